@@ -1,0 +1,76 @@
+# Everything a developer runs. `make help` lists the targets.
+#
+# The targets that need Python make their own virtual environment in .venv, from pyproject.toml and constraints.txt;
+# it is made again only when one of the two changes. Variables that can be set on the command line:
+#   PYTHON    Python 3.11 or newer that makes the environment (default: the first one found)
+#   VENV      where the environment stands (default: .venv)
+#   PIP_ARGS  more arguments for pip; on Linux without a GPU,
+#             PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu" gets the much smaller build of torch
+#   WORKERS   processes that run the tests (default: 2)
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.complete
+WORKERS ?= 2
+PIP_ARGS ?=
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c '$(NEW_ENOUGH)' >/dev/null 2>&1 && { echo $$p; break; }; done)
+
+# One thread a process: the test processes share the cores.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
+
+.PHONY: help venv demo test test-slow lint check format bench docs clean distclean
+
+help:  ## List the targets
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /|/' | while IFS='|' read -r name text; do \
+		printf '  make %-10s %s\n' "$$name" "$$text"; done
+
+venv: $(STAMP)  ## Make the virtual environment, if it is missing or stale
+
+$(STAMP): pyproject.toml constraints.txt
+	@if [ -z "$(PYTHON)" ] || ! "$(PYTHON)" -c '$(NEW_ENOUGH)'; then \
+		echo "sparsenmt needs Python 3.11 or newer: install one, or name one with PYTHON=..." >&2; exit 1; fi
+	"$(PYTHON)" -m venv "$(VENV)"
+	"$(BIN)/python" -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[dev]'
+	@touch "$@"
+
+demo: $(STAMP)  ## Prepare, train, decode and score on the embedded demo corpus
+	@$(BIN)/sparsenmt demo
+
+test: $(STAMP)  ## Run the tests, without the slow ones
+	@$(PYTEST)
+
+test-slow: $(STAMP)  ## Run the slow tests
+	@$(PYTEST) -m slow
+
+lint: $(STAMP)  ## Formatting, lint, types and import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy --strict
+	$(BIN)/lint-imports
+
+check: lint test  ## Everything that must hold before a commit
+
+format: $(STAMP)  ## Format the code and apply the safe fixes of the linter
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)  ## Time this project beside its peers (makes the peers' environments first)
+	$(BIN)/python benchmarks/peers/environments.py
+	$(BIN)/python benchmarks/decode_vs_ctranslate2.py
+	$(BIN)/python benchmarks/train_vs_transformers.py
+
+docs: $(STAMP)  ## Write the generated pages of docs/ again
+	$(BIN)/sparsenmt recipe-docs --output docs/recipes.md
+
+clean:  ## Remove caches and built packages
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find sparsenmt tests benchmarks -name .venvs -prune -o -name __pycache__ -type d -exec rm -rf {} +
+
+distclean: clean  ## Remove the virtual environments too
+	rm -rf "$(VENV)" benchmarks/peers/.venvs

@@ -1,0 +1,189 @@
+"""What every benchmark shares: workers that live through a run, timings that alternate, one verdict.
+
+A ratio holds only within one run on one machine: both sides do the same work, take turns (A B A B ...), never run at
+the same time, and the fastest of several repeats counts, because everything that disturbs a timing makes it longer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parent
+# Idle threads of OpenMP keep spinning for a while after their work: they must not take time from the other side.
+PAUSE_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two programs that are compared: who runs which script, relative to ``benchmarks/``."""
+
+    script: str
+    python: Callable[[], str | Path] = lambda: sys.executable
+
+
+@dataclass(frozen=True)
+class Case:
+    """One ratio: the same work, given to both sides, and the bar that the ratio must reach.
+
+    ``prepare`` adds to the work what must be made beforehand (files that both sides read).
+    """
+
+    name: str
+    ours: Side
+    peer: Side
+    work: dict[str, Any]
+    bar: float | None = None
+    prepare: Callable[[dict[str, Any]], dict[str, Any]] = dict
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The repeats of one side."""
+
+    what: str
+    units: int
+    seconds: tuple[float, ...]
+
+    @property
+    def best(self) -> float:
+        return min(self.seconds)
+
+    @property
+    def spread(self) -> float:
+        """How far the slowest repeat lies above the fastest, as a share of the fastest."""
+        return max(self.seconds) / self.best - 1
+
+    @property
+    def rate(self) -> float:
+        """Units a second, in the fastest repeat."""
+        return self.units / self.best
+
+
+class Worker:
+    """A process that builds its model once and then does the work once per request."""
+
+    def __init__(self, side: Side, work: dict[str, Any]) -> None:
+        threads = str(work["threads"])
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join([str(FOLDER), str(FOLDER.parent)]),
+            "OMP_NUM_THREADS": threads,
+            "MKL_NUM_THREADS": threads,
+            "CUDA_VISIBLE_DEVICES": "",
+        }
+        self.script = side.script
+        self._process = subprocess.Popen(
+            [str(side.python()), str(FOLDER / side.script), json.dumps(work)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+        )
+        ready = self._reply()
+        self.what, self.units = str(ready["what"]), int(ready["units"])
+
+    def _reply(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{self.script} ended with exit code {self._process.wait()}; its message is above")
+        reply: dict[str, Any] = json.loads(line)
+        return reply
+
+    def repeat(self) -> float:
+        """Do the work once; returns seconds."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"{}\n")
+        self._process.stdin.flush()
+        return float(self._reply()["seconds"])
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def interleave(workers: Sequence[Worker], repeats: int, *, pause: float | None = None) -> list[Timing]:
+    """Let the workers take turns, ``repeats`` times each, with ``pause`` seconds before each turn."""
+    seconds: list[list[float]] = [[] for _ in workers]
+    for _ in range(repeats):
+        for worker, taken in zip(workers, seconds, strict=True):
+            time.sleep(PAUSE_SECONDS if pause is None else pause)
+            taken.append(worker.repeat())
+    return [Timing(w.what, w.units, tuple(s)) for w, s in zip(workers, seconds, strict=True)]
+
+
+def compare(case: Case, repeats: int) -> float:
+    """Time a case, print both sides, and return ours over the peer's, in units a second."""
+    work = case.prepare(case.work)
+    with Worker(case.ours, work) as ours, Worker(case.peer, work) as peer:
+        if ours.units != peer.units:
+            raise SystemExit(f"{case.name}: the sides do different work ({ours.units} and {peer.units} tokens)")
+        timings = interleave([ours, peer], repeats)
+    print(f"\n{case.name}: {timings[0].units} target tokens a repeat, fastest of {repeats}, taking turns")
+    for timing in timings:
+        every = " ".join(f"{s:.3f}" for s in timing.seconds)
+        print(f"  {timing.what:<40} {timing.rate:>9.1f} tokens/s  spread {timing.spread:5.1%}  seconds: {every}")
+    ratio = timings[0].rate / timings[1].rate
+    print(f"  ratio {ratio:.3f}" + (f", bar {case.bar}" if case.bar is not None else ""), flush=True)
+    return ratio
+
+
+def verdict(name: str, ratios: dict[str, float], bars: dict[str, float]) -> dict[str, Any]:
+    """The line that a benchmark ends with; ``ok`` if every ratio that has a bar reaches it."""
+    ok = all(ratios[case] >= bar for case, bar in bars.items())
+    return {"name": name, "ratios": {case: round(ratio, 4) for case, ratio in ratios.items()}, "bars": bars, "ok": ok}
+
+
+def run(name: str, description: str, cases: Sequence[Case], *, repeats: int) -> int:
+    """Command line of a benchmark. Ends with one JSON line; returns the exit code: 0 if every bar was reached."""
+    parser = argparse.ArgumentParser(description=description)
+    names = [case.name for case in cases]
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"which of: {', '.join(names)} (default: all)")
+    parser.add_argument("--repeats", type=int, default=repeats, help="repeats of each side (default: %(default)s)")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change the work, for a quick look: a key of the script's table of cases; the bars do not apply then",
+    )
+    arguments = parser.parse_args()
+    if unknown := set(arguments.cases) - set(names):
+        parser.error(f"unknown case {', '.join(sorted(unknown))}; there are: {', '.join(names)}")
+    changes = dict(_assignment(item, parser) for item in arguments.set)
+    chosen = [case for case in cases if not arguments.cases or case.name in arguments.cases]
+    if changes:
+        chosen = [replace(case, work=case.work | changes, bar=None) for case in chosen]
+    ratios = {case.name: compare(case, arguments.repeats) for case in chosen}
+    result = verdict(name, ratios, {case.name: case.bar for case in chosen if case.bar is not None})
+    print(json.dumps(result))
+    return 0 if result["ok"] else 1
+
+
+def _assignment(text: str, parser: argparse.ArgumentParser) -> tuple[str, Any]:
+    """``steps=2`` -> ("steps", 2); the value is JSON, or a string as it stands."""
+    key, equals, value = text.partition("=")
+    if not equals:
+        parser.error(f"--set {text}: expected KEY=VALUE")
+    try:
+        return key, json.loads(value)
+    except json.JSONDecodeError:
+        return key, value

@@ -1,0 +1,45 @@
+"""Beam search beside CTranslate2: the same sizes, random weights, every output of the same length.
+
+Random weights with a forced length make the work exactly known: every hypothesis lives to the last step on both sides.
+Ends with one JSON line; the exit code is 0 if every ratio reaches its bar.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from common import Case, Side, run
+from peers.environments import python_of
+
+OURS = Side("workers/decode.py")
+CTRANSLATE2 = Side("peers/ctranslate2_decode.py", lambda: python_of("ctranslate2"))
+
+BASE: dict[str, Any] = {
+    # The model.
+    "dimension": 512,
+    "feed_forward": 2048,
+    "heads": 8,
+    "encoder_layers": 6,
+    "decoder_layers": 6,
+    "vocabulary": 32000,  # shared: one table for source, target and output
+    "max_positions": 1024,
+    # The search.
+    "beam_size": 4,
+    "length_penalty": 0.6,
+    "batch_sentences": 32,
+    "sentences": 64,
+    "source_length": 15,  # pieces without </s>
+    "target_length": 16,  # steps of the decoder
+    # The machine.
+    "threads": 2,
+    "our_dtype": "fp32",
+    "peer_compute_type": "float32",
+}
+
+CASES = [
+    Case("base_fp32", OURS, CTRANSLATE2, BASE, bar=0.8),
+]
+
+if __name__ == "__main__":
+    sys.exit(run("decode_vs_ctranslate2", __doc__, CASES, repeats=5))

@@ -1,0 +1,47 @@
+"""Virtual environments of the peers, one each, so that none shares a package with this project or another peer.
+
+``python benchmarks/peers/environments.py [PEER ...]`` makes them beforehand; the benchmarks make what is missing.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+ENVIRONMENTS = Path(__file__).resolve().parent / ".venvs"
+
+# What is installed, exactly: a ratio is a statement about these versions.
+PEERS = {
+    "ctranslate2": ["ctranslate2==4.8.5", "numpy==2.4.6"],
+    "transformers": ["transformers==5.23.0", "torch==2.13.0", "numpy==2.4.6"],
+}
+
+
+def python_of(peer: str) -> Path:
+    """The interpreter of a peer's environment, which is made first if it is missing or has other versions."""
+    requirements = PEERS[peer]
+    folder = ENVIRONMENTS / peer
+    python = folder / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+    stamp = folder / "requirements.txt"  # written last: an environment without it is not complete
+    wanted = "".join(f"{line}\n" for line in requirements).encode()
+    if not (stamp.is_file() and stamp.read_bytes() == wanted):
+        print(f"making {folder}", file=sys.stderr, flush=True)
+        venv.create(folder, with_pip=True, clear=folder.exists())
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, *requirements], check=True, stdout=sys.stderr)
+        stamp.write_bytes(wanted)
+    return python
+
+
+def main() -> None:
+    names = sys.argv[1:] or sorted(PEERS)
+    if unknown := [name for name in names if name not in PEERS]:
+        raise SystemExit(f"unknown peer {', '.join(unknown)}; there are: {', '.join(sorted(PEERS))}")
+    for name in names:
+        print(f"{name}: {python_of(name)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""How a benchmark talks to the process that does the work: one JSON line a request, one a reply, over stdin and stdout.
+
+Used by both sides, and so in the peers' environments too: it needs the standard library and NumPy only.
+
+1. The worker gets its work as JSON in its first argument, builds everything, warms up, and says
+   ``{"ready": true, "what": ..., "units": ...}``.
+2. For every line on stdin it does the work once and replies ``{"seconds": ...}``.
+3. It ends at the end of stdin.
+
+Token ids are the same on both sides as well: PAD, UNK, BOS and EOS are 0, 1, 2 and 3.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+Ids = NDArray[np.int64]
+
+
+def work_from_arguments() -> dict[str, Any]:
+    """The work that the benchmark described in the first argument."""
+    work: dict[str, Any] = json.loads(sys.argv[1])
+    return work
+
+
+def serve(*, what: str, units: int, repeat: Callable[[], None], warm_up: Callable[[], None] | None = None) -> None:
+    """Answer requests until stdin ends.
+
+    ``what`` names what is timed, with its version; ``units`` is the amount of work in one call of ``repeat`` (target
+    tokens), so that both sides can be checked to do the same. Whatever libraries print goes to stderr.
+    """
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8", newline="\n")
+    os.dup2(2, 1)
+    (warm_up or repeat)()
+
+    def say(message: dict[str, Any]) -> None:
+        replies.write(json.dumps(message) + "\n")
+        replies.flush()
+
+    say({"ready": True, "what": what, "units": units})
+    while sys.stdin.buffer.readline():
+        start = time.perf_counter()
+        repeat()
+        say({"seconds": time.perf_counter() - start})
+
+
+def decoding_sources(work: dict[str, Any]) -> list[list[int]]:
+    """Random source sentences without ``</s>``: ``sentences`` of ``source_length`` pieces out of ``vocabulary``."""
+    shape = (work["sentences"], work["source_length"])
+    sources: list[list[int]] = np.random.default_rng(0).integers(EOS + 1, work["vocabulary"], shape).tolist()
+    return sources
+
+
+def training_batches(work: dict[str, Any]) -> list[tuple[Ids, Ids, Ids]]:
+    """The first ``steps`` batches of the file ``batches``: source (B, S), target input (B, T), target output (B, T).
+
+    Sources and target outputs end with ``</s>``, target inputs start with ``<s>``; all are padded on the right.
+    """
+    batches = []
+    with np.load(work["batches"], allow_pickle=False) as file:
+        for i in range(work["steps"]):
+            source, output = file[f"source_{i}"], file[f"target_{i}"]
+            start = np.full((len(output), 1), BOS, dtype=output.dtype)
+            shifted = np.where(output == EOS, PAD, output)[:, :-1]
+            batches.append((source, np.concatenate([start, shifted], axis=1), output))
+    return batches

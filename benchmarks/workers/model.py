@@ -1,0 +1,18 @@
+"""The model of a benchmark's work, with random weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparsenmt.assemble import build_model
+from sparsenmt.model.transformer import Transformer
+from sparsenmt.recipe import schema
+
+SIZES = ("dimension", "feed_forward", "heads", "encoder_layers", "decoder_layers", "max_positions")
+
+
+def random_model(work: dict[str, Any]) -> Transformer:
+    """A Transformer of the work's sizes, with one table for source, target and output."""
+    dropout = schema.Dropout(residual=work.get("dropout", 0.0))
+    section = schema.Model(**{key: work[key] for key in SIZES}, dropout=dropout, tie_embeddings="all")
+    return build_model(section, source_size=work["vocabulary"], target_size=work["vocabulary"], seed=0)

@@ -1,0 +1,60 @@
+"""This project: training steps. A worker of ``benchmarks/train_vs_transformers.py``."""
+
+from __future__ import annotations
+
+import torch
+
+import sparsenmt
+from protocol import PAD, Ids, serve, training_batches, work_from_arguments
+from sparsenmt.data.batching import Batch
+from sparsenmt.training.gradients import Objective, Totals, accumulate
+from sparsenmt.training.precision import Weights, pick_device, pick_dtype
+from sparsenmt.training.state import make_optimizer
+from workers.model import random_model
+
+
+def as_batch(source: Ids, target_input: Ids, target_output: Ids) -> Batch:
+    ids = torch.from_numpy(source)
+    output = torch.from_numpy(target_output)
+    return Batch(
+        source=ids,
+        source_valid=ids != PAD,
+        features={},
+        target_input=torch.from_numpy(target_input),
+        target_output=output,
+        target_valid=output != PAD,
+        corpus=None,
+        indices=tuple(range(len(source))),
+    )
+
+
+def main() -> None:
+    work = work_from_arguments()
+    torch.set_num_threads(work["threads"])
+    torch.manual_seed(0)
+    model = random_model(work)
+    model.train()
+    weights = Weights(model, pick_dtype(work["our_dtype"], pick_device("cpu")))
+    optimizer = make_optimizer(weights, betas=(0.9, 0.98), epsilon=1e-9, weight_decay=0.0)
+    for group in optimizer.param_groups:
+        group["lr"] = 1e-4
+    objective = Objective(work["label_smoothing"], "tokens", {})
+    batches = [as_batch(*batch) for batch in training_batches(work)]
+
+    def repeat() -> None:
+        for batch in batches:
+            accumulate(model, batch, objective, Totals.of([batch]))
+            weights.collect()
+            optimizer.step()
+            optimizer.zero_grad()
+            weights.publish()
+
+    serve(
+        what=f"sparsenmt {sparsenmt.__version__} {work['our_dtype']}",
+        units=sum(batch.target_tokens for batch in batches),
+        repeat=repeat,
+    )
+
+
+if __name__ == "__main__":
+    main()

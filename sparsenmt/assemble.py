@@ -1,0 +1,119 @@
+"""Recipe to model: the only module that knows both the engine and the methods. The recipe object ends here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from sparsenmt.errors import UserError
+from sparsenmt.model.interfaces import SITES, SiteName, Source
+from sparsenmt.model.layers import BlockOptions, SiteHeads
+from sparsenmt.model.stacks import Site
+from sparsenmt.model.transformer import PositionOptions, Transformer, Vocabulary
+from sparsenmt.recipe import schema
+from sparsenmt.sparsity import registry
+from sparsenmt.sparsity.registry import Method, Socket
+
+
+def chosen_methods(model: schema.Model) -> list[tuple[str, Method, schema.MethodChoice]]:
+    """Every method that a recipe plugs in, with the key where it stands."""
+    choices: list[tuple[str, Socket, schema.MethodChoice]] = []
+    for name in SITES:
+        site: schema.Site = getattr(model.attention, name)
+        key = f"model.attention.{name}"
+        choices += [(f"{key}.pattern", "pattern", site.pattern), (f"{key}.transform", "transform", site.transform)]
+        if site.heads.given is not None:
+            choices.append((f"{key}.heads.given", "heads", site.heads.given))
+    choices += [(f"model.memory.{i}", "memory", choice) for i, choice in enumerate(model.memory)]
+    choices.append(("model.depth", "depth", model.depth))
+    return [(key, registry.get(socket, choice.name), choice) for key, socket, choice in choices]
+
+
+def required_features(recipe: schema.Recipe) -> frozenset[str]:
+    """Source features that the recipe's methods read."""
+    return frozenset().union(*(method.requires for _, method, _ in chosen_methods(recipe.model)))
+
+
+def _build(socket: Socket, choice: schema.MethodChoice, **context: Any) -> Any:
+    method = registry.get(socket, choice.name)
+    return method.build(method.options.model_validate(choice.options), **context)
+
+
+def _site(model: schema.Model, name: SiteName) -> Site:
+    site: schema.Site = getattr(model.attention, name)
+    count = site.heads.count or model.heads
+    if model.dimension % count:
+        raise UserError(
+            f"{count} heads do not divide dimension {model.dimension}", where=f"model.attention.{name}.heads.count"
+        )
+    given = None if site.heads.given is None else _build("heads", site.heads.given, heads=count)
+    if given is not None and given.heads > count:
+        raise UserError(
+            f"{given.heads} given heads do not fit into {count} heads", where=f"model.attention.{name}.heads.given"
+        )
+    return Site(
+        heads=SiteHeads(count, given),
+        transform=lambda heads: _build("transform", site.transform, heads=heads),
+        pattern=_build("pattern", site.pattern, causal=name == "decoder_self"),
+    )
+
+
+def build_model(model: schema.Model, *, source_size: int, target_size: int, seed: int | None = None) -> Transformer:
+    """The Transformer of a recipe's model section, freshly initialised.
+
+    Args:
+        source_size: pieces in the source vocabulary.
+        target_size: pieces in the target vocabulary.
+        seed: fixes the initialisation; None: PyTorch's current state goes on.
+    """
+    with torch.random.fork_rng(devices=[], enabled=seed is not None):
+        if seed is not None:
+            torch.manual_seed(seed)
+        plan = _build(
+            "depth", model.depth, encoder_layers=model.encoder_layers, decoder_layers=model.decoder_layers
+        )
+        places = {
+            "output": 1,
+            "between": len(plan.encoder) - 1,
+        }
+        filters = {
+            at: [
+                [_build("memory", choice, dimension=model.dimension) for choice in model.memory if choice.at == at]
+                for _ in range(count)
+            ]
+            for at, count in places.items()
+        }
+        sites = (_site(model, "encoder_self"), _site(model, "decoder_self"), _site(model, "cross"))
+        return Transformer(
+            BlockOptions(
+                dimension=model.dimension,
+                feed_forward=model.feed_forward,
+                norm=model.norm,
+                activation=model.activation,
+                residual_dropout=model.dropout.residual,
+                attention_dropout=model.dropout.attention,
+                activation_dropout=model.dropout.activation,
+            ),
+            Vocabulary(source_size, target_size, model.tie_embeddings),
+            PositionOptions(model.positions, model.max_positions),
+            plan,
+            sites,
+            output=filters["output"][0],
+            between=filters["between"] if any(filters["between"]) else (),
+        )
+
+
+def check_losses(recipe: schema.Recipe, model: Transformer) -> None:
+    """Every auxiliary loss of the recipe must come from a method, and every method's loss must have a weight.
+
+    Found out by running the untrained model on two pieces.
+    """
+    tokens = torch.full((1, 2), 4, device=next(model.parameters()).device)
+    features = {name: torch.zeros_like(tokens) for name in required_features(recipe)}
+    with torch.no_grad():
+        found = set(model.encode(Source(tokens, torch.ones_like(tokens, dtype=torch.bool), features)).losses)
+    for name in sorted(recipe.losses.keys() - found):
+        raise UserError(f"no method of the recipe has a loss {name!r}", where=f"losses.{name}", hint=f"There are: {', '.join(sorted(found)) or 'none'}.")
+    for name in sorted(found - recipe.losses.keys()):
+        raise UserError(f"the loss {name!r} has no weight", where="losses", hint=f"Add {name}: {{weight: ...}}.")

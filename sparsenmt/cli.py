@@ -1,0 +1,184 @@
+"""The command `sparsenmt`: a table of subcommands, imported when they are called; errors -> messages, exit codes.
+
+Exit codes: 0 success; 1 an error of the program (the traceback goes to a file); 2 a mistake that the user can mend;
+130 interrupted; 141 the reader of the output went away.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from sparsenmt.errors import UserError
+
+
+class Entry(NamedTuple):
+    """A row of the table: the module in `sparsenmt.commands` that holds ``command``, and its short help."""
+
+    module: str
+    help: str
+    hidden: bool = False
+
+
+COMMANDS: dict[str, Entry] = {
+    "prepare": Entry("prepare", "Read a recipe's text, train its tokenizer, write binary data."),
+    "train": Entry("train", "Train a recipe's model on prepared data."),
+    "decode": Entry("decode", "Translate text with a trained model."),
+    "score": Entry("score", "Score translations, or a model on a test set."),
+    "average": Entry("average", "Average checkpoints into one model."),
+    "demo": Entry("demo", "Prepare, train, decode and score on the built-in demo corpus."),
+    "recipe-docs": Entry("recipe_docs", "Write the reference of all recipe keys.", hidden=True),
+}
+
+# A full disk and a forbidden folder are the user's to mend; others are reported with a traceback.
+_USERS_SYSTEM_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its subcommands by table and imports the one that is called.
+
+    `--help` and completion read the table only, so they stay fast.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for name, entry in COMMANDS.items() if not entry.hidden]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        command: click.Command = importlib.import_module(f"sparsenmt.commands.{entry.module}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [(name, COMMANDS[name].help) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        from click.shell_completion import CompletionItem
+
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        items = [CompletionItem(name, help=COMMANDS[name].help) for name in names]
+        return items + click.Command.shell_complete(self, ctx, incomplete)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            close = get_close_matches(name.lower(), self.list_commands(ctx), n=1, cutoff=0.5)
+            hint = f"Did you mean '{close[0]}'?" if close else f"Commands: {', '.join(self.list_commands(ctx))}."
+            ctx.fail(f"There is no command '{name}'. {hint}")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except BrokenPipeError:
+            # `sparsenmt decode ... | head`: the rest has no reader. What the buffer still holds goes nowhere, or the
+            # interpreter would complain about it on exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise click.exceptions.Exit(141) from None
+
+
+def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        click.echo(f"sparsenmt {version()}")
+        ctx.exit()
+
+
+def version() -> str:
+    """The package's version."""
+    from sparsenmt import __version__
+
+    return __version__
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="`sparsenmt COMMAND --help` says more.",
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
+def cli() -> None:
+    """Sparse Transformers for translation: from raw text to a scored translation."""
+
+
+def main() -> None:
+    """The entry point of the program: run the command line of the process and exit with its code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command line, given as the words after the program's name; returns the exit code, shows no traceback."""
+    try:
+        result = cli.main(args=list(arguments), prog_name="sparsenmt", standalone_mode=False)
+    except UserError as error:
+        click.echo(f"error: {error}", err=True)
+        return 2
+    except click.Abort as abort:  # click turns KeyboardInterrupt into it, and EOFError, which is no interrupt
+        if isinstance(abort.__cause__, EOFError):
+            click.echo(_report_bug(abort.__cause__, list(arguments)), err=True)
+            return 1
+        click.echo("interrupted", err=True)
+        return 130
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in _USERS_SYSTEM_ERRORS:
+            place = f"{error.filename}: " if error.filename else ""
+            click.echo(f"error: {place}{error.strerror}", err=True)
+            return 2
+        click.echo(_report_bug(error, list(arguments)), err=True)
+        return 1
+    # Without standalone mode click returns the code of `ctx.exit(code)`, and what a command returns.
+    return result if isinstance(result, int) and not isinstance(result, bool) else 0
+
+
+def _report_bug(error: Exception, arguments: list[str]) -> str:
+    """Write the traceback to a file; returns the one line that the user sees."""
+    import datetime
+    import platform
+    import traceback
+
+    what = " ".join(str(error).split())[:200]
+    summary = f"error: unexpected {type(error).__name__}{f': {what}' if what else ''}"
+    text = "\n".join(
+        [
+            f"sparsenmt {version()}, Python {platform.python_version()}, {platform.platform()}",
+            f"arguments: {arguments}",
+            "",
+            "".join(traceback.format_exception(error)),
+        ]
+    )
+    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    # The process's number: several processes of one run may fail in the same second.
+    name = f"sparsenmt-error-{stamp}-{os.getpid()}.log"
+    for folder in (Path.cwd(), Path(tempfile.gettempdir())):
+        try:
+            path = folder / name
+            path.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
+            return f"{summary}; details in {path}"
+        except OSError:
+            continue
+    return f"{summary}\n{text}"

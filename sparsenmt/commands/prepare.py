@@ -1,0 +1,28 @@
+"""``sparsenmt prepare``: raw text to binary data."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command("prepare")
+@click.argument("recipe", type=click.Path())
+@click.argument("overrides", nargs=-1)
+@click.option("--dump-config", is_flag=True, help="Print the resolved recipe and stop.")
+def command(recipe: str, overrides: tuple[str, ...], dump_config: bool) -> None:
+    """Turn a recipe's text into binary training data.
+
+    Trains the tokenizers, encodes and filters the corpora, and writes data.directory. Does nothing if the data are up
+    to date. OVERRIDES change the recipe, for instance data.tokenizer.vocabulary_size=4000.
+    """
+    from sparsenmt.assemble import required_features
+    from sparsenmt.data.prepare import prepare
+    from sparsenmt.recipe import load
+    from sparsenmt.sparsity import registry
+
+    resolved = load.load(recipe, registry.methods(), overrides)
+    if dump_config:
+        click.echo(load.dump(resolved), nl=False)
+        return
+    report = prepare(resolved.data, features=required_features(resolved))
+    click.echo(report.describe())

@@ -1,0 +1,234 @@
+"""``sparsenmt score``: translations against references, or a model on a test set."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from sparsenmt.errors import UserError
+from sparsenmt.evaluation.names import DEFAULT_METRICS, METRICS
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to measure, and how to show it."""
+
+    metrics: tuple[str, ...]
+    lowercase: bool
+    tokenize: str
+    language: str
+    resamples: int
+    seed: int
+    as_json: bool
+
+    @property
+    def measuring(self) -> dict[str, Any]:
+        """The arguments that all functions of `sparsenmt.evaluation` share."""
+        return {
+            "metrics": self.metrics,
+            "lowercase": self.lowercase,
+            "tokenize": self.tokenize,
+            "language": self.language,
+        }
+
+
+@click.command("score")
+@click.argument("hypothesis", metavar="[HYP]", required=False)
+@click.option("--reference", "-r", "references", multiple=True, help="Reference translation; repeat for more than one.")
+@click.option(
+    "--metric",
+    "-m",
+    "metrics",
+    multiple=True,
+    type=click.Choice(METRICS),
+    help="Repeat for more.  [default: bleu chrf ter]",
+)
+@click.option("--lowercase", "-l", is_flag=True, help="Ignore case in BLEU and chrF (TER and ROUGE always do).")
+@click.option("--tokenize", default="13a", show_default=True, help="sacrebleu's tokenizer for BLEU.")
+@click.option("--language", help="Language of the text, for ROUGE.  [default: en, or the model's target language]")
+@click.option("--baseline", metavar="HYP2", help="Compare HYP with these translations by paired bootstrap.")
+@click.option("--resamples", type=click.IntRange(1), default=1000, show_default=True, help="Samples of the bootstrap.")
+@click.option("--seed", type=click.IntRange(0), default=12345, show_default=True, help="Seed of the bootstrap.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@click.option("--model", metavar="DIR", help="Model directory: score the model, not a file.")
+@click.option("--source", help="With --model: the source text.")
+@click.option("--target", help="With --model: print the log-probability of this translation of the source.")
+def command(
+    hypothesis: str | None,
+    references: tuple[str, ...],
+    metrics: tuple[str, ...],
+    lowercase: bool,
+    tokenize: str,
+    language: str | None,
+    baseline: str | None,
+    resamples: int,
+    seed: int,
+    as_json: bool,
+    model: str | None,
+    source: str | None,
+    target: str | None,
+) -> None:
+    """Score translations, or a model on a test set.
+
+    \b
+    sparsenmt score HYP --reference REF [--reference REF2] [--baseline HYP2]
+        metrics of the translations in HYP
+    sparsenmt score --model DIR --source S --reference REF [--baseline HYP2]
+        translate S with a model, then the same
+    sparsenmt score --model DIR --source S --target T
+        log-probability that the model gives to every line and piece of T
+
+    Files are UTF-8, one sentence a line, plain or gzipped. For ROUGE-Lsum the marker <n> separates sentences of a line.
+    """
+    mode = _mode(hypothesis, references, baseline, model, source, target)
+    options = Options(
+        tuple(dict.fromkeys(metrics)) or DEFAULT_METRICS,
+        lowercase,
+        tokenize,
+        language or "en",
+        resamples,
+        seed,
+        as_json,
+    )
+    if mode == "target":
+        score_target(str(model), str(source), str(target), as_json=as_json)
+    elif mode == "model":
+        score_model(str(model), str(source), references, baseline, options, keep_language=language is not None)
+    else:
+        score_text(str(hypothesis), references, baseline, options)
+
+
+def _mode(
+    hypothesis: str | None,
+    references: Sequence[str],
+    baseline: str | None,
+    model: str | None,
+    source: str | None,
+    target: str | None,
+) -> str:
+    """Which of the three uses is meant: text, model, target; UserError where the arguments fit none."""
+    hint = "See `sparsenmt score --help` for the three ways to call it."
+    if model is None:
+        for name, value in (("--source", source), ("--target", target)):
+            if value is not None:
+                raise UserError(f"{name} needs --model", hint=hint)
+        if hypothesis is None:
+            raise UserError(
+                "there is nothing to score: name a file of translations, or a model with --model", hint=hint
+            )
+        if not references:
+            raise UserError("a reference is missing: give --reference, once for each reference", hint=hint)
+        return "text"
+    if hypothesis is not None:
+        raise UserError(
+            f"with --model there is no file of translations to score, but '{hypothesis}' is given", hint=hint
+        )
+    if source is None:
+        raise UserError("--model needs --source", hint=hint)
+    if (target is None) == (not references):
+        raise UserError("--model needs either --target or --reference", hint=hint)
+    if target is not None and baseline is not None:
+        raise UserError("--baseline needs --reference", hint=hint)
+    return "model" if target is None else "target"
+
+
+def score_text(hypothesis: str, references: Sequence[str], baseline: str | None, options: Options) -> None:
+    """Metrics of a file of translations."""
+    from sparsenmt.data.text import read_parallel
+
+    files = [hypothesis, *references, *([baseline] if baseline is not None else [])]
+    rows = list(read_parallel(files))
+    if not rows:
+        raise UserError("the file has no lines", where=hypothesis)
+    lines = [list(column) for column in zip(*rows, strict=True)]
+    number = len(references)
+    _report(lines[0], lines[1 : 1 + number], lines[1 + number] if baseline is not None else None, options)
+
+
+def score_model(
+    model: str,
+    source: str,
+    references: Sequence[str],
+    baseline: str | None,
+    options: Options,
+    *,
+    keep_language: bool,
+) -> None:
+    """Translate a file with a model, by its recipe's decoding options; metrics of the translations."""
+    from dataclasses import replace
+
+    from sparsenmt.data.text import read_parallel
+
+    # Read everything before the model translates: a mistake shows at once.
+    rows = list(read_parallel([source, *references, *([baseline] if baseline is not None else [])]))
+    if not rows:
+        raise UserError("the file has no lines", where=source)
+    columns = [list(column) for column in zip(*rows, strict=True)]
+
+    from sparsenmt.decoding.translate import translate_lines
+    from sparsenmt.store import open_model
+
+    bundle = open_model(model)
+    if not keep_language:
+        options = replace(options, language=bundle.recipe.data.target_language)
+    outputs = [translation.text for translation in translate_lines(bundle, columns[0], bundle.recipe.decoding)]
+    number = len(references)
+    _report(outputs, columns[1 : 1 + number], columns[1 + number] if baseline is not None else None, options)
+
+
+def _report(hypotheses: list[str], references: list[list[str]], baseline: list[str] | None, options: Options) -> None:
+    from sparsenmt.evaluation.metrics import corpus_scores
+    from sparsenmt.evaluation.report import as_json, table
+    from sparsenmt.evaluation.significance import Comparison, compare
+
+    scores = corpus_scores(hypotheses, references, **options.measuring)
+    comparisons: list[Comparison] = []
+    note, bootstrap = "", {}
+    if baseline is not None:
+        comparisons = compare(
+            hypotheses, baseline, references, **options.measuring, resamples=options.resamples, seed=options.seed
+        )
+        note = f"paired bootstrap, {options.resamples:,} resamples, seed {options.seed}"
+        bootstrap = {"resamples": options.resamples, "seed": options.seed}
+    if options.as_json:
+        click.echo(as_json(scores, comparisons, sentences=len(hypotheses), **bootstrap))
+    else:
+        click.echo(table(scores, comparisons, note=note))
+
+
+def score_target(model: str, source: str, target: str, *, as_json: bool) -> None:
+    """Forced decoding: one output line a sentence pair.
+
+    Plain: the sentence's log-probability, a tab, and ``piece:log-probability`` items. JSON: an object a line. The
+    corpus' sum and its perplexity go to standard error.
+    """
+    from sparsenmt.data.text import read_parallel
+
+    pairs = list(read_parallel([source, target]))
+    if not pairs:
+        raise UserError("the file has no lines", where=source)
+
+    from sparsenmt.decoding.forced import score_pairs
+    from sparsenmt.store import open_model
+
+    bundle = open_model(model)
+    total, pieces = 0.0, 0
+    for scored in score_pairs(bundle, [pair[0] for pair in pairs], [pair[1] for pair in pairs]):
+        total += scored.log_probability
+        pieces += len(scored.pieces)
+        tokens = list(zip(scored.pieces, scored.token_log_probabilities, strict=True))
+        if as_json:
+            items = [{"piece": piece, "log_probability": value} for piece, value in tokens]
+            click.echo(json.dumps({"log_probability": scored.log_probability, "tokens": items}, ensure_ascii=False))
+        else:
+            click.echo(f"{scored.log_probability:.4f}\t" + " ".join(f"{piece}:{value:.4f}" for piece, value in tokens))
+    perplexity = math.exp(-total / max(pieces, 1))
+    click.echo(
+        f"{len(pairs):,} sentences, {pieces:,} pieces, log-probability {total:.4f}, perplexity {perplexity:.4f}",
+        err=True,
+    )

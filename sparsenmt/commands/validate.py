@@ -1,0 +1,45 @@
+"""What a validation of `sparsenmt train` is: dev loss, and the metric of decoded dev sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from sparsenmt.store import Bundle, load_weights
+
+if TYPE_CHECKING:
+    import torch
+
+    from sparsenmt.data.prepared import PreparedData
+    from sparsenmt.model.transformer import Transformer
+    from sparsenmt.recipe.schema import Recipe
+    from sparsenmt.training.validation import Validator
+
+
+def make_validator(recipe: Recipe, data: PreparedData, model: Transformer, device: torch.device) -> Validator:
+    """Args:
+    model: fp32, on the device, used for nothing else.
+    """
+    import torch
+
+    from sparsenmt.decoding.translate import translate_lines
+    from sparsenmt.evaluation.metrics import metric_value
+    from sparsenmt.training.validation import Validator
+
+    validation = recipe.training.validation
+    bundle = Bundle(recipe, data.tokenizers, data.features, model, device)
+    options = recipe.decoding.model_copy(update={"method": "beam", "beam_size": validation.beam_size})
+    pairs = data.dev_lines[: validation.max_sentences]
+
+    def load(weights: Mapping[str, torch.Tensor]) -> None:
+        load_weights(model, weights, "validation")
+        model.pack(torch.float32)
+
+    def measure() -> float:
+        outputs = [t.text for t in translate_lines(bundle, [source for source, _ in pairs], options)]
+        return metric_value(validation.metric, outputs, [target for _, target in pairs], recipe.data.target_language)
+
+    metrics = {} if validation.metric == "loss" else {validation.metric: measure}
+    return Validator(
+        model, load, data.dev, metrics, device=device, batch_tokens=recipe.training.batch_tokens
+    )

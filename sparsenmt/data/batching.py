@@ -1,0 +1,244 @@
+"""Batches of token ids: which examples go together, and the padded tensors.
+
+Shapes: B batch, S source pieces, T target pieces (both with EOS), N examples of an epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from sparsenmt.data.store import Dataset
+from sparsenmt.data.vocabulary import BOS, PAD
+
+_POOL_BATCHES = 100  # a pool holds about this many batches: little padding, yet random company
+
+
+@dataclass(frozen=True)
+class IndexBatch:
+    """The examples of one batch, by number: example i is pair ``index[i]`` of ``datasets[dataset[i]]``."""
+
+    dataset: NDArray[np.int64]
+    index: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Examples as tensors, padded with PAD to the longest of the batch."""
+
+    source: Tensor
+    """(B, S) ids, ended by EOS."""
+    source_valid: Tensor
+    """(B, S) bool: real pieces."""
+    features: dict[str, Tensor]
+    """name -> (B, S) source features, 0 at padding."""
+    target_input: Tensor
+    """(B, T) ids, begun by BOS, without EOS."""
+    target_output: Tensor
+    """(B, T) ids, ended by EOS: what is to be predicted at each place of `target_input`."""
+    target_valid: Tensor
+    """(B, T) bool: real pieces of `target_output`."""
+    corpus: tuple[str, ...] | None
+    """The corpus each example is from."""
+    indices: tuple[int, ...]
+    """The number of each example in its corpus."""
+    source_tokens: int = -1
+    """Real source pieces, EOS included; counted from `source_valid` unless given."""
+    target_tokens: int = -1
+    """Real target pieces, EOS included; counted from `target_valid` unless given."""
+
+    def __post_init__(self) -> None:
+        # Plain numbers, so that reading them later never waits for a device.
+        if self.source_tokens < 0:
+            object.__setattr__(self, "source_tokens", int(self.source_valid.sum()))
+        if self.target_tokens < 0:
+            object.__setattr__(self, "target_tokens", int(self.target_valid.sum()))
+
+    @property
+    def sentences(self) -> int:
+        """Number of examples B."""
+        return len(self.indices)
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The batch on a device."""
+
+        def move(tensor: Tensor) -> Tensor:
+            return tensor.to(device, non_blocking=True)
+
+        return replace(
+            self,
+            source=move(self.source),
+            source_valid=move(self.source_valid),
+            features={name: move(values) for name, values in self.features.items()},
+            target_input=move(self.target_input),
+            target_output=move(self.target_output),
+            target_valid=move(self.target_valid),
+        )
+
+
+class EpochPlan:
+    """Which examples every batch of every epoch holds: a pure function of the seed and the epoch.
+
+    The examples of an epoch are shuffled into pools, each pool is sorted by length and cut into batches, and the
+    batches are shuffled.
+
+    Args:
+        datasets: the training corpora.
+        weights: how often each is seen in an epoch; 0.5 is a fresh random half every epoch.
+        batch_tokens: rows times the longest source or target of a batch, at most; a longer example stands alone.
+        seed: fixes everything random.
+    """
+
+    def __init__(self, datasets: Sequence[Dataset], weights: Sequence[float], batch_tokens: int, seed: int) -> None:
+        if len(datasets) != len(weights):
+            raise ValueError(f"{len(datasets)} datasets but {len(weights)} weights")
+        self._weights = list(weights)
+        self._batch_tokens = batch_tokens
+        self._seed = seed
+        self._sizes = [len(dataset) for dataset in datasets]
+        self._bases = np.concatenate([[0], np.cumsum(self._sizes)]).astype(np.int64)
+        # (N,) the longer side, and the shorter one that breaks ties: the cost of an example, and then its padding.
+        self._longer = _concatenated(np.maximum(d.source_lengths, d.target_lengths) for d in datasets)
+        self._shorter = _concatenated(np.minimum(d.source_lengths, d.target_lengths) for d in datasets)
+
+    def batches(self, epoch: int, rank: int = 0, world_size: int = 1) -> list[IndexBatch]:
+        """The batches of an epoch, in order; of several ranks each gets a share that differs by one batch at most."""
+        generator = np.random.default_rng([self._seed, epoch])
+        examples = self._examples(generator)
+        spans: list[NDArray[np.int64]] = []
+        for pool in self._pools(examples):
+            order = np.lexsort((self._shorter[pool], self._longer[pool]))
+            pool = pool[order]
+            cuts = [0, *_cuts(self._longer[pool], self._batch_tokens)]
+            spans.extend(pool[start:stop] for start, stop in pairwise(cuts))
+        chosen = generator.permutation(len(spans))[rank::world_size]
+        return [self._index_batch(spans[number]) for number in chosen.tolist()]
+
+    def _examples(self, generator: np.random.Generator) -> NDArray[np.int64]:
+        """The numbers of an epoch's examples, counted through all corpora, shuffled."""
+        parts = []
+        for base, size, weight in zip(self._bases, self._sizes, self._weights, strict=False):
+            copies, part = divmod(weight, 1.0)
+            parts.extend([np.arange(base, base + size)] * int(copies))
+            if some := round(part * size):
+                parts.append(base + generator.choice(size, some, replace=False, shuffle=False))
+        examples = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+        generator.shuffle(examples)
+        return examples
+
+    def _pools(self, examples: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """Pools of about equal size."""
+        if not len(examples):
+            return []
+        tokens = int(self._longer[examples].sum())
+        return np.array_split(examples, max(1, round(tokens / (self._batch_tokens * _POOL_BATCHES))))
+
+    def _index_batch(self, examples: NDArray[np.int64]) -> IndexBatch:
+        dataset = np.searchsorted(self._bases, examples, side="right") - 1
+        return IndexBatch(dataset, examples - self._bases[dataset])
+
+
+def length_batches(lengths: ArrayLike, batch_tokens: int) -> list[list[int]]:
+    """Batches of sentences of similar length, the longest first, for decoding and validation.
+
+    Args:
+        lengths: (N,) the length of each sentence.
+        batch_tokens: rows times the longest length of a batch, at most; a longer sentence stands alone.
+
+    Returns:
+        batches of sentence numbers, every number once.
+    """
+    array = np.asarray(lengths, dtype=np.int64)
+    order = np.argsort(array, kind="stable")
+    cuts = [0, *_cuts(array[order], batch_tokens)]
+    return [order[start:stop].tolist() for start, stop in pairwise(cuts)][::-1]
+
+
+def collate(datasets: Sequence[Dataset], batch: IndexBatch) -> Batch:
+    """Read the examples of a batch and pad them."""
+    source, source_valid = _read(batch, [(d.source_ids, d.source_offsets) for d in datasets])
+    target_output, target_valid = _read(batch, [(d.target_ids, d.target_offsets) for d in datasets])
+    features = {
+        name: _read(batch, [(d.feature_values[name], d.source_offsets) for d in datasets])[0]
+        for name in datasets[0].features
+    }
+    # Shifted right by BOS, a row that ends early would keep its EOS: it becomes padding.
+    target_input = torch.full_like(target_output, PAD)
+    target_input[:, 0] = BOS
+    target_input[:, 1:] = target_output[:, :-1].masked_fill(~target_valid[:, 1:], PAD)
+    return Batch(
+        source=source,
+        source_valid=source_valid,
+        features=features,
+        target_input=target_input,
+        target_output=target_output,
+        target_valid=target_valid,
+        corpus=tuple(datasets[number].name for number in batch.dataset.tolist()),
+        indices=tuple(batch.index.tolist()),
+    )
+
+
+def _read(batch: IndexBatch, stores: Sequence[tuple[NDArray[np.integer], NDArray[np.int64]]]) -> tuple[Tensor, Tensor]:
+    """The examples of a batch out of (values, offsets) of every dataset, padded as by `pad`."""
+    starts = np.zeros(len(batch), dtype=np.int64)
+    lengths = np.zeros(len(batch), dtype=np.int64)
+    members = [(number, np.flatnonzero(batch.dataset == number)) for number in np.unique(batch.dataset).tolist()]
+    for number, rows in members:
+        offsets = stores[number][1]
+        starts[rows] = offsets[batch.index[rows]]
+        lengths[rows] = offsets[batch.index[rows] + 1] - starts[rows]
+    columns = np.arange(lengths.max(initial=0))
+    valid = columns < lengths[:, None]
+    padded = np.full(valid.shape, PAD, dtype=np.int64)
+    for number, rows in members:
+        real = np.zeros_like(valid)
+        real[rows] = valid[rows]
+        padded[real] = stores[number][0][(starts[:, None] + columns)[real]]
+    return torch.from_numpy(padded), torch.from_numpy(valid)
+
+
+def pad(rows: Sequence[ArrayLike]) -> tuple[Tensor, Tensor]:
+    """Rows of ids as one tensor.
+
+    Args:
+        rows: B sequences of at most L integers.
+
+    Returns:
+        (B, L) int64, padded with PAD; (B, L) bool, True at what was given.
+    """
+    arrays = [np.asarray(row) for row in rows]
+    lengths = np.array([len(row) for row in arrays], dtype=np.int64)
+    valid = np.arange(lengths.max(initial=0)) < lengths[:, None]
+    values = np.full(valid.shape, PAD, dtype=np.int64)
+    if arrays:
+        values[valid] = np.concatenate(arrays)
+    return torch.from_numpy(values), torch.from_numpy(valid)
+
+
+def _cuts(lengths: NDArray[np.integer], batch_tokens: int) -> Iterator[int]:
+    """Where to cut examples sorted by length, shortest first, so that rows x longest <= batch_tokens.
+
+    Each batch takes as many as fit; one that does not fit alone stands alone.
+    """
+    start = 0
+    while start < len(lengths):
+        # No batch that starts here can have more rows than its shortest example allows.
+        most = max(1, batch_tokens // max(1, int(lengths[start])))
+        window = lengths[start : start + most]
+        fits = np.arange(1, len(window) + 1) * window <= batch_tokens
+        start += max(1, int(fits.sum()))  # rows x longest grows with every row: `fits` is True and then False
+        yield start
+
+
+def _concatenated(parts: Iterator[NDArray[np.int64]]) -> NDArray[np.int32]:
+    arrays = [part.astype(np.int32) for part in parts]
+    return np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int32)

@@ -1,0 +1,156 @@
+"""Tokenizers whose pieces are looked up in a list: characters, or words between spaces."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparsenmt.data.files import read_json, write_json
+from sparsenmt.data.vocabulary import BOS, EOS, SILENT, SPACE, SPECIAL_PIECES, UNK, UNKNOWN_SURFACE
+from sparsenmt.errors import UserError
+from sparsenmt.recipe import schema
+
+
+class _SymbolTokenizer:
+    """A list of symbols. A subclass says how a line becomes symbols, and how symbols become a line.
+
+    Args:
+        symbols: the symbols after the special pieces, in the order of their ids.
+        lowercase: whether text is lowercased before it is looked up.
+    """
+
+    kind: str
+    keeps_word_boundaries = True
+
+    def __init__(self, symbols: Sequence[str], *, lowercase: bool) -> None:
+        self._pieces = [*SPECIAL_PIECES, *symbols]
+        # A word of the text that looks like "</s>" is a word, so the special pieces are not looked up.
+        self._ids = {symbol: id_ for id_, symbol in enumerate(symbols, start=len(SPECIAL_PIECES))}
+        self._lowercase = lowercase
+        self._word_starts = self._find_word_starts()
+        self._word_starts[[BOS, EOS]] = True
+
+    @classmethod
+    def train(cls, options: schema.Tokenizer, lines: Iterator[str]) -> Self:
+        """Keep the most frequent symbols; ties go by code point."""
+        counts: Counter[str] = Counter()
+        for line in lines:
+            counts.update(cls._symbols(line.lower() if options.lowercase else line))
+        symbols = cls._select(counts, options)
+        return cls(symbols, lowercase=options.lowercase)
+
+    @classmethod
+    def load(cls, directory: Path, stem: str) -> Self:
+        """Read what `save` wrote."""
+        path = directory / f"{stem}.json"
+        settings = read_json(path)
+        try:
+            return cls(settings["symbols"], lowercase=bool(settings["lowercase"]))
+        except (KeyError, TypeError):
+            raise UserError("not a tokenizer", where=str(path)) from None
+
+    @property
+    def size(self) -> int:
+        return len(self._pieces)
+
+    @property
+    def word_starts(self) -> NDArray[np.bool_]:
+        return self._word_starts
+
+    def encode(self, line: str) -> list[int]:
+        if self._lowercase:
+            line = line.lower()
+        return [self._ids.get(symbol, UNK) for symbol in self._symbols(line)]
+
+    def encode_batch(self, lines: Sequence[str]) -> list[list[int]]:
+        return [self.encode(line) for line in lines]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self._join(
+            UNKNOWN_SURFACE if id_ == UNK else self._pieces[id_] for id_ in map(int, ids) if id_ not in SILENT
+        )
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return [self._pieces[int(id_)] for id_ in ids]
+
+    def save(self, directory: Path, stem: str) -> None:
+        symbols = self._pieces[len(SPECIAL_PIECES) :]
+        write_json(directory / f"{stem}.json", {"kind": self.kind, "lowercase": self._lowercase, "symbols": symbols})
+
+    @staticmethod
+    def _symbols(line: str) -> Iterable[str]:
+        raise NotImplementedError
+
+    @staticmethod
+    def _join(symbols: Iterable[str]) -> str:
+        raise NotImplementedError
+
+    @classmethod
+    def _select(cls, counts: Counter[str], options: schema.Tokenizer) -> list[str]:
+        """The symbols to keep: at most as many as the vocabulary holds beside the special pieces."""
+        room = options.vocabulary_size - len(SPECIAL_PIECES)
+        if room < 1:
+            raise UserError(
+                f"a vocabulary of {options.vocabulary_size} holds nothing but the special pieces",
+                where="data.tokenizer.vocabulary_size",
+                hint=f"It must be at least {len(SPECIAL_PIECES) + 1}.",
+            )
+        return sorted(counts, key=lambda symbol: (-counts[symbol], symbol))[:room]
+
+    def _find_word_starts(self) -> NDArray[np.bool_]:
+        raise NotImplementedError
+
+
+class WordTokenizer(_SymbolTokenizer):
+    """Words between runs of spaces (U+0020 and nothing else)."""
+
+    kind = "word"
+
+    @staticmethod
+    def _symbols(line: str) -> Iterable[str]:
+        return filter(None, line.split(" "))
+
+    @staticmethod
+    def _join(symbols: Iterable[str]) -> str:
+        return " ".join(symbols)
+
+    def _find_word_starts(self) -> NDArray[np.bool_]:
+        return np.ones(len(self._pieces), dtype=np.bool_)
+
+
+class CharTokenizer(_SymbolTokenizer):
+    """Characters. A space is the symbol U+2581, and belongs to the word after it."""
+
+    kind = "char"
+
+    @staticmethod
+    def _symbols(line: str) -> Iterable[str]:
+        return line.replace(" ", SPACE)
+
+    @staticmethod
+    def _join(symbols: Iterable[str]) -> str:
+        return "".join(symbols).replace(SPACE, " ")
+
+    @classmethod
+    def _select(cls, counts: Counter[str], options: schema.Tokenizer) -> list[str]:
+        # The space comes first whatever its count: without it no word would have a start.
+        others = Counter({symbol: count for symbol, count in counts.items() if symbol != SPACE})
+        frequent = super()._select(others, options)
+        wanted = options.character_coverage * others.total()
+        kept: list[str] = []
+        covered = 0
+        for symbol in frequent:
+            if covered >= wanted:
+                break
+            kept.append(symbol)
+            covered += others[symbol]
+        room = options.vocabulary_size - len(SPECIAL_PIECES)
+        return [SPACE, *kept][:room]
+
+    def _find_word_starts(self) -> NDArray[np.bool_]:
+        return np.array([piece == SPACE for piece in self._pieces], dtype=np.bool_)

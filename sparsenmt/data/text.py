@@ -1,0 +1,120 @@
+"""Line-aligned text files, plain or gzipped.
+
+A line ends at ``\\n`` and nowhere else: ``\\r``, form feeds, NUL and U+2028 inside a line are data.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from sparsenmt.errors import UserError
+
+StrPath = str | os.PathLike[str]
+
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+def read_lines(path: StrPath) -> Iterator[str]:
+    """The lines of a UTF-8 file, without their ``\\n``; a last line without ``\\n`` counts.
+
+    Gzip is recognised by its first bytes, and expected where the name ends in ``.gz``.
+
+    Raises:
+        UserError: the file is missing or unreadable, is not valid UTF-8 (with the line), or its gzip stream is broken.
+    """
+    number = 0
+    try:
+        with _opened(path) as lines:
+            for line in lines:
+                number += 1
+                yield line.removesuffix(b"\n").decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"invalid UTF-8 ({error.reason} at byte {error.start + 1} of the line)",
+            where=f"{os.fspath(path)}, line {number}",
+            hint="Convert the file to UTF-8, for instance with iconv.",
+        ) from None
+    except EOFError:
+        raise UserError(
+            f"the gzip file ends early, after line {number}",
+            where=os.fspath(path),
+            hint="It was probably cut while it was copied: copy it again.",
+        ) from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(f"broken gzip file: {error}", where=os.fspath(path)) from None
+
+
+def read_parallel(paths: Sequence[StrPath]) -> Iterator[tuple[str, ...]]:
+    """The lines of several line-aligned files, side by side.
+
+    Raises:
+        UserError: the files have different numbers of lines (both files and both counts are named), or as `read_lines`.
+    """
+    streams = [read_lines(path) for path in paths]
+    count = 0
+    while True:
+        row = [next(stream, None) for stream in streams]
+        complete = tuple(line for line in row if line is not None)
+        if len(complete) < len(row):
+            break
+        yield complete
+        count += 1
+    # At least one file is at its end: read the others to theirs, to name every count.
+    counts = [count + (line is not None) + sum(1 for _ in stream) for line, stream in zip(row, streams, strict=True)]
+    if len(set(counts)) > 1:
+        sizes = " but ".join(f"{os.fspath(path)} has {size:,}" for path, size in zip(paths, counts, strict=True))
+        raise UserError(
+            f"line-aligned files have different numbers of lines: {sizes}",
+            hint="Line n of one file must belong to line n of the other; only \\n ends a line.",
+        )
+
+
+def check_readable(path: StrPath) -> None:
+    """Raises:
+    UserError: the file is missing or cannot be read.
+    """
+    with _opened(path):
+        pass
+
+
+def write_lines(path: StrPath, lines: Iterable[str]) -> None:
+    """Write lines as UTF-8, each ended by ``\\n``; the file appears under its name only when it is complete.
+
+    Raises:
+        ValueError: a line holds ``\\n``.
+    """
+    target = Path(path)
+    partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
+    try:
+        with open(partial, "w", encoding="utf-8", newline="\n") as stream:
+            for line in lines:
+                if "\n" in line:
+                    raise ValueError("a line cannot hold a line end")
+                stream.write(line)
+                stream.write("\n")
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def _opened(path: StrPath) -> Iterator[Iterable[bytes]]:
+    """The lines of a file as bytes, each with its line end, read through gzip where the file is one."""
+    with ExitStack() as stack:
+        try:
+            stream = stack.enter_context(open(path, "rb"))
+            is_gzip = stream.read(2) == _GZIP_MAGIC
+            stream.seek(0)
+        except FileNotFoundError:
+            raise UserError("no such file", where=os.fspath(path), hint="Check the path.") from None
+        except OSError as error:
+            raise UserError(f"cannot be read: {error.strerror}", where=os.fspath(path)) from None
+        if is_gzip or os.fspath(path).endswith(".gz"):
+            yield stack.enter_context(gzip.GzipFile(fileobj=stream))
+        else:
+            yield stream

@@ -1,0 +1,165 @@
+"""Beam search.
+
+Stopping rule: a sentence is done when ``beam_size`` of its hypotheses have ended, or at its maximum length. A
+hypothesis ends when EOS is among the ``beam_size`` best continuations of a step; the beam goes on with the best
+others. Hypotheses still open at the maximum length only fill places that no ended one took.
+
+Shapes: B sentences still searched, K beam size, T pieces so far, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from sparsenmt.data.vocabulary import BOS, EOS
+from sparsenmt.decoding.scores import Hypothesis, forbid, length_divisor, log_normalizer
+from sparsenmt.model.interfaces import DecoderCache, Memory, TranslationModel
+from sparsenmt.recipe.schema import Decoding
+
+_OPEN = -1e9  # rank of a hypothesis that did not end, below all that did
+
+
+class _Beam:
+    """The state of a batch. Sentences that are done leave it, in every tensor and in the cache."""
+
+    def __init__(self, memory: Memory, limits: Tensor, options: Decoding, cache: DecoderCache) -> None:
+        sentences, k = memory.valid.shape[0], options.beam_size
+        device = memory.states.device
+        dtype = torch.float64 if memory.states.dtype == torch.float64 else torch.float32
+        self.options = options
+        self.cache = cache
+        self.limits = limits
+        self.numbers = torch.arange(sentences, device=device)  # (B) which sentence of the batch
+        self.tokens = torch.empty(sentences, k, 0, dtype=torch.long, device=device)
+        # All hypotheses start equal: only the first may be continued.
+        self.scores = torch.full((sentences, k), -math.inf, dtype=dtype, device=device)
+        self.scores[:, 0] = 0.0
+        self.ended_ranks = torch.full_like(self.scores, -math.inf)
+        self.ended_log_probabilities = torch.zeros_like(self.scores)
+        self.ended_lengths = torch.zeros(sentences, k, dtype=torch.long, device=device)
+        self.ended_tokens = torch.zeros(sentences, k, int(limits.max()), dtype=torch.long, device=device)
+        self.ended_count = torch.zeros(sentences, dtype=torch.long, device=device)
+
+    def candidates(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """logits (B * K, V) -> the 2K best continuations: log-probabilities, parents in 0..K-1, pieces; (B, 2K)."""
+        sentences, k = self.scores.shape
+        wide = logits if logits.dtype == torch.float64 else logits.float()
+        normalizer = log_normalizer(wide)
+        flat = self.tokens.view(sentences * k, -1)
+        width = min(2 * k, wide.shape[1])
+        values, pieces = forbid(wide, flat, self.options).topk(width, -1)
+        totals = (values - normalizer).view(sentences, k, width) + self.scores[:, :, None]
+        best, where = totals.view(sentences, -1).topk(min(2 * k, k * width), -1)
+        return best, where // width, pieces.view(sentences, -1).gather(1, where)
+
+    def advance(self, best: Tensor, parents: Tensor, pieces: Tensor) -> Tensor:
+        """Take a step; returns the rows (B * K) of the cache that go on, in order."""
+        sentences, k = self.scores.shape
+        history = self.tokens.gather(1, parents[:, :, None].expand(-1, -1, self.tokens.shape[2]))
+        grown = torch.cat([history, pieces[:, :, None]], 2)  # (B, 2K, T)
+        length = grown.shape[2]
+        ending = pieces == EOS
+        ends = ending.clone()
+        ends[:, k:] = False  # only what is among the K best ends
+        ends &= best > -math.inf
+        divisor = length_divisor(length, self.options)
+        if bool(ends.any()):
+            ranks = (best[:, :k] / divisor).masked_fill(~ends[:, :k], -math.inf)
+            self._collect(grown[:, :k], best[:, :k], ranks, length)
+            self.ended_count += ends.sum(1)
+        # The K best that do not end, in order: there are that many, as a parent ends in one way only.
+        order = ending.int().argsort(dim=1, stable=True)[:, :k]
+        self.scores = best.gather(1, order).masked_fill(ending.gather(1, order), -math.inf)
+        self.tokens = grown.gather(1, order[:, :, None].expand(-1, -1, length))
+        rows = torch.arange(sentences, device=best.device)[:, None] * k + parents.gather(1, order)
+        full = self.limits <= length
+        if bool(full.any()):
+            ranks = (self.scores / divisor + _OPEN).masked_fill(~full[:, None], -math.inf)
+            self._collect(self.tokens, self.scores, ranks, length)
+        return rows.view(-1)
+
+    def _collect(self, tokens: Tensor, log_probabilities: Tensor, ranks: Tensor, length: int) -> None:
+        """Merge hypotheses into the ended ones and keep the K of highest rank; -inf is none."""
+        k = ranks.shape[1]
+        merged, order = torch.cat([self.ended_ranks, ranks], 1).topk(k, -1)
+        self.ended_ranks = merged
+
+        def merge(old: Tensor, new: Tensor) -> Tensor:
+            return torch.cat([old, new], 1).gather(1, order)
+
+        self.ended_log_probabilities = merge(self.ended_log_probabilities, log_probabilities)
+        self.ended_lengths = merge(self.ended_lengths, torch.full_like(order[:, :k], length))
+        padded = torch.zeros_like(self.ended_tokens)
+        padded[:, :, :length] = tokens
+        both = torch.cat([self.ended_tokens, padded], 1)
+        self.ended_tokens = both.gather(1, order[:, :, None].expand(-1, -1, both.shape[2]))
+
+    def done(self) -> Tensor:
+        """(B) bool."""
+        return (self.ended_count >= self.options.beam_size) | (self.limits <= self.tokens.shape[2])
+
+    def results(self, which: Tensor) -> dict[int, list[Hypothesis]]:
+        """Hypotheses, best first, of the sentences in ``which`` (B) bool, by number."""
+        chosen = which.nonzero().squeeze(1)
+        columns = (
+            self.numbers,
+            self.ended_ranks,
+            self.ended_log_probabilities,
+            self.ended_lengths,
+            self.ended_tokens,
+        )
+        lists = [column[chosen].tolist() for column in columns]
+        return {
+            number: [self._hypothesis(*each) for each in zip(*rest, strict=True) if each[0] > -math.inf]
+            for number, *rest in zip(*lists, strict=True)
+        }
+
+    def _hypothesis(self, rank: float, log_probability: float, length: int, tokens: list[int]) -> Hypothesis:
+        ended = rank > _OPEN / 2
+        score = log_probability / length_divisor(length, self.options)
+        return Hypothesis(tokens[: length - 1] if ended else tokens[:length], log_probability, score, ended)
+
+    def keep(self, going: Tensor, rows: Tensor) -> None:
+        """Leave out the sentences that are not in ``going`` (B) bool, and bring the cache to ``rows``."""
+        if bool(going.all()):
+            self.cache.reorder(rows)
+            return
+        chosen = going.nonzero().squeeze(1)
+        k = self.options.beam_size
+        self.cache.reorder(rows.view(-1, k)[chosen].view(-1))
+        self.cache.keep_sentences(chosen)
+        for name in ("limits", "numbers", "tokens", "scores", "ended_count"):
+            setattr(self, name, getattr(self, name)[chosen])
+        for name in ("ended_ranks", "ended_log_probabilities", "ended_lengths", "ended_tokens"):
+            setattr(self, name, getattr(self, name)[chosen])
+
+
+@torch.inference_mode()
+def beam_search(
+    model: TranslationModel, memory: Memory, limits: Tensor, options: Decoding
+) -> list[list[Hypothesis]]:
+    """Translate a batch.
+
+    Args:
+        memory: of B sentences, possibly compacted.
+        limits: (B) maximum lengths, EOS included.
+
+    Returns:
+        up to ``beam_size`` hypotheses a sentence, best first.
+    """
+    beam = _Beam(memory, limits, options, model.new_cache(memory))
+    found: dict[int, list[Hypothesis]] = {}
+    last = torch.full((memory.valid.shape[0] * options.beam_size, 1), BOS, device=memory.states.device)
+    while len(beam.numbers):
+        hidden = model.decode(last, beam.cache.memory, cache=beam.cache)
+        (states,) = hidden.values()
+        rows = beam.advance(*beam.candidates(model.project(states[:, -1])))
+        done = beam.done()
+        if bool(done.any()):
+            found.update(beam.results(done))
+        beam.keep(~done, rows)
+        last = beam.tokens[:, :, -1].reshape(-1, 1)
+    return [found[number] for number in range(memory.valid.shape[0])]

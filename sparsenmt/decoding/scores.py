@@ -1,0 +1,75 @@
+"""From logits to candidates, and from log-probabilities to scores. What all searches share.
+
+Shapes: N rows (hypotheses), V vocabulary, T pieces so far.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sparsenmt.data.vocabulary import BOS, EOS, PAD
+from sparsenmt.recipe.schema import Decoding
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A finished output.
+
+    Args:
+        tokens: pieces, without BOS and EOS.
+        log_probability: sum over the pieces and EOS, in nats.
+        score: after the length penalty; what hypotheses are ranked by.
+        ended: with EOS, rather than cut at the maximum length.
+    """
+
+    tokens: list[int]
+    log_probability: float
+    score: float
+    ended: bool
+
+
+def length_divisor(length: int, options: Decoding) -> float:
+    """What a log-probability of ``length`` pieces, EOS included, is divided by (Wu et al. 2016, Eq. 14)."""
+    if options.length_penalty == "gnmt":
+        return float(((5.0 + length) / 6.0) ** options.alpha)
+    if options.length_penalty == "average":
+        return float(length**options.alpha)
+    return 1.0
+
+
+def maximum_length(source_pieces: int, options: Decoding, positions: int) -> int:
+    """Most pieces of an output, EOS included, for a source of so many pieces without EOS."""
+    wanted = int(options.max_length_factor * source_pieces) + options.max_length_offset
+    return max(min(wanted, positions), options.min_length + 1, 1)
+
+
+def forbid(logits: Tensor, tokens: Tensor, options: Decoding) -> Tensor:
+    """Set what may not come next to -inf, in place. Call after `log_normalizer`: probabilities stay the model's.
+
+    logits (N, V), tokens (N, T) generated so far, without BOS.
+    """
+    logits[:, PAD] = -math.inf
+    logits[:, BOS] = -math.inf
+    length = tokens.shape[1]
+    if length < options.min_length:
+        logits[:, EOS] = -math.inf
+    n = options.no_repeat_ngram
+    if n and length >= n:
+        windows = tokens.unfold(1, n, 1)  # (N, T - n + 1, n)
+        suffix = tokens[:, length - n + 1 :]  # (N, n - 1)
+        same = (windows[:, :, : n - 1] == suffix[:, None, :]).all(-1)  # (N, T - n + 1)
+        last = windows[:, :, n - 1]
+        # What is not banned writes into EOS's place, which repeats nothing, so its logit is put back.
+        end = logits[:, EOS].clone()
+        logits.scatter_(1, torch.where(same, last, EOS), -math.inf)
+        logits[:, EOS] = end
+    return logits
+
+
+def log_normalizer(logits: Tensor) -> Tensor:
+    """(N, V) -> (N, 1): log of the sum of exponentials; no softmax over the vocabulary is ever written out."""
+    return logits.logsumexp(-1, keepdim=True)

@@ -1,0 +1,104 @@
+"""Lines in, translations out, in the same order: sorted batches inside, one output for every input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import torch
+
+from sparsenmt.data.batching import length_batches
+from sparsenmt.decoding.ancestral import ancestral_search, make_sampler, pick_best
+from sparsenmt.decoding.beam import beam_search
+from sparsenmt.decoding.inputs import ModelBundle, SourceLine, make_source, read_sources
+from sparsenmt.decoding.scores import Hypothesis, maximum_length
+from sparsenmt.model.interfaces import Memory
+from sparsenmt.recipe.schema import Decoding
+
+WINDOW = 4096
+"""Lines that are sorted together: memory and the wait for the first output are bounded, batches are well filled."""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The output for one line, best hypothesis first; an empty line has one empty hypothesis."""
+
+    source: SourceLine
+    texts: list[str]
+    hypotheses: list[Hypothesis]
+
+    @property
+    def text(self) -> str:
+        return self.texts[0]
+
+
+def translate_lines(
+    bundle: ModelBundle,
+    lines: Iterable[str],
+    options: Decoding,
+    *,
+    advance: Callable[[int], object] | None = None,
+    window: int = WINDOW,
+) -> Iterator[Translation]:
+    """Translate lines, in order.
+
+    Args:
+        advance: told the number of sentences that each batch finished.
+        window: lines read ahead.
+    """
+    iterator, first = iter(lines), 0
+    while block := list(islice(iterator, window)):
+        sources = read_sources(bundle, block, first)
+        first += len(block)
+        yield from _translate_block(bundle, sources, options, advance)
+
+
+def _translate_block(
+    bundle: ModelBundle,
+    sources: Sequence[SourceLine],
+    options: Decoding,
+    advance: Callable[[int], object] | None,
+) -> Iterator[Translation]:
+    results = {s.number: [Hypothesis([], 0.0, 0.0, True)] for s in sources if s.empty}
+    if advance and results:
+        advance(len(results))
+    real = [source for source in sources if not source.empty]
+    beams = options.beam_size if options.method == "beam" else 1
+    for chosen in length_batches([len(s.ids) for s in real], max(options.batch_tokens // beams, 1)):
+        batch = [real[i] for i in chosen]
+        for source, hypotheses in zip(batch, search(bundle, batch, options), strict=True):
+            results[source.number] = hypotheses
+        if advance:
+            advance(len(batch))
+    for source in sources:
+        hypotheses = results[source.number]
+        texts = [one_line(bundle.tokenizers.target.decode(h.tokens)) for h in hypotheses]
+        yield Translation(source, texts, hypotheses)
+
+
+def one_line(text: str) -> str:
+    """A line end inside an output would break the alignment of the lines."""
+    return text.replace("\n", " ")
+
+
+@torch.inference_mode()
+def search(bundle: ModelBundle, batch: Sequence[SourceLine], options: Decoding) -> list[list[Hypothesis]]:
+    """Encode a batch once, and search as the options say."""
+    encoded = bundle.model.encode(make_source(bundle, batch), compact=True)
+    (memory,) = encoded.memories.values()
+    limits = [maximum_length(len(line.ids) - 1, options, bundle.max_positions) for line in batch]
+    return search_memory(bundle, memory, torch.tensor(limits, device=bundle.device), batch, options)
+
+
+def search_memory(
+    bundle: ModelBundle, memory: Memory, limits: torch.Tensor, batch: Sequence[SourceLine], options: Decoding
+) -> list[list[Hypothesis]]:
+    """Search over an encoded batch."""
+    if options.method == "beam":
+        return beam_search(bundle.model, memory, limits, options)
+    pick = pick_best
+    if options.method == "sample":
+        numbers = [line.number for line in batch]
+        pick = make_sampler(options, numbers, int(limits.max()), bundle.device)
+    return ancestral_search(bundle.model, memory, limits, options, pick)

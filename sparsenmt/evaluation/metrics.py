@@ -1,0 +1,153 @@
+"""Corpus metrics: BLEU, chrF and TER through sacrebleu, ROUGE through rouge-score, each with its signature."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparsenmt.errors import UserError
+from sparsenmt.evaluation import rouge
+from sparsenmt.evaluation.names import METRICS, ROUGE
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.base import Metric
+
+
+@dataclass(frozen=True)
+class Score:
+    """A metric's value for a corpus, in percent (lower is better for TER), with the signature that defines it."""
+
+    name: str
+    value: float
+    signature: str
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What a metric needs to know of each sentence; sums over sentences give the value of any sample of them.
+
+    ``values`` is (N, K); ``score`` maps a sum over rows, (K,), to the metric's value.
+    """
+
+    name: str
+    values: NDArray[np.float64]
+    score: Callable[[NDArray[np.float64]], float]
+
+
+def corpus_scores(
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    *,
+    metrics: Sequence[str],
+    lowercase: bool = False,
+    tokenize: str = "13a",
+    language: str = "en",
+) -> list[Score]:
+    """The metrics' values, in the order asked for.
+
+    Args:
+        hypotheses: N detokenised lines.
+        references: one or more references of N lines each.
+        metrics: names out of `METRICS`.
+        lowercase: ignore case in BLEU and chrF (TER and ROUGE always do, as is their default).
+        tokenize: sacrebleu's tokenizer, for BLEU.
+        language: code of the language; ROUGE's tokenizer and stemmer depend on it.
+
+    Raises:
+        UserError: an unknown metric or tokenizer, no lines, or unequal numbers of lines.
+    """
+    _check(hypotheses, references, metrics)
+    rouges = [name for name in metrics if name in ROUGE]
+    by_sentence = rouge.sentence_scores(hypotheses, references, metrics=rouges, language=language) if rouges else {}
+    scores = []
+    for name in metrics:
+        if name in by_sentence:
+            signature = rouge.signature(references=len(references), language=language)
+            scores.append(Score(name, 100 * float(by_sentence[name].mean()), signature))
+        else:
+            metric = _sacrebleu(name, lowercase=lowercase, tokenize=tokenize)
+            value = float(metric.corpus_score(hypotheses, references).score)
+            scores.append(Score(name, value, str(metric.get_signature())))
+    return scores
+
+
+def metric_value(name: str, hypotheses: Sequence[str], references: Sequence[str], language: str) -> float:
+    """One metric's value against one reference, with the default settings: what validation looks at."""
+    return corpus_scores(hypotheses, [references], metrics=[name], language=language)[0].value
+
+
+def statistics(
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    *,
+    metrics: Sequence[str],
+    lowercase: bool = False,
+    tokenize: str = "13a",
+    language: str = "en",
+) -> list[Statistics]:
+    """Sufficient statistics of every sentence, for resampling. Arguments and errors as for `corpus_scores`."""
+    _check(hypotheses, references, metrics)
+    rouges = [name for name in metrics if name in ROUGE]
+    by_sentence = rouge.sentence_scores(hypotheses, references, metrics=rouges, language=language) if rouges else {}
+    found = []
+    for name in metrics:
+        if name in by_sentence:
+            f1 = by_sentence[name]
+            found.append(Statistics(name, np.stack([f1, np.ones_like(f1)], axis=1), _mean_f1))
+        else:
+            metric = _sacrebleu(name, lowercase=lowercase, tokenize=tokenize)
+            # sacrebleu has no public call for this; its own significance tests use the same two methods.
+            values = np.array(metric._extract_corpus_statistics(hypotheses, references), dtype=np.float64)
+            found.append(Statistics(name, values, _score_of(metric)))
+    return found
+
+
+def _mean_f1(sums: NDArray[np.float64]) -> float:
+    return float(100 * sums[0] / sums[1])
+
+
+def _score_of(metric: Metric) -> Callable[[NDArray[np.float64]], float]:
+    return lambda sums: float(metric._compute_score_from_stats(sums.tolist()).score)
+
+
+def _sacrebleu(name: str, *, lowercase: bool, tokenize: str) -> Metric:
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+    from sacrebleu.metrics.ter import TER
+
+    if name == "chrf":
+        return CHRF(lowercase=lowercase)
+    if name == "ter":
+        return TER()
+    known = list(BLEU.TOKENIZERS)
+    if tokenize not in known:
+        close = difflib.get_close_matches(tokenize, known, n=1)
+        hint = f"Did you mean '{close[0]}'? " if close else ""
+        raise UserError(f"there is no tokenizer '{tokenize}'", hint=f"{hint}sacrebleu has: {', '.join(known)}.")
+    try:
+        return BLEU(lowercase=lowercase, tokenize=tokenize)
+    except (ImportError, RuntimeError, OSError) as error:  # tokenizers that need another package, or a download
+        raise UserError(f"the tokenizer '{tokenize}' cannot be used: {' '.join(str(error).split())}") from None
+
+
+def _check(hypotheses: Sequence[str], references: Sequence[Sequence[str]], metrics: Sequence[str]) -> None:
+    for name in metrics:
+        if name not in METRICS:
+            close = difflib.get_close_matches(name, METRICS, n=1)
+            hint = f"Did you mean '{close[0]}'? " if close else ""
+            raise UserError(f"there is no metric '{name}'", hint=f"{hint}There are: {', '.join(METRICS)}.")
+    if not references:
+        raise UserError("scoring needs at least one reference")
+    if not hypotheses:
+        raise UserError("there are no lines to score")
+    for number, reference in enumerate(references, start=1):
+        if len(reference) != len(hypotheses):
+            raise UserError(
+                f"reference {number} has {len(reference):,} lines but there are {len(hypotheses):,} hypotheses",
+                hint="Line n of one must belong to line n of the other.",
+            )

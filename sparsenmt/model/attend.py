@@ -1,0 +1,112 @@
+"""From queries, keys and values to contexts: fused, masked, or in bands.
+
+All three compute the same function; the conformance kit holds them together.
+Shapes: B rows, H heads, Q queries, K keys, E head size, n blocks of b queries, W keys of a band.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sparsenmt.model.interfaces import Keys, Pattern, Transform
+
+
+def relative(queries: Tensor, positions: Tensor) -> Tensor:
+    """queries (B, Q), positions (B, K) -> (B, 1, Q, K): how far to the left of the query the key lies."""
+    return queries[:, None, :, None] - positions[:, None, None, :]
+
+
+def restrict(keys: Keys, pattern: Pattern | None, causal: bool) -> Keys:
+    """``keys`` with ``allowed`` filled in: padding, causality and the pattern together; None if nothing is hidden."""
+    visible = keys.valid[:, None, None, :]
+    if causal:
+        visible = visible & (relative(keys.queries, keys.positions) >= 0)
+    if pattern is not None:
+        visible = visible & pattern(keys.queries, keys.positions, visible)
+    return replace(keys, allowed=visible)
+
+
+def at_least_single(scores: Tensor) -> Tensor:
+    """In fp32, or in float64 where that is what comes."""
+    return scores if scores.dtype == torch.float64 else scores.float()
+
+
+def weigh(q: Tensor, k: Tensor, keys: Keys, transform: Transform) -> Tensor:
+    """q (B, H, Q, E), k (B, H, K, E) -> attention mass (B, H, Q, K) in at least fp32."""
+    scores = at_least_single(q @ k.transpose(-1, -2)) / math.sqrt(q.shape[-1])
+    return transform(scores, keys)
+
+
+def attend_masked(q: Tensor, k: Tensor, v: Tensor, keys: Keys, transform: Transform, dropout: float) -> Tensor:
+    """(B, H, Q, E): weights as a matrix. ``keys`` must be restricted."""
+    weights = weigh(q, k, keys, transform).to(v.dtype)
+    return (F.dropout(weights, dropout) if dropout else weights) @ v
+
+
+def attend_fused(
+    q: Tensor, k: Tensor, v: Tensor, keys: Keys, transform: Transform, dropout: float, *, causal: bool
+) -> Tensor:
+    """(B, H, Q, E) by `scaled_dot_product_attention`, for transforms that are a softmax after a bias.
+
+    With ``keys.allowed`` None nothing but causality is hidden.
+    """
+    bias = transform.score_bias(keys)
+    allowed = keys.allowed
+    square = q.shape[2] == k.shape[2]  # otherwise PyTorch aligns a causal mask with the first key, not the last
+    if allowed is None and bias is None and (square or not causal):
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal)
+    if allowed is None:
+        allowed = keys.valid[:, None, None, :]
+    if causal:
+        allowed = allowed & (relative(keys.queries, keys.positions) >= 0)
+    blind = ~allowed.any(-1, keepdim=True)  # queries that see nothing: torch versions disagree on them
+    zero = torch.zeros((), dtype=q.dtype, device=q.device)
+    mask = torch.where(allowed, zero if bias is None else bias.to(q.dtype), -math.inf).masked_fill(blind, 0.0)
+    context = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+    return context.masked_fill(blind, 0.0)
+
+
+def band_block(reach: tuple[int, int]) -> int:
+    """Queries of one block: as many as keys are seen on both sides keeps half of a band's scores useful."""
+    return min(max(sum(reach), 16), 256)
+
+
+def attend_banded(
+    q: Tensor, k: Tensor, v: Tensor, keys: Keys, transform: Transform, dropout: float, *, pattern: Pattern, causal: bool
+) -> Tensor:
+    """(B, H, Q, E) in O(Q x reach): blocks of queries against the band of keys that they can reach.
+
+    Queries and keys must be the same uncompacted positions. ``keys`` is not restricted yet.
+    """
+    assert pattern.reach is not None and keys.counts is None
+    left, right = pattern.reach[0], 0 if causal else pattern.reach[1]
+    b = band_block((left, right))
+    rows, _, length, _ = q.shape
+    n = -(-length // b)
+    tail = n * b - length
+
+    def blocks(x: Tensor) -> Tensor:  # (B, H, Q, E) -> (B * n, H, b, E)
+        return F.pad(x, (0, 0, 0, tail)).unflatten(2, (n, b)).transpose(1, 2).flatten(0, 1)
+
+    def bands(x: Tensor) -> Tensor:  # (B, H, K, E) -> (B * n, H, W, E)
+        x = F.pad(x, (0, 0, left, right + tail)).unfold(2, left + b + right, b)
+        return x.permute(0, 2, 1, 4, 3).flatten(0, 1)
+
+    def flat_bands(x: Tensor, fill: int | bool) -> Tensor:  # (B, K) -> (B * n, W)
+        return F.pad(x.expand(rows, -1), (left, right + tail), value=fill).unfold(1, left + b + right, b).flatten(0, 1)
+
+    queries = F.pad(keys.queries.expand(rows, -1), (0, tail), value=-(2**30)).unflatten(1, (n, b)).flatten(0, 1)
+    band = Keys(
+        valid=flat_bands(keys.valid, False),
+        queries=queries,
+        positions=flat_bands(keys.positions, -(2**29)),
+        features=keys.features,
+    )
+    band = restrict(band, pattern, causal)
+    context = attend_masked(blocks(q), bands(k), bands(v), band, transform, dropout)
+    return context.unflatten(0, (rows, n)).transpose(1, 2).flatten(2, 3)[:, :, :length]

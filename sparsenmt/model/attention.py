@@ -1,0 +1,169 @@
+"""Multi-head attention with sockets: projections here, the function in `attend`.
+
+Shapes: B rows, H heads = G given + L learned, Q queries, K keys, D model dimension, E head size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from sparsenmt.model.attend import attend_banded, attend_fused, attend_masked, band_block, restrict, weigh
+from sparsenmt.model.interfaces import (
+    AttentionListener,
+    AttentionSeen,
+    GivenHeads,
+    Keys,
+    Pattern,
+    SiteName,
+    Transform,
+)
+from sparsenmt.model.linear import Linear, Product, packed_product
+
+
+@dataclass(frozen=True)
+class KeysValues:
+    """Projected keys and values."""
+
+    keys: Tensor | None  # (B, L, K, E); None if no head is learned
+    values: Tensor  # (B, H, K, E)
+
+    def select(self, rows: Tensor) -> KeysValues:
+        """Only these rows, in this order."""
+        keys = None if self.keys is None else self.keys.index_select(0, rows)
+        return KeysValues(keys, self.values.index_select(0, rows))
+
+
+class AttentionStep(nn.Module):
+    """The sockets of one site at one execution step: what shared layers do not share."""
+
+    def __init__(
+        self,
+        site: SiteName,
+        step: int,
+        *,
+        transform: Transform,
+        pattern: Pattern | None,
+        listeners: list[AttentionListener],
+    ) -> None:
+        super().__init__()
+        self.site: SiteName = site
+        self.step = step
+        self.transform = transform
+        self.pattern = pattern
+        self.causal = site == "decoder_self"
+        self.banded = True  # gather bands where the pattern has a reach and it pays
+        self._listeners = listeners
+
+    @property
+    def observed(self) -> bool:
+        return bool(self._listeners)
+
+    def tell(self, weights: Tensor, keys: Keys) -> None:
+        for listener in self._listeners:
+            listener(AttentionSeen(self.site, self.step, weights, keys))
+
+
+class Attention(nn.Module):
+    """Given heads first, then learned ones; only learned heads have query and key projections."""
+
+    def __init__(self, dimension: int, heads: int, *, given: GivenHeads | None = None, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.given = given
+        self.head_size = dimension // heads
+        self.given_heads = 0 if given is None else given.heads
+        self.learned_heads = heads - self.given_heads
+        self.dropout = dropout
+        inner = heads * self.head_size
+        if self.learned_heads:
+            self.q = Linear(dimension, self.learned_heads * self.head_size)
+            self.k = Linear(dimension, self.learned_heads * self.head_size)
+        self.v = Linear(dimension, inner)
+        self.o = Linear(inner, dimension)
+        self._fused_kv: Product | None = None
+        self._fused_qkv: Product | None = None
+
+    def _split(self, x: Tensor) -> Tensor:
+        """(B, K, heads * E) -> (B, heads, K, E)."""
+        return x.unflatten(-1, (-1, self.head_size)).transpose(1, 2)
+
+    def project_keys_values(self, x: Tensor) -> KeysValues:
+        """x (B, K, D)."""
+        if self._fused_kv is not None:
+            k, v = self._fused_kv(x).split([self.learned_heads * self.head_size, self.v.out_features], -1)
+            return KeysValues(self._split(k).contiguous(), self._split(v).contiguous())
+        return KeysValues(self._split(self.k(x)) if self.learned_heads else None, self._split(self.v(x)))
+
+    def project_all(self, x: Tensor) -> tuple[Tensor | None, KeysValues]:
+        """x (B, K, D) -> queries (B, L, K, E), keys and values, for self-attention."""
+        if self._fused_qkv is not None:
+            learned = self.learned_heads * self.head_size
+            q, k, v = self._fused_qkv(x).split([learned, learned, self.v.out_features], -1)
+            return self._split(q), KeysValues(self._split(k), self._split(v))
+        return self.project_queries(x), self.project_keys_values(x)
+
+    def project_queries(self, x: Tensor) -> Tensor | None:
+        """x (B, Q, D) -> (B, L, Q, E)."""
+        return self._split(self.q(x)) if self.learned_heads else None
+
+    def forward(self, q: Tensor | None, kv: KeysValues, keys: Keys, step: AttentionStep) -> Tensor:
+        """q (B, L, Q, E), kv (B, heads, K, E) -> (B, Q, D).
+
+        ``keys.allowed`` of the caller is None if nothing but causality and the pattern hides a key.
+        """
+        contexts = []
+        given = self.given_heads
+        if self.given is not None:
+            contexts.append(self.given(kv.values[:, :given], keys))
+        if q is not None and kv.keys is not None:
+            contexts.append(self._learned(q, kv.keys, kv.values[:, given:] if given else kv.values, keys, step))
+        if step.observed:
+            self._tell(q, kv, keys, step)
+        context = contexts[0] if len(contexts) == 1 else torch.cat(contexts, 1)
+        return self.o(context.transpose(1, 2).flatten(2))
+
+    def _learned(self, q: Tensor, k: Tensor, v: Tensor, keys: Keys, step: AttentionStep) -> Tensor:
+        dropout = self.dropout if self.training else 0.0
+        length = q.shape[2]
+        pattern, transform = step.pattern, step.transform
+        if pattern is None and transform.fusable:
+            # One query a row sees everything before it: no causal mask is needed.
+            causal = step.causal and length > 1
+            return attend_fused(q, k, v, keys, transform, dropout, causal=causal)
+        if pattern is not None and pattern.reach is not None and step.banded and keys.counts is None:
+            reach = (pattern.reach[0], 0 if step.causal else pattern.reach[1])
+            if 1 < length == k.shape[2] and length > sum(reach) + band_block(reach):
+                return attend_banded(q, k, v, keys, transform, dropout, pattern=pattern, causal=step.causal)
+        return attend_masked(q, k, v, restrict(keys, pattern, step.causal), transform, dropout)
+
+    def _tell(self, q: Tensor | None, kv: KeysValues, keys: Keys, step: AttentionStep) -> None:
+        keys = restrict(keys, step.pattern, step.causal)
+        parts = []
+        if self.given is not None:
+            parts.append(self.given.weights(keys))
+        if q is not None and kv.keys is not None:
+            parts.append(weigh(q, kv.keys, keys, step.transform))
+        step.tell(torch.cat([part.to(parts[-1].dtype) for part in parts], 1), keys)
+
+    def pack(self, *, self_attention: bool) -> None:
+        """Fuse and pack the projections for decoding (design rule 10: on disk they stay apart)."""
+        self.o.pack()
+        if not self.learned_heads:
+            self.v.pack()
+            return
+        parts = [self.q, self.k, self.v] if self_attention else [self.k, self.v]
+        fused = packed_product(torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts]))
+        if self_attention:
+            self._fused_qkv = fused
+        else:
+            self._fused_kv = fused
+            self.q.pack()
+
+
+def hide_padding(keys: Keys) -> Keys:
+    """Fill in ``allowed`` with the padding alone, or leave it None where there is none."""
+    if bool(keys.valid.all()):
+        return keys
+    return replace(keys, allowed=keys.valid[:, None, None, :])

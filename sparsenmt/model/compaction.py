@@ -1,0 +1,64 @@
+"""What the engine does with a filter's decision: scale, or scale, gather and count (design rule 3).
+
+Shapes: B sentences, S source positions, S' entries of a memory, K kept entries of the fullest sentence, D dimension.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from sparsenmt.model.interfaces import Gates, Memory
+
+
+def apply_gates(memory: Memory, gates: Gates, *, compact: bool) -> Memory:
+    """The memory that goes on.
+
+    Kept entries are scaled by their gates. Closed ones become zero vectors (``on_closed = "zero"``) or are not seen any
+    more (``"mask"``). With ``compact``, zero vectors are replaced by one zero vector that is counted as many times,
+    the same function if every reader sees every dropped position: the caller decides.
+    """
+    values = gates.values * memory.valid
+    source_gates = _on_source(memory, values)
+    scaled = memory.states * values.unsqueeze(-1).to(memory.states.dtype)
+    masking = gates.on_closed == "mask"
+    if compact:
+        kept = memory.valid & (values != 0)
+        if bool((kept == memory.valid).all()):  # nothing dropped: no stand-in
+            return replace(memory, states=scaled, gates=source_gates)
+        return _compact(replace(memory, states=scaled, gates=source_gates), kept, stand_in=not masking)
+    valid = memory.valid & (values != 0) if masking else memory.valid
+    return replace(memory, states=scaled, valid=valid, gates=source_gates)
+
+
+def _on_source(memory: Memory, values: Tensor) -> Tensor:
+    """(B, S) gates of the source positions; those that an earlier filter dropped stay 0."""
+    if memory.gates is None:
+        return values
+    target = torch.zeros_like(memory.gates, dtype=values.dtype)
+    real = memory.valid & (memory.positions >= 0)
+    # Entries without a position of their own all write a zero into position 0's spare column.
+    spare = torch.cat([target, target[:, :1]], dim=1)
+    index = torch.where(real, memory.positions, target.shape[1])
+    return spare.scatter(1, index, values * real)[:, :-1]
+
+
+def _compact(memory: Memory, kept: Tensor, *, stand_in: bool) -> Memory:
+    """Gather the kept entries in their order; put one zero vector before them that stands for all others."""
+    old = memory.valid.to(memory.states.dtype) if memory.counts is None else memory.counts * memory.valid
+    width = max(int(kept.sum(1).max()), 1)
+    order = kept.int().argsort(dim=1, descending=True, stable=True)[:, :width]  # (B, K)
+    valid = kept.gather(1, order)
+    states = memory.states.gather(1, order.unsqueeze(-1).expand(-1, -1, memory.states.shape[-1]))
+    states = states * valid.unsqueeze(-1)
+    positions = memory.positions.gather(1, order)
+    counts = old.gather(1, order) * valid
+    if stand_in:
+        dropped = (old * (memory.valid & ~kept)).sum(1, keepdim=True)  # (B, 1)
+        states = torch.cat([torch.zeros_like(states[:, :1]), states], 1)
+        valid = torch.cat([dropped > 0, valid], 1)
+        positions = torch.cat([torch.full_like(positions[:, :1], -1), positions], 1)
+        counts = torch.cat([dropped, counts], 1)
+    return replace(memory, states=states, valid=valid, positions=positions, counts=counts)

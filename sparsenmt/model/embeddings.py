@@ -1,0 +1,61 @@
+"""Piece embeddings and position encodings.
+
+Shapes: B sentences, T positions, D model dimension, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def sinusoids(length: int, dimension: int) -> Tensor:
+    """(length, D) sines in the first half of the dimensions, cosines in the second (Vaswani et al. 2017, 3.5).
+
+    Wavelengths rise geometrically from 2 pi to 10000 * 2 pi. Sines and cosines stand apart instead of alternating,
+    which is the same up to a permutation of dimensions.
+    """
+    half = (dimension + 1) // 2
+    rates = torch.exp(torch.arange(half, dtype=torch.float64) * (-math.log(10000.0) / max(half - 1, 1)))
+    angles = torch.arange(length, dtype=torch.float64)[:, None] * rates
+    return torch.cat([angles.sin(), angles.cos()], dim=1)[:, :dimension]
+
+
+class Positions(nn.Module):
+    """Encodings of absolute positions, learned or sinusoidal.
+
+    Args:
+        kind: ``sinusoidal`` grows on demand; ``learned`` ends at ``maximum``.
+    """
+
+    def __init__(self, kind: Literal["sinusoidal", "learned"], dimension: int, maximum: int) -> None:
+        super().__init__()
+        self.weight: nn.Parameter | None = None
+        self._dimension = dimension
+        # In float64 and no buffer: rounded where it is used, every precision sees the same function.
+        self._table = sinusoids(256, dimension)
+        if kind == "learned":
+            self.weight = nn.Parameter(torch.empty(maximum, dimension))
+            nn.init.normal_(self.weight, std=dimension**-0.5)
+
+    def forward(self, start: int, length: int, like: Tensor) -> Tensor:
+        """(length, D) encodings of positions start, start + 1, ... with the dtype and device of ``like``."""
+        if self.weight is not None:
+            if start + length > self.weight.shape[0]:
+                raise ValueError(f"position {start + length - 1} is beyond the {self.weight.shape[0]} learned positions")
+            return self.weight[start : start + length]
+        if start + length > self._table.shape[0]:
+            self._table = sinusoids(2 * (start + length), self._dimension)
+        if self._table.device != like.device:
+            self._table = self._table.to(like.device)
+        return self._table[start : start + length].to(like.dtype)
+
+
+def embed(tokens: Tensor, table: Tensor, positions: Positions, start: int = 0) -> Tensor:
+    """tokens (B, T), table (V, D) -> (B, T, D): vectors scaled by sqrt(D), plus position encodings."""
+    vectors = F.embedding(tokens, table) * math.sqrt(table.shape[1])
+    return vectors + positions(start, tokens.shape[1], vectors)

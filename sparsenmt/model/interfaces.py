@@ -1,0 +1,254 @@
+"""The sockets of the engine as types, and the model as the rest of the program sees it.
+
+Shapes: B sentences, R hypotheses a sentence, H heads, G given heads, Q queries, K keys, S source positions,
+T target positions, D model dimension, E head size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Source:
+    """A batch of source sentences."""
+
+    tokens: Tensor  # (B, S) piece ids, </s> last, padded
+    valid: Tensor  # (B, S) bool, False at padding
+    features: Mapping[str, Tensor] = field(default_factory=dict)  # name -> (B, S)
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What the queries of one attention may look at.
+
+    Positions are absolute and count before any compaction; a stand-in for dropped positions has position -1.
+    At cross-attention the hypotheses of a sentence lie on the query axis, so that Q is not time.
+    """
+
+    valid: Tensor  # (B, K) bool: real keys
+    queries: Tensor  # (B, Q) absolute positions of the queries
+    positions: Tensor  # (B, K) absolute positions of the keys
+    allowed: Tensor | None = None  # bool, broadcastable to (B, H, Q, K): pattern, causality and padding together
+    counts: Tensor | None = None  # (B, K) how many positions a key stands for; None: one each
+    features: Mapping[str, Tensor] = field(default_factory=dict)  # uncompacted source features, indexed by positions
+
+    def visible(self) -> Tensor:
+        """Bool, broadcastable to (B, H, Q, K): the keys that a query really sees."""
+        seen = self.valid[:, None, None, :] if self.allowed is None else self.allowed
+        return seen if self.counts is None else seen & (self.counts > 0)[:, None, None, :]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the decoder gets from one depth of the encoder, or one encoder layer from the one below."""
+
+    states: Tensor  # (B, S', D)
+    valid: Tensor  # (B, S') bool
+    positions: Tensor  # (B, S') absolute source positions; stand-ins -1
+    counts: Tensor | None = None  # (B, S') how many positions an entry stands for; None: one each
+    features: Mapping[str, Tensor] = field(default_factory=dict)  # name -> (B, S), uncompacted
+    gates: Tensor | None = None  # (B, S) the last filter's gates over the uncompacted source; None: no filter
+
+
+@dataclass(frozen=True)
+class Gates:
+    """A filter's decision on a memory."""
+
+    values: Tensor  # (B, S') in [0, 1]; exactly 0 means closed
+    on_closed: Literal["zero", "mask"] = "zero"  # attend to a zero vector, or not at all
+    losses: Mapping[str, Tensor] = field(default_factory=dict)  # name -> (B,), one value a sentence
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """The encoder's result: a memory for every exit asked for, and the filters' losses."""
+
+    memories: Mapping[int, Memory]  # encoder depth n -> memory
+    losses: Mapping[str, Tensor]  # name -> (B,)
+
+
+class Pattern(Protocol):
+    """Which keys a query may see, as a function of positions only (and of what is visible at all).
+
+    A site without a pattern (None) sees everything.
+    """
+
+    reach: tuple[int, int] | None
+    """Keys farther left or right than this are never seen: the engine gathers bands. None: it only masks."""
+
+    def __call__(self, queries: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
+        """queries (B, Q), positions (B, K), visible (B, 1, Q or 1, K) -> bool (B, 1 or H, Q, K)."""
+        ...
+
+
+class Transform(nn.Module):
+    """Scores to attention mass. Scores come in at least fp32; the mass of a key includes its count."""
+
+    position_dependent: bool = False
+    """True if the result depends on positions: dropped positions then cannot be merged into one stand-in."""
+
+    def forward(self, scores: Tensor, keys: Keys) -> Tensor:
+        """scores (B, H, Q, K) -> mass (B, H, Q, K); rows that see nothing are all zero."""
+        raise NotImplementedError
+
+    def score_bias(self, keys: Keys) -> Tensor | None:
+        """For transforms that are "softmax after adding this bias": the bias, so that a fused kernel may be used.
+
+        The bias is broadcastable to (B, H, Q, K), without what is not visible: the engine masks. Raises
+        NotImplementedError where the transform is something else; None stands for a bias of zero.
+        """
+        raise NotImplementedError
+
+    @property
+    def fusable(self) -> bool:
+        """Whether `score_bias` is implemented."""
+        return type(self).score_bias is not Transform.score_bias
+
+
+class GivenHeads(Protocol):
+    """Heads whose weights are given, not learned: they have values, but no query and key projections."""
+
+    heads: int  # G
+
+    def __call__(self, values: Tensor, keys: Keys) -> Tensor:
+        """values (B, G, K, E) -> context (B, G, Q, E), in O(length)."""
+        ...
+
+    def weights(self, keys: Keys) -> Tensor:
+        """(B, G, Q, K): the same as a matrix, for reports and parity."""
+        ...
+
+
+class MemoryFilter(nn.Module):
+    """Decides which encoder outputs go on. The engine drops."""
+
+    requires: Collection[str] = frozenset()
+    """Names of the source features that the filter reads."""
+
+    def forward(self, memory: Memory) -> Gates:
+        """Gates for the entries of ``memory``. Deterministic unless the module is in training mode."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class DepthPlan:
+    """Which block runs at which step, and which exits are trained.
+
+    ``encoder[t]`` is the index of the block that step t executes; exits count steps from 1.
+    """
+
+    encoder: tuple[int, ...]
+    decoder: tuple[int, ...]
+    encoder_exits: tuple[int, ...]
+    decoder_exits: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        for side in ("encoder", "decoder"):
+            steps, exits = getattr(self, side), getattr(self, f"{side}_exits")
+            if not steps or sorted(set(steps)) != list(range(max(steps) + 1)):
+                raise ValueError(f"{side}: blocks must be numbered from 0 without gaps, not {steps}")
+            if list(exits) != sorted(set(exits)) or not exits or exits[0] < 1 or exits[-1] > len(steps):
+                raise ValueError(f"{side}: exits must rise within 1..{len(steps)}, not {exits}")
+
+
+class DepthPolicy(Protocol):
+    """A method of the depth socket."""
+
+    def __call__(self, encoder_layers: int, decoder_layers: int) -> DepthPlan: ...
+
+
+SiteName = Literal["encoder_self", "decoder_self", "cross"]
+SITES: tuple[SiteName, ...] = ("encoder_self", "decoder_self", "cross")
+
+
+@dataclass(frozen=True)
+class AttentionSeen:
+    """What a listener is told of one attention: weights of given heads first, then of learned heads."""
+
+    site: SiteName
+    step: int
+    weights: Tensor  # (B, H, Q, K)
+    keys: Keys
+
+
+class AttentionListener(Protocol):
+    def __call__(self, seen: AttentionSeen) -> None: ...
+
+
+class DecoderCache(Protocol):
+    """Keys and values of what is decoded already, and of the memory."""
+
+    length: int
+    """Positions decoded so far."""
+
+    @property
+    def memory(self) -> Memory:
+        """The memory of the sentences that are still there."""
+        ...
+
+    def reorder(self, hypotheses: Tensor) -> None:
+        """Keep these rows (of B * R), in this order, for the next step. hypotheses: (B' * R')."""
+        ...
+
+    def keep_sentences(self, sentences: Tensor) -> None:
+        """Keep these sentences (of B) of the memory. sentences: (B',)."""
+        ...
+
+
+class TranslationModel(Protocol):
+    """A model as training, decoding and analysis see it."""
+
+    plan: DepthPlan
+    training: bool
+
+    def encode(
+        self, source: Source, *, exits: Sequence[int] | None = None, compact: bool = False
+    ) -> Encoded:
+        """Run the encoder once. ``exits``: depths whose memories are wanted; default the deepest trained one."""
+        ...
+
+    def decode(
+        self,
+        tokens: Tensor,
+        memory: Memory,
+        *,
+        cache: DecoderCache | None = None,
+        exits: Sequence[int] | None = None,
+    ) -> dict[int, Tensor]:
+        """tokens (B * R, T) -> {depth: hidden states (B * R, T, D)}; R hypotheses share a sentence of the memory.
+
+        With a cache, ``memory`` is the cache's own and the tokens follow those that it has seen. Padding needs no
+        mask, as it lies to the right of what it must not disturb.
+        """
+        ...
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """(..., D) -> logits (..., V)."""
+        ...
+
+    def new_cache(self, memory: Memory) -> DecoderCache: ...
+
+    def listen(self, listener: AttentionListener) -> AbstractContextManager[None]:
+        """While the context is open, every attention materialises its weights and tells the listener."""
+        ...
+
+    def pack(self, dtype: torch.dtype) -> None:
+        """Prepare for decoding: cast, fuse and pack the weights. Training is not possible afterwards."""
+        ...
+
+    def state_dict(self) -> dict[str, Tensor]: ...
+
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]: ...
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]: ...
+
+    def train(self, mode: bool = True) -> object: ...
+
+    def eval(self) -> object: ...

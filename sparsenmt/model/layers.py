@@ -1,0 +1,129 @@
+"""Encoder and decoder blocks: attention and feed-forward networks with residuals and layer normalisation.
+
+Shapes: B rows, T positions, D model dimension, F inner dimension.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sparsenmt.model.attention import Attention, AttentionStep, KeysValues
+from sparsenmt.model.interfaces import GivenHeads, Keys
+from sparsenmt.model.linear import ACTIVATIONS, Activation, Linear, Product, packed_product
+
+Norm = Literal["pre", "post"]
+
+
+@dataclass(frozen=True)
+class BlockOptions:
+    """What all blocks of a model have in common."""
+
+    dimension: int
+    feed_forward: int
+    norm: Norm
+    activation: Activation
+    residual_dropout: float
+    attention_dropout: float
+    activation_dropout: float
+
+
+@dataclass(frozen=True)
+class SiteHeads:
+    """The heads of one attention site."""
+
+    count: int
+    given: GivenHeads | None = None
+
+
+class FeedForward(nn.Module):
+    """``outer(activation(inner(x)))``."""
+
+    def __init__(self, options: BlockOptions) -> None:
+        super().__init__()
+        self.inner = Linear(options.dimension, options.feed_forward)
+        self.outer = Linear(options.feed_forward, options.dimension)
+        self.activation: Activation = options.activation
+        self.dropout = options.activation_dropout
+        self._packed_inner: Product | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, D) -> (B, T, D)."""
+        if self._packed_inner is not None:
+            return self.outer(self._packed_inner(x))
+        hidden = ACTIVATIONS[self.activation](self.inner(x))
+        return self.outer(F.dropout(hidden, self.dropout, self.training) if self.dropout else hidden)
+
+    def pack(self) -> None:
+        self._packed_inner = packed_product(self.inner.weight, self.inner.bias, self.activation)
+        self.outer.pack()
+
+
+class Block(nn.Module):
+    """Self-attention, optionally cross-attention, and a feed-forward network.
+
+    A decoder block without ``cross`` is the block of a decoder-only model.
+    """
+
+    def __init__(self, options: BlockOptions, own: SiteHeads, cross: SiteHeads | None = None) -> None:
+        super().__init__()
+        self.norm: Norm = options.norm
+        self.dropout = options.residual_dropout
+        self.add_module("self", self._attention(options, own))
+        self.self_norm = nn.LayerNorm(options.dimension)
+        self.cross: Attention | None = None
+        if cross is not None:
+            self.cross = self._attention(options, cross)
+            self.cross_norm = nn.LayerNorm(options.dimension)
+        self.feed_forward = FeedForward(options)
+        self.feed_forward_norm = nn.LayerNorm(options.dimension)
+
+    @staticmethod
+    def _attention(options: BlockOptions, heads: SiteHeads) -> Attention:
+        return Attention(options.dimension, heads.count, given=heads.given, dropout=options.attention_dropout)
+
+    @property
+    def own(self) -> Attention:
+        """The self-attention, stored under the name ``self``."""
+        attention = self._modules["self"]
+        assert isinstance(attention, Attention)
+        return attention
+
+    def _before(self, x: Tensor, norm: nn.Module) -> Tensor:
+        normed: Tensor = norm(x) if self.norm == "pre" else x
+        return normed
+
+    def _after(self, x: Tensor, update: Tensor, norm: nn.Module) -> Tensor:
+        if self.training and self.dropout:
+            update = F.dropout(update, self.dropout)
+        added: Tensor = x + update
+        return added if self.norm == "pre" else norm(added)
+
+    def self_input(self, x: Tensor) -> Tensor:
+        """What queries, keys and values of the self-attention are projected from. (B, T, D) -> (B, T, D)."""
+        return self._before(x, self.self_norm)
+
+    def add_self(self, x: Tensor, q: Tensor | None, kv: KeysValues, keys: Keys, step: AttentionStep) -> Tensor:
+        """x (B, T, D) plus self-attention."""
+        return self._after(x, self.own(q, kv, keys, step), self.self_norm)
+
+    def add_cross(self, x: Tensor, kv: KeysValues, keys: Keys, step: AttentionStep) -> Tensor:
+        """x (B * R, T, D) plus attention to the memory of B sentences: hypotheses lie on the query axis."""
+        assert self.cross is not None
+        sentences = kv.values.shape[0]
+        h = self._before(x, self.cross_norm).reshape(sentences, -1, x.shape[-1])
+        update = self.cross(self.cross.project_queries(h), kv, keys, step)
+        return self._after(x, update.view_as(x), self.cross_norm)
+
+    def add_feed_forward(self, x: Tensor) -> Tensor:
+        """x (B, T, D) plus the feed-forward network."""
+        return self._after(x, self.feed_forward(self._before(x, self.feed_forward_norm)), self.feed_forward_norm)
+
+    def pack(self) -> None:
+        self.own.pack(self_attention=True)
+        if self.cross is not None:
+            self.cross.pack(self_attention=False)
+        self.feed_forward.pack()

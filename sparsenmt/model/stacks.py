@@ -1,0 +1,156 @@
+"""The encoder and the decoder: steps that execute blocks, with exits.
+
+A block is a set of weights; a step executes one. Blocks may be shared between steps, sockets never are.
+Shapes: B sentences, R hypotheses a sentence, S source positions, T target positions, D model dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from sparsenmt.model.attention import AttentionStep, hide_padding
+from sparsenmt.model.caches import Cache
+from sparsenmt.model.compaction import apply_gates
+from sparsenmt.model.interfaces import (
+    AttentionListener,
+    Keys,
+    Memory,
+    MemoryFilter,
+    Pattern,
+    SiteName,
+    Transform,
+)
+from sparsenmt.model.layers import Block, BlockOptions, SiteHeads
+
+
+@dataclass(frozen=True)
+class Site:
+    """One attention site: its heads, its pattern, and how to make the transform of a step."""
+
+    heads: SiteHeads
+    transform: Callable[[int], Transform]  # learned heads -> transform
+    pattern: Pattern | None = None
+
+    def merges(self, transform: Transform) -> bool:
+        """Whether dropped positions may be merged into one counted stand-in before this site (design rule 3)."""
+        return self.pattern is None and self.heads.given is None and not transform.position_dependent
+
+
+class Steps(nn.ModuleList):
+    """The sockets of a stack's execution steps; ``steps[t].self``, ``steps[t].cross``."""
+
+    def __init__(self, sites: Mapping[str, tuple[SiteName, Site]], count: int, listeners: list[AttentionListener]):
+        def make(name: SiteName, site: Site, step: int) -> AttentionStep:
+            learned = site.heads.count - (0 if site.heads.given is None else site.heads.given.heads)
+            return AttentionStep(
+                name, step, transform=site.transform(learned), pattern=site.pattern, listeners=listeners
+            )
+
+        super().__init__(
+            nn.ModuleDict({key: make(name, site, step) for key, (name, site) in sites.items()}) for step in range(count)
+        )
+
+    def at(self, step: int, key: str) -> AttentionStep:
+        sockets = self[step]
+        assert isinstance(sockets, nn.ModuleDict)
+        found = sockets[key]
+        assert isinstance(found, AttentionStep)
+        return found
+
+
+Losses = dict[str, list[Tensor]]
+
+
+def run_filters(
+    filters: nn.ModuleList, memory: Memory, losses: Losses, *, compact: bool
+) -> Memory:
+    """Let each filter decide in turn and drop what it closed; collect its losses."""
+    for module in filters:
+        assert isinstance(module, MemoryFilter)
+        gates = module(memory)
+        for name, value in gates.losses.items():
+            losses.setdefault(name, []).append(value)
+        memory = apply_gates(memory, gates, compact=compact)
+    return memory
+
+
+class Encoder(nn.Module):
+    """A stack of self-attention blocks."""
+
+    def __init__(
+        self, options: BlockOptions, plan: Sequence[int], site: Site, listeners: list[AttentionListener]
+    ) -> None:
+        super().__init__()
+        self.plan = tuple(plan)
+        self.layers = nn.ModuleList(Block(options, site.heads) for _ in range(max(plan) + 1))
+        self.steps = Steps({"self": ("encoder_self", site)}, len(plan), listeners)
+        # A pre-norm stack needs a last normalisation, at every exit the one of a model cut to that depth.
+        self.norm = nn.LayerNorm(options.dimension) if options.norm == "pre" else nn.Identity()
+        self.merges = site.merges(self.steps.at(0, "self").transform)
+
+    def step(self, t: int, memory: Memory) -> Memory:
+        """Execute step ``t``."""
+        block = self.layers[self.plan[t]]
+        assert isinstance(block, Block)
+        keys = Keys(memory.valid, memory.positions, memory.positions, None, memory.counts, memory.features)
+        q, kv = block.own.project_all(block.self_input(memory.states))
+        states = block.add_self(memory.states, q, kv, hide_padding(keys), self.steps.at(t, "self"))
+        return replace(memory, states=block.add_feed_forward(states))
+
+
+class Decoder(nn.Module):
+    """A stack of causal self-attention and cross-attention blocks."""
+
+    def __init__(
+        self, options: BlockOptions, plan: Sequence[int], own: Site, cross: Site, listeners: list[AttentionListener]
+    ) -> None:
+        super().__init__()
+        self.plan = tuple(plan)
+        self.layers = nn.ModuleList(Block(options, own.heads, cross.heads) for _ in range(max(plan) + 1))
+        sites: dict[str, tuple[SiteName, Site]] = {"self": ("decoder_self", own), "cross": ("cross", cross)}
+        self.steps = Steps(sites, len(plan), listeners)
+        self.norm = nn.LayerNorm(options.dimension) if options.norm == "pre" else nn.Identity()
+        self.merges = cross.merges(self.steps.at(0, "cross").transform)
+        reach = None if own.pattern is None or own.heads.given is not None else own.pattern.reach
+        self._keep = None if reach is None else reach[0]
+
+    def forward(self, x: Tensor, memory: Memory, cache: Cache | None, exits: Sequence[int]) -> dict[int, Tensor]:
+        """x (B * R, T, D) embedded tokens -> {depth: (B * R, T, D)}."""
+        rows, length, _ = x.shape
+        start = 0 if cache is None else cache.length
+        if cache is not None:
+            cache.length += length
+        positions = torch.arange(start, start + length, device=x.device).expand(rows, -1)
+        cross_keys = Keys(
+            memory.valid,
+            positions.reshape(memory.valid.shape[0], -1),
+            memory.positions,
+            None,
+            memory.counts,
+            memory.features,
+        )
+        cross_keys = hide_padding(cross_keys)
+        memory_kv = Cache(memory) if cache is None else cache  # blocks that several steps execute project once
+        result = {}
+        for t in range(max(exits)):
+            block = self.layers[self.plan[t]]
+            assert isinstance(block, Block) and block.cross is not None
+            x = self._add_self(t, block, x, positions, cache)
+            kv = memory_kv.memory_keys_values(self.plan[t], block.cross.project_keys_values)
+            x = block.add_feed_forward(block.add_cross(x, kv, cross_keys, self.steps.at(t, "cross")))
+            if t + 1 in exits:
+                result[t + 1] = self.norm(x)
+        return result
+
+    def _add_self(self, t: int, block: Block, x: Tensor, positions: Tensor, cache: Cache | None) -> Tensor:
+        q, kv = block.own.project_all(block.self_input(x))
+        seen = positions
+        if cache is not None:
+            kv, first = cache.append(t, kv, self._keep)
+            seen = torch.arange(first, first + kv.values.shape[2], device=x.device).expand(x.shape[0], -1)
+        keys = Keys(torch.ones_like(seen, dtype=torch.bool), positions, seen)
+        return block.add_self(x, q, kv, keys, self.steps.at(t, "self"))

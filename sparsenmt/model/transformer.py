@@ -1,0 +1,204 @@
+"""The encoder-decoder Transformer (Vaswani et al. 2017) with five sockets.
+
+One forward path: `encode`, `decode`, `project`. Training, forced scoring and search all use it; the cache is the only
+difference between them.
+Shapes: B sentences, R hypotheses a sentence, S source positions, T target positions, D model dimension, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sparsenmt.model.caches import Cache
+from sparsenmt.model.embeddings import Positions, embed
+from sparsenmt.model.interfaces import (
+    AttentionListener,
+    DecoderCache,
+    DepthPlan,
+    Encoded,
+    Memory,
+    MemoryFilter,
+    Source,
+    Transform,
+)
+from sparsenmt.model.layers import Block, BlockOptions
+from sparsenmt.model.linear import Linear, Product, packed_product
+from sparsenmt.model.stacks import Decoder, Encoder, Losses, Site, run_filters
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Sizes of the vocabularies and what shares a table."""
+
+    source: int
+    target: int
+    tie: Literal["all", "target", "none"]
+
+
+@dataclass(frozen=True)
+class PositionOptions:
+    """Kind of position encodings, and the longest sequence."""
+
+    kind: Literal["sinusoidal", "learned"]
+    maximum: int
+
+
+class Filters(nn.Module):
+    """Memory filters by place; names on disk are ``memory.output.0.*`` and ``memory.between.<step>.0.*``."""
+
+    def __init__(self, output: Sequence[MemoryFilter], between: Sequence[Sequence[MemoryFilter]]) -> None:
+        super().__init__()
+        self.output = nn.ModuleList(output)
+        self.between = nn.ModuleList(nn.ModuleList(filters) for filters in between)
+
+
+class Transformer(nn.Module):
+    """Implements `interfaces.TranslationModel`.
+
+    Args:
+        options: what all blocks have in common.
+        vocabulary: sizes and sharing of the tables.
+        positions: position encodings.
+        plan: which blocks run at which steps, and the exits.
+        sites: the attention sites ``encoder_self``, ``decoder_self``, ``cross``.
+        output: filters after the encoder.
+        between: filters after each step but the last; empty for none.
+    """
+
+    def __init__(
+        self,
+        options: BlockOptions,
+        vocabulary: Vocabulary,
+        positions: PositionOptions,
+        plan: DepthPlan,
+        sites: tuple[Site, Site, Site],
+        *,
+        output: Sequence[MemoryFilter] = (),
+        between: Sequence[Sequence[MemoryFilter]] = (),
+    ) -> None:
+        super().__init__()
+        self.plan = plan
+        self._dropout = options.residual_dropout
+        self._listeners: list[AttentionListener] = []
+        self._keys = _table_keys(vocabulary.tie)
+        sizes = dict(zip(self._keys, (vocabulary.source, vocabulary.target, vocabulary.target), strict=True))
+        self.embeddings = nn.ParameterDict(
+            {key: nn.Parameter(torch.empty(size, options.dimension)) for key, size in sizes.items()}
+        )
+        self.positions = nn.ModuleDict(
+            {
+                side: Positions(positions.kind, options.dimension, positions.maximum)
+                for side in ("source", "target")
+            }
+        )
+        own_encoder, own_decoder, cross = sites
+        self.encoder = Encoder(options, plan.encoder, own_encoder, self._listeners)
+        self.decoder = Decoder(options, plan.decoder, own_decoder, cross, self._listeners)
+        self.memory = Filters(output, between)
+        self._packed_output: Product | None = None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Glorot-uniform matrices, zero biases, embeddings N(0, 1/D). Methods initialise their own parameters."""
+        for table in self.embeddings.values():
+            nn.init.normal_(table, std=table.shape[1] ** -0.5)
+        for block in (*self.encoder.layers, *self.decoder.layers):
+            for module in block.modules():
+                if isinstance(module, Linear):
+                    nn.init.xavier_uniform_(module.weight)
+                    nn.init.zeros_(module.bias)
+
+    @property
+    def compacts_output(self) -> bool:
+        """Whether dropping after the encoder saves time: false where it would not be exact (design rule 3)."""
+        return self.decoder.merges
+
+    @property
+    def compacts_between(self) -> bool:
+        """The same for dropping between encoder layers: the encoder and the decoder read what comes out."""
+        return self.encoder.merges and self.decoder.merges
+
+    def _embed(self, tokens: Tensor, side: Literal["source", "target"], start: int = 0) -> Tensor:
+        positions = self.positions[side]
+        assert isinstance(positions, Positions)
+        table = self.embeddings[self._keys[0 if side == "source" else 1]]
+        return F.dropout(embed(tokens, table, positions, start), self._dropout, self.training)
+
+    def encode(self, source: Source, *, exits: Sequence[int] | None = None, compact: bool = False) -> Encoded:
+        wanted = tuple(exits) if exits is not None else self.plan.encoder_exits[-1:]
+        states = self._embed(source.tokens, "source")
+        positions = torch.arange(states.shape[1], device=states.device).expand(states.shape[0], -1)
+        memory = Memory(states, source.valid, positions, None, source.features)
+        losses: Losses = {}
+        memories = {}
+        for t in range(max(wanted)):
+            memory = self.encoder.step(t, memory)
+            if t + 1 in wanted:
+                exit_memory = _with_states(memory, self.encoder.norm(memory.states))
+                memories[t + 1] = run_filters(
+                    self.memory.output, exit_memory, losses, compact=compact and self.compacts_output
+                )
+            if t < len(self.memory.between) and t + 1 < max(wanted):
+                filters = self.memory.between[t]
+                assert isinstance(filters, nn.ModuleList)
+                memory = run_filters(filters, memory, losses, compact=compact and self.compacts_between)
+        return Encoded(memories, {name: torch.stack(values).mean(0) for name, values in losses.items()})
+
+    def decode(
+        self,
+        tokens: Tensor,
+        memory: Memory,
+        *,
+        cache: DecoderCache | None = None,
+        exits: Sequence[int] | None = None,
+    ) -> dict[int, Tensor]:
+        assert cache is None or isinstance(cache, Cache)
+        x = self._embed(tokens, "target", 0 if cache is None else cache.length)
+        return self.decoder(x, memory, cache, tuple(exits) if exits is not None else self.plan.decoder_exits[-1:])
+
+    def project(self, hidden: Tensor) -> Tensor:
+        if self._packed_output is not None:
+            return self._packed_output(hidden)
+        return F.linear(hidden, self.embeddings[self._keys[2]])
+
+    def new_cache(self, memory: Memory) -> DecoderCache:
+        return Cache(memory)
+
+    @contextmanager
+    def listen(self, listener: AttentionListener) -> Iterator[None]:
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
+
+    def pack(self, dtype: torch.dtype) -> None:
+        self.eval().requires_grad_(False)
+        keep = {id(p) for m in self.modules() if isinstance(m, Transform | MemoryFilter) for p in m.parameters()}
+        for parameter in self.parameters():
+            if id(parameter) not in keep:  # methods compute in fp32: their parameters stay
+                parameter.data = parameter.data.to(dtype)
+        for block in (*self.encoder.layers, *self.decoder.layers):
+            assert isinstance(block, Block)
+            block.pack()
+        self._packed_output = packed_product(self.embeddings[self._keys[2]], None)
+
+
+def _with_states(memory: Memory, states: Tensor) -> Memory:
+    return Memory(states, memory.valid, memory.positions, memory.counts, memory.features, memory.gates)
+
+
+def _table_keys(tie: Literal["all", "target", "none"]) -> tuple[str, str, str]:
+    """Names of the tables that embed the source, embed the target, and project to the target vocabulary."""
+    return {
+        "all": ("shared", "shared", "shared"),
+        "target": ("source", "target", "target"),
+        "none": ("source", "target", "output"),
+    }[tie]  # type: ignore[return-value]

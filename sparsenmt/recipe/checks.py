@@ -1,0 +1,172 @@
+"""What the keys of a recipe must be to each other; each check is skipped where one of its keys is wrong by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from sparsenmt.recipe.origins import Node, find, nearest_origin, plain, replace
+from sparsenmt.recipe.problems import KeyPath, Origin, Problem, dotted
+from sparsenmt.recipe.schema import Data, Model, Section, Tokenizer, Training
+from sparsenmt.recipe.sockets import socket_at
+
+
+class Finding(NamedTuple):
+    """A contradiction: the keys that take part, the one to blame first."""
+
+    keys: tuple[KeyPath, ...]
+    message: str
+
+
+def cross_problems(recipe: Node, known: list[Problem]) -> list[Problem]:
+    """Contradictions between keys that are valid by themselves."""
+    wrong = {problem.path for problem in known}
+    sound = _without(recipe, wrong)
+    problems = []
+    for kind, path, check in _CHECKS:
+        node = find(sound, path)
+        section = _section(kind, plain(node) if node is not None else {})
+        for finding in check(section, path) if section is not None else ():
+            if any(_concerns(key, wrong) for key in finding.keys):
+                continue
+            blamed = next((key for key in finding.keys if find(recipe, key) is not None), finding.keys[0])
+            problems.append(Problem(_blame(recipe, finding.keys), blamed, finding.message))
+    problems += _ramps(sound) + _shared_table(sound, recipe, wrong)
+    return problems
+
+
+def _blame(recipe: Node, keys: tuple[KeyPath, ...]) -> Origin:
+    """Origin of the first key that stands in the recipe, overrides first: the last change is the likely mistake."""
+    written = [node.origin for node in (find(recipe, key) for key in keys) if node is not None]
+    overrides = [origin for origin in written if origin.is_override]
+    return (overrides or written or [nearest_origin(recipe, keys[0])])[0]
+
+
+def _concerns(key: KeyPath, wrong: set[KeyPath]) -> bool:
+    """Whether a problem is known with the key, with a section around it or with something in it."""
+    return any(key[: len(path)] == path or path[: len(key)] == key for path in wrong if path)
+
+
+def _without(recipe: Node, wrong: set[KeyPath]) -> Node:
+    """The recipe without the values that are wrong by themselves, and without what cannot be read without them."""
+    for path in wrong:
+        is_missing = path and find(recipe, path) is None
+        if is_missing or (path and path[-1] == "name" and socket_at(path[:-1]) is not None):
+            path = path[:-1]
+        if len(path) <= 1 and is_missing:
+            continue  # a top-level section stays, for the sections inside it
+        # A list goes as a whole: without one item, the indices of the others would be wrong.
+        index = next((position for position, part in enumerate(path) if isinstance(part, int)), len(path))
+        path = path[:index]
+        if path and find(recipe, path) is not None:
+            recipe = replace(recipe, path, None)
+    return recipe
+
+
+def _section(kind: type[Section], value: Any) -> Any:
+    try:
+        return kind.model_validate(value)
+    except ValidationError:
+        return None
+
+
+def _model(model: Model, path: KeyPath) -> Iterator[Finding]:
+    dimension, heads = (*path, "dimension"), (*path, "heads")
+    if model.dimension % model.heads:
+        yield Finding(
+            (dimension, heads),
+            f"{model.dimension} is not divisible by the number of heads, {model.heads} (`model.heads`)",
+        )
+    if model.dimension % 2 and model.positions == "sinusoidal":
+        yield Finding((dimension, (*path, "positions")), "sinusoidal positions need an even dimension")
+    for site in ("encoder_self", "decoder_self", "cross"):
+        count = getattr(model.attention, site).heads.count
+        if count is not None and model.dimension % count:
+            key = (*path, "attention", site, "heads", "count")
+            yield Finding((key, dimension), f"must divide the dimension, {model.dimension}; {count} does not")
+    for index, choice in enumerate(model.memory):
+        if choice.at == "between" and model.encoder_layers < 2:
+            key = (*path, "memory", index, "at")
+            yield Finding(
+                (key, (*path, "encoder_layers")), "there is nothing between the layers of a one-layer encoder"
+            )
+
+
+def _tokenizer(tokenizer: Tokenizer, path: KeyPath) -> Iterator[Finding]:
+    least = 4  # the special pieces: padding, unknown, beginning and end
+    if tokenizer.vocabulary_size <= least:
+        yield Finding(((*path, "vocabulary_size"),), f"must be greater than {least}, the number of special pieces")
+
+
+def _data(data: Data, path: KeyPath) -> Iterator[Finding]:
+    named = [(corpus.name, index) for index, corpus in enumerate(data.train) if corpus.name is not None]
+    first: dict[str, int] = {}
+    for name, index in named:
+        if first.setdefault(name, index) != index:
+            key = (*path, "train", index, "name")
+            yield Finding((key,), f"two training corpora are named '{name}'")
+    corpora = [((*path, "train", index), corpus) for index, corpus in enumerate(data.train)]
+    corpora += [((*path, "dev"), data.dev)] + ([((*path, "test"), data.test)] if data.test else [])
+    for place, corpus in corpora:
+        if corpus.source == corpus.target:
+            yield Finding(((*place, "target"), (*place, "source")), "source and target are the same file")
+
+
+def _training(training: Training, path: KeyPath) -> Iterator[Finding]:
+    def keys(*names: str) -> tuple[KeyPath, ...]:
+        return tuple((*path, name) for name in names)
+
+    if training.average_last > training.keep_last:
+        message = f"{training.average_last} checkpoints cannot be averaged where `keep_last` keeps {training.keep_last}"
+        yield Finding(keys("average_last", "keep_last"), message)
+    if training.accumulate_tokens is not None and training.accumulate_tokens < training.batch_tokens:
+        message = f"must be at least `batch_tokens`, {training.batch_tokens}, not {training.accumulate_tokens}"
+        yield Finding(keys("accumulate_tokens", "batch_tokens"), message)
+    if training.schedule == "linear" and training.warmup_updates >= training.max_updates:
+        message = f"the linear schedule has no updates left after a warm-up of {training.warmup_updates}"
+        yield Finding(keys("warmup_updates", "max_updates"), f"{message} (`max_updates` is {training.max_updates})")
+
+
+def _shared_table(sound: Node, recipe: Node, wrong: set[KeyPath]) -> list[Problem]:
+    """One table for both languages needs one vocabulary."""
+    tie_key: KeyPath = ("model", "tie_embeddings")
+    shared_key: KeyPath = ("data", "tokenizer", "shared")
+    if _concerns(tie_key, wrong) or _concerns(shared_key, wrong):
+        return []
+    tie, shared = find(sound, tie_key), find(sound, shared_key)
+    default = Model.model_fields["tie_embeddings"].default
+    if (tie.value if tie else default) != "all" or shared is None or not _is_false(shared.value):
+        return []
+    blamed = tie_key if tie is not None else shared_key
+    message = f"`tie_embeddings: all` needs one vocabulary for both languages (`{dotted(shared_key)}: true`); or set "
+    message += "`model.tie_embeddings` to target or none"
+    return [Problem(_blame(recipe, (blamed, shared_key)), blamed, message)]
+
+
+def _is_false(value: object) -> bool:
+    tokenizer: Tokenizer | None = _section(Tokenizer, {"shared": value})
+    return tokenizer is not None and not tokenizer.shared
+
+
+def _ramps(sound: Node) -> list[Problem]:
+    """A weight that changes must not become negative."""
+    losses = find(sound, ("losses",))
+    problems = []
+    for name in losses.value if losses is not None and isinstance(losses.value, dict) else ():
+        for end in ("from", "to"):
+            key: KeyPath = ("losses", name, "weight", end)
+            value = find(sound, key)
+            if value is not None and isinstance(value.value, (int, float)) and value.value < 0:
+                problems.append(Problem(value.origin, key, f"must be at least 0, not {value.value}"))
+    return problems
+
+
+_Check = Callable[[Any, KeyPath], Iterator[Finding]]
+_CHECKS: tuple[tuple[type[Section], KeyPath, _Check], ...] = (
+    (Model, ("model",), _model),
+    (Tokenizer, ("data", "tokenizer"), _tokenizer),
+    (Data, ("data",), _data),
+    (Training, ("training",), _training),
+)

@@ -1,0 +1,78 @@
+"""Recipe files -> `Recipe`: bases, overrides, presets, variables in paths; all mistakes are shown together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from sparsenmt.recipe.checks import cross_problems
+from sparsenmt.recipe.merging import read_with_bases
+from sparsenmt.recipe.origins import Node, plain, tree, write
+from sparsenmt.recipe.overrides import apply_overrides
+from sparsenmt.recipe.paths import resolve_paths
+from sparsenmt.recipe.presets import expand_preset
+from sparsenmt.recipe.problems import Origin, Problem, raise_together
+from sparsenmt.recipe.schema import Recipe
+from sparsenmt.recipe.sockets import Methods, fill_defaults, method_problems
+from sparsenmt.recipe.translation import misread_booleans, translate
+
+
+def load(path: str | os.PathLike[str], methods: Methods, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe file.
+
+    Args:
+        path: the YAML file.
+        methods: socket -> name of a method -> type of its options.
+        overrides: settings laid over the file, ``key.path=value`` each.
+
+    Returns:
+        The resolved recipe: sizes of the preset and default options of the methods filled in, corpus paths absolute.
+
+    Raises:
+        UserError: the file cannot be read; or everything that is wrong with the recipe, in one message.
+    """
+    node, problems = read_with_bases(Path(path))
+    node, found = apply_overrides(node, overrides)
+    problems += found
+    node, found = resolve_paths(expand_preset(node))
+    problems += found
+    return _validate(node, methods, problems, str(path))
+
+
+def load_resolved(mapping: Mapping[str, Any], methods: Methods, *, origin: str = "recipe") -> Recipe:
+    """A recipe from plain values that `dump` wrote: paths are taken as they are, no variable is replaced.
+
+    Args:
+        mapping: the recipe's values.
+        methods: as for `load`.
+        origin: how messages name the place, e.g. the file's path.
+
+    Raises:
+        UserError: everything that is wrong with it, in one message.
+    """
+    node = expand_preset(tree(dict(mapping), Origin(origin)))
+    return _validate(node, methods, [], origin)
+
+
+def dump(recipe: Recipe) -> str:
+    """The resolved recipe as YAML, every key written out; `load` reads the same recipe from it."""
+    return write(recipe.model_dump(mode="json", by_alias=True))
+
+
+def _validate(node: Node, methods: Methods, problems: list[Problem], name: str) -> Recipe:
+    """The typed recipe; raises a `UserError` of ``problems`` and everything found here, in the order of the schema."""
+    values = plain(node)
+    recipe: Recipe | None = None
+    try:
+        recipe = Recipe.model_validate(values)
+    except ValidationError as error:
+        problems = problems + translate(error, node)
+    problems = problems + method_problems(node, methods) + misread_booleans(node, Recipe)
+    problems += cross_problems(node, problems)
+    raise_together(problems, name)
+    assert recipe is not None
+    return Recipe.model_validate(fill_defaults(recipe.model_dump(mode="json", by_alias=True), methods))

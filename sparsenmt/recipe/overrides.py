@@ -1,0 +1,86 @@
+"""Settings from the command line: ``training.learning_rate=1e-3``, ``model.memory.0.at=between``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from sparsenmt.errors import UserError
+from sparsenmt.recipe.merging import overlay
+from sparsenmt.recipe.origins import Node, parse
+from sparsenmt.recipe.problems import KeyPath, Origin, Problem, dotted, show
+
+
+def apply_overrides(recipe: Node, overrides: Sequence[str]) -> tuple[Node, list[Problem]]:
+    """The recipe with each ``key=value`` laid over it, in order; values are read as YAML."""
+    problems: list[Problem] = []
+    for text in overrides:
+        origin = Origin(f"override '{text}'", Path.cwd(), is_override=True)
+        key, equals, value_text = text.partition("=")
+        if not equals or not key.strip():
+            problems.append(Problem(origin, (), "must look like `key=value`, e.g. `training.seed=2`"))
+            continue
+        parts = key.strip().split(".")
+        if "" in parts or parts[0] == "base":
+            what = "`base` can be set in a recipe file only" if parts[0] == "base" else "a part of the key is empty"
+            problems.append(Problem(origin, (), what))
+            continue
+        try:
+            parsed, found = parse(value_text, name=origin.place, folder=Path.cwd())
+        except UserError as error:
+            problems.append(Problem(origin, (), f"{error.message} (quote the value if it is a text)"))
+            continue
+        problems += [Problem(origin, problem.path, problem.message) for problem in found]
+        value = _mark(parsed, origin) if parsed is not None else Node(None, origin)
+        result = _set(recipe, (), parts, value)
+        if isinstance(result, Problem):
+            problems.append(result)
+        else:
+            recipe = result
+    return recipe, problems
+
+
+def _mark(node: Node, origin: Origin) -> Node:
+    """The value with the override as the origin of all its parts."""
+    if isinstance(node.value, dict):
+        return Node({key: _mark(child, origin) for key, child in node.value.items()}, origin)
+    if isinstance(node.value, list):
+        return Node([_mark(child, origin) for child in node.value], origin)
+    return Node(node.value, origin)
+
+
+def _set(node: Node | None, path: KeyPath, parts: Sequence[str], value: Node) -> Node | Problem:
+    """``node``, which stands at ``path``, with ``value`` laid over what is at ``parts`` below it."""
+    if not parts:
+        return overlay(node, value, path) if node is not None else value
+    part = parts[0]
+    is_list = node is not None and isinstance(node.value, list)
+    is_absent = node is None or node.value is None
+    if is_list or (is_absent and part.isdecimal()):
+        return _set_item(node, path, parts, value)
+    if node is not None and node.value is not None and not isinstance(node.value, dict):
+        what = f"`{dotted(path)}` is {show(node.value)}, not a section: it has no key `{part}`"
+        return Problem(value.origin, (), what)
+    children = node.value if node is not None and isinstance(node.value, dict) else {}
+    inner = _set(children.get(part), (*path, part), parts[1:], value)
+    if isinstance(inner, Problem):
+        return inner
+    above = Node({part: inner}, node.origin if node is not None else value.origin)
+    # Laying over, instead of inserting, applies the rule for methods whose name changes.
+    return overlay(node, above, path) if node is not None and isinstance(node.value, dict) else above
+
+
+def _set_item(node: Node | None, path: KeyPath, parts: Sequence[str], value: Node) -> Node | Problem:
+    """As `_set`, where a list is or is to be: an index one past its end appends."""
+    items = node.value if node is not None and isinstance(node.value, list) else []
+    part = parts[0]
+    if not part.isdecimal():
+        return Problem(value.origin, (), f"`{dotted(path)}` is a list: write an index, e.g. `{dotted(path)}.0`")
+    index = int(part)
+    if index > len(items):
+        have = f"{len(items)} item{'' if len(items) == 1 else 's'}"
+        return Problem(value.origin, (), f"`{dotted(path)}` has {have}: there is no item {index}")
+    inner = _set(items[index] if index < len(items) else None, (*path, index), parts[1:], value)
+    if isinstance(inner, Problem):
+        return inner
+    return Node([*items[:index], inner, *items[index + 1 :]], node.origin if node is not None else value.origin)

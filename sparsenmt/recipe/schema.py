@@ -1,0 +1,258 @@
+"""The recipe as typed, validated objects. Every key a recipe may hold stands here, with its documentation.
+
+``docs/recipes.md`` is generated from these descriptions. Options of sparsity methods are not here: they belong to the
+methods, and `recipe.load` receives them as a mapping from names to types.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+Probability = float
+
+
+class Section(BaseModel):
+    """A part of the recipe: immutable, unknown keys forbidden."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class MethodChoice(BaseModel):
+    """A sparsity method plugged into a socket: its ``name``, and the method's own options beside it."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str = Field(description="Name of a registered method.")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options beside ``name``, as written."""
+        return dict(self.model_extra or {})
+
+
+class MemoryChoice(MethodChoice):
+    """A memory filter, with the place where it stands."""
+
+    at: Literal["output", "between"] = Field(
+        "output", description="`output`: after the encoder; `between`: between every two encoder layers."
+    )
+
+
+class Heads(Section):
+    """What the heads of an attention site are."""
+
+    given: MethodChoice | None = Field(None, description="Heads whose weights are given, not learned.")
+    count: PositiveInt | None = Field(None, description="Number of heads at this site; default: `model.heads`.")
+
+
+class Site(Section):
+    """One attention site: which keys a query may see, how scores become weights, which heads are given."""
+
+    pattern: MethodChoice = Field(MethodChoice(name="full"), description="Which keys a query may see.")
+    transform: MethodChoice = Field(MethodChoice(name="softmax"), description="How scores become weights.")
+    heads: Heads = Field(Heads(), description="Number of heads, and heads with given weights.")
+
+
+class Attention(Section):
+    """The three attention sites."""
+
+    encoder_self: Site = Field(Site(), description="Self-attention of the encoder.")
+    decoder_self: Site = Field(Site(), description="Self-attention of the decoder.")
+    cross: Site = Field(Site(), description="Attention of the decoder to the encoder's output.")
+
+
+class Dropout(Section):
+    """Probabilities of dropping, in training only."""
+
+    residual: Probability = Field(0.1, ge=0, lt=1, description="On the output of every sub-layer and on embeddings.")
+    attention: Probability = Field(0.0, ge=0, lt=1, description="On attention weights.")
+    activation: Probability = Field(0.0, ge=0, lt=1, description="Inside the feed-forward network, after activation.")
+
+
+class Model(Section):
+    """The Transformer and the methods plugged into its sockets."""
+
+    preset: Literal["tiny", "small", "base", "big"] | None = Field(
+        None, description="Sizes to start from; every key beside it overrides the preset's value."
+    )
+    dimension: PositiveInt = Field(512, description="Model dimension D.")
+    feed_forward: PositiveInt = Field(2048, description="Inner dimension of the feed-forward networks.")
+    heads: PositiveInt = Field(8, description="Attention heads; must divide `dimension`.")
+    encoder_layers: PositiveInt = Field(6, description="Encoder layers N.")
+    decoder_layers: PositiveInt = Field(6, description="Decoder layers M.")
+    norm: Literal["pre", "post"] = Field("pre", description="Layer normalisation before or after each sub-layer.")
+    activation: Literal["relu", "gelu", "silu"] = Field("relu", description="Activation of the feed-forward networks.")
+    positions: Literal["sinusoidal", "learned"] = Field("sinusoidal", description="Position encodings.")
+    max_positions: PositiveInt = Field(1024, description="Longest sequence, in pieces; longer input is cut.")
+    tie_embeddings: Literal["all", "target", "none"] = Field(
+        "all",
+        description="`all`: source, target and output share one table (needs a shared vocabulary); "
+        "`target`: target and output; `none`: three tables.",
+    )
+    dropout: Dropout = Field(Dropout(), description="Dropout probabilities.")
+    attention: Attention = Field(Attention(), description="The three attention sites.")
+    memory: list[MemoryChoice] = Field([], description="Filters that decide which encoder outputs go on.")
+    depth: MethodChoice = Field(
+        MethodChoice(name="plain"), description="Which layers run, which are shared, which exits are trained."
+    )
+
+
+class Ramp(Section):
+    """A weight that changes linearly with the updates."""
+
+    from_: float = Field(alias="from", description="Value at update 0.")
+    to: float = Field(description="Value from update `steps` on.")
+    steps: PositiveInt = Field(description="Updates over which the value changes.")
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class AuxiliaryLoss(Section):
+    """Weight of one auxiliary loss."""
+
+    weight: NonNegativeFloat | Ramp = Field(1.0, description="A number, or `{from, to, steps}`.")
+
+
+class Corpus(Section):
+    """One line-aligned pair of text files, plain or gzipped."""
+
+    name: str | None = Field(None, description="Name in reports; default: the source file's name.")
+    source: str = Field(description="Path of the source text, relative to the folder of the file that names it.")
+    target: str = Field(description="Path of the target text, line-aligned with the source.")
+    weight: PositiveFloat = Field(1.0, description="How often the corpus is seen in an epoch (2 = twice, 0.5 = half).")
+
+
+class Tokenizer(Section):
+    """How text becomes pieces."""
+
+    kind: Literal["bpe", "unigram", "char", "word"] = Field(
+        "bpe", description="SentencePiece BPE or unigram, characters, or white-space separated words."
+    )
+    vocabulary_size: PositiveInt = Field(8000, description="Pieces in a vocabulary (an upper bound for char and word).")
+    shared: bool = Field(True, description="One vocabulary for both languages.")
+    character_coverage: float = Field(1.0, gt=0, le=1, description="Share of characters the vocabulary covers.")
+    lowercase: bool = Field(False, description="Lowercase all text.")
+    normalization: Literal["identity", "nfkc", "nmt_nfkc"] = Field(
+        "nmt_nfkc", description="SentencePiece's normalisation rule."
+    )
+    max_training_lines: PositiveInt = Field(2_000_000, description="Lines that the vocabulary is trained on, at most.")
+
+
+class Filters(Section):
+    """Training pairs that are left out, and counted. `dev` and `test` are never filtered."""
+
+    max_length: PositiveInt | None = Field(256, description="Drop pairs with more pieces than this on either side.")
+    max_ratio: PositiveFloat | None = Field(
+        None, description="Drop pairs whose lengths differ by more than this factor."
+    )
+    max_source_length: PositiveInt | None = Field(
+        None, description="Cut sources to this many pieces (instead of dropping them)."
+    )
+
+
+class Data(Section):
+    """Text, tokenizer and the prepared binary store."""
+
+    directory: str = Field(description="Where `prepare` writes, and `train` reads, the binary data.")
+    source_language: str = Field("source", description="Language code of the source, for reports and tagging.")
+    target_language: str = Field("target", description="Language code of the target, for reports.")
+    train: list[Corpus] = Field(min_length=1, description="Training corpora.")
+    dev: Corpus = Field(description="Validation text.")
+    test: Corpus | None = Field(None, description="Test text, for `sparsenmt demo` and reports.")
+    tokenizer: Tokenizer = Field(Tokenizer(), description="How text becomes pieces.")
+    filters: Filters = Field(Filters(), description="Training pairs that are left out.")
+
+
+class Optimizer(Section):
+    """Adam (Kingma and Ba 2015)."""
+
+    beta1: float = Field(0.9, ge=0, lt=1, description="Decay of the first moment.")
+    beta2: float = Field(0.98, ge=0, lt=1, description="Decay of the second moment.")
+    epsilon: PositiveFloat = Field(1e-9, description="Term that avoids division by zero.")
+    weight_decay: NonNegativeFloat = Field(0.0, description="Decoupled weight decay (AdamW) on matrices.")
+
+
+class Validation(Section):
+    """How and when the model is validated."""
+
+    every: PositiveInt = Field(1000, description="Updates between validations.")
+    metric: Literal["loss", "bleu", "chrf", "ter", "rouge1", "rouge2", "rougeL", "rougeLsum"] = Field(
+        "bleu", description="What `keep_best` and early stopping look at; anything but `loss` decodes the dev set."
+    )
+    beam_size: PositiveInt = Field(4, description="Beam size of validation decoding.")
+    patience: PositiveInt | None = Field(None, description="Stop after this many validations without a new best.")
+    max_sentences: PositiveInt | None = Field(None, description="Decode only the first so many dev sentences.")
+
+
+class Training(Section):
+    """The training run."""
+
+    seed: NonNegativeInt = Field(1, description="Fixes initialisation, data order and dropout (exactly, on the CPU).")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="`auto`: CUDA where there is one.")
+    compute_dtype: Literal["auto", "fp32", "bf16"] = Field(
+        "auto", description="Precision of the arithmetic; weights are kept in fp32. `auto`: bf16 where it is native."
+    )
+    threads: PositiveInt | None = Field(None, description="CPU threads; default: all cores.")
+    max_updates: PositiveInt = Field(100_000, description="Updates of the weights, at most.")
+    max_epochs: PositiveInt | None = Field(None, description="Passes over the training data, at most.")
+    batch_tokens: PositiveInt = Field(
+        4096, description="Size of a batch: rows times the longer of the padded source and target lengths, at most."
+    )
+    accumulate_tokens: PositiveInt | None = Field(
+        None, description="Tokens an update sees, if more than `batch_tokens`: that many batches are accumulated."
+    )
+    learning_rate: PositiveFloat = Field(5e-4, description="Peak learning rate.")
+    schedule: Literal["inverse_sqrt", "linear", "constant"] = Field(
+        "inverse_sqrt",
+        description="After the warm-up: fall with 1/sqrt(update), linearly to 0 at `max_updates`, or stay.",
+    )
+    warmup_updates: NonNegativeInt = Field(4000, description="Updates over which the learning rate rises linearly.")
+    optimizer: Optimizer = Field(Optimizer(), description="Adam's constants.")
+    clip_norm: PositiveFloat | None = Field(1.0, description="Largest norm of the gradient.")
+    label_smoothing: float = Field(0.1, ge=0, lt=1, description="Mass of the target distribution spread uniformly.")
+    loss_normalization: Literal["tokens", "sentences"] = Field(
+        "tokens", description="Mean over target tokens, or over a sentence's tokens and then over sentences."
+    )
+    validation: Validation = Field(Validation(), description="How and when the model is validated.")
+    log_every: PositiveInt = Field(50, description="Updates between lines of `metrics.jsonl`.")
+    save_every: PositiveInt = Field(1000, description="Updates between checkpoints.")
+    keep_last: PositiveInt = Field(5, description="Checkpoints kept: the newest.")
+    keep_best: NonNegativeInt = Field(1, description="Checkpoints kept beside them: the best by the metric.")
+    average_last: NonNegativeInt = Field(
+        0, description="At the end, average this many of the kept checkpoints into the model; 0 = take the best."
+    )
+
+
+class Decoding(Section):
+    """Defaults of `decode`, `score` and validation."""
+
+    method: Literal["beam", "greedy", "sample"] = Field("beam", description="Search method.")
+    beam_size: PositiveInt = Field(4, description="Hypotheses a sentence.")
+    length_penalty: Literal["gnmt", "average", "none"] = Field(
+        "gnmt",
+        description="Score of a hypothesis: log-probability / ((5 + length) / 6)^alpha, / length^alpha, or as is.",
+    )
+    alpha: NonNegativeFloat = Field(0.6, description="Exponent of the length penalty.")
+    max_length_factor: NonNegativeFloat = Field(1.0, description="Longest output: factor x source pieces + offset.")
+    max_length_offset: NonNegativeInt = Field(50, description="Longest output: factor x source pieces + offset.")
+    min_length: NonNegativeInt = Field(0, description="Shortest output, in pieces.")
+    no_repeat_ngram: NonNegativeInt = Field(0, description="Never repeat an n-gram of this length; 0 = allowed.")
+    temperature: PositiveFloat = Field(1.0, description="Sampling: divides the logits.")
+    top_k: NonNegativeInt = Field(0, description="Sampling: only the k most probable pieces; 0 = all.")
+    top_p: float = Field(1.0, gt=0, le=1, description="Sampling: the smallest set of pieces with this mass.")
+    seed: NonNegativeInt = Field(1, description="Sampling: seed.")
+    batch_tokens: PositiveInt = Field(2048, description="Source tokens in a batch, padding included, times the beam.")
+
+
+class Recipe(Section):
+    """Everything a run is: a Transformer plus sparsity methods plugged into its sockets, and its data."""
+
+    name: str = Field(description="Name of the run.")
+    directory: str = Field(description="Model directory that `train` writes, relative to the working directory.")
+    model: Model = Field(Model(), description="The Transformer and its methods.")
+    losses: dict[str, AuxiliaryLoss] = Field({}, description="Weights of auxiliary losses, by name.")
+    data: Data = Field(description="Text, tokenizer and the prepared data.")
+    training: Training = Field(Training(), description="The training run.")
+    decoding: Decoding = Field(Decoding(), description="Defaults of decoding.")

@@ -1,0 +1,100 @@
+"""Every sparsity method by socket and name.
+
+A method is one file in this package and one line in `_BUILT_IN`. Methods from outside the package register through
+the entry point group ``sparsenmt.methods``, or by being named in the environment variable ``SPARSENMT_PLUGINS`` (modules,
+separated by commas): importing such a module calls `register`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict
+
+Socket = Literal["pattern", "transform", "heads", "memory", "depth"]
+SOCKETS: tuple[Socket, ...] = get_args(Socket)
+
+
+class Options(BaseModel):
+    """Options of a method: immutable, unknown keys forbidden. Derive from this; describe every field."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A registered method.
+
+    ``build(options, **context)`` makes what the socket takes; see `BUILD_CONTEXT` for what comes with it.
+    """
+
+    socket: Socket
+    name: str
+    options: type[Options]
+    build: Callable[..., Any]
+    requires: frozenset[str] = frozenset()  # source features that it reads
+
+
+BUILD_CONTEXT: Mapping[Socket, str] = {
+    "pattern": "build(options, causal: bool) -> Pattern | None (None: everything is visible)",
+    "transform": "build(options, heads: int) -> Transform, once an execution step",
+    "heads": "build(options, heads: int) -> GivenHeads",
+    "memory": "build(options, dimension: int) -> MemoryFilter, once a place",
+    "depth": "build(options, encoder_layers: int, decoder_layers: int) -> DepthPlan",
+}
+
+_BUILT_IN = ("full", "softmax", "plain")
+_methods: dict[tuple[Socket, str], Method] = {}
+_loaded = False
+
+
+def register(
+    socket: Socket, name: str, *, options: type[Options] = Options, requires: frozenset[str] = frozenset()
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator: register a class or function as a method. Registering another one under a taken name is an error."""
+    if socket not in SOCKETS:
+        raise ValueError(f"no socket {socket!r}: there are {', '.join(SOCKETS)}")
+
+    def add(build: Callable[..., Any]) -> Callable[..., Any]:
+        known = _methods.get((socket, name))
+        if known is not None and known.build is not build:
+            raise ValueError(f"{socket} method {name!r} is registered already, by {known.build!r}")
+        _methods[socket, name] = Method(socket, name, options, build, requires)
+        return build
+
+    return add
+
+
+def all_methods() -> tuple[Method, ...]:
+    """Every registered method, after loading those built in and the plugins."""
+    _load()
+    return tuple(_methods.values())
+
+
+def get(socket: Socket, name: str) -> Method:
+    """The method of that name; KeyError if there is none."""
+    _load()
+    return _methods[socket, name]
+
+
+def methods() -> Mapping[str, Mapping[str, type[BaseModel]]]:
+    """Socket -> method name -> options type, for loading recipes."""
+    return {socket: {m.name: m.options for m in all_methods() if m.socket == socket} for socket in SOCKETS}
+
+
+def _load() -> None:
+    global _loaded
+    if _loaded:
+        return
+    _loaded = True
+    for module in _BUILT_IN:
+        importlib.import_module(f"sparsenmt.sparsity.{module}")
+    for entry in importlib.metadata.entry_points(group="sparsenmt.methods"):
+        entry.load()
+    for module in filter(None, os.environ.get("SPARSENMT_PLUGINS", "").split(",")):
+        importlib.import_module(module.strip())

@@ -1,0 +1,56 @@
+"""Several processes started by torchrun: who am I, and sums over all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Workers:
+    """The processes of this run."""
+
+    rank: int = 0
+    size: int = 1
+
+    @staticmethod
+    def join(device: torch.device) -> Workers:
+        """Join the group that torchrun's environment describes; alone without one."""
+        size = int(os.environ.get("WORLD_SIZE", "1"))
+        if size == 1:
+            return Workers()
+        if not dist.is_initialized():
+            dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        return Workers(dist.get_rank(), size)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes files and reports."""
+        return self.rank == 0
+
+    def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        """Replace every gradient by its sum over all processes."""
+        if self.size == 1:
+            return
+        for parameter in parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            dist.all_reduce(parameter.grad)
+
+    def sum(self, values: list[float], device: torch.device) -> list[float]:
+        """Element-wise sums over all processes."""
+        if self.size == 1:
+            return values
+        tensor: Tensor = torch.tensor(values, dtype=torch.float64, device=device)
+        dist.all_reduce(tensor)
+        return [float(x) for x in tensor]
+
+    def wait(self) -> None:
+        """Until all are here."""
+        if self.size > 1:
+            dist.barrier()

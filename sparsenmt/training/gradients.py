@@ -1,0 +1,121 @@
+"""Gradients of one update: exact means over all its batches, with one loss a pair of exits (design rule 8).
+
+Shapes: B sentences, T target positions, S source positions, D model dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from sparsenmt.data.batching import Batch
+from sparsenmt.model.interfaces import Encoded, Source, TranslationModel
+from sparsenmt.training.loss import backward_through_projection
+
+Normalization = Literal["tokens", "sentences"]
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What an update's losses are divided by: sums over all its batches, of all ranks."""
+
+    target_tokens: int
+    source_tokens: int
+    sentences: int
+
+    @staticmethod
+    def of(batches: Sequence[Batch]) -> Totals:
+        return Totals(
+            sum(batch.target_tokens for batch in batches),
+            sum(batch.source_tokens for batch in batches),
+            sum(batch.sentences for batch in batches),
+        )
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What is minimised: the likelihood and the auxiliary losses with their current weights."""
+
+    smoothing: float
+    normalization: Normalization
+    auxiliary: Mapping[str, float]
+
+    def token_weights(self, valid: Tensor, totals: Totals) -> Tensor:
+        """valid (B, T) -> (N) weight of each real token's loss; the weights of an update sum to 1."""
+        if self.normalization == "tokens":
+            return torch.full((int(valid.sum()),), 1.0 / totals.target_tokens, device=valid.device)
+        per_sentence = 1.0 / (valid.sum(1, keepdim=True) * totals.sentences)
+        return per_sentence.expand_as(valid)[valid]
+
+    def sentence_weights(self, source_valid: Tensor, totals: Totals) -> Tensor:
+        """source_valid (B, S) -> (B) weight of each sentence's auxiliary losses; they sum to 1 over an update."""
+        if self.normalization == "tokens":
+            return source_valid.sum(1) / totals.source_tokens
+        return torch.full((len(source_valid),), 1.0 / totals.sentences, device=source_valid.device)
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """A batch's share of the update's losses (sums over an update give its means)."""
+
+    loss: float
+    nll: float  # sum over real target tokens, mean over pairs of exits
+    auxiliary: Mapping[str, float]
+
+
+def accumulate(model: TranslationModel, batch: Batch, objective: Objective, totals: Totals) -> BatchResult:
+    """Add the gradients of one batch. The batch must be on the model's device.
+
+    Encoder exits are detached, so that only one of them has a decoder's activations alive; one pass through the
+    encoder ends it.
+    """
+    source = Source(batch.source, batch.source_valid, batch.features)
+    encoded = model.encode(source, exits=model.plan.encoder_exits)
+    target = batch.target_output[batch.target_valid]
+    pairs = len(model.plan.encoder_exits) * len(model.plan.decoder_exits)
+    weights = objective.token_weights(batch.target_valid, totals) / pairs
+    loss, nll = 0.0, 0.0
+    states, gradients = [], []
+    for memory in encoded.memories.values():
+        leaf = memory.states.detach().requires_grad_()
+        exits = model.decode(batch.target_input, replace(memory, states=leaf), exits=model.plan.decoder_exits)
+        rows, row_gradients = [], []
+        for hidden in exits.values():
+            real = hidden[batch.target_valid]  # (N, D): padding is never projected
+            gradient, sums = backward_through_projection(model, real, target, weights, objective.smoothing)
+            rows.append(real)
+            row_gradients.append(gradient)
+            loss += sums.loss
+            nll += sums.nll / pairs
+        torch.autograd.backward(rows, row_gradients)
+        assert leaf.grad is not None
+        states.append(memory.states)
+        gradients.append(leaf.grad)
+    auxiliary = _backward_encoder(encoded, states, gradients, batch, objective, totals)
+    return BatchResult(loss + sum(objective.auxiliary[k] * v for k, v in auxiliary.items()), nll, auxiliary)
+
+
+def _backward_encoder(
+    encoded: Encoded,
+    states: list[Tensor],
+    gradients: list[Tensor],
+    batch: Batch,
+    objective: Objective,
+    totals: Totals,
+) -> dict[str, float]:
+    roots, root_gradients = list(states), list(gradients)
+    auxiliary = {}
+    sentence_weights = objective.sentence_weights(batch.source_valid, totals)
+    for name, values in encoded.losses.items():
+        mean = (values * sentence_weights).sum()
+        auxiliary[name] = float(mean.detach())
+        weight = objective.auxiliary[name]
+        if weight and mean.requires_grad:
+            roots.append(mean)
+            root_gradients.append(torch.full_like(mean, weight))
+    torch.autograd.backward(roots, root_gradients)
+    return auxiliary

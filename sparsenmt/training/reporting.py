@@ -1,0 +1,72 @@
+"""What a run tells: a progress bar, ``metrics.jsonl``, and TensorBoard where it is installed."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+
+class Reporter:
+    """Writes to the terminal (standard error) and to the model directory.
+
+    Args:
+        directory: model directory; None reports nothing (ranks other than 0).
+        total: updates at the end of the run.
+        initial: updates done before.
+    """
+
+    def __init__(self, directory: Path | None, *, total: int, initial: int) -> None:
+        self._file = None if directory is None else (directory / "metrics.jsonl").open("a", encoding="utf-8", newline="\n")
+        self._bar = tqdm(
+            total=total,
+            initial=initial,
+            unit="update",
+            desc="train",
+            disable=directory is None,
+            dynamic_ncols=True,
+            mininterval=1.0 if sys.stderr.isatty() else 30.0,
+        )
+        self._board = None if directory is None else _open_board(directory)
+
+    def advance(self, loss: float, tokens_per_second: float) -> None:
+        """After every update."""
+        self._bar.set_postfix_str(f"loss {loss:.3f}, {tokens_per_second:,.0f} target tokens/s", refresh=False)
+        self._bar.update()
+
+    def record(self, kind: str, update: int, **values: Any) -> None:
+        """One line of metrics.jsonl; numbers that are not finite become null."""
+        if self._file is None:
+            return
+        clean = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
+        self._file.write(json.dumps({"kind": kind, "update": update, "time": round(time.time(), 3), **clean}) + "\n")
+        self._file.flush()
+        if self._board is not None:
+            for name, value in values.items():
+                if isinstance(value, int | float):
+                    self._board.add_scalar(f"{kind}/{name}", value, update)
+
+    def say(self, text: str) -> None:
+        """A line above the bar."""
+        if self._file is not None:
+            self._bar.write(text, file=sys.stderr)
+
+    def close(self) -> None:
+        self._bar.close()
+        if self._file is not None:
+            self._file.close()
+        if self._board is not None:
+            self._board.close()
+
+
+def _open_board(directory: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(str(directory / "tensorboard"))  # type: ignore[no-untyped-call]

@@ -1,0 +1,27 @@
+"""Values that change with the updates: the learning rate and the weights of auxiliary losses."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+Schedule = Literal["inverse_sqrt", "linear", "constant"]
+
+
+def learning_rate(update: int, *, peak: float, schedule: Schedule, warmup: int, last: int) -> float:
+    """The rate of the update numbered ``update`` (from 1): a linear rise over ``warmup`` updates, then the schedule.
+
+    ``inverse_sqrt`` is that of Vaswani et al. 2017, 5.3, written with its peak. ``linear`` reaches 0 after ``last``.
+    """
+    if update < warmup:
+        return peak * update / warmup
+    if schedule == "inverse_sqrt":
+        return peak * math.sqrt(max(warmup, 1) / update)
+    if schedule == "linear":
+        return peak * max(last + 1 - update, 0) / max(last + 1 - warmup, 1)
+    return peak
+
+
+def ramp(update: int, *, start: float, end: float, steps: int) -> float:
+    """A value that goes linearly from ``start`` to ``end`` over ``steps`` updates, and stays."""
+    return start + (end - start) * min(update / steps, 1.0)

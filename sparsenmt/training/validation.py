@@ -1,0 +1,67 @@
+"""Validation: the loss on the dev set, and the real metric of its decoded translations, both in fp32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import torch
+
+from sparsenmt.data.batching import IndexBatch, collate, length_batches
+from sparsenmt.data.store import Dataset
+from sparsenmt.model.interfaces import Source, TranslationModel
+from sparsenmt.training.loss import negative_log_likelihood
+from sparsenmt.training.precision import Weights
+
+Measure = Callable[[], float]
+
+
+class Validator:
+    """Copies the weights into a model of its own, so that training's is left alone.
+
+    Args:
+        model: fp32, used for nothing else.
+        load: puts weights into ``model`` and makes it ready for decoding.
+        dev: the validation set.
+        metrics: name -> what measures it, looking at ``model``; run after the loss.
+    """
+
+    def __init__(
+        self,
+        model: TranslationModel,
+        load: Callable[[Mapping[str, torch.Tensor]], None],
+        dev: Dataset,
+        metrics: Mapping[str, Measure],
+        *,
+        device: torch.device,
+        batch_tokens: int,
+    ) -> None:
+        self._model, self._load, self._dev, self._metrics = model, load, dev, dict(metrics)
+        self._device, self._batch_tokens = device, batch_tokens
+
+    def __call__(self, weights: Weights) -> Mapping[str, float]:
+        """Values by name: ``loss`` is the mean negative log-likelihood of a target token in nats, unsmoothed."""
+        self._load(weights.state())
+        values = {"loss": self._loss()}
+        values.update({name: measure() for name, measure in self._metrics.items()})
+        return values
+
+    @torch.inference_mode()
+    def _loss(self) -> float:
+        total, tokens = 0.0, 0
+        for chosen in self._batches():
+            batch = collate([self._dev], chosen).to(self._device)
+            encoded = self._model.encode(Source(batch.source, batch.source_valid, batch.features), compact=True)
+            (memory,) = encoded.memories.values()
+            (hidden,) = self._model.decode(batch.target_input, memory).values()
+            nll = negative_log_likelihood(self._model, hidden[batch.target_valid], batch.target_output[batch.target_valid])
+            total += float(nll.sum())
+            tokens += batch.target_tokens
+        return total / max(tokens, 1)
+
+    def _batches(self) -> Sequence[IndexBatch]:
+        lengths = np.maximum(self._dev.source_lengths, self._dev.target_lengths)
+        return [
+            IndexBatch(np.zeros(len(chosen), dtype=np.int64), np.asarray(chosen, dtype=np.int64))
+            for chosen in length_batches(lengths, self._batch_tokens)
+        ]

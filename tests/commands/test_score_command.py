@@ -1,0 +1,160 @@
+"""`sparsenmt score`: files in, table or JSON out, one clear message for a mistake."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import sacrebleu
+
+from sparsenmt.cli import run
+
+HYPOTHESES = ["the cat sits on the mat", "a dog sees a red house and\u2028eats", "yes it is so"]
+REFERENCES = ["the cat sat on the mat", "a dog sees the red house and\u2028eats", "yes it is so"]
+WORSE = ["cat mat", "a house dog", "no it is so"]
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, lines in (
+        ("hyp", HYPOTHESES),
+        ("ref", REFERENCES),
+        ("worse", WORSE),
+        ("short", WORSE[:2]),
+        ("empty", []),
+    ):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_table(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["score", "hyp", "--reference", "ref"]) == 0
+    heads, *rows = capsys.readouterr().out.rstrip("\n").split("\n")
+    assert heads.split() == ["metric", "score", "signature"]
+    assert [row.split()[0] for row in rows] == ["BLEU", "chrF2", "TER"]
+    assert rows[0].split()[1] == f"{sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES]).score:.2f}"
+    assert "|tok:13a|" in rows[0]
+
+
+def test_json_with_all_options(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["score", "hyp", "-r", "ref", "-r", "worse", "-m", "bleu", "-m", "rougeL", "-m", "bleu", "--lowercase"]
+    arguments += ["--tokenize", "intl", "--language", "de", "--baseline", "worse", "--resamples", "20", "--seed", "3"]
+    assert run([*arguments, "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert [score["name"] for score in content["scores"]] == ["bleu", "rougeL"]
+    assert content["scores"][0]["signature"].startswith("nrefs:2|case:lc|eff:no|tok:intl|")
+    assert "tok:unicode-words" in content["scores"][1]["signature"]
+    assert [one["name"] for one in content["comparisons"]] == ["bleu", "rougeL"]
+    assert (content["sentences"], content["resamples"], content["seed"]) == (3, 20, 3)
+
+
+def test_a_baseline_that_is_the_system_does_not_differ(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["score", "hyp", "-r", "ref", "--baseline", "hyp", "-m", "chrf", "--resamples", "20"]) == 0
+    out = capsys.readouterr().out.rstrip("\n").split("\n")
+    assert out[-2].split()[-1] == "1.0000"
+    assert out[-1] == "paired bootstrap, 20 resamples, seed 12345"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "messages"),
+    [
+        (["hyp", "-r", "short"], ["hyp has 3", "short has 2"]),
+        (["hyp", "-r", "ref", "--baseline", "short"], ["hyp has 3", "short has 2"]),
+        (["hyp", "-r", "missing"], ["missing"]),
+        (["empty", "-r", "empty"], ["empty", "no lines"]),
+        (["hyp", "-r", "ref", "--tokenize", "13b"], ["13b", "13a"]),
+        (["hyp", "-r", "ref", "--metric", "blue"], ["blue"]),
+        (["hyp"], ["reference"]),
+        ([], ["nothing to score"]),
+        (["hyp", "-r", "ref", "--source", "hyp"], ["--source needs --model"]),
+        (["hyp", "-r", "ref", "--target", "hyp"], ["--target needs --model"]),
+        (["--model", "m", "--reference", "ref"], ["--model needs --source"]),
+        (["--model", "m", "--source", "hyp"], ["either --target or --reference"]),
+        (
+            ["--model", "m", "--source", "hyp", "--target", "ref", "--reference", "ref"],
+            ["either --target or --reference"],
+        ),
+        (["--model", "m", "--source", "hyp", "--target", "ref", "--baseline", "hyp"], ["--baseline needs --reference"]),
+        (["hyp", "--model", "m", "--source", "hyp", "--reference", "ref"], ["'hyp' is given"]),
+        (["--model", "m", "--source", "hyp", "--target", "short"], ["hyp has 3", "short has 2"]),
+        (["--model", "m", "--source", "hyp", "--reference", "short"], ["hyp has 3", "short has 2"]),
+    ],
+)
+def test_mistakes_are_named(
+    files: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], messages: list[str]
+) -> None:
+    assert run(["score", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert not captured.out
+    for message in messages:
+        assert message in captured.err
+
+
+class FakeModel:
+    """Stands in for the modules that the model modes call."""
+
+    def __init__(self) -> None:
+        self.bundle = SimpleNamespace(
+            recipe=SimpleNamespace(data=SimpleNamespace(target_language="de"), decoding="the recipe's decoding")
+        )
+
+    def open_model(self, directory: str) -> Any:
+        assert directory == "model"
+        return self.bundle
+
+    def translate_lines(self, bundle: object, lines: list[str], options: object) -> Iterator[Any]:
+        assert bundle is self.bundle
+        assert options == "the recipe's decoding"
+        return (SimpleNamespace(text=line.upper()) for line in lines)
+
+    def score_pairs(self, bundle: object, sources: list[str], targets: list[str]) -> Iterator[Any]:
+        assert bundle is self.bundle
+        assert (sources, targets) == (HYPOTHESES, REFERENCES)
+        for number in range(1, 4):
+            yield SimpleNamespace(
+                log_probability=-1.5 * number,
+                token_log_probabilities=[-1.0 * number, -0.5 * number],
+                pieces=["▁ja", "</s>"],
+            )
+
+
+@pytest.fixture
+def fake_model(monkeypatch: pytest.MonkeyPatch) -> FakeModel:
+    fake = FakeModel()
+    for name in ("store", "decoding.translate", "decoding.forced"):
+        module = ModuleType(f"sparsenmt.{name}")
+        for function in ("open_model", "translate_lines", "score_pairs"):
+            setattr(module, function, getattr(fake, function))
+        monkeypatch.setitem(sys.modules, f"sparsenmt.{name}", module)
+    return fake
+
+
+def test_a_model_on_a_test_set(files: Path, fake_model: FakeModel, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["score", "--model", "model", "--source", "hyp", "-r", "ref", "-m", "bleu", "-m", "rouge1", "--json"]
+    assert run(arguments) == 0
+    bleu, rouge = json.loads(capsys.readouterr().out)["scores"]
+    assert bleu["value"] == sacrebleu.corpus_bleu([line.upper() for line in HYPOTHESES], [REFERENCES]).score
+    assert "tok:unicode-words" in rouge["signature"], "the language is the model's"
+    assert run([*arguments, "--language", "en"]) == 0
+    assert "tok:rouge-score" in json.loads(capsys.readouterr().out)["scores"][1]["signature"]
+
+
+def test_forced_decoding(files: Path, fake_model: FakeModel, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["score", "--model", "model", "--source", "hyp", "--target", "ref"]
+    assert run(arguments) == 0
+    captured = capsys.readouterr()
+    assert captured.out.split("\n")[1] == "-3.0000\t▁ja:-2.0000 </s>:-1.0000"
+    assert "3 sentences, 6 pieces, log-probability -9.0000, perplexity 4.4817" in captured.err  # exp(9 / 6)
+    assert run([*arguments, "--json"]) == 0
+    objects = [json.loads(line) for line in capsys.readouterr().out.rstrip("\n").split("\n")]
+    assert [one["log_probability"] for one in objects] == [-1.5, -3.0, -4.5]
+    assert objects[0]["tokens"] == [
+        {"piece": "▁ja", "log_probability": -1.0},
+        {"piece": "</s>", "log_probability": -0.5},
+    ]

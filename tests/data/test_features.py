@@ -1,0 +1,103 @@
+"""Source features, against naive counts of words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sparsenmt.data import word_frequency
+from sparsenmt.data.alignment import word_ids
+from sparsenmt.data.features import FeatureSet
+from sparsenmt.data.store import Dataset, DatasetWriter
+from sparsenmt.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
+from sparsenmt.data.vocabulary import EOS, UNK
+from sparsenmt.errors import UserError
+from sparsenmt.recipe import schema
+
+Lines = Callable[..., list[str]]
+NAMES = ("word_id", "frequency_rank")
+
+
+def stored(directory: Path, tokenizer: Tokenizer, lines: list[str]) -> Dataset:
+    with DatasetWriter(directory, name="x", source_size=tokenizer.size, target_size=tokenizer.size) as writer:
+        writer.append(tokenizer.encode_batch(lines), [[5]] * len(lines), range(len(lines)))
+    return Dataset(directory)
+
+
+def fitted(directory: Path, kind: str, *corpora: list[str], size: int = 60) -> tuple[Tokenizers, FeatureSet]:
+    options = schema.Tokenizer(kind=kind, vocabulary_size=size)  # type: ignore[arg-type]
+    tokenizer = train_tokenizer(options, [line for corpus in corpora for line in corpus])
+    tokenizers = Tokenizers(tokenizer, tokenizer, True)
+    datasets = [stored(directory / str(number), tokenizer, corpus) for number, corpus in enumerate(corpora)]
+    return tokenizers, FeatureSet.fit(NAMES, tokenizers, datasets)
+
+
+def naive_ranks(corpora: list[list[str]]) -> dict[str, int]:
+    """Counter keeps the order in which words were seen first, and sorting keeps the order of ties."""
+    counts = Counter(word for corpus in corpora for line in corpus for word in line.split())
+    return {word: rank for rank, (word, _) in enumerate(counts.most_common(), start=1)}
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "char", "word"])
+def test_ranks_equal_naive_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, lines: Lines) -> None:
+    monkeypatch.setattr(word_frequency, "_BLOCK", 100)  # so that many blocks are merged
+    corpora = [lines(200), lines(100, seed=1)]
+    tokenizers, features = fitted(tmp_path, kind, *corpora, size=60 if kind != "word" else 1000)
+    ranks = naive_ranks(corpora)
+    for line in [*corpora[0], *lines(50, seed=2)]:
+        ids = [*tokenizers.source.encode(line), EOS]
+        if UNK in ids:
+            continue
+        found = features.compute(ids, line)
+        words = word_ids(ids, tokenizers.source)
+        expected = [ranks.get(word, len(ranks) + 1) for word in line.split()] + [0]
+        assert found["frequency_rank"].tolist() == [expected[word] for word in words]
+        assert found["word_id"].tolist() == words.tolist()
+        assert all(values.dtype == np.int64 for values in found.values())
+
+
+def test_unknown_words(tmp_path: Path) -> None:
+    tokenizers, features = fitted(tmp_path, "word", ["b a b", "a b c d", "e"], size=7)  # keeps b, a, c
+    ids = [*tokenizers.source.encode("a zz b c"), EOS]
+    assert features.compute(ids, "")["frequency_rank"].tolist() == [2, 4, 1, 3, 0]
+
+
+def test_a_sentence_that_is_empty(tmp_path: Path, lines: Lines) -> None:
+    _, features = fitted(tmp_path, "bpe", lines(100))
+    found = features.compute([EOS], "")
+    assert found["word_id"].tolist() == [0]
+    assert found["frequency_rank"].tolist() == [0]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "word"])
+def test_saved_and_loaded(tmp_path: Path, kind: str, lines: Lines) -> None:
+    tokenizers, features = fitted(tmp_path, kind, lines(100))
+    features.save(tmp_path / "saved")
+    loaded = FeatureSet.load(tmp_path / "saved", tokenizers)
+    assert loaded.names == features.names == tuple(sorted(NAMES))
+    for line in lines(30, seed=3):
+        ids = [*tokenizers.source.encode(line), EOS]
+        for name in NAMES:
+            assert loaded.compute(ids, line)[name].tolist() == features.compute(ids, line)[name].tolist()
+    (tmp_path / "saved" / "frequency_rank.bin").unlink()
+    with pytest.raises(UserError, match=r"frequency_rank\.bin"):
+        FeatureSet.load(tmp_path / "saved", tokenizers)
+
+
+def test_unknown_feature(tmp_path: Path, lines: Lines) -> None:
+    tokenizers, _ = fitted(tmp_path, "bpe", lines(100))
+    with pytest.raises(UserError, match="unknown source feature 'mood'") as caught:
+        FeatureSet.fit(["mood"], tokenizers, [])
+    assert "word_id" in str(caught.value)
+
+
+def test_no_features(tmp_path: Path, lines: Lines) -> None:
+    tokenizers, _ = fitted(tmp_path, "bpe", lines(100))
+    features = FeatureSet.fit([], tokenizers, [])
+    assert features.compute([5, EOS], "x") == {}
+    features.save(tmp_path / "none")
+    assert FeatureSet.load(tmp_path / "none", tokenizers).names == ()

@@ -1,0 +1,65 @@
+"""The command `prepare`, on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from sparsenmt.commands.prepare import command
+from sparsenmt.data.prepare import PreparedData
+from sparsenmt.errors import UserError
+from sparsenmt.recipe import schema
+
+RECIPE = """\
+name: small
+directory: {root}/model
+data:
+  directory: {root}/prepared
+  train:
+    - {{name: invented, source: train0.s, target: train0.t}}
+  dev: {{source: dev.s, target: dev.t}}
+  tokenizer: {{vocabulary_size: 60}}
+"""
+
+
+@pytest.fixture
+def recipe(make_data: Callable[..., schema.Data], tmp_path: Path) -> Path:
+    make_data()
+    path = tmp_path / "small.yaml"
+    path.write_text(RECIPE.format(root=tmp_path), encoding="utf-8", newline="\n")
+    return path
+
+
+def run(*arguments: str | Path) -> str:
+    result = CliRunner().invoke(command, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_prepares_once(recipe: Path, tmp_path: Path) -> None:
+    output = run(recipe)
+    assert "invented: 300 of 300 pairs kept" in output
+    assert "written" in output
+    assert len(PreparedData.open(tmp_path / "prepared").train[0]) == 300
+    assert "up to date" in run(recipe)
+    assert "written" in run(recipe, "data.tokenizer.vocabulary_size=61")
+    assert PreparedData.open(tmp_path / "prepared").tokenizers.source.size == 61
+
+
+def test_dump_config(recipe: Path, tmp_path: Path) -> None:
+    output = run(recipe, "data.tokenizer.vocabulary_size=70", "--dump-config")
+    assert "vocabulary_size: 70" in output
+    assert str(tmp_path / "train0.s") in output
+    assert not (tmp_path / "prepared").exists()
+
+
+def test_mistakes(recipe: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError):
+        run(tmp_path / "missing.yaml")
+    (tmp_path / "dev.t").write_bytes(b"one line\n")
+    with pytest.raises(UserError, match=r"dev\.t has 1"):
+        run(recipe)
+    assert not (tmp_path / "prepared").exists()

@@ -1,0 +1,180 @@
+"""BLEU, chrF, TER and ROUGE: the libraries' own values, values by hand, several references, signatures, bad input."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+import sacrebleu
+from rouge_score.rouge_scorer import RougeScorer
+
+from sparsenmt.errors import UserError
+from sparsenmt.evaluation import rouge
+from sparsenmt.evaluation.metrics import corpus_scores, metric_value, statistics
+from sparsenmt.evaluation.names import METRICS, ROUGE
+
+HYPOTHESES = ["The cat sits on the mat.", "He reads an old book in the garden.", "", "Yes!"]
+REFERENCES = ["The cat sat on the mat.", "He is reading an old book in a garden.", "Nothing is here.", "Yes!"]
+OTHERS = ["A cat sits on a mat.", "He reads an old book in the garden.", "Nothing.", "Of course!"]
+
+
+def value(name: str, hypotheses: list[str], references: list[list[str]], **options: str | bool) -> float:
+    (score,) = corpus_scores(hypotheses, references, metrics=[name], **options)  # type: ignore[arg-type]
+    return score.value
+
+
+@pytest.mark.parametrize("references", [[REFERENCES], [REFERENCES, OTHERS]])
+def test_sacrebleus_metrics_equal_sacrebleu(references: list[list[str]]) -> None:
+    scores = corpus_scores(HYPOTHESES, references, metrics=["bleu", "chrf", "ter"])
+    assert [score.value for score in scores] == [
+        sacrebleu.corpus_bleu(HYPOTHESES, references).score,
+        sacrebleu.corpus_chrf(HYPOTHESES, references).score,
+        sacrebleu.corpus_ter(HYPOTHESES, references).score,
+    ]
+    assert scores[0].signature == (
+        f"nrefs:{len(references)}|case:mixed|eff:no|tok:13a|smooth:exp|version:{sacrebleu.__version__}"
+    )
+    assert all(f"nrefs:{len(references)}|" in score.signature for score in scores)
+
+
+def test_bleu_by_hand() -> None:
+    # 5 of 6 words, 4 of 5 pairs, 3 of 4 triples, 2 of 3 quadruples, as long as the reference: (1 / 3) ** (1 / 4).
+    hypothesis, reference = "one two three four five six", "one two three four five seven"
+    assert value("bleu", [hypothesis], [[reference]]) == pytest.approx(100 * (1 / 3) ** 0.25)
+
+
+def test_lowercase_and_tokenize_reach_sacrebleu() -> None:
+    shouting = [line.upper() for line in HYPOTHESES]
+    assert value("bleu", shouting, [REFERENCES], lowercase=True) == value(
+        "bleu", HYPOTHESES, [REFERENCES], lowercase=True
+    )
+    assert value("chrf", shouting, [REFERENCES], lowercase=True) > value("chrf", shouting, [REFERENCES])
+    (score,) = corpus_scores(HYPOTHESES, [REFERENCES], metrics=["bleu"], lowercase=True, tokenize="char")
+    assert score.value == sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES], lowercase=True, tokenize="char").score
+    assert "case:lc" in score.signature
+    assert "tok:char" in score.signature
+
+
+def test_rouge_equals_rouge_score_for_english() -> None:
+    scorer = RougeScorer(list(ROUGE), use_stemmer=True)
+    for name in ROUGE:
+        expected = [scorer.score(r, h)[name].fmeasure for h, r in zip(HYPOTHESES, REFERENCES, strict=True)]
+        assert value(name, HYPOTHESES, [REFERENCES]) == pytest.approx(100 * sum(expected) / len(expected), abs=1e-12)
+
+
+def test_rouge_takes_the_best_reference_of_each_sentence() -> None:
+    for name in ROUGE:
+        scorer = RougeScorer([name], use_stemmer=True)
+        expected = [
+            max(scorer.score(r, h)[name].fmeasure, scorer.score(o, h)[name].fmeasure)
+            for h, r, o in zip(HYPOTHESES, REFERENCES, OTHERS, strict=True)
+        ]
+        both = value(name, HYPOTHESES, [REFERENCES, OTHERS])
+        assert both == pytest.approx(100 * sum(expected) / len(expected), abs=1e-12)
+
+
+def test_rouge_by_hand_in_german() -> None:
+    hypothesis, reference = "Die schöne Tür öffnet sich.", "Eine SCHÖNE Tür öffnet sich nicht"
+    # 4 of 5 and 4 of 6 words; 3 of 4 and 3 of 5 pairs; the longest common subsequence has 4 words.
+    assert value("rouge1", [hypothesis], [[reference]], language="de") == pytest.approx(100 * 8 / 11)
+    assert value("rouge2", [hypothesis], [[reference]], language="de") == pytest.approx(100 * 6 / 9)
+    assert value("rougeL", [hypothesis], [[reference]], language="de") == pytest.approx(100 * 8 / 11)
+
+
+def test_rouge_by_hand_with_stemming() -> None:
+    assert value("rouge1", ["he walked"], [["he walks"]]) == 100
+    assert value("rouge1", ["he walked"], [["he walks"]], language="de") == 50
+
+
+def test_umlauts_are_letters_however_they_are_encoded() -> None:
+    assert rouge.words("Schöne Straßen, über O'Neill's 3. Fuß_weg") == [
+        *("schöne", "straßen", "über", "o", "neill", "s", "3", "fuß", "weg")
+    ]
+    assert rouge.words("scho\u0308n") == rouge.words("schön") == ["schön"]
+    assert value("rouge1", ["grün"], [["grau"]], language="de") == 0, "not the shared letters gr"
+    assert rouge.words("Привет, мир! हिन्दी 東京は") == ["привет", "мир", "हिन्दी", "東", "京", "は"]
+
+
+def test_rouge_lsum_sees_sentences() -> None:
+    # As one sentence the common subsequence is 2 words long; sentence by sentence all 4 words are found.
+    swapped, reference = "Zwei drei. Null eins.", "Null eins. Zwei drei."
+    assert value("rougeL", [swapped], [[reference]], language="de") == 50
+    assert value("rougeLsum", [swapped], [[reference]], language="de") == 100
+    marked = ["zwei drei <n> null eins"]
+    assert value("rougeLsum", marked, [["null eins <n> zwei drei"]], language="de") == 100
+    assert value("rouge1", marked, [["null eins zwei drei"]], language="de") == 100, "the marker is no word"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("One. Two! Three? Four… Five", ["One.", "Two!", "Three?", "Four…", "Five"]),
+        ('He said "yes." (Really!) So.', ['He said "yes."', "(Really!)", "So."]),
+        ("It costs 3.50 euros.", ["It costs 3.50 euros."]),
+        ("One. Two <n> three", ["One. Two", "three"]),
+        ("<n> one <n> <n> two <n>", ["one", "two"]),
+        ("a<n>b. c", ["a<n>b.", "c"]),
+        ("One. Two\nthree", ["One. Two", "three"]),
+        ("はい。「いいえ。」そう", ["はい。", "「いいえ。」", "そう"]),
+        ("", []),
+        (" \u2028 ", []),
+    ],
+)
+def test_sentence_splitting(text: str, sentences: list[str]) -> None:
+    assert rouge.split_sentences(text) == sentences
+
+
+def test_rouge_signature_names_what_changes_the_value() -> None:
+    (english,) = corpus_scores(HYPOTHESES, [REFERENCES, OTHERS], metrics=["rougeL"])
+    (german,) = corpus_scores(HYPOTHESES, [REFERENCES], metrics=["rougeL"], language="de")
+    assert english.signature.startswith("nrefs:2|case:lc|avg:sentence-f1|stem:porter|tok:rouge-score|")
+    assert german.signature.startswith("nrefs:1|case:lc|avg:sentence-f1|stem:no|tok:unicode-words|")
+    assert "|version:rouge-score-" in german.signature
+
+
+@pytest.mark.parametrize(
+    ("language", "english"), [("en", True), ("en-GB", True), ("eng", True), ("de", False), ("enm", False)]
+)
+def test_language_codes(language: str, english: bool) -> None:
+    assert rouge.is_english(language) is english
+
+
+def test_rouge_asks_the_network_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a connection was opened")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    assert value("rougeLsum", ["One. Two."], [["One. Two."]]) == 100
+    assert value("rougeLsum", ["Eins. Zwei."], [["Eins. Zwei."]], language="de") == 100
+
+
+def test_odd_characters_inside_lines_are_data() -> None:
+    odd = ["one\u2028two three four", "a\rb\x0cc\x00d e f"]
+    for name in METRICS:
+        expected = 0 if name == "ter" else 100
+        assert value(name, odd, [odd], language="de") == pytest.approx(expected)
+
+
+def test_metric_value_is_the_corpus_score() -> None:
+    for name in METRICS:
+        assert metric_value(name, HYPOTHESES, REFERENCES, "de") == value(name, HYPOTHESES, [REFERENCES], language="de")
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_summed_statistics_give_the_corpus_score(name: str) -> None:
+    (found,) = statistics(HYPOTHESES, [REFERENCES, OTHERS], metrics=[name])
+    assert found.values.shape[0] == len(HYPOTHESES)
+    assert found.score(found.values.sum(0)) == pytest.approx(value(name, HYPOTHESES, [REFERENCES, OTHERS]), abs=1e-9)
+
+
+def test_bad_input_is_named() -> None:
+    with pytest.raises(UserError, match=r"no metric 'rougel'(.|\n)*Did you mean 'rougeL'"):
+        value("rougel", HYPOTHESES, [REFERENCES])
+    with pytest.raises(UserError, match=r"no tokenizer '13b'(.|\n)*Did you mean '13a'"):
+        value("bleu", HYPOTHESES, [REFERENCES], tokenize="13b")
+    with pytest.raises(UserError, match="reference 2 has 1 lines but there are 4"):
+        value("bleu", HYPOTHESES, [REFERENCES, ["one"]])
+    with pytest.raises(UserError, match="at least one reference"):
+        value("bleu", HYPOTHESES, [])
+    with pytest.raises(UserError, match="no lines"):
+        value("bleu", [], [[]])

@@ -1,0 +1,142 @@
+"""The harness of the benchmarks: who runs when, what counts, and the line at the end."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common import Case, Side, Worker, interleave, run, verdict
+from peers.environments import PEERS
+from protocol import BOS, EOS, PAD, training_batches
+
+ROOT = Path(__file__).resolve().parent.parent
+WORK = {"threads": 1}
+
+# Appends its name to a log at the start and at the end of its work; `seconds` says how long that takes.
+WORKER = """
+import sys, time
+from protocol import serve, work_from_arguments
+
+work = work_from_arguments()
+
+def repeat():
+    print("chatter of a library")
+    with open(work["log"], "a") as log:
+        log.write("start {name}\\n")
+        log.flush()
+        time.sleep({seconds})
+        log.write("end {name}\\n")
+
+serve(what="{name}", units={units}, repeat=repeat, warm_up=lambda: None)
+"""
+
+
+def side(folder: Path, name: str, *, seconds: float = 0.0, units: int = 100) -> Side:
+    script = folder / f"{name}.py"
+    script.write_bytes(WORKER.format(name=name, seconds=seconds, units=units).encode())
+    return Side(str(script))
+
+
+def test_the_sides_take_turns_and_the_fastest_repeat_counts(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    work = WORK | {"log": str(log)}
+    with Worker(side(tmp_path, "a"), work) as a, Worker(side(tmp_path, "b", seconds=0.02), work) as b:
+        timings = interleave([a, b], 3, pause=0)
+    assert log.read_bytes().decode().split() == ["start", "a", "end", "a", "start", "b", "end", "b"] * 3
+    assert [timing.what for timing in timings] == ["a", "b"]
+    assert all(len(timing.seconds) == 3 for timing in timings)
+    assert timings[1].best == min(timings[1].seconds) >= 0.02
+    assert timings[1].rate == pytest.approx(100 / timings[1].best)
+
+
+def test_a_worker_that_dies_is_named(tmp_path: Path) -> None:
+    script = tmp_path / "broken.py"
+    script.write_bytes(b"raise ValueError('no such model')")
+    with pytest.raises(SystemExit, match=r"broken\.py ended with exit code 1"):
+        Worker(Side(str(script)), WORK)
+
+
+def run_with(monkeypatch: pytest.MonkeyPatch, cases: list[Case], *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["benchmark", *arguments])
+    monkeypatch.setattr("common.PAUSE_SECONDS", 0)
+    return run("speed", "Two sides.", cases, repeats=2)
+
+
+@pytest.mark.parametrize(("bar", "code"), [(0.01, 0), (100.0, 1)])
+def test_the_last_line_is_the_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bar: float, code: int
+) -> None:
+    work = WORK | {"log": str(tmp_path / "log")}
+    ours, peer = side(tmp_path, "ours", seconds=0.02), side(tmp_path, "peer", seconds=0.02)
+    assert run_with(monkeypatch, [Case("slow_case", ours, peer, work, bar)]) == code
+    output = capsys.readouterr().out
+    last = json.loads(output.rstrip("\n").split("\n")[-1])
+    assert 0.01 < last["ratios"].pop("slow_case") < 100.0
+    assert last == {"name": "speed", "ratios": {}, "bars": {"slow_case": bar}, "ok": code == 0}
+    assert "spread" in output and "fastest of 2" in output
+
+
+def test_changed_work_has_no_bar(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = WORK | {"log": str(tmp_path / "log")}
+    cases = [Case("case", side(tmp_path, "ours"), side(tmp_path, "peer"), work, bar=100.0)]
+    assert run_with(monkeypatch, cases, "case", "--set", "steps=2", "--repeats", "1") == 0
+    assert json.loads(capsys.readouterr().out.rstrip("\n").split("\n")[-1])["bars"] == {}
+
+
+def test_different_work_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = WORK | {"log": str(tmp_path / "log")}
+    cases = [Case("case", side(tmp_path, "ours", units=90), side(tmp_path, "peer", units=100), work)]
+    with pytest.raises(SystemExit, match=r"different work \(90 and 100 tokens\)"):
+        run_with(monkeypatch, cases)
+
+
+def test_an_unknown_case_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        run_with(monkeypatch, [], "nonsense")
+
+
+def test_a_case_without_bar_does_not_decide() -> None:
+    result = verdict("speed", {"a": 1.23456, "b": 0.1}, {"a": 1.0})
+    assert result == {"name": "speed", "ratios": {"a": 1.2346, "b": 0.1}, "bars": {"a": 1.0}, "ok": True}
+
+
+def test_target_inputs_are_the_outputs_shifted(tmp_path: Path) -> None:
+    path = tmp_path / "batches.npz"
+    np.savez(path, source_0=np.array([[5, EOS]]), target_0=np.array([[7, 8, 9, EOS], [6, EOS, PAD, PAD]]))
+    ((source, target_input, target_output),) = training_batches({"batches": str(path), "steps": 1})
+    assert source.tolist() == [[5, EOS]]
+    assert target_input.tolist() == [[BOS, 7, 8, 9], [BOS, 6, PAD, PAD]]
+    assert target_output.tolist() == [[7, 8, 9, EOS], [6, EOS, PAD, PAD]]
+
+
+def test_special_ids_are_those_of_the_package() -> None:
+    from sparsenmt.data import vocabulary
+
+    assert (PAD, BOS, EOS) == (vocabulary.PAD, vocabulary.BOS, vocabulary.EOS)
+
+
+def test_peers_run_on_the_same_torch_and_numpy() -> None:
+    constraints = set((ROOT / "constraints.txt").read_bytes().decode().split("\n"))
+    for requirements in PEERS.values():
+        for requirement in requirements:
+            assert "==" in requirement
+            if requirement.startswith(("torch==", "numpy==", "ctranslate2==")):
+                assert requirement in constraints
+
+
+def test_every_script_has_cases_whose_workers_exist() -> None:
+    import decode_vs_ctranslate2
+    import train_vs_transformers
+
+    for script in (decode_vs_ctranslate2, train_vs_transformers):
+        assert script.CASES
+        for case in script.CASES:
+            assert (ROOT / "benchmarks" / case.ours.script).is_file()
+            assert (ROOT / "benchmarks" / case.peer.script).is_file()
+            assert "threads" in case.work

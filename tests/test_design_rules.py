@@ -1,0 +1,274 @@
+"""Rules of docs/design.md that can be read off the source: names, sizes, and what may not be called."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "sparsenmt"
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 60
+
+# Rule 2: the folders that may not know a method by name.
+NAMELESS = ("model", "training", "decoding", "data", "recipe")
+
+# Method names that are words of the field as well: an identifier that holds one says nothing about the method
+# (`torch.topk`, `F.softmax`, `numpy.random`, a decoder block). As a whole string they are forbidden like all others.
+ORDINARY_WORDS = {
+    *("full", "window", "block", "dilated", "global", "random"),
+    *("softmax", "topk", "plain", "recurrent"),
+    *("pos", "freq", "inv_freq", "group"),
+}
+
+# (file under sparsenmt/, string): places where a string means something else than the method.
+ALLOWED_STRINGS = {
+    ("recipe/schema.py", "full"): "default of `pattern`",
+    ("recipe/schema.py", "softmax"): "default of `transform`",
+    ("recipe/schema.py", "plain"): "default of `depth`",
+    ("data/features.py", "pos"): "the source feature: part-of-speech tags",
+    ("data/demo/grammar.py", "plain"): "an adjective of the demo language",
+}
+
+PICKLES = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
+STDIN_ATTRIBUTES = {"buffer", "fileno", "isatty"}  # of sys.stdin: everything else reads with universal newlines
+
+
+def python_files(*folders: str) -> list[Path]:
+    """All Python files of these folders of the repository, other people's environments left out."""
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py") if ".venvs" not in path.parts)
+
+
+@functools.cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_bytes(), str(path))
+
+
+def place(path: Path, node: ast.AST) -> str:
+    return f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', '?')}"
+
+
+def assert_none(found: Iterator[str], rule: str) -> None:
+    lines = list(found)
+    assert not lines, f"{rule}:\n" + "\n".join(lines)
+
+
+# Rule 2: no method's name
+
+
+def identifiers(node: ast.AST) -> Iterator[str]:
+    """The names that a node introduces or uses."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
+            yield name
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.keyword(arg=str(name)):
+            yield name
+        case ast.alias(name=name, asname=alias):
+            yield name
+            if alias:
+                yield alias
+
+
+def squeeze(name: str) -> str:
+    """`TiedMultiPlan`, `tied_multi` -> lower case without underscores, so that both spellings are found."""
+    return name.replace("_", "").lower()
+
+
+def method_names(module: ast.Module, names: set[str]) -> Iterator[tuple[ast.AST, str, bool]]:
+    """(node, what was found, whether it is a string) for every mention of a method."""
+    distinctive = {squeeze(name) for name in names - ORDINARY_WORDS}
+    for node in ast.walk(module):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            parts = set(re.split(r"[./:]", node.value)) if " " not in node.value else set()
+            if node.value in names or parts & (names - ORDINARY_WORDS):
+                yield node, node.value, True
+        for identifier in identifiers(node):
+            if any(name in squeeze(identifier) for name in distinctive):
+                yield node, identifier, False
+
+
+def test_no_method_is_named_in_the_engine() -> None:
+    from sparsenmt.sparsity.registry import methods
+
+    names = {name for socket in methods().values() for name in socket}
+    assert {"full", "softmax", "plain"} <= names, "the registry lost its defaults: this test would look for nothing"
+
+    def mentions() -> Iterator[str]:
+        for path in python_files(*(f"sparsenmt/{folder}" for folder in NAMELESS)):
+            for node, found, is_string in method_names(tree(path), names):
+                if not is_string or (path.relative_to(PACKAGE).as_posix(), found) not in ALLOWED_STRINGS:
+                    yield f"{place(path, node)}: {found!r}"
+
+    assert_none(mentions(), "the engine names sparsity methods (design rule 2)")
+
+
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [
+        ("kind = 'softmax'", 1),
+        ("weights = torch.softmax(scores, -1)", 0),
+        ("key = 'memory.l0drop.0'", 1),
+        ("'''Gates as in l0drop are scaled here.'''", 0),
+        ("class TiedMultiPlan: pass", 1),
+        ("def f(tied_multi=False): pass", 1),
+        ("f(l0drop=1)", 1),
+        ("from x import L0Drop as Filter", 1),
+        ("values, indices = scores.topk(4)", 0),
+        ("mode = 'softmax over keys'", 0),
+    ],
+)
+def test_mentions_of_a_method_are_found(code: str, count: int) -> None:
+    names = {"softmax", "topk", "l0drop", "tied_multi"}
+    assert len(list(method_names(ast.parse(code), names))) == count
+
+
+# Rule 12: sizes
+
+
+def function_length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of a function, without decorators and docstring."""
+    docstring = node.body[0] if ast.get_docstring(node, clean=False) is not None else None
+    skipped = (docstring.end_lineno or docstring.lineno) - docstring.lineno + 1 if docstring else 0
+    return (node.end_lineno or node.lineno) - node.lineno + 1 - skipped
+
+
+def test_files_and_functions_are_short() -> None:
+    def long_ones() -> Iterator[str]:
+        for path in python_files("sparsenmt", "tests", "benchmarks"):
+            lines = path.read_bytes().count(b"\n")
+            if lines >= MAX_FILE_LINES:
+                yield f"{path.relative_to(ROOT)}: {lines} lines"
+            for node in ast.walk(tree(path)):
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                    length = function_length(node)
+                    if length >= MAX_FUNCTION_LINES:
+                        yield f"{place(path, node)}: {node.name} has {length} lines"
+
+    assert_none(long_ones(), f"under {MAX_FILE_LINES} lines a file, {MAX_FUNCTION_LINES} a function (design rule 12)")
+
+
+# Rule 10: no pickle is ever loaded
+
+
+def keyword(call: ast.Call, name: str) -> ast.expr | None:
+    return next((item.value for item in call.keywords if item.arg == name), None)
+
+
+def pickle_uses(module: ast.Module) -> Iterator[ast.AST]:
+    for node in ast.walk(module):
+        match node:
+            case ast.Import(names=names) if any(alias.name.split(".")[0] in PICKLES for alias in names):
+                yield node
+            case ast.ImportFrom(module=str(name)) if name.split(".")[0] in PICKLES:
+                yield node
+            case ast.Attribute(value=ast.Name(id="torch"), attr="load" | "save"):
+                yield node
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="np" | "numpy"), attr="load")):
+                allowed = keyword(node, "allow_pickle")
+                if not (isinstance(allowed, ast.Constant) and allowed.value is False):
+                    yield node
+
+
+def test_no_pickle_is_loaded() -> None:
+    files = python_files("sparsenmt", "benchmarks")
+    assert_none((place(path, node) for path in files for node in pickle_uses(tree(path))), "pickle (design rule 10)")
+
+
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [
+        ("import pickle", 1),
+        ("from joblib import load", 1),
+        ("torch.load('x')", 1),
+        ("np.load('x')", 1),
+        ("np.load('x', allow_pickle=True)", 1),
+        ("np.load('x', allow_pickle=False)", 0),
+        ("safetensors.torch.load_file('x')", 0),
+    ],
+)
+def test_uses_of_pickle_are_found(code: str, count: int) -> None:
+    assert len(list(pickle_uses(ast.parse(code)))) == count
+
+
+# Lines end at \n only
+
+
+def text_mode(call: ast.Call) -> bool:
+    """Whether a call opens a file as text."""
+    constants = [
+        argument.value
+        for argument in [*call.args, keyword(call, "mode")]
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+    ]
+    modes = [value for value in constants if re.fullmatch(r"[rwax][bt+]*", value)]
+    match call.func:
+        case ast.Attribute(value=ast.Name(id="gzip" | "bz2" | "lzma"), attr="open"):
+            return any("t" in mode for mode in modes)  # binary by default
+        case ast.Name(id="open") | ast.Attribute(value=ast.Name(id="io"), attr="open") | ast.Attribute(attr="fdopen"):
+            return not any("b" in mode for mode in modes)
+        case ast.Attribute(attr="open"):  # of a path, or of something that is no file at all: then with other arguments
+            return any("b" not in mode for mode in modes) or not (call.args or call.keywords)
+        case ast.Name(id="TextIOWrapper") | ast.Attribute(attr="TextIOWrapper" | "write_text"):
+            return True
+    return False
+
+
+def newline_mistakes(module: ast.Module) -> Iterator[tuple[ast.AST, str]]:
+    """Everything that would end a line elsewhere than at a line feed, or write one as something else."""
+    for node in ast.walk(module):
+        match node:
+            case ast.Attribute(attr="splitlines"):
+                yield node, "splitlines also splits at \\r, U+2028, form feeds, ...: use split('\\n')"
+            case ast.Attribute(attr="read_text"):
+                yield node, "read_text has universal newlines: use read_bytes, or open(..., newline='\\n')"
+            case ast.Attribute(value=ast.Attribute(value=ast.Name(id="sys"), attr="stdin"), attr=attribute):
+                if attribute not in STDIN_ATTRIBUTES:
+                    yield node, "sys.stdin has universal newlines: use sys.stdin.buffer"
+            case ast.For(iter=ast.Attribute(value=ast.Name(id="sys"), attr="stdin")):
+                yield node, "sys.stdin has universal newlines: use sys.stdin.buffer"
+            case ast.Call() if text_mode(node):
+                missing = [name for name in ("encoding", "newline") if keyword(node, name) is None]
+                if missing:
+                    yield node, f"text opened without {' and '.join(missing)}"
+
+
+def test_lines_end_at_line_feeds_only() -> None:
+    def mistakes() -> Iterator[str]:
+        for path in python_files("sparsenmt", "benchmarks"):
+            for node, message in newline_mistakes(tree(path)):
+                yield f"{place(path, node)}: {message}"
+
+    assert_none(mistakes(), "a line ends at \\n and nowhere else")
+
+
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [
+        ("text.splitlines()", 1),
+        ("path.read_text(encoding='utf-8')", 1),
+        ("open(path)", 1),
+        ("open(path, encoding='utf-8', newline='\\n')", 0),
+        ("open(path, 'w', encoding='utf-8')", 1),
+        ("open(path, 'rb')", 0),
+        ("path.open()", 1),
+        ("path.open('a', encoding='utf-8', newline='\\n')", 0),
+        ("path.open('wb')", 0),
+        ("PreparedData.open(directory)", 0),
+        ("gzip.open(path)", 0),
+        ("gzip.open(path, 'rt', encoding='utf-8')", 1),
+        ("path.write_text(text, encoding='utf-8')", 1),
+        ("path.write_text(text, encoding='utf-8', newline='\\n')", 0),
+        ("sys.stdin.read()", 1),
+        ("sys.stdin.buffer.read()", 0),
+        ("for line in sys.stdin: pass", 1),
+    ],
+)
+def test_newline_mistakes_are_found(code: str, count: int) -> None:
+    assert len(list(newline_mistakes(ast.parse(code)))) == count
