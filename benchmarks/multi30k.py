@@ -22,7 +22,7 @@ PAIRS = 12_000  # sentence pairs that batches are made of: enough for many repea
 
 def corpus() -> Path:
     """The folder that holds Multi30k."""
-    folder = Path(os.environ.get("SPARSENMT_DATA", ROOT.parent / "shared" / "data")) / "multi30k"
+    folder = Path(os.environ.get("SPARSENMT_DATA", ROOT / "data")) / "multi30k"
     if not (folder / "train.en.gz").is_file():
         raise SystemExit(f"{folder}: Multi30k is not there; name the folder that holds multi30k/ with SPARSENMT_DATA")
     return folder

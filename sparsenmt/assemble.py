@@ -70,9 +70,7 @@ def build_model(model: schema.Model, *, source_size: int, target_size: int, seed
     with torch.random.fork_rng(devices=[], enabled=seed is not None):
         if seed is not None:
             torch.manual_seed(seed)
-        plan = _build(
-            "depth", model.depth, encoder_layers=model.encoder_layers, decoder_layers=model.decoder_layers
-        )
+        plan = _build("depth", model.depth, encoder_layers=model.encoder_layers, decoder_layers=model.decoder_layers)
         places = {
             "output": 1,
             "between": len(plan.encoder) - 1,
@@ -114,6 +112,10 @@ def check_losses(recipe: schema.Recipe, model: Transformer) -> None:
     with torch.no_grad():
         found = set(model.encode(Source(tokens, torch.ones_like(tokens, dtype=torch.bool), features)).losses)
     for name in sorted(recipe.losses.keys() - found):
-        raise UserError(f"no method of the recipe has a loss {name!r}", where=f"losses.{name}", hint=f"There are: {', '.join(sorted(found)) or 'none'}.")
+        raise UserError(
+            f"no method of the recipe has a loss {name!r}",
+            where=f"losses.{name}",
+            hint=f"There are: {', '.join(sorted(found)) or 'none'}.",
+        )
     for name in sorted(found - recipe.losses.keys()):
         raise UserError(f"the loss {name!r} has no weight", where="losses", hint=f"Add {name}: {{weight: ...}}.")

@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import platform
+import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from torch import Tensor
 import sparsenmt
 from sparsenmt.assemble import build_model
 from sparsenmt.data.features import FeatureSet
+from sparsenmt.data.files import new_directory
 from sparsenmt.data.tokenizer import Tokenizers
 from sparsenmt.errors import UserError
 from sparsenmt.model.transformer import Transformer
@@ -38,7 +40,7 @@ from sparsenmt.recipe.schema import Recipe
 from sparsenmt.sparsity.registry import methods
 
 FORMAT = 1
-WEIGHTS, MANIFEST, RECIPE = "weights.safetensors", "manifest.json", "recipe.yaml"
+WEIGHTS, MANIFEST, RECIPE, METRICS = "weights.safetensors", "manifest.json", "recipe.yaml", "metrics.jsonl"
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,12 @@ class Bundle:
 
 
 def initialise(directory: Path, recipe: Recipe, tokenizers: Tokenizers, features: FeatureSet, fingerprint: str) -> None:
-    """Make a model directory: everything but the weights."""
-    directory.mkdir(parents=True, exist_ok=True)
+    """Make a model directory: everything but the weights. The manifest comes last: without it, the rest is void."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot be made: {error.strerror}", where=str(directory)) from None
+    (directory / METRICS).unlink(missing_ok=True)
     tokenizers.save(directory / "tokenizers")
     features.save(directory / "features")
     text = dump(recipe)
@@ -75,19 +81,45 @@ def initialise(directory: Path, recipe: Recipe, tokenizers: Tokenizers, features
             "python": platform.python_version(),
         },
     }
-    _write(directory / MANIFEST, json.dumps(manifest, indent=1))
+    _write(directory / MANIFEST, json.dumps(manifest, indent=1) + "\n")
+
+
+def is_unfinished(directory: Path) -> bool:
+    """Whether there is nothing in a directory but what an interrupted `initialise` leaves."""
+    written = {"tokenizers", "features", RECIPE, f".{RECIPE}.tmp", f".{MANIFEST}.tmp"}
+    return all(path.name in written for path in directory.iterdir())
+
+
+def copy_model(source: Path, target: Path, weights: Mapping[str, Tensor]) -> None:
+    """Make a model directory like ``source`` with other weights, without metrics and checkpoints.
+
+    It is complete or not there at all. UserError if it exists.
+    """
+    check_absent(target)
+    left_out = shutil.ignore_patterns(WEIGHTS, METRICS, "checkpoints", "tensorboard", ".*")
+    with new_directory(target.resolve()) as partial:
+        shutil.copytree(source, partial, ignore=left_out, dirs_exist_ok=True)
+        write_weights(partial, weights)
+
+
+def check_absent(directory: Path) -> None:
+    """UserError if there is something of that name."""
+    if directory.exists():
+        raise UserError("the directory exists", where=str(directory), hint="Name another one, or remove it.")
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
     """The manifest of a model directory; UserError if it is none."""
     try:
-        manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        what = "this is not a model directory" if directory.is_dir() else "there is no such model directory"
+        manifest = json.loads((directory / MANIFEST).read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        what = "this is not a model directory" if directory.exists() else "there is no such model directory"
         raise UserError(what, where=str(directory), hint="Name a directory that `sparsenmt train` wrote.") from None
-    except ValueError:
+    except (OSError, ValueError):
         raise UserError("the manifest is damaged", where=str(directory / MANIFEST)) from None
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+    if not isinstance(manifest, dict) or "data_fingerprint" not in manifest:
+        raise UserError("the manifest is not a model's", where=str(directory / MANIFEST))
+    if manifest.get("format") != FORMAT:
         raise UserError("written by another version of this program", where=str(directory / MANIFEST))
     return manifest
 
@@ -103,9 +135,11 @@ def read_recipe(directory: Path) -> Recipe:
     """The resolved recipe of a model directory."""
     path = directory / RECIPE
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError, yaml.YAMLError):
-        raise UserError("the model's recipe is missing or damaged", where=str(path)) from None
+        values = yaml.safe_load(path.read_bytes())
+    except (OSError, ValueError, yaml.YAMLError):
+        values = None
+    if not isinstance(values, dict):
+        raise UserError("the model's recipe is missing or damaged", where=str(path))
     return load_resolved(values, methods(), origin=str(path))
 
 
@@ -114,7 +148,8 @@ def read_weights(file: Path) -> dict[str, Tensor]:
     try:
         return load_file(file)
     except FileNotFoundError:
-        raise UserError("the model has no weights", where=str(file), hint="Did its training end?") from None
+        hint = "Training writes them when it ends; `sparsenmt average` makes them from checkpoints."
+        raise UserError("the model has no weights", where=str(file), hint=hint) from None
     except (SafetensorError, OSError) as error:
         raise UserError(f"the weights are damaged ({error})", where=str(file)) from None
 
@@ -126,7 +161,8 @@ def load_weights(model: torch.nn.Module, weights: Mapping[str, Tensor], where: s
     if wanted != found:
         names = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
         detail = "; ".join(f"{n}: {found.get(n, 'missing')} instead of {wanted.get(n, 'nothing')}" for n in names[:5])
-        raise UserError(f"{len(names)} weights do not fit the recipe: {detail}", where=where)
+        count, detail = len(names), f"{detail}; ..." if len(names) > 5 else detail
+        raise UserError(f"{count} weights do not fit the recipe: {detail}", where=where)
     model.load_state_dict(dict(weights))
 
 
@@ -163,11 +199,12 @@ def _write(path: Path, text: str) -> None:
 
 def _git_revision() -> str | None:
     """The revision of this program's source, if it runs from a checkout."""
-    folder = Path(__file__).parent
+    file = Path(__file__).resolve()
+    git = ["git", "-C", str(file.parent)]
     try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True
-        )
+        # An installed copy may lie inside somebody else's checkout: only one that tracks this file counts.
+        subprocess.run([*git, "ls-files", "--error-unmatch", file.name], capture_output=True, timeout=5, check=True)
+        done = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, timeout=5, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
+    return done.stdout.decode().strip()

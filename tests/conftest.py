@@ -19,7 +19,7 @@ def _one_thread() -> None:
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """Folder of the real corpora: $SPARSENMT_DATA, or `../shared/data` beside the checkout; without one, skip."""
+    """Folder of the real corpora: $SPARSENMT_DATA, or a folder `shared/data` beside the checkout; without one, skip."""
     named = os.environ.get("SPARSENMT_DATA")
     folder = Path(named) if named else Path(__file__).resolve().parents[2] / "shared" / "data"
     if not (folder / "multi30k" / "train.en.gz").is_file():

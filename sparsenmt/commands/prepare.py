@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 
-@click.command("prepare")
+@click.command("prepare", short_help="Read a recipe's text, train its tokenizer, write binary data.")
 @click.argument("recipe", type=click.Path())
 @click.argument("overrides", nargs=-1)
 @click.option("--dump-config", is_flag=True, help="Print the resolved recipe and stop.")
@@ -13,7 +13,7 @@ def command(recipe: str, overrides: tuple[str, ...], dump_config: bool) -> None:
     """Turn a recipe's text into binary training data.
 
     Trains the tokenizers, encodes and filters the corpora, and writes data.directory. Does nothing if the data are up
-    to date. OVERRIDES change the recipe, for instance data.tokenizer.vocabulary_size=4000.
+    to date. OVERRIDES change single keys of the recipe, for instance data.tokenizer.vocabulary_size=4000.
     """
     from sparsenmt.assemble import required_features
     from sparsenmt.data.prepare import prepare

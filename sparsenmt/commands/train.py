@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def command(recipe_file: Path, overrides: tuple[str, ...], start_from: Path | None, dump_config: bool) -> None:
     """Train the model that RECIPE describes, on the data that `sparsenmt prepare` wrote.
 
-    OVERRIDES change single keys: training.learning_rate=1e-3. A run that was interrupted goes on from its last
-    checkpoint when it is started again.
+    OVERRIDES change single keys of the recipe, for instance training.learning_rate=1e-3. A run that was interrupted
+    goes on from its last checkpoint when it is started again with the same recipe and overrides.
     """
     from sparsenmt.recipe.load import dump, load
     from sparsenmt.sparsity.registry import methods
@@ -37,6 +37,10 @@ def train(recipe: Recipe, start_from: Path | None = None) -> None:
     import torch
 
     from sparsenmt import store
+    from sparsenmt.assemble import required_features
+    from sparsenmt.commands.checks import check_lengths, check_start
+    from sparsenmt.commands.threads import use_threads
+    from sparsenmt.data.prepare import check_prepared_for
     from sparsenmt.data.prepared import PreparedData
     from sparsenmt.training.checkpoints import find_checkpoints
     from sparsenmt.training.distribution import Workers
@@ -44,13 +48,19 @@ def train(recipe: Recipe, start_from: Path | None = None) -> None:
 
     options = recipe.training
     if options.threads is not None:
-        torch.set_num_threads(options.threads)
+        use_threads(options.threads)
     device = pick_device(options.device)
     workers = Workers.join(device)
     data = PreparedData.open(recipe.data.directory)
+    check_prepared_for(recipe.data, required_features(recipe))
     directory = Path(recipe.directory)
     checkpoints = find_checkpoints(directory)
     check_start(directory, recipe, data.fingerprint, start_from, bool(checkpoints))
+    check_lengths(recipe, data)
+    workers.wait()  # all have looked at the directory before the first writes into it
+    if checkpoints and checkpoints[-1].progress().finished and (directory / store.WEIGHTS).exists():
+        click.echo(f"{directory}: the run ended after update {checkpoints[-1].update}; nothing is left to do", err=True)
+        return
     torch.manual_seed(options.seed + workers.rank)
     trainer = make_trainer(recipe, data, directory, device, workers, start_from)
     if checkpoints:
@@ -65,44 +75,13 @@ def train(recipe: Recipe, start_from: Path | None = None) -> None:
         finish(recipe, directory, trainer.best(1), trainer.progress.update)
 
 
-def check_start(directory: Path, recipe: Recipe, fingerprint: str, start_from: Path | None, resumes: bool) -> None:
-    """Refuse to mix runs: other data, another recipe, other weights in a directory that is in use."""
-    from sparsenmt import store
-    from sparsenmt.errors import UserError
-    from sparsenmt.recipe.load import dump
-
-    if not (directory / store.MANIFEST).exists():
-        if directory.exists() and any(directory.iterdir()):
-            raise UserError(
-                "the model directory exists and holds something else",
-                where=str(directory),
-                hint="Name another `directory`, or empty this one.",
-            )
-        return
-    if store.read_manifest(directory)["data_fingerprint"] != fingerprint:
-        raise UserError(
-            "the model directory belongs to other prepared data",
-            where=str(directory),
-            hint="Name another `directory`, or prepare the data as they were.",
-        )
-    if start_from is not None:
-        raise UserError(
-            "the model directory is in use, so --from has no place", where=str(directory), hint="Name another `directory`."
-        )
-    if dump(store.read_recipe(directory)) != dump(recipe):
-        raise UserError(
-            "the model directory belongs to another recipe" + (", and has checkpoints" if resumes else ""),
-            where=str(directory / store.RECIPE),
-            hint="Name another `directory`, or take that recipe to go on.",
-        )
-
-
 def make_trainer(
     recipe: Recipe, data: PreparedData, directory: Path, device: torch.device, workers: Workers, start_from: Path | None
 ) -> Trainer:
     """Put model, data, losses and validation together."""
     from sparsenmt import store
     from sparsenmt.assemble import build_model, check_losses
+    from sparsenmt.commands.checks import same_vocabularies
     from sparsenmt.commands.validate import make_validator
     from sparsenmt.data.batching import EpochPlan
     from sparsenmt.training.loop import Trainer, TrainingData
@@ -116,6 +95,8 @@ def make_trainer(
         store.read_manifest(start_from)
         weights_file = start_from / store.WEIGHTS
         store.load_weights(model, store.read_weights(weights_file), str(weights_file))
+        if workers.leads and not same_vocabularies(Path(recipe.data.directory), start_from):
+            click.echo(f"warning: {start_from} has other vocabularies: its embeddings belong to other pieces", err=True)
     validator = make_validator(recipe, data, build_model(recipe.model, **sizes, seed=options.seed).to(device), device)
     weights = Weights(model, pick_dtype(options.compute_dtype, device))
     plan = EpochPlan(data.train, data.train_weights, options.batch_tokens, options.seed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from sparsenmt.store import Bundle, load_weights
@@ -39,7 +39,5 @@ def make_validator(recipe: Recipe, data: PreparedData, model: Transformer, devic
         outputs = [t.text for t in translate_lines(bundle, [source for source, _ in pairs], options)]
         return metric_value(validation.metric, outputs, [target for _, target in pairs], recipe.data.target_language)
 
-    metrics = {} if validation.metric == "loss" else {validation.metric: measure}
-    return Validator(
-        model, load, data.dev, metrics, device=device, batch_tokens=recipe.training.batch_tokens
-    )
+    metrics: dict[str, Callable[[], float]] = {} if validation.metric == "loss" else {validation.metric: measure}
+    return Validator(model, load, data.dev, metrics, device=device, batch_tokens=recipe.training.batch_tokens)

@@ -121,7 +121,11 @@ class FeatureSet:
         Raises:
             UserError: a file is missing, or a feature is unknown to this version.
         """
-        names = read_json(Path(directory) / "features.json")["names"]
+        path = Path(directory) / "features.json"
+        settings = read_json(path)
+        if not isinstance(settings, dict) or not isinstance(settings.get("names"), list):
+            raise UserError("not a list of source features", where=str(path))
+        names = settings["names"]
         return cls({name: _kind(name).load(Path(directory), tokenizers.source) for name in names})
 
     def save(self, directory: Path) -> None:

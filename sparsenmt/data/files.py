@@ -38,6 +38,18 @@ def read_json(path: Path) -> Any:
         raise UserError(f"not valid JSON: {error}", where=str(path), hint="Make the directory again.") from None
 
 
+def differences(old: Any, new: Any, key: str = "") -> list[str]:
+    """What differs between two nested settings: ``a.b is 1 instead of 2`` with the new value first."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        pairs = [(name, old.get(name), new.get(name)) for name in dict.fromkeys([*old, *new])]
+        return [line for name, a, b in pairs for line in differences(a, b, f"{key}.{name}" if key else str(name))]
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        return [
+            line for i, (a, b) in enumerate(zip(old, new, strict=True)) for line in differences(a, b, f"{key}[{i}]")
+        ]
+    return [] if old == new else [f"{key} is {json.dumps(new)} instead of {json.dumps(old)}"]
+
+
 def sha256_text(text: str) -> str:
     """SHA-256 of a text's UTF-8 bytes, in hexadecimal."""
     return hashlib.sha256(text.encode("utf-8")).hexdigest()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sparsenmt.data.features import FeatureSet, check_names
-from sparsenmt.data.files import new_directory, sha256_file
+from sparsenmt.data.files import differences, new_directory, sha256_file
 from sparsenmt.data.filters import FilterCounts, Pairs, apply_filters
 from sparsenmt.data.prepared import (
     DEV_TEXT,
@@ -21,6 +21,7 @@ from sparsenmt.data.prepared import (
     PreparedReport,
     check_replaceable,
     matching_manifest,
+    read_manifest,
     train_directory,
     write_manifest,
 )
@@ -31,7 +32,7 @@ from sparsenmt.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from sparsenmt.errors import UserError
 from sparsenmt.recipe import schema
 
-__all__ = ["PreparedData", "PreparedReport", "prepare"]
+__all__ = ["PreparedData", "PreparedReport", "check_prepared_for", "prepare"]
 
 T = TypeVar("T")
 
@@ -54,12 +55,7 @@ def prepare(data: schema.Data, *, features: Collection[str] = (), progress: bool
     names = _corpus_names(data.train)
     directory = Path(data.directory).resolve()
     bars = Bars(progress)
-    settings = {
-        "tokenizer": data.tokenizer.model_dump(),
-        "filters": data.filters.model_dump(),
-        "train": [{"name": name, "weight": corpus.weight} for name, corpus in zip(names, data.train, strict=True)],
-        "features": sorted(features),
-    }
+    settings = settings_of(data, features)
     inputs = _hash_inputs(data, bars)
     if manifest := matching_manifest(directory, settings, inputs):
         return PreparedReport.from_manifest(directory, manifest, up_to_date=True)
@@ -88,6 +84,40 @@ def prepare(data: schema.Data, *, features: Collection[str] = (), progress: bool
             vocabulary_sizes=(tokenizers.source.size, tokenizers.target.size),
         )
     return PreparedReport.from_manifest(directory, manifest, up_to_date=False)
+
+
+def settings_of(data: schema.Data, features: Collection[str]) -> dict[str, Any]:
+    """What the prepared data depend on, beside the contents of the files: plain values, as the manifest holds them.
+
+    Raises:
+        UserError: two training corpora have the same name.
+    """
+    names = _corpus_names(data.train)
+    return {
+        "tokenizer": data.tokenizer.model_dump(),
+        "filters": data.filters.model_dump(),
+        "train": [{"name": name, "weight": corpus.weight} for name, corpus in zip(names, data.train, strict=True)],
+        "features": sorted(features),
+    }
+
+
+def check_prepared_for(data: schema.Data, features: Collection[str]) -> None:
+    """Refuse prepared data that `prepare` would now make anew: other settings, or text of another size.
+
+    Text that is not here is not looked at: prepared data may be trained on elsewhere.
+
+    Raises:
+        UserError: they are not what the recipe asks for.
+    """
+    directory = Path(data.directory)
+    manifest = read_manifest(directory)
+    again = "Run `sparsenmt prepare` with this recipe and these overrides, or name another data.directory."
+    if changed := differences(manifest["settings"], settings_of(data, features), "data"):
+        raise UserError(f"prepared with other settings: {'; '.join(changed)}", where=str(directory), hint=again)
+    recorded = {entry["role"]: entry["bytes"] for entry in manifest["inputs"]}
+    for role, path in _input_files(data):
+        if Path(path).is_file() and Path(path).stat().st_size != recorded.get(role):
+            raise UserError(f"{path} is not the text that was prepared", where=str(directory), hint=again)
 
 
 class _CorpusWriter:
@@ -152,12 +182,7 @@ def _hash_inputs(data: schema.Data, bars: Bars) -> list[dict[str, Any]]:
     Raises:
         UserError: a file is missing or cannot be read.
     """
-    roles = [(f"train-{number}", corpus) for number, corpus in enumerate(data.train)] + [("dev", data.dev)]
-    files = [
-        (f"{role}.{side}", path)
-        for role, corpus in roles
-        for side, path in (("source", corpus.source), ("target", corpus.target))
-    ]
+    files = _input_files(data)
     for _, path in files:
         check_readable(path)
     with bars.counting("reading", total=sum(Path(path).stat().st_size for _, path in files), unit="B") as bar:
@@ -170,6 +195,16 @@ def _hash_inputs(data: schema.Data, bars: Bars) -> list[dict[str, Any]]:
             }
             for role, path in files
         ]
+
+
+def _input_files(data: schema.Data) -> list[tuple[str, str]]:
+    """Role and path of every text file."""
+    roles = [(f"train-{number}", corpus) for number, corpus in enumerate(data.train)] + [("dev", data.dev)]
+    return [
+        (f"{role}.{side}", path)
+        for role, corpus in roles
+        for side, path in (("source", corpus.source), ("target", corpus.target))
+    ]
 
 
 def _count_pairs(corpus: schema.Corpus, bars: Bars) -> int:

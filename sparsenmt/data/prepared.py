@@ -63,6 +63,8 @@ class PreparedReport:
     dev: CorpusReport
     vocabulary_sizes: tuple[int, int]
     """Pieces of the source and of the target vocabulary."""
+    shared: bool
+    """Whether the two are one."""
     fingerprint: str
 
     @classmethod
@@ -75,16 +77,18 @@ class PreparedReport:
             corpora=[_corpus_report(entry) for entry in manifest["corpora"]],
             dev=_corpus_report(manifest["dev"]),
             vocabulary_sizes=(source_size, target_size),
+            shared=manifest["settings"]["tokenizer"]["shared"],
             fingerprint=manifest["fingerprint"],
         )
 
     def describe(self) -> str:
         """Several lines for people."""
         source_size, target_size = self.vocabulary_sizes
+        sizes = f"{source_size:,} shared" if self.shared else f"{source_size:,} source and {target_size:,} target"
         return "\n".join(
             [
                 *(report.describe() for report in (*self.corpora, self.dev)),
-                f"vocabulary: {source_size:,} source and {target_size:,} target pieces",
+                f"vocabulary: {sizes} pieces",
                 f"{self.directory}: {'up to date' if self.up_to_date else 'written'}",
             ]
         )
@@ -147,7 +151,9 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     if not (directory / MANIFEST).is_file():
         raise UserError("there are no prepared data", where=str(directory), hint=_HINT)
     manifest = read_json(directory / MANIFEST)
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+    if not isinstance(manifest, dict) or "files" not in manifest:
+        raise UserError("there are no prepared data", where=str(directory), hint=_HINT)
+    if manifest.get("format") != FORMAT:
         raise UserError("prepared by another version of this program", where=str(directory), hint=_HINT)
     return manifest
 

@@ -75,9 +75,16 @@ class SentencePieceTokenizer:
         """Read what `save` wrote."""
         path = directory / f"{stem}.model"
         try:
-            return cls(path.read_bytes(), lowercase=bool(read_json(directory / f"{stem}.json")["lowercase"]))
-        except (OSError, RuntimeError) as error:
-            raise UserError(f"not a SentencePiece model: {error}", where=str(path)) from None
+            model = path.read_bytes()
+        except OSError as error:
+            raise UserError(f"cannot be read: {error.strerror}", where=str(path)) from None
+        settings = read_json(directory / f"{stem}.json")
+        try:
+            if not model:  # SentencePiece would complain on its own, and go on
+                raise RuntimeError("an empty file")
+            return cls(model, lowercase=bool(settings["lowercase"]))
+        except (RuntimeError, IndexError, KeyError, TypeError):
+            raise UserError("not a SentencePiece model, or a damaged one", where=str(path)) from None
 
     @property
     def size(self) -> int:

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from sparsenmt.errors import UserError
 
@@ -30,15 +31,9 @@ def read_lines(path: StrPath) -> Iterator[str]:
     number = 0
     try:
         with _opened(path) as lines:
-            for line in lines:
+            for line in decode_lines(lines, os.fspath(path)):
                 number += 1
-                yield line.removesuffix(b"\n").decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"invalid UTF-8 ({error.reason} at byte {error.start + 1} of the line)",
-            where=f"{os.fspath(path)}, line {number}",
-            hint="Convert the file to UTF-8, for instance with iconv.",
-        ) from None
+                yield line
     except EOFError:
         raise UserError(
             f"the gzip file ends early, after line {number}",
@@ -47,6 +42,23 @@ def read_lines(path: StrPath) -> Iterator[str]:
         ) from None
     except (gzip.BadGzipFile, zlib.error) as error:
         raise UserError(f"broken gzip file: {error}", where=os.fspath(path)) from None
+
+
+def decode_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
+    """Lines of bytes, split at ``\\n``, as text without their line ends; ``name`` is what messages call their origin.
+
+    Raises:
+        UserError: a line is not valid UTF-8.
+    """
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield line.removesuffix(b"\n").decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"invalid UTF-8 ({error.reason} at byte {error.start + 1} of the line)",
+                where=f"{name}, line {number}",
+                hint="Convert the file to UTF-8, for instance with iconv.",
+            ) from None
 
 
 def read_parallel(paths: Sequence[StrPath]) -> Iterator[tuple[str, ...]]:
@@ -83,23 +95,37 @@ def check_readable(path: StrPath) -> None:
 
 
 def write_lines(path: StrPath, lines: Iterable[str]) -> None:
-    """Write lines as UTF-8, each ended by ``\\n``; the file appears under its name only when it is complete.
+    """Write lines as UTF-8, each ended by ``\\n``; a file appears under its name only when it is complete.
 
     Raises:
+        UserError: the place cannot be written.
         ValueError: a line holds ``\\n``.
     """
     target = Path(path)
-    partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
+    special = target.exists() and not target.is_file()  # a pipe or a device cannot be replaced
+    if not special:
+        target = target.resolve()  # a link stays one
+    written = target if special else target.with_name(f".{target.name}.partial-{os.getpid()}")
+    stream = _opened_for_writing(written, path)
     try:
-        with open(partial, "w", encoding="utf-8", newline="\n") as stream:
+        with stream:
             for line in lines:
                 if "\n" in line:
                     raise ValueError("a line cannot hold a line end")
-                stream.write(line)
-                stream.write("\n")
-        os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)
+                stream.write(line.encode("utf-8") + b"\n")
+        if not special:
+            os.replace(written, target)
+    except BaseException:
+        if not special:
+            written.unlink(missing_ok=True)
+        raise
+
+
+def _opened_for_writing(written: Path, path: StrPath) -> BinaryIO:
+    try:
+        return written.open("wb")
+    except OSError as error:
+        raise UserError(f"cannot be written: {error.strerror}", where=os.fspath(path)) from None
 
 
 @contextmanager
@@ -108,8 +134,7 @@ def _opened(path: StrPath) -> Iterator[Iterable[bytes]]:
     with ExitStack() as stack:
         try:
             stream = stack.enter_context(open(path, "rb"))
-            is_gzip = stream.read(2) == _GZIP_MAGIC
-            stream.seek(0)
+            is_gzip = stream.peek(2)[:2] == _GZIP_MAGIC  # a pipe cannot be read twice
         except FileNotFoundError:
             raise UserError("no such file", where=os.fspath(path), hint="Check the path.") from None
         except OSError as error:

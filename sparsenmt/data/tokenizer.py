@@ -113,7 +113,11 @@ class Tokenizers:
             UserError: a file is missing or broken.
         """
         directory = Path(directory)
-        if read_json(directory / "tokenizers.json")["shared"]:
+        path = directory / "tokenizers.json"
+        settings = read_json(path)
+        if not isinstance(settings, dict) or "shared" not in settings:
+            raise UserError("not a pair of tokenizers", where=str(path))
+        if settings["shared"]:
             both = load_tokenizer(directory, "shared")
             return cls(both, both, True)
         return cls(load_tokenizer(directory, "source"), load_tokenizer(directory, "target"), False)

@@ -33,19 +33,21 @@ def make_sampler(options: Decoding, sentences: Sequence[int], length: int, devic
     """
     draws = torch.empty(len(sentences), length, dtype=torch.float64)
     for row, sentence in enumerate(sentences):
-        generator = torch.Generator().manual_seed(options.seed * 1_000_003 + sentence)
+        generator = torch.Generator().manual_seed((options.seed * 1_000_003 + sentence) % 2**63)
         draws[row] = torch.rand(length, generator=generator, dtype=torch.float64)
     draws = draws.to(device)
 
     def pick(logits: Tensor, numbers: Tensor, step: int) -> Tensor:
         width = min(options.top_k, logits.shape[-1]) if options.top_k else logits.shape[-1]
-        values, pieces = (logits / options.temperature).topk(width, -1)
-        probabilities = values.double().softmax(-1)
+        values, pieces = logits.topk(width, -1)
+        # From the best one down, so that no temperature, however low, makes the difference of two infinities.
+        probabilities = ((values - values[:, :1]).double() / options.temperature).softmax(-1)
         before = probabilities.cumsum(-1) - probabilities
         kept = probabilities.masked_fill(before >= options.top_p, 0.0)
         cumulative = kept.cumsum(-1)
         point = draws[numbers, step][:, None] * cumulative[:, -1:]
-        index = (cumulative <= point).sum(-1, keepdim=True).clamp_max(width - 1)
+        index = (cumulative <= point).sum(-1, keepdim=True)
+        index = torch.minimum(index, (kept > 0).sum(-1, keepdim=True) - 1)  # rounding may carry the point to the end
         return pieces.gather(1, index).squeeze(1)
 
     return pick

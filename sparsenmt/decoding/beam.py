@@ -1,8 +1,8 @@
 """Beam search.
 
-Stopping rule: a sentence is done when ``beam_size`` of its hypotheses have ended, or at its maximum length. A
-hypothesis ends when EOS is among the ``beam_size`` best continuations of a step; the beam goes on with the best
-others. Hypotheses still open at the maximum length only fill places that no ended one took.
+Stopping rule: a sentence is done when ``beam_size`` of its hypotheses have ended, at its maximum length, or when none
+can go on. A hypothesis ends when EOS is among the ``beam_size`` best continuations of a step; the beam goes on with the
+best others. Hypotheses still open at the maximum length only fill places that no ended one took.
 
 Shapes: B sentences still searched, K beam size, T pieces so far, V vocabulary.
 """
@@ -18,8 +18,6 @@ from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.decoding.scores import Hypothesis, forbid, length_divisor, log_normalizer
 from sparsenmt.model.interfaces import DecoderCache, Memory, TranslationModel
 from sparsenmt.recipe.schema import Decoding
-
-_OPEN = -1e9  # rank of a hypothesis that did not end, below all that did
 
 
 class _Beam:
@@ -68,7 +66,8 @@ class _Beam:
         divisor = length_divisor(length, self.options)
         if bool(ends.any()):
             ranks = (best[:, :k] / divisor).masked_fill(~ends[:, :k], -math.inf)
-            self._collect(grown[:, :k], best[:, :k], ranks, length)
+            order = torch.cat([self.ended_ranks, ranks], 1).topk(k, -1).indices
+            self._collect(order, grown[:, :k], best[:, :k], ranks)
             self.ended_count += ends.sum(1)
         # The K best that do not end, in order: there are that many, as a parent ends in one way only.
         order = ending.int().argsort(dim=1, stable=True)[:, :k]
@@ -77,21 +76,23 @@ class _Beam:
         rows = torch.arange(sentences, device=best.device)[:, None] * k + parents.gather(1, order)
         full = self.limits <= length
         if bool(full.any()):
-            ranks = (self.scores / divisor + _OPEN).masked_fill(~full[:, None], -math.inf)
-            self._collect(self.tokens, self.scores, ranks, length)
+            # Both are sorted already: first all that ended, then all that are open, then the empty places.
+            ranks = (self.scores / divisor).masked_fill(~full[:, None], -math.inf)
+            none = torch.cat([self.ended_ranks, ranks], 1) == -math.inf
+            order = none.int().argsort(dim=1, stable=True)[:, :k]
+            self._collect(order, self.tokens, self.scores, ranks)
         return rows.view(-1)
 
-    def _collect(self, tokens: Tensor, log_probabilities: Tensor, ranks: Tensor, length: int) -> None:
-        """Merge hypotheses into the ended ones and keep the K of highest rank; -inf is none."""
-        k = ranks.shape[1]
-        merged, order = torch.cat([self.ended_ranks, ranks], 1).topk(k, -1)
-        self.ended_ranks = merged
+    def _collect(self, order: Tensor, tokens: Tensor, log_probabilities: Tensor, ranks: Tensor) -> None:
+        """Of the collected hypotheses and K others, each (B, K, ...), keep those at ``order`` (B, K); -inf is none."""
+        length = tokens.shape[2]
 
         def merge(old: Tensor, new: Tensor) -> Tensor:
             return torch.cat([old, new], 1).gather(1, order)
 
+        self.ended_ranks = merge(self.ended_ranks, ranks)
         self.ended_log_probabilities = merge(self.ended_log_probabilities, log_probabilities)
-        self.ended_lengths = merge(self.ended_lengths, torch.full_like(order[:, :k], length))
+        self.ended_lengths = merge(self.ended_lengths, torch.full_like(order, length))
         padded = torch.zeros_like(self.ended_tokens)
         padded[:, :, :length] = tokens
         both = torch.cat([self.ended_tokens, padded], 1)
@@ -99,7 +100,8 @@ class _Beam:
 
     def done(self) -> Tensor:
         """(B) bool."""
-        return (self.ended_count >= self.options.beam_size) | (self.limits <= self.tokens.shape[2])
+        stuck = self.scores[:, 0] == -math.inf  # scores are sorted
+        return stuck | (self.ended_count >= self.options.beam_size) | (self.limits <= self.tokens.shape[2])
 
     def results(self, which: Tensor) -> dict[int, list[Hypothesis]]:
         """Hypotheses, best first, of the sentences in ``which`` (B) bool, by number."""
@@ -113,12 +115,12 @@ class _Beam:
         )
         lists = [column[chosen].tolist() for column in columns]
         return {
-            number: [self._hypothesis(*each) for each in zip(*rest, strict=True) if each[0] > -math.inf]
+            number: [self._hypothesis(*each) for rank, *each in zip(*rest, strict=True) if rank > -math.inf]
             for number, *rest in zip(*lists, strict=True)
         }
 
-    def _hypothesis(self, rank: float, log_probability: float, length: int, tokens: list[int]) -> Hypothesis:
-        ended = rank > _OPEN / 2
+    def _hypothesis(self, log_probability: float, length: int, tokens: list[int]) -> Hypothesis:
+        ended = tokens[length - 1] == EOS
         score = log_probability / length_divisor(length, self.options)
         return Hypothesis(tokens[: length - 1] if ended else tokens[:length], log_probability, score, ended)
 
@@ -131,16 +133,22 @@ class _Beam:
         k = self.options.beam_size
         self.cache.reorder(rows.view(-1, k)[chosen].view(-1))
         self.cache.keep_sentences(chosen)
-        for name in ("limits", "numbers", "tokens", "scores", "ended_count"):
-            setattr(self, name, getattr(self, name)[chosen])
-        for name in ("ended_ranks", "ended_log_probabilities", "ended_lengths", "ended_tokens"):
+        for name in (
+            "limits",
+            "numbers",
+            "tokens",
+            "scores",
+            "ended_count",
+            "ended_ranks",
+            "ended_log_probabilities",
+            "ended_lengths",
+            "ended_tokens",
+        ):
             setattr(self, name, getattr(self, name)[chosen])
 
 
 @torch.inference_mode()
-def beam_search(
-    model: TranslationModel, memory: Memory, limits: Tensor, options: Decoding
-) -> list[list[Hypothesis]]:
+def beam_search(model: TranslationModel, memory: Memory, limits: Tensor, options: Decoding) -> list[list[Hypothesis]]:
     """Translate a batch.
 
     Args:

@@ -43,12 +43,12 @@ def score_pairs(
     results: dict[int, PairScore] = {}
     lengths = [max(len(line.ids), len(ids)) for line, ids in zip(lines, wanted, strict=True)]
     for chosen in length_batches(lengths, batch_tokens):
-        encoded = bundle.model.encode(make_source(bundle, [lines[i] for i in chosen]), compact=True)
-        (memory,) = encoded.memories.values()
         outputs, valid = pad([wanted[i] for i in chosen])
         inputs, _ = pad([[BOS, *wanted[i][:-1]] for i in chosen])
         outputs, valid, inputs = (x.to(bundle.device) for x in (outputs, valid, inputs))
         with torch.inference_mode():
+            encoded = bundle.model.encode(make_source(bundle, [lines[i] for i in chosen]), compact=True)
+            (memory,) = encoded.memories.values()
             (hidden,) = bundle.model.decode(inputs, memory).values()
             flat = token_log_probabilities(bundle.model, hidden[valid], outputs[valid])
         for i, values in zip(chosen, flat.split(valid.sum(1).tolist()), strict=True):

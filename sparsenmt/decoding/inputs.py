@@ -39,7 +39,7 @@ class SourceLine:
 
     number: int  # from 0
     text: str
-    ids: list[int]  # pieces and EOS; EOS alone for a line without pieces
+    ids: list[int]  # pieces and EOS; EOS alone for a line of nothing but spaces
     cut: int = 0  # pieces that were too many for the model
 
     @property
@@ -48,10 +48,12 @@ class SourceLine:
 
 
 def read_sources(bundle: ModelBundle, lines: Sequence[str], first: int = 0) -> list[SourceLine]:
-    """Tokenize lines; those longer than the model's positions are cut, and say so."""
+    """Tokenize lines; those longer than the model's positions are cut, and say so; those of spaces alone are empty."""
     most = bundle.max_positions - 1
     result = []
     for offset, (text, ids) in enumerate(zip(lines, bundle.tokenizers.source.encode_batch(lines), strict=True)):
+        if not text.strip(" "):  # to some tokenizers a space is a piece
+            ids = []
         result.append(SourceLine(first + offset, text, [*ids[:most], EOS], max(len(ids) - most, 0)))
     return result
 

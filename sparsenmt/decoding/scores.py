@@ -43,33 +43,40 @@ def length_divisor(length: int, options: Decoding) -> float:
 
 def maximum_length(source_pieces: int, options: Decoding, positions: int) -> int:
     """Most pieces of an output, EOS included, for a source of so many pieces without EOS."""
-    wanted = int(options.max_length_factor * source_pieces) + options.max_length_offset
-    return max(min(wanted, positions), options.min_length + 1, 1)
+    wanted = int(min(options.max_length_factor * source_pieces, positions)) + options.max_length_offset
+    return min(max(wanted, options.min_length + 1, 1), positions)
 
 
 def forbid(logits: Tensor, tokens: Tensor, options: Decoding) -> Tensor:
     """Set what may not come next to -inf, in place. Call after `log_normalizer`: probabilities stay the model's.
 
+    A hypothesis that nothing else may follow can end, even below the minimum length.
     logits (N, V), tokens (N, T) generated so far, without BOS.
     """
     logits[:, PAD] = -math.inf
     logits[:, BOS] = -math.inf
-    length = tokens.shape[1]
-    if length < options.min_length:
-        logits[:, EOS] = -math.inf
-    n = options.no_repeat_ngram
-    if n and length >= n:
+    length, n = tokens.shape[1], options.no_repeat_ngram
+    too_short, repeats = length < options.min_length, 0 < n <= length
+    if not (too_short or repeats):
+        return logits
+    end = logits[:, EOS].clone()
+    if repeats:
         windows = tokens.unfold(1, n, 1)  # (N, T - n + 1, n)
         suffix = tokens[:, length - n + 1 :]  # (N, n - 1)
         same = (windows[:, :, : n - 1] == suffix[:, None, :]).all(-1)  # (N, T - n + 1)
-        last = windows[:, :, n - 1]
-        # What is not banned writes into EOS's place, which repeats nothing, so its logit is put back.
-        end = logits[:, EOS].clone()
-        logits.scatter_(1, torch.where(same, last, EOS), -math.inf)
-        logits[:, EOS] = end
+        # What is not banned writes into EOS's place, which repeats nothing: its logit is put back below.
+        logits.scatter_(1, torch.where(same, windows[:, :, n - 1], EOS), -math.inf)
+    if too_short:
+        logits[:, EOS] = -math.inf
+        end = end.masked_fill(logits.amax(1) > -math.inf, -math.inf)
+    logits[:, EOS] = end
     return logits
+
+
+_BLOCK = 2**19  # logits whose exponentials are alive at a time: they stay in the cache of a core
 
 
 def log_normalizer(logits: Tensor) -> Tensor:
     """(N, V) -> (N, 1): log of the sum of exponentials; no softmax over the vocabulary is ever written out."""
-    return logits.logsumexp(-1, keepdim=True)
+    rows = max(_BLOCK // logits.shape[1], 1)
+    return torch.cat([block.logsumexp(-1, keepdim=True) for block in logits.split(rows)])

@@ -9,10 +9,11 @@ from itertools import islice
 import torch
 
 from sparsenmt.data.batching import length_batches
-from sparsenmt.decoding.ancestral import ancestral_search, make_sampler, pick_best
+from sparsenmt.decoding.ancestral import Pick, ancestral_search, make_sampler, pick_best
 from sparsenmt.decoding.beam import beam_search
 from sparsenmt.decoding.inputs import ModelBundle, SourceLine, make_source, read_sources
 from sparsenmt.decoding.scores import Hypothesis, maximum_length
+from sparsenmt.errors import UserError
 from sparsenmt.model.interfaces import Memory
 from sparsenmt.recipe.schema import Decoding
 
@@ -68,6 +69,8 @@ def _translate_block(
     for chosen in length_batches([len(s.ids) for s in real], max(options.batch_tokens // beams, 1)):
         batch = [real[i] for i in chosen]
         for source, hypotheses in zip(batch, search(bundle, batch, options), strict=True):
+            if not hypotheses:
+                raise UserError("the model's scores are not numbers", hint="Its weights are damaged: train it again.")
             results[source.number] = hypotheses
         if advance:
             advance(len(batch))
@@ -97,7 +100,7 @@ def search_memory(
     """Search over an encoded batch."""
     if options.method == "beam":
         return beam_search(bundle.model, memory, limits, options)
-    pick = pick_best
+    pick: Pick = pick_best
     if options.method == "sample":
         numbers = [line.number for line in batch]
         pick = make_sampler(options, numbers, int(limits.max()), bundle.device)

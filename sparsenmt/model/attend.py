@@ -39,7 +39,8 @@ def at_least_single(scores: Tensor) -> Tensor:
 def weigh(q: Tensor, k: Tensor, keys: Keys, transform: Transform) -> Tensor:
     """q (B, H, Q, E), k (B, H, K, E) -> attention mass (B, H, Q, K) in at least fp32."""
     scores = at_least_single(q @ k.transpose(-1, -2)) / math.sqrt(q.shape[-1])
-    return transform(scores, keys)
+    mass: Tensor = transform(scores, keys)
+    return mass
 
 
 def attend_masked(q: Tensor, k: Tensor, v: Tensor, keys: Keys, transform: Transform, dropout: float) -> Tensor:
@@ -91,7 +92,8 @@ def attend_banded(
     tail = n * b - length
 
     def blocks(x: Tensor) -> Tensor:  # (B, H, Q, E) -> (B * n, H, b, E)
-        return F.pad(x, (0, 0, 0, tail)).unflatten(2, (n, b)).transpose(1, 2).flatten(0, 1)
+        split: Tensor = F.pad(x, (0, 0, 0, tail)).unflatten(2, (n, b))
+        return split.transpose(1, 2).flatten(0, 1)
 
     def bands(x: Tensor) -> Tensor:  # (B, H, K, E) -> (B * n, H, W, E)
         x = F.pad(x, (0, 0, left, right + tail)).unfold(2, left + b + right, b)
@@ -105,8 +107,9 @@ def attend_banded(
         valid=flat_bands(keys.valid, False),
         queries=queries,
         positions=flat_bands(keys.positions, -(2**29)),
-        features=keys.features,
+        features={name: feature.repeat_interleave(n, 0) for name, feature in keys.features.items()},
     )
     band = restrict(band, pattern, causal)
     context = attend_masked(blocks(q), bands(k), bands(v), band, transform, dropout)
-    return context.unflatten(0, (rows, n)).transpose(1, 2).flatten(2, 3)[:, :, :length]
+    split: Tensor = context.unflatten(0, (rows, n))
+    return split.transpose(1, 2).flatten(2, 3)[:, :, :length]

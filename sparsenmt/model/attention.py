@@ -87,7 +87,8 @@ class Attention(nn.Module):
 
     def _split(self, x: Tensor) -> Tensor:
         """(B, K, heads * E) -> (B, heads, K, E)."""
-        return x.unflatten(-1, (-1, self.head_size)).transpose(1, 2)
+        split: Tensor = x.unflatten(-1, (-1, self.head_size))
+        return split.transpose(1, 2)
 
     def project_keys_values(self, x: Tensor) -> KeysValues:
         """x (B, K, D)."""
@@ -122,7 +123,8 @@ class Attention(nn.Module):
         if step.observed:
             self._tell(q, kv, keys, step)
         context = contexts[0] if len(contexts) == 1 else torch.cat(contexts, 1)
-        return self.o(context.transpose(1, 2).flatten(2))
+        output: Tensor = self.o(context.transpose(1, 2).flatten(2))
+        return output
 
     def _learned(self, q: Tensor, k: Tensor, v: Tensor, keys: Keys, step: AttentionStep) -> Tensor:
         dropout = self.dropout if self.training else 0.0
@@ -132,7 +134,9 @@ class Attention(nn.Module):
             # One query a row sees everything before it: no causal mask is needed.
             causal = step.causal and length > 1
             return attend_fused(q, k, v, keys, transform, dropout, causal=causal)
-        if pattern is not None and pattern.reach is not None and step.banded and keys.counts is None:
+        # At cross-attention hypotheses share the query axis, so that equal lengths do not mean equal positions.
+        own = step.site != "cross" and keys.counts is None
+        if pattern is not None and pattern.reach is not None and step.banded and own:
             reach = (pattern.reach[0], 0 if step.causal else pattern.reach[1])
             if 1 < length == k.shape[2] and length > sum(reach) + band_block(reach):
                 return attend_banded(q, k, v, keys, transform, dropout, pattern=pattern, causal=step.causal)

@@ -67,5 +67,6 @@ class Cache:
             counts=select(memory.counts),
             features={name: value.index_select(0, sentences) for name, value in memory.features.items()},
             gates=select(memory.gates),
+            entries=select(memory.entries),
         )
         self._memory_kv = {block: kv.select(sentences) for block, kv in self._memory_kv.items()}

@@ -34,20 +34,16 @@ def apply_gates(memory: Memory, gates: Gates, *, compact: bool) -> Memory:
 
 
 def _on_source(memory: Memory, values: Tensor) -> Tensor:
-    """(B, S) gates of the source positions; those that an earlier filter dropped stay 0."""
-    if memory.gates is None:
+    """(B, S) gates of the source positions: each has that of the entry which stands for it; what is masked has 0."""
+    if memory.entries is None:
         return values
-    target = torch.zeros_like(memory.gates, dtype=values.dtype)
-    real = memory.valid & (memory.positions >= 0)
-    # Entries without a position of their own all write a zero into position 0's spare column.
-    spare = torch.cat([target, target[:, :1]], dim=1)
-    index = torch.where(real, memory.positions, target.shape[1])
-    return spare.scatter(1, index, values * real)[:, :-1]
+    return values.gather(1, memory.entries.clamp_min(0)) * (memory.entries >= 0)
 
 
 def _compact(memory: Memory, kept: Tensor, *, stand_in: bool) -> Memory:
     """Gather the kept entries in their order; put one zero vector before them that stands for all others."""
-    old = memory.valid.to(memory.states.dtype) if memory.counts is None else memory.counts * memory.valid
+    exact = memory.valid.to(torch.promote_types(memory.states.dtype, torch.float32))  # bf16 counts to 256 only
+    old = exact if memory.counts is None else memory.counts * exact
     width = max(int(kept.sum(1).max()), 1)
     order = kept.int().argsort(dim=1, descending=True, stable=True)[:, :width]  # (B, K)
     valid = kept.gather(1, order)
@@ -55,10 +51,14 @@ def _compact(memory: Memory, kept: Tensor, *, stand_in: bool) -> Memory:
     states = states * valid.unsqueeze(-1)
     positions = memory.positions.gather(1, order)
     counts = old.gather(1, order) * valid
+    entries = torch.where(kept, kept.cumsum(1) - 1 + stand_in, -1)
     if stand_in:
+        entries = entries.masked_fill(memory.valid & ~kept, 0)
         dropped = (old * (memory.valid & ~kept)).sum(1, keepdim=True)  # (B, 1)
         states = torch.cat([torch.zeros_like(states[:, :1]), states], 1)
         valid = torch.cat([dropped > 0, valid], 1)
         positions = torch.cat([torch.full_like(positions[:, :1], -1), positions], 1)
         counts = torch.cat([dropped, counts], 1)
-    return replace(memory, states=states, valid=valid, positions=positions, counts=counts)
+    if memory.entries is not None:
+        entries = entries.gather(1, memory.entries.clamp_min(0)).masked_fill(memory.entries < 0, -1)
+    return replace(memory, states=states, valid=valid, positions=positions, counts=counts, entries=entries)

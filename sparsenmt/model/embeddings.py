@@ -46,7 +46,9 @@ class Positions(nn.Module):
         """(length, D) encodings of positions start, start + 1, ... with the dtype and device of ``like``."""
         if self.weight is not None:
             if start + length > self.weight.shape[0]:
-                raise ValueError(f"position {start + length - 1} is beyond the {self.weight.shape[0]} learned positions")
+                raise ValueError(
+                    f"position {start + length - 1} is beyond the {self.weight.shape[0]} learned positions"
+                )
             return self.weight[start : start + length]
         if start + length > self._table.shape[0]:
             self._table = sinusoids(2 * (start + length), self._dimension)
@@ -58,4 +60,5 @@ class Positions(nn.Module):
 def embed(tokens: Tensor, table: Tensor, positions: Positions, start: int = 0) -> Tensor:
     """tokens (B, T), table (V, D) -> (B, T, D): vectors scaled by sqrt(D), plus position encodings."""
     vectors = F.embedding(tokens, table) * math.sqrt(table.shape[1])
-    return vectors + positions(start, tokens.shape[1], vectors)
+    encodings: Tensor = positions(start, tokens.shape[1], vectors)
+    return vectors + encodings

@@ -55,6 +55,7 @@ class Memory:
     counts: Tensor | None = None  # (B, S') how many positions an entry stands for; None: one each
     features: Mapping[str, Tensor] = field(default_factory=dict)  # name -> (B, S), uncompacted
     gates: Tensor | None = None  # (B, S) the last filter's gates over the uncompacted source; None: no filter
+    entries: Tensor | None = None  # (B, S) the entry that stands for each source position, -1: none; None: its own
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,9 @@ class MemoryFilter(nn.Module):
     requires: Collection[str] = frozenset()
     """Names of the source features that the filter reads."""
 
+    position_dependent: bool = False
+    """True if gates depend on positions or features: positions dropped before then cannot be merged into a stand-in."""
+
     def forward(self, memory: Memory) -> Gates:
         """Gates for the entries of ``memory``. Deterministic unless the module is in training mode."""
         raise NotImplementedError
@@ -208,9 +212,7 @@ class TranslationModel(Protocol):
     plan: DepthPlan
     training: bool
 
-    def encode(
-        self, source: Source, *, exits: Sequence[int] | None = None, compact: bool = False
-    ) -> Encoded:
+    def encode(self, source: Source, *, exits: Sequence[int] | None = None, compact: bool = False) -> Encoded:
         """Run the encoder once. ``exits``: depths whose memories are wanted; default the deepest trained one."""
         ...
 

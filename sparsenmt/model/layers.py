@@ -53,9 +53,12 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
         if self._packed_inner is not None:
-            return self.outer(self._packed_inner(x))
-        hidden = ACTIVATIONS[self.activation](self.inner(x))
-        return self.outer(F.dropout(hidden, self.dropout, self.training) if self.dropout else hidden)
+            hidden = self._packed_inner(x)
+        else:
+            hidden = ACTIVATIONS[self.activation](self.inner(x))
+            hidden = F.dropout(hidden, self.dropout, self.training) if self.dropout else hidden
+        output: Tensor = self.outer(hidden)
+        return output
 
     def pack(self) -> None:
         self._packed_inner = packed_product(self.inner.weight, self.inner.bias, self.activation)

@@ -15,7 +15,12 @@ from torch import Tensor, nn
 
 Activation = Literal["none", "relu", "gelu", "silu"]
 _ONEDNN_NAMES = {"none": "none", "relu": "relu", "gelu": "gelu", "silu": "swish"}
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"none": lambda x: x, "relu": F.relu, "gelu": F.gelu, "silu": F.silu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "none": lambda x: x,
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "silu": F.silu,
+}
 _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2}
 # Products with few rows gain nothing from a packed weight tuned for them; this is a typical decoding batch.
 _TYPICAL_ROWS = 128

@@ -65,16 +65,15 @@ class Steps(nn.ModuleList):
 Losses = dict[str, list[Tensor]]
 
 
-def run_filters(
-    filters: nn.ModuleList, memory: Memory, losses: Losses, *, compact: bool
-) -> Memory:
+def run_filters(filters: nn.ModuleList, memory: Memory, losses: Losses, *, compact: bool) -> Memory:
     """Let each filter decide in turn and drop what it closed; collect its losses."""
-    for module in filters:
-        assert isinstance(module, MemoryFilter)
+    decided: list[MemoryFilter] = [module for module in filters if isinstance(module, MemoryFilter)]
+    for i, module in enumerate(decided):
         gates = module(memory)
         for name, value in gates.losses.items():
             losses.setdefault(name, []).append(value)
-        memory = apply_gates(memory, gates, compact=compact)
+        merge = compact and not any(later.position_dependent for later in decided[i + 1 :])
+        memory = apply_gates(memory, gates, compact=merge)
     return memory
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -93,10 +93,7 @@ class Transformer(nn.Module):
             {key: nn.Parameter(torch.empty(size, options.dimension)) for key, size in sizes.items()}
         )
         self.positions = nn.ModuleDict(
-            {
-                side: Positions(positions.kind, options.dimension, positions.maximum)
-                for side in ("source", "target")
-            }
+            {side: Positions(positions.kind, options.dimension, positions.maximum) for side in ("source", "target")}
         )
         own_encoder, own_decoder, cross = sites
         self.encoder = Encoder(options, plan.encoder, own_encoder, self._listeners)
@@ -122,8 +119,9 @@ class Transformer(nn.Module):
 
     @property
     def compacts_between(self) -> bool:
-        """The same for dropping between encoder layers: the encoder and the decoder read what comes out."""
-        return self.encoder.merges and self.decoder.merges
+        """The same between encoder layers: the encoder, the decoder and later filters read what comes out."""
+        filters = [module for module in self.memory.modules() if isinstance(module, MemoryFilter)]
+        return self.encoder.merges and self.decoder.merges and not any(f.position_dependent for f in filters)
 
     def _embed(self, tokens: Tensor, side: Literal["source", "target"], start: int = 0) -> Tensor:
         positions = self.positions[side]
@@ -141,7 +139,7 @@ class Transformer(nn.Module):
         for t in range(max(wanted)):
             memory = self.encoder.step(t, memory)
             if t + 1 in wanted:
-                exit_memory = _with_states(memory, self.encoder.norm(memory.states))
+                exit_memory = replace(memory, states=self.encoder.norm(memory.states))
                 memories[t + 1] = run_filters(
                     self.memory.output, exit_memory, losses, compact=compact and self.compacts_output
                 )
@@ -161,7 +159,9 @@ class Transformer(nn.Module):
     ) -> dict[int, Tensor]:
         assert cache is None or isinstance(cache, Cache)
         x = self._embed(tokens, "target", 0 if cache is None else cache.length)
-        return self.decoder(x, memory, cache, tuple(exits) if exits is not None else self.plan.decoder_exits[-1:])
+        wanted = tuple(exits) if exits is not None else self.plan.decoder_exits[-1:]
+        hidden: dict[int, Tensor] = self.decoder(x, memory, cache, wanted)
+        return hidden
 
     def project(self, hidden: Tensor) -> Tensor:
         if self._packed_output is not None:
@@ -191,14 +191,10 @@ class Transformer(nn.Module):
         self._packed_output = packed_product(self.embeddings[self._keys[2]], None)
 
 
-def _with_states(memory: Memory, states: Tensor) -> Memory:
-    return Memory(states, memory.valid, memory.positions, memory.counts, memory.features, memory.gates)
-
-
 def _table_keys(tie: Literal["all", "target", "none"]) -> tuple[str, str, str]:
     """Names of the tables that embed the source, embed the target, and project to the target vocabulary."""
     return {
         "all": ("shared", "shared", "shared"),
         "target": ("source", "target", "target"),
         "none": ("source", "target", "output"),
-    }[tie]  # type: ignore[return-value]
+    }[tie]

@@ -189,7 +189,9 @@ class Validation(Section):
 class Training(Section):
     """The training run."""
 
-    seed: NonNegativeInt = Field(1, description="Fixes initialisation, data order and dropout (exactly, on the CPU).")
+    seed: NonNegativeInt = Field(
+        1, lt=2**32, description="Fixes initialisation, data order and dropout (exactly, on the CPU)."
+    )
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="`auto`: CUDA where there is one.")
     compute_dtype: Literal["auto", "fp32", "bf16"] = Field(
         "auto", description="Precision of the arithmetic; weights are kept in fp32. `auto`: bf16 where it is native."
@@ -242,7 +244,7 @@ class Decoding(Section):
     temperature: PositiveFloat = Field(1.0, description="Sampling: divides the logits.")
     top_k: NonNegativeInt = Field(0, description="Sampling: only the k most probable pieces; 0 = all.")
     top_p: float = Field(1.0, gt=0, le=1, description="Sampling: the smallest set of pieces with this mass.")
-    seed: NonNegativeInt = Field(1, description="Sampling: seed.")
+    seed: NonNegativeInt = Field(1, lt=2**32, description="Sampling: seed.")
     batch_tokens: PositiveInt = Field(2048, description="Source tokens in a batch, padding included, times the beam.")
 
 

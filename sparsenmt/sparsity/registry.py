@@ -1,8 +1,8 @@
 """Every sparsity method by socket and name.
 
 A method is one file in this package and one line in `_BUILT_IN`. Methods from outside the package register through
-the entry point group ``sparsenmt.methods``, or by being named in the environment variable ``SPARSENMT_PLUGINS`` (modules,
-separated by commas): importing such a module calls `register`.
+the entry point group ``sparsenmt.methods``, or by being named in the environment variable ``SPARSENMT_PLUGINS``
+(modules, separated by commas): importing such a module calls `register`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
+
+from sparsenmt.errors import UserError
 
 Socket = Literal["pattern", "transform", "heads", "memory", "depth"]
 SOCKETS: tuple[Socket, ...] = get_args(Socket)
@@ -38,6 +41,7 @@ class Method:
     options: type[Options]
     build: Callable[..., Any]
     requires: frozenset[str] = frozenset()  # source features that it reads
+    examples: tuple[Mapping[str, Any], ...] = ({},)  # options that the conformance kit tries, as in a recipe
 
 
 BUILD_CONTEXT: Mapping[Socket, str] = {
@@ -54,7 +58,12 @@ _loaded = False
 
 
 def register(
-    socket: Socket, name: str, *, options: type[Options] = Options, requires: frozenset[str] = frozenset()
+    socket: Socket,
+    name: str,
+    *,
+    options: type[Options] = Options,
+    requires: frozenset[str] = frozenset(),
+    examples: Sequence[Mapping[str, Any]] = ({},),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorator: register a class or function as a method. Registering another one under a taken name is an error."""
     if socket not in SOCKETS:
@@ -64,10 +73,22 @@ def register(
         known = _methods.get((socket, name))
         if known is not None and known.build is not build:
             raise ValueError(f"{socket} method {name!r} is registered already, by {known.build!r}")
-        _methods[socket, name] = Method(socket, name, options, build, requires)
+        _methods[socket, name] = Method(socket, name, options, build, requires, tuple(examples))
         return build
 
     return add
+
+
+@contextmanager
+def scope() -> Iterator[None]:
+    """Methods that are registered inside are forgotten at the end: for tests and notebooks."""
+    _load()
+    before = dict(_methods)
+    try:
+        yield
+    finally:
+        _methods.clear()
+        _methods.update(before)
 
 
 def all_methods() -> tuple[Method, ...]:
@@ -97,4 +118,11 @@ def _load() -> None:
     for entry in importlib.metadata.entry_points(group="sparsenmt.methods"):
         entry.load()
     for module in filter(None, os.environ.get("SPARSENMT_PLUGINS", "").split(",")):
-        importlib.import_module(module.strip())
+        try:
+            importlib.import_module(module.strip())
+        except ModuleNotFoundError as error:
+            raise UserError(
+                f"there is no module {error.name!r}",
+                where=f"SPARSENMT_PLUGINS={module.strip()}",
+                hint="Put its folder on PYTHONPATH, or unset the variable.",
+            ) from None

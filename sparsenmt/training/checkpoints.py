@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -38,16 +39,32 @@ class Checkpoint:
         return self.path / "weights.safetensors"
 
     def weights(self) -> dict[str, Tensor]:
-        return load_file(self.weights_file)
+        return _load(self.weights_file)
 
     def optimizer(self) -> dict[str, Tensor]:
-        return load_file(self.path / "optimizer.safetensors")
+        return _load(self.path / "optimizer.safetensors")
 
     def random(self) -> dict[str, Tensor]:
-        return load_file(self.path / "random.safetensors")
+        return _load(self.path / "random.safetensors")
 
     def progress(self) -> Progress:
-        return Progress.from_json((self.path / "progress.json").read_text(encoding="utf-8"))
+        path = self.path / "progress.json"
+        try:
+            return Progress.from_json(path.read_bytes())
+        except (OSError, ValueError, KeyError, TypeError):
+            raise _damaged(path) from None
+
+
+def _load(file: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(file)
+    except (OSError, SafetensorError):
+        raise _damaged(file) from None
+
+
+def _damaged(file: Path) -> UserError:
+    hint = f"Remove {file.parent}: the one before it is taken then."
+    return UserError("the checkpoint is incomplete or damaged", where=str(file), hint=hint)
 
 
 def find_checkpoints(directory: Path) -> list[Checkpoint]:
@@ -72,7 +89,7 @@ def write_checkpoint(
     aside.mkdir(parents=True)
     for name, tensors in (("weights", weights), ("optimizer", optimizer), ("random", random)):
         save_file({key: value.contiguous() for key, value in tensors.items()}, aside / f"{name}.safetensors")
-    (aside / "progress.json").write_text(progress.to_json(), encoding="utf-8")
+    (aside / "progress.json").write_text(progress.to_json(), encoding="utf-8", newline="\n")
     shutil.rmtree(final, ignore_errors=True)
     aside.rename(final)
     return Checkpoint(final)
@@ -90,7 +107,7 @@ def average_weights(files: Sequence[Path]) -> dict[str, Tensor]:
     """The mean of several weight files (Vaswani et al. 2017, 6.1), accumulated in float64."""
     sums: dict[str, Tensor] = {}
     for file in files:
-        tensors = load_file(file)
+        tensors = _load(file)
         if sums and {k: v.shape for k, v in tensors.items()} != {k: v.shape for k, v in sums.items()}:
             raise UserError("the weights are of another shape than the first file's", where=str(file))
         for name, tensor in tensors.items():

@@ -25,6 +25,8 @@ class Workers:
         if size == 1:
             return Workers()
         if not dist.is_initialized():
+            if device.type == "cuda":
+                torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
             dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
         return Workers(dist.get_rank(), size)
 

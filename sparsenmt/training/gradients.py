@@ -45,17 +45,20 @@ class Objective:
     auxiliary: Mapping[str, float]
 
     def token_weights(self, valid: Tensor, totals: Totals) -> Tensor:
-        """valid (B, T) -> (N) weight of each real token's loss; the weights of an update sum to 1."""
+        """valid (B, T) -> (N) weight of each real token's loss, in float64; an update's sum to 1."""
+        lengths = valid.sum(1, keepdim=True, dtype=torch.float64)
         if self.normalization == "tokens":
-            return torch.full((int(valid.sum()),), 1.0 / totals.target_tokens, device=valid.device)
-        per_sentence = 1.0 / (valid.sum(1, keepdim=True) * totals.sentences)
-        return per_sentence.expand_as(valid)[valid]
+            lengths = torch.full_like(lengths, totals.target_tokens)
+        else:
+            lengths = lengths * totals.sentences
+        return (1.0 / lengths).expand_as(valid)[valid]
 
     def sentence_weights(self, source_valid: Tensor, totals: Totals) -> Tensor:
-        """source_valid (B, S) -> (B) weight of each sentence's auxiliary losses; they sum to 1 over an update."""
+        """source_valid (B, S) -> (B) weight of each sentence's auxiliary losses, in float64; an update's sum to 1."""
+        lengths = source_valid.sum(1, dtype=torch.float64)
         if self.normalization == "tokens":
-            return source_valid.sum(1) / totals.source_tokens
-        return torch.full((len(source_valid),), 1.0 / totals.sentences, device=source_valid.device)
+            return lengths / totals.source_tokens
+        return torch.full_like(lengths, 1.0 / totals.sentences)
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ def accumulate(model: TranslationModel, batch: Batch, objective: Objective, tota
     encoded = model.encode(source, exits=model.plan.encoder_exits)
     target = batch.target_output[batch.target_valid]
     pairs = len(model.plan.encoder_exits) * len(model.plan.decoder_exits)
-    weights = objective.token_weights(batch.target_valid, totals) / pairs
+    weights = (objective.token_weights(batch.target_valid, totals) / pairs).to(_wide(encoded))
     loss, nll = 0.0, 0.0
     states, gradients = [], []
     for memory in encoded.memories.values():
@@ -109,7 +112,7 @@ def _backward_encoder(
 ) -> dict[str, float]:
     roots, root_gradients = list(states), list(gradients)
     auxiliary = {}
-    sentence_weights = objective.sentence_weights(batch.source_valid, totals)
+    sentence_weights = objective.sentence_weights(batch.source_valid, totals).to(_wide(encoded))
     for name, values in encoded.losses.items():
         mean = (values * sentence_weights).sum()
         auxiliary[name] = float(mean.detach())
@@ -119,3 +122,9 @@ def _backward_encoder(
             root_gradients.append(torch.full_like(mean, weight))
     torch.autograd.backward(roots, root_gradients)
     return auxiliary
+
+
+def _wide(encoded: Encoded) -> torch.dtype:
+    """What losses are summed in: fp32, or float64 where the model computes in it."""
+    doubles = any(memory.states.dtype == torch.float64 for memory in encoded.memories.values())
+    return torch.float64 if doubles else torch.float32

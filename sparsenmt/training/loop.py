@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -76,6 +77,7 @@ class Trainer:
         self.losses, self.directory, self.validate = losses, directory, validate
         self.workers, self.device = workers, device
         self.progress = Progress()
+        self._recent = _Recent()
         constants = options.optimizer
         self.optimizer = make_optimizer(
             weights,
@@ -101,7 +103,6 @@ class Trainer:
         if options.max_epochs is not None:
             total = min(total, options.max_epochs * math.ceil(len(first) / self._batches_per_update))
         reporter = Reporter(self.directory if self.workers.leads else None, total=total, initial=progress.update)
-        self._recent = _Recent()
         try:
             while not self._done():
                 batches = self._epoch(progress.epoch)
@@ -118,7 +119,13 @@ class Trainer:
         return progress
 
     def _epoch(self, epoch: int) -> Sequence[IndexBatch]:
-        return self.data.plan.batches(epoch, self.workers.rank, self.workers.size)
+        """This rank's batches. One that has a batch less than the first takes part in the last update without any."""
+        plan, workers = self.data.plan, self.workers
+        own = plan.batches(epoch, workers.rank, workers.size)
+        if workers.size == 1:
+            return own
+        none = np.zeros(0, dtype=np.int64)
+        return own + [IndexBatch(none, none)] * (len(plan.batches(epoch, 0, workers.size)) - len(own))
 
     def _done(self) -> bool:
         progress, options = self.progress, self.options
@@ -152,7 +159,7 @@ class Trainer:
     def _update(self, index_batches: Sequence[IndexBatch], reporter: Reporter) -> None:
         """Forward, backward and step over the batches of one update."""
         began = time.perf_counter()
-        cpu_batches = [collate(self.data.datasets, each) for each in index_batches]
+        cpu_batches = [collate(self.data.datasets, each) for each in index_batches if len(each)]
         own = Totals.of(cpu_batches)
         sums = self.workers.sum([own.target_tokens, own.source_tokens, own.sentences], self.device)
         totals = Totals(*(int(x) for x in sums))
@@ -165,10 +172,10 @@ class Trainer:
         parameters: list[nn.Parameter] = list(self.weights.named.values())
         self.workers.sum_gradients(parameters)
         norm = torch.nn.utils.clip_grad_norm_(parameters, self.options.clip_norm or math.inf)
-        loss = self.workers.sum([sum(result.loss for result in results)], self.device)[0]
-        if not (math.isfinite(loss) and math.isfinite(float(norm))):
+        result = self._sum(results)
+        if not (math.isfinite(result.loss) and math.isfinite(float(norm))):
             raise UserError(
-                f"the loss is {loss} and the gradient's norm {float(norm)} at update {self.progress.update + 1}",
+                f"the loss is {result.loss} and the gradient's norm {float(norm)} at update {self.progress.update + 1}",
                 hint="Lower training.learning_rate or lengthen training.warmup_updates; the last checkpoint is kept.",
             )
         rate = self._rate()
@@ -181,10 +188,12 @@ class Trainer:
         self.progress.target_tokens += totals.target_tokens
         seconds = time.perf_counter() - began
         self.progress.seconds += seconds
-        self._recent.add(results, loss, float(norm), totals.target_tokens, seconds)
+        self._recent.add(result, float(norm), totals.target_tokens, seconds)
         reporter.advance(self._recent.mean_loss(), self._recent.tokens_per_second())
         if self.progress.update % self.options.log_every == 0:
-            reporter.record("train", self.progress.update, epoch=self.progress.epoch, rate=rate, **self._recent.values())
+            reporter.record(
+                "train", self.progress.update, epoch=self.progress.epoch, rate=rate, **self._recent.values()
+            )
             self._recent = _Recent()
 
     def _accumulate(self, batch: Batch, objective: Objective, totals: Totals) -> BatchResult:
@@ -194,12 +203,21 @@ class Trainer:
             shape = f"{batch.sentences} sentences, source {batch.source.shape[1]}, target {batch.target_input.shape[1]}"
             raise UserError(f"out of memory ({shape})", hint="Lower training.batch_tokens.") from None
 
+    def _sum(self, results: Sequence[BatchResult]) -> BatchResult:
+        """The losses of an update, over all its batches and all processes."""
+        names = sorted(self.losses)
+        shares = [sum(result.loss for result in results), sum(result.nll for result in results)]
+        shares += [sum(result.auxiliary[name] for result in results) for name in names]
+        loss, nll, *auxiliary = self.workers.sum(shares, self.device)
+        return BatchResult(loss, nll, dict(zip(names, auxiliary, strict=True)))
+
     def _after_update(self, reporter: Reporter) -> None:
         update, options = self.progress.update, self.options
-        best = self.best()
+        kept = max(options.keep_best, 1)
+        best = self.best(kept)
         if update % options.validation.every == 0:
             self._validate(reporter)
-        if update % options.save_every == 0 or self.best() != best:
+        if update % options.save_every == 0 or self.best(kept) != best:
             self._save()
 
     def _validate(self, reporter: Reporter) -> None:
@@ -218,7 +236,12 @@ class Trainer:
         """Updates of the best validations, best first; of equal ones the earlier."""
         metric = self.options.validation.metric
         sign = 1.0 if metric in LOWER_IS_BETTER else -1.0
-        ranked = sorted(self.progress.validated, key=lambda v: (sign * v.values[metric], v.update))
+
+        def rank(validated: Validated) -> tuple[bool, float, int]:
+            value = validated.values[metric]
+            return math.isnan(value), sign * value, validated.update
+
+        ranked = sorted(self.progress.validated, key=rank)
         return [each.update for each in ranked[:count]]
 
     def _save(self) -> None:
@@ -250,16 +273,15 @@ class _Recent:
         self.loss, self.nll, self.norm, self.seconds = 0.0, 0.0, 0.0, 0.0
         self.auxiliary: dict[str, float] = {}
 
-    def add(self, results: Sequence[BatchResult], loss: float, norm: float, tokens: int, seconds: float) -> None:
+    def add(self, result: BatchResult, norm: float, tokens: int, seconds: float) -> None:
         self.updates += 1
         self.tokens += tokens
-        self.loss += loss
-        self.nll += sum(result.nll for result in results)
+        self.loss += result.loss
+        self.nll += result.nll
         self.norm += norm
         self.seconds += seconds
-        for result in results:
-            for name, value in result.auxiliary.items():
-                self.auxiliary[name] = self.auxiliary.get(name, 0.0) + value
+        for name, value in result.auxiliary.items():
+            self.auxiliary[name] = self.auxiliary.get(name, 0.0) + value
 
     def mean_loss(self) -> float:
         return self.loss / max(self.updates, 1)

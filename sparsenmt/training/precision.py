@@ -13,13 +13,16 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from sparsenmt.errors import UserError
 from sparsenmt.model.interfaces import MemoryFilter, Transform
 
 
 def pick_device(wanted: Literal["auto", "cpu", "cuda"]) -> torch.device:
-    """The device of that name; ``auto`` is CUDA where there is one."""
+    """The device of that name; ``auto`` is CUDA where there is one. UserError if there is none but it is wanted."""
     if wanted == "auto":
         wanted = "cuda" if torch.cuda.is_available() else "cpu"
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise UserError("PyTorch finds no CUDA device", where="training.device", hint="Set it to auto or cpu.")
     return torch.device(wanted)
 
 
@@ -32,12 +35,12 @@ def pick_dtype(wanted: Literal["auto", "fp32", "bf16"], device: torch.device) ->
 
 def _has_native_bf16(device: torch.device) -> bool:
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     info = Path("/proc/cpuinfo")
     if platform.system() != "Linux" or not info.exists():
         return False
-    flags = info.read_text(encoding="utf-8", errors="replace")
-    return "avx512_bf16" in flags or "amx_bf16" in flags
+    flags = info.read_bytes()
+    return b"avx512_bf16" in flags or b"amx_bf16" in flags
 
 
 class Weights:

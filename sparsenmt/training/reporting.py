@@ -22,7 +22,9 @@ class Reporter:
     """
 
     def __init__(self, directory: Path | None, *, total: int, initial: int) -> None:
-        self._file = None if directory is None else (directory / "metrics.jsonl").open("a", encoding="utf-8", newline="\n")
+        self._file = (
+            None if directory is None else (directory / "metrics.jsonl").open("a", encoding="utf-8", newline="\n")
+        )
         self._bar = tqdm(
             total=total,
             initial=initial,
@@ -69,4 +71,4 @@ def _open_board(directory: Path) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return None
-    return SummaryWriter(str(directory / "tensorboard"))  # type: ignore[no-untyped-call]
+    return SummaryWriter(str(directory / "tensorboard"))

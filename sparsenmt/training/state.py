@@ -39,7 +39,7 @@ class Progress:
         return json.dumps(dataclasses.asdict(self), indent=1)
 
     @staticmethod
-    def from_json(text: str) -> Progress:
+    def from_json(text: str | bytes) -> Progress:
         values: dict[str, Any] = json.loads(text)
         values["validated"] = [Validated(**each) for each in values["validated"]]
         return Progress(**values)

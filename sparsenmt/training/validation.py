@@ -54,7 +54,9 @@ class Validator:
             encoded = self._model.encode(Source(batch.source, batch.source_valid, batch.features), compact=True)
             (memory,) = encoded.memories.values()
             (hidden,) = self._model.decode(batch.target_input, memory).values()
-            nll = negative_log_likelihood(self._model, hidden[batch.target_valid], batch.target_output[batch.target_valid])
+            nll = negative_log_likelihood(
+                self._model, hidden[batch.target_valid], batch.target_output[batch.target_valid]
+            )
             total += float(nll.sum())
             tokens += batch.target_tokens
         return total / max(tokens, 1)

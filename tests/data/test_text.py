@@ -98,3 +98,16 @@ def test_writing_is_all_or_nothing(tmp_path: Path) -> None:
         write_lines(path, ["one\ntwo"])
     assert path.read_bytes() == b"old\n"
     assert [entry.name for entry in tmp_path.iterdir()] == ["out"]
+
+
+def test_places_that_are_no_files(tmp_path: Path) -> None:
+    write_lines("/dev/null", ["gone"])
+    assert not Path("/dev/null").is_file()
+    write_lines(tmp_path / "real", ["old"])
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    write_lines(tmp_path / "link", ["new"])
+    assert (tmp_path / "link").is_symlink()
+    assert list(read_lines(tmp_path / "real")) == ["new"]
+    for path in (tmp_path, tmp_path / "missing" / "x"):
+        with pytest.raises(UserError, match="cannot be written"):
+            write_lines(path, ["x"])

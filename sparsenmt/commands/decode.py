@@ -1,0 +1,205 @@
+"""``sparsenmt decode``: text in, translations out, line by line."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from sparsenmt.errors import UserError
+
+if TYPE_CHECKING:
+    from sparsenmt.decoding.translate import Translation
+    from sparsenmt.recipe.schema import Decoding
+
+
+@click.command("decode", short_help="Translate text with a trained model.")
+@click.argument("model", metavar="MODEL_DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--input", "-i", "input_file", type=click.Path(path_type=Path), help="Text to translate.  [default: stdin]"
+)
+@click.option(
+    "--output", "-o", "output_file", type=click.Path(path_type=Path), help="File to write.  [default: stdout]"
+)
+@click.option("--method", type=click.Choice(["beam", "greedy", "sample"]), help="Search method.")
+@click.option("--beam-size", type=click.IntRange(1), help="Hypotheses kept for each sentence.")
+@click.option(
+    "--length-penalty", type=click.Choice(["gnmt", "average", "none"]), help="Score: log-probability over a length."
+)
+@click.option("--alpha", type=click.FloatRange(0), help="Exponent of the length penalty.")
+@click.option("--max-length-factor", type=click.FloatRange(0), help="Longest output: factor x source pieces + offset.")
+@click.option("--max-length-offset", type=click.IntRange(0), help="The offset of --max-length-factor.")
+@click.option("--min-length", type=click.IntRange(0), help="Shortest output, in pieces.")
+@click.option("--no-repeat-ngram", type=click.IntRange(0), help="Never repeat an n-gram of this length; 0: allowed.")
+@click.option("--temperature", type=click.FloatRange(0, min_open=True), help="Sampling: divides the logits.")
+@click.option("--top-k", type=click.IntRange(0), help="Sampling: only the k most probable pieces; 0: all.")
+@click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), help="Sampling: smallest set with this mass.")
+@click.option("--seed", type=click.IntRange(0), help="Sampling: the same seed gives the same outputs.")
+@click.option("--batch-tokens", type=click.IntRange(1), help="Source tokens in a batch, padding included, times beam.")
+@click.option("--n-best", type=click.IntRange(1), default=1, help="Hypotheses to write for each line, best first.")
+@click.option("--json", "as_json", is_flag=True, help="Write a JSON object a line: texts, scores, log-probabilities.")
+@click.option("--dtype", type=click.Choice(["fp32", "bf16"]), default="fp32", show_default=True, help="Precision.")
+@click.option("--threads", type=click.IntRange(1), help="CPU threads.  [default: all cores]")
+@click.option(
+    "--window", type=click.IntRange(1), help="Lines read before the first is written.  [default: 4096; 1 at a terminal]"
+)
+def command(
+    model: Path,
+    input_file: Path | None,
+    output_file: Path | None,
+    n_best: int,
+    as_json: bool,
+    dtype: str,
+    threads: int | None,
+    window: int | None,
+    **settings: Any,
+) -> None:
+    """Translate text with the model in MODEL_DIR.
+
+    The text is UTF-8, one sentence a line, plain or (from a file) gzipped. Every input line gives one output line, in
+    the same order; an empty line gives an empty line, and a line that is too long for the model is cut, with a warning.
+    Search settings that are not given are those of the recipe that the model was trained with (its `decoding` section).
+
+    \b
+    --n-best N          up to N lines for an input line: number ||| text ||| score
+                        (numbers from 0, best first)
+    --json              a JSON object for an input line: line (from 1), source, and
+                        hypotheses, best first, each with text, score,
+                        log_probability (natural), pieces, ended (false: cut at the
+                        maximum length)
+    """
+    import torch
+
+    from sparsenmt.commands.threads import use_threads
+    from sparsenmt.decoding.translate import WINDOW, translate_lines
+    from sparsenmt.store import open_model
+
+    _check_files(input_file, output_file)
+    if threads is not None:
+        use_threads(threads)
+    bundle = open_model(model, dtype=torch.bfloat16 if dtype == "bf16" else torch.float32)
+    options = _options(bundle.recipe.decoding, settings, n_best)
+    total = None if input_file is None or not input_file.is_file() else _count_lines(input_file)
+    # A person at a terminal waits for each answer; a file or a pipe is better sorted into large batches.
+    window = window or (1 if input_file is None and sys.stdin.isatty() else WINDOW)
+    with _Bar(total) as bar:
+        lines = _read(input_file)
+        translations = translate_lines(bundle, lines, options, advance=bar.advance, window=window)
+        _write((line for each in translations for line in _render(bar.warn(each), n_best, as_json)), output_file)
+
+
+def _check_files(input_file: Path | None, output_file: Path | None) -> None:
+    """Find out what is wrong with the files before the model is loaded."""
+    from sparsenmt.data.text import check_readable
+
+    if output_file is None and sys.stdout is None:
+        raise UserError("there is no standard output to write to", hint="Name a file with --output.")
+    if input_file is None and sys.stdin is None:
+        raise UserError("there is no standard input to read from", hint="Name a file with --input.")
+    if output_file is not None and not output_file.exists() and not output_file.resolve().parent.is_dir():
+        raise UserError("there is no such directory", where=str(output_file.parent), hint="Make it first.")
+    if output_file is not None and output_file.is_dir():
+        raise UserError("this is a directory", where=str(output_file), hint="Name a file as --output.")
+    if input_file is None or input_file.is_fifo() or input_file.is_char_device():  # what is read there is gone
+        return
+    check_readable(input_file)
+    if output_file is not None and output_file.exists() and output_file.samefile(input_file):
+        raise UserError("input and output are the same file", where=str(input_file), hint="Name another --output.")
+
+
+def _options(base: Decoding, settings: dict[str, Any], n_best: int) -> Decoding:
+    """The recipe's settings with those of the command line, checked as the recipe's are."""
+    from pydantic import ValidationError
+
+    changed = {name: value for name, value in settings.items() if value is not None}
+    try:
+        options = type(base).model_validate({**base.model_dump(), **changed})
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0])
+        message = first["msg"].replace("Input should be", "must be")
+        raise UserError(f"{message}, not {settings[name]}", where=f"--{name.replace('_', '-')}") from None
+    width = options.beam_size if options.method == "beam" else 1
+    if n_best > width:
+        raise UserError(
+            f"--n-best {n_best} asks for more than the search has: {width}",
+            hint="Raise --beam-size, or use --method beam.",
+        )
+    return options
+
+
+def _read(input_file: Path | None) -> Iterator[str]:
+    from sparsenmt.data.text import decode_lines, read_lines
+
+    return read_lines(input_file) if input_file is not None else decode_lines(sys.stdin.buffer, "stdin")
+
+
+def _count_lines(path: Path) -> int:
+    from sparsenmt.data.text import read_lines
+
+    return sum(1 for _ in read_lines(path))
+
+
+def _render(translation: Translation, n_best: int, as_json: bool) -> list[str]:
+    pairs = list(zip(translation.texts, translation.hypotheses, strict=True))[:n_best]
+    if as_json:
+        hypotheses = [
+            {
+                "text": text,
+                "score": h.score,
+                "log_probability": h.log_probability,
+                "pieces": len(h.tokens),
+                "ended": h.ended,
+            }
+            for text, h in pairs
+        ]
+        line = {"line": translation.source.number + 1, "source": translation.source.text, "hypotheses": hypotheses}
+        return [json.dumps(line, ensure_ascii=False, allow_nan=False)]
+    if n_best > 1:
+        return [f"{translation.source.number} ||| {text} ||| {h.score:.6f}" for text, h in pairs]
+    return [translation.text]
+
+
+def _write(lines: Iterator[str], output_file: Path | None) -> None:
+    """To a file, which is there when it is complete; or to stdout, line by line."""
+    from sparsenmt.data.text import write_lines
+
+    if output_file is not None:
+        write_lines(output_file, lines)
+        return
+    stream: BinaryIO = sys.stdout.buffer
+    for line in lines:
+        stream.write(line.encode("utf-8") + b"\n")
+        stream.flush()
+
+
+class _Bar:
+    """Progress on stderr, and warnings that do not break it."""
+
+    def __init__(self, total: int | None) -> None:
+        from tqdm import tqdm
+
+        quiet = not sys.stderr.isatty() or bool(os.environ.get("TQDM_DISABLE"))
+        self._bar = tqdm(total=total, unit="sentence", desc="decode", disable=quiet, dynamic_ncols=True, leave=False)
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self._bar.close()
+
+    def advance(self, sentences: int) -> None:
+        self._bar.update(sentences)
+
+    def warn(self, translation: Translation) -> Translation:
+        source = translation.source
+        if source.cut:
+            kept = len(source.ids) - 1
+            text = f"warning: line {source.number + 1} is too long: {kept} of {kept + source.cut} pieces are translated"
+            self._bar.write(text, file=sys.stderr)
+        return translation

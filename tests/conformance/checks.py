@@ -1,0 +1,215 @@
+"""The rules that every method must keep, as functions of a `Bench`. All in float64 to 1e-9 unless told otherwise."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+from sparsenmt.model import attention
+from sparsenmt.model.attention import Attention
+from sparsenmt.model.interfaces import AttentionSeen, Memory, Transform
+from tests.conformance.cases import HYPOTHESES, Bench, attention_steps, decides, visible_keys
+
+EXACT = 1e-9
+SINGLE = 2e-4  # fp32, absolute, for hidden states of about unit size
+STEPS = (1, 1, 1, 4, 1, 2)  # tokens that are decoded at once; the last number repeats
+
+
+def assert_same(
+    found: Mapping[Any, Tensor], expected: Mapping[Any, Tensor], what: str, tolerance: float = EXACT
+) -> None:
+    assert found.keys() == expected.keys(), what
+    for key, value in found.items():
+        assert value.shape == expected[key].shape, f"{what}: {key}"
+        assert bool(value.isfinite().all()), f"{what}: {key} is not finite"
+        difference = float((value - expected[key]).abs().max()) if value.numel() else 0.0
+        assert difference <= tolerance, f"{what}: {key} differs by {difference:.1e}"
+
+
+def in_steps(bench: Bench, memory: Memory) -> dict[int, Tensor]:
+    """Decode with a cache, a few tokens at a time."""
+    cache = bench.model.new_cache(memory)
+    exits = bench.model.plan.decoder_exits
+    parts: list[dict[int, Tensor]] = []
+    sizes = list(STEPS)
+    while cache.length < bench.target.shape[1]:
+        size = sizes.pop(0) if len(sizes) > 1 else sizes[0]
+        tokens = bench.target[:, cache.length : cache.length + size]
+        parts.append(bench.model.decode(tokens, cache.memory, cache=cache, exits=exits))
+    return {m: torch.cat([part[m] for part in parts], 1) for m in exits}
+
+
+def check_steps(bench: Bench, tolerance: float = EXACT) -> None:
+    """Step by step = at once, on dense and on compacted memories."""
+    for compact in (False, True):
+        for n, memory in bench.encode(compact=compact).memories.items():
+            what = f"step by step = at once, encoder exit {n}, compact={compact}"
+            assert_same(in_steps(bench, memory), bench.decode(memory), what, tolerance)
+
+
+def check_compaction(bench: Bench, tolerance: float = EXACT) -> None:
+    """Dense = compacted, in outputs, losses and gates; and it is really compacted where the model says so."""
+    dense, compacted = bench.encode(), bench.encode(compact=True)
+    assert_same(bench.outputs(compact=True), bench.outputs(), "compacted = dense", tolerance)
+    assert_same(compacted.losses, dense.losses, "losses of compacted = dense", tolerance)
+    between = bool(bench.model.memory.between) and bench.model.compacts_between
+    output = bool(bench.model.memory.output) and bench.model.compacts_output
+    for n, memory in compacted.memories.items():
+        plain = dense.memories[n]
+        assert (memory.gates is None) == (plain.gates is None)
+        if memory.gates is not None and plain.gates is not None:
+            assert_same({n: memory.gates}, {n: plain.gates}, "gates of compacted = dense", tolerance)
+        if not (between or output):
+            assert memory.states.shape == plain.states.shape and memory.counts is None, "compacts, but says it does not"
+        elif output and memory.gates is not None and not between:
+            check_width(memory)
+
+
+def check_width(memory: Memory) -> None:
+    """A compacted memory is as wide as its least pruned sentence, and one stand-in at most a filter."""
+    assert memory.gates is not None
+    kept = (memory.gates > 0).sum(1)
+    if memory.counts is not None:
+        stand_ins = (memory.positions < 0).any(0).sum()
+        assert memory.states.shape[1] <= int(kept.max()) + int(stand_ins) + 1, "wider than what was kept"
+
+
+def learned_steps(bench: Bench, wanted: Callable[[Any], bool]) -> set[bool]:
+    """For the self-attention steps with learned heads that ``wanted`` accepts: whether they are causal."""
+    sites = {"encoder_self": bench.model.encoder, "decoder_self": bench.model.decoder}
+    learned = {site: stack.layers[0].own.learned_heads > 0 for site, stack in sites.items()}
+    return {site == "decoder_self" for site, step in attention_steps(bench.model) if learned.get(site) and wanted(step)}
+
+
+def check_bands(bench: Bench) -> None:
+    """Banded = masked, and bands are gathered wherever a self-attention's pattern has a reach, and nowhere else."""
+    expected = learned_steps(bench, lambda step: step.pattern is not None and step.pattern.reach is not None)
+    with mock.patch.object(attention, "attend_banded", wraps=attention.attend_banded) as banded:
+        with_bands = bench.outputs()
+        assert {call.kwargs["causal"] for call in banded.call_args_list} == expected, (
+            "bands were not gathered as expected"
+        )
+        banded.reset_mock()
+        for _, step in attention_steps(bench.model):
+            step.banded = False
+        masked = bench.outputs()
+        assert not banded.called
+    for _, step in attention_steps(bench.model):
+        step.banded = True
+    assert_same(with_bands, masked, "banded = masked")
+
+
+def check_fused(bench: Bench) -> None:
+    """The fused route = the general one, wherever it is taken."""
+    expected = learned_steps(bench, lambda step: step.pattern is None and step.transform.fusable)
+    for compact in (False, True):
+        with mock.patch.object(attention, "attend_fused", wraps=attention.attend_fused) as fused:
+            routed = bench.outputs(compact=compact)
+            assert fused.called or not expected, "nothing was fused"
+            fused.reset_mock()
+            with mock.patch.object(Transform, "fusable", property(lambda self: False)):
+                general = bench.outputs(compact=compact)
+            assert not fused.called
+        assert_same(routed, general, f"fused = general, compact={compact}")
+
+
+def check_alone(bench: Bench) -> None:
+    """A sentence alone, without padding = in the batch; and one hypothesis = the same among several."""
+    batch = bench.outputs()
+    for sentence, compact in ((1, False), (2, True)):
+        source, target = bench.alone(sentence)
+        memories = bench.encode(source=source, compact=compact).memories
+        rows = slice(sentence * HYPOTHESES, (sentence + 1) * HYPOTHESES)
+        found = {(n, m): hidden for n, memory in memories.items() for m, hidden in bench.decode(memory, target).items()}
+        assert_same(found, {key: value[rows] for key, value in batch.items()}, "alone = in a batch")
+    for n, memory in bench.encode(compact=True).memories.items():
+        single = bench.decode(memory, bench.target[1::HYPOTHESES])
+        expected = {m: batch[n, m][1::HYPOTHESES] for m in single}
+        assert_same(single, expected, "one hypothesis = one of several")
+
+
+def check_listening(bench: Bench) -> None:
+    """Listening changes nothing; weights give the context, sum to 1 for learned heads, and hide what is hidden."""
+    seen: list[AttentionSeen] = []
+    forward = Attention.forward
+
+    def checked(self: Attention, q: Any, kv: Any, keys: Any, step: Any) -> Tensor:
+        result = forward(self, q, kv, keys, step)
+        weights = seen[-1].weights
+        assert (seen[-1].site, seen[-1].step) == (step.site, step.step)
+        again = self.o((weights.to(kv.values.dtype) @ kv.values).transpose(1, 2).flatten(2))
+        assert_same({step.site: again}, {step.site: result}, "weights @ values = context")
+        check_weights(seen[-1], self.given_heads)
+        return result
+
+    for compact in (False, True):
+        expected = bench.outputs(compact=compact)
+        with bench.model.listen(seen.append), mock.patch.object(Attention, "forward", checked):
+            assert_same(bench.outputs(compact=compact), expected, "listening changes nothing", 0.0)
+    told = len(seen)
+    bench.outputs()
+    assert told > 0 and len(seen) == told, "nobody listens any more"
+
+
+def check_weights(seen: AttentionSeen, given: int) -> None:
+    """Mass is not negative, on visible keys only, and sums to 1 where a learned head's query sees anything."""
+    assert bool((seen.weights >= 0).all())
+    assert not bool(seen.weights.masked_select(~seen.keys.valid[:, None, None, :].expand(seen.weights.shape)).any())
+    learned = seen.weights[:, given:]
+    if learned.shape[1]:
+        visible = visible_keys(seen.keys, learned)
+        assert not bool(learned.masked_select(~visible).any()), "mass on keys that are not visible"
+        sums = {"sums": learned.sum(-1)}
+        assert_same(sums, {"sums": visible.any(-1).to(learned.dtype)}, "weights sum to 1")
+
+
+def gradients(bench: Bench, *, compact: bool) -> dict[str, Tensor]:
+    """Of a random linear function of all outputs and losses."""
+    rng = torch.Generator().manual_seed(1)
+    bench.model.zero_grad()
+    total = torch.stack(
+        [loss.sum() for loss in bench.encode(compact=compact).losses.values()] or [torch.zeros(())]
+    ).sum()
+    for hidden in bench.outputs(compact=compact).values():
+        total = total + (hidden * torch.randn(hidden.shape, generator=rng, dtype=hidden.dtype)).sum()
+    total.backward()
+    found = {name: p.grad.clone() for name, p in bench.model.named_parameters() if p.grad is not None}
+    bench.model.zero_grad()
+    return found
+
+
+def check_gradients(bench: Bench) -> None:
+    """Gradients of compacted = dense; in training mode they are finite."""
+    dense = gradients(bench, compact=False)
+    assert_same(gradients(bench, compact=True), dense, "gradients of compacted = dense", 1e-7)
+    bench.model.train()
+    assert all(bool(gradient.isfinite().all()) for gradient in gradients(bench, compact=False).values())
+    bench.model.eval()
+
+
+def check_learning(bench: Bench) -> None:
+    """Every parameter of a method gets a gradient."""
+    # Of the same parameter at several steps or places, one may well be stuck (all gates closed, a query with one key).
+    moved: dict[str, bool] = {}
+    for name, gradient in gradients(bench, compact=False).items():
+        if ".steps." in name or name.startswith("memory."):
+            key = re.sub(r"\.\d+\.", ".*.", name)
+            moved[key] = moved.get(key, False) or bool(gradient.any())
+    assert all(moved.values()), f"parameters of methods that get no gradient: {moved}"
+
+
+def check_single_precision(bench: Bench) -> None:
+    """fp32: what is exact in float64 holds to a tolerance. Leaves the model in fp32."""
+    bench.model.float()
+    check_steps(bench, SINGLE)
+    check_compaction(bench, SINGLE)
+
+
+def check_filter_decides(bench: Bench) -> None:
+    """The example is worth running: some positions are dropped, and some go on."""
+    assert decides(bench), "the kit shows little with these options: register better `examples`"

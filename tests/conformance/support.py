@@ -1,0 +1,29 @@
+"""Building a case in a test, or skipping it where assembly refuses it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from sparsenmt.errors import UserError
+from tests.conformance.cases import Bench, Case, build, refused
+
+
+def bench_or_skip(case: Case, build: Callable[[Case], Bench] = build) -> Bench:
+    """The built case. What is refused must be listed, and what is listed must be refused."""
+    name = str(case).partition("-")[2]
+    try:
+        bench = build(case)
+    except UserError as error:
+        assert name in refused(), f"refused, but not listed in refused.txt: {name}\n{error}"
+        pytest.skip(f"refused: {error}")
+    assert name not in refused(), f"listed in refused.txt, but not refused: {name}"
+    return bench
+
+
+def run(bench: Bench, *checks: Callable[[Bench], None]) -> None:
+    with torch.no_grad():
+        for check in checks:
+            check(bench)

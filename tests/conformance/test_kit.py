@@ -1,0 +1,140 @@
+"""The kit itself: it catches methods that break the rules, and handles refusals in the open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from sparsenmt.errors import UserError
+from sparsenmt.model.interfaces import SITES, Gates, GivenHeads, Keys, Memory
+from sparsenmt.sparsity import registry
+from tests.conformance import checks
+from tests.conformance.cases import DEFAULTS, NORMS, Bench, Case, Plug, alone, build, pairs, plugs, refused
+from tests.conformance.support import bench_or_skip, run
+from tests.toys import TOYS
+from tests.toys.faint_filter import FaintFilter
+from tests.toys.left_heads import LeftHeads
+from tests.toys.lookback import Lookback
+from tests.toys.recency import Recency
+from tests.toys.scattered import Scattered
+from tests.toys.temperature import Temperature
+
+Check = Callable[[Bench], None]
+
+
+def case_of(*wanted: tuple[str, str], norm: Any = "pre") -> Case:
+    """(place, method) -> a case with the first example of each."""
+    every = {(plug.place, plug.method.name): plug for plug in plugs(examples=1)}
+    return Case(tuple(every[item] for item in wanted), norm)
+
+
+COUNTED = case_of(("cross.transform", "toy_temperature"), ("memory.output", "toy_faint"))
+
+
+def future_scores(self: Temperature, scores: Tensor, keys: Keys) -> Tensor:
+    return torch.softmax(scores, -1)  # sees what is hidden
+
+
+def uncounted(self: Temperature, scores: Tensor, keys: Keys) -> Tensor:
+    return torch.softmax(scores.masked_fill(~keys.visible(), -1e30), -1)
+
+
+def query_index(self: Scattered, queries: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
+    back = torch.arange(queries.shape[1])[:, None] - positions[:, None, None, :]
+    return visible & (back.abs() <= 2)
+
+
+def padded_length(self: Scattered, queries: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
+    return visible & (positions[:, None, None, :] * 2 < visible.shape[-1])
+
+
+def wider(self: Lookback, queries: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
+    return (queries[:, None, :, None] - positions[:, None, None, :]).abs() <= 2 * sum(self.reach)
+
+
+def with_padding(self: LeftHeads, values: Tensor, keys: Keys) -> Tensor:
+    mean = values.mean(2, keepdim=True)
+    return mean.expand(-1, -1, keys.queries.shape[1], -1)
+
+
+def without_bias(self: Recency, scores: Tensor, keys: Keys) -> Tensor:
+    return torch.softmax(scores.masked_fill(~keys.visible(), -1e30), -1)
+
+
+def above_the_mean(self: FaintFilter, memory: Memory) -> Gates:
+    return Gates((memory.states.mean(-1) > memory.states.mean()).to(memory.states.dtype))
+
+
+BROKEN: list[tuple[str, type, Any, Case, Check]] = [
+    ("no mask", Temperature, future_scores, case_of(("decoder_self.transform", "toy_temperature")), checks.check_steps),
+    ("no counts", Temperature, uncounted, COUNTED, checks.check_compaction),
+    (
+        "index of the query",
+        Scattered,
+        query_index,
+        case_of(("decoder_self.pattern", "toy_scattered")),
+        checks.check_steps,
+    ),
+    ("padded length", Scattered, padded_length, case_of(("encoder_self.pattern", "toy_scattered")), checks.check_alone),
+    ("reach too short", Lookback, wider, case_of(("encoder_self.pattern", "toy_lookback")), checks.check_bands),
+    ("reach and cache", Lookback, wider, case_of(("decoder_self.pattern", "toy_lookback")), checks.check_steps),
+    ("weight on padding", LeftHeads, with_padding, case_of(("encoder_self.heads", "toy_left")), checks.check_alone),
+    ("other weights", LeftHeads, with_padding, case_of(("cross.heads", "toy_left")), checks.check_listening),
+    ("unlike its bias", Recency, without_bias, case_of(("cross.transform", "toy_recency")), checks.check_fused),
+    ("gates by batch", FaintFilter, above_the_mean, case_of(("memory.output", "toy_faint")), checks.check_alone),
+]
+# Where each socket's function stands in its class.
+CALLED = {Temperature: "forward", Recency: "forward", FaintFilter: "forward"}
+
+
+@pytest.mark.parametrize(("owner", "broken", "case", "check"), [row[1:] for row in BROKEN], ids=[r[0] for r in BROKEN])
+def test_broken_methods_are_caught(
+    monkeypatch: pytest.MonkeyPatch, owner: type, broken: Any, case: Case, check: Check
+) -> None:
+    run(build(case), check)
+    monkeypatch.setattr(owner, CALLED.get(owner, "__call__"), broken)
+    with pytest.raises((AssertionError, RuntimeError)):
+        run(build(case), check)
+
+
+def test_refusals_are_listed() -> None:
+    def refuse(case: Case) -> Bench:
+        raise UserError("this has no meaning")
+
+    with pytest.raises(AssertionError, match="not listed"):
+        bench_or_skip(case_of(), refuse)
+
+
+def test_the_list_of_refusals_names_cases() -> None:
+    known = {str(case).partition("-")[2] for case in (*alone(), *pairs())}
+    assert refused() <= known
+
+
+def test_every_registered_method_is_tried() -> None:
+    tried = {(plug.method.socket, plug.method.name) for plug in plugs()} | {*DEFAULTS.items()}
+    everything = {(m.socket, m.name) for m in (*registry.all_methods(), *TOYS)}
+    assert everything == tried and {toy.socket for toy in TOYS} == set(registry.SOCKETS)
+    places = {plug.place for plug in plugs()}
+    assert places >= {f"{site}.{socket}" for site in SITES for socket in ("pattern", "transform", "heads")}
+    assert {"memory.output", "memory.between", "depth"} <= places
+    assert len(alone()) == len(NORMS) * (len(plugs()) + 1)
+
+
+def test_pairs_stay_as_they_are_when_a_method_is_added() -> None:
+    method = registry.Method("transform", "another", registry.Options, lambda: None)
+    more = Case((Plug("cross.transform", method, {}), *case_of(("depth", "toy_revisit")).plugs), "pre")
+    assert sorted([*pairs(), more], key=lambda case: case.seed) != pairs()
+    assert [case for case in sorted([*pairs(), more], key=lambda case: case.seed) if case is not more] == pairs()
+
+
+def test_toys_are_registered_only_while_asked_for() -> None:
+    assert not {toy.name for toy in TOYS} & {method.name for method in registry.all_methods()}
+
+
+def test_given_heads_fit_their_protocol() -> None:
+    heads: GivenHeads = LeftHeads()
+    assert heads.heads == 2

@@ -1,0 +1,38 @@
+"""Methods and toys in pairs across sockets, sites and places; and random mixes of many."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conformance import checks
+from tests.conformance.cases import FAST_PAIRS, Case, mixes, pairs
+from tests.conformance.support import bench_or_skip, run
+
+PAIRS = pairs()
+MIXES = mixes()
+ALL = (
+    checks.check_steps,
+    checks.check_compaction,
+    checks.check_bands,
+    checks.check_fused,
+    checks.check_alone,
+    checks.check_listening,
+)
+
+
+@pytest.mark.parametrize("case", PAIRS[:FAST_PAIRS], ids=map(str, PAIRS[:FAST_PAIRS]))
+def test_pair(case: Case) -> None:
+    run(bench_or_skip(case), *ALL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", PAIRS[FAST_PAIRS:], ids=map(str, PAIRS[FAST_PAIRS:]))
+def test_more_pairs(case: Case) -> None:
+    run(bench_or_skip(case), *ALL)
+
+
+@pytest.mark.parametrize("case", MIXES, ids=[f"{i}-{case}" for i, case in enumerate(MIXES)])
+def test_mix(case: Case) -> None:
+    bench = bench_or_skip(case)
+    run(bench, *ALL)
+    checks.check_gradients(bench)

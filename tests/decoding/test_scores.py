@@ -1,0 +1,58 @@
+"""Length penalties, length limits, and what may not come next."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import pytest
+import torch
+
+from sparsenmt.decoding.scores import forbid, length_divisor, log_normalizer, maximum_length
+from sparsenmt.recipe.schema import Decoding
+from tests.decoding.support import banned
+
+
+def options(**values: object) -> Decoding:
+    return Decoding.model_validate(values)
+
+
+def test_length_penalties() -> None:
+    assert length_divisor(7, options(length_penalty="gnmt", alpha=1.0)) == pytest.approx(2.0)
+    assert length_divisor(1, options(length_penalty="gnmt", alpha=0.6)) == pytest.approx(1.0)
+    assert length_divisor(9, options(length_penalty="average", alpha=0.5)) == pytest.approx(3.0)
+    assert length_divisor(9, options(length_penalty="none", alpha=0.5)) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("pieces", "values", "positions", "expected"),
+    [
+        (10, {}, 1024, 60),
+        (10, {"max_length_factor": 1.5, "max_length_offset": 2}, 1024, 17),
+        (10, {"max_length_factor": 0, "max_length_offset": 0}, 1024, 1),
+        (1000, {}, 64, 64),
+        (1, {"max_length_factor": 0, "max_length_offset": 0, "min_length": 5}, 1024, 6),
+        (1, {"min_length": 500}, 64, 64),  # positions are a hard limit
+    ],
+)
+def test_longest_output(pieces: int, values: dict[str, float], positions: int, expected: int) -> None:
+    assert maximum_length(pieces, options(**values), positions) == expected
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("min_length", [0, 3, 50])
+def test_forbidden_pieces_equal_plain_loops(n: int, min_length: int) -> None:
+    draw, vocabulary, chosen = random.Random(n), 8, options(no_repeat_ngram=n, min_length=min_length)
+    for length, _ in itertools.product(range(9), range(10)):
+        rows = [[draw.choice([1, 4, 5, 6, 7]) for _ in range(length)] for _ in range(3)]
+        before = torch.randn(3, vocabulary, dtype=torch.float64)
+        after = forbid(before.clone(), torch.tensor(rows, dtype=torch.long).view(3, length), chosen)
+        for row, old, new in zip(rows, before.tolist(), after.tolist(), strict=True):
+            gone = banned(row, vocabulary, chosen)
+            assert new == [-math.inf if piece in gone else value for piece, value in enumerate(old)]
+
+
+def test_normalizer_needs_no_softmax() -> None:
+    logits = 100 * torch.randn(5, 9, dtype=torch.float64)
+    torch.testing.assert_close(logits - log_normalizer(logits), logits.log_softmax(-1))

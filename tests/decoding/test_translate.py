@@ -1,0 +1,118 @@
+"""Lines in, translations out: one for each, in order, whatever company a line has."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from sparsenmt.data.vocabulary import EOS
+from sparsenmt.decoding.translate import Translation, one_line, translate_lines
+from sparsenmt.errors import UserError
+from sparsenmt.recipe.schema import Decoding
+from tests.decoding.support import TinyBundle, invented_lines, naive_beam, tiny_bundle
+
+METHODS = [{"method": "beam", "beam_size": 3}, {"method": "greedy"}, {"method": "sample", "seed": 5}]
+LINES = invented_lines(17, 3)
+
+
+def options(**values: object) -> Decoding:
+    return Decoding.model_validate({"max_length_factor": 0.5, "max_length_offset": 3, **values})
+
+
+def translate(bundle: TinyBundle, lines: Sequence[str], **values: object) -> list[Translation]:
+    return list(translate_lines(bundle, lines, options(**values)))
+
+
+def assert_same(found: Sequence[Translation], expected: Sequence[Translation]) -> None:
+    assert [each.texts for each in found] == [each.texts for each in expected]
+    for mine, theirs in zip(found, expected, strict=True):
+        for a, b in zip(mine.hypotheses, theirs.hypotheses, strict=True):
+            assert a.tokens == b.tokens
+            assert a.score == pytest.approx(b.score, abs=1e-9)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_order_is_kept(method: dict[str, object]) -> None:
+    bundle, told = tiny_bundle(), list[int]()
+    found = list(translate_lines(bundle, iter(LINES), options(**method), advance=told.append, window=5))
+    assert [each.source.text for each in found] == LINES
+    assert [each.source.number for each in found] == list(range(len(LINES)))
+    assert sum(told) == len(LINES)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("method", METHODS)
+def test_company_does_not_matter(method: dict[str, object], packed: bool) -> None:
+    """In float64: together, in small batches, in small windows, and (but for sampling, where the number counts) alone
+    and shuffled."""
+    bundle = tiny_bundle(2)
+    if packed:
+        bundle.model.pack(torch.float64)
+    together = translate(bundle, LINES, **method)
+    assert_same(translate(bundle, LINES, **method, batch_tokens=1), together)
+    assert_same(translate(bundle, LINES, **method, batch_tokens=150), together)
+    assert_same(list(translate_lines(bundle, LINES, options(**method), window=4)), together)
+    if method["method"] != "sample":
+        assert_same([translate(bundle, [line], **method)[0] for line in LINES], together)
+        order = random.Random(1).sample(range(len(LINES)), len(LINES))
+        shuffled = translate(bundle, [LINES[i] for i in order], **method)
+        assert_same(shuffled, [together[i] for i in order])
+
+
+def test_equals_plain_loops_from_text_to_text() -> None:
+    bundle, chosen = tiny_bundle(3), options(beam_size=2)
+    for translation, line in zip(translate_lines(bundle, LINES[:6], chosen), LINES, strict=False):
+        ids = [*bundle.tokenizers.source.encode(line), EOS]
+        limit = int(0.5 * (len(ids) - 1)) + 3
+        expected = naive_beam(bundle.model, ids, limit, chosen)
+        assert translation.texts == [bundle.tokenizers.target.decode(each.tokens) for each in expected]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("kind", ["char", "word", "bpe"])
+def test_empty_lines_stay_empty(kind: str, method: dict[str, object]) -> None:
+    bundle = tiny_bundle(4, kind=kind)
+    lines = ["", "alte Haus", "   ", "", "nie"]
+    found = translate(bundle, lines, **method)
+    assert [each.source.empty for each in found] == [True, False, True, True, False]
+    assert [each.text for each in found if each.source.empty] == ["", "", ""]
+    assert translate(bundle, ["", " "], **method)[1].text == ""
+    assert translate(bundle, []) == []
+
+
+def test_odd_line_ends_inside_a_line_are_data() -> None:
+    bundle = tiny_bundle(5)
+    lines = ["alte\u2028Haus", "am\rFluss", "a\x0cb\x00c", "\u2028", "zwei"]
+    found = translate(bundle, lines)
+    assert [each.source.text for each in found] == lines
+    assert all("\n" not in each.text for each in found)
+    assert one_line("a\nb\u2028c\rd") == "a b\u2028c\rd"
+
+
+def test_too_long_lines_are_cut_and_named() -> None:
+    bundle = tiny_bundle(6, max_positions=10)
+    line = "Katzen spielen dort"
+    (found,) = translate(bundle, [line])
+    assert found.source.cut == len(bundle.tokenizers.source.encode(line)) - 9
+    assert len(found.source.ids) == 10
+    cut = bundle.tokenizers.source.decode(found.source.ids[:-1])
+    assert translate(bundle, [cut])[0].texts == found.texts
+    assert translate(bundle, ["am"])[0].source.cut == 0
+
+
+def test_minimum_length_beyond_the_positions() -> None:
+    bundle = tiny_bundle(7, max_positions=12)
+    for method in METHODS:
+        for found in translate(bundle, LINES[:3], **method, min_length=50):
+            assert all(len(each.tokens) == 12 and not each.ended for each in found.hypotheses)
+
+
+def test_a_broken_model_is_reported() -> None:
+    bundle = tiny_bundle(8)
+    with torch.no_grad():
+        bundle.model.embeddings["output"].fill_(float("nan"))
+    with pytest.raises(UserError, match="not numbers"):
+        translate(bundle, LINES[:2], beam_size=2)

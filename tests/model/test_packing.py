@@ -1,0 +1,91 @@
+"""Packed models, as decoding uses them, against the models that were trained."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from sparsenmt.model.interfaces import Source
+from sparsenmt.model.linear import ACTIVATIONS, Activation, packed_product
+from sparsenmt.model.transformer import Transformer
+from tests.model.support import random_model, random_source, random_target
+
+MODELS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "post-norm, gelu, tied": {"norm": "post", "activation": "gelu", "tie_embeddings": "all"},
+    "silu": {"activation": "silu"},
+    "given heads": {"attention": {"encoder_self": {"heads": {"given": {"name": "toy_left"}}}}},
+    "nothing learned": {"attention": {"encoder_self": {"heads": {"count": 2, "given": {"name": "toy_left"}}}}},
+    "a learned transform and a filter": {
+        "attention": {"cross": {"transform": {"name": "toy_temperature"}}},
+        "memory": [{"name": "toy_tags"}],
+    },
+    "a block twice": {"depth": {"name": "toy_revisit"}},
+}
+
+
+def logits(model: Transformer, source: Source, target: Tensor) -> Tensor:
+    """(B * R, T, V), decoded step by step from a compacted memory."""
+    with torch.no_grad():
+        cache = model.new_cache(next(iter(model.encode(source, compact=True).memories.values())))
+        steps = [model.decode(target[:, i : i + 1], cache.memory, cache=cache) for i in range(target.shape[1])]
+        return model.project(torch.cat([next(iter(step.values())) for step in steps], 1)).float()
+
+
+@pytest.mark.parametrize("keys", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.05)])
+def test_packed_equals_unpacked(keys: dict[str, Any], dtype: torch.dtype, tolerance: float) -> None:
+    model = random_model(torch.float32, **keys)
+    source, target = random_source(), random_target(6, 5)
+    expected = logits(model, source, target)
+    packed = copy.deepcopy(model)
+    packed.pack(dtype)
+    found = logits(packed, source, target)
+    assert float((found - expected).abs().max()) <= tolerance * float(expected.abs().max())
+    assert packed.state_dict().keys() == model.state_dict().keys()
+
+
+def test_packing_keeps_what_methods_learn_in_single_precision() -> None:
+    keys = MODELS["a learned transform and a filter"]
+    model = random_model(torch.float32, **keys)
+    model.pack(torch.bfloat16)
+    kinds = {name: p.dtype for name, p in model.named_parameters()}
+    assert kinds["decoder.steps.0.cross.transform.sharpness"] == kinds["memory.output.0.bias"] == torch.float32
+    assert kinds["decoder.layers.0.self.q.weight"] == torch.bfloat16
+    assert not any(p.requires_grad for p in model.parameters()) and not model.training
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("bias", [True, False])
+def test_packed_product(activation: Activation, bias: bool) -> None:
+    weight, x = torch.randn(12, 8), torch.randn(3, 5, 8)
+    offset = torch.randn(12) if bias else None
+    expected = ACTIVATIONS[activation](torch.nn.functional.linear(x, weight, offset))
+    torch.testing.assert_close(packed_product(weight, offset, activation)(x), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_without_the_private_operators_products_are_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone:
+        def __getattr__(self, name: str) -> None:
+            raise AttributeError(name)
+
+    monkeypatch.setattr(torch.ops, "mkldnn", Gone())
+    weight, x = torch.randn(12, 8), torch.randn(3, 8)
+    assert torch.equal(packed_product(weight, None)(x), torch.nn.functional.linear(x, weight))
+
+
+def test_a_wrong_packed_product_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Wrong:
+        def _reorder_linear_weight(self, weight: Tensor, rows: int) -> Tensor:
+            return weight
+
+        def _linear_pointwise(self, x: Tensor, weight: Tensor, *rest: Any) -> Tensor:
+            return 1.01 * torch.nn.functional.linear(x, weight)
+
+    monkeypatch.setattr(torch.ops, "mkldnn", Wrong())
+    weight, x = torch.randn(12, 8), torch.randn(3, 8)
+    assert torch.equal(packed_product(weight, None)(x), torch.nn.functional.linear(x, weight))
