@@ -5,7 +5,6 @@ Shapes: B sentences still going, V vocabulary, T pieces so far.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -33,7 +32,7 @@ def make_sampler(options: Decoding, sentences: Sequence[int], length: int, devic
     """
     draws = torch.empty(len(sentences), length, dtype=torch.float64)
     for row, sentence in enumerate(sentences):
-        generator = torch.Generator().manual_seed((options.seed * 1_000_003 + sentence) % 2**63)
+        generator = torch.Generator().manual_seed(options.seed * 1_000_003 + sentence)
         draws[row] = torch.rand(length, generator=generator, dtype=torch.float64)
     draws = draws.to(device)
 
@@ -100,5 +99,5 @@ def ancestral_search(
 
 def _hypothesis(tokens: list[int], total: float, options: Decoding) -> Hypothesis:
     ended = tokens[-1] == EOS
-    score = total / length_divisor(len(tokens), options) if math.isfinite(total) else total
+    score = total / length_divisor(len(tokens), options)
     return Hypothesis(tokens[:-1] if ended else tokens, total, score, ended)

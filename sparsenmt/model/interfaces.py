@@ -137,7 +137,10 @@ class MemoryFilter(nn.Module):
     """True if gates depend on positions or features: positions dropped before then cannot be merged into a stand-in."""
 
     def forward(self, memory: Memory) -> Gates:
-        """Gates for the entries of ``memory``. Deterministic unless the module is in training mode."""
+        """Gates for the entries of ``memory``. Deterministic unless the module is in training mode.
+
+        In decoding, states may come in lower precision than the filter's parameters, which stay in fp32.
+        """
         raise NotImplementedError
 
 

@@ -35,7 +35,11 @@ PLACES = {
     "depth": ("depth",),
 }
 # What stands at a place without a method: it is in every case, and no plug of its own.
-DEFAULTS = {"pattern": schema.Site().pattern.name, "transform": schema.Site().transform.name, "depth": "plain"}
+DEFAULTS = {
+    "pattern": schema.Site().pattern.name,
+    "transform": schema.Site().transform.name,
+    "depth": schema.Model().depth.name,
+}
 
 FAST_PAIRS = 250  # pairs beyond these are marked slow
 MIXES = 24

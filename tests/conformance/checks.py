@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -208,6 +210,21 @@ def check_single_precision(bench: Bench) -> None:
     bench.model.float()
     check_steps(bench, SINGLE)
     check_compaction(bench, SINGLE)
+
+
+def check_packed(bench: Bench) -> None:
+    """As decoding uses it: packed in fp32 it is the same function, packed in bf16 it runs and is finite.
+
+    Leaves the model packed.
+    """
+    bench.model.float()
+    expected = bench.outputs(compact=True)
+    packed = copy.deepcopy(bench.model)
+    packed.pack(torch.float32)
+    assert_same(replace(bench, model=packed).outputs(compact=True), expected, "packed = unpacked", SINGLE)
+    bench.model.pack(torch.bfloat16)
+    for memory in bench.encode(compact=True).memories.values():
+        assert all(bool(hidden.isfinite().all()) for hidden in in_steps(bench, memory).values()), "bf16 is not finite"
 
 
 def check_filter_decides(bench: Bench) -> None:

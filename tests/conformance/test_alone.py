@@ -55,6 +55,11 @@ def test_single_precision(case: Case) -> None:
     run(bench_or_skip(case), checks.check_single_precision)
 
 
+@each_case
+def test_packed_equals_unpacked(case: Case) -> None:
+    run(bench_or_skip(case), checks.check_packed)
+
+
 @pytest.mark.parametrize("case", filters, ids=map(str, filters))
 def test_examples_of_filters_drop_something(case: Case) -> None:
     run(bench_or_skip(case), checks.check_filter_decides)

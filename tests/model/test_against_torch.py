@@ -59,9 +59,10 @@ def vectors(model: Transformer, tokens: Tensor, side: str) -> Tensor:
     return embed(tokens, model.embeddings[side], Positions("sinusoidal", WIDTH, 64))
 
 
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
 @pytest.mark.parametrize(
     ("norm", "activation", "dtype"),
-    itertools.product(("pre", "post"), ("relu", "gelu"), (torch.float32, torch.float64)),
+    list(itertools.product(("pre", "post"), ("relu", "gelu"), (torch.float32, torch.float64))),
 )
 def test_equals_torch(norm: str, activation: str, dtype: torch.dtype) -> None:
     model = random_model(dtype, norm=norm, activation=activation)

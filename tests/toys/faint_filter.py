@@ -26,7 +26,9 @@ class FaintFilter(MemoryFilter):
         self.bias = nn.Parameter(torch.tensor(-0.7))
 
     def forward(self, memory: Memory) -> Gates:
-        values = (1.5 * torch.sigmoid(memory.states @ self.direction + self.bias) - 0.5).clamp(0, 1)
+        values = (1.5 * torch.sigmoid(memory.states.to(self.direction.dtype) @ self.direction + self.bias) - 0.5).clamp(
+            0, 1
+        )
         counts = memory.valid.to(values.dtype) if memory.counts is None else memory.counts * memory.valid
         openness = (values * counts).sum(1) / counts.sum(1).clamp_min(1)
         return Gates(values, self.closed, {"toy_strength": openness})

@@ -36,7 +36,7 @@ class TagFilter(MemoryFilter):
     def forward(self, memory: Memory) -> Gates:
         assert bool((memory.positions >= 0).all()), "the engine promised that nothing was merged before this filter"
         tags = memory.features[FEATURE].gather(1, memory.positions)
-        learned = torch.sigmoid(self.bias[tags] + memory.states @ self.direction)
+        learned = torch.sigmoid(self.bias[tags] + memory.states.to(self.direction.dtype) @ self.direction)
         values = torch.where(_is_any(tags, self.options.scale), learned, torch.ones_like(learned))
         values = values.masked_fill(_is_any(tags, self.options.drop), 0.0)
         counts = memory.valid.to(values.dtype) if memory.counts is None else memory.counts * memory.valid

@@ -104,11 +104,11 @@ def test_workers_share_an_update(tmp_path: Path, size: int) -> None:
         made.losses = losses
         return made
 
-    alone = trainer("alone", 60, 60 * size, Workers())
+    alone = trainer("alone", 45, 45 * size, Workers())
     assert len(alone.data.plan.batches(0)) % size, "choose another batch size: this one hides the hard case"
     alone.run()
     shared = _Shared(size, threading.Barrier(size))
-    together = [trainer("together", 60, 60, Threads(rank, size, shared)) for rank in range(size)]
+    together = [trainer("together", 45, 45, Threads(rank, size, shared)) for rank in range(size)]
     run_threads(together)
     for other in together:
         assert other.progress.update == alone.progress.update

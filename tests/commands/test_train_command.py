@@ -1,0 +1,237 @@
+"""`sparsenmt train` and `average`: what they write, going on, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from tests.commands.support import Run, program
+
+Refused = Callable[..., str]
+
+
+def test_what_a_model_directory_holds(command: Run, workspace: Path) -> None:
+    model = workspace / "model"
+    assert {path.name for path in model.iterdir()} == {
+        "checkpoints",
+        "features",
+        "manifest.json",
+        "metrics.jsonl",
+        "recipe.yaml",
+        "tokenizers",
+        "weights.safetensors",
+    }
+    records = [json.loads(line) for line in (model / "metrics.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
+    assert [record["update"] for record in records if record["kind"] == "validation"] == [6, 12]
+    assert sorted(path.name for path in (model / "checkpoints").iterdir())[-1] == "update-00000012"
+    assert json.loads((model / "manifest.json").read_bytes())["provenance"]["seed"] == 1
+
+
+def test_a_finished_run_is_left_alone(command: Run, workspace: Path) -> None:
+    assert command("average", "model").code == 0
+    averaged = (workspace / "model/weights.safetensors").read_bytes()
+    result = command("train", "small.yaml")
+    assert result.code == 0 and "nothing is left to do" in result.err
+    assert (workspace / "model/weights.safetensors").read_bytes() == averaged
+
+
+def test_from_the_weights_of_a_model(command: Run, workspace: Path) -> None:
+    result = command("train", "small.yaml", "directory=second", "training.max_updates=2", "--from", "model")
+    assert result.code == 0 and "warning" not in result.err
+    prepare = ["data.directory=other", "data.tokenizer.lowercase=true"]
+    assert command("prepare", "small.yaml", *prepare).code == 0
+    arguments = ["directory=third", "training.max_updates=2", "--from", "model", *prepare]
+    assert "other vocabularies" in command("train", "small.yaml", *arguments).err
+
+
+def test_dump_config(command: Run, workspace: Path) -> None:
+    result = command("train", "small.yaml", "training.seed=5", "directory=new", "--dump-config")
+    assert any("seed: 5" in line for line in result.lines)
+    assert not (workspace / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "messages"),
+    [
+        (["nowhere.yaml"], ["nowhere.yaml", "no such file"]),
+        (["corpus"], ["corpus", "Is a directory"]),
+        (["small.yaml", "nonsense"], ["nonsense", "key=value"]),
+        (["small.yaml", "training.max_update=3"], ["training.max_update", "did you mean `max_updates`"]),
+        (["small.yaml", "training.max_updates=many"], ["must be a whole number", "many"]),
+        (["small.yaml", "training.learning_rate=nan"], ["training.learning_rate", "finite"]),
+        (["small.yaml", "training.seed=99999999999999999999"], ["training.seed"]),
+        (["small.yaml", "data.directory=nowhere"], ["nowhere: there are no prepared data", "sparsenmt prepare"]),
+        (["small.yaml", "data.directory=corpus"], ["corpus: there are no prepared data"]),
+        (["small.yaml", "data.directory=model"], ["model: there are no prepared data"]),
+        (["small.yaml", "directory=small.yaml"], ["small.yaml: this is a file"]),
+        (["small.yaml", "directory=small.yaml/x"], ["small.yaml/x: cannot be made"]),
+        (["small.yaml", "directory=corpus"], ["corpus: the model directory exists and holds something else"]),
+        (["small.yaml", "directory=prepared"], ["prepared/manifest.json", "not a model's"]),
+        (
+            ["small.yaml", "training.seed=2", "model.norm=post"],
+            ["model: ", "another recipe", "training.seed is 2 instead of 1", 'model.norm is "post" instead of "pre"'],
+        ),
+        (
+            ["small.yaml", "directory=new", "data.tokenizer.vocabulary_size=160"],
+            ["prepared with other settings: data.tokenizer.vocabulary_size is 160 instead of 150", "sparsenmt prepare"],
+        ),
+        (["small.yaml", "directory=new", "data.filters.max_length=9"], ["data.filters.max_length is 9 instead of 256"]),
+        (["small.yaml", "--from", "model"], ["in use", "--from"]),
+        (["small.yaml", "directory=new", "--from", "nowhere"], ["nowhere: there is no such model directory"]),
+        (["small.yaml", "directory=new", "--from", "corpus"], ["corpus: this is not a model directory"]),
+        (
+            ["small.yaml", "directory=new", "--from", "model", "model.dimension=64"],
+            ["model/weights.safetensors", "do not fit the recipe", "(32,) instead of (64,)"],
+        ),
+        (
+            ["small.yaml", "directory=new", "model.positions=learned", "model.max_positions=8"],
+            ["model.max_positions", "only 8 learned positions"],
+        ),
+        ([], ["RECIPE"]),
+    ],
+)
+def test_mistakes(refused: Refused, arguments: list[str], messages: list[str]) -> None:
+    shown = refused("train", *arguments)
+    for message in messages:
+        assert message in shown
+
+
+def test_a_device_that_is_not_there(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert "no CUDA device" in refused("train", "small.yaml", "directory=new", "training.device=cuda")
+
+
+def test_text_that_changed_since_prepare(refused: Refused, workspace: Path) -> None:
+    for language in ("en", "de"):
+        with (workspace / f"corpus/train.{language}").open("ab") as stream:
+            stream.write(b"more\n")
+    assert "train.en is not the text that was prepared" in refused("train", "small.yaml", "directory=new")
+
+
+def test_moved_text_is_the_same_text(command: Run, workspace: Path) -> None:
+    (workspace / "corpus").rename(workspace / "elsewhere")
+    recipe = (workspace / "small.yaml").read_text(encoding="utf-8").replace("corpus/", "elsewhere/")
+    (workspace / "small.yaml").write_text(recipe, encoding="utf-8")
+    (workspace / "model").rename(workspace / "moved")
+    assert "nothing is left to do" in command("train", "small.yaml", "directory=moved").err
+
+
+@pytest.mark.parametrize(
+    "name", ["manifest.json", "tokenizers/shared.model", "train-0/source.bin", "dev/meta.json", "dev.source.txt"]
+)
+def test_damaged_prepared_data(refused: Refused, workspace: Path, name: str) -> None:
+    path = workspace / "prepared" / name
+    path.write_bytes(path.read_bytes()[:-3])
+    assert f"prepared/{name}" in refused("train", "small.yaml", "directory=new")
+
+
+@pytest.mark.parametrize(
+    "name", ["weights.safetensors", "optimizer.safetensors", "random.safetensors", "progress.json"]
+)
+def test_a_damaged_checkpoint(command: Run, refused: Refused, workspace: Path, name: str) -> None:
+    (workspace / "model/weights.safetensors").unlink()  # so that the run has not ended
+    checkpoint = workspace / "model/checkpoints/update-00000012"
+    content = (checkpoint / name).read_bytes()
+    (checkpoint / name).write_bytes(content[: len(content) // 2])
+    shown = refused("train", "small.yaml")
+    assert f"update-00000012/{name}" in shown and "Remove" in shown
+    shutil.rmtree(checkpoint)  # as the message says
+    assert command("train", "small.yaml").code == 0
+    assert (workspace / "model/weights.safetensors").exists()
+
+
+def test_a_directory_that_was_only_begun_is_no_obstacle(command: Run, workspace: Path) -> None:
+    shutil.copytree(workspace / "model/tokenizers", workspace / "new/tokenizers")
+    assert command("train", "small.yaml", "directory=new", "training.max_updates=2").code == 0
+
+
+def test_a_loss_that_explodes(command: Run, workspace: Path) -> None:
+    result = command("train", "small.yaml", "directory=new", "training.learning_rate=1e30")
+    assert result.code == 2 and "Lower training.learning_rate" in result.err
+    assert not (workspace / "new/weights.safetensors").exists()
+
+
+def test_an_interrupt_and_going_on(workspace: Path) -> None:
+    arguments = ["train", "small.yaml", "directory=new", "training.max_updates=100000", "training.save_every=2"]
+    process = program(*arguments)
+    checkpoints = workspace / "new/checkpoints"
+    deadline = time.monotonic() + 120
+    while not list(checkpoints.glob("update-*")) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.rstrip().endswith(b"interrupted") and b"Traceback" not in errors
+    last = sorted(path.name for path in checkpoints.glob("update-*"))[-1]
+    process = program(*arguments)
+    assert process.stderr is not None
+    assert process.stderr.readline() == f"new: goes on after update {int(last[-8:])}\n".encode()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+
+
+def test_prepare_interrupted_leaves_nothing(workspace: Path) -> None:
+    for _ in range(9):
+        for language in ("en", "de"):
+            path = workspace / f"corpus/train.{language}"
+            path.write_bytes(path.read_bytes() * 2)
+    process = program("prepare", "small.yaml", "data.directory=new")
+    deadline = time.monotonic() + 120
+    while not list(workspace.glob(".new.partial-*")) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and errors.strip() == b"interrupted"
+    assert not list(workspace.glob("*new*")) + list(workspace.glob(".new*"))
+
+
+def test_average(command: Run, workspace: Path) -> None:
+    checkpoints = sorted((workspace / "model/checkpoints").glob("update-*"))[-2:]
+    result = command("average", "model", "--last", "2", "--output", "mean")
+    assert (result.code, result.out) == (0, b"")
+    assert result.err == "mean/weights.safetensors: the mean of 2 checkpoints, updates 8, 12\n"
+    first, second, mean = (load_file(path / "weights.safetensors") for path in (*checkpoints, workspace / "mean"))
+    for name, value in mean.items():
+        assert ((first[name].double() + second[name].double()) / 2 - value.double()).abs().max() < 1e-7
+    assert len(command("decode", "mean", stdin=b"a\nb\n").lines) == 2
+    assert command("average", "model", "--update", "8", "--update", "8", "--update", "12").code == 0
+    assert load_file(workspace / "model/weights.safetensors").keys() == mean.keys()
+    in_place = load_file(workspace / "model/weights.safetensors")
+    assert all((in_place[name] == value).all() for name, value in mean.items())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "messages"),
+    [
+        (["nowhere"], ["nowhere: there is no such model directory"]),
+        (["corpus"], ["corpus: this is not a model directory"]),
+        (["model", "--last", "9"], ["there are only", "Lower --last"]),
+        (["model", "--last", "0"], ["--last"]),
+        (["model", "--update", "5"], ["no checkpoint of update 5", "12"]),
+        (["model", "--update", "12", "--last", "1"], ["exclude each other"]),
+        (["model", "--output", "corpus"], ["corpus: the directory exists"]),
+        (["model", "--output", "small.yaml"], ["small.yaml: the directory exists"]),
+        (["model", "--output", "small.yaml/x"], ["cannot be made"]),
+        ([], ["MODEL_DIR"]),
+    ],
+)
+def test_mistakes_of_average(refused: Refused, arguments: list[str], messages: list[str]) -> None:
+    shown = refused("average", *arguments)
+    for message in messages:
+        assert message in shown
+
+
+def test_average_of_damaged_or_no_checkpoints(command: Run, refused: Refused, workspace: Path) -> None:
+    weights = workspace / "model/checkpoints/update-00000012/weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:99])
+    assert "incomplete or damaged" in refused("average", "model", "--output", "mean")
+    assert command("average", "model", "--update", "8", "--output", "mean").code == 0
+    assert "no checkpoints" in refused("average", "mean")
+    assert "without checkpoints" in refused("train", "small.yaml", "directory=mean")

@@ -1,0 +1,121 @@
+"""The decoder's cache: reordered or with fewer sentences, and how often the memory is projected."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from torch import Tensor
+
+from sparsenmt.model.attention import Attention, KeysValues
+from sparsenmt.model.interfaces import Memory, Source
+from sparsenmt.model.transformer import Transformer
+from tests.model.support import random_model, random_source, random_target
+
+MODELS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "post-norm": {"norm": "post"},
+    "filter": {"memory": [{"name": "toy_faint"}]},
+    "window": {"attention": {"decoder_self": {"pattern": {"name": "toy_lookback", "left": 2}}}},
+    "given heads": {"attention": {"decoder_self": {"heads": {"given": {"name": "toy_left"}}}}},
+    "nothing learned": {"attention": {"decoder_self": {"heads": {"count": 2, "given": {"name": "toy_left"}}}}},
+    "a block twice": {"depth": {"name": "toy_revisit"}},
+}
+each_model = pytest.mark.parametrize("keys", MODELS.values(), ids=MODELS)
+
+
+def encode(model: Transformer, source: Source, *, compact: bool = True) -> Memory:
+    return model.encode(source, compact=compact).memories[model.plan.encoder_exits[-1]]
+
+
+def last(outputs: dict[int, Tensor]) -> Tensor:
+    return outputs[max(outputs)]
+
+
+@each_model
+def test_reordered_hypotheses_go_on_as_if_they_had_always_been_so(keys: dict[str, Any]) -> None:
+    model = random_model(**keys)
+    memory = encode(model, random_source())
+    target = random_target(6, 4)
+    order = torch.tensor([1, 1, 2, 2, 5, 4])  # within sentences of two hypotheses
+    more = random_target(6, 3, seed=3)
+    cache = model.new_cache(memory)
+    model.decode(target, cache.memory, cache=cache)
+    cache.reorder(order)
+    found = [last(model.decode(more[:, i : i + 1], cache.memory, cache=cache)) for i in range(3)]
+    expected = last(model.decode(torch.cat([target[order], more], 1), memory))[:, 4:]
+    torch.testing.assert_close(torch.cat(found, 1), expected, atol=1e-10, rtol=0)
+    assert cache.length == 7
+
+
+@each_model
+def test_the_number_of_hypotheses_may_change(keys: dict[str, Any]) -> None:
+    """From one hypothesis a sentence, as a beam starts, to three."""
+    model = random_model(**keys)
+    memory = encode(model, random_source())
+    first, more = random_target(3, 1), random_target(9, 2, seed=3)
+    cache = model.new_cache(memory)
+    model.decode(first, cache.memory, cache=cache)
+    rows = torch.arange(3).repeat_interleave(3)
+    cache.reorder(rows)
+    found = last(model.decode(more, cache.memory, cache=cache))
+    expected = last(model.decode(torch.cat([first[rows], more], 1), memory))[:, 1:]
+    torch.testing.assert_close(found, expected, atol=1e-10, rtol=0)
+
+
+@each_model
+def test_sentences_that_stay_go_on_as_before(keys: dict[str, Any]) -> None:
+    model = random_model(**keys)
+    source, target = random_source(), random_target(6, 5)
+    memory = encode(model, source)
+    expected = last(model.decode(target, memory))
+    cache = model.new_cache(memory)
+    model.decode(target[:, :2], cache.memory, cache=cache)
+    for kept, tokens in (([2, 0], slice(2, 3)), ([1], slice(3, 5))):  # of what is left each time
+        cache.keep_sentences(torch.tensor(kept))
+        rows = torch.tensor([2 * sentence + r for sentence in kept for r in range(2)])
+        cache.reorder(rows)
+        target, expected = target[rows], expected[rows]
+        found = last(model.decode(target[:, tokens], cache.memory, cache=cache))
+        torch.testing.assert_close(found, expected[:, tokens], atol=1e-10, rtol=0)
+    left = cache.memory
+    assert left.states.shape[0] == 1 and torch.equal(left.states, memory.states[:1])
+    assert torch.equal(left.valid, memory.valid[:1]) and torch.equal(left.positions, memory.positions[:1])
+    for name in ("counts", "gates", "entries"):
+        one, all_of_them = getattr(left, name), getattr(memory, name)
+        assert (one is None) == (all_of_them is None) and (one is None or torch.equal(one, all_of_them[:1]))
+    assert torch.equal(left.features["pos"], source.features["pos"][:1])
+
+
+@each_model
+def test_the_memory_is_projected_once_a_block(keys: dict[str, Any]) -> None:
+    model = random_model(**keys)
+    memory = encode(model, random_source())
+    calls: Counter[int] = Counter()
+    project = Attention.project_keys_values
+
+    def counted(self: Attention, x: Tensor) -> KeysValues:
+        calls[id(self)] += x is memory.states
+        return project(self, x)
+
+    cross = {id(block.cross) for block in model.decoder.layers}
+    with mock.patch.object(Attention, "project_keys_values", counted):
+        cache = model.new_cache(memory)
+        for i in range(4):
+            model.decode(random_target(6, 4)[:, i : i + 1], cache.memory, cache=cache)
+        assert {key for key, count in calls.items() if count} == cross and all(calls[key] == 1 for key in cross)
+        calls.clear()
+        model.decode(random_target(6, 4), memory)  # without a cache: once a call, also for blocks that run twice
+        assert all(calls[key] == 1 for key in cross)
+
+
+def test_a_reach_bounds_what_is_kept() -> None:
+    model = random_model(**MODELS["window"])
+    cache = model.new_cache(encode(model, random_source()))
+    for i in range(6):
+        model.decode(random_target(3, 6)[:, i : i + 1], cache.memory, cache=cache)
+    kept = {kv.values.shape[2] for kv in cache._own.values()}  # type: ignore[attr-defined]
+    assert kept == {3}

@@ -1,0 +1,232 @@
+"""Model directories: what is written is what is opened; anything else is a message, not a traceback."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file, save_file
+
+from sparsenmt import store
+from sparsenmt.assemble import build_model
+from sparsenmt.data.features import FeatureSet
+from sparsenmt.data.tokenizer import Tokenizers, train_tokenizer
+from sparsenmt.decoding.forced import score_pairs
+from sparsenmt.decoding.translate import translate_lines
+from sparsenmt.errors import UserError
+from sparsenmt.model.transformer import Transformer
+from sparsenmt.recipe.load import load_resolved
+from sparsenmt.recipe.schema import Recipe
+from sparsenmt.sparsity.registry import methods
+from tests.decoding.support import invented_lines
+
+CORPUS = {"source": "/a", "target": "/b"}
+LINES = invented_lines(6, 1)
+
+
+def make_recipe(**model: object) -> Recipe:
+    small = {"dimension": 16, "feed_forward": 32, "heads": 2, "encoder_layers": 2, "decoder_layers": 2}
+    mapping = {
+        "name": "test",
+        "directory": "unused",
+        "model": {**small, "max_positions": 40, **model},
+        "data": {"directory": "unused", "train": [CORPUS], "dev": CORPUS},
+        "decoding": {"max_length_offset": 5},
+    }
+    return load_resolved(mapping, methods())
+
+
+def write_model(directory: Path, recipe: Recipe) -> Transformer:
+    """A model directory with an untrained model."""
+    tokenizer = train_tokenizer(recipe.data.tokenizer.model_copy(update={"kind": "char"}), LINES)
+    tokenizers = Tokenizers(tokenizer, tokenizer, True)
+    store.initialise(directory, recipe, tokenizers, FeatureSet({}), "fingerprint")
+    model = build_model(recipe.model, source_size=tokenizer.size, target_size=tokenizer.size, seed=5)
+    store.write_weights(directory, model.state_dict())
+    return model
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    write_model(tmp_path / "model", make_recipe())
+    return tmp_path / "model"
+
+
+CPU = torch.device("cpu")
+
+
+def test_round_trip(directory: Path, tmp_path: Path) -> None:
+    recipe = make_recipe()
+    written = write_model(tmp_path / "again", recipe).eval()
+    bundle = store.open_model(tmp_path / "again", device=CPU, dtype=None)
+    assert bundle.recipe == recipe
+    assert bundle.max_positions == 40
+    for name, value in written.state_dict().items():
+        assert torch.equal(bundle.model.state_dict()[name], value)
+    assert not bundle.model.training
+    assert all(parameter.requires_grad for parameter in bundle.model.parameters())
+    expected = [score.log_probability for score in score_pairs(bundle, LINES, LINES[::-1])]
+    moved = shutil.move(tmp_path / "again", tmp_path / "moved")
+    for dtype, tolerance in ((None, 0.0), (torch.float32, 1e-4), (torch.float64, 1e-4)):
+        opened = store.open_model(moved, device=CPU, dtype=dtype)
+        found = [score.log_probability for score in score_pairs(opened, LINES, LINES[::-1])]
+        assert found == pytest.approx(expected, rel=tolerance)
+        assert len(list(translate_lines(opened, LINES, opened.recipe.decoding))) == len(LINES)
+
+
+def test_the_same_model_gives_the_same_files(directory: Path, tmp_path: Path) -> None:
+    write_model(tmp_path / "again", make_recipe())
+    for path in sorted(directory.rglob("*")):
+        if path.is_file():
+            assert path.read_bytes() == (tmp_path / "again" / path.relative_to(directory)).read_bytes()
+
+
+def test_what_is_written(directory: Path) -> None:
+    assert {path.name for path in directory.iterdir()} == {
+        *("recipe.yaml", "manifest.json", "weights.safetensors", "tokenizers", "features")
+    }
+    manifest = store.read_manifest(directory)
+    assert manifest["data_fingerprint"] == "fingerprint"
+    assert {"sparsenmt", "git_revision", "recipe_sha256", "seed", "torch"} <= manifest["provenance"].keys()
+    for path in directory.rglob("*"):
+        if path.is_file():
+            assert path.suffix in {".json", ".yaml", ".safetensors", ".model", ".txt", ".bin"}
+            assert not path.read_bytes().startswith((b"\x80", b"PK")), f"{path} is a pickle or an archive"
+
+
+def test_names_on_disk(directory: Path) -> None:
+    names = set(load_file(directory / store.WEIGHTS))
+    assert {
+        *("embeddings.shared", "encoder.layers.0.self.q.weight", "encoder.layers.1.self.o.bias", "encoder.norm.weight"),
+        *(
+            "decoder.layers.0.cross.k.bias",
+            "decoder.layers.1.cross_norm.weight",
+            "decoder.layers.0.feed_forward.inner.bias",
+        ),
+    } <= names
+    assert not any("fused" in name or "packed" in name for name in names)
+
+
+def test_weights_are_written_completely_or_not_at_all(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = (directory / store.WEIGHTS).read_bytes()
+
+    def fails(tensors: object, path: Path) -> None:
+        path.write_bytes(b"half")
+        raise OSError("no space left")
+
+    monkeypatch.setattr(store, "save_file", fails)
+    with pytest.raises(OSError, match="no space"):
+        store.write_weights(directory, {})
+    assert (directory / store.WEIGHTS).read_bytes() == before
+
+
+def refused(directory: Path, pattern: str) -> None:
+    with pytest.raises(UserError, match=pattern) as caught:
+        store.open_model(directory, device=CPU)
+    assert str(directory) in str(caught.value)
+
+
+def test_no_such_directory(tmp_path: Path) -> None:
+    refused(tmp_path / "nothing", "no such model directory")
+
+
+def test_not_a_model_directory(tmp_path: Path) -> None:
+    refused(tmp_path, "not a model directory")
+    (tmp_path / "file").write_bytes(b"text")
+    refused(tmp_path / "file", "not a model directory")
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b"3", b'{"format": 99}', b"{}"])
+def test_damaged_manifest(directory: Path, content: bytes) -> None:
+    (directory / store.MANIFEST).write_bytes(content)
+    refused(directory, "manifest|another version")
+
+
+def test_manifest_of_another_version(directory: Path) -> None:
+    manifest = json.loads((directory / store.MANIFEST).read_bytes())
+    (directory / store.MANIFEST).write_bytes(json.dumps({**manifest, "format": 99}).encode())
+    refused(directory, "another version")
+
+
+@pytest.mark.parametrize("content", [None, b"", b"[1, 2]", b"a: [", b"\xff\xfe\x00", b"just text"])
+def test_damaged_recipe(directory: Path, content: bytes | None) -> None:
+    (directory / store.RECIPE).unlink()
+    if content is not None:
+        (directory / store.RECIPE).write_bytes(content)
+    refused(directory, "recipe is missing or damaged")
+
+
+@pytest.mark.parametrize(
+    ("change", "pattern"),
+    [
+        ({"surprise": 1}, "surprise"),
+        ({"model": {"attention": {"cross": {"transform": {"name": "of_tomorrow"}}}}}, "of_tomorrow"),
+        ({"model": {"dimension": "wide"}}, "dimension"),
+        ({"data": None}, "data"),
+    ],
+)
+def test_foreign_recipe(directory: Path, change: dict[str, object], pattern: str) -> None:
+    values = yaml.safe_load((directory / store.RECIPE).read_bytes())
+    (directory / store.RECIPE).write_bytes(yaml.safe_dump({**values, **change}).encode())
+    refused(directory, pattern)
+
+
+def test_recipe_that_does_not_fit_the_weights(directory: Path) -> None:
+    values = yaml.safe_load((directory / store.RECIPE).read_bytes())
+    values["model"]["encoder_layers"] = 3
+    values["model"]["feed_forward"] = 48
+    (directory / store.RECIPE).write_bytes(yaml.safe_dump(values).encode())
+    refused(directory, "weights do not fit the recipe")
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "cut", "noise", "text", "header", "directory"])
+def test_damaged_weights(directory: Path, damage: str) -> None:
+    path = directory / store.WEIGHTS
+    content = path.read_bytes()
+    path.unlink()
+    replacement = {
+        "empty": b"",
+        "cut": content[:-100],
+        "noise": b"\xff" * 100,
+        "text": b"these are no weights, whatever the name says",
+        "header": content[:8] + b"{" * (len(content) - 8),
+    }
+    if damage == "directory":
+        path.mkdir()
+    elif damage != "missing":
+        path.write_bytes(replacement[damage])
+    refused(directory, "has no weights" if damage == "missing" else "weights are damaged")
+
+
+def test_weights_with_other_names(directory: Path) -> None:
+    weights = load_file(directory / store.WEIGHTS)
+    weights["encoder.layers.7.self.q.weight"] = weights.pop("encoder.layers.0.self.q.weight")
+    save_file(weights, directory / store.WEIGHTS)
+    refused(directory, r"2 weights do not fit the recipe: .*encoder\.layers\.0\.self\.q\.weight: missing instead of")
+
+
+@pytest.mark.parametrize("name", ["tokenizers/tokenizers.json", "features/features.json"])
+@pytest.mark.parametrize("content", [None, b"", b"{"])
+def test_damaged_tokenizers_and_features(directory: Path, name: str, content: bytes | None) -> None:
+    (directory / name).unlink()
+    if content is not None:
+        (directory / name).write_bytes(content)
+    refused(directory, "no such file|not valid JSON")
+
+
+def test_copy(directory: Path, tmp_path: Path) -> None:
+    (directory / "checkpoints").mkdir()
+    (directory / "metrics.jsonl").write_bytes(b"{}\n")
+    weights = {name: 2 * value for name, value in load_file(directory / store.WEIGHTS).items()}
+    store.copy_model(directory, tmp_path / "copy", weights)
+    names = {path.name for path in (tmp_path / "copy").iterdir()}
+    assert names == {"recipe.yaml", "manifest.json", "tokenizers", "features", "weights.safetensors"}
+    bundle = store.open_model(tmp_path / "copy", device=CPU, dtype=None)
+    assert all(torch.equal(value, weights[name]) for name, value in bundle.model.state_dict().items())
+    with pytest.raises(UserError, match="exists"):
+        store.copy_model(directory, tmp_path / "copy", weights)
+    assert {path.name for path in tmp_path.iterdir()} == {"model", "copy"}
