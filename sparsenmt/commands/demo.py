@@ -38,10 +38,10 @@ def command(overrides: tuple[str, ...], directory: Path) -> None:
     from sparsenmt.sparsity.registry import methods
     from sparsenmt.store import open_model
 
-    corpus = write_demo_corpus(directory / "corpus")
     os.environ["SPARSENMT_DEMO"] = str((directory / "corpus").resolve())
     places = [f"directory={directory / 'model'}", f"data.directory={directory / 'data'}"]
     recipe = load(find_recipe("demo.yaml"), methods(), [*places, *overrides])
+    corpus = write_demo_corpus(directory / "corpus")
     seconds: dict[str, float] = {}
     with _timed(seconds, "prepare"):
         click.echo(prepare(recipe.data, features=required_features(recipe)).describe(), err=True)

@@ -170,35 +170,53 @@ def score_model(
         raise UserError("the file has no lines", where=source)
     columns = [list(column) for column in zip(*rows, strict=True)]
 
-    from sparsenmt.decoding.translate import translate_lines
+    from sparsenmt.decoding.translate import sparsity_rate, translate_lines
     from sparsenmt.store import open_model
 
     bundle = open_model(model)
     if not keep_language:
         options = replace(options, language=bundle.recipe.data.target_language)
-    outputs = [translation.text for translation in translate_lines(bundle, columns[0], bundle.recipe.decoding)]
+    translations = list(translate_lines(bundle, columns[0], bundle.recipe.decoding))
+    outputs = [translation.text for translation in translations]
     number = len(references)
-    _report(outputs, columns[1 : 1 + number], columns[1 + number] if baseline is not None else None, options)
+    _report(
+        outputs,
+        columns[1 : 1 + number],
+        columns[1 + number] if baseline is not None else None,
+        options,
+        sparsity=sparsity_rate(translations),
+    )
 
 
-def _report(hypotheses: list[str], references: list[list[str]], baseline: list[str] | None, options: Options) -> None:
+def _report(
+    hypotheses: list[str],
+    references: list[list[str]],
+    baseline: list[str] | None,
+    options: Options,
+    *,
+    sparsity: float | None = None,
+) -> None:
     from sparsenmt.evaluation.metrics import corpus_scores
     from sparsenmt.evaluation.report import as_json, table
     from sparsenmt.evaluation.significance import Comparison, compare
 
     scores = corpus_scores(hypotheses, references, **options.measuring)
     comparisons: list[Comparison] = []
-    note, bootstrap = "", {}
+    notes: list[str] = []
+    extra: dict[str, float] = {}
     if baseline is not None:
         comparisons = compare(
             hypotheses, baseline, references, **options.measuring, resamples=options.resamples, seed=options.seed
         )
-        note = f"paired bootstrap, {options.resamples:,} resamples, seed {options.seed}"
-        bootstrap = {"resamples": options.resamples, "seed": options.seed}
+        notes.append(f"paired bootstrap, {options.resamples:,} resamples, seed {options.seed}")
+        extra = {"resamples": options.resamples, "seed": options.seed}
+    if sparsity is not None:
+        notes.append(f"sparsity rate {sparsity:.1%}: share of source pieces, </s> included, whose gate is 0")
+        extra["sparsity"] = sparsity
     if options.as_json:
-        click.echo(as_json(scores, comparisons, sentences=len(hypotheses), **bootstrap))
+        click.echo(as_json(scores, comparisons, sentences=len(hypotheses), **extra))
     else:
-        click.echo(table(scores, comparisons, note=note))
+        click.echo(table(scores, comparisons, note="\n".join(notes)))
 
 
 def score_target(model: str, source: str, target: str, *, as_json: bool) -> None:

@@ -43,9 +43,10 @@ class SentencePieceTokenizer:
         if options.lowercase:
             lines = (line.lower() for line in lines)
         model = io.BytesIO()
+        failures: list[BaseException] = []
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=lines,
+                sentence_iterator=_watched(lines, failures),
                 model_writer=model,
                 model_type=options.kind,
                 vocab_size=options.vocabulary_size,
@@ -67,6 +68,8 @@ class SentencePieceTokenizer:
                 minloglevel=3,
             )
         except RuntimeError as error:
+            if failures:  # SentencePiece turns whatever the lines raise, Ctrl-C too, into an error of its own
+                raise failures[0] from None
             raise _as_user_error(error, options) from None
         return cls(model.getvalue(), lowercase=options.lowercase)
 
@@ -116,6 +119,15 @@ class SentencePieceTokenizer:
 
     def _prepared(self, line: str) -> str:
         return line.lower() if self._lowercase else line
+
+
+def _watched(lines: Iterator[str], failures: list[BaseException]) -> Iterator[str]:
+    """The lines; what they raise is kept."""
+    try:
+        yield from lines
+    except BaseException as error:
+        failures.append(error)
+        raise
 
 
 def _as_user_error(error: RuntimeError, options: schema.Tokenizer) -> UserError:

@@ -28,10 +28,20 @@ class Translation:
     source: SourceLine
     texts: list[str]
     hypotheses: list[Hypothesis]
+    closed: int | None = None
+    """Source positions, `</s>` included, whose gate is 0; None where no filter decided."""
 
     @property
     def text(self) -> str:
         return self.texts[0]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search gives for one sentence."""
+
+    hypotheses: list[Hypothesis]
+    closed: int | None
 
 
 def translate_lines(
@@ -61,23 +71,23 @@ def _translate_block(
     options: Decoding,
     advance: Callable[[int], object] | None,
 ) -> Iterator[Translation]:
-    results = {s.number: [Hypothesis([], 0.0, 0.0, True)] for s in sources if s.empty}
+    results: dict[int, Found] = {s.number: Found([Hypothesis([], 0.0, 0.0, True)], None) for s in sources if s.empty}
     if advance and results:
         advance(len(results))
     real = [source for source in sources if not source.empty]
     beams = options.beam_size if options.method == "beam" else 1
     for chosen in length_batches([len(s.ids) for s in real], max(options.batch_tokens // beams, 1)):
         batch = [real[i] for i in chosen]
-        for source, hypotheses in zip(batch, search(bundle, batch, options), strict=True):
-            if not hypotheses:
+        for source, found in zip(batch, search(bundle, batch, options), strict=True):
+            if not found.hypotheses:
                 raise UserError("the model's scores are not numbers", hint="Its weights are damaged: train it again.")
-            results[source.number] = hypotheses
+            results[source.number] = found
         if advance:
             advance(len(batch))
     for source in sources:
-        hypotheses = results[source.number]
-        texts = [one_line(bundle.tokenizers.target.decode(h.tokens)) for h in hypotheses]
-        yield Translation(source, texts, hypotheses)
+        found = results[source.number]
+        texts = [one_line(bundle.tokenizers.target.decode(h.tokens)) for h in found.hypotheses]
+        yield Translation(source, texts, found.hypotheses, found.closed)
 
 
 def one_line(text: str) -> str:
@@ -86,12 +96,22 @@ def one_line(text: str) -> str:
 
 
 @torch.inference_mode()
-def search(bundle: ModelBundle, batch: Sequence[SourceLine], options: Decoding) -> list[list[Hypothesis]]:
+def search(bundle: ModelBundle, batch: Sequence[SourceLine], options: Decoding) -> list[Found]:
     """Encode a batch once, and search as the options say."""
-    encoded = bundle.model.encode(make_source(bundle, batch), compact=True)
-    (memory,) = encoded.memories.values()
+    source = make_source(bundle, batch)
+    (memory,) = bundle.model.encode(source, compact=True).memories.values()
     limits = [maximum_length(len(line.ids) - 1, options, bundle.max_positions) for line in batch]
-    return search_memory(bundle, memory, torch.tensor(limits, device=bundle.device), batch, options)
+    hypotheses = search_memory(bundle, memory, torch.tensor(limits, device=bundle.device), batch, options)
+    closed: list[int | None] = [None] * len(batch)
+    if memory.gates is not None:
+        closed = ((memory.gates == 0) & source.valid).sum(1).tolist()
+    return [Found(each, count) for each, count in zip(hypotheses, closed, strict=True)]
+
+
+def sparsity_rate(translations: Iterable[Translation]) -> float | None:
+    """Share of source positions whose test gate is 0; None where no filter decided."""
+    decided = [t for t in translations if t.closed is not None]
+    return sum(t.closed or 0 for t in decided) / sum(len(t.source.ids) for t in decided) if decided else None
 
 
 def search_memory(

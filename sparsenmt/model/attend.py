@@ -69,7 +69,7 @@ def attend_fused(
     zero = torch.zeros((), dtype=q.dtype, device=q.device)
     mask = torch.where(allowed, zero if bias is None else bias.to(q.dtype), -math.inf).masked_fill(blind, 0.0)
     context = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
-    return context
+    return context.masked_fill(blind, 0.0)
 
 
 def band_block(reach: tuple[int, int]) -> int:
@@ -107,7 +107,7 @@ def attend_banded(
         valid=flat_bands(keys.valid, False),
         queries=queries,
         positions=flat_bands(keys.positions, -(2**29)),
-        features=keys.features,
+        features={name: feature.repeat_interleave(n, 0) for name, feature in keys.features.items()},
     )
     band = restrict(band, pattern, causal)
     context = attend_masked(blocks(q), bands(k), bands(v), band, transform, dropout)

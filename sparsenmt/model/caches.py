@@ -47,7 +47,7 @@ class Cache:
 
     def memory_keys_values(self, block: int, project: Callable[[Tensor], KeysValues]) -> KeysValues:
         """The memory's keys and values for a block, projected at the first call."""
-        if True:
+        if block not in self._memory_kv:
             self._memory_kv[block] = project(self._memory.states)
         return self._memory_kv[block]
 
@@ -67,6 +67,6 @@ class Cache:
             counts=select(memory.counts),
             features={name: value.index_select(0, sentences) for name, value in memory.features.items()},
             gates=select(memory.gates),
-            
+            entries=select(memory.entries),
         )
         self._memory_kv = {block: kv.select(sentences) for block, kv in self._memory_kv.items()}

@@ -42,7 +42,7 @@ def _on_source(memory: Memory, values: Tensor) -> Tensor:
 
 def _compact(memory: Memory, kept: Tensor, *, stand_in: bool) -> Memory:
     """Gather the kept entries in their order; put one zero vector before them that stands for all others."""
-    exact = memory.valid.to(memory.states.dtype)  # bf16 counts to 256 only
+    exact = memory.valid.to(torch.promote_types(memory.states.dtype, torch.float32))  # bf16 counts to 256 only
     old = exact if memory.counts is None else memory.counts * exact
     width = max(int(kept.sum(1).max()), 1)
     order = kept.int().argsort(dim=1, descending=True, stable=True)[:, :width]  # (B, K)

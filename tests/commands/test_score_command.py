@@ -104,6 +104,8 @@ class FakeModel:
             recipe=SimpleNamespace(data=SimpleNamespace(target_language="de"), decoding="the recipe's decoding")
         )
 
+        self.sparsity: float | None = None
+
     def open_model(self, directory: str) -> Any:
         assert directory == "model"
         return self.bundle
@@ -112,6 +114,10 @@ class FakeModel:
         assert bundle is self.bundle
         assert options == "the recipe's decoding"
         return (SimpleNamespace(text=line.upper()) for line in lines)
+
+    def sparsity_rate(self, translations: list[Any]) -> float | None:
+        assert [translation.text for translation in translations] == [line.upper() for line in HYPOTHESES]
+        return self.sparsity
 
     def score_pairs(self, bundle: object, sources: list[str], targets: list[str]) -> Iterator[Any]:
         assert bundle is self.bundle
@@ -129,7 +135,7 @@ def fake_model(monkeypatch: pytest.MonkeyPatch) -> FakeModel:
     fake = FakeModel()
     for name in ("store", "decoding.translate", "decoding.forced"):
         module = ModuleType(f"sparsenmt.{name}")
-        for function in ("open_model", "translate_lines", "score_pairs"):
+        for function in ("open_model", "translate_lines", "sparsity_rate", "score_pairs"):
             setattr(module, function, getattr(fake, function))
         monkeypatch.setitem(sys.modules, f"sparsenmt.{name}", module)
     return fake
@@ -143,6 +149,19 @@ def test_a_model_on_a_test_set(files: Path, fake_model: FakeModel, capsys: pytes
     assert "tok:unicode-words" in rouge["signature"], "the language is the model's"
     assert run([*arguments, "--language", "en"]) == 0
     assert "tok:rouge-score" in json.loads(capsys.readouterr().out)["scores"][1]["signature"]
+
+
+def test_the_sparsity_of_a_model_with_a_filter_is_shown(
+    files: Path, fake_model: FakeModel, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["score", "--model", "model", "--source", "hyp", "-r", "ref"]
+    assert run(arguments) == 0
+    assert "sparsity" not in capsys.readouterr().out, "what was not measured is not shown"
+    fake_model.sparsity = 0.4666
+    assert run(arguments) == 0
+    assert "sparsity rate 46.7%" in capsys.readouterr().out
+    assert run([*arguments, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["sparsity"] == 0.4666
 
 
 def test_forced_decoding(files: Path, fake_model: FakeModel, capsys: pytest.CaptureFixture[str]) -> None:

@@ -188,7 +188,7 @@ def test_prepare_interrupted_leaves_nothing(workspace: Path) -> None:
         time.sleep(0.005)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130 and errors.strip() == b"interrupted"
+    assert (process.returncode, errors.strip()) == (130, b"interrupted")
     assert not list(workspace.glob("*new*")) + list(workspace.glob(".new*"))
 
 

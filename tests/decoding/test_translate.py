@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from sparsenmt.data.vocabulary import EOS
-from sparsenmt.decoding.translate import Translation, one_line, translate_lines
+from sparsenmt.decoding.translate import Translation, one_line, sparsity_rate, translate_lines
 from sparsenmt.errors import UserError
+from sparsenmt.model.interfaces import Gates, Memory, MemoryFilter
 from sparsenmt.recipe.schema import Decoding
 from tests.decoding.support import TinyBundle, invented_lines, naive_beam, tiny_bundle
 
@@ -116,3 +117,21 @@ def test_a_broken_model_is_reported() -> None:
         bundle.model.embeddings["output"].fill_(float("nan"))
     with pytest.raises(UserError, match="not numbers"):
         translate(bundle, LINES[:2], beam_size=2)
+
+
+class DropOdd(MemoryFilter):
+    """Closes every second position."""
+
+    def forward(self, memory: Memory) -> Gates:
+        return Gates((memory.positions % 2 == 0).to(memory.states.dtype))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_closed_positions_are_counted(method: dict[str, object]) -> None:
+    bundle = tiny_bundle()
+    assert sparsity_rate(translate(bundle, LINES, **method)) is None, "not measured is not zero"
+    bundle.model.memory.output.append(DropOdd())
+    found = translate(bundle, [*LINES, ""], **method)
+    assert [each.closed for each in found] == [*(len(each.source.ids) // 2 for each in found[:-1]), None]
+    real = found[:-1]
+    assert sparsity_rate(found) == sum(len(t.source.ids) // 2 for t in real) / sum(len(t.source.ids) for t in real)
