@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from sparsenmt.errors import UserError
-from sparsenmt.model.interfaces import SITES, SiteName, Source
+from sparsenmt.model.interfaces import SITES, MemoryFilter, SiteName, Source
 from sparsenmt.model.layers import BlockOptions, SiteHeads
 from sparsenmt.model.stacks import Site
 from sparsenmt.model.transformer import PositionOptions, Transformer, Vocabulary
@@ -35,28 +35,47 @@ def required_features(recipe: schema.Recipe) -> frozenset[str]:
     return frozenset().union(*(method.requires for _, method, _ in chosen_methods(recipe.model)))
 
 
-def _build(socket: Socket, choice: schema.MethodChoice, **context: Any) -> Any:
+def _build(socket: Socket, choice: schema.MethodChoice, where: str, **context: Any) -> Any:
+    """What the method makes of its options; a ValueError that it raises is the recipe's mistake."""
     method = registry.get(socket, choice.name)
-    return method.build(method.options.model_validate(choice.options), **context)
+    options = method.options.model_validate(choice.options)
+    try:
+        return method.build(options, **context)
+    except ValueError as error:
+        raise UserError(f"{choice.name}: {error}", where=where) from None
 
 
 def _site(model: schema.Model, name: SiteName) -> Site:
     site: schema.Site = getattr(model.attention, name)
+    key = f"model.attention.{name}"
     count = site.heads.count or model.heads
     if model.dimension % count:
-        raise UserError(
-            f"{count} heads do not divide dimension {model.dimension}", where=f"model.attention.{name}.heads.count"
-        )
-    given = None if site.heads.given is None else _build("heads", site.heads.given, heads=count)
-    if given is not None and given.heads > count:
-        raise UserError(
-            f"{given.heads} given heads do not fit into {count} heads", where=f"model.attention.{name}.heads.given"
-        )
+        raise UserError(f"{count} heads do not divide dimension {model.dimension}", where=f"{key}.heads.count")
+    given = None
+    if site.heads.given is not None:
+        given = _build("heads", site.heads.given, f"{key}.heads.given", site=name, heads=count)
+        if given.heads > count:
+            raise UserError(f"{given.heads} given heads do not fit into {count} heads", where=f"{key}.heads.given")
+        if given.heads == count and site.transform.name != schema.Site().transform.name:
+            raise UserError(
+                f"{site.transform.name} has no meaning here: every head is given, none has scores",
+                where=f"{key}.transform",
+                hint="Leave the transform out, or let some heads be learned.",
+            )
     return Site(
         heads=SiteHeads(count, given),
-        transform=lambda heads: _build("transform", site.transform, heads=heads),
-        pattern=_build("pattern", site.pattern, causal=name == "decoder_self"),
+        transform=lambda heads: _build("transform", site.transform, f"{key}.transform", site=name, heads=heads),
+        pattern=_build("pattern", site.pattern, f"{key}.pattern", site=name),
     )
+
+
+def _filters(model: schema.Model, at: str) -> list[MemoryFilter]:
+    """The filters of one place."""
+    return [
+        _build("memory", choice, f"model.memory.{i}", dimension=model.dimension)
+        for i, choice in enumerate(model.memory)
+        if choice.at == at
+    ]
 
 
 def build_model(model: schema.Model, *, source_size: int, target_size: int, seed: int | None = None) -> Transformer:
@@ -70,18 +89,10 @@ def build_model(model: schema.Model, *, source_size: int, target_size: int, seed
     with torch.random.fork_rng(devices=[], enabled=seed is not None):
         if seed is not None:
             torch.manual_seed(seed)
-        plan = _build("depth", model.depth, encoder_layers=model.encoder_layers, decoder_layers=model.decoder_layers)
-        places = {
-            "output": 1,
-            "between": len(plan.encoder) - 1,
-        }
-        filters = {
-            at: [
-                [_build("memory", choice, dimension=model.dimension) for choice in model.memory if choice.at == at]
-                for _ in range(count)
-            ]
-            for at, count in places.items()
-        }
+        layers = {"encoder_layers": model.encoder_layers, "decoder_layers": model.decoder_layers}
+        plan = _build("depth", model.depth, "model.depth", **layers)
+        places = {"output": 1, "between": len(plan.encoder) - 1}
+        filters = {at: [_filters(model, at) for _ in range(count)] for at, count in places.items()}
         sites = (_site(model, "encoder_self"), _site(model, "decoder_self"), _site(model, "cross"))
         return Transformer(
             BlockOptions(

@@ -42,6 +42,8 @@ from sparsenmt.sparsity.registry import methods
 FORMAT = 1
 WEIGHTS, MANIFEST, RECIPE, METRICS = "weights.safetensors", "manifest.json", "recipe.yaml", "metrics.jsonl"
 
+_HINT = "Name a directory that `sparsenmt train` wrote."
+
 
 @dataclass(frozen=True)
 class Bundle:
@@ -114,11 +116,11 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         manifest = json.loads((directory / MANIFEST).read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         what = "this is not a model directory" if directory.exists() else "there is no such model directory"
-        raise UserError(what, where=str(directory), hint="Name a directory that `sparsenmt train` wrote.") from None
+        raise UserError(what, where=str(directory), hint=_HINT) from None
     except (OSError, ValueError):
         raise UserError("the manifest is damaged", where=str(directory / MANIFEST)) from None
     if not isinstance(manifest, dict) or "data_fingerprint" not in manifest:
-        raise UserError("the manifest is not a model's", where=str(directory / MANIFEST))
+        raise UserError("this is not a model directory", where=str(directory), hint=_HINT)
     if manifest.get("format") != FORMAT:
         raise UserError("written by another version of this program", where=str(directory / MANIFEST))
     return manifest

@@ -33,7 +33,7 @@ class MixedOptions(Options):
 
 @register("transform", "mixed", options=MixedOptions)
 class Mixed(Transform):
-    def __init__(self, options: MixedOptions, *, heads: int) -> None:
+    def __init__(self, options: MixedOptions, *, site: str, heads: int) -> None:
         super().__init__()
         self.logit = torch.nn.Parameter(torch.full((heads,), options.share).logit())
 

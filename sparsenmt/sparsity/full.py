@@ -6,6 +6,6 @@ from sparsenmt.sparsity.registry import Options, register
 
 
 @register("pattern", "full")
-def build(options: Options, *, causal: bool) -> None:
+def build(options: Options, *, site: str) -> None:
     """No restriction; the engine may use its fused kernels."""
     return None

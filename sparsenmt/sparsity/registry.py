@@ -45,9 +45,9 @@ class Method:
 
 
 BUILD_CONTEXT: Mapping[Socket, str] = {
-    "pattern": "build(options, causal: bool) -> Pattern | None (None: everything is visible)",
-    "transform": "build(options, heads: int) -> Transform, once an execution step",
-    "heads": "build(options, heads: int) -> GivenHeads",
+    "pattern": "build(options, site: str) -> Pattern | None (None: everything is visible)",
+    "transform": "build(options, site: str, heads: int) -> Transform, once an execution step; heads: learned ones",
+    "heads": "build(options, site: str, heads: int) -> GivenHeads; heads: all of the site",
     "memory": "build(options, dimension: int) -> MemoryFilter, once a place",
     "depth": "build(options, encoder_layers: int, decoder_layers: int) -> DepthPlan",
 }

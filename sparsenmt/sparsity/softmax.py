@@ -31,5 +31,5 @@ class Softmax(Transform):
 
 
 @register("transform", "softmax")
-def build(options: Options, *, heads: int) -> Softmax:
+def build(options: Options, *, site: str, heads: int) -> Softmax:
     return Softmax()

@@ -220,12 +220,18 @@ class Trainer:
         if update % options.save_every == 0 or self.best(kept) != best:
             self._save()
 
+    def _measure(self) -> dict[str, float]:
+        """The first process validates, so that all decide alike what is best and when to stop."""
+        names = list(dict.fromkeys(["loss", self.options.validation.metric]))
+        values = self.validate(self.weights) if self.workers.leads else dict.fromkeys(names, 0.0)
+        return dict(zip(names, self.workers.sum([values[name] for name in names], self.device), strict=True))
+
     def _validate(self, reporter: Reporter) -> None:
         progress = self.progress
         if progress.validated and progress.validated[-1].update == progress.update:
             return
         began = time.perf_counter()
-        values = dict(self.validate(self.weights))
+        values = self._measure()
         reporter.record("validation", progress.update, seconds=time.perf_counter() - began, **values)
         reporter.say(f"update {progress.update}: " + ", ".join(f"{k} {v:.3f}" for k, v in values.items()))
         before = self.best()

@@ -149,7 +149,7 @@ def test_extreme_settings(command: Run) -> None:
         (["nowhere"], ["nowhere: there is no such model directory"]),
         (["small.yaml"], ["small.yaml: this is not a model directory", "sparsenmt train"]),
         (["corpus"], ["corpus: this is not a model directory"]),
-        (["prepared"], ["prepared/manifest.json", "not a model's"]),
+        (["prepared"], ["prepared: this is not a model directory"]),
         (["model", "-i", "nowhere"], ["nowhere: no such file"]),
         (["model", "-i", "corpus"], ["corpus: cannot be read: Is a directory"]),
         (["model", "-i", "broken"], ["broken, line 2: invalid UTF-8", "iconv"]),

@@ -73,7 +73,7 @@ def test_dump_config(command: Run, workspace: Path) -> None:
         (["small.yaml", "directory=small.yaml"], ["small.yaml: this is a file"]),
         (["small.yaml", "directory=small.yaml/x"], ["small.yaml/x: cannot be made"]),
         (["small.yaml", "directory=corpus"], ["corpus: the model directory exists and holds something else"]),
-        (["small.yaml", "directory=prepared"], ["prepared/manifest.json", "not a model's"]),
+        (["small.yaml", "directory=prepared"], ["prepared: this is not a model directory"]),
         (
             ["small.yaml", "training.seed=2", "model.norm=post"],
             ["model: ", "another recipe", "training.seed is 2 instead of 1", 'model.norm is "post" instead of "pre"'],

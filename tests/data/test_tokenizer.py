@@ -181,8 +181,13 @@ def test_broken_directories(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="JSON"):
         load_tokenizer(tmp_path, "x")
     (tmp_path / "x.json").write_bytes(b'{"kind": "sentencepiece", "lowercase": false}')
-    with pytest.raises(UserError, match="not a SentencePiece model"):
+    with pytest.raises(UserError, match=r"x\.model: cannot be read"):
         load_tokenizer(tmp_path, "x")
-    (tmp_path / "x.model").write_bytes(b"not a model")
-    with pytest.raises(UserError, match="not a SentencePiece model"):
-        load_tokenizer(tmp_path, "x")
+    for damaged in (b"not a model", b""):
+        (tmp_path / "x.model").write_bytes(damaged)
+        with pytest.raises(UserError, match="not a SentencePiece model"):
+            load_tokenizer(tmp_path, "x")
+    for settings in (b"{}", b"[1]"):
+        (tmp_path / "tokenizers.json").write_bytes(settings)
+        with pytest.raises(UserError, match="not a pair of tokenizers"):
+            Tokenizers.load(tmp_path)

@@ -39,5 +39,5 @@ class LeftHeads:
 
 
 @register("heads", "toy_left")
-def build(options: Options, *, heads: int) -> LeftHeads:
+def build(options: Options, *, site: str, heads: int) -> LeftHeads:
     return LeftHeads()

@@ -25,5 +25,5 @@ class Lookback:
 
 
 @register("pattern", "toy_lookback", options=LookbackOptions, examples=({}, {"left": 1, "right": 3}))
-def build(options: LookbackOptions, *, causal: bool) -> Lookback:
+def build(options: LookbackOptions, *, site: str) -> Lookback:
     return Lookback(options.left, 0 if causal else options.right)

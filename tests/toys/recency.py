@@ -32,5 +32,5 @@ class Recency(Transform):
 
 
 @register("transform", "toy_recency")
-def build(options: Options, *, heads: int) -> Recency:
+def build(options: Options, *, site: str, heads: int) -> Recency:
     return Recency(heads)

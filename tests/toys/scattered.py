@@ -31,5 +31,5 @@ class Scattered:
 
 
 @register("pattern", "toy_scattered", options=ScatteredOptions)
-def build(options: ScatteredOptions, *, causal: bool) -> Scattered:
+def build(options: ScatteredOptions, *, site: str) -> Scattered:
     return Scattered(options.k)

@@ -31,5 +31,5 @@ class Temperature(Transform):
 
 
 @register("transform", "toy_temperature")
-def build(options: Options, *, heads: int) -> Temperature:
+def build(options: Options, *, site: str, heads: int) -> Temperature:
     return Temperature(heads)
