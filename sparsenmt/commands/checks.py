@@ -41,11 +41,11 @@ def check_start(directory: Path, recipe: Recipe, fingerprint: str, start_from: P
             where=str(directory),
             hint="Name another `directory`, or prepare the data as they were.",
         )
-    if start_from is not None:
+    if start_from is not None and resumes:
         raise UserError(
-            "the model directory is in use, so --from has no place",
+            "the model directory has checkpoints to go on from, so --from has no place",
             where=str(directory),
-            hint="Name another `directory`.",
+            hint="Leave --from out to go on, or name another `directory`.",
         )
     if changed := _changes(store.read_recipe(directory), recipe):
         raise UserError(

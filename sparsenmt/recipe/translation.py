@@ -101,7 +101,7 @@ def _message(details: ErrorDetails, path: KeyPath) -> str:
         return f"must be text, not {show(given)}{hint}"
     if kind in _BOUNDS:
         key, words = _BOUNDS[kind]
-        return f"must be {words} {context[key]:g}, not {show(given)}"
+        return f"must be {words} {context[key]:.15g}, not {show(given)}"
     if kind in ("literal_error", "enum"):
         return _choice(str(context.get("expected", "")), given)
     if kind == "too_short":

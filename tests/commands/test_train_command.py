@@ -83,7 +83,7 @@ def test_dump_config(command: Run, workspace: Path) -> None:
             ["prepared with other settings: data.tokenizer.vocabulary_size is 160 instead of 150", "sparsenmt prepare"],
         ),
         (["small.yaml", "directory=new", "data.filters.max_length=9"], ["data.filters.max_length is 9 instead of 256"]),
-        (["small.yaml", "--from", "model"], ["in use", "--from"]),
+        (["small.yaml", "--from", "model"], ["model: the model directory has checkpoints", "Leave --from out"]),
         (["small.yaml", "directory=new", "--from", "nowhere"], ["nowhere: there is no such model directory"]),
         (["small.yaml", "directory=new", "--from", "corpus"], ["corpus: this is not a model directory"]),
         (

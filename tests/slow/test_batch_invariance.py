@@ -95,7 +95,11 @@ def test_fp32_forced_log_probabilities_agree(model_directory: Path, sentences: t
 def test_fp32_translations_differ_only_at_near_ties(
     model_directory: Path, sentences: tuple[list[str], list[str]]
 ) -> None:
-    bundle, exact, (sources, _) = open_model(model_directory, device=torch.device("cpu")), wide(model_directory), sentences
+    bundle, exact, (sources, _) = (
+        open_model(model_directory, device=torch.device("cpu")),
+        wide(model_directory),
+        sentences,
+    )
     alone = translate(bundle, sources, 1)
     for batch_tokens in (512, 4096, 32768):
         batched = translate(bundle, sources, batch_tokens)

@@ -26,4 +26,4 @@ class Lookback:
 
 @register("pattern", "toy_lookback", options=LookbackOptions, examples=({}, {"left": 1, "right": 3}))
 def build(options: LookbackOptions, *, site: str) -> Lookback:
-    return Lookback(options.left, 0 if causal else options.right)
+    return Lookback(options.left, 0 if site == "decoder_self" else options.right)
