@@ -20,6 +20,7 @@ from sparsenmt.recipe.schema import AuxiliaryLoss, Ramp, Training
 from sparsenmt.training.checkpoints import Checkpoint, prune, write_checkpoint
 from sparsenmt.training.distribution import Workers
 from sparsenmt.training.gradients import BatchResult, Objective, Totals, accumulate
+from sparsenmt.training.memory import release_free_memory
 from sparsenmt.training.precision import Weights
 from sparsenmt.training.reporting import Reporter
 from sparsenmt.training.schedules import learning_rate, ramp
@@ -195,6 +196,7 @@ class Trainer:
                 "train", self.progress.update, epoch=self.progress.epoch, rate=rate, **self._recent.values()
             )
             self._recent = _Recent()
+            release_free_memory()
 
     def _accumulate(self, batch: Batch, objective: Objective, totals: Totals) -> BatchResult:
         try:
