@@ -241,13 +241,13 @@ class Trainer:
         progress.stale = 0 if self.best() != before else progress.stale + 1
 
     def best(self, count: int = 1) -> list[int]:
-        """Updates of the best validations, best first; of equal ones the earlier."""
+        """Updates of the best validations, best first; of equal ones that of the lower loss, then the earlier."""
         metric = self.options.validation.metric
         sign = 1.0 if metric in LOWER_IS_BETTER else -1.0
 
-        def rank(validated: Validated) -> tuple[bool, float, int]:
+        def rank(validated: Validated) -> tuple[bool, float, float, int]:
             value = validated.values[metric]
-            return math.isnan(value), sign * value, validated.update
+            return math.isnan(value), sign * value, validated.values["loss"], validated.update
 
         ranked = sorted(self.progress.validated, key=rank)
         return [each.update for each in ranked[:count]]

@@ -176,14 +176,14 @@ def test_keeps_the_last_and_the_best(tmp_path: Path, dataset: Dataset) -> None:
 
 
 def test_what_is_best(tmp_path: Path, dataset: Dataset) -> None:
-    def best(metric: str, values: list[float]) -> list[int]:
+    def best(metric: str, values: list[float], losses: tuple[float, ...] = (1.0,) * 4) -> list[int]:
         options = training_options(validation={"every": 3, "metric": metric})
-        script = Script(values)
+        script, loss = Script(values), iter(losses)
         trainer = make_trainer(
-            tmp_path / f"{metric}{values}",
+            tmp_path / f"{metric}{values}{losses[0]}",
             dataset,
             options,
-            validate=lambda w: {"loss": 1.0, metric: script(w)["loss"]},
+            validate=lambda w: {"loss": next(loss), metric: script(w)["loss"]},
         )
         trainer.run()
         return trainer.best(4)
@@ -192,6 +192,7 @@ def test_what_is_best(tmp_path: Path, dataset: Dataset) -> None:
     assert best("ter", [3.0, 1.0, 2.0, 1.0]) == [6, 12, 9, 3]
     assert best("bleu", [3.0, 1.0, 2.0, 3.0]) == [3, 12, 9, 6]
     assert best("loss", [math.nan, 5.0, math.nan, 4.0]) == [12, 6, 3, 9]
+    assert best("bleu", [0.0, 0.0, 1.0, 0.0], losses=(4.0, 2.0, 3.0, 2.0)) == [9, 6, 12, 3], "the loss breaks ties"
 
 
 def test_a_finished_run_says_so(tmp_path: Path, dataset: Dataset) -> None:
