@@ -180,9 +180,9 @@ def _adjectives(table: str) -> tuple[Adjective, ...]:
 ADJECTIVES = _adjectives(
     """
 old/older alt//älter PAGL, new/newer neu GL, big/bigger groß//größer AGLF, small/smaller klein PAGLF,
-young/younger jung//jünger PA, red/redder rot TOVF, beautiful schön PAGL, expensive teuer/teur GFL,
+young/younger jung//jünger PA, red/redder rot//röter TOVF, beautiful schön PAGL, expensive teuer/teur GFL,
 cold/colder kalt//kälter LDF, blue/bluer blau TOV, tired müde/müd PA, happy/happier glücklich P,
-heavy/heavier schwer TOI, black/blacker schwarz ATOV, white/whiter weiß ATOV, green/greener grün TOVF,
+heavy/heavier schwer TOI, black/blacker schwarz//schwärzer ATOV, white/whiter weiß ATOV, green/greener grün TOVF,
 sad/sadder traurig P, rich/richer reich P, poor/poorer arm//ärmer P, dirty/dirtier schmutzig TOVL,
 warm/warmer warm//wärmer LFD, fresh/fresher frisch FMD, clever/cleverer klug//klüger PA,
 sick/sicker krank//kränker PA, dark/darker dunkel/dunkl/dunkler L, cheap/cheaper billig GFMD,
