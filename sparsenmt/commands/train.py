@@ -61,9 +61,11 @@ def train(recipe: Recipe, start_from: Path | None = None) -> None:
     if checkpoints and checkpoints[-1].progress().finished and (directory / store.WEIGHTS).exists():
         click.echo(f"{directory}: the run ended after update {checkpoints[-1].update}; nothing is left to do", err=True)
         return
-    trainer = make_trainer(recipe, data, directory, device, workers, start_from)
-    # After the models are built, which seeds the generators alike: from here on every process draws its own dropout.
     torch.manual_seed(options.seed + workers.rank)
+    trainer = make_trainer(recipe, data, directory, device, workers, start_from)
+    if device.type == "cuda":
+        # Building the models seeded CUDA's generator alike on all ranks: each draws dropout of its own.
+        torch.cuda.manual_seed(options.seed + workers.rank)
     if checkpoints:
         trainer.restore(checkpoints[-1])
         click.echo(f"{directory}: goes on after update {trainer.progress.update}", err=True)
