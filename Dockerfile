@@ -12,6 +12,7 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
 WORKDIR /opt/sparsenmt
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY sparsenmt sparsenmt
+COPY recipes recipes
 RUN pip install ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} -c constraints.txt '.[plots]'
 
 RUN useradd --create-home --uid 1000 sparsenmt && mkdir /data && chown sparsenmt /data

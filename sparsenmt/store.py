@@ -31,7 +31,7 @@ from torch import Tensor
 import sparsenmt
 from sparsenmt.assemble import build_model
 from sparsenmt.data.features import FeatureSet
-from sparsenmt.data.files import new_directory
+from sparsenmt.data.files import make_readable, new_directory
 from sparsenmt.data.tokenizer import Tokenizers
 from sparsenmt.errors import UserError
 from sparsenmt.model.transformer import Transformer
@@ -130,6 +130,7 @@ def write_weights(directory: Path, weights: Mapping[str, Tensor]) -> None:
     """Put the model's weights into its directory, complete or not at all."""
     aside = directory / f".{WEIGHTS}.tmp"
     save_file({name: tensor.contiguous() for name, tensor in weights.items()}, aside)
+    make_readable(aside)
     os.replace(aside, directory / WEIGHTS)
 
 

@@ -19,9 +19,10 @@ def _one_thread() -> None:
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """Folder of the real corpora: $SPARSENMT_DATA, or a folder `shared/data` beside the checkout; without one, skip."""
-    named = os.environ.get("SPARSENMT_DATA")
-    folder = Path(named) if named else Path(__file__).resolve().parents[2] / "shared" / "data"
+    """Folder of the real corpora: $SPARSENMT_DATA, or a `data` folder in or beside the checkout; without one, skip."""
+    root, named = Path(__file__).resolve().parents[1], os.environ.get("SPARSENMT_DATA")
+    near = [root / "data", root.parent / "data", *sorted(root.parent.glob("*/data"))]
+    folder = Path(named) if named else next((each for each in near if (each / "multi30k").is_dir()), near[0])
     if not (folder / "multi30k" / "train.en.gz").is_file():
         pytest.skip("no real corpora: name their folder in SPARSENMT_DATA")
     return folder

@@ -125,7 +125,8 @@ def test_a_method_from_outside_trains_decodes_and_scores(program: Program, tmp_p
     assert output.read_bytes().count(b"\n") == 20
 
     scores = json.loads(program("score", output, "--reference", reference, "--json").stdout)
-    assert scores
+    assert [each["name"] for each in scores["scores"]] == ["bleu", "chrf", "ter"]
+    assert all(0.0 <= each["value"] < float("inf") for each in scores["scores"])
     lines = program("score", "--model", "model", "--source", source, "--target", reference).stdout.split("\n")
     assert len([line for line in lines if line]) >= 20
 

@@ -52,3 +52,13 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert loaded.stdout.strip() == ""
     assert re.fullmatch(r"\d+\.\d+\.\d+", sparsenmt.__version__)
+
+
+def test_the_image_is_built_from_what_the_wheel_needs() -> None:
+    """Whatever the build forces into the wheel, the Dockerfile copies and .dockerignore lets through."""
+    build = tomllib.loads((ROOT / "pyproject.toml").read_bytes().decode())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    copied = (ROOT / "Dockerfile").read_bytes().decode()
+    allowed = (ROOT / ".dockerignore").read_bytes().decode().split("\n")
+    for path in [*build["packages"], *build["force-include"]]:
+        assert f"\nCOPY {path} {path}\n" in copied
+        assert f"!{path}" in allowed

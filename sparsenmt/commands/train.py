@@ -45,6 +45,7 @@ def train(recipe: Recipe, start_from: Path | None = None) -> None:
     from sparsenmt.training.checkpoints import find_checkpoints
     from sparsenmt.training.distribution import Workers
     from sparsenmt.training.precision import pick_device
+    from sparsenmt.training.reporting import cut_back
 
     options = recipe.training
     if options.threads is not None:
@@ -68,7 +69,9 @@ def train(recipe: Recipe, start_from: Path | None = None) -> None:
         torch.cuda.manual_seed(options.seed + workers.rank)
     if checkpoints:
         trainer.restore(checkpoints[-1])
-        click.echo(f"{directory}: goes on after update {trainer.progress.update}", err=True)
+        if workers.leads:
+            cut_back(directory, trainer.progress.update)
+            click.echo(f"{directory}: goes on after update {trainer.progress.update}", err=True)
     elif workers.leads:
         store.initialise(directory, recipe, data.tokenizers, data.features, data.fingerprint)
     workers.wait()

@@ -50,6 +50,13 @@ def differences(old: Any, new: Any, key: str = "") -> list[str]:
     return [] if old == new else [f"{key} is {json.dumps(new)} instead of {json.dumps(old)}"]
 
 
+def make_readable(path: Path) -> None:
+    """Give a file the permissions of any other: some libraries write files that only their owner may read."""
+    mask = os.umask(0)
+    os.umask(mask)
+    path.chmod(0o666 & ~mask)
+
+
 def sha256_text(text: str) -> str:
     """SHA-256 of a text's UTF-8 bytes, in hexadecimal."""
     return hashlib.sha256(text.encode("utf-8")).hexdigest()

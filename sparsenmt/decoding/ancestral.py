@@ -63,7 +63,7 @@ def ancestral_search(
         limits: (B) maximum lengths, EOS included.
 
     Returns:
-        one hypothesis a sentence, in a list of its own.
+        one hypothesis a sentence, in a list of its own; empty lists if the model's scores are not numbers.
     """
     count, device = memory.valid.shape[0], memory.states.device
     cache = model.new_cache(memory)
@@ -78,6 +78,8 @@ def ancestral_search(
         logits = model.project(states[:, -1])
         logits = logits if logits.dtype == torch.float64 else logits.float()
         normalizer = log_normalizer(logits)
+        if not bool(normalizer.isfinite().all()):
+            return [[] for _ in range(count)]  # the model's scores are not numbers
         logits = forbid(logits, tokens, options)
         pieces = pick(logits, numbers, tokens.shape[1])
         totals = totals + (logits.gather(1, pieces[:, None]) - normalizer).squeeze(1)

@@ -22,7 +22,7 @@ def relative(queries: Tensor, positions: Tensor) -> Tensor:
 
 
 def restrict(keys: Keys, pattern: Pattern | None, causal: bool) -> Keys:
-    """``keys`` with ``allowed`` filled in: padding, causality and the pattern together; None if nothing is hidden."""
+    """``keys`` with ``allowed`` filled in: padding, causality and the pattern together."""
     visible = keys.valid[:, None, None, :]
     if causal:
         visible = visible & (relative(keys.queries, keys.positions) >= 0)

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 def sinusoids(length: int, dimension: int) -> Tensor:
     """(length, D) sines in the first half of the dimensions, cosines in the second (Vaswani et al. 2017, 3.5).
 
-    Wavelengths rise geometrically from 2 pi to 10000 * 2 pi. Sines and cosines stand apart instead of alternating,
-    which is the same up to a permutation of dimensions.
+    As in tensor2tensor, not to the letter as in the paper: sines and cosines stand apart instead of alternating, and
+    the wavelengths rise geometrically from 2 pi to 10000 * 2 pi inclusive.
     """
     half = (dimension + 1) // 2
     rates = torch.exp(torch.arange(half, dtype=torch.float64) * (-math.log(10000.0) / max(half - 1, 1)))

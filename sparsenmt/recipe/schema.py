@@ -156,11 +156,15 @@ class Data(Section):
     """Text, tokenizer and the prepared binary store."""
 
     directory: str = Field(description="Where `prepare` writes, and `train` reads, the binary data.")
-    source_language: str = Field("source", description="Language code of the source, for reports and tagging.")
+    source_language: str = Field(
+        "source", description="Language code of the source, kept with the model; no command reads it yet."
+    )
     target_language: str = Field("target", description="Language code of the target, for reports.")
     train: list[Corpus] = Field(min_length=1, description="Training corpora.")
     dev: Corpus = Field(description="Validation text.")
-    test: Corpus | None = Field(None, description="Test text, for `sparsenmt demo` and reports.")
+    test: Corpus | None = Field(
+        None, description="Test text: what `sparsenmt demo` translates at its end. Other commands are given files."
+    )
     tokenizer: Tokenizer = Field(Tokenizer(), description="How text becomes pieces.")
     filters: Filters = Field(Filters(), description="Training pairs that are left out.")
 
@@ -223,7 +227,9 @@ class Training(Section):
     keep_last: PositiveInt = Field(5, description="Checkpoints kept: the newest.")
     keep_best: NonNegativeInt = Field(1, description="Checkpoints kept beside them: the best by the metric.")
     average_last: NonNegativeInt = Field(
-        0, description="At the end, average this many of the kept checkpoints into the model; 0 = take the best."
+        0,
+        description="At the end, average this many of the kept checkpoints into the model; "
+        "0 = take the best that was kept (see `keep_best`).",
     )
 
 
@@ -231,7 +237,11 @@ class Decoding(Section):
     """Defaults of `decode`, `score` and validation."""
 
     method: Literal["beam", "greedy", "sample"] = Field("beam", description="Search method.")
-    beam_size: PositiveInt = Field(4, description="Hypotheses a sentence.")
+    beam_size: PositiveInt = Field(
+        4,
+        description="Hypotheses a sentence. The search stops when that many have ended with `</s>`, "
+        "or at the longest output.",
+    )
     length_penalty: Literal["gnmt", "average", "none"] = Field(
         "gnmt",
         description="Score of a hypothesis: log-probability / ((5 + length) / 6)^alpha, / length^alpha, or as is.",

@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from sparsenmt.data.files import make_readable
 from sparsenmt.errors import UserError
 from sparsenmt.training.state import Progress
 
@@ -89,6 +90,7 @@ def write_checkpoint(
     aside.mkdir(parents=True)
     for name, tensors in (("weights", weights), ("optimizer", optimizer), ("random", random)):
         save_file({key: value.contiguous() for key, value in tensors.items()}, aside / f"{name}.safetensors")
+        make_readable(aside / f"{name}.safetensors")
     (aside / "progress.json").write_text(progress.to_json(), encoding="utf-8", newline="\n")
     shutil.rmtree(final, ignore_errors=True)
     aside.rename(final)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -27,7 +28,8 @@ class Workers:
         if not dist.is_initialized():
             if device.type == "cuda":
                 torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-            dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+            # The others wait while the first process validates: longer than the default allows.
+            dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timedelta(hours=6))
         return Workers(dist.get_rank(), size)
 
     @property

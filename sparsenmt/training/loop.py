@@ -95,6 +95,9 @@ class Trainer:
         load_optimizer(self.optimizer, self.weights, checkpoint.optimizer())
         load_random(checkpoint.random(), self.device)
         self.progress = checkpoint.progress()
+        if not self.workers.leads:
+            # The checkpoint has the first process's random states: the others draw their own dropout, from new ones.
+            torch.manual_seed(self.options.seed + self.workers.rank + 1_000_003 * self.progress.update)
 
     def run(self) -> Progress:
         """Train until the recipe's end, and leave the last checkpoint."""

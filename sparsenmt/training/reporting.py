@@ -11,6 +11,25 @@ from typing import Any
 
 from tqdm import tqdm
 
+METRICS = "metrics.jsonl"
+
+
+def cut_back(directory: Path, update: int) -> None:
+    """Leave out what metrics.jsonl says of later updates: they will be done again. A broken last line goes too."""
+    path = directory / METRICS
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_bytes().split(b"\n"):
+        try:
+            if json.loads(line)["update"] <= update:
+                kept.append(line + b"\n")
+        except (ValueError, KeyError, TypeError):
+            continue
+    aside = path.with_name(f".{METRICS}.tmp")
+    aside.write_bytes(b"".join(kept))
+    aside.replace(path)
+
 
 class Reporter:
     """Writes to the terminal (standard error) and to the model directory.
@@ -22,9 +41,7 @@ class Reporter:
     """
 
     def __init__(self, directory: Path | None, *, total: int, initial: int) -> None:
-        self._file = (
-            None if directory is None else (directory / "metrics.jsonl").open("a", encoding="utf-8", newline="\n")
-        )
+        self._file = None if directory is None else (directory / METRICS).open("a", encoding="utf-8", newline="\n")
         self._bar = tqdm(
             total=total,
             initial=initial,

@@ -135,3 +135,12 @@ def test_closed_positions_are_counted(method: dict[str, object]) -> None:
     assert [each.closed for each in found] == [*(len(each.source.ids) // 2 for each in found[:-1]), None]
     real = found[:-1]
     assert sparsity_rate(found) == sum(len(t.source.ids) // 2 for t in real) / sum(len(t.source.ids) for t in real)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_scores_that_are_not_numbers_are_reported(method: dict[str, object]) -> None:
+    bundle = tiny_bundle()
+    with torch.no_grad():
+        bundle.model.encoder.norm.weight.fill_(float("nan"))
+    with pytest.raises(UserError, match="not numbers"):
+        translate(bundle, LINES, **method)
