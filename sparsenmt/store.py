@@ -38,9 +38,10 @@ from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.load import dump, load_resolved
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.sparsity.registry import methods
+from sparsenmt.training.reporting import METRICS
 
 FORMAT = 1
-WEIGHTS, MANIFEST, RECIPE, METRICS = "weights.safetensors", "manifest.json", "recipe.yaml", "metrics.jsonl"
+WEIGHTS, MANIFEST, RECIPE = "weights.safetensors", "manifest.json", "recipe.yaml"
 
 _HINT = "Name a directory that `sparsenmt train` wrote."
 

@@ -41,14 +41,14 @@ def command(overrides: tuple[str, ...], directory: Path) -> None:
     os.environ["SPARSENMT_DEMO"] = str((directory / "corpus").resolve())
     places = [f"directory={directory / 'model'}", f"data.directory={directory / 'data'}"]
     recipe = load(find_recipe("demo.yaml"), methods(), [*places, *overrides])
+    if recipe.data.test is None:
+        raise UserError("the demo needs a test set", where="data.test", hint="Leave out the override data.test=null.")
     write_demo_corpus(directory / "corpus")
     seconds: dict[str, float] = {}
     with _timed(seconds, "prepare"):
         click.echo(prepare(recipe.data, features=required_features(recipe)).describe(), err=True)
     with _timed(seconds, "train"):
         train(recipe)
-    if recipe.data.test is None:
-        raise UserError("the demo needs a test set", where="data.test", hint="Leave out the override data.test=null.")
     sources, references = list(read_lines(recipe.data.test.source)), list(read_lines(recipe.data.test.target))
     with _timed(seconds, "decode"):
         bundle = open_model(recipe.directory)

@@ -1,0 +1,72 @@
+"""Resident memory of training in bf16, with free memory given back to the system and without.
+
+Forty updates of the small model on Multi30k, one process a variant; prints megabytes every ten updates. Ends with one
+JSON line; the ratio is what stays resident without giving back, over what stays with it. There is no bar.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from multi30k import write_batches
+from train_vs_transformers import SMALL
+
+STEPS, EVERY = 40, 10
+
+
+def resident() -> int:
+    """Megabytes of this process (Linux)."""
+    return int(Path("/proc/self/statm").read_bytes().split()[1]) * 4096 // 2**20
+
+
+def measure(work: dict[str, object], give_back: bool) -> list[int]:
+    """Train; resident megabytes every `EVERY` updates, after giving memory back if that is asked for."""
+    import torch
+
+    from protocol import training_batches
+    from sparsenmt.training.gradients import Objective, Totals, accumulate
+    from sparsenmt.training.memory import release_free_memory
+    from sparsenmt.training.precision import Weights
+    from sparsenmt.training.state import make_optimizer
+    from workers.model import random_model
+    from workers.train import as_batch
+
+    torch.set_num_threads(2)
+    model = random_model(work)
+    model.train()
+    weights = Weights(model, torch.bfloat16)
+    optimizer = make_optimizer(weights, betas=(0.9, 0.98), epsilon=1e-9, weight_decay=0.0)
+    seen = []
+    for step, ids in enumerate(training_batches(work), start=1):
+        batch = as_batch(*ids)
+        accumulate(model, batch, Objective(0.1, "tokens", {}), Totals.of([batch]))
+        weights.collect()
+        optimizer.step()
+        optimizer.zero_grad()
+        weights.publish()
+        if step % EVERY == 0:
+            if give_back:
+                release_free_memory()
+            seen.append(resident())
+    return seen
+
+
+def main() -> None:
+    if len(sys.argv) == 3:  # one variant, in a process of its own
+        print(json.dumps(measure(json.loads(sys.argv[2]), sys.argv[1] == "with")))
+        return
+    work = write_batches(SMALL | {"steps": STEPS})
+    found = {}
+    for variant in ("without", "with"):
+        command = [sys.executable, __file__, variant, json.dumps(work)]
+        found[variant] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+        print(f"{variant:8} giving back, MB after every {EVERY} updates: {found[variant]}")
+    ratio = round(found["without"][-1] / found["with"][-1], 3)
+    print(json.dumps({"name": "training_memory", "ratios": {"bf16_resident": ratio}, "bars": {}, "ok": True}))
+
+
+if __name__ == "__main__":
+    main()
