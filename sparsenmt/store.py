@@ -31,9 +31,9 @@ from torch import Tensor
 import sparsenmt
 from sparsenmt.assemble import build_model
 from sparsenmt.data.features import FeatureSet
-from sparsenmt.data.files import make_readable, new_directory
 from sparsenmt.data.tokenizer import Tokenizers
 from sparsenmt.errors import UserError
+from sparsenmt.files import make_readable, new_directory
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.load import dump, load_resolved
 from sparsenmt.recipe.schema import Recipe

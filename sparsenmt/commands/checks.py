@@ -63,7 +63,7 @@ def check_start(directory: Path, recipe: Recipe, fingerprint: str, start_from: P
 
 def _changes(old: Recipe, new: Recipe) -> list[str]:
     """The keys that differ, with both values; not those that only say where things lie."""
-    from sparsenmt.data.files import differences
+    from sparsenmt.files import differences
 
     def plain(recipe: Recipe) -> Any:
         return recipe.model_dump(mode="json", by_alias=True)

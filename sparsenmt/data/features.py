@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsenmt.data.alignment import word_ids
-from sparsenmt.data.files import read_json, write_json
 from sparsenmt.data.store import Dataset
 from sparsenmt.data.tokenizer import Tokenizer, Tokenizers
 from sparsenmt.data.word_frequency import WordRanks
 from sparsenmt.errors import UserError
+from sparsenmt.files import read_json, write_json
 
 
 class SourceFeature(Protocol):

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sparsenmt.data.features import FeatureSet, check_names
-from sparsenmt.data.files import differences, new_directory, sha256_file
 from sparsenmt.data.filters import FilterCounts, Pairs, apply_filters
 from sparsenmt.data.prepared import (
     DEV_TEXT,
@@ -30,6 +29,7 @@ from sparsenmt.data.store import Dataset, DatasetWriter, write_features
 from sparsenmt.data.text import check_readable, read_lines, read_parallel, write_lines
 from sparsenmt.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from sparsenmt.errors import UserError
+from sparsenmt.files import differences, new_directory, sha256_file
 from sparsenmt.recipe import schema
 
 __all__ = ["PreparedData", "PreparedReport", "check_prepared_for", "prepare"]

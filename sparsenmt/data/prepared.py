@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from sparsenmt.data.features import FeatureSet
-from sparsenmt.data.files import read_json, sha256_file, sha256_text, write_json
 from sparsenmt.data.filters import FilterCounts
 from sparsenmt.data.store import Dataset
 from sparsenmt.data.text import read_parallel
 from sparsenmt.data.tokenizer import Tokenizers
 from sparsenmt.errors import UserError
+from sparsenmt.files import read_json, sha256_file, sha256_text, write_json
 
 FORMAT = 1
 """Version of the layout; other versions are not read."""

@@ -12,9 +12,9 @@ import numpy as np
 import sentencepiece
 from numpy.typing import NDArray
 
-from sparsenmt.data.files import read_json, write_json
 from sparsenmt.data.vocabulary import BOS, EOS, PAD, SILENT, SPACE, SPECIAL_PIECES, UNK, UNKNOWN_SURFACE
 from sparsenmt.errors import UserError
+from sparsenmt.files import read_json, write_json
 from sparsenmt.recipe import schema
 
 _LONGEST_LINE = 1 << 30  # bytes; SentencePiece silently skips longer training lines, by default those over 4192

@@ -23,9 +23,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from sparsenmt.data.files import read_json, write_json
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.errors import UserError
+from sparsenmt.files import read_json, write_json
 
 _OFFSET = np.dtype("<i8")
 _LINE = np.dtype("<i8")

@@ -10,9 +10,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from sparsenmt.data.files import read_json, write_json
 from sparsenmt.data.vocabulary import BOS, EOS, SILENT, SPACE, SPECIAL_PIECES, UNK, UNKNOWN_SURFACE
 from sparsenmt.errors import UserError
+from sparsenmt.files import read_json, write_json
 from sparsenmt.recipe import schema
 
 

@@ -10,10 +10,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sparsenmt.data.files import read_json, write_json
 from sparsenmt.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from sparsenmt.data.symbol_tokenizers import CharTokenizer, WordTokenizer
 from sparsenmt.errors import UserError
+from sparsenmt.files import read_json, write_json
 from sparsenmt.recipe import schema
 
 

@@ -16,8 +16,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from sparsenmt.data.files import make_readable
 from sparsenmt.errors import UserError
+from sparsenmt.files import make_readable
 from sparsenmt.training.state import Progress
 
 _NAME = re.compile(r"update-(\d{8})")

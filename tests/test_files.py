@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from sparsenmt.data.files import make_readable
+from sparsenmt.files import make_readable
 
 
 def test_permissions_follow_the_umask(tmp_path: Path) -> None:

@@ -1,0 +1,317 @@
+"""Files that survive: written aside, brought to the disk, renamed; sealed against silent change; locked while in use.
+
+What stands under its name is complete: a process that is killed, or a disk that is full, leaves at most something with
+the name that `aside` gives, which the next run removes or, where it knows how, goes on with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from sparsenmt.errors import UserError
+
+_BLOCK = 1 << 20
+_SEAL = "seal"  # key, in a sealed JSON object, of the hash of all others
+_TEXT_SEAL = "# sha256 of the lines above: "
+_AGAIN = "The directory is incomplete: make it again."
+
+
+class Damaged(UserError):
+    """A file is not what was written: missing, cut, or changed."""
+
+
+# --- writing -----------------------------------------------------------------------------------------------------
+
+
+def aside(path: Path) -> Path:
+    """The name under which a file or a directory is made before it takes its place."""
+    return path.with_name(f".{path.name}.partial")
+
+
+def sync(path: Path) -> None:
+    """Bring a file, or the names in a directory, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A stream whose bytes become the file ``path``, complete and on the disk, if the block ends without an exception.
+
+    Raises:
+        OSError: with the name of the file that is wanted.
+    """
+    partial = aside(path)
+    with naming(path):
+        try:
+            with partial.open("wb") as stream:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            place(partial, path)
+        except BaseException:
+            with suppress(OSError):
+                partial.unlink()
+            raise
+
+
+def place(partial: Path, path: Path) -> None:
+    """Give what was made aside, and is on the disk, its name: instead of the file that has it, if there is one."""
+    os.replace(partial, path)
+    sync(path.parent)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Errors of writing name the file: those of a stream do not by themselves."""
+    try:
+        yield
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None
+        raise
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file, complete or not at all."""
+    with replacing(path) as stream:
+        stream.write(data)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text as UTF-8, complete or not at all."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as indented JSON with sorted keys, so that equal values give equal bytes."""
+    write_text(path, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+def make_readable(path: Path) -> None:
+    """Give a file the permissions of any other: some libraries write files that only their owner may read."""
+    mask = os.umask(0)
+    os.umask(mask)
+    path.chmod(0o666 & ~mask)
+
+
+# --- directories -------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def new_directory(directory: Path) -> Iterator[Path]:
+    """A new directory that takes the place of ``directory`` when the block ends without an exception.
+
+    Until then everything is written into a sibling, which an exception removes again.
+
+    Raises:
+        UserError: the place cannot be written.
+    """
+    partial = aside(directory)
+    try:
+        recover(directory)
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+    except OSError as error:
+        raise UserError(
+            f"cannot be made: {error.strerror}", where=str(directory), hint="Name another place, or free this one."
+        ) from None
+    try:
+        yield partial
+        publish(partial, directory)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def publish(partial: Path, directory: Path) -> None:
+    """Bring a directory made aside to the disk, and let it take its place; what stood there goes."""
+    for path in sorted(partial.rglob("*")):
+        sync(path)
+    sync(partial)
+    old = _old(directory)
+    shutil.rmtree(old, ignore_errors=True)
+    if directory.exists():
+        directory.rename(old)
+    partial.rename(directory)
+    sync(directory.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def recover(directory: Path) -> None:
+    """Undo a `publish` that stopped between its two renames, and remove what one that stopped after them left."""
+    old = _old(directory)
+    if not old.exists():
+        return
+    if directory.exists():
+        shutil.rmtree(old, ignore_errors=True)
+    else:
+        old.rename(directory)
+
+
+def _old(directory: Path) -> Path:
+    return directory.with_name(f".{directory.name}.old")
+
+
+@contextmanager
+def locked(directory: Path, what: str) -> Iterator[None]:
+    """Only one process at a time: a lock in an existing directory, which the system takes back when the process ends.
+
+    Args:
+        what: what the process does, for the message to the second one.
+
+    Raises:
+        UserError: another process has it.
+    """
+    try:
+        import fcntl
+    except ImportError:  # no POSIX
+        yield
+        return
+    path = directory / ".lock"
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise UserError(
+            f"cannot be written: {error.strerror}", where=str(directory), hint="Name a directory that can be written."
+        ) from None
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"another process {what}", where=str(directory), hint="Wait until it ends, or name another directory."
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(descriptor)
+
+
+# --- reading -----------------------------------------------------------------------------------------------------
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        UserError: it is missing or is not JSON.
+    """
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise Damaged("no such file", where=str(path), hint=_AGAIN) from None
+    except OSError as error:
+        raise UserError(
+            f"cannot be read: {error.strerror}", where=str(path), hint="Check its permissions and the disk."
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f"not valid JSON: {error}", where=str(path), hint=_AGAIN) from None
+
+
+def differences(old: Any, new: Any, key: str = "") -> list[str]:
+    """What differs between two nested settings: ``a.b is 1 instead of 2`` with the new value first."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        pairs = [(name, old.get(name), new.get(name)) for name in dict.fromkeys([*old, *new])]
+        return [line for name, a, b in pairs for line in differences(a, b, f"{key}.{name}" if key else str(name))]
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        return [
+            line for i, (a, b) in enumerate(zip(old, new, strict=True)) for line in differences(a, b, f"{key}[{i}]")
+        ]
+    return [] if old == new else [f"{key} is {json.dumps(new)} instead of {json.dumps(old)}"]
+
+
+# --- hashes and seals --------------------------------------------------------------------------------------------
+
+
+def sha256_text(text: str) -> str:
+    """SHA-256 of a text's UTF-8 bytes, in hexadecimal."""
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def sha256_file(path: Path, advance: Callable[[int], object] | None = None) -> str:
+    """SHA-256 of a file's bytes, in hexadecimal; ``advance`` hears how many bytes were read."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        while block := stream.read(_BLOCK):
+            digest.update(block)
+            if advance is not None:
+                advance(len(block))
+    return digest.hexdigest()
+
+
+def listing(directory: Path, advance: Callable[[int], object] | None = None) -> dict[str, dict[str, Any]]:
+    """Size and hash of every file in a directory, by its path in it; names that begin with a dot are left out."""
+    return {
+        path.relative_to(directory).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256_file(path, advance)}
+        for path in sorted(directory.rglob("*"))
+        if path.is_file() and not path.name.startswith(".")
+    }
+
+
+def check_listing(
+    directory: Path, recorded: Mapping[str, Any], *, hint: str, advance: Callable[[int], object] | None = None
+) -> None:
+    """Compare every file of a directory with what `listing` recorded; sizes of all first.
+
+    Raises:
+        Damaged: a file is missing, or is not what it was.
+    """
+    for name, entry in recorded.items():
+        path = directory / name
+        size = path.stat().st_size if path.is_file() else None
+        if size is None:
+            raise Damaged("the file is missing", where=str(path), hint=hint)
+        if size != entry["bytes"]:
+            raise Damaged(f"damaged: {size:,} bytes instead of {entry['bytes']:,}", where=str(path), hint=hint)
+    for name, entry in recorded.items():
+        try:
+            digest = sha256_file(directory / name, advance)
+        except OSError as error:
+            raise Damaged(f"cannot be read: {error.strerror}", where=str(directory / name), hint=hint) from None
+        if digest != entry["sha256"]:
+            raise Damaged("damaged: its contents changed after it was written", where=str(directory / name), hint=hint)
+
+
+def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
+    """Write a JSON object with a hash of itself, complete or not at all."""
+    write_json(path, {**value, _SEAL: _seal(value)})
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """Read what `write_sealed` wrote.
+
+    Raises:
+        Damaged: it is missing, or is not what was written.
+    """
+    value = read_json(path)
+    if not isinstance(value, dict) or _SEAL not in value:
+        raise Damaged("damaged, or not written by this version of the program", where=str(path), hint=_AGAIN)
+    seal = value.pop(_SEAL)
+    if seal != _seal(value):
+        raise Damaged("damaged: its contents changed after it was written", where=str(path), hint=_AGAIN)
+    return value
+
+
+def _seal(value: Mapping[str, Any]) -> str:
+    return sha256_text(json.dumps(value, sort_keys=True))
+
+
+def sealed_text(text: str) -> str:
+    """A text (YAML, say) with a last line, a comment, that holds its hash."""
+    return f"{text}{_TEXT_SEAL}{sha256_text(text)}\n"
+
+
+def opened_text(text: str) -> str | None:
+    """The text that `sealed_text` sealed; None if it was changed or has no seal."""
+    content, mark, seal = text.rpartition(_TEXT_SEAL)
+    return content if mark and seal == f"{sha256_text(content)}\n" else None
