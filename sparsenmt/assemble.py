@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from functools import partial
 from typing import Any
 
 import torch
 
 from sparsenmt.errors import UserError
-from sparsenmt.model.interfaces import SITES, MemoryFilter, SiteName, Source
+from sparsenmt.model.interfaces import SITES, DepthPlan, MemoryFilter, SiteName, Source, Transform
 from sparsenmt.model.layers import BlockOptions, SiteHeads
 from sparsenmt.model.stacks import Site
 from sparsenmt.model.transformer import PositionOptions, Transformer, Vocabulary
 from sparsenmt.recipe import schema
 from sparsenmt.sparsity import registry
 from sparsenmt.sparsity.registry import Method, Socket
+
+_SMALL = 4096  # the largest dimension of a model that is built to ask for its losses
 
 
 def chosen_methods(model: schema.Model) -> list[tuple[str, Method, schema.MethodChoice]]:
@@ -42,7 +46,24 @@ def _build(socket: Socket, choice: schema.MethodChoice, where: str, **context: A
     try:
         return method.build(options, **context)
     except ValueError as error:
-        raise UserError(f"{choice.name}: {error}", where=where) from None
+        raise UserError(
+            f"{choice.name}: {str(error).rstrip('.')}",
+            where=where,
+            hint="Change the method's options, or take another method.",
+        ) from None
+
+
+def _plan(model: schema.Model) -> DepthPlan:
+    layers = {"encoder_layers": model.encoder_layers, "decoder_layers": model.decoder_layers}
+    plan: DepthPlan = _build("depth", model.depth, "model.depth", **layers)
+    return plan
+
+
+def _transform(model: schema.Model, name: SiteName, heads: int) -> Transform:
+    site: schema.Site = getattr(model.attention, name)
+    key = f"model.attention.{name}.transform"
+    transform: Transform = _build("transform", site.transform, key, site=name, heads=heads)
+    return transform
 
 
 def _site(model: schema.Model, name: SiteName) -> Site:
@@ -50,12 +71,20 @@ def _site(model: schema.Model, name: SiteName) -> Site:
     key = f"model.attention.{name}"
     count = site.heads.count or model.heads
     if model.dimension % count:
-        raise UserError(f"{count} heads do not divide dimension {model.dimension}", where=f"{key}.heads.count")
+        raise UserError(
+            f"{count} heads do not divide dimension {model.dimension}",
+            where=f"{key}.heads.count",
+            hint="Take another number of heads, or another `model.dimension`.",
+        )
     given = None
     if site.heads.given is not None:
         given = _build("heads", site.heads.given, f"{key}.heads.given", site=name, heads=count)
         if given.heads > count:
-            raise UserError(f"{given.heads} given heads do not fit into {count} heads", where=f"{key}.heads.given")
+            raise UserError(
+                f"{given.heads} given heads do not fit into {count} heads",
+                where=f"{key}.heads.given",
+                hint=f"Raise `model.heads` or `{key}.heads.count`, or let fewer heads be given.",
+            )
         if given.heads == count and site.transform.name != schema.Site().transform.name:
             raise UserError(
                 f"{site.transform.name} has no meaning here: every head is given, none has scores",
@@ -64,7 +93,7 @@ def _site(model: schema.Model, name: SiteName) -> Site:
             )
     return Site(
         heads=SiteHeads(count, given),
-        transform=lambda heads: _build("transform", site.transform, f"{key}.transform", site=name, heads=heads),
+        transform=partial(_transform, model, name),
         pattern=_build("pattern", site.pattern, f"{key}.pattern", site=name),
     )
 
@@ -89,8 +118,7 @@ def build_model(model: schema.Model, *, source_size: int, target_size: int, seed
     with torch.random.fork_rng(devices=[], enabled=seed is not None):
         if seed is not None:
             torch.manual_seed(seed)
-        layers = {"encoder_layers": model.encoder_layers, "decoder_layers": model.decoder_layers}
-        plan = _build("depth", model.depth, "model.depth", **layers)
+        plan = _plan(model)
         places = {"output": 1, "between": len(plan.encoder) - 1}
         filters = {at: [_filters(model, at) for _ in range(count)] for at, count in places.items()}
         sites = (_site(model, "encoder_self"), _site(model, "decoder_self"), _site(model, "cross"))
@@ -113,20 +141,67 @@ def build_model(model: schema.Model, *, source_size: int, target_size: int, seed
         )
 
 
+def check_recipe(recipe: schema.Recipe) -> None:
+    """Refuse a recipe of which no model can be built, before any data are read or written.
+
+    Every method is built with the sizes that it will get; the whole model only in a small size, for its losses. No
+    random number is drawn from PyTorch's generator.
+
+    Raises:
+        UserError: its place is a key.
+    """
+    model = recipe.model
+    with torch.random.fork_rng(devices=[]):
+        _plan(model)
+        for at in ("output", "between"):
+            _filters(model, at)
+        for name in SITES:
+            heads = _site(model, name).heads
+            _transform(model, name, heads.count - (heads.given.heads if heads.given is not None else 0))
+        if recipe.losses or model.memory:
+            _check_losses_of_small_model(recipe)
+
+
+def _check_losses_of_small_model(recipe: schema.Recipe) -> None:
+    """As `check_losses`, with the smallest dimension that the heads allow, if the methods can do with it."""
+    model = recipe.model
+    counts = [model.heads, *(getattr(model.attention, name).heads.count or model.heads for name in SITES)]
+    sizes = {"dimension": 2 * math.lcm(*counts), "feed_forward": 1, "max_positions": min(model.max_positions, 8)}
+    if sizes["dimension"] > _SMALL:
+        return
+    try:
+        found = _loss_names(recipe, build_model(model.model_copy(update=sizes), source_size=8, target_size=8))
+    except Exception:  # some method needs the real size: then `train` says what is wrong, with the real model
+        return
+    _compare_losses(recipe, found)
+
+
 def check_losses(recipe: schema.Recipe, model: Transformer) -> None:
     """Every auxiliary loss of the recipe must come from a method, and every method's loss must have a weight.
 
     Found out by running the untrained model on two pieces.
     """
+    _compare_losses(recipe, _loss_names(recipe, model))
+
+
+def _loss_names(recipe: schema.Recipe, model: Transformer) -> set[str]:
+    """The losses that the model's methods have."""
     tokens = torch.full((1, 2), 4, device=next(model.parameters()).device)
     features = {name: torch.zeros_like(tokens) for name in required_features(recipe)}
     with torch.no_grad():
-        found = set(model.encode(Source(tokens, torch.ones_like(tokens, dtype=torch.bool), features)).losses)
+        return set(model.encode(Source(tokens, torch.ones_like(tokens, dtype=torch.bool), features)).losses)
+
+
+def _compare_losses(recipe: schema.Recipe, found: set[str]) -> None:
     for name in sorted(recipe.losses.keys() - found):
         raise UserError(
             f"no method of the recipe has a loss {name!r}",
             where=f"losses.{name}",
-            hint=f"There are: {', '.join(sorted(found)) or 'none'}.",
+            hint=f"Remove it, or name one of those that there are: {', '.join(sorted(found)) or 'none'}.",
         )
     for name in sorted(found - recipe.losses.keys()):
-        raise UserError(f"the loss {name!r} has no weight", where="losses", hint=f"Add {name}: {{weight: ...}}.")
+        raise UserError(
+            f"the loss {name!r} has no weight",
+            where="losses",
+            hint=f"Add {name}: {{weight: ...}}; the weight 0 leaves it out.",
+        )

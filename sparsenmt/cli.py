@@ -1,7 +1,7 @@
 """The command `sparsenmt`: a table of subcommands, imported when they are called; errors -> messages, exit codes.
 
-Exit codes: 0 success; 1 an error of the program (the traceback goes to a file); 2 a mistake that the user can mend;
-130 interrupted; 141 the reader of the output went away.
+Exit codes: 0 success; 1 an error of the program (the traceback goes to a file); 2 something that the user can mend;
+130 interrupted (SIGINT), 143 terminated (SIGTERM); 141 the reader of the output went away.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import importlib
 import os
+import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -18,7 +19,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from sparsenmt.errors import UserError
+from sparsenmt.errors import UserError, is_out_of_memory
+from sparsenmt.interrupts import Interrupted, listening
 
 
 class Entry(NamedTuple):
@@ -39,8 +41,19 @@ COMMANDS: dict[str, Entry] = {
     "recipe-docs": Entry("recipe_docs", "Write the reference of all recipe keys.", hidden=True),
 }
 
-# A full disk and a forbidden folder are the user's to mend; others are reported with a traceback.
-_USERS_SYSTEM_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS}
+# What the user can mend; other errors of the system are reported with a traceback.
+_FULL = "Make room, and start the same command again: what was complete is kept."
+_FORBIDDEN = "Allow it, or name another place."
+_BROKEN = "Look after the disk, and start the same command again: what was complete is kept."
+_USERS_SYSTEM_ERRORS = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EFBIG: _FULL,
+    errno.EACCES: _FORBIDDEN,
+    errno.EPERM: _FORBIDDEN,
+    errno.EROFS: _FORBIDDEN,
+    errno.EIO: _BROKEN,
+}
 
 
 class LazyGroup(click.Group):
@@ -125,7 +138,12 @@ def cli() -> None:
 
 def main() -> None:
     """The entry point of the program: run the command line of the process and exit with its code."""
-    sys.exit(run(sys.argv[1:]))
+    try:
+        with listening():
+            code = run(sys.argv[1:])
+    except Interrupted as interrupt:  # between two commands of `run`
+        code = interrupt.exit_code
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -139,20 +157,40 @@ def run(arguments: Sequence[str]) -> int:
         if isinstance(abort.__cause__, EOFError):
             click.echo(_report_bug(abort.__cause__, list(arguments)), err=True)
             return 1
-        click.echo("interrupted", err=True)
-        return 130
+        return _tell_of_interrupt(abort.__cause__, arguments)
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except Exception as error:
         if isinstance(error, OSError) and error.errno in _USERS_SYSTEM_ERRORS:
             place = f"{error.filename}: " if error.filename else ""
-            click.echo(f"error: {place}{error.strerror}", err=True)
+            click.echo(f"error: {place}{os.strerror(error.errno)}\n  {_USERS_SYSTEM_ERRORS[error.errno]}", err=True)
+            return 2
+        if is_out_of_memory(error):
+            click.echo(
+                f"error: out of memory ({' '.join(str(error).split())[:200]})\n  "
+                "Lower training.batch_tokens, decoding.batch_tokens or the model's sizes, or use a larger machine.",
+                err=True,
+            )
             return 2
         click.echo(_report_bug(error, list(arguments)), err=True)
         return 1
     # Without standalone mode click returns the code of `ctx.exit(code)`, and what a command returns.
     return result if isinstance(result, int) and not isinstance(result, bool) else 0
+
+
+def _tell_of_interrupt(interrupt: BaseException | None, arguments: Sequence[str]) -> int:
+    """Say what is kept and which command goes on; returns the exit code."""
+    lines = ["interrupted"]
+    code = 130
+    if isinstance(interrupt, Interrupted):
+        code = interrupt.exit_code
+        lines[0] = "interrupted" if code == 130 else "terminated"
+        lines[0] += f"; {interrupt.note}" if interrupt.note else ""
+        if interrupt.resumable:
+            lines.append(f"  Go on with: {shlex.join(['sparsenmt', *arguments])}")
+    click.echo("\n".join(lines), err=True)
+    return code
 
 
 def _report_bug(error: Exception, arguments: list[str]) -> str:

@@ -44,6 +44,13 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def sync_tree(directory: Path) -> None:
+    """Bring a directory and everything in it to the disk."""
+    for path in sorted(directory.rglob("*")):
+        sync(path)
+    sync(directory)
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """A stream whose bytes become the file ``path``, complete and on the disk, if the block ends without an exception.
@@ -134,9 +141,7 @@ def new_directory(directory: Path) -> Iterator[Path]:
 
 def publish(partial: Path, directory: Path) -> None:
     """Bring a directory made aside to the disk, and let it take its place; what stood there goes."""
-    for path in sorted(partial.rglob("*")):
-        sync(path)
-    sync(partial)
+    sync_tree(partial)
     old = _old(directory)
     shutil.rmtree(old, ignore_errors=True)
     if directory.exists():
@@ -163,7 +168,7 @@ def _old(directory: Path) -> Path:
 
 @contextmanager
 def locked(directory: Path, what: str) -> Iterator[None]:
-    """Only one process at a time: a lock in an existing directory, which the system takes back when the process ends.
+    """Only one process at a time: a lock on an existing directory, which the system takes back when the process ends.
 
     Args:
         what: what the process does, for the message to the second one.
@@ -176,13 +181,7 @@ def locked(directory: Path, what: str) -> Iterator[None]:
     except ImportError:  # no POSIX
         yield
         return
-    path = directory / ".lock"
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise UserError(
-            f"cannot be written: {error.strerror}", where=str(directory), hint="Name a directory that can be written."
-        ) from None
+    descriptor = os.open(directory, os.O_RDONLY)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -218,16 +217,26 @@ def read_json(path: Path) -> Any:
         raise Damaged(f"not valid JSON: {error}", where=str(path), hint=_AGAIN) from None
 
 
-def differences(old: Any, new: Any, key: str = "") -> list[str]:
-    """What differs between two nested settings: ``a.b is 1 instead of 2`` with the new value first."""
+def changes(old: Any, new: Any, key: str = "") -> list[tuple[str, Any, Any]]:
+    """What differs between two nested settings: key such as ``a.b[0]``, old value, new value."""
     if isinstance(old, dict) and isinstance(new, dict):
         pairs = [(name, old.get(name), new.get(name)) for name in dict.fromkeys([*old, *new])]
-        return [line for name, a, b in pairs for line in differences(a, b, f"{key}.{name}" if key else str(name))]
+        return [found for name, a, b in pairs for found in changes(a, b, f"{key}.{name}" if key else str(name))]
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         return [
-            line for i, (a, b) in enumerate(zip(old, new, strict=True)) for line in differences(a, b, f"{key}[{i}]")
+            found for i, (a, b) in enumerate(zip(old, new, strict=True)) for found in changes(a, b, f"{key}[{i}]")
         ]
-    return [] if old == new else [f"{key} is {json.dumps(new)} instead of {json.dumps(old)}"]
+    return [] if old == new else [(key, old, new)]
+
+
+def differences(old: Any, new: Any, key: str = "") -> list[str]:
+    """What differs between two nested settings: ``a.b is 1 instead of 2`` with the new value first."""
+    return [describe_change(*change) for change in changes(old, new, key)]
+
+
+def describe_change(key: str, old: Any, new: Any) -> str:
+    """One of `changes` for people."""
+    return f"{key} is {json.dumps(new)} instead of {json.dumps(old)}"
 
 
 # --- hashes and seals --------------------------------------------------------------------------------------------

@@ -4,28 +4,26 @@
 ``tokenizers/``           the vocabularies
 ``features/``             fitted source features
 ``weights.safetensors``   the model
-``manifest.json``         format, data fingerprint, provenance
+``manifest.json``         format, data fingerprint, hashes of vocabularies and features, provenance
 ``metrics.jsonl``         what training reported
 ``checkpoints/``          states of training
+
+Every file but ``metrics.jsonl`` says, itself or through the manifest, what it must hold: a changed one is never used.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import sparsenmt
@@ -33,17 +31,35 @@ from sparsenmt.assemble import build_model
 from sparsenmt.data.features import FeatureSet
 from sparsenmt.data.tokenizer import Tokenizers
 from sparsenmt.errors import UserError
-from sparsenmt.files import make_readable, new_directory
+from sparsenmt.files import (
+    Damaged,
+    aside,
+    check_listing,
+    listing,
+    new_directory,
+    opened_text,
+    read_sealed,
+    sealed_text,
+    sync_tree,
+    write_sealed,
+    write_text,
+)
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.load import dump, load_resolved
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.sparsity.registry import methods
+from sparsenmt.tensors import differing_shapes, load_tensors, read_notes, recorded_digest, save_tensors
 from sparsenmt.training.reporting import METRICS
 
-FORMAT = 1
+FORMAT = 2
 WEIGHTS, MANIFEST, RECIPE = "weights.safetensors", "manifest.json", "recipe.yaml"
 
+_PARTS = ("tokenizers", "features")
 _HINT = "Name a directory that `sparsenmt train` wrote."
+_COPY = "Take the model directory from a copy, or train it again."
+_WEIGHTS_HINT = (
+    "Training writes them when it ends; `sparsenmt average` makes them from checkpoints, where there are any."
+)
 
 
 @dataclass(frozen=True)
@@ -55,26 +71,41 @@ class Bundle:
     features: FeatureSet
     model: Transformer
     device: torch.device
+    weights_digest: str = ""
+    """Hash of the weights that were read."""
 
     @property
     def max_positions(self) -> int:
         return self.recipe.model.max_positions
 
 
-def initialise(directory: Path, recipe: Recipe, tokenizers: Tokenizers, features: FeatureSet, fingerprint: str) -> None:
-    """Make a model directory: everything but the weights. The manifest comes last: without it, the rest is void."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot be made: {error.strerror}", where=str(directory)) from None
+def initialise(
+    directory: Path,
+    recipe: Recipe,
+    tokenizers: Tokenizers,
+    features: FeatureSet,
+    fingerprint: str,
+    *,
+    started_from: Mapping[str, str] | None = None,
+) -> None:
+    """Make a model directory: everything but the weights. The manifest comes last: without it, the rest is void.
+
+    Args:
+        started_from: path and hash of the weights that training starts from, if not from random ones.
+    """
+    make_directory(directory)
     (directory / METRICS).unlink(missing_ok=True)
     tokenizers.save(directory / "tokenizers")
     features.save(directory / "features")
     text = dump(recipe)
-    _write(directory / RECIPE, text)
+    for part in _PARTS:
+        sync_tree(directory / part)
+    write_recipe(directory, recipe)
     manifest = {
         "format": FORMAT,
         "data_fingerprint": fingerprint,
+        "started_from": dict(started_from) if started_from else None,
+        "files": {f"{part}/{name}": entry for part in _PARTS for name, entry in listing(directory / part).items()},
         "provenance": {
             "sparsenmt": sparsenmt.__version__,
             "git_revision": _git_revision(),
@@ -84,16 +115,28 @@ def initialise(directory: Path, recipe: Recipe, tokenizers: Tokenizers, features
             "python": platform.python_version(),
         },
     }
-    _write(directory / MANIFEST, json.dumps(manifest, indent=1) + "\n")
+    write_sealed(directory / MANIFEST, manifest)
+
+
+def make_directory(directory: Path) -> None:
+    """Make an empty model directory, if it is not there."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"cannot be made: {error.strerror}", where=str(directory), hint="Name another `directory` in the recipe."
+        ) from None
 
 
 def is_unfinished(directory: Path) -> bool:
     """Whether there is nothing in a directory but what an interrupted `initialise` leaves."""
-    written = {"tokenizers", "features", RECIPE, f".{RECIPE}.tmp", f".{MANIFEST}.tmp"}
+    written = {*_PARTS, RECIPE, *(aside(Path(name)).name for name in (RECIPE, MANIFEST))}
     return all(path.name in written for path in directory.iterdir())
 
 
-def copy_model(source: Path, target: Path, weights: Mapping[str, Tensor]) -> None:
+def copy_model(
+    source: Path, target: Path, weights: Mapping[str, Tensor], *, after: int, made_of: Sequence[int]
+) -> None:
     """Make a model directory like ``source`` with other weights, without metrics and checkpoints.
 
     It is complete or not there at all. UserError if it exists.
@@ -102,7 +145,7 @@ def copy_model(source: Path, target: Path, weights: Mapping[str, Tensor]) -> Non
     left_out = shutil.ignore_patterns(WEIGHTS, METRICS, "checkpoints", "tensorboard", ".*")
     with new_directory(target.resolve()) as partial:
         shutil.copytree(source, partial, ignore=left_out, dirs_exist_ok=True)
-        write_weights(partial, weights)
+        write_weights(partial, weights, after=after, made_of=made_of)
 
 
 def check_absent(directory: Path) -> None:
@@ -112,62 +155,88 @@ def check_absent(directory: Path) -> None:
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
-    """The manifest of a model directory; UserError if it is none."""
-    try:
-        manifest = json.loads((directory / MANIFEST).read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
+    """The manifest of a model directory; UserError if it is none, or is damaged."""
+    path = directory / MANIFEST
+    if not path.is_file():
         what = "this is not a model directory" if directory.exists() else "there is no such model directory"
-        raise UserError(what, where=str(directory), hint=_HINT) from None
-    except (OSError, ValueError):
-        raise UserError("the manifest is damaged", where=str(directory / MANIFEST)) from None
-    if not isinstance(manifest, dict) or "data_fingerprint" not in manifest:
-        raise UserError("this is not a model directory", where=str(directory), hint=_HINT)
-    if manifest.get("format") != FORMAT:
-        raise UserError("written by another version of this program", where=str(directory / MANIFEST))
+        raise UserError(what, where=str(directory), hint=_HINT)
+    manifest = read_sealed(path)
+    if manifest.get("format") != FORMAT or "data_fingerprint" not in manifest:
+        raise UserError("written by another version of this program", where=str(path), hint=_COPY)
     return manifest
 
 
-def write_weights(directory: Path, weights: Mapping[str, Tensor]) -> None:
-    """Put the model's weights into its directory, complete or not at all."""
-    aside = directory / f".{WEIGHTS}.tmp"
-    save_file({name: tensor.contiguous() for name, tensor in weights.items()}, aside)
-    make_readable(aside)
-    os.replace(aside, directory / WEIGHTS)
+def write_weights(directory: Path, weights: Mapping[str, Tensor], *, after: int, made_of: Sequence[int]) -> None:
+    """Put the model's weights into its directory, complete or not at all.
+
+    Args:
+        after: update of the newest checkpoint that there was.
+        made_of: updates of the checkpoints that they are the mean of.
+    """
+    notes = {"after": str(after), "made_of": ",".join(str(update) for update in made_of)}
+    save_tensors(directory / WEIGHTS, weights, notes=notes)
+
+
+def weights_after(directory: Path) -> int | None:
+    """Update of the newest checkpoint that there was when the weights were written; None without sound weights."""
+    try:
+        load_tensors(directory / WEIGHTS, hint=_WEIGHTS_HINT)
+        return int(read_notes(directory / WEIGHTS, hint=_WEIGHTS_HINT)["after"])
+    except (UserError, KeyError, ValueError):
+        return None
+
+
+def write_recipe(directory: Path, recipe: Recipe) -> None:
+    """Put the resolved recipe into a model directory, with its hash in its last line."""
+    write_text(directory / RECIPE, sealed_text(dump(recipe)))
 
 
 def read_recipe(directory: Path) -> Recipe:
     """The resolved recipe of a model directory."""
     path = directory / RECIPE
     try:
-        values = yaml.safe_load(path.read_bytes())
+        text = opened_text(path.read_bytes().decode("utf-8"))
+        values = None if text is None else yaml.safe_load(text)
     except (OSError, ValueError, yaml.YAMLError):
         values = None
     if not isinstance(values, dict):
-        raise UserError("the model's recipe is missing or damaged", where=str(path))
+        raise Damaged(
+            "the model's recipe is missing, damaged or changed",
+            where=str(path),
+            hint="Put it back as `sparsenmt train` wrote it; decoding settings can be given on the command line.",
+        )
     return load_resolved(values, methods(), origin=str(path))
 
 
-def read_weights(file: Path) -> dict[str, Tensor]:
-    """Weights by name; UserError if the file is missing or damaged."""
+def weights_digest(directory: Path) -> str:
+    """The hash of a model's weights, without reading them."""
+    return recorded_digest(directory / WEIGHTS, hint=_WEIGHTS_HINT)
+
+
+def read_weights(directory: Path, model: torch.nn.Module) -> dict[str, Tensor]:
+    """The weights in a model directory, by name; UserError if they are missing, damaged, or not those of ``model``."""
+    path = directory / WEIGHTS
+    if not path.exists():
+        raise UserError("the model has no weights", where=str(path), hint=_WEIGHTS_HINT)
     try:
-        return load_file(file)
-    except FileNotFoundError:
-        hint = "Training writes them when it ends; `sparsenmt average` makes them from checkpoints."
-        raise UserError("the model has no weights", where=str(file), hint=hint) from None
-    except (SafetensorError, OSError) as error:
-        raise UserError(f"the weights are damaged ({error})", where=str(file)) from None
+        return load_tensors(path, hint=_WEIGHTS_HINT, shapes=_shapes(model.state_dict()))
+    except ValueError as error:
+        raise UserError(str(error), where=str(path), hint=_FITTING) from None
+
+
+_FITTING = "The weights must come from a recipe with the same `model` section and vocabularies of the same sizes."
 
 
 def load_weights(model: torch.nn.Module, weights: Mapping[str, Tensor], where: str) -> None:
     """Put weights into a model; UserError unless names and shapes are the same."""
-    wanted = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    found = {name: tuple(value.shape) for name, value in weights.items()}
+    wanted, found = _shapes(model.state_dict()), _shapes(weights)
     if wanted != found:
-        names = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
-        detail = "; ".join(f"{n}: {found.get(n, 'missing')} instead of {wanted.get(n, 'nothing')}" for n in names[:5])
-        count, detail = len(names), f"{detail}; ..." if len(names) > 5 else detail
-        raise UserError(f"{count} weights do not fit the recipe: {detail}", where=where)
+        raise UserError(differing_shapes(wanted, found), where=where, hint=_FITTING)
     model.load_state_dict(dict(weights))
+
+
+def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
 def open_model(
@@ -180,7 +249,8 @@ def open_model(
         dtype: of the packed weights; None leaves the model as it was trained, unpacked.
     """
     directory = Path(directory)
-    read_manifest(directory)
+    manifest = read_manifest(directory)
+    check_listing(directory, manifest["files"], hint=_COPY)
     recipe = read_recipe(directory)
     tokenizers = Tokenizers.load(directory / "tokenizers")
     features = FeatureSet.load(directory / "features", tokenizers)
@@ -188,17 +258,11 @@ def open_model(
     model = build_model(
         recipe.model, source_size=tokenizers.source.size, target_size=tokenizers.target.size, seed=recipe.training.seed
     )
-    load_weights(model, read_weights(directory / WEIGHTS), str(directory / WEIGHTS))
+    model.load_state_dict(read_weights(directory, model))
     model.to(device).eval()
     if dtype is not None:
         model.pack(dtype)
-    return Bundle(recipe, tokenizers, features, model, device)
-
-
-def _write(path: Path, text: str) -> None:
-    aside = path.with_name(f".{path.name}.tmp")
-    aside.write_text(text, encoding="utf-8", newline="\n")
-    os.replace(aside, path)
+    return Bundle(recipe, tokenizers, features, model, device, weights_digest(directory))
 
 
 def _git_revision() -> str | None:

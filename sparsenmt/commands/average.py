@@ -42,13 +42,15 @@ def command(model: Path, last: int | None, updates: tuple[int, ...], output: Pat
             hint=f"There are: {', '.join(str(update) for update in have)}.",
         )
     if last is not None and last > len(found):
-        raise UserError(f"there are only {_count(len(found))}", where=str(model), hint="Lower --last.")
+        verb = "is" if len(found) == 1 else "are"
+        raise UserError(f"there {verb} only {_count(len(found))}", where=str(model), hint="Lower --last.")
     chosen = [have[update] for update in sorted(set(updates))] or found[-(last or len(found)) :]
-    weights = average_weights([checkpoint.weights_file for checkpoint in chosen])
+    weights = average_weights(chosen)
+    after, made_of = found[-1].update, [checkpoint.update for checkpoint in chosen]
     if target is not None:
-        store.copy_model(model, target, weights)
+        store.copy_model(model, target, weights, after=after, made_of=made_of)
     else:
-        store.write_weights(model, weights)
+        store.write_weights(model, weights, after=after, made_of=made_of)
     names = ", ".join(str(checkpoint.update) for checkpoint in chosen)
     click.echo(f"{(target or model) / store.WEIGHTS}: the mean of {_count(len(chosen))}, updates {names}", err=True)
 

@@ -13,15 +13,26 @@ if TYPE_CHECKING:
     from sparsenmt.data.prepared import PreparedData
     from sparsenmt.recipe.schema import Recipe
 
-# Where things lie does not make another run: the fingerprint of the data vouches for what they are.
-_PLACES = re.compile(r"(directory|data\.(directory|(train\[\d+\]|dev|test)\.(source|target))) is .*", re.DOTALL)
+# Changes that make no other run. Where things lie: the fingerprint of the data vouches for what they are. What is
+# reported and kept. How much may be left out as not finite.
+_HARMLESS = re.compile(
+    r"name|directory|data\.(directory|test.*|source_language|(train\[\d+\]|dev)\.(source|target))"
+    r"|training\.(log_every|save_every|keep_last|keep_best|average_last|skip_nonfinite)"
+)
+LONGER = ("training.max_updates", "training.max_epochs", "training.validation.patience")
 
 
-def check_start(directory: Path, recipe: Recipe, fingerprint: str, start_from: Path | None, resumes: bool) -> None:
+def check_start(
+    directory: Path, recipe: Recipe, fingerprint: str, start_from: str | None, resumes: bool
+) -> list[tuple[str, Any, Any]]:
     """Refuse to mix runs: other data, another recipe, other weights in a directory that is in use.
 
     Args:
+        start_from: hash of the weights that --from names.
         resumes: there are checkpoints to go on from.
+
+    Returns:
+        key, old and new value of what was changed in the recipe without making another run.
     """
     from sparsenmt import store
 
@@ -34,22 +45,22 @@ def check_start(directory: Path, recipe: Recipe, fingerprint: str, start_from: P
                 where=str(directory),
                 hint="Name another `directory`, or empty this one.",
             )
-        return
-    if store.read_manifest(directory)["data_fingerprint"] != fingerprint:
+        return []
+    manifest = store.read_manifest(directory)
+    if manifest["data_fingerprint"] != fingerprint:
         raise UserError(
             "the model directory belongs to other prepared data",
             where=str(directory),
             hint="Name another `directory`, or prepare the data as they were.",
         )
-    if start_from is not None and resumes:
+    _check_origin(directory, manifest["started_from"], start_from, resumes)
+    changed = _changes(store.read_recipe(directory), recipe)
+    if others := [change for change in changed if not _is_harmless(*change, recipe)]:
+        from sparsenmt.files import describe_change
+
         raise UserError(
-            "the model directory has checkpoints to go on from, so --from has no place",
-            where=str(directory),
-            hint="Leave --from out to go on, or name another `directory`.",
-        )
-    if changed := _changes(store.read_recipe(directory), recipe):
-        raise UserError(
-            f"the model directory belongs to a run with another recipe: {'; '.join(changed)}",
+            "the model directory belongs to a run with another recipe: "
+            + "; ".join(describe_change(*change) for change in others),
             where=str(directory),
             hint="Name another `directory`, or give the recipe and the overrides that the run began with, to go on.",
         )
@@ -59,16 +70,50 @@ def check_start(directory: Path, recipe: Recipe, fingerprint: str, start_from: P
             where=str(directory),
             hint="Name another `directory`; --from starts from the weights of a model.",
         )
+    return changed
 
 
-def _changes(old: Recipe, new: Recipe) -> list[str]:
-    """The keys that differ, with both values; not those that only say where things lie."""
-    from sparsenmt.files import differences
+def _check_origin(directory: Path, recorded: dict[str, str] | None, start_from: str | None, resumes: bool) -> None:
+    """A run goes on as what it began as."""
+    if recorded is None:
+        if start_from is not None and resumes:
+            raise UserError(
+                "the run began without --from, and has checkpoints to go on from",
+                where=str(directory),
+                hint="Leave --from out to go on, or name another `directory`.",
+            )
+        return
+    if start_from is None and not resumes:
+        raise UserError(
+            f"the run began from the weights of {recorded['path']}, and has no checkpoints yet",
+            where=str(directory),
+            hint=f"Give --from {recorded['path']} again, or name another `directory`.",
+        )
+    if start_from is not None and start_from != recorded["sha256"]:
+        raise UserError(
+            f"the run began from the weights of {recorded['path']} as they were then, not from these",
+            where=str(directory),
+            hint="Leave --from out to go on, or name another `directory`.",
+        )
+
+
+def _changes(old: Recipe, new: Recipe) -> list[tuple[str, Any, Any]]:
+    """The keys that differ, with both values."""
+    from sparsenmt.files import changes
 
     def plain(recipe: Recipe) -> Any:
         return recipe.model_dump(mode="json", by_alias=True)
 
-    return [line for line in differences(plain(old), plain(new)) if not _PLACES.fullmatch(line)]
+    return changes(plain(old), plain(new))
+
+
+def _is_harmless(key: str, old: Any, new: Any, recipe: Recipe) -> bool:
+    """Whether a run that goes on with the change is the one that it would have been from its start."""
+    if _HARMLESS.fullmatch(key):
+        return True
+    if key not in LONGER or (key == "training.max_updates" and recipe.training.schedule == "linear"):
+        return False  # a linear schedule falls to the last update: another one is another schedule
+    return new is None or (old is not None and new > old)
 
 
 def check_lengths(recipe: Recipe, data: PreparedData) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -14,8 +17,10 @@ import click
 from sparsenmt.errors import UserError
 
 if TYPE_CHECKING:
+    from sparsenmt.decoding.resume import Growing
     from sparsenmt.decoding.translate import Translation
     from sparsenmt.recipe.schema import Decoding
+    from sparsenmt.store import Bundle
 
 
 @click.command("decode", short_help="Translate text with a trained model.")
@@ -65,6 +70,10 @@ def command(
     the same order; an empty line gives an empty line, and a line that is too long for the model is cut, with a warning.
     Search settings that are not given are those of the recipe that the model was trained with (its `decoding` section).
 
+    An output file has its name when it is complete. If a command that reads a file and writes a file is interrupted,
+    killed, or finds the disk full, the same command goes on after the windows that were finished, and gives the very
+    bytes that an undisturbed run gives.
+
     \b
     --n-best N          up to N lines for an input line: number ||| text ||| score
                         (numbers from 0, best first)
@@ -76,7 +85,7 @@ def command(
     import torch
 
     from sparsenmt.commands.threads import use_threads
-    from sparsenmt.decoding.translate import WINDOW, translate_lines
+    from sparsenmt.decoding.translate import WINDOW
     from sparsenmt.store import open_model
 
     _check_files(input_file, output_file)
@@ -84,13 +93,155 @@ def command(
         use_threads(threads)
     bundle = open_model(model, dtype=torch.bfloat16 if dtype == "bf16" else torch.float32)
     options = _options(bundle.recipe.decoding, settings, n_best)
-    total = None if input_file is None or not input_file.is_file() else _count_lines(input_file)
     # A person at a terminal waits for each answer; a file or a pipe is better sorted into large batches.
     window = window or (1 if input_file is None and sys.stdin.isatty() else WINDOW)
+    job = _Job(model, bundle, options, dtype, window, n_best, as_json)
+    if output_file is None or (output_file.exists() and not output_file.is_file()):  # a pipe, a device
+        _stream(job, input_file, output_file)
+    else:
+        _make(job, input_file, output_file)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What decides about the output, beside the input."""
+
+    directory: Path
+    bundle: Bundle
+    options: Decoding
+    dtype: str
+    window: int
+    n_best: int
+    as_json: bool
+
+    def translate(self, lines: Iterable[str], bar: _Bar, first: int = 0) -> Iterator[list[str]]:
+        """Of every input line the output lines; ``first`` is the number of the first one."""
+        from sparsenmt.decoding.translate import translate_lines
+
+        found = translate_lines(self.bundle, lines, self.options, advance=bar.advance, window=self.window, first=first)
+        return (_render(bar.warn(each), self.n_best, self.as_json) for each in found)
+
+    def work(self, source: _InputFile) -> dict[str, Any]:
+        """Everything that the bytes of the output depend on: a run goes on only with what the same work has made.
+
+        The number of threads, the device and the version of PyTorch belong to it, since sums in fp32 are rounded in
+        another order; and the window, since its lines share batches.
+        """
+        import torch
+
+        from sparsenmt import __version__
+        from sparsenmt.files import sha256_text
+        from sparsenmt.store import read_manifest
+
+        kind = self.bundle.device.type
+        device = (
+            torch.cuda.get_device_name(self.bundle.device)
+            if kind == "cuda"
+            else torch.backends.cpu.get_cpu_capability()
+        )
+        files = read_manifest(self.directory)["files"]
+        shape = self.bundle.recipe.model.model_dump(mode="json")
+        return {
+            "input": source.sha256,
+            "model": sha256_text(json.dumps([self.bundle.weights_digest, files, shape], sort_keys=True)),
+            "decoding": self.options.model_dump(mode="json"),
+            "dtype": self.dtype,
+            "window": self.window,
+            "n_best": self.n_best,
+            "json": self.as_json,
+            "threads": torch.get_num_threads(),
+            "device": f"{kind} {device}",
+            "sparsenmt": __version__,
+            "torch": torch.__version__,
+        }
+
+
+class _InputFile:
+    """A file that must stay as it is while it is translated."""
+
+    def __init__(self, path: Path) -> None:
+        from sparsenmt.data.text import read_lines
+        from sparsenmt.files import sha256_file
+
+        self._path = path
+        self._state = self._look()
+        self.sha256 = sha256_file(path)
+        self.lines = sum(1 for _ in read_lines(path))
+
+    def check(self) -> None:
+        """UserError if somebody has written to it."""
+        if self._look() != self._state:
+            raise UserError(
+                "the text changed while it was translated",
+                where=str(self._path),
+                hint="Start again when nothing writes to it any more.",
+            )
+
+    def _look(self) -> tuple[int, int, int] | None:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _stream(job: _Job, input_file: Path | None, output_file: Path | None) -> None:
+    """To standard output, a pipe or a device, line by line: what is written there is gone."""
+    from sparsenmt.data.text import write_lines
+
+    total = _InputFile(input_file).lines if input_file is not None and input_file.is_file() else None
     with _Bar(total) as bar:
-        lines = _read(input_file)
-        translations = translate_lines(bundle, lines, options, advance=bar.advance, window=window)
-        _write((line for each in translations for line in _render(bar.warn(each), n_best, as_json)), output_file)
+        lines = (line for each in job.translate(_read(input_file), bar) for line in each)
+        if output_file is not None:
+            write_lines(output_file, lines)
+            return
+        stream: BinaryIO = sys.stdout.buffer
+        for line in lines:
+            stream.write(line.encode("utf-8") + b"\n")
+            stream.flush()
+
+
+def _make(job: _Job, input_file: Path | None, output_file: Path) -> None:
+    """To a file, which is there when it is complete. If the input is a file too, an interrupted run goes on."""
+    from sparsenmt.decoding.resume import growing
+
+    source = _InputFile(input_file) if input_file is not None and input_file.is_file() else None
+    work, total = (None, 0) if source is None else (job.work(source), source.lines)
+    with growing(output_file, work, total) as file, _kept(file, output_file):
+        if file.complete:
+            click.echo(f"{output_file}: is complete; nothing is left to do", err=True)
+            return
+        if file.again is not None:
+            click.echo(f"{output_file}: starts again: {file.again}", err=True)
+        if file.lines:
+            click.echo(f"{output_file}: goes on after line {file.lines:,}", err=True)
+        done = file.lines
+        with _Bar(None if source is None else source.lines, done) as bar:
+            for lines in job.translate(islice(_read(input_file), done, None), bar, done):
+                file.write(lines)
+                done += 1
+                if source is not None and done % job.window == 0:
+                    source.check()
+                    file.keep(done)
+        if source is not None:
+            source.check()
+        file.finish(done)
+
+
+@contextmanager
+def _kept(file: Growing, output_file: Path) -> Iterator[None]:
+    """When the work stops before its end, say what is kept."""
+    from sparsenmt.interrupts import Interrupted
+
+    try:
+        yield
+    except BaseException as stop:
+        note = f"{output_file} is kept up to line {file.lines:,}"
+        if file.lines and isinstance(stop, Interrupted):
+            stop.note, stop.resumable = note, True
+        elif file.lines:
+            click.echo(f"{note}: the same command goes on after it", err=True)
+        raise
 
 
 def _check_files(input_file: Path | None, output_file: Path | None) -> None:
@@ -139,12 +290,6 @@ def _read(input_file: Path | None) -> Iterator[str]:
     return read_lines(input_file) if input_file is not None else decode_lines(sys.stdin.buffer, "stdin")
 
 
-def _count_lines(path: Path) -> int:
-    from sparsenmt.data.text import read_lines
-
-    return sum(1 for _ in read_lines(path))
-
-
 def _render(translation: Translation, n_best: int, as_json: bool) -> list[str]:
     pairs = list(zip(translation.texts, translation.hypotheses, strict=True))[:n_best]
     if as_json:
@@ -165,27 +310,22 @@ def _render(translation: Translation, n_best: int, as_json: bool) -> list[str]:
     return [translation.text]
 
 
-def _write(lines: Iterator[str], output_file: Path | None) -> None:
-    """To a file, which is there when it is complete; or to stdout, line by line."""
-    from sparsenmt.data.text import write_lines
-
-    if output_file is not None:
-        write_lines(output_file, lines)
-        return
-    stream: BinaryIO = sys.stdout.buffer
-    for line in lines:
-        stream.write(line.encode("utf-8") + b"\n")
-        stream.flush()
-
-
 class _Bar:
     """Progress on stderr, and warnings that do not break it."""
 
-    def __init__(self, total: int | None) -> None:
+    def __init__(self, total: int | None, done: int = 0) -> None:
         from tqdm import tqdm
 
         quiet = not sys.stderr.isatty() or bool(os.environ.get("TQDM_DISABLE"))
-        self._bar = tqdm(total=total, unit="sentence", desc="decode", disable=quiet, dynamic_ncols=True, leave=False)
+        self._bar = tqdm(
+            total=total,
+            initial=done,
+            unit="sentence",
+            desc="decode",
+            disable=quiet,
+            dynamic_ncols=True,
+            leave=False,
+        )
 
     def __enter__(self) -> _Bar:
         return self
@@ -197,9 +337,10 @@ class _Bar:
         self._bar.update(sentences)
 
     def warn(self, translation: Translation) -> Translation:
+        from sparsenmt.decoding.inputs import cut_warning
+
         source = translation.source
         if source.cut:
-            kept = len(source.ids) - 1
-            text = f"warning: line {source.number + 1} is too long: {kept} of {kept + source.cut} pieces are translated"
+            text = cut_warning(f"line {source.number + 1}", source.kept, source.cut, "translated")
             self._bar.write(text, file=sys.stderr)
         return translation

@@ -58,6 +58,11 @@ class Options:
 @click.option("--model", metavar="DIR", help="Model directory: score the model, not a file.")
 @click.option("--source", help="With --model: the source text.")
 @click.option("--target", help="With --model: print the log-probability of this translation of the source.")
+@click.option(
+    "--batch-tokens",
+    type=click.IntRange(1),
+    help="With --model: source tokens in a batch, padding included, times the beam.  [default: the recipe's]",
+)
 def command(
     hypothesis: str | None,
     references: tuple[str, ...],
@@ -72,6 +77,7 @@ def command(
     model: str | None,
     source: str | None,
     target: str | None,
+    batch_tokens: int | None,
 ) -> None:
     """Score translations, or a model on a test set.
 
@@ -86,6 +92,8 @@ def command(
     Files are UTF-8, one sentence a line, plain or gzipped. For ROUGE-Lsum the marker <n> separates sentences of a line.
     """
     mode = _mode(hypothesis, references, baseline, model, source, target)
+    if mode == "text" and batch_tokens is not None:
+        raise UserError("--batch-tokens needs --model", hint=_HINT)
     options = Options(
         tuple(dict.fromkeys(metrics)) or DEFAULT_METRICS,
         lowercase,
@@ -96,11 +104,15 @@ def command(
         as_json,
     )
     if mode == "target":
-        score_target(str(model), str(source), str(target), as_json=as_json)
+        score_target(str(model), str(source), str(target), as_json=as_json, batch_tokens=batch_tokens)
     elif mode == "model":
-        score_model(str(model), str(source), references, baseline, options, keep_language=language is not None)
+        keep = language is not None
+        score_model(str(model), str(source), references, baseline, options, keep, batch_tokens)
     else:
         score_text(str(hypothesis), references, baseline, options)
+
+
+_HINT = "See `sparsenmt score --help` for the three ways to call it."
 
 
 def _mode(
@@ -112,7 +124,7 @@ def _mode(
     target: str | None,
 ) -> str:
     """Which of the three uses is meant: text, model, target; UserError where the arguments fit none."""
-    hint = "See `sparsenmt score --help` for the three ways to call it."
+    hint = _HINT
     if model is None:
         for name, value in (("--source", source), ("--target", target)):
             if value is not None:
@@ -156,8 +168,8 @@ def score_model(
     references: Sequence[str],
     baseline: str | None,
     options: Options,
-    *,
-    keep_language: bool,
+    keep_language: bool = False,
+    batch_tokens: int | None = None,
 ) -> None:
     """Translate a file with a model, by its recipe's decoding options; metrics of the translations."""
     from dataclasses import replace
@@ -170,13 +182,19 @@ def score_model(
         raise UserError("the file has no lines", where=source)
     columns = [list(column) for column in zip(*rows, strict=True)]
 
+    from sparsenmt.decoding.inputs import cut_warning
     from sparsenmt.decoding.translate import sparsity_rate, translate_lines
     from sparsenmt.store import open_model
 
     bundle = open_model(model)
     if not keep_language:
         options = replace(options, language=bundle.recipe.data.target_language)
-    translations = list(translate_lines(bundle, columns[0], bundle.recipe.decoding))
+    decoding = bundle.recipe.decoding
+    if batch_tokens is not None:
+        decoding = decoding.model_copy(update={"batch_tokens": batch_tokens})
+    translations = list(translate_lines(bundle, columns[0], decoding))
+    for line in (each.source for each in translations if each.source.cut):
+        click.echo(cut_warning(f"{source}, line {line.number + 1},", line.kept, line.cut, "translated"), err=True)
     outputs = [translation.text for translation in translations]
     number = len(references)
     _report(
@@ -219,7 +237,7 @@ def _report(
         click.echo(table(scores, comparisons, note="\n".join(notes)))
 
 
-def score_target(model: str, source: str, target: str, *, as_json: bool) -> None:
+def score_target(model: str, source: str, target: str, *, as_json: bool, batch_tokens: int | None = None) -> None:
     """Forced decoding: one output line a sentence pair.
 
     Plain: the sentence's log-probability, a tab, and ``piece:log-probability`` items. JSON: an object a line. The
@@ -232,11 +250,20 @@ def score_target(model: str, source: str, target: str, *, as_json: bool) -> None
         raise UserError("the file has no lines", where=source)
 
     from sparsenmt.decoding.forced import score_pairs
+    from sparsenmt.decoding.inputs import cut_warning
     from sparsenmt.store import open_model
 
     bundle = open_model(model)
     total, pieces = 0.0, 0
-    for scored in score_pairs(bundle, [pair[0] for pair in pairs], [pair[1] for pair in pairs]):
+    columns = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    limit = batch_tokens or bundle.recipe.decoding.batch_tokens
+    for number, scored in enumerate(score_pairs(bundle, *columns, batch_tokens=limit), start=1):
+        if scored.source.cut:
+            line = scored.source
+            click.echo(cut_warning(f"{source}, line {number},", line.kept, line.cut, "read"), err=True)
+        if scored.cut:
+            kept = len(scored.pieces) - 1
+            click.echo(cut_warning(f"{target}, line {number},", kept, scored.cut, "scored"), err=True)
         total += scored.log_probability
         pieces += len(scored.pieces)
         tokens = list(zip(scored.pieces, scored.token_log_probabilities, strict=True))
@@ -245,7 +272,8 @@ def score_target(model: str, source: str, target: str, *, as_json: bool) -> None
             click.echo(json.dumps({"log_probability": scored.log_probability, "tokens": items}, ensure_ascii=False))
         else:
             click.echo(f"{scored.log_probability:.4f}\t" + " ".join(f"{piece}:{value:.4f}" for piece, value in tokens))
-    perplexity = math.exp(-total / max(pieces, 1))
+    mean = -total / max(pieces, 1)
+    perplexity = math.exp(mean) if mean < 700 else math.inf  # beyond it a float ends
     click.echo(
         f"{len(pairs):,} sentences, {pieces:,} pieces, log-probability {total:.4f}, perplexity {perplexity:.4f}",
         err=True,

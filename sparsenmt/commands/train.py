@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -33,19 +36,16 @@ def command(recipe_file: Path, overrides: tuple[str, ...], start_from: Path | No
 
 
 def train(recipe: Recipe, start_from: Path | None = None) -> None:
-    """Train, and write the final weights."""
+    """Train, and write the final weights; or go on with a run that was interrupted."""
     import torch
 
-    from sparsenmt import store
     from sparsenmt.assemble import required_features
-    from sparsenmt.commands.checks import check_lengths, check_start
+    from sparsenmt.commands.checks import check_lengths
     from sparsenmt.commands.threads import use_threads
     from sparsenmt.data.prepare import check_prepared_for
     from sparsenmt.data.prepared import PreparedData
-    from sparsenmt.training.checkpoints import find_checkpoints
     from sparsenmt.training.distribution import Workers
     from sparsenmt.training.precision import pick_device
-    from sparsenmt.training.reporting import cut_back
 
     options = recipe.training
     if options.threads is not None:
@@ -54,31 +54,104 @@ def train(recipe: Recipe, start_from: Path | None = None) -> None:
     workers = Workers.join(device)
     data = PreparedData.open(recipe.data.directory)
     check_prepared_for(recipe.data, required_features(recipe))
-    directory = Path(recipe.directory)
-    checkpoints = find_checkpoints(directory)
-    check_start(directory, recipe, data.fingerprint, start_from, bool(checkpoints))
     check_lengths(recipe, data)
-    workers.wait()  # all have looked at the directory before the first writes into it
-    if checkpoints and checkpoints[-1].progress().finished and (directory / store.WEIGHTS).exists():
-        click.echo(f"{directory}: the run ended after update {checkpoints[-1].update}; nothing is left to do", err=True)
-        return
-    torch.manual_seed(options.seed + workers.rank)
-    trainer = make_trainer(recipe, data, directory, device, workers, start_from)
-    if device.type == "cuda":
-        # Building the models seeded CUDA's generator alike on all ranks: each draws dropout of its own.
-        torch.cuda.manual_seed(options.seed + workers.rank)
-    if checkpoints:
-        trainer.restore(checkpoints[-1])
+    with _run_directory(recipe, data.fingerprint, start_from, workers) as run:
+        if run.newest is not None and _ended(run.directory, run.newest, recipe):
+            message = f"{run.directory}: the run ended after update {run.newest.update:,}; nothing is left to do"
+            click.echo(message, err=True)
+            return
+        torch.manual_seed(options.seed + workers.rank)
+        trainer = make_trainer(recipe, data, run.directory, device, workers, None if run.newest else start_from)
+        if device.type == "cuda":
+            # Building the models seeded CUDA's generator alike on all ranks: each draws dropout of its own.
+            torch.cuda.manual_seed(options.seed + workers.rank)
+        _begin(run, recipe, data, trainer)
+        workers.wait()
+        if not trainer.progress.finished:
+            trainer.run()
         if workers.leads:
-            cut_back(directory, trainer.progress.update)
-            click.echo(f"{directory}: goes on after update {trainer.progress.update}", err=True)
-    elif workers.leads:
-        store.initialise(directory, recipe, data.tokenizers, data.features, data.fingerprint)
-    workers.wait()
-    if not trainer.progress.finished:
-        trainer.run()
-    if workers.leads:
-        finish(recipe, directory, trainer.best(1), trainer.progress.update)
+            finish(recipe, run.directory, trainer.best(1), trainer.progress.update)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A model directory that this process may write into, and what it holds."""
+
+    directory: Path
+    newest: Checkpoint | None
+    changed: list[tuple[str, Any, Any]]
+    """What the recipe has differently than when the run began, without being another run."""
+    started_from: dict[str, str] | None
+
+
+def _ended(directory: Path, newest: Checkpoint, recipe: Recipe) -> bool:
+    """Whether nothing is left to do: the recipe's end is reached, and the weights were written then."""
+    from sparsenmt import store
+    from sparsenmt.training.outcome import is_over
+
+    progress = newest.progress()
+    return progress.finished and is_over(progress, recipe.training) and store.weights_after(directory) == newest.update
+
+
+@contextmanager
+def _run_directory(recipe: Recipe, fingerprint: str, start_from: Path | None, workers: Workers) -> Iterator[_Run]:
+    """Look at the model directory, lock it, and find the checkpoint to go on from."""
+    from sparsenmt import store
+    from sparsenmt.commands.checks import check_start
+    from sparsenmt.files import locked
+    from sparsenmt.training.checkpoints import find_checkpoints, tidy
+
+    directory = Path(recipe.directory)
+    origin = None
+    if start_from is not None:
+        store.read_manifest(start_from)
+        origin = {"path": str(start_from), "sha256": store.weights_digest(start_from)}
+
+    def look() -> list[tuple[str, Any, Any]]:
+        resumes = bool(find_checkpoints(directory))
+        digest = None if origin is None else origin["sha256"]
+        return check_start(directory, recipe, fingerprint, digest, resumes)
+
+    look()
+    workers.wait()  # all have looked at the directory before the first writes into it
+    with ExitStack() as stack:
+        if workers.leads:
+            store.make_directory(directory)
+            stack.enter_context(locked(directory, "trains in this directory"))
+            for message in tidy(directory):
+                click.echo(f"warning: {message}", err=True)
+        workers.wait()
+        changed = look()  # again, now that nobody else writes
+        checkpoints = find_checkpoints(directory)
+        yield _Run(directory, checkpoints[-1] if checkpoints else None, changed, origin)
+
+
+def _begin(run: _Run, recipe: Recipe, data: PreparedData, trainer: Trainer) -> None:
+    """Put the trainer where the run stands, and the directory into the state that fits."""
+    from sparsenmt import store
+    from sparsenmt.files import describe_change
+    from sparsenmt.training.reporting import cut_back
+
+    leads = trainer.workers.leads
+    if run.newest is None:
+        if leads:
+            store.initialise(
+                run.directory,
+                recipe,
+                data.tokenizers,
+                data.features,
+                data.fingerprint,
+                started_from=run.started_from,
+            )
+        return
+    trainer.restore(run.newest)
+    if not leads:
+        return
+    cut_back(run.directory, trainer.progress)
+    click.echo(f"{run.directory}: goes on after update {trainer.progress.update:,}", err=True)
+    if run.changed:
+        store.write_recipe(run.directory, recipe)
+        click.echo("changed: " + "; ".join(describe_change(*change) for change in run.changed), err=True)
 
 
 def make_trainer(
@@ -98,9 +171,7 @@ def make_trainer(
     model = build_model(recipe.model, **sizes, seed=options.seed).to(device)
     check_losses(recipe, model)
     if start_from is not None:
-        store.read_manifest(start_from)
-        weights_file = start_from / store.WEIGHTS
-        store.load_weights(model, store.read_weights(weights_file), str(weights_file))
+        model.load_state_dict(store.read_weights(start_from, model))
         if workers.leads and not same_vocabularies(Path(recipe.data.directory), start_from):
             click.echo(f"warning: {start_from} has other vocabularies: its embeddings belong to other pieces", err=True)
     validator = make_validator(recipe, data, build_model(recipe.model, **sizes, seed=options.seed).to(device), device)
@@ -133,7 +204,8 @@ def finish(recipe: Recipe, directory: Path, best: list[int], last: int) -> None:
         wanted = best[0] if best and any(c.update == best[0] for c in checkpoints) else last
         chosen = [c for c in checkpoints if c.update == wanted]
         what = f"update {wanted}"
-    store.write_weights(directory, average_weights([c.weights_file for c in chosen]))
+    weights = average_weights(chosen)
+    store.write_weights(directory, weights, after=checkpoints[-1].update, made_of=[c.update for c in chosen])
     click.echo(f"{directory / store.WEIGHTS}: {what}", err=True)
 
 
@@ -141,5 +213,6 @@ if TYPE_CHECKING:
     import torch
 
     from sparsenmt.data.prepared import PreparedData
+    from sparsenmt.training.checkpoints import Checkpoint
     from sparsenmt.training.distribution import Workers
     from sparsenmt.training.loop import Trainer

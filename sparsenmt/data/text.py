@@ -11,9 +11,9 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import BinaryIO
 
 from sparsenmt.errors import UserError
+from sparsenmt.files import replacing
 
 StrPath = str | os.PathLike[str]
 
@@ -103,29 +103,21 @@ def write_lines(path: StrPath, lines: Iterable[str]) -> None:
     """
     target = Path(path)
     special = target.exists() and not target.is_file()  # a pipe or a device cannot be replaced
-    if not special:
-        target = target.resolve()  # a link stays one
-    written = target if special else target.with_name(f".{target.name}.partial-{os.getpid()}")
-    stream = _opened_for_writing(written, path)
     try:
-        with stream:
+        # A link stays one: what it leads to is replaced.
+        with open(target, "wb") if special else replacing(target.resolve()) as stream:
             for line in lines:
                 if "\n" in line:
                     raise ValueError("a line cannot hold a line end")
                 stream.write(line.encode("utf-8") + b"\n")
-        if not special:
-            os.replace(written, target)
-    except BaseException:
-        if not special:
-            written.unlink(missing_ok=True)
+    except BrokenPipeError:
         raise
-
-
-def _opened_for_writing(written: Path, path: StrPath) -> BinaryIO:
-    try:
-        return written.open("wb")
     except OSError as error:
-        raise UserError(f"cannot be written: {error.strerror}", where=os.fspath(path)) from None
+        raise UserError(
+            f"cannot be written: {error.strerror}",
+            where=os.fspath(path),
+            hint="Free space there, or check its permissions, or name another place.",
+        ) from None
 
 
 @contextmanager

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from sparsenmt.data.batching import length_batches, pad
 from sparsenmt.data.vocabulary import BOS, EOS
-from sparsenmt.decoding.inputs import ModelBundle, make_source, read_sources
+from sparsenmt.decoding.inputs import ModelBundle, SourceLine, make_source, naming_shape, read_sources
+from sparsenmt.errors import UserError
 from sparsenmt.model.interfaces import TranslationModel
 
 _ROWS = 1024  # rows of logits alive at a time
@@ -26,6 +27,9 @@ class PairScore:
     log_probability: float
     token_log_probabilities: list[float]
     pieces: list[str]
+    source: SourceLine
+    cut: int = 0
+    """Target pieces that were too many for the model; of the source, `SourceLine.cut`."""
 
 
 def score_pairs(
@@ -36,27 +40,52 @@ def score_pairs(
     batch_tokens: int = 4096,
     advance: Callable[[int], object] | None = None,
 ) -> Iterator[PairScore]:
-    """Score line-aligned pairs, in order. Texts longer than the model's positions are cut."""
+    """Score line-aligned pairs, in order. Texts longer than the model's positions are cut, and say so.
+
+    Args:
+        batch_tokens: sentences times the longest source or target of a batch, at most.
+        advance: told the number of pairs that each batch finished.
+
+    Raises:
+        UserError: a batch needs more memory than there is.
+    """
     lines = read_sources(bundle, sources)
     most = bundle.max_positions - 1
-    wanted = [[*ids[:most], EOS] for ids in bundle.tokenizers.target.encode_batch(list(targets))]
+    pieces = bundle.tokenizers.target.encode_batch(list(targets))
+    wanted = [[*ids[:most], EOS] for ids in pieces]
     results: dict[int, PairScore] = {}
     lengths = [max(len(line.ids), len(ids)) for line, ids in zip(lines, wanted, strict=True)]
     for chosen in length_batches(lengths, batch_tokens):
-        outputs, valid = pad([wanted[i] for i in chosen])
-        inputs, _ = pad([[BOS, *wanted[i][:-1]] for i in chosen])
-        outputs, valid, inputs = (x.to(bundle.device) for x in (outputs, valid, inputs))
-        with torch.inference_mode():
-            encoded = bundle.model.encode(make_source(bundle, [lines[i] for i in chosen]), compact=True)
-            (memory,) = encoded.memories.values()
-            (hidden,) = bundle.model.decode(inputs, memory).values()
-            flat = token_log_probabilities(bundle.model, hidden[valid], outputs[valid])
-        for i, values in zip(chosen, flat.split(valid.sum(1).tolist()), strict=True):
-            pieces = bundle.tokenizers.target.pieces(wanted[i])
-            results[i] = PairScore(float(values.sum()), values.tolist(), pieces)
+        batch, rows = [lines[i] for i in chosen], [wanted[i] for i in chosen]
+        shape = f"{max(map(len, rows)):,} target pieces"
+        with naming_shape(batch, shape, batch_tokens=batch_tokens, alone=_ALONE):
+            found = _score_batch(bundle, batch, rows)
+        for i, values in zip(chosen, found, strict=True):
+            if not bool(values.isfinite().all()):
+                raise UserError("the model's scores are not numbers", hint="Its weights are damaged: train it again.")
+            names = bundle.tokenizers.target.pieces(wanted[i])
+            cut = max(len(pieces[i]) - most, 0)
+            results[i] = PairScore(float(values.sum()), values.tolist(), names, lines[i], cut)
         if advance:
             advance(len(chosen))
     yield from (results[i] for i in range(len(lines)))
+
+
+_ALONE = "Split the pair, or use a machine with more memory."
+
+
+@torch.inference_mode()
+def _score_batch(bundle: ModelBundle, sources: list[SourceLine], targets: list[list[int]]) -> tuple[Tensor, ...]:
+    """Of every pair the natural logarithms (T) of its target's pieces."""
+    outputs, valid = pad(targets)
+    inputs, _ = pad([[BOS, *row[:-1]] for row in targets])
+    outputs, valid, inputs = (x.to(bundle.device) for x in (outputs, valid, inputs))
+    encoded = bundle.model.encode(make_source(bundle, sources), compact=True)
+    (memory,) = encoded.memories.values()
+    (hidden,) = bundle.model.decode(inputs, memory).values()
+    flat = token_log_probabilities(bundle.model, hidden[valid], outputs[valid])
+    found: tuple[Tensor, ...] = flat.split(valid.sum(1).tolist())
+    return found
 
 
 def token_log_probabilities(model: TranslationModel, hidden: Tensor, targets: Tensor) -> Tensor:

@@ -5,7 +5,8 @@ Shapes: B sentences, S source pieces, </s> included.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +16,7 @@ from sparsenmt.data.batching import pad
 from sparsenmt.data.features import FeatureSet
 from sparsenmt.data.tokenizer import Tokenizers
 from sparsenmt.data.vocabulary import EOS
+from sparsenmt.errors import UserError, is_out_of_memory
 from sparsenmt.model.interfaces import Source, TranslationModel
 
 
@@ -46,6 +48,16 @@ class SourceLine:
     def empty(self) -> bool:
         return len(self.ids) == 1
 
+    @property
+    def kept(self) -> int:
+        """Pieces without EOS."""
+        return len(self.ids) - 1
+
+
+def cut_warning(line: str, kept: int, cut: int, done: str) -> str:
+    """The warning about a line whose last ``cut`` pieces are left out; ``done`` is what happens to the others."""
+    return f"warning: {line} is too long: {kept} of {kept + cut} pieces are {done}"
+
 
 def read_sources(bundle: ModelBundle, lines: Sequence[str], first: int = 0) -> list[SourceLine]:
     """Tokenize lines; those longer than the model's positions are cut, and say so; those of spaces alone are empty."""
@@ -64,3 +76,31 @@ def make_source(bundle: ModelBundle, lines: Sequence[SourceLine]) -> Source:
     computed = [bundle.features.compute(line.ids, line.text) for line in lines]
     features = {name: pad([row[name] for row in computed])[0].to(bundle.device) for name in bundle.features.names}
     return Source(tokens.to(bundle.device), valid.to(bundle.device), features)
+
+
+@contextmanager
+def naming_shape(batch: Sequence[SourceLine], rest: str, *, batch_tokens: int, alone: str) -> Iterator[None]:
+    """Where the block runs out of memory, say what it was doing, and what to change.
+
+    Args:
+        rest: what else there is to say of the batch's shape, e.g. ``"beam 4"``.
+        batch_tokens: the limit that made the batch; `length_batches`.
+        alone: what helps where the batch is one sentence, which no limit makes smaller.
+
+    Raises:
+        UserError: instead of the error that PyTorch raises.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        longest, count = max(len(line.ids) for line in batch), len(batch)
+        sentences = "1 sentence" if count == 1 else f"{count:,} sentences"
+        where = f"line {batch[0].number + 1:,}" if count == 1 else None
+        smaller = f"Lower decoding.batch_tokens (`decode` and `score`: --batch-tokens), now {batch_tokens:,}."
+        raise UserError(
+            f"out of memory on a batch of {sentences}, {longest:,} source pieces long, {rest}",
+            where=where,
+            hint=alone if count == 1 else smaller,
+        ) from None

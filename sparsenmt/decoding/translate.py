@@ -11,7 +11,7 @@ import torch
 from sparsenmt.data.batching import length_batches
 from sparsenmt.decoding.ancestral import Pick, ancestral_search, make_sampler, pick_best
 from sparsenmt.decoding.beam import beam_search
-from sparsenmt.decoding.inputs import ModelBundle, SourceLine, make_source, read_sources
+from sparsenmt.decoding.inputs import ModelBundle, SourceLine, make_source, naming_shape, read_sources
 from sparsenmt.decoding.scores import Hypothesis, maximum_length
 from sparsenmt.errors import UserError
 from sparsenmt.model.interfaces import Memory
@@ -19,6 +19,8 @@ from sparsenmt.recipe.schema import Decoding
 
 WINDOW = 4096
 """Lines that are sorted together: memory and the wait for the first output are bounded, batches are well filled."""
+
+_ALONE = "Lower --beam-size, or the longest output: --max-length-factor, --max-length-offset; or split the line."
 
 
 @dataclass(frozen=True)
@@ -51,14 +53,20 @@ def translate_lines(
     *,
     advance: Callable[[int], object] | None = None,
     window: int = WINDOW,
+    first: int = 0,
 ) -> Iterator[Translation]:
     """Translate lines, in order.
 
     Args:
         advance: told the number of sentences that each batch finished.
         window: lines read ahead.
+        first: number of the first line, from 0: what comes after so many lines that were translated before. With whole
+            windows before it, every line is in the batch that it would have been in without the break.
+
+    Raises:
+        UserError: a batch needs more memory than there is, or the model's scores are not numbers.
     """
-    iterator, first = iter(lines), 0
+    iterator = iter(lines)
     while block := list(islice(iterator, window)):
         sources = read_sources(bundle, block, first)
         first += len(block)
@@ -78,7 +86,9 @@ def _translate_block(
     beams = options.beam_size if options.method == "beam" else 1
     for chosen in length_batches([len(s.ids) for s in real], max(options.batch_tokens // beams, 1)):
         batch = [real[i] for i in chosen]
-        for source, found in zip(batch, search(bundle, batch, options), strict=True):
+        with naming_shape(batch, f"beam {beams:,}", batch_tokens=options.batch_tokens, alone=_ALONE):
+            all_found = search(bundle, batch, options)
+        for source, found in zip(batch, all_found, strict=True):
             if not found.hypotheses:
                 raise UserError("the model's scores are not numbers", hint="Its weights are damaged: train it again.")
             results[source.number] = found

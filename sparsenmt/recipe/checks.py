@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from sparsenmt.recipe.origins import Node, find, nearest_origin, plain, replace
-from sparsenmt.recipe.problems import KeyPath, Origin, Problem, dotted
+from sparsenmt.recipe.problems import Complaint, KeyPath, Origin, Problem
 from sparsenmt.recipe.schema import Data, Model, Section, Tokenizer, Training
 from sparsenmt.recipe.sockets import socket_at
 
@@ -17,7 +17,7 @@ class Finding(NamedTuple):
     """A contradiction: the keys that take part, the one to blame first."""
 
     keys: tuple[KeyPath, ...]
-    message: str
+    complaint: Complaint
 
 
 def cross_problems(recipe: Node, known: list[Problem]) -> list[Problem]:
@@ -32,7 +32,7 @@ def cross_problems(recipe: Node, known: list[Problem]) -> list[Problem]:
             if any(_concerns(key, wrong) for key in finding.keys):
                 continue
             blamed = next((key for key in finding.keys if find(recipe, key) is not None), finding.keys[0])
-            problems.append(Problem(_blame(recipe, finding.keys), blamed, finding.message))
+            problems.append(Problem(_blame(recipe, finding.keys), blamed, finding.complaint))
     problems += _ramps(sound) + _shared_table(sound, recipe, wrong)
     return problems
 
@@ -77,27 +77,52 @@ def _model(model: Model, path: KeyPath) -> Iterator[Finding]:
     if model.dimension % model.heads:
         yield Finding(
             (dimension, heads),
-            f"{model.dimension} is not divisible by the number of heads, {model.heads} (`model.heads`)",
+            Complaint(
+                f"{model.dimension} is not divisible by the number of heads, {model.heads}",
+                "Change `model.dimension` or `model.heads`.",
+            ),
         )
     if model.dimension % 2 and model.positions == "sinusoidal":
-        yield Finding((dimension, (*path, "positions")), "sinusoidal positions need an even dimension")
+        yield Finding(
+            (dimension, (*path, "positions")),
+            Complaint(
+                "sinusoidal positions need an even dimension",
+                "Take an even `model.dimension`, or `model.positions: learned`.",
+            ),
+        )
     for site in ("encoder_self", "decoder_self", "cross"):
         count = getattr(model.attention, site).heads.count
         if count is not None and model.dimension % count:
             key = (*path, "attention", site, "heads", "count")
-            yield Finding((key, dimension), f"must divide the dimension, {model.dimension}; {count} does not")
+            yield Finding(
+                (key, dimension),
+                Complaint(
+                    f"must divide the dimension, {model.dimension}; {count} does not",
+                    "Take another number of heads, or another `model.dimension`.",
+                ),
+            )
     for index, choice in enumerate(model.memory):
         if choice.at == "between" and model.encoder_layers < 2:
             key = (*path, "memory", index, "at")
             yield Finding(
-                (key, (*path, "encoder_layers")), "there is nothing between the layers of a one-layer encoder"
+                (key, (*path, "encoder_layers")),
+                Complaint(
+                    "there is nothing between the layers of a one-layer encoder",
+                    "Write `at: output`, or take more `model.encoder_layers`.",
+                ),
             )
 
 
 def _tokenizer(tokenizer: Tokenizer, path: KeyPath) -> Iterator[Finding]:
     least = 4  # the special pieces: padding, unknown, beginning and end
     if tokenizer.vocabulary_size <= least:
-        yield Finding(((*path, "vocabulary_size"),), f"must be greater than {least}, the number of special pieces")
+        yield Finding(
+            ((*path, "vocabulary_size"),),
+            Complaint(
+                f"must be greater than {least}, the number of special pieces",
+                "Leave the key out for the default, or write some thousands.",
+            ),
+        )
 
 
 def _data(data: Data, path: KeyPath) -> Iterator[Finding]:
@@ -106,12 +131,17 @@ def _data(data: Data, path: KeyPath) -> Iterator[Finding]:
     for name, index in named:
         if first.setdefault(name, index) != index:
             key = (*path, "train", index, "name")
-            yield Finding((key,), f"two training corpora are named '{name}'")
+            yield Finding(
+                (key,), Complaint(f"two training corpora are named '{name}'", "Give one of them another name.")
+            )
     corpora = [((*path, "train", index), corpus) for index, corpus in enumerate(data.train)]
     corpora += [((*path, "dev"), data.dev)] + ([((*path, "test"), data.test)] if data.test else [])
     for place, corpus in corpora:
         if corpus.source == corpus.target:
-            yield Finding(((*place, "target"), (*place, "source")), "source and target are the same file")
+            yield Finding(
+                ((*place, "target"), (*place, "source")),
+                Complaint("source and target are the same file", "Name the file of each language."),
+            )
 
 
 def _training(training: Training, path: KeyPath) -> Iterator[Finding]:
@@ -119,14 +149,23 @@ def _training(training: Training, path: KeyPath) -> Iterator[Finding]:
         return tuple((*path, name) for name in names)
 
     if training.average_last > training.keep_last:
-        message = f"{training.average_last} checkpoints cannot be averaged where `keep_last` keeps {training.keep_last}"
-        yield Finding(keys("average_last", "keep_last"), message)
+        complaint = Complaint(
+            f"{training.average_last} checkpoints cannot be averaged where `keep_last` keeps {training.keep_last}",
+            "Raise `training.keep_last`, or lower `training.average_last`.",
+        )
+        yield Finding(keys("average_last", "keep_last"), complaint)
     if training.accumulate_tokens is not None and training.accumulate_tokens < training.batch_tokens:
-        message = f"must be at least `batch_tokens`, {training.batch_tokens}, not {training.accumulate_tokens}"
-        yield Finding(keys("accumulate_tokens", "batch_tokens"), message)
+        complaint = Complaint(
+            f"must be at least `batch_tokens`, {training.batch_tokens}, not {training.accumulate_tokens}",
+            "Raise it, lower `training.batch_tokens`, or leave the key out: then a batch is an update.",
+        )
+        yield Finding(keys("accumulate_tokens", "batch_tokens"), complaint)
     if training.schedule == "linear" and training.warmup_updates >= training.max_updates:
-        message = f"the linear schedule has no updates left after a warm-up of {training.warmup_updates}"
-        yield Finding(keys("warmup_updates", "max_updates"), f"{message} (`max_updates` is {training.max_updates})")
+        complaint = Complaint(
+            f"the linear schedule has no updates left after a warm-up of {training.warmup_updates}",
+            f"Lower `training.warmup_updates`, or raise `training.max_updates`, which is {training.max_updates}.",
+        )
+        yield Finding(keys("warmup_updates", "max_updates"), complaint)
 
 
 def _shared_table(sound: Node, recipe: Node, wrong: set[KeyPath]) -> list[Problem]:
@@ -140,9 +179,11 @@ def _shared_table(sound: Node, recipe: Node, wrong: set[KeyPath]) -> list[Proble
     if (tie.value if tie else default) != "all" or shared is None or not _is_false(shared.value):
         return []
     blamed = tie_key if tie is not None else shared_key
-    message = f"`tie_embeddings: all` needs one vocabulary for both languages (`{dotted(shared_key)}: true`); or set "
-    message += "`model.tie_embeddings` to target or none"
-    return [Problem(_blame(recipe, (blamed, shared_key)), blamed, message)]
+    complaint = Complaint(
+        "`tie_embeddings: all` needs one vocabulary for both languages",
+        "Set `data.tokenizer.shared` to true, or `model.tie_embeddings` to target or none.",
+    )
+    return [Problem(_blame(recipe, (blamed, shared_key)), blamed, complaint)]
 
 
 def _is_false(value: object) -> bool:
@@ -159,7 +200,8 @@ def _ramps(sound: Node) -> list[Problem]:
             key: KeyPath = ("losses", name, "weight", end)
             value = find(sound, key)
             if value is not None and isinstance(value.value, (int, float)) and value.value < 0:
-                problems.append(Problem(value.origin, key, f"must be at least 0, not {value.value}"))
+                complaint = Complaint(f"must be at least 0, not {value.value}", "A weight that changes stays positive.")
+                problems.append(Problem(value.origin, key, complaint))
     return problems
 
 

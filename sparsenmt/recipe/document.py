@@ -179,7 +179,7 @@ def _plural(words: str) -> str:
 
 def _bounds(metadata: list[Any]) -> str:
     words = []
-    for item in metadata:
+    for item in sorted(metadata, key=lambda item: isinstance(item, (Lt, Le))):
         if isinstance(item, Gt):
             words.append(f"> {item.gt}")
         elif isinstance(item, Ge):

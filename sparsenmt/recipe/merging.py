@@ -8,8 +8,10 @@ from pathlib import Path
 from sparsenmt.errors import UserError
 from sparsenmt.recipe.origins import Node, child, read
 from sparsenmt.recipe.paths import expand
-from sparsenmt.recipe.problems import KeyPath, Problem
+from sparsenmt.recipe.problems import Complaint, KeyPath, Problem
 from sparsenmt.recipe.sockets import PLACE_KEYS, socket_at
+
+_MOST_FILES = 100
 
 
 def overlay(below: Node, above: Node, path: KeyPath = ()) -> Node:
@@ -36,37 +38,60 @@ def _name(node: Node) -> object:
     return name.value if name is not None else None
 
 
-def read_with_bases(path: Path, including: tuple[Path, ...] = ()) -> tuple[Node, list[Problem]]:
+def read_with_bases(path: Path) -> tuple[Node, list[Problem]]:
     """A recipe file laid over the recipes that it names as ``base``: a path, or a list, later ones over earlier ones.
 
     Raises:
-        UserError: a file cannot be read, or recipes include each other in a circle.
+        UserError: a file cannot be read, recipes include each other in a circle, or there are too many of them.
     """
+    return _read(path, (), [])
+
+
+def _read(path: Path, including: tuple[Path, ...], done: list[Path]) -> tuple[Node, list[Problem]]:
+    """As `read_with_bases`; ``including`` leads to this file, ``done`` are all files read so far."""
     node, problems = read(path)
+    done.append(path)
     assert isinstance(node.value, dict)
     base = node.value.get("base")
     if base is None:
         return node, problems
+    own = Node({key: value for key, value in node.value.items() if key != "base"}, node.origin)
+    if any(problem.path[:1] == ("base",) for problem in problems):
+        return own, problems
     chain = (*including, Path(os.path.realpath(path)))
     below: Node | None = None
     for entry in base.value if isinstance(base.value, list) else [base]:
         name, complaint = _base_name(entry)
         if name is None:
-            problems.append(Problem(entry.origin, ("base",), complaint))
+            problems.append(Problem(entry.origin, ("base",), complaint or _NO_NAME))
             continue
-        file = Path(os.path.normpath(path.parent / name))
-        if Path(os.path.realpath(file)) in chain:
-            raise UserError(f"base: {file} includes itself", where=entry.origin.place)
-        if not file.is_file():
-            raise UserError(f"base: there is no file {file}", where=entry.origin.place)
-        its, its_problems = read_with_bases(file, chain)
+        its, its_problems = _read(_base_file(path.parent / name, entry, chain, done), chain, done)
         problems += its_problems
         below = its if below is None else overlay(below, its)
-    own = Node({key: value for key, value in node.value.items() if key != "base"}, node.origin)
     return (own if below is None else overlay(below, own)), problems
 
 
-def _base_name(entry: Node) -> tuple[str | None, str]:
+def _base_file(path: Path, entry: Node, chain: tuple[Path, ...], done: list[Path]) -> Path:
+    file, where = Path(os.path.normpath(path)), f"{entry.origin.place}: base"
+    if Path(os.path.realpath(file)) in chain:
+        raise UserError(
+            f"{file} includes itself", where=where, hint="Remove the line here, or the one there that leads back."
+        )
+    if len(done) >= _MOST_FILES:
+        raise UserError(
+            f"more than {_MOST_FILES} files are included", where=where, hint="Name each base once, in few files."
+        )
+    if not os.path.isfile(file):
+        raise UserError(
+            f"there is no file {file}", where=where, hint="Write a path relative to the folder of this recipe."
+        )
+    return file
+
+
+_NO_NAME = Complaint("must be the path of a recipe, or a list of paths", "Write for instance `base: other.yaml`.")
+
+
+def _base_name(entry: Node) -> tuple[str | None, Complaint | None]:
     if not isinstance(entry.value, str) or not entry.value:
-        return None, "must be the path of a recipe, or a list of paths"
+        return None, _NO_NAME
     return expand(entry.value)

@@ -1,13 +1,8 @@
-"""YAML in which every value knows the file and line it was written in.
-
-The scalars follow YAML 1.2's core schema, not PyYAML's 1.1: ``1e-3`` is a number, ``no`` is a text (the language code),
-``true`` and ``false`` are the only booleans. Underscores may group the digits of whole numbers.
-"""
+"""Recipe files as values, each of which knows the file and the line it was written in."""
 
 from __future__ import annotations
 
-import math
-import re
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,37 +10,12 @@ from typing import Any
 import yaml
 
 from sparsenmt.errors import UserError
-from sparsenmt.recipe.problems import KeyPath, Origin, Problem
+from sparsenmt.recipe.problems import Complaint, KeyPath, Origin, Problem
+from sparsenmt.recipe.syntax import Scalar, compose, container_complaint, scalar
 
-Scalar = str | int | float | bool | None
-
-_NUMBER = list("-+.0123456789")
-_INT = re.compile(r"^(?:[-+]?[0-9][0-9_]*|0o[0-7]+|0x[0-9a-fA-F]+)$")
-_FLOAT = re.compile(
-    r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
-)
-_BOOL = re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$")
-_NULL = re.compile(r"^(?:~|null|Null|NULL|)$")
-
-
-class _Loader(yaml.SafeLoader):
-    """SafeLoader's scanner and parser, with the core schema's scalars; only composing is used."""
-
-    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
-
-
-class _Dumper(yaml.SafeDumper):
-    """SafeDumper that also quotes what `_Loader` would read as something other than text."""
-
-
-for _tag, _pattern, _first in (
-    ("bool", _BOOL, list("tTfF")),
-    ("int", _INT, _NUMBER),
-    ("float", _FLOAT, _NUMBER),
-    ("null", _NULL, ["~", "n", "N", ""]),
-):
-    for _class in (_Loader, _Dumper):
-        _class.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _pattern, _first)
+_MAX_BYTES = 1_000_000  # of a file
+_MAX_VALUES = 100_000  # that a file's aliases may grow to
+_MAX_DEPTH = 50
 
 
 @dataclass(frozen=True)
@@ -125,34 +95,54 @@ def read(path: Path) -> tuple[Node, list[Problem]]:
         UserError: the file is missing, not UTF-8, empty, not YAML, or not a mapping.
     """
     where = str(path)
-    try:
-        raw = path.read_bytes()
-    except FileNotFoundError:
-        raise UserError("there is no such file", where=where) from None
-    except OSError as error:
-        raise UserError(f"the recipe cannot be read: {error.strerror}", where=where) from None
+    raw = _read_bytes(path)
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise UserError("the recipe is not UTF-8", where=f"{where}:{line}") from None
+        raise UserError(
+            "the recipe is not UTF-8", where=f"{where}:{line}", hint="Name a text file, and save it as UTF-8."
+        ) from None
     node, problems = parse(text, name=where, folder=path.parent)
-    if node is None:
-        raise UserError("the recipe is empty", where=where)
+    if node is None or node.value is None:
+        raise UserError("the recipe is empty", where=where, hint="Begin it with a line like `name: my-run`.")
     if not isinstance(node.value, dict):
         raise UserError(
             "a recipe must be a mapping of keys to values",
             where=where,
-            hint="Its first line is something like `name: my-run`.",
+            hint="Begin it with a line like `name: my-run`, with a space after the colon.",
         )
     return node, problems
+
+
+def _read_bytes(path: Path) -> bytes:
+    """The file's contents; never more than a recipe may have."""
+    where = str(path)
+    try:
+        if stat.S_ISDIR(path.stat().st_mode):
+            raise UserError(
+                "this is a directory, not a recipe", where=where, hint="Name the recipe's file, e.g. recipe.yaml."
+            )
+        with path.open("rb") as stream:
+            raw = stream.read(_MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise UserError("there is no such file", where=where, hint="Check the path of the recipe.") from None
+    except OSError as error:
+        raise UserError(
+            f"the recipe cannot be read: {error.strerror}", where=where, hint="Check its path and its permissions."
+        ) from None
+    if len(raw) > _MAX_BYTES:
+        raise UserError(
+            f"the file is larger than {_MAX_BYTES:,} bytes", where=where, hint="Name a recipe: a short YAML file."
+        )
+    return raw
 
 
 def parse(text: str, *, name: str, folder: Path) -> tuple[Node | None, list[Problem]]:
     """Parse YAML; None for a text without a value.
 
     Raises:
-        UserError: broken YAML, with file, line and column.
+        UserError: broken YAML, with file, line and column; or more values than any recipe has.
     """
     composed = compose(text, name)
     if composed is None:
@@ -162,99 +152,87 @@ def parse(text: str, *, name: str, folder: Path) -> tuple[Node | None, list[Prob
     return node, conversion.problems
 
 
-def compose(text: str, name: str) -> yaml.Node | None:
-    """YAML's node graph of ``text``; errors as `UserError` whose place starts with ``name``."""
-    try:
-        return yaml.compose(text, Loader=_Loader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
-        what = error.problem or error.context or "it cannot be parsed"
-        hint = "Indent with spaces: YAML takes no tabs." if "'\\t'" in what else None
-        raise UserError(f"broken YAML: {what}", where=where, hint=hint) from None
-    except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
-        column = error.position - (text.rfind("\n", 0, error.position) + 1) + 1
-        raise UserError("broken YAML: a control character", where=f"{name}:{line}:{column}") from None
-
-
 @dataclass
 class _Conversion:
-    """Turns YAML's nodes into `Node`, collecting problems."""
+    """Turns YAML's nodes into `Node`, collecting problems; what is wrong becomes an empty value."""
 
     name: str
     folder: Path
     problems: list[Problem] = field(default_factory=list)
     _open: set[int] = field(default_factory=set)
+    _values: int = 0
 
     def origin(self, composed: yaml.Node) -> Origin:
         line = composed.start_mark.line + 1
         return Origin(f"{self.name}:{line}", self.folder, line=line)
 
     def node(self, composed: yaml.Node, origin: Origin, path: KeyPath = ()) -> Node:
+        self._values += 1
+        if self._values > _MAX_VALUES:
+            raise UserError(
+                f"the recipe has more than {_MAX_VALUES:,} values",
+                where=self.name,
+                hint="Name a recipe; if it is one, its aliases (*name) multiply each other: write fewer.",
+            )
         if id(composed) in self._open:
-            self.problems.append(Problem(origin, path, "an alias refers to the value that it stands in"))
-            return Node(None, origin)
+            return self._empty(
+                origin,
+                path,
+                Complaint("an alias refers to the value that it stands in", "Write the value out, without the alias."),
+            )
+        if len(path) > _MAX_DEPTH:
+            return self._empty(
+                origin,
+                path[:3],
+                Complaint(f"sections in sections, more than {_MAX_DEPTH} deep", "Remove the brackets or the indents."),
+            )
         self._open.add(id(composed))
         try:
-            if isinstance(composed, yaml.MappingNode) and composed.tag.endswith(":map"):
-                return Node(self._mapping(composed, path), origin)
-            if isinstance(composed, yaml.SequenceNode) and composed.tag.endswith(":seq"):
-                items = enumerate(composed.value)
-                return Node([self.node(item, self.origin(item), (*path, i)) for i, item in items], origin)
-            return Node(self._scalar(composed, origin, path), origin)
+            return self._inner(composed, origin, path)
         finally:
             self._open.discard(id(composed))
+
+    def _inner(self, composed: yaml.Node, origin: Origin, path: KeyPath) -> Node:
+        if isinstance(composed, yaml.ScalarNode):
+            value, complaint = scalar(composed.value, composed.tag)
+            return Node(value, origin) if complaint is None else self._empty(origin, path, complaint)
+        if complaint := container_complaint(composed):
+            return self._empty(origin, path, complaint)
+        if isinstance(composed, yaml.MappingNode):
+            return Node(self._mapping(composed, path), origin)
+        items = enumerate(composed.value)
+        return Node([self.node(item, self.origin(item), (*path, i)) for i, item in items], origin)
+
+    def _empty(self, origin: Origin, path: KeyPath, complaint: Complaint) -> Node:
+        self.problems.append(Problem(origin, path, complaint))
+        return Node(None, origin)
 
     def _mapping(self, composed: yaml.MappingNode, path: KeyPath) -> dict[str, Node]:
         result: dict[str, Node] = {}
         for key_node, value_node in composed.value:
             # A key's line is the origin of its value: of a section, the line that names it.
             origin = self.origin(key_node)
-            if not isinstance(key_node, yaml.ScalarNode):
-                self.problems.append(Problem(origin, path, "a key must be a plain word"))
-                continue
-            key = str(key_node.value)
+            key, complaint = _key(key_node)
             if key in result:
                 first = result[key].origin.place
-                self.problems.append(Problem(origin, (*path, key), f"the key stands here twice, first at {first}"))
+                complaint = Complaint(f"the key stands here twice, first at {first}", "Keep one of the two.")
+            if complaint is not None:
+                self.problems.append(Problem(origin, (*path, key) if key else path, complaint))
                 continue
             result[key] = self.node(value_node, origin, (*path, key))
         return result
 
-    def _scalar(self, composed: yaml.Node, origin: Origin, path: KeyPath) -> Scalar:
-        text, tag = composed.value, composed.tag.removeprefix("tag:yaml.org,2002:")
-        try:
-            if tag == "str":
-                return str(text)
-            if tag == "null":
-                return None
-            if tag == "bool":
-                return str(text).lower() == "true"
-            if tag == "int":
-                return _whole(str(text))
-            if tag == "float":
-                return _number(str(text))
-        except (ValueError, AttributeError):
-            pass
-        self.problems.append(Problem(origin, path, f"the YAML tag `{composed.tag}` cannot be used in a recipe"))
-        return None
 
-
-def _whole(text: str) -> int:
-    digits = text.replace("_", "")
-    if digits[:2] in ("0o", "0x"):
-        return int(digits, 0)
-    return int(digits)
-
-
-def _number(text: str) -> float:
-    lowered = text.lower()
-    if lowered.endswith(".inf"):
-        return -math.inf if lowered.startswith("-") else math.inf
-    return math.nan if lowered == ".nan" else float(text)
-
-
-def write(value: Any) -> str:
-    """Plain values as YAML that `parse` reads back unchanged, keys in their order."""
-    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=1000)
+def _key(node: yaml.Node) -> tuple[str, Complaint | None]:
+    """The text of a key ('' if it has none), and what is wrong with it."""
+    if not isinstance(node, yaml.ScalarNode) or not node.value:
+        return "", Complaint("a key must be a plain word", "Write `key: value`; put braces that are text into quotes.")
+    key = str(node.value)
+    if key == "<<":
+        return key, Complaint(
+            "YAML's merge key `<<` cannot be used in a recipe",
+            "Write the keys out, or put what recipes share into a file that they name as `base`.",
+        )
+    if not key.isprintable():
+        return key, Complaint("a key holds a character that cannot be shown", "Write the key again, in plain letters.")
+    return key, None

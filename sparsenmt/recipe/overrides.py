@@ -8,7 +8,9 @@ from pathlib import Path
 from sparsenmt.errors import UserError
 from sparsenmt.recipe.merging import overlay
 from sparsenmt.recipe.origins import Node, parse
-from sparsenmt.recipe.problems import KeyPath, Origin, Problem, dotted, show
+from sparsenmt.recipe.problems import Complaint, KeyPath, Origin, Problem, dotted, show
+
+_MOST_PARTS = 50  # of a key
 
 
 def apply_overrides(recipe: Node, overrides: Sequence[str]) -> tuple[Node, list[Problem]]:
@@ -18,19 +20,21 @@ def apply_overrides(recipe: Node, overrides: Sequence[str]) -> tuple[Node, list[
         origin = Origin(f"override '{text}'", Path.cwd(), is_override=True)
         key, equals, value_text = text.partition("=")
         if not equals or not key.strip():
-            problems.append(Problem(origin, (), "must look like `key=value`, e.g. `training.seed=2`"))
+            problems.append(
+                Problem(origin, (), Complaint("must look like `key=value`", "Write for instance `training.seed=2`."))
+            )
             continue
         parts = key.strip().split(".")
-        if "" in parts or parts[0] == "base":
-            what = "`base` can be set in a recipe file only" if parts[0] == "base" else "a part of the key is empty"
-            problems.append(Problem(origin, (), what))
+        if complaint := _key_complaint(parts):
+            problems.append(Problem(origin, (), complaint))
             continue
         try:
             parsed, found = parse(value_text, name=origin.place, folder=Path.cwd())
         except UserError as error:
-            problems.append(Problem(origin, (), f"{error.message} (quote the value if it is a text)"))
+            problems.append(Problem(origin, (), _value_complaint(error)))
             continue
-        problems += [Problem(origin, problem.path, problem.message) for problem in found]
+        above = tuple(int(part) if part.isdecimal() and len(part) < 10 else part for part in parts)
+        problems += [Problem(origin, (*above, *problem.path), problem.complaint) for problem in found]
         value = _mark(parsed, origin) if parsed is not None else Node(None, origin)
         result = _set(recipe, (), parts, value)
         if isinstance(result, Problem):
@@ -38,6 +42,19 @@ def apply_overrides(recipe: Node, overrides: Sequence[str]) -> tuple[Node, list[
         else:
             recipe = result
     return recipe, problems
+
+
+def _key_complaint(parts: Sequence[str]) -> Complaint | None:
+    if parts[0] == "base":
+        return Complaint("`base` can be set in a recipe file only", "Write a recipe that names both files as `base`.")
+    if "" in parts or len(parts) > _MOST_PARTS or not all(part.isprintable() for part in parts):
+        return Complaint("the key has empty parts, or is no key", "Write it with single dots: `training.seed=2`.")
+    return None
+
+
+def _value_complaint(error: UserError) -> Complaint:
+    """What is wrong with a value that YAML does not understand."""
+    return Complaint(f"{error.message}", f"Put the value into quotes if it is a text. {error.hint}")
 
 
 def _mark(node: Node, origin: Origin) -> Node:
@@ -59,8 +76,14 @@ def _set(node: Node | None, path: KeyPath, parts: Sequence[str], value: Node) ->
     if is_list or (is_absent and part.isdecimal()):
         return _set_item(node, path, parts, value)
     if node is not None and node.value is not None and not isinstance(node.value, dict):
-        what = f"`{dotted(path)}` is {show(node.value)}, not a section: it has no key `{part}`"
-        return Problem(value.origin, (), what)
+        return Problem(
+            value.origin,
+            (),
+            Complaint(
+                f"`{dotted(path)}` is {show(node.value)}, not a section: it has no key `{part}`",
+                f"Set `{dotted(path)}` itself, or check the key.",
+            ),
+        )
     children = node.value if node is not None and isinstance(node.value, dict) else {}
     inner = _set(children.get(part), (*path, part), parts[1:], value)
     if isinstance(inner, Problem):
@@ -75,11 +98,22 @@ def _set_item(node: Node | None, path: KeyPath, parts: Sequence[str], value: Nod
     items = node.value if node is not None and isinstance(node.value, list) else []
     part = parts[0]
     if not part.isdecimal():
-        return Problem(value.origin, (), f"`{dotted(path)}` is a list: write an index, e.g. `{dotted(path)}.0`")
-    index = int(part)
+        return Problem(
+            value.origin,
+            (),
+            Complaint(f"`{dotted(path)}` is a list", f"Write an index after it, e.g. `{dotted(path)}.0`."),
+        )
+    index = int(part) if len(part) < 10 else 10**10
     if index > len(items):
         have = f"{len(items)} item{'' if len(items) == 1 else 's'}"
-        return Problem(value.origin, (), f"`{dotted(path)}` has {have}: there is no item {index}")
+        return Problem(
+            value.origin,
+            (),
+            Complaint(
+                f"`{dotted(path)}` has {have}: there is no item {part}",
+                f"Items are counted from 0; `{dotted(path)}.{len(items)}` adds one.",
+            ),
+        )
     inner = _set(items[index] if index < len(items) else None, (*path, index), parts[1:], value)
     if isinstance(inner, Problem):
         return inner

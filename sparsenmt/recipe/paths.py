@@ -7,21 +7,38 @@ import re
 from collections.abc import Iterator
 
 from sparsenmt.recipe.origins import Node, child, find, replace
-from sparsenmt.recipe.problems import KeyPath, Problem
+from sparsenmt.recipe.problems import Complaint, KeyPath, Problem
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]*))?\}")
 
 
-def expand(text: str) -> tuple[str | None, str]:
+def expand(text: str) -> tuple[str | None, Complaint | None]:
     """The text with its variables replaced; or None and what is wrong. An empty variable counts as unset."""
     for match in _VARIABLE.finditer(text):
         name, default = match.groups()
         if default is None and not os.environ.get(name):
-            return None, f"the environment variable {name} is not set (or write a default: `${{{name}:-default}}`)"
+            return None, Complaint(
+                f"the environment variable {name} is not set",
+                f"Set it, or write a default into the recipe: `${{{name}:-default}}`.",
+            )
     if "${" in _VARIABLE.sub("", text):
-        return None, "`${` starts a variable: write `${NAME}` or `${NAME:-default}`"
-    expanded = _VARIABLE.sub(lambda match: os.environ.get(match[1]) or match[2] or "", text)
-    return os.path.expanduser(expanded), ""
+        return None, Complaint("`${` starts a variable", "Write `${NAME}` or `${NAME:-default}`.")
+    expanded = os.path.expanduser(_VARIABLE.sub(lambda match: os.environ.get(match[1]) or match[2] or "", text))
+    complaint = _unusable(expanded)
+    return (expanded, None) if complaint is None else (None, complaint)
+
+
+def _unusable(path: str) -> Complaint | None:
+    """What is wrong with a path that no file of the program could hold."""
+    if "\0" in path:
+        return Complaint("a path cannot hold the character U+0000", "Write the path again, without escapes.")
+    try:
+        path.encode("utf-8")
+    except UnicodeEncodeError:
+        return Complaint(
+            "the path, or the folder that it is relative to, is not UTF-8", "Rename it: recipes and models are UTF-8."
+        )
+    return None
 
 
 def resolve_paths(recipe: Node) -> tuple[Node, list[Problem]]:
@@ -36,14 +53,16 @@ def resolve_paths(recipe: Node) -> tuple[Node, list[Problem]]:
         if node is None or not isinstance(node.value, str):
             continue
         if not node.value:
-            problems.append(Problem(node.origin, path, "must not be empty"))
+            problems.append(Problem(node.origin, path, Complaint("must not be empty", "Write a path.")))
             continue
         text, complaint = expand(node.value)
-        if text is None:
+        if text is not None and path[-1] in ("source", "target") and node.origin.folder is not None:
+            text = os.path.abspath(node.origin.folder / text)
+            complaint = _unusable(text)
+        if text is None or complaint is not None:
+            assert complaint is not None
             problems.append(Problem(node.origin, path, complaint))
             continue
-        if path[-1] in ("source", "target") and node.origin.folder is not None:
-            text = os.path.abspath(node.origin.folder / text)
         recipe = replace(recipe, path, Node(text, node.origin))
     return recipe, problems
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from sparsenmt.errors import UserError
+from sparsenmt.errors import UserError, printable
 
 KeyPath = tuple[str | int, ...]
+
+_LONGEST = 60  # characters of a value or a key in a message
+_MOST = 20  # problems that are shown
 
 
 @dataclass(frozen=True)
@@ -28,22 +32,33 @@ class Origin:
     line: int = 0
 
 
+class Complaint(NamedTuple):
+    """What is wrong with a value, as a part of a sentence, and what to do about it, in sentences."""
+
+    message: str
+    hint: str
+
+
 @dataclass(frozen=True)
 class Problem:
-    """One thing that the user has to mend: where it was written, the key it concerns, what is wrong in plain words."""
+    """One thing that the user has to mend: where it was written, the key it concerns, the complaint."""
 
     origin: Origin
     path: KeyPath
-    message: str
+    complaint: Complaint
+
+    @property
+    def where(self) -> str:
+        """File, line and key."""
+        return f"{self.origin.place}: {dotted(self.path)}" if self.path else self.origin.place
 
     def __str__(self) -> str:
-        key = f"{dotted(self.path)}: " if self.path else ""
-        return f"{self.origin.place}: {key}{self.message}"
+        return printable(f"{self.where}: {self.complaint.message}. {self.complaint.hint}")
 
 
 def dotted(path: KeyPath) -> str:
     """A key path as overrides write it: ``model.memory.0.at``."""
-    return ".".join(str(part) for part in path)
+    return ".".join(shortened(printable(str(part))) or "''" for part in path)
 
 
 def raise_together(problems: Iterable[Problem], recipe: str) -> None:
@@ -52,9 +67,16 @@ def raise_together(problems: Iterable[Problem], recipe: str) -> None:
     if not unique:
         return
     if len(unique) == 1:
-        raise UserError(str(unique[0]))
-    lines = "".join(f"\n  {problem}" for problem in unique)
-    raise UserError(f"{recipe} has {len(unique)} problems:{lines}")
+        message, hint = unique[0].complaint
+        raise UserError(printable(message), where=unique[0].where, hint=printable(hint))
+    lines = [f"\n  {problem}" for problem in unique[:_MOST]]
+    if len(unique) > _MOST:
+        lines.append(f"\n  ... and {len(unique) - _MOST:,} more")
+    raise UserError(
+        f"{len(unique):,} problems:{''.join(lines)}",
+        where=recipe,
+        hint="Mend them all; `sparsenmt recipe-docs` lists every key with its values and its default.",
+    )
 
 
 def _reading_order(problem: Problem) -> tuple[bool, str, int]:
@@ -64,6 +86,11 @@ def _reading_order(problem: Problem) -> tuple[bool, str, int]:
     return False, origin.place.removesuffix(f":{origin.line}"), origin.line
 
 
+def shortened(text: str) -> str:
+    """The text, or its beginning if it is long."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
 def show(value: object) -> str:
     """A value as the user wrote it, short enough for a message."""
     if value is None:
@@ -71,9 +98,9 @@ def show(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return f"'{value}'" if len(value) <= 60 else f"'{value[:57]}...'"
+        return f"'{shortened(value)}'"
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, Sequence):
         return "a list"
-    return str(value)
+    return shortened(str(value))

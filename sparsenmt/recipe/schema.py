@@ -44,7 +44,9 @@ class Heads(Section):
     """What the heads of an attention site are."""
 
     given: MethodChoice | None = Field(None, description="Heads whose weights are given, not learned.")
-    count: PositiveInt | None = Field(None, description="Number of heads at this site; default: `model.heads`.")
+    count: PositiveInt | None = Field(
+        None, le=2**16, description="Number of heads at this site; default: `model.heads`."
+    )
 
 
 class Site(Section):
@@ -77,15 +79,15 @@ class Model(Section):
     preset: Literal["tiny", "small", "base", "big"] | None = Field(
         None, description="Sizes to start from; every key beside it overrides the preset's value."
     )
-    dimension: PositiveInt = Field(512, description="Model dimension D.")
-    feed_forward: PositiveInt = Field(2048, description="Inner dimension of the feed-forward networks.")
-    heads: PositiveInt = Field(8, description="Attention heads; must divide `dimension`.")
-    encoder_layers: PositiveInt = Field(6, description="Encoder layers N.")
-    decoder_layers: PositiveInt = Field(6, description="Decoder layers M.")
+    dimension: PositiveInt = Field(512, le=2**16, description="Model dimension D.")
+    feed_forward: PositiveInt = Field(2048, le=2**20, description="Inner dimension of the feed-forward networks.")
+    heads: PositiveInt = Field(8, le=2**16, description="Attention heads; must divide `dimension`.")
+    encoder_layers: PositiveInt = Field(6, le=1000, description="Encoder layers N.")
+    decoder_layers: PositiveInt = Field(6, le=1000, description="Decoder layers M.")
     norm: Literal["pre", "post"] = Field("pre", description="Layer normalisation before or after each sub-layer.")
     activation: Literal["relu", "gelu", "silu"] = Field("relu", description="Activation of the feed-forward networks.")
     positions: Literal["sinusoidal", "learned"] = Field("sinusoidal", description="Position encodings.")
-    max_positions: PositiveInt = Field(1024, description="Longest sequence, in pieces; longer input is cut.")
+    max_positions: PositiveInt = Field(1024, le=2**20, description="Longest sequence, in pieces; longer input is cut.")
     tie_embeddings: Literal["all", "target", "none"] = Field(
         "all",
         description="`all`: source, target and output share one table (needs a shared vocabulary); "
@@ -121,7 +123,9 @@ class Corpus(Section):
     name: str | None = Field(None, description="Name in reports; default: the source file's name.")
     source: str = Field(description="Path of the source text, relative to the folder of the file that names it.")
     target: str = Field(description="Path of the target text, line-aligned with the source.")
-    weight: PositiveFloat = Field(1.0, description="How often the corpus is seen in an epoch (2 = twice, 0.5 = half).")
+    weight: PositiveFloat = Field(
+        1.0, le=10_000, description="How often the corpus is seen in an epoch (2 = twice, 0.5 = half)."
+    )
 
 
 class Tokenizer(Section):
@@ -130,7 +134,9 @@ class Tokenizer(Section):
     kind: Literal["bpe", "unigram", "char", "word"] = Field(
         "bpe", description="SentencePiece BPE or unigram, characters, or white-space separated words."
     )
-    vocabulary_size: PositiveInt = Field(8000, description="Pieces in a vocabulary (an upper bound for char and word).")
+    vocabulary_size: PositiveInt = Field(
+        8000, le=2**24, description="Pieces in a vocabulary (an upper bound for char and word)."
+    )
     shared: bool = Field(True, description="One vocabulary for both languages.")
     character_coverage: float = Field(1.0, gt=0, le=1, description="Share of characters the vocabulary covers.")
     lowercase: bool = Field(False, description="Lowercase all text.")
@@ -185,7 +191,7 @@ class Validation(Section):
     metric: Literal["loss", "bleu", "chrf", "ter", "rouge1", "rouge2", "rougeL", "rougeLsum"] = Field(
         "bleu", description="What `keep_best` and early stopping look at; anything but `loss` decodes the dev set."
     )
-    beam_size: PositiveInt = Field(4, description="Beam size of validation decoding.")
+    beam_size: PositiveInt = Field(4, le=10_000, description="Beam size of validation decoding.")
     patience: PositiveInt | None = Field(None, description="Stop after this many validations without a new best.")
     max_sentences: PositiveInt | None = Field(None, description="Decode only the first so many dev sentences.")
 
@@ -217,6 +223,9 @@ class Training(Section):
     warmup_updates: NonNegativeInt = Field(4000, description="Updates over which the learning rate rises linearly.")
     optimizer: Optimizer = Field(Optimizer(), description="Adam's constants.")
     clip_norm: PositiveFloat | None = Field(1.0, description="Largest norm of the gradient.")
+    skip_nonfinite: NonNegativeInt = Field(
+        0, description="Updates whose loss or gradient is not finite that are left out before training stops."
+    )
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="Mass of the target distribution spread uniformly.")
     loss_normalization: Literal["tokens", "sentences"] = Field(
         "tokens", description="Mean over target tokens, or over a sentence's tokens and then over sentences."
@@ -239,6 +248,7 @@ class Decoding(Section):
     method: Literal["beam", "greedy", "sample"] = Field("beam", description="Search method.")
     beam_size: PositiveInt = Field(
         4,
+        le=10_000,
         description="Hypotheses a sentence. The search stops when that many have ended with `</s>`, "
         "or at the longest output.",
     )

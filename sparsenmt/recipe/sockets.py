@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from sparsenmt.recipe.origins import Node, child, plain, tree
-from sparsenmt.recipe.problems import KeyPath, Origin, Problem
+from sparsenmt.recipe.problems import Complaint, KeyPath, Origin, Problem
 from sparsenmt.recipe.suggestions import nearest, unknown_key
 from sparsenmt.recipe.translation import misread_booleans, translate
 
@@ -76,16 +76,24 @@ def method_problems(recipe: Node, methods: Methods) -> list[Problem]:
     return problems
 
 
-def _unknown_method(name: str, socket: str, methods: Methods) -> str:
+def _unknown_method(name: str, socket: str, methods: Methods) -> Complaint:
     known = sorted(methods.get(socket, {}))
     if not known:
-        return f"there is no method '{name}': no method is registered for the socket `{socket}`"
-    message = f"there is no {socket} method '{name}'; registered are {', '.join(known)}"
+        return Complaint(
+            f"there is no method '{name}': no method is registered for the socket `{socket}`",
+            "Leave the section out, or name the method's module in the environment variable SPARSENMT_PLUGINS.",
+        )
     close = nearest(name, known)
     elsewhere = [other for other, names in methods.items() if other != socket and name in names]
-    if close:
-        return f"{message}; did you mean `{close}`?"
-    return f"{message} ('{name}' belongs to the socket `{elsewhere[0]}`)" if elsewhere else message
+    if elsewhere and not close:
+        return Complaint(
+            f"there is no {socket} method '{name}'",
+            f"'{name}' belongs to the socket `{elsewhere[0]}`; {socket} methods are: {', '.join(known)}.",
+        )
+    return Complaint(
+        f"there is no {socket} method '{name}'",
+        f"{f'Did you mean `{close}`? ' if close else ''}Registered are: {', '.join(known)}.",
+    )
 
 
 def _option_problems(path: KeyPath, socket: str, node: Node, options_type: type[BaseModel]) -> list[Problem]:
@@ -96,13 +104,14 @@ def _option_problems(path: KeyPath, socket: str, node: Node, options_type: type[
         for key in [key for key in options if key not in valid]:
             value = child(node, key)
             assert value is not None
-            text = unknown_key(key, path, [*valid, *PLACE_KEYS.get(socket, ())], of=f"the method '{own['name']}'")
-            problems.append(Problem(value.origin, (*path, key), text))
+            here = [*valid, *PLACE_KEYS.get(socket, ())]
+            complaint = unknown_key(key, path, here, of=f"the method '{own['name']}'")
+            problems.append(Problem(value.origin, (*path, key), complaint))
             del options[key]
     try:
         options_type.model_validate(options)
     except ValidationError as error:
-        problems += translate(error, node, path)
+        problems += translate(error, node, path, options_type)
     return problems + misread_booleans(node, options_type, path)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 from sparsenmt.recipe.keys import all_keys
-from sparsenmt.recipe.problems import KeyPath
+from sparsenmt.recipe.problems import Complaint, KeyPath
 
 # Names that other toolkits use for the same thing.
 _OTHER_NAMES = {
@@ -40,8 +40,8 @@ def nearest(word: str, candidates: Iterable[str], cutoff: float = 0.7) -> str | 
     return by_lower[close[0]] if close else None
 
 
-def unknown_key(key: str, section: KeyPath, valid: Sequence[str], *, of: str | None = None) -> str:
-    """The message for an unknown key.
+def unknown_key(key: str, section: KeyPath, valid: Sequence[str], *, of: str | None = None) -> Complaint:
+    """The complaint about an unknown key.
 
     Args:
         key: the key as written.
@@ -51,7 +51,9 @@ def unknown_key(key: str, section: KeyPath, valid: Sequence[str], *, of: str | N
     """
     if "." in key:
         first, rest = key.split(".", 1)
-        return f"unknown key: in a file, sections are nested; write `{first}:` and indent `{rest}` under it"
+        return Complaint(
+            "unknown key", f"Sections are nested in a file: write `{first}:`, and indent `{rest}` under it."
+        )
     here = nearest(key, valid, cutoff=0.75)
     places = _elsewhere(key, section)
     if here and nearest(key, [here], cutoff=0.85):
@@ -62,10 +64,11 @@ def unknown_key(key: str, section: KeyPath, valid: Sequence[str], *, of: str | N
         meant = [here]
     else:
         meant = _similar_elsewhere(key)
-    message = f"unknown option of {of}" if of else "unknown key"
-    if meant:
-        return f"{message}; did you mean {' or '.join(f'`{one}`' for one in meant)}?"
-    return f"{message}; valid here: {', '.join(valid) or 'none'}"
+    suggestion = f"Did you mean {' or '.join(f'`{one}`' for one in meant)}?"
+    keys = f"The keys here are: {', '.join(valid) or 'none'}."
+    if of:
+        return Complaint(f"unknown option of {of}", suggestion if meant else keys)
+    return Complaint("unknown key", suggestion if meant else keys)
 
 
 def _elsewhere(key: str, section: KeyPath) -> list[str]:

@@ -11,7 +11,8 @@ from pydantic_core import ErrorDetails
 
 from sparsenmt.recipe.keys import alternatives, fields_by_key, section_at, section_type
 from sparsenmt.recipe.origins import Node, child, find, nearest_origin
-from sparsenmt.recipe.problems import KeyPath, Problem, show
+from sparsenmt.recipe.problems import Complaint, KeyPath, Problem, show
+from sparsenmt.recipe.schema import Recipe
 from sparsenmt.recipe.suggestions import nearest, unknown_key
 
 _WANTED = {
@@ -40,16 +41,18 @@ _BOUNDS = {
 _SECTION_ERRORS = {"model_type", "model_attributes_type", "dict_type", "list_type", "tuple_type"}
 
 
-def translate(error: ValidationError, node: Node, prefix: KeyPath = ()) -> list[Problem]:
-    """Problems for the errors of validating ``node``, which stands at ``prefix`` in the recipe."""
+def translate(
+    error: ValidationError, node: Node, prefix: KeyPath = (), root: type[BaseModel] = Recipe
+) -> list[Problem]:
+    """Problems for the errors of validating ``node``, which stands at ``prefix`` in the recipe, as a ``root``."""
     located = [(_locate(node, details), details) for details in error.errors(include_url=False)]
     problems: dict[KeyPath, Problem] = {}
     for (path, branch), details in located:
         if branch is not None and _beside_the_point(branch, path, details, node, located):
             continue
-        message = _message(details, (*prefix, *path))
+        complaint = _complaint(details, path, prefix, root)
         # One complaint a place: the alternatives of a union would repeat it.
-        problems.setdefault(path, Problem(nearest_origin(node, path), (*prefix, *path), message))
+        problems.setdefault(path, Problem(nearest_origin(node, path), (*prefix, *path), complaint))
     return list(problems.values())
 
 
@@ -89,45 +92,63 @@ def _beside_the_point(
     return details["type"] in _SECTION_ERRORS and any(other["type"] not in _SECTION_ERRORS for other in others)
 
 
-def _message(details: ErrorDetails, path: KeyPath) -> str:
+def _complaint(details: ErrorDetails, path: KeyPath, prefix: KeyPath, root: type[BaseModel]) -> Complaint:
     kind, given, context = details["type"], details["input"], details.get("ctx", {})
+    meaning = describe(path, root)
     if kind == "missing":
-        return "this key is required"
+        return Complaint("this key is required", f"Add it. {meaning}")
     if kind == "extra_forbidden":
-        section = section_at(path[:-1])
-        return unknown_key(str(path[-1]), path[:-1], list(fields_by_key(section)) if section else [])
+        section = section_at(path[:-1], root)
+        return unknown_key(str(path[-1]), (*prefix, *path[:-1]), list(fields_by_key(section)) if section else [])
     if kind == "string_type":
-        hint = "; put it in quotes" if isinstance(given, (int, float)) else ""
-        return f"must be text, not {show(given)}{hint}"
+        quotes = "Put it into quotes. " if isinstance(given, (int, float)) else ""
+        return Complaint(f"must be text, not {show(given)}", f"{quotes}{meaning}")
     if kind in _BOUNDS:
         key, words = _BOUNDS[kind]
-        return f"must be {words} {context[key]:.15g}, not {show(given)}"
+        return Complaint(f"must be {words} {context[key]:.15g}, not {show(given)}", meaning)
     if kind in ("literal_error", "enum"):
         return _choice(str(context.get("expected", "")), given)
     if kind == "too_short":
         least = context["min_length"]
-        return f"must have at least {least} {'item' if least == 1 else 'items'}"
+        return Complaint(f"must have at least {least} {'item' if least == 1 else 'items'}", f"Add one. {meaning}")
     if kind == "too_long":
-        return f"must have at most {context['max_length']} items"
+        return Complaint(f"must have at most {context['max_length']} items", f"Take some out. {meaning}")
     if kind in ("value_error", "assertion_error"):
-        return str(context.get("error", details["msg"]))
+        return Complaint(f"{context.get('error', details['msg'])}", meaning)
     if kind in _WANTED:
-        return f"must be {_WANTED[kind]}, not {show(given)}"
-    return f"{details['msg'][:1].lower()}{details['msg'][1:]}, not {show(given)}"
+        return Complaint(f"must be {_WANTED[kind]}, not {show(given)}", meaning)
+    return Complaint(f"{details['msg'][:1].lower()}{details['msg'][1:]}, not {show(given)}", meaning)
 
 
-def _choice(expected: str, given: Any) -> str:
+def describe(path: KeyPath, root: type[BaseModel] = Recipe) -> str:
+    """What a key means and its default, in sentences."""
+    section = section_at(path[:-1], root) if path else None
+    field = fields_by_key(section).get(str(path[-1])) if section else None
+    if field is None:
+        return "`sparsenmt recipe-docs` says what it means."
+    sentences = [f"`{path[-1]}`: {field.description.rstrip('.')}."] if field.description else []
+    if not field.is_required() and isinstance(field.default, (bool, int, float, str)):
+        sentences.append(f"Default: {show(field.default) if not isinstance(field.default, str) else field.default}.")
+    return " ".join(sentences) or "`sparsenmt recipe-docs` says what it means."
+
+
+def _choice(expected: str, given: Any) -> Complaint:
     choices = re.findall(r"'([^']*)'", expected)
-    listed = ", ".join(choices) or expected
     close = nearest(given, choices, cutoff=0.6) if isinstance(given, str) else None
-    hint = f"; did you mean `{close}`?" if close else ""
-    return f"must be one of {listed}; not {show(given)}{hint}"
+    return Complaint(
+        f"must be one of {', '.join(choices) or expected}; not {show(given)}",
+        f"Did you mean `{close}`?" if close else "Write one of these words.",
+    )
 
 
 def misread_booleans(node: Node, section: type[BaseModel], prefix: KeyPath = ()) -> list[Problem]:
     """`true` where a number is wanted: pydantic would read it as 1."""
     return [
-        Problem(value.origin, path, f"must be a number, not {show(value.value)}")
+        Problem(
+            value.origin,
+            path,
+            Complaint(f"must be a number, not {show(value.value)}", describe(path[len(prefix) :], section)),
+        )
         for path, value, annotation in _values(node, section, prefix)
         if isinstance(value.value, bool)
         and {int, float} & set(_hashable(annotation))

@@ -122,7 +122,7 @@ def _load() -> None:
             importlib.import_module(module.strip())
         except ModuleNotFoundError as error:
             raise UserError(
-                f"there is no module {error.name!r}",
+                f"there is no module '{error.name}'",
                 where=f"SPARSENMT_PLUGINS={module.strip()}",
                 hint="Put its folder on PYTHONPATH, or unset the variable.",
             ) from None

@@ -1,31 +1,48 @@
 """Checkpoints on disk: ``checkpoints/update-00012000/`` with weights, optimizer, random states and progress.
 
-A checkpoint is written aside and renamed, so that a directory of that name is complete.
+A checkpoint is written aside, brought to the disk and renamed, so that a directory of that name is complete. Its
+``manifest.json``, the last file of all, holds the hashes of the others, and of itself: what was damaged since is found.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from sparsenmt.errors import UserError
-from sparsenmt.files import make_readable
+from sparsenmt.files import (
+    Damaged,
+    aside,
+    check_listing,
+    listing,
+    naming,
+    publish,
+    read_sealed,
+    recover,
+    write_sealed,
+    write_text,
+)
+from sparsenmt.tensors import Shapes, load_tensors, save_tensors
 from sparsenmt.training.state import Progress
 
+FORMAT = 1
+MANIFEST = "manifest.json"
 _NAME = re.compile(r"update-(\d{8})")
+_LEFT = re.compile(r"\.update-\d{8}\.(partial|old)")
+_DAMAGED = "damaged-"
+_HINT = "Remove the checkpoint, or start the training again: it sets a damaged checkpoint aside."
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A complete checkpoint on disk."""
+    """A checkpoint on disk."""
 
     path: Path
 
@@ -36,43 +53,81 @@ class Checkpoint:
         return int(found.group(1))
 
     @property
-    def weights_file(self) -> Path:
-        return self.path / "weights.safetensors"
+    def interim(self) -> bool:
+        """Whether it was written because of a signal, not as the recipe asks: it goes when there is a newer one."""
+        try:
+            return bool(read_sealed(self.path / MANIFEST).get("interim"))
+        except UserError:
+            return False
 
-    def weights(self) -> dict[str, Tensor]:
-        return _load(self.weights_file)
+    def weights(self, shapes: Shapes | None = None) -> dict[str, Tensor]:
+        """The weights by name; UserError if they are damaged, or have other names or shapes than ``shapes``."""
+        return self._tensors("weights", shapes)
 
     def optimizer(self) -> dict[str, Tensor]:
-        return _load(self.path / "optimizer.safetensors")
+        return self._tensors("optimizer")
 
     def random(self) -> dict[str, Tensor]:
-        return _load(self.path / "random.safetensors")
+        return self._tensors("random")
 
     def progress(self) -> Progress:
         path = self.path / "progress.json"
         try:
             return Progress.from_json(path.read_bytes())
         except (OSError, ValueError, KeyError, TypeError):
-            raise _damaged(path) from None
+            raise Damaged("the checkpoint is incomplete or damaged", where=str(path), hint=_HINT) from None
 
+    def check(self) -> None:
+        """Compare every file with the manifest; UserError unless all is as it was written."""
+        manifest = read_sealed(self.path / MANIFEST)
+        if manifest.get("format") != FORMAT or manifest.get("update") != self.update:
+            raise Damaged("not a checkpoint of this version of the program", where=str(self.path), hint=_HINT)
+        check_listing(self.path, manifest["files"], hint=_HINT)
 
-def _load(file: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(file)
-    except (OSError, SafetensorError):
-        raise _damaged(file) from None
-
-
-def _damaged(file: Path) -> UserError:
-    hint = f"Remove {file.parent}: the one before it is taken then."
-    return UserError("the checkpoint is incomplete or damaged", where=str(file), hint=hint)
+    def _tensors(self, name: str, shapes: Shapes | None = None) -> dict[str, Tensor]:
+        path = self.path / f"{name}.safetensors"
+        try:
+            return load_tensors(path, hint=_HINT, shapes=shapes)
+        except ValueError as error:
+            raise UserError(f"not of this model: {error}", where=str(path), hint=_HINT) from None
 
 
 def find_checkpoints(directory: Path) -> list[Checkpoint]:
-    """The checkpoints of a model directory, oldest first."""
+    """The checkpoints of a model directory, oldest first; whether they are damaged was not looked at."""
     folder = directory / "checkpoints"
     found = [Checkpoint(p) for p in folder.iterdir() if _NAME.fullmatch(p.name)] if folder.is_dir() else []
     return sorted(found, key=lambda checkpoint: checkpoint.update)
+
+
+def tidy(directory: Path) -> list[str]:
+    """Before a run goes on: remove what was left half-made, and set damaged checkpoints aside.
+
+    A damaged checkpoint is renamed, not removed: its parts may still be of use to someone.
+
+    Returns:
+        a message for each damaged one.
+    """
+    folder = directory / "checkpoints"
+    if not folder.is_dir():
+        return []
+    for path in sorted(folder.iterdir()):
+        if not _LEFT.fullmatch(path.name):
+            continue
+        name = path.name[1:].rpartition(".")[0]
+        if path.name.endswith(".old"):
+            recover(folder / name)
+        else:
+            shutil.rmtree(path)
+    messages = []
+    for checkpoint in find_checkpoints(directory):
+        try:
+            checkpoint.check()
+        except UserError as error:
+            kept = checkpoint.path.with_name(f"{_DAMAGED}{checkpoint.path.name}")
+            shutil.rmtree(kept, ignore_errors=True)
+            checkpoint.path.rename(kept)
+            messages.append(f"{error.where}: {error.message}; the checkpoint is set aside as {kept.name}")
+    return messages
 
 
 def write_checkpoint(
@@ -82,36 +137,67 @@ def write_checkpoint(
     weights: Mapping[str, Tensor],
     optimizer: Mapping[str, Tensor],
     random: Mapping[str, Tensor],
+    interim: bool = False,
 ) -> Checkpoint:
-    """Write a checkpoint beside the others; one of the same update is replaced."""
+    """Write a checkpoint beside the others; one of the same update is replaced.
+
+    Args:
+        interim: see `Checkpoint.interim`.
+
+    Raises:
+        OSError: the disk is full or broken; what was half-made is removed.
+    """
     final = directory / "checkpoints" / f"update-{progress.update:08d}"
-    aside = final.with_name(f".{final.name}.tmp")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    for name, tensors in (("weights", weights), ("optimizer", optimizer), ("random", random)):
-        save_file({key: value.contiguous() for key, value in tensors.items()}, aside / f"{name}.safetensors")
-        make_readable(aside / f"{name}.safetensors")
-    (aside / "progress.json").write_text(progress.to_json(), encoding="utf-8", newline="\n")
-    shutil.rmtree(final, ignore_errors=True)
-    aside.rename(final)
+    with _made_aside(final) as partial:
+        for name, tensors in (("weights", weights), ("optimizer", optimizer), ("random", random)):
+            save_tensors(partial / f"{name}.safetensors", tensors)
+        write_text(partial / "progress.json", progress.to_json() + "\n")
+        manifest = {"format": FORMAT, "update": progress.update, "interim": interim, "files": listing(partial)}
+        write_sealed(partial / MANIFEST, manifest)
+        publish(partial, final)
     return Checkpoint(final)
 
 
+@contextmanager
+def _made_aside(final: Path) -> Iterator[Path]:
+    partial = aside(final)
+    with naming(final):
+        try:
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+            yield partial
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+
+
 def prune(directory: Path, *, keep_last: int, keep: Collection[int]) -> None:
-    """Remove all checkpoints but the newest ``keep_last`` and those of the updates in ``keep``."""
+    """Remove all checkpoints but the newest ``keep_last`` and those of the updates in ``keep``.
+
+    Interim ones do not count, so that a run that was interrupted keeps what it would have kept without; they go,
+    except the newest of all. A checkpoint that is to go loses its name first: it is never seen with some files only.
+    """
     checkpoints = find_checkpoints(directory)
-    for checkpoint in checkpoints[: max(len(checkpoints) - keep_last, 0)]:
-        if checkpoint.update not in keep:
-            shutil.rmtree(checkpoint.path)
+    regular = [checkpoint for checkpoint in checkpoints if not checkpoint.interim]
+    kept = {checkpoint.update for checkpoint in (*checkpoints[-1:], *regular[-keep_last:])} | set(keep)
+    for checkpoint in checkpoints:
+        if checkpoint.update not in kept:
+            going = aside(checkpoint.path)
+            checkpoint.path.rename(going)
+            shutil.rmtree(going)
 
 
-def average_weights(files: Sequence[Path]) -> dict[str, Tensor]:
-    """The mean of several weight files (Vaswani et al. 2017, 6.1), accumulated in float64."""
+def average_weights(checkpoints: Sequence[Checkpoint]) -> dict[str, Tensor]:
+    """The mean of several checkpoints' weights (Vaswani et al. 2017, 6.1), accumulated in float64."""
     sums: dict[str, Tensor] = {}
-    for file in files:
-        tensors = _load(file)
+    for checkpoint in checkpoints:
+        tensors = checkpoint.weights()
         if sums and {k: v.shape for k, v in tensors.items()} != {k: v.shape for k, v in sums.items()}:
-            raise UserError("the weights are of another shape than the first file's", where=str(file))
+            raise UserError(
+                "the weights are of another shape than the first checkpoint's",
+                where=str(checkpoint.path),
+                hint="Average checkpoints of one run only.",
+            )
         for name, tensor in tensors.items():
             sums[name] = tensor.double() if name not in sums else sums[name] + tensor.double()
-    return {name: (total / len(files)).to(torch.float32) for name, total in sums.items()}
+    return {name: (total / len(checkpoints)).to(torch.float32) for name, total in sums.items()}

@@ -54,6 +54,15 @@ class Workers:
         dist.all_reduce(tensor)
         return [float(x) for x in tensor]
 
+    def gather(self, values: Tensor, device: torch.device) -> list[Tensor]:
+        """A tensor of every process, by rank, on the CPU; of the same shape and type in all."""
+        if self.size == 1:
+            return [values]
+        own = values.to(device)
+        parts = [torch.empty_like(own) for _ in range(self.size)]
+        dist.all_gather(parts, own)
+        return [part.cpu() for part in parts]
+
     def wait(self) -> None:
         """Until all are here."""
         if self.size > 1:

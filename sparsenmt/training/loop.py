@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from signal import SIGTERM
+from typing import NoReturn
 
 import numpy as np
 import torch
@@ -14,18 +16,22 @@ from torch import nn
 
 from sparsenmt.data.batching import Batch, EpochPlan, IndexBatch, collate
 from sparsenmt.data.store import Dataset
-from sparsenmt.errors import UserError
+from sparsenmt.errors import UserError, is_out_of_memory
+from sparsenmt.interrupts import Interrupted, Signals, listening
 from sparsenmt.model.interfaces import TranslationModel
 from sparsenmt.recipe.schema import AuxiliaryLoss, Ramp, Training
 from sparsenmt.training.checkpoints import Checkpoint, prune, write_checkpoint
 from sparsenmt.training.distribution import Workers
+from sparsenmt.training.failures import not_finite, out_of_memory, provenance, suspects
 from sparsenmt.training.gradients import BatchResult, Objective, Totals, accumulate
 from sparsenmt.training.memory import release_free_memory
+from sparsenmt.training.outcome import best_updates, is_over
 from sparsenmt.training.precision import Weights
 from sparsenmt.training.reporting import Reporter
 from sparsenmt.training.schedules import learning_rate, ramp
 from sparsenmt.training.state import (
     Progress,
+    Recent,
     Validated,
     load_optimizer,
     load_random,
@@ -36,8 +42,6 @@ from sparsenmt.training.state import (
 
 Validate = Callable[[Weights], Mapping[str, float]]
 """Weights -> values by metric name; always with ``loss``, and with the metric that the recipe names."""
-
-LOWER_IS_BETTER = frozenset({"loss", "ter"})
 
 
 @dataclass(frozen=True)
@@ -77,8 +81,9 @@ class Trainer:
         self.model, self.weights, self.data, self.options = model, weights, data, options
         self.losses, self.directory, self.validate = losses, directory, validate
         self.workers, self.device = workers, device
-        self.progress = Progress()
-        self._recent = _Recent()
+        self.progress = Progress(workers=workers.size)
+        self._signals = Signals()
+        self._saved: int | None = None  # update of the checkpoint that holds the present state
         constants = options.optimizer
         self.optimizer = make_optimizer(
             weights,
@@ -88,19 +93,41 @@ class Trainer:
         )
         wanted = options.accumulate_tokens or options.batch_tokens
         self._batches_per_update = math.ceil(wanted / options.batch_tokens)
+        self._mark_boundary()
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Go on from a checkpoint of this run."""
-        self.weights.load(checkpoint.weights())
+        """Go on from a checkpoint of this run.
+
+        Raises:
+            UserError: it is damaged, of another model, or of another number of processes.
+        """
+        progress = checkpoint.progress()
+        if progress.workers != self.workers.size:
+            raise UserError(
+                f"the run had {progress.workers} processes, not {self.workers.size}",
+                where=str(checkpoint.path),
+                hint="Start as many, to go on: each has its share of the batches and its own random numbers.",
+            )
+        shapes = {name: tuple(parameter.shape) for name, parameter in self.weights.named.items()}
+        self.weights.load(checkpoint.weights(shapes))
         load_optimizer(self.optimizer, self.weights, checkpoint.optimizer())
-        load_random(checkpoint.random(), self.device)
-        self.progress = checkpoint.progress()
-        if not self.workers.leads:
-            # The checkpoint has the first process's random states: the others draw their own dropout, from new ones.
-            torch.manual_seed(self.options.seed + self.workers.rank + 1_000_003 * self.progress.update)
+        own = f"{self.workers.rank}/"
+        states = {key.removeprefix(own): value for key, value in checkpoint.random().items() if key.startswith(own)}
+        load_random(states, self.device)
+        self.progress, self._saved = progress, None if checkpoint.interim else checkpoint.update
+        if progress.finished and not self._done():
+            # The run is to be longer now: the validation at its former end is none that the longer run would have made.
+            progress.finished, self._saved = False, None
+            every = self.options.validation.every
+            progress.validated = [each for each in progress.validated if each.update % every == 0]
+        self._mark_boundary()
 
     def run(self) -> Progress:
-        """Train until the recipe's end, and leave the last checkpoint."""
+        """Train until the recipe's end, and leave the last checkpoint.
+
+        Raises:
+            Interrupted: a signal came; the state of the last update is saved.
+        """
         options, progress = self.options, self.progress
         first = self._epoch(progress.epoch)
         total = options.max_updates
@@ -108,19 +135,47 @@ class Trainer:
             total = min(total, options.max_epochs * math.ceil(len(first) / self._batches_per_update))
         reporter = Reporter(self.directory if self.workers.leads else None, total=total, initial=progress.update)
         try:
-            while not self._done():
-                batches = self._epoch(progress.epoch)
-                while progress.batches_done < len(batches) and not self._done():
-                    end = min(progress.batches_done + self._batches_per_update, len(batches))
-                    self._update(batches[progress.batches_done : end], reporter)
-                    progress.batches_done = end
-                    self._after_update(reporter)
-                if progress.batches_done >= len(batches):
-                    progress.epoch, progress.batches_done = progress.epoch + 1, 0
-            self._finish(reporter)
+            with listening() as self._signals, self._signals.deferred():
+                if progress.update:
+                    self._after_update(reporter)  # a signal may have cut it short
+                while not self._done():
+                    batches, epoch = self._epoch(progress.epoch), progress.epoch
+                    if not batches:
+                        break
+                    while progress.epoch == epoch and not self._done():
+                        end = min(progress.batches_done + self._batches_per_update, len(batches))
+                        updated = self._update(batches[progress.batches_done : end], reporter)
+                        self._advance(end, len(batches))
+                        if updated:
+                            self._after_update(reporter)
+                self._finish(reporter)
         finally:
             reporter.close()
         return progress
+
+    def _advance(self, batches_done: int, batches: int) -> None:
+        """An update is over: the state here is what a checkpoint holds."""
+        self.progress.batches_done = batches_done
+        if batches_done >= batches:
+            self.progress.epoch, self.progress.batches_done = self.progress.epoch + 1, 0
+        self._saved = None
+        self._mark_boundary()
+
+    def _mark_boundary(self) -> None:
+        """Remember the random states: what a signal cuts short is done again from here."""
+        self._random = random_tensors(self.device)
+
+    def _stop(self, reporter: Reporter) -> NoReturn:
+        """Save the state of the last boundary, and leave."""
+        number, progress = self._signals.number, self.progress
+        assert number is not None
+        for parameter in (*self.model.parameters(), *self.weights.named.values()):
+            parameter.grad = None
+        if progress.update == 0:
+            raise Interrupted(number, "no update was finished", resumable=True)
+        self._save(reporter, interim=True)
+        note = f"{self.directory}: saved after update {progress.update:,}"
+        raise Interrupted(number, note if self.workers.leads else "", resumable=self.workers.leads)
 
     def _epoch(self, epoch: int) -> Sequence[IndexBatch]:
         """This rank's batches. One that has a batch less than the first takes part in the last update without any."""
@@ -132,13 +187,7 @@ class Trainer:
         return own + [IndexBatch(none, none)] * (len(plan.batches(epoch, 0, workers.size)) - len(own))
 
     def _done(self) -> bool:
-        progress, options = self.progress, self.options
-        patience = options.validation.patience
-        return (
-            progress.update >= options.max_updates
-            or (options.max_epochs is not None and progress.epoch >= options.max_epochs)
-            or (patience is not None and progress.stale >= patience)
-        )
+        return is_over(self.progress, self.options)
 
     def _rate(self) -> float:
         options = self.options
@@ -160,53 +209,83 @@ class Trainer:
         auxiliary = {name: now(loss.weight) for name, loss in self.losses.items()}
         return Objective(options.label_smoothing, options.loss_normalization, auxiliary)
 
-    def _update(self, index_batches: Sequence[IndexBatch], reporter: Reporter) -> None:
-        """Forward, backward and step over the batches of one update."""
+    def _update(self, index_batches: Sequence[IndexBatch], reporter: Reporter) -> bool:
+        """Forward, backward and step over the batches of one update; False if it was left out as not finite."""
         began = time.perf_counter()
-        cpu_batches = [collate(self.data.datasets, each) for each in index_batches if len(each)]
+        real = [each for each in index_batches if len(each)]
+        cpu_batches = [collate(self.data.datasets, each) for each in real]
         own = Totals.of(cpu_batches)
-        sums = self.workers.sum([own.target_tokens, own.source_tokens, own.sentences], self.device)
+        heard = float(self._signals.number is not None)
+        *sums, stop = self.workers.sum([own.target_tokens, own.source_tokens, own.sentences, heard], self.device)
+        if stop:
+            self._signals.number = self._signals.number or SIGTERM
+            self._stop(reporter)
         totals = Totals(*(int(x) for x in sums))
         objective = self._objective()
         self.model.train()
         results = []
         for batch in cpu_batches:
+            if self.workers.size == 1 and self._signals.number is not None:
+                self._stop(reporter)
             results.append(self._accumulate(batch.to(self.device), objective, totals))
             self.weights.collect()
         parameters: list[nn.Parameter] = list(self.weights.named.values())
         self.workers.sum_gradients(parameters)
-        norm = torch.nn.utils.clip_grad_norm_(parameters, self.options.clip_norm or math.inf)
+        norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.options.clip_norm or math.inf))
         result = self._sum(results)
-        if not (math.isfinite(result.loss) and math.isfinite(float(norm))):
-            raise UserError(
-                f"the loss is {result.loss} and the gradient's norm {float(norm)} at update {self.progress.update + 1}",
-                hint="Lower training.learning_rate or lengthen training.warmup_updates; the last checkpoint is kept.",
-            )
+        if not (math.isfinite(result.loss) and math.isfinite(norm)):
+            self._skip(real, results, result.loss, norm, reporter)
+            return False
         rate = self._rate()
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.weights.publish()
-        self.progress.update += 1
-        self.progress.target_tokens += totals.target_tokens
-        seconds = time.perf_counter() - began
-        self.progress.seconds += seconds
-        self._recent.add(result, float(norm), totals.target_tokens, seconds)
-        reporter.advance(self._recent.mean_loss(), self._recent.tokens_per_second())
-        if self.progress.update % self.options.log_every == 0:
-            reporter.record(
-                "train", self.progress.update, epoch=self.progress.epoch, rate=rate, **self._recent.values()
-            )
-            self._recent = _Recent()
+        self._report(result, rate, norm, totals.target_tokens, time.perf_counter() - began, reporter)
+        return True
+
+    def _report(
+        self, result: BatchResult, rate: float, norm: float, tokens: int, seconds: float, reporter: Reporter
+    ) -> None:
+        """Count an update, and tell of it."""
+        progress = self.progress
+        progress.update += 1
+        progress.target_tokens += tokens
+        progress.seconds += seconds
+        recent = progress.recent
+        recent.add(result.loss, result.nll, result.auxiliary, norm=norm, tokens=tokens, seconds=seconds)
+        reporter.advance(recent.mean_loss(), recent.tokens_per_second())
+        if progress.update % self.options.log_every == 0:
+            reporter.record("train", progress.update, epoch=progress.epoch, rate=rate, **recent.values())
+            progress.recent = Recent()
             release_free_memory()
+
+    def _skip(
+        self,
+        batches: Sequence[IndexBatch],
+        results: Sequence[BatchResult],
+        loss: float,
+        norm: float,
+        reporter: Reporter,
+    ) -> None:
+        """Leave out an update whose loss or gradient is not finite; UserError if too many were."""
+        lines = provenance(self.data.datasets, suspects(batches, results))
+        update, progress = self.progress.update + 1, self.progress
+        if progress.skipped >= self.options.skip_nonfinite:
+            raise not_finite(update, loss, norm, lines, progress.skipped)
+        progress.skipped += 1
+        self.optimizer.zero_grad(set_to_none=True)
+        reporter.record("skipped", progress.update, skipped=progress.skipped, lines=lines)
+        reporter.say(f"warning: the loss or gradient is not finite at update {update}: it is left out; {lines}")
 
     def _accumulate(self, batch: Batch, objective: Objective, totals: Totals) -> BatchResult:
         try:
             return accumulate(self.model, batch, objective, totals)
-        except torch.OutOfMemoryError:
-            shape = f"{batch.sentences} sentences, source {batch.source.shape[1]}, target {batch.target_input.shape[1]}"
-            raise UserError(f"out of memory ({shape})", hint="Lower training.batch_tokens.") from None
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise out_of_memory(batch) from None
 
     def _sum(self, results: Sequence[BatchResult]) -> BatchResult:
         """The losses of an update, over all its batches and all processes."""
@@ -222,89 +301,67 @@ class Trainer:
         best = self.best(kept)
         if update % options.validation.every == 0:
             self._validate(reporter)
-        if update % options.save_every == 0 or self.best(kept) != best:
-            self._save()
+        if (update % options.save_every == 0 or self.best(kept) != best) and not self._done():
+            self._save(reporter)
 
-    def _measure(self) -> dict[str, float]:
+    def _measure(self, reporter: Reporter) -> dict[str, float]:
         """The first process validates, so that all decide alike what is best and when to stop."""
         names = list(dict.fromkeys(["loss", self.options.validation.metric]))
-        values = self.validate(self.weights) if self.workers.leads else dict.fromkeys(names, 0.0)
-        return dict(zip(names, self.workers.sum([values[name] for name in names], self.device), strict=True))
+        values: Mapping[str, float] = dict.fromkeys(names, 0.0)
+        if self.workers.leads:
+            try:
+                with self._signals.raising():
+                    values = self.validate(self.weights)
+            except Interrupted:
+                pass  # the values do not count
+        heard = float(self._signals.number is not None and self.workers.leads)
+        *sums, stop = self.workers.sum([*(values[name] for name in names), heard], self.device)
+        if stop:
+            self._signals.number = self._signals.number or SIGTERM
+            self._stop(reporter)
+        return dict(zip(names, sums, strict=True))
 
     def _validate(self, reporter: Reporter) -> None:
         progress = self.progress
         if progress.validated and progress.validated[-1].update == progress.update:
             return
         began = time.perf_counter()
-        values = self._measure()
+        values = self._measure(reporter)
         reporter.record("validation", progress.update, seconds=time.perf_counter() - began, **values)
         reporter.say(f"update {progress.update}: " + ", ".join(f"{k} {v:.3f}" for k, v in values.items()))
-        before = self.best()
         progress.validated.append(Validated(progress.update, values))
-        progress.stale = 0 if self.best() != before else progress.stale + 1
+        self._mark_boundary()
 
     def best(self, count: int = 1) -> list[int]:
-        """Updates of the best validations, best first; of equal ones that of the lower loss, then the earlier."""
-        metric = self.options.validation.metric
-        sign = 1.0 if metric in LOWER_IS_BETTER else -1.0
+        """Updates of the best validations, best first."""
+        return best_updates(self.progress, self.options.validation.metric, count)
 
-        def rank(validated: Validated) -> tuple[bool, float, float, int]:
-            value = validated.values[metric]
-            return math.isnan(value), sign * value, validated.values["loss"], validated.update
-
-        ranked = sorted(self.progress.validated, key=rank)
-        return [each.update for each in ranked[:count]]
-
-    def _save(self) -> None:
+    def _save(self, reporter: Reporter, *, interim: bool = False) -> None:
+        if self._saved == self.progress.update:
+            return
+        states = {key: self.workers.gather(value, self.device) for key, value in self._random.items()}
         if self.workers.leads:
+            reporter.sync()
             write_checkpoint(
                 self.directory,
                 self.progress,
                 weights=self.weights.state(),
                 optimizer=optimizer_tensors(self.optimizer, self.weights),
-                random=random_tensors(self.device),
+                random={f"{rank}/{key}": each for key, all_ in states.items() for rank, each in enumerate(all_)},
+                interim=interim,
             )
             best = self.best(self.options.keep_best)
             prune(self.directory, keep_last=self.options.keep_last, keep=best)
+        self._saved = self.progress.update
         self.workers.wait()
 
     def _finish(self, reporter: Reporter) -> None:
         if self.progress.update == 0:
-            raise UserError("nothing was trained: no update fits into the recipe's limits")
+            raise UserError(
+                "nothing was trained: no update fits into the recipe's limits",
+                where="training",
+                hint="Raise max_updates or max_epochs.",
+            )
         self._validate(reporter)
-        self.progress.finished = True
-        self._save()
-
-
-class _Recent:
-    """Means since the last line of the log."""
-
-    def __init__(self) -> None:
-        self.updates, self.tokens = 0, 0
-        self.loss, self.nll, self.norm, self.seconds = 0.0, 0.0, 0.0, 0.0
-        self.auxiliary: dict[str, float] = {}
-
-    def add(self, result: BatchResult, norm: float, tokens: int, seconds: float) -> None:
-        self.updates += 1
-        self.tokens += tokens
-        self.loss += result.loss
-        self.nll += result.nll
-        self.norm += norm
-        self.seconds += seconds
-        for name, value in result.auxiliary.items():
-            self.auxiliary[name] = self.auxiliary.get(name, 0.0) + value
-
-    def mean_loss(self) -> float:
-        return self.loss / max(self.updates, 1)
-
-    def tokens_per_second(self) -> float:
-        return self.tokens / max(self.seconds, 1e-9)
-
-    def values(self) -> dict[str, float]:
-        return {
-            "loss": self.mean_loss(),
-            "nll": self.nll / max(self.tokens, 1),
-            "gradient_norm": self.norm / max(self.updates, 1),
-            "tokens_per_second": self.tokens_per_second(),
-            **{name: value / max(self.updates, 1) for name, value in self.auxiliary.items()},
-        }
+        self.progress.finished, self._saved = True, None
+        self._save(reporter)

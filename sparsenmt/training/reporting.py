@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import time
 from pathlib import Path
@@ -11,24 +12,33 @@ from typing import Any
 
 from tqdm import tqdm
 
+from sparsenmt.files import naming, write_bytes
+from sparsenmt.training.state import Progress
+
 METRICS = "metrics.jsonl"
 
 
-def cut_back(directory: Path, update: int) -> None:
+def cut_back(directory: Path, progress: Progress) -> None:
     """Leave out what metrics.jsonl says of later updates: they will be done again. A broken last line goes too."""
     path = directory / METRICS
     if not path.exists():
         return
+    validated = {each.update for each in progress.validated}
     kept = []
     for line in path.read_bytes().split(b"\n"):
         try:
-            if json.loads(line)["update"] <= update:
-                kept.append(line + b"\n")
+            entry = json.loads(line)
+            if entry["kind"] == "skipped":
+                done = entry["skipped"] <= progress.skipped
+            elif entry["kind"] == "validation":
+                done = entry["update"] in validated
+            else:
+                done = entry["update"] <= progress.update
         except (ValueError, KeyError, TypeError):
             continue
-    aside = path.with_name(f".{METRICS}.tmp")
-    aside.write_bytes(b"".join(kept))
-    aside.replace(path)
+        if done:
+            kept.append(line + b"\n")
+    write_bytes(path, b"".join(kept))
 
 
 class Reporter:
@@ -41,7 +51,8 @@ class Reporter:
     """
 
     def __init__(self, directory: Path | None, *, total: int, initial: int) -> None:
-        self._file = None if directory is None else (directory / METRICS).open("a", encoding="utf-8", newline="\n")
+        self._path = None if directory is None else directory / METRICS
+        self._file = None if self._path is None else self._path.open("a", encoding="utf-8", newline="\n")
         self._bar = tqdm(
             total=total,
             initial=initial,
@@ -60,15 +71,22 @@ class Reporter:
 
     def record(self, kind: str, update: int, **values: Any) -> None:
         """One line of metrics.jsonl; numbers that are not finite become null."""
-        if self._file is None:
+        if self._file is None or self._path is None:
             return
         clean = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
-        self._file.write(json.dumps({"kind": kind, "update": update, "time": round(time.time(), 3), **clean}) + "\n")
-        self._file.flush()
+        line = json.dumps({"kind": kind, "update": update, "time": round(time.time(), 3), **clean}) + "\n"
+        with naming(self._path):
+            self._file.write(line)
+            self._file.flush()
         if self._board is not None:
             for name, value in values.items():
                 if isinstance(value, int | float):
                     self._board.add_scalar(f"{kind}/{name}", value, update)
+
+    def sync(self) -> None:
+        """Bring what was recorded to the disk: a checkpoint must not outlive the report on what led to it."""
+        if self._file is not None:
+            os.fsync(self._file.fileno())
 
     def say(self, text: str) -> None:
         """A line above the bar."""

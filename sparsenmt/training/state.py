@@ -23,6 +23,48 @@ class Validated:
 
 
 @dataclass
+class Recent:
+    """Sums since the last line of the log."""
+
+    updates: int = 0
+    tokens: int = 0
+    loss: float = 0.0
+    nll: float = 0.0
+    norm: float = 0.0
+    seconds: float = 0.0
+    auxiliary: dict[str, float] = field(default_factory=dict)
+
+    def add(
+        self, loss: float, nll: float, auxiliary: Mapping[str, float], *, norm: float, tokens: int, seconds: float
+    ) -> None:
+        """One update."""
+        self.updates += 1
+        self.tokens += tokens
+        self.loss += loss
+        self.nll += nll
+        self.norm += norm
+        self.seconds += seconds
+        for name, value in auxiliary.items():
+            self.auxiliary[name] = self.auxiliary.get(name, 0.0) + value
+
+    def mean_loss(self) -> float:
+        return self.loss / max(self.updates, 1)
+
+    def tokens_per_second(self) -> float:
+        return self.tokens / max(self.seconds, 1e-9)
+
+    def values(self) -> dict[str, float]:
+        """Means."""
+        return {
+            "loss": self.mean_loss(),
+            "nll": self.nll / max(self.tokens, 1),
+            "gradient_norm": self.norm / max(self.updates, 1),
+            "tokens_per_second": self.tokens_per_second(),
+            **{name: value / max(self.updates, 1) for name, value in self.auxiliary.items()},
+        }
+
+
+@dataclass
 class Progress:
     """Where the run stands, always at the boundary of an update."""
 
@@ -31,8 +73,10 @@ class Progress:
     batches_done: int = 0  # of the running epoch, on every rank
     target_tokens: int = 0
     seconds: float = 0.0
-    stale: int = 0  # validations since the last best one
+    skipped: int = 0  # updates left out because of values that are not finite
+    workers: int = 1  # processes that share the batches
     validated: list[Validated] = field(default_factory=list)
+    recent: Recent = field(default_factory=Recent)
     finished: bool = False
 
     def to_json(self) -> str:
@@ -42,6 +86,7 @@ class Progress:
     def from_json(text: str | bytes) -> Progress:
         values: dict[str, Any] = json.loads(text)
         values["validated"] = [Validated(**each) for each in values["validated"]]
+        values["recent"] = Recent(**values["recent"])
         return Progress(**values)
 
 
@@ -78,7 +123,7 @@ def load_optimizer(optimizer: torch.optim.Optimizer, weights: Weights, tensors: 
 
 
 def random_tensors(device: torch.device) -> dict[str, Tensor]:
-    """The states of all generators that training draws from."""
+    """The states of all generators that training draws from, as uint8 tensors on the CPU."""
     states = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(device)

@@ -13,6 +13,9 @@ import pytest
 import sacrebleu
 
 from sparsenmt.cli import run
+from sparsenmt.decoding.forced import PairScore
+from sparsenmt.decoding.inputs import SourceLine
+from sparsenmt.recipe.schema import Decoding
 
 HYPOTHESES = ["the cat sits on the mat", "a dog sees a red house and\u2028eats", "yes it is so"]
 REFERENCES = ["the cat sat on the mat", "a dog sees the red house and\u2028eats", "yes it is so"]
@@ -74,6 +77,7 @@ def test_a_baseline_that_is_the_system_does_not_differ(files: Path, capsys: pyte
         ([], ["nothing to score"]),
         (["hyp", "-r", "ref", "--source", "hyp"], ["--source needs --model"]),
         (["hyp", "-r", "ref", "--target", "hyp"], ["--target needs --model"]),
+        (["hyp", "-r", "ref", "--batch-tokens", "9"], ["--batch-tokens needs --model"]),
         (["--model", "m", "--reference", "ref"], ["--model needs --source"]),
         (["--model", "m", "--source", "hyp"], ["either --target or --reference"]),
         (
@@ -100,34 +104,39 @@ class FakeModel:
     """Stands in for the modules that the model modes call."""
 
     def __init__(self) -> None:
+        self.decoding = Decoding(batch_tokens=512)
         self.bundle = SimpleNamespace(
-            recipe=SimpleNamespace(data=SimpleNamespace(target_language="de"), decoding="the recipe's decoding")
+            recipe=SimpleNamespace(data=SimpleNamespace(target_language="de"), decoding=self.decoding)
         )
-
+        self.batch_tokens = 512
+        self.cut = 0
         self.sparsity: float | None = None
 
     def open_model(self, directory: str) -> Any:
         assert directory == "model"
         return self.bundle
 
+    def line(self, number: int) -> SourceLine:
+        return SourceLine(number, HYPOTHESES[number], [5, 6, 3], self.cut if number == 1 else 0)
+
     def translate_lines(self, bundle: object, lines: list[str], options: object) -> Iterator[Any]:
         assert bundle is self.bundle
-        assert options == "the recipe's decoding"
-        return (SimpleNamespace(text=line.upper()) for line in lines)
+        assert options == Decoding(batch_tokens=self.batch_tokens)
+        return (SimpleNamespace(text=line.upper(), source=self.line(i)) for i, line in enumerate(lines))
 
     def sparsity_rate(self, translations: list[Any]) -> float | None:
         assert [translation.text for translation in translations] == [line.upper() for line in HYPOTHESES]
         return self.sparsity
 
-    def score_pairs(self, bundle: object, sources: list[str], targets: list[str]) -> Iterator[Any]:
+    def score_pairs(
+        self, bundle: object, sources: list[str], targets: list[str], *, batch_tokens: int
+    ) -> Iterator[PairScore]:
         assert bundle is self.bundle
-        assert (sources, targets) == (HYPOTHESES, REFERENCES)
+        assert (sources, targets, batch_tokens) == (HYPOTHESES, REFERENCES, self.batch_tokens)
         for number in range(1, 4):
-            yield SimpleNamespace(
-                log_probability=-1.5 * number,
-                token_log_probabilities=[-1.0 * number, -0.5 * number],
-                pieces=["▁ja", "</s>"],
-            )
+            values = [-1.0 * number, -0.5 * number]
+            cut = self.cut if number == 3 else 0
+            yield PairScore(-1.5 * number, values, ["▁ja", "</s>"], self.line(number - 1), cut)
 
 
 @pytest.fixture
@@ -162,6 +171,23 @@ def test_the_sparsity_of_a_model_with_a_filter_is_shown(
     assert "sparsity rate 46.7%" in capsys.readouterr().out
     assert run([*arguments, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["sparsity"] == 0.4666
+
+
+def test_cut_lines_are_named(files: Path, fake_model: FakeModel, capsys: pytest.CaptureFixture[str]) -> None:
+    fake_model.cut = 9
+    assert run(["score", "--model", "model", "--source", "hyp", "-r", "ref"]) == 0
+    assert capsys.readouterr().err == "warning: hyp, line 2, is too long: 2 of 11 pieces are translated\n"
+    assert run(["score", "--model", "model", "--source", "hyp", "--target", "ref"]) == 0
+    assert capsys.readouterr().err.split("\n")[:2] == [
+        "warning: hyp, line 2, is too long: 2 of 11 pieces are read",
+        "warning: ref, line 3, is too long: 1 of 10 pieces are scored",
+    ]
+
+
+def test_batches_can_be_made_smaller(files: Path, fake_model: FakeModel) -> None:
+    fake_model.batch_tokens = 64
+    for mode in (["-r", "ref"], ["--target", "ref"]):
+        assert run(["score", "--model", "model", "--source", "hyp", *mode, "--batch-tokens", "64"]) == 0
 
 
 def test_forced_decoding(files: Path, fake_model: FakeModel, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,38 @@
+"""What the validations of a run say: the best updates, how long there was no better one, whether the run is over."""
+
+from __future__ import annotations
+
+import math
+
+from sparsenmt.recipe.schema import Training
+from sparsenmt.training.state import Progress, Validated
+
+LOWER_IS_BETTER = frozenset({"loss", "ter"})
+
+
+def best_updates(progress: Progress, metric: str, count: int = 1) -> list[int]:
+    """Updates of the best validations, best first; of equal ones that of the lower loss, then the earlier."""
+    sign = 1.0 if metric in LOWER_IS_BETTER else -1.0
+
+    def rank(validated: Validated) -> tuple[bool, float, float, int]:
+        value = validated.values[metric]
+        return math.isnan(value), sign * value, validated.values["loss"], validated.update
+
+    ranked = sorted(progress.validated, key=rank)
+    return [each.update for each in ranked[:count]]
+
+
+def stale_validations(progress: Progress, metric: str) -> int:
+    """Validations since the best one."""
+    updates = [each.update for each in progress.validated]
+    return len(updates) - 1 - updates.index(best_updates(progress, metric)[0]) if updates else 0
+
+
+def is_over(progress: Progress, options: Training) -> bool:
+    """Whether the run has reached one of the recipe's limits."""
+    patience = options.validation.patience
+    return (
+        progress.update >= options.max_updates
+        or (options.max_epochs is not None and progress.epoch >= options.max_epochs)
+        or (patience is not None and stale_validations(progress, options.validation.metric) >= patience)
+    )

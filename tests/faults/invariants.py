@@ -1,0 +1,164 @@
+"""What must hold on disk whatever happens to a process, worked out from files and from the log of calls alone.
+
+Nothing here uses the program's own readers, so that a mistake in them cannot hide: `points` asks them besides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tests.faults.shim import KILLED, Call
+from tests.faults.world import OUTPUT, Files, placed_checkpoint
+
+PARTS = ("weights.safetensors", "optimizer.safetensors", "random.safetensors", "progress.json")
+"""What a checkpoint consists of, beside its manifest."""
+
+# Files that are replaced as a whole: at any moment the old one or the new one, never a part.
+_WHOLE = (
+    "model/manifest.json",
+    "model/recipe.yaml",
+    "model/weights.safetensors",
+    "mean/weights.safetensors",
+    OUTPUT.removeprefix("case/"),
+)
+_WRITES = {"write", "pwrite", "writev", "sendfile", "copy", "truncate", "allocate"}
+# Written line by line, and cut back to a checkpoint: it need not be on the disk. A lock is a name only.
+_LOG, _LOCK = "metrics.jsonl", ".lock"
+
+
+def damaged_parts(files: Files, directory: str) -> list[str]:
+    """Files of a directory that are not what its manifest says, or are not in it; the manifest, if it cannot be read."""
+    try:
+        recorded = json.loads(files[f"{directory}/manifest.json"])["files"]
+        return [
+            name
+            for name, entry in recorded.items()
+            if (content := files.get(f"{directory}/{name}")) is None
+            or len(content) != entry["bytes"]
+            or hashlib.sha256(content).hexdigest() != entry["sha256"]
+        ]
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return ["manifest.json"]
+
+
+def checkpoints(files: Files) -> set[int]:
+    """Updates of the complete checkpoints, with those that a stopped replacement left under their old names."""
+    found = set()
+    for name in files:
+        match = re.fullmatch(r"(model/checkpoints/(?:update-(\d{8})|\.update-(\d{8})\.old))/", name)
+        if match and not damaged_parts(files, match[1]) and all(f"{match[1]}/{part}" in files for part in PARTS):
+            found.add(int(match[2] or match[3]))
+    return found
+
+
+def prepared(files: Files) -> list[str]:
+    """Directories that hold complete prepared data."""
+    folders = [name[:-1] for name in files if re.fullmatch(r"[^/]*prepared[^/]*/", name)]
+    return [folder for folder in folders if f"{folder}/dev/" in files and not damaged_parts(files, folder)]
+
+
+def lost_checkpoints(start: Files, calls: Sequence[Call], after: Files, *, keep_last: int) -> list[str]:
+    """Checkpoints that were complete at some moment, that the rotation had to keep, and that are not there any more."""
+    once = checkpoints(start) | {update for call in calls if (update := placed_checkpoint(call)) is not None}
+    there = checkpoints(after)
+    keep = set(sorted(once)[-keep_last:]) | _best(after, there & once)
+    return [f"the checkpoint of update {update} is lost" for update in sorted((keep & once) - there)]
+
+
+def _best(files: Files, there: set[int]) -> set[int]:
+    """The update with the best validation, as the newest complete checkpoint tells it."""
+    content = files.get(f"model/checkpoints/update-{max(there, default=0):08d}/progress.json")
+    if content is None:
+        return set()
+    losses = [(each["values"]["loss"], each["update"]) for each in json.loads(content)["validated"]]
+    return {update for _, update in sorted((math.inf if math.isnan(loss) else loss, u) for loss, u in losses)[:1]}
+
+
+def lost_others(start: Files, after: Files, expected: Files) -> list[str]:
+    """Prepared data, and files that are replaced as a whole, that were complete and are neither old nor new."""
+    lost = []
+    if prepared(start) and not prepared(after):
+        lost.append("the prepared data are lost")
+    for name in _WHOLE:
+        if name in start and name not in after:
+            lost.append(f"{name} is lost")
+        elif name in after and after[name] not in (start.get(name), expected.get(name)):
+            lost.append(f"{name} is neither the old nor the new one")
+    return lost
+
+
+# --- what is on the disk -------------------------------------------------------------------------------------------
+
+
+def unwritten(calls: Iterable[Call]) -> set[int]:
+    """Inodes of files with contents that the disk need not have yet."""
+    dirty: set[int] = set()
+    for call in calls:
+        if call.name in _WRITES or (call.name == "open" and call.inode):
+            if call.error in (0, KILLED):
+                dirty.add(call.inode)
+        elif call.name == "fsync" and call.error == 0:
+            dirty.discard(call.inode)
+    return dirty
+
+
+def lose_power(case: Path, calls: Iterable[Call]) -> None:
+    """Take from the files what was not brought to the disk: all of their contents, as file systems do."""
+    dirty = unwritten(calls)
+    for path in case.rglob("*"):
+        if path.is_file() and path.stat().st_ino in dirty:
+            os.truncate(path, 0)
+
+
+def not_on_disk(case: Path, calls: Sequence[Call]) -> list[str]:
+    """After a success: files and names that a loss of power could still take."""
+    dirty = unwritten(calls)
+    names = {path for path in case.rglob("*") if path.is_file() and path.stat().st_ino in dirty}
+    left = [f"the contents of {path.relative_to(case)}" for path in sorted(names) if path.name != _LOG]
+    folders: set[str] = set()
+    for call, path in _moved(calls):
+        folder, _, name = path.rpartition("/")
+        if call.name == "fsync":
+            folders.discard(path)
+        elif call.name in ("rename", "mkdir") or (call.name == "open" and not call.inode and name not in (_LOG, _LOCK)):
+            folders.add(folder)
+    kept = sorted(Path(folder) for folder in folders if Path(folder).is_dir())
+    return left + [f"the names in {folder.relative_to(case)}" for folder in kept]
+
+
+def _moved(calls: Sequence[Call]) -> list[tuple[Call, str]]:
+    """The calls that succeeded, with the path (of a rename: the new one) as it is called after all later renames."""
+    found: list[tuple[Call, str]] = []
+    later: list[tuple[str, str]] = []  # renames, the last one first
+    for call in reversed(calls):
+        if call.error:
+            continue
+        path = call.other or call.path
+        for old, new in reversed(later):
+            if path == old or path.startswith(f"{old}/"):
+                path = new + path[len(old) :]
+        found.append((call, path))
+        if call.name == "rename":
+            later.append((call.path, call.other))
+    return found[::-1]
+
+
+def unseen(start: Files, calls: Sequence[Call], after: Files) -> list[str]:
+    """Files that were written past the library: their bytes do not appear in the log."""
+    size: dict[str, int] = {}
+    for call, path in _moved(calls):
+        if call.name in _WRITES:
+            size[path] = size.get(path, 0) + call.bytes
+    changed = {name: content for name, content in after.items() if content and content != start.get(name)}
+    return sorted(
+        name
+        for name, content in changed.items()
+        if sum(each for path, each in size.items() if path.endswith(f"/case/{name}")) < len(content)
+        and not (name.endswith(_LOG) and name in start)
+    )

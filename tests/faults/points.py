@@ -1,0 +1,214 @@
+"""Faults at every call that changes a file: what is left on disk, and whether the same command then does its work."""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from sparsenmt.training.checkpoints import Checkpoint
+from tests.faults import invariants
+from tests.faults.reports import Finding, Report, compare, first_line, refusal
+from tests.faults.server import Result
+from tests.faults.shim import Action, Call
+from tests.faults.world import BEST, DECODE, MEAN, PREPARE, TRAIN, Files, World, differences, digest
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One command in one situation."""
+
+    name: str
+    arguments: list[str]
+    start: str
+    """The state that the command finds: see `world.STATES`."""
+    keep_last: int = 2
+    use: tuple[str, list[str]] | None = None
+    """What to do next with what a fault has left, and the scenario or state that shows how that must end."""
+
+    once: bool = False
+    """What is done is not done again: repeating the command is then refused."""
+
+
+AVERAGE = ["average", "case/model", "--last", "2"]
+USE_DATA = ["train", "recipe.yaml", "directory=case/other", "training.max_updates=2"]
+USE_MODEL = [*DECODE[:5], "case/used.de", *DECODE[6:]]
+
+SCENARIOS = [
+    Scenario("prepare", PREPARE, "empty", use=("prepared", USE_DATA)),
+    Scenario("prepare, half done before", PREPARE, "half prepared", use=("prepared", USE_DATA)),
+    Scenario("prepare, other data there", PREPARE, "prepared otherwise", use=("prepared", USE_DATA)),
+    Scenario("train", TRAIN, "prepared", use=("trained", USE_MODEL)),
+    Scenario("train, resumed", TRAIN, "interrupted", use=("trained", USE_MODEL)),
+    Scenario("train, best of early ones", BEST, "prepared", keep_last=1),
+    Scenario("train, the last step: a mean", MEAN, "without weights"),
+    Scenario("decode", DECODE, "model and place"),
+    Scenario("decode, half done before", DECODE, "half decoded"),
+    Scenario("decode, older output there", DECODE, "model and output"),
+    Scenario("average, in place", AVERAGE, "model", use=("model", USE_MODEL)),
+    Scenario("average, to another place", [*AVERAGE, "--output", "case/mean"], "model", once=True),
+]
+
+
+@dataclass(frozen=True)
+class Mode:
+    """A kind of fault, and the calls it may happen at."""
+
+    name: str
+    action: Action
+    at: Callable[[Call], bool]
+    error: int = 0
+    power: bool = False
+    """What was not brought to the disk is lost as well."""
+
+    @property
+    def kills(self) -> bool:
+        return self.action in (Action.KILL, Action.KILL_AFTER, Action.TORN)
+
+
+_GROWS = {"open", "fopen", "mkdir", "link", "symlink", "allocate", "write", "pwrite", "writev", "sendfile", "copy"}
+
+
+def _any(call: Call) -> bool:
+    return True
+
+
+def _grows(call: Call) -> bool:
+    return call.name in _GROWS
+
+
+MODES = [
+    Mode("killed", Action.KILL, _any),
+    Mode("write cut, killed", Action.TORN, lambda call: call.bytes >= 2),
+    Mode("power lost", Action.KILL, _any, power=True),
+    Mode("ENOSPC once", Action.FAIL, lambda call: _grows(call) or call.name in ("rename", "fsync"), errno.ENOSPC),
+    Mode("disk full", Action.FULL, _grows),
+    Mode("EIO once", Action.FAIL, _any, errno.EIO),
+    Mode("disk dead", Action.DEAD, _any),
+]
+KILLED_AT_THE_END = Mode("killed", Action.KILL_AFTER, _any)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A fault: which, at which call."""
+
+    mode: Mode
+    call: Call
+
+
+@dataclass
+class Faults:
+    """Tries faults in one scenario; what follows from a state is worked out once."""
+
+    world: World
+    scenario: Scenario
+
+    def __post_init__(self) -> None:
+        world, scenario = self.world, self.scenario
+        self.start = world.state(scenario.start)
+        self.used: Files = {}
+        if scenario.use is not None:
+            state, arguments = scenario.use
+            world.set(world.state(state))
+            world.succeed(arguments)
+            self.used = world.files()
+        world.set(self.start)
+        self.calls = world.succeed(scenario.arguments)
+        self.expected = world.files()
+        self.report = Report(scenario.name, points=len(self.calls))
+        left = invariants.not_on_disk(world.case, self.calls)
+        self.report.add("at success", (("other", f"the disk need not have {what}") for what in left))
+        past = invariants.unseen(self.start, self.calls, self.expected)
+        self.report.add("at success", (("other", f"{name} was written past the library of faults") for name in past))
+        self._followed: dict[str, list[Finding]] = {}
+
+    def cases(self) -> list[Case]:
+        """All of them."""
+        found = [Case(mode, call) for mode in MODES for call in self.calls if mode.at(call)]
+        return [*found, Case(KILLED_AT_THE_END, self.calls[-1])]
+
+    def sample(self, count: int, seed: int) -> list[Case]:
+        """Some of them."""
+        return random.Random(seed).sample(self.cases(), count)
+
+    def try_all(self, cases: list[Case]) -> Report:
+        """Try cases, and report."""
+        for case in cases:
+            self._try(case)
+        self.report.cases += len(cases)
+        return self.report
+
+    def _try(self, case: Case) -> None:
+        world, mode, call = self.world, case.mode, case.call
+        world.set(self.start)
+        result = world.run(self.scenario.arguments, mode.action, call.number, mode.error)
+        if mode.power:
+            invariants.lose_power(world.case, result.calls)
+        after = world.files()
+        place = call.path.replace(str(world.case), "case")
+        where = f"{mode.name} at call {call.number} ({call.name} {place})"
+        self.report.add(where, _ending(mode, result))
+        if not any(made.number == call.number for made in result.calls):
+            self.report.add(where, [("other", "the call was not reached")])
+        lost = invariants.lost_checkpoints(self.start, result.calls, after, keep_last=self.scenario.keep_last)
+        lost += invariants.lost_others(self.start, after, self.expected) + self._unreadable(after)
+        self.report.add(where, (("lost", text) for text in lost))
+        if result.code == 0:
+            self.report.add(where, compare("it ended well, but", self.expected, after))
+        key = digest(after)
+        if key not in self._followed:
+            self._followed[key] = list(self._follow(after))
+        self.report.add(where, self._followed[key])
+
+    def _unreadable(self, after: Files) -> list[str]:
+        """Checkpoints that are complete, but that the program takes for damaged."""
+        problems = []
+        for update in sorted(invariants.checkpoints(after)):
+            path = self.world.case / "model" / "checkpoints" / f"update-{update:08d}"
+            try:
+                if path.exists():
+                    Checkpoint(path).check()
+            except Exception as error:
+                problems.append(f"{error}".split("\n")[0])
+        return problems
+
+    def _follow(self, after: Files) -> Iterator[Finding]:
+        """Use what the fault has left, then repeat the command: what is wrong, and of which kind."""
+        world = self.world
+        if self.scenario.use is not None:
+            arguments = self.scenario.use[1]
+            result = world.run(arguments)
+            if result.code == 0:
+                used, expected = _new(after, world.files()), _new(world.state(self.scenario.use[0]), self.used)
+                if differences(expected, used) and not self._may_use(after):
+                    yield "wrong", f"then `{arguments[0]}` used wrong data: {differences(expected, used)[:3]}"
+            else:
+                yield from ((kind, f"then `{arguments[0]}`: {text}") for kind, text in refusal(result))
+            world.set(after)
+        result = world.run(self.scenario.arguments)
+        if result.code == 2 and self.scenario.once and not differences(self.expected, after):
+            return
+        if result.code != 0:
+            yield "other", f"again, it ends with exit code {result.code}: {first_line(result.err)}"
+        else:
+            yield from compare("again,", self.expected, world.files())
+
+    def _may_use(self, after: Files) -> bool:
+        """Whether what the fault has left is what was there before, complete: using it is right, and has its own result."""
+        weights = "model/weights.safetensors"
+        return weights in after and after[weights] in (self.start.get(weights), self.expected.get(weights))
+
+
+def _new(before: Files, after: Files) -> Files:
+    return {name: content for name, content in after.items() if name not in before}
+
+
+def _ending(mode: Mode, result: Result) -> list[Finding]:
+    """What is wrong with how a command with a fault ended."""
+    if not mode.kills:
+        return [] if result.code == 0 else refusal(result)
+    if result.code == -9:
+        return []
+    return [("other", f"exit code {result.code} instead of a kill: {first_line(result.err)}")]
