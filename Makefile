@@ -67,6 +67,7 @@ bench: $(STAMP)  ## Time this project beside its peers (makes the peers' environ
 
 docs: $(STAMP)  ## Write the generated pages of docs/ again
 	$(BIN)/sparsenmt recipe-docs --output docs/recipes.md
+	$(BIN)/sparsenmt error-docs --output docs/errors.md
 
 clean:  ## Remove caches and built packages
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

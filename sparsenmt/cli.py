@@ -39,6 +39,7 @@ COMMANDS: dict[str, Entry] = {
     "average": Entry("average", "Average checkpoints into one model."),
     "demo": Entry("demo", "Prepare, train, decode and score on the built-in demo corpus."),
     "recipe-docs": Entry("recipe_docs", "Write the reference of all recipe keys.", hidden=True),
+    "error-docs": Entry("error_docs", "Write the catalogue of all errors and warnings.", hidden=True),
 }
 
 # What the user can mend; other errors of the system are reported with a traceback.

@@ -114,6 +114,14 @@ def make_readable(path: Path) -> None:
 # --- directories -------------------------------------------------------------------------------------------------
 
 
+def make_directories(directory: Path) -> None:
+    """Make a directory and those that it lies in, with their names on the disk."""
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    for path in missing:
+        sync(path.parent)
+
+
 @contextmanager
 def new_directory(directory: Path) -> Iterator[Path]:
     """A new directory that takes the place of ``directory`` when the block ends without an exception.
@@ -127,7 +135,7 @@ def new_directory(directory: Path) -> Iterator[Path]:
     try:
         recover(directory)
         shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
+        make_directories(partial)
     except OSError as error:
         raise UserError(
             f"cannot be made: {error.strerror}", where=str(directory), hint="Name another place, or free this one."
@@ -223,9 +231,7 @@ def changes(old: Any, new: Any, key: str = "") -> list[tuple[str, Any, Any]]:
         pairs = [(name, old.get(name), new.get(name)) for name in dict.fromkeys([*old, *new])]
         return [found for name, a, b in pairs for found in changes(a, b, f"{key}.{name}" if key else str(name))]
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        return [
-            found for i, (a, b) in enumerate(zip(old, new, strict=True)) for found in changes(a, b, f"{key}[{i}]")
-        ]
+        return [found for i, (a, b) in enumerate(zip(old, new, strict=True)) for found in changes(a, b, f"{key}[{i}]")]
     return [] if old == new else [(key, old, new)]
 
 

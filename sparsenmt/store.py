@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import platform
-import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,11 +35,13 @@ from sparsenmt.files import (
     aside,
     check_listing,
     listing,
+    make_directories,
     new_directory,
     opened_text,
     read_sealed,
     sealed_text,
     sync_tree,
+    write_bytes,
     write_sealed,
     write_text,
 )
@@ -121,7 +122,7 @@ def initialise(
 def make_directory(directory: Path) -> None:
     """Make an empty model directory, if it is not there."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directories(directory)
     except OSError as error:
         raise UserError(
             f"cannot be made: {error.strerror}", where=str(directory), hint="Name another `directory` in the recipe."
@@ -142,9 +143,10 @@ def copy_model(
     It is complete or not there at all. UserError if it exists.
     """
     check_absent(target)
-    left_out = shutil.ignore_patterns(WEIGHTS, METRICS, "checkpoints", "tensorboard", ".*")
     with new_directory(target.resolve()) as partial:
-        shutil.copytree(source, partial, ignore=left_out, dirs_exist_ok=True)
+        for name in (RECIPE, *read_manifest(source)["files"], MANIFEST):
+            (partial / name).parent.mkdir(exist_ok=True)
+            write_bytes(partial / name, (source / name).read_bytes())
         write_weights(partial, weights, after=after, made_of=made_of)
 
 
@@ -161,7 +163,9 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         what = "this is not a model directory" if directory.exists() else "there is no such model directory"
         raise UserError(what, where=str(directory), hint=_HINT)
     manifest = read_sealed(path)
-    if manifest.get("format") != FORMAT or "data_fingerprint" not in manifest:
+    if "data_fingerprint" not in manifest:  # a manifest of something else: of prepared data, say
+        raise UserError("this is not a model directory", where=str(directory), hint=_HINT)
+    if manifest.get("format") != FORMAT:
         raise UserError("written by another version of this program", where=str(path), hint=_COPY)
     return manifest
 

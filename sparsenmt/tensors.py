@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 from collections.abc import Mapping
@@ -10,17 +9,34 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
-from sparsenmt.files import Damaged, aside, make_readable, naming, place, sync
+from sparsenmt.files import Damaged, replacing
 
-_KEY = "sha256"
+# One entry of the file's metadata, JSON: of several the library writes now one first, now another.
+_ENTRY, _KEY = "sparsenmt", "sha256"
+_TYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
 Shapes = Mapping[str, tuple[int, ...]]
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], *, notes: Mapping[str, str] | None = None) -> str:
-    """Write tensors, complete or not at all; returns the hash of the contents.
+    """Write tensors, complete or not at all; returns the hash of the contents. Equal contents give equal bytes.
+
+    The safetensors library writes a file of its own that it renames itself: it is not brought to the disk before, stays
+    when the process is killed, and its errors have no number. So the bytes are written here: the length of the header,
+    the header (JSON), the tensors' bytes (https://github.com/huggingface/safetensors, "Format").
 
     Args:
         notes: kept with them, see `read_notes`.
@@ -28,21 +44,28 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], *, notes: Mapping[st
     Raises:
         OSError: with the name of the file.
     """
-    whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    digest, partial = digest_of(whole, notes), aside(path)
-    with naming(path):
-        try:
-            try:
-                save_file(whole, partial, metadata={**(notes or {}), _KEY: digest})
-            except SafetensorError as error:  # the library hides the number of the system's error in its text
-                raise _system_error(error) from None
-            make_readable(partial)
-            sync(partial)
-            place(partial, path)
-        except BaseException:
-            partial.unlink(missing_ok=True)
-            raise
+    whole = {name: tensors[name].detach().cpu().contiguous() for name in sorted(tensors)}
+    digest = digest_of(whole, notes)
+    # Wide types first, so that every tensor begins at a multiple of its own size.
+    order = sorted(whole, key=lambda name: (-whole[name].element_size(), name))
+    header: dict[str, object] = {"__metadata__": {_ENTRY: json.dumps({**(notes or {}), _KEY: digest}, sort_keys=True)}}
+    end = 0
+    for name in order:
+        tensor = whole[name]
+        start, end = end, end + tensor.numel() * tensor.element_size()
+        header[name] = {"dtype": _TYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with replacing(path) as stream:
+        stream.write(len(text).to_bytes(8, "little") + text)
+        for name in order:
+            stream.write(_bytes(whole[name]))
     return digest
+
+
+def _bytes(tensor: Tensor) -> memoryview:
+    flat = tensor.reshape(-1)
+    return memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else memoryview(b"")
 
 
 def load_tensors(path: Path, *, hint: str, shapes: Shapes | None = None) -> dict[str, Tensor]:
@@ -88,12 +111,13 @@ def _check_header(path: Path, hint: str, shapes: Shapes | None) -> tuple[str, di
     """The recorded hash, and the notes."""
     try:
         with safe_open(path, framework="pt") as file:
-            notes = dict(file.metadata() or {})
+            entry = json.loads((file.metadata() or {}).get(_ENTRY, "{}"))
             found = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
         raise Damaged("no such file", where=str(path), hint=hint) from None
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, ValueError) as error:
         raise Damaged(f"the tensors are damaged ({error})", where=str(path), hint=hint) from None
+    notes = entry if isinstance(entry, dict) else {}
     digest = notes.pop(_KEY, None)
     if digest is None:
         raise Damaged("damaged, or not written by this version of the program", where=str(path), hint=hint)
@@ -115,13 +139,5 @@ def digest_of(tensors: Mapping[str, Tensor], notes: Mapping[str, str] | None = N
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+        digest.update(_bytes(tensor))
     return digest.hexdigest()
-
-
-def _system_error(error: SafetensorError) -> OSError:
-    text = str(error)
-    for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES):
-        if f"os error {number})" in text:
-            return OSError(number, errno.errorcode[number])
-    return OSError(errno.EIO, text)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +17,7 @@ import pytest
 
 from sparsenmt import __version__, cli
 from sparsenmt.errors import UserError
+from sparsenmt.interrupts import Interrupted, listening
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -99,12 +102,73 @@ def test_a_users_mistake(command: Callable[[Callable[[], object]], int], capsys:
 
 def test_a_full_disk(command: Callable[[Callable[[], object]], int], capsys: pytest.CaptureFixture[str]) -> None:
     assert command(fails_with(OSError(errno.ENOSPC, "No space left on device", "out.bin"))) == 2
-    assert capsys.readouterr().err == "error: out.bin: No space left on device\n"
+    assert capsys.readouterr().err == (
+        "error: out.bin: No space left on device\n"
+        "  Make room, and start the same command again: what was complete is kept.\n"
+    )
 
 
 def test_an_interrupt(command: Callable[[Callable[[], object]], int], capsys: pytest.CaptureFixture[str]) -> None:
     assert command(fails_with(KeyboardInterrupt())) == 130
     assert capsys.readouterr().err.strip() == "interrupted"
+
+
+@pytest.mark.parametrize(
+    ("interrupt", "code", "shown"),
+    [
+        (Interrupted(signal.SIGINT), 130, "interrupted\n"),
+        (Interrupted(signal.SIGTERM), 143, "terminated\n"),
+        (Interrupted(signal.SIGTERM, "m: saved"), 143, "terminated; m: saved\n"),
+        (
+            Interrupted(signal.SIGINT, "m: saved", resumable=True),
+            130,
+            "interrupted; m: saved\n  Go on with: sparsenmt train\n",
+        ),
+    ],
+)
+def test_a_signal_says_what_is_kept_and_how_to_go_on(
+    command: Callable[[Callable[[], object]], int],
+    interrupt: Interrupted,
+    code: int,
+    shown: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert command(fails_with(interrupt)) == code
+    assert capsys.readouterr().err.lstrip("\n") == shown
+
+
+def test_a_real_signal(command: Callable[[Callable[[], object]], int], capsys: pytest.CaptureFixture[str]) -> None:
+    def body() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError("the signal was not heard")
+
+    with listening():
+        assert command(body) == 143
+    assert capsys.readouterr().err.strip() == "terminated"
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.EDQUOT, "Make room"),
+        (errno.EFBIG, "Make room"),
+        (errno.EACCES, "Allow it"),
+        (errno.EROFS, "Allow it"),
+        (errno.EIO, "Look after the disk"),
+    ],
+)
+def test_what_the_system_refuses(
+    command: Callable[[Callable[[], object]], int], number: int, advice: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(fails_with(OSError(number, "x", "out.bin"))) == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith(f"error: out.bin: {os.strerror(number)}\n  {advice}")
+
+
+def test_too_little_memory(command: Callable[[Callable[[], object]], int], capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(fails_with(MemoryError("no\nroom"))) == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith("error: out of memory (no room)\n  Lower training.batch_tokens")
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("by\nzero"), EOFError("ended"), FileNotFoundError(2, "no", "x")])

@@ -1,10 +1,12 @@
-"""Model directories: what is written is what is opened; anything else is a message, not a traceback."""
+"""Model directories: what is written is what is opened; anything else, changed files too, is a message."""
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,10 +20,12 @@ from sparsenmt.data.tokenizer import Tokenizers, train_tokenizer
 from sparsenmt.decoding.forced import score_pairs
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.errors import UserError
+from sparsenmt.files import opened_text, sealed_text, write_sealed
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.load import load_resolved
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.sparsity.registry import methods
+from sparsenmt.tensors import load_tensors, save_tensors
 from tests.decoding.support import invented_lines
 
 CORPUS = {"source": "/a", "target": "/b"}
@@ -46,7 +50,7 @@ def write_model(directory: Path, recipe: Recipe) -> Transformer:
     tokenizers = Tokenizers(tokenizer, tokenizer, True)
     store.initialise(directory, recipe, tokenizers, FeatureSet({}), "fingerprint")
     model = build_model(recipe.model, source_size=tokenizer.size, target_size=tokenizer.size, seed=5)
-    store.write_weights(directory, model.state_dict())
+    store.write_weights(directory, model.state_dict(), after=7, made_of=[5, 7])
     return model
 
 
@@ -112,16 +116,28 @@ def test_names_on_disk(directory: Path) -> None:
 
 
 def test_weights_are_written_completely_or_not_at_all(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = (directory / store.WEIGHTS).read_bytes()
+    before = {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
 
-    def fails(tensors: object, path: Path) -> None:
+    def fails(tensors: object, path: Path, metadata: object) -> None:
         path.write_bytes(b"half")
-        raise OSError("no space left")
+        raise OSError(errno.ENOSPC, "no space left")
 
-    monkeypatch.setattr(store, "save_file", fails)
-    with pytest.raises(OSError, match="no space"):
-        store.write_weights(directory, {})
-    assert (directory / store.WEIGHTS).read_bytes() == before
+    monkeypatch.setattr("sparsenmt.tensors.save_file", fails)
+    with pytest.raises(OSError, match="no space") as caught:
+        store.write_weights(directory, {}, after=9, made_of=[9])
+    assert caught.value.filename == str(directory / store.WEIGHTS)
+    assert {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()} == before
+    assert store.weights_after(directory) == 7
+
+
+def test_what_the_weights_are_made_of(directory: Path) -> None:
+    path = directory / store.WEIGHTS
+    assert store.weights_after(directory) == 7
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert store.weights_after(directory) is None, "damaged ones are as good as none"
+    path.unlink()
+    assert store.weights_after(directory) is None
 
 
 def refused(directory: Path, pattern: str) -> None:
@@ -143,13 +159,40 @@ def test_not_a_model_directory(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b"3", b'{"format": 99}', b"{}"])
 def test_damaged_manifest(directory: Path, content: bytes) -> None:
     (directory / store.MANIFEST).write_bytes(content)
-    refused(directory, "manifest|another version")
+    refused(directory, "manifest.json: (damaged|not valid JSON)")
+
+
+def test_changed_manifest(directory: Path) -> None:
+    """One that is valid JSON, and yet not what was written."""
+    manifest = json.loads((directory / store.MANIFEST).read_bytes())
+    (directory / store.MANIFEST).write_bytes(json.dumps({**manifest, "data_fingerprint": "another"}).encode())
+    refused(directory, "manifest.json: damaged: its contents changed")
 
 
 def test_manifest_of_another_version(directory: Path) -> None:
-    manifest = json.loads((directory / store.MANIFEST).read_bytes())
-    (directory / store.MANIFEST).write_bytes(json.dumps({**manifest, "format": 99}).encode())
+    manifest = store.read_manifest(directory)
+    write_sealed(directory / store.MANIFEST, {**manifest, "format": 99})
     refused(directory, "another version")
+
+
+def test_manifest_of_something_else(directory: Path) -> None:
+    """The manifest of prepared data, say: other keys, whatever its format's number."""
+    for manifest in ({"format": store.FORMAT}, {"format": 1, "fingerprint": "x", "corpora": []}):
+        write_sealed(directory / store.MANIFEST, manifest)
+        refused(directory, "not a model directory")
+
+
+def recipe_values(directory: Path) -> dict[str, Any]:
+    text = opened_text((directory / store.RECIPE).read_bytes().decode())
+    assert text is not None
+    values: dict[str, Any] = yaml.safe_load(text)
+    return values
+
+
+def change_recipe(directory: Path, **change: object) -> None:
+    """Another recipe, as whole as the one before."""
+    text = yaml.safe_dump({**recipe_values(directory), **change})
+    (directory / store.RECIPE).write_bytes(sealed_text(text).encode())
 
 
 @pytest.mark.parametrize("content", [None, b"", b"[1, 2]", b"a: [", b"\xff\xfe\x00", b"just text"])
@@ -157,7 +200,7 @@ def test_damaged_recipe(directory: Path, content: bytes | None) -> None:
     (directory / store.RECIPE).unlink()
     if content is not None:
         (directory / store.RECIPE).write_bytes(content)
-    refused(directory, "recipe is missing or damaged")
+    refused(directory, "recipe is missing, damaged or changed")
 
 
 @pytest.mark.parametrize(
@@ -170,23 +213,33 @@ def test_damaged_recipe(directory: Path, content: bytes | None) -> None:
     ],
 )
 def test_foreign_recipe(directory: Path, change: dict[str, object], pattern: str) -> None:
-    values = yaml.safe_load((directory / store.RECIPE).read_bytes())
-    (directory / store.RECIPE).write_bytes(yaml.safe_dump({**values, **change}).encode())
+    change_recipe(directory, **change)
     refused(directory, pattern)
 
 
+def test_recipe_that_someone_edited(directory: Path) -> None:
+    """Any other byte is found: the weights belong to the recipe as it was written."""
+    path = directory / store.RECIPE
+    content = path.read_bytes()
+    for position in range(0, len(content), 37):
+        path.write_bytes(content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :])
+        refused(directory, "recipe is missing, damaged or changed")
+    path.write_bytes(content)
+    assert store.read_recipe(directory) == make_recipe()
+
+
 def test_recipe_that_does_not_fit_the_weights(directory: Path) -> None:
-    values = yaml.safe_load((directory / store.RECIPE).read_bytes())
-    values["model"]["encoder_layers"] = 3
-    values["model"]["feed_forward"] = 48
-    (directory / store.RECIPE).write_bytes(yaml.safe_dump(values).encode())
+    values = recipe_values(directory)
+    change_recipe(directory, model={**values["model"], "encoder_layers": 3, "feed_forward": 48})
     refused(directory, "weights do not fit the recipe")
 
 
-@pytest.mark.parametrize("damage", ["missing", "empty", "cut", "noise", "text", "header", "directory"])
+@pytest.mark.parametrize(
+    "damage", ["missing", "empty", "cut", "noise", "text", "header", "directory", "bit", "longer", "foreign"]
+)
 def test_damaged_weights(directory: Path, damage: str) -> None:
     path = directory / store.WEIGHTS
-    content = path.read_bytes()
+    content, weights = path.read_bytes(), load_file(path)
     path.unlink()
     replacement = {
         "empty": b"",
@@ -194,18 +247,22 @@ def test_damaged_weights(directory: Path, damage: str) -> None:
         "noise": b"\xff" * 100,
         "text": b"these are no weights, whatever the name says",
         "header": content[:8] + b"{" * (len(content) - 8),
+        "bit": content[:-9] + bytes([content[-9] ^ 16]) + content[-8:],
+        "longer": content + b"\0",
     }
     if damage == "directory":
         path.mkdir()
+    elif damage == "foreign":  # whole, but written by another program: nothing vouches for it
+        save_file(weights, path)
     elif damage != "missing":
         path.write_bytes(replacement[damage])
-    refused(directory, "has no weights" if damage == "missing" else "weights are damaged")
+    refused(directory, "has no weights" if damage == "missing" else "damaged")
 
 
 def test_weights_with_other_names(directory: Path) -> None:
-    weights = load_file(directory / store.WEIGHTS)
+    weights = load_tensors(directory / store.WEIGHTS, hint="")
     weights["encoder.layers.7.self.q.weight"] = weights.pop("encoder.layers.0.self.q.weight")
-    save_file(weights, directory / store.WEIGHTS)
+    save_tensors(directory / store.WEIGHTS, weights)
     refused(directory, r"2 weights do not fit the recipe: .*encoder\.layers\.0\.self\.q\.weight: missing instead of")
 
 
@@ -215,18 +272,25 @@ def test_damaged_tokenizers_and_features(directory: Path, name: str, content: by
     (directory / name).unlink()
     if content is not None:
         (directory / name).write_bytes(content)
-    refused(directory, "no such file|not valid JSON")
+    refused(directory, f"{name}: the file is missing" if content is None else f"{name}: damaged: . bytes instead of")
+
+
+@pytest.mark.parametrize("name", ["tokenizers/tokenizers.json", "features/features.json"])
+def test_a_flipped_bit_in_tokenizers_and_features(directory: Path, name: str) -> None:
+    content = (directory / name).read_bytes()
+    (directory / name).write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])
+    refused(directory, f"{name}: damaged: its contents changed")
 
 
 def test_copy(directory: Path, tmp_path: Path) -> None:
     (directory / "checkpoints").mkdir()
     (directory / "metrics.jsonl").write_bytes(b"{}\n")
     weights = {name: 2 * value for name, value in load_file(directory / store.WEIGHTS).items()}
-    store.copy_model(directory, tmp_path / "copy", weights)
+    store.copy_model(directory, tmp_path / "copy", weights, after=7, made_of=[7])
     names = {path.name for path in (tmp_path / "copy").iterdir()}
     assert names == {"recipe.yaml", "manifest.json", "tokenizers", "features", "weights.safetensors"}
     bundle = store.open_model(tmp_path / "copy", device=CPU, dtype=None)
     assert all(torch.equal(value, weights[name]) for name, value in bundle.model.state_dict().items())
     with pytest.raises(UserError, match="exists"):
-        store.copy_model(directory, tmp_path / "copy", weights)
+        store.copy_model(directory, tmp_path / "copy", weights, after=7, made_of=[7])
     assert {path.name for path in tmp_path.iterdir()} == {"model", "copy"}

@@ -200,7 +200,9 @@ def _ramps(sound: Node) -> list[Problem]:
             key: KeyPath = ("losses", name, "weight", end)
             value = find(sound, key)
             if value is not None and isinstance(value.value, (int, float)) and value.value < 0:
-                complaint = Complaint(f"must be at least 0, not {value.value}", "A weight that changes stays positive.")
+                complaint = Complaint(
+                    f"must be at least 0, not {value.value}", "A weight that changes may not become negative."
+                )
                 problems.append(Problem(value.origin, key, complaint))
     return problems
 

@@ -112,7 +112,7 @@ def compose(text: str, name: str) -> yaml.Node | None:
         mark = error.problem_mark or error.context_mark
         where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
         what, hint = _syntax(error)
-        raise UserError(f"broken YAML: {what}", where=where, hint=hint) from None
+        raise UserError(what, where=where, hint=hint) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         column = error.position - (text.rfind("\n", 0, error.position) + 1) + 1
@@ -139,49 +139,56 @@ def _syntax(error: yaml.MarkedYAMLError) -> Complaint:
         return _character(match[1])
     if "mapping values are not allowed" in problem:
         return Complaint(
-            "there is a second colon, or the line is indented too far",
-            "Write `key: value` with a space after the colon, here and in the line above; begin the keys of one section "
+            "broken YAML: there is a second colon, or the line is indented too far",
+            "Write `key: value` with a space after the colon, here and in the line above; begin the keys of a section "
             "in the same column; put a text that holds a colon into quotes.",
         )
     if "could not find expected ':'" in problem:
-        return Complaint("a key without a colon", "Write `key: value`, with a space after the colon.")
+        return Complaint("broken YAML: a key without a colon", "Write `key: value`, with a space after the colon.")
     if "flow" in context:
         return Complaint(
-            f"the bracket opened on line {start} is not closed, or a comma is missing",
+            f"broken YAML: the bracket opened on line {start} is not closed, or a comma is missing",
             "Close it, put commas between the items, and put a text that holds brackets or commas into quotes.",
         )
     if "quoted scalar" in context and "end of stream" in problem:
-        return Complaint(f"the quotation mark of line {start} is not closed", "Close it, or remove it.")
+        return Complaint(f"broken YAML: the quotation mark of line {start} is not closed", "Close it, or remove it.")
     if "found unknown escape character" in problem:
         return Complaint(
-            f"the backslash before {problem.removeprefix('found unknown escape character ')} has no meaning",
+            f"broken YAML: the backslash before {problem.rpartition(' ')[2]} has no meaning",
             "Write the text in single quotes, or each backslash twice.",
         )
     if "<block end>" in problem:
         return Complaint(
-            "the line is indented like none of those above it", "Begin the keys of one section in the same column."
+            "broken YAML: the line is indented like none of those above it",
+            "Begin the keys of one section in the same column.",
         )
     return _reference(problem, context, start)
 
 
 def _character(character: str) -> Complaint:
     if character == "\\t":
-        return Complaint("a tab", "Indent with spaces: YAML takes no tabs; nor may one stand before a value.")
-    return Complaint(f"a text cannot begin with {character}", "Put the text into quotes.")
+        return Complaint(
+            "broken YAML: a tab", "Indent with spaces: YAML takes no tabs; nor may one stand before a value."
+        )
+    return Complaint(f"broken YAML: a text cannot begin with {character}", "Put the text into quotes.")
 
 
 def _reference(problem: str, context: str, start: int) -> Complaint:
     """Anchors, tags and documents; the last of `_syntax`."""
     if match := re.match(r"found undefined alias '(.+)'", problem):
         return Complaint(
-            f"there is no anchor `&{match[1]}`",
+            f"broken YAML: there is no anchor `&{match[1]}`",
             "Define it above this line, or put a text that begins with * into quotes.",
         )
     if "second occurrence" in problem:
-        return Complaint(f"an anchor that line {start} defines is defined again", "Give one of them another name.")
+        return Complaint(
+            f"broken YAML: an anchor that line {start} defines is defined again", "Give one of them another name."
+        )
     if "another document" in problem:
-        return Complaint("a second document begins here", "Remove the line `---`: a recipe is one document.")
+        return Complaint(
+            "broken YAML: a second document begins here", "Remove the line `---`: a recipe is one document."
+        )
     return Complaint(
-        f"{problem or context or 'it cannot be parsed'}",
+        f"broken YAML: {problem or context or 'it cannot be parsed'}",
         "Write `key: value`, indent with spaces, and put texts that hold other signs than letters into quotes.",
     )

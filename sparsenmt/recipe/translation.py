@@ -32,12 +32,13 @@ _WANTED = {
     "model_attributes_type": "a section (keys with values, indented under it)",
 }
 _BOUNDS = {
-    "greater_than": ("gt", "greater than"),
-    "greater_than_equal": ("ge", "at least"),
-    "less_than": ("lt", "less than"),
-    "less_than_equal": ("le", "at most"),
-    "multiple_of": ("multiple_of", "a multiple of"),
+    "greater_than": "greater than",
+    "greater_than_equal": "at least",
+    "less_than": "less than",
+    "less_than_equal": "at most",
+    "multiple_of": "a multiple of",
 }
+_BOUND_KEYS = {"greater_than": "gt", "greater_than_equal": "ge", "less_than": "lt", "less_than_equal": "le"}
 _SECTION_ERRORS = {"model_type", "model_attributes_type", "dict_type", "list_type", "tuple_type"}
 
 
@@ -96,40 +97,44 @@ def _complaint(details: ErrorDetails, path: KeyPath, prefix: KeyPath, root: type
     kind, given, context = details["type"], details["input"], details.get("ctx", {})
     meaning = describe(path, root)
     if kind == "missing":
-        return Complaint("this key is required", f"Add it. {meaning}")
+        return Complaint("this key is required", f"Add it. Its meaning: {meaning}")
     if kind == "extra_forbidden":
         section = section_at(path[:-1], root)
         return unknown_key(str(path[-1]), (*prefix, *path[:-1]), list(fields_by_key(section)) if section else [])
     if kind == "string_type":
-        quotes = "Put it into quotes. " if isinstance(given, (int, float)) else ""
-        return Complaint(f"must be text, not {show(given)}", f"{quotes}{meaning}")
+        if isinstance(given, (int, float)):
+            return Complaint(f"must be text, not {show(given)}", f"Put it into quotes. Its meaning: {meaning}")
+        return Complaint(f"must be text, not {show(given)}", f"Its meaning: {meaning}")
     if kind in _BOUNDS:
-        key, words = _BOUNDS[kind]
-        return Complaint(f"must be {words} {context[key]:.15g}, not {show(given)}", meaning)
+        bound = context[_BOUND_KEYS.get(kind, kind)]
+        return Complaint(f"must be {_BOUNDS[kind]} {bound:.15g}, not {show(given)}", f"Its meaning: {meaning}")
     if kind in ("literal_error", "enum"):
         return _choice(str(context.get("expected", "")), given)
     if kind == "too_short":
         least = context["min_length"]
-        return Complaint(f"must have at least {least} {'item' if least == 1 else 'items'}", f"Add one. {meaning}")
+        items = "item" if least == 1 else "items"
+        return Complaint(f"must have at least {least} {items}", f"Add what is missing. Its meaning: {meaning}")
     if kind == "too_long":
-        return Complaint(f"must have at most {context['max_length']} items", f"Take some out. {meaning}")
-    if kind in ("value_error", "assertion_error"):
-        return Complaint(f"{context.get('error', details['msg'])}", meaning)
+        return Complaint(f"must have at most {context['max_length']} items", f"Take some out. Its meaning: {meaning}")
     if kind in _WANTED:
-        return Complaint(f"must be {_WANTED[kind]}, not {show(given)}", meaning)
-    return Complaint(f"{details['msg'][:1].lower()}{details['msg'][1:]}, not {show(given)}", meaning)
+        return Complaint(f"must be {_WANTED[kind]}, not {show(given)}", f"Its meaning: {meaning}")
+    if kind in ("value_error", "assertion_error"):
+        said = str(context.get("error", details["msg"])).rstrip(".")
+        return Complaint(f"{said}", f"Its meaning: {meaning}")
+    reason = details["msg"].replace("Input should", "should").rstrip(".")
+    return Complaint(f"{reason}, not {show(given)}", f"Its meaning: {meaning}")
 
 
 def describe(path: KeyPath, root: type[BaseModel] = Recipe) -> str:
     """What a key means and its default, in sentences."""
     section = section_at(path[:-1], root) if path else None
     field = fields_by_key(section).get(str(path[-1])) if section else None
-    if field is None:
-        return "`sparsenmt recipe-docs` says what it means."
-    sentences = [f"`{path[-1]}`: {field.description.rstrip('.')}."] if field.description else []
-    if not field.is_required() and isinstance(field.default, (bool, int, float, str)):
-        sentences.append(f"Default: {show(field.default) if not isinstance(field.default, str) else field.default}.")
-    return " ".join(sentences) or "`sparsenmt recipe-docs` says what it means."
+    if field is None or not field.description:
+        return "see `sparsenmt recipe-docs`."
+    text = f"{field.description.rstrip('.')}."
+    if field.is_required() or not isinstance(field.default, (bool, int, float, str)):
+        return text
+    return f"{text} Default: {field.default if isinstance(field.default, str) else show(field.default)}."
 
 
 def _choice(expected: str, given: Any) -> Complaint:
@@ -147,7 +152,9 @@ def misread_booleans(node: Node, section: type[BaseModel], prefix: KeyPath = ())
         Problem(
             value.origin,
             path,
-            Complaint(f"must be a number, not {show(value.value)}", describe(path[len(prefix) :], section)),
+            Complaint(
+                f"must be a number, not {show(value.value)}", f"Its meaning: {describe(path[len(prefix) :], section)}"
+            ),
         )
         for path, value, annotation in _values(node, section, prefix)
         if isinstance(value.value, bool)

@@ -22,6 +22,7 @@ from sparsenmt.files import (
     aside,
     check_listing,
     listing,
+    make_directories,
     naming,
     publish,
     read_sealed,
@@ -164,7 +165,7 @@ def _made_aside(final: Path) -> Iterator[Path]:
     with naming(final):
         try:
             shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(parents=True)
+            make_directories(partial)
             yield partial
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)

@@ -121,6 +121,8 @@ class Trainer:
             every = self.options.validation.every
             progress.validated = [each for each in progress.validated if each.update % every == 0]
         self._mark_boundary()
+        if self._saved is not None:
+            self._prune()  # the run may have been killed between writing this checkpoint and removing older ones
 
     def run(self) -> Progress:
         """Train until the recipe's end, and leave the last checkpoint.
@@ -350,10 +352,14 @@ class Trainer:
                 random={f"{rank}/{key}": each for key, all_ in states.items() for rank, each in enumerate(all_)},
                 interim=interim,
             )
-            best = self.best(self.options.keep_best)
-            prune(self.directory, keep_last=self.options.keep_last, keep=best)
+            self._prune()
         self._saved = self.progress.update
         self.workers.wait()
+
+    def _prune(self) -> None:
+        if self.workers.leads:
+            best = self.best(self.options.keep_best)
+            prune(self.directory, keep_last=self.options.keep_last, keep=best)
 
     def _finish(self, reporter: Reporter) -> None:
         if self.progress.update == 0:

@@ -107,7 +107,9 @@ class Damage:
         if result.code != 0:
             folder, _, file = name.rpartition("/")
             # Without a sound manifest a directory is not known for what it was: then it may be named itself.
-            yield from refusal(result, f"case/{name}", *([f"case/{folder}"] if removed or file == "manifest.json" else []))
+            yield from refusal(
+                result, f"case/{name}", *([f"case/{folder}"] if removed or file == "manifest.json" else [])
+            )
             return
         found = {each: content for each, content in after.items() if "/damaged-" not in each}
         expected = self.expected

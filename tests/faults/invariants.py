@@ -33,7 +33,7 @@ _LOG, _LOCK = "metrics.jsonl", ".lock"
 
 
 def damaged_parts(files: Files, directory: str) -> list[str]:
-    """Files of a directory that are not what its manifest says, or are not in it; the manifest, if it cannot be read."""
+    """Files of a directory that are not what its manifest says, or are not there; the manifest, if it is no good."""
     try:
         recorded = json.loads(files[f"{directory}/manifest.json"])["files"]
         return [
@@ -126,39 +126,37 @@ def not_on_disk(case: Path, calls: Sequence[Call]) -> list[str]:
         folder, _, name = path.rpartition("/")
         if call.name == "fsync":
             folders.discard(path)
-        elif call.name in ("rename", "mkdir") or (call.name == "open" and not call.inode and name not in (_LOG, _LOCK)):
+        elif call.name in ("rename", "mkdir", "open") and name not in (_LOG, _LOCK) and os.path.lexists(path):
             folders.add(folder)
-    kept = sorted(Path(folder) for folder in folders if Path(folder).is_dir())
-    return left + [f"the names in {folder.relative_to(case)}" for folder in kept]
+    return left + [f"the names in {Path(folder).relative_to(case)}" for folder in sorted(folders)]
 
 
 def _moved(calls: Sequence[Call]) -> list[tuple[Call, str]]:
     """The calls that succeeded, with the path (of a rename: the new one) as it is called after all later renames."""
     found: list[tuple[Call, str]] = []
-    later: list[tuple[str, str]] = []  # renames, the last one first
+    later: list[Call] = []  # renames, the last one first
     for call in reversed(calls):
-        if call.error:
-            continue
-        path = call.other or call.path
-        for old, new in reversed(later):
-            if path == old or path.startswith(f"{old}/"):
-                path = new + path[len(old) :]
-        found.append((call, path))
-        if call.name == "rename":
-            later.append((call.path, call.other))
+        if call.error == 0:
+            found.append((call, _renamed(call.other or call.path, reversed(later))))
+        if call.error == 0 and call.name == "rename":
+            later.append(call)
     return found[::-1]
 
 
-def unseen(start: Files, calls: Sequence[Call], after: Files) -> list[str]:
-    """Files that were written past the library: their bytes do not appear in the log."""
+def _renamed(path: str, renames: Iterable[Call]) -> str:
+    for call in renames:
+        if path == call.path or path.startswith(f"{call.path}/"):
+            path = call.other + path[len(call.path) :]
+    return path
+
+
+def unseen(case: Path, start: Files, calls: Sequence[Call], after: Files) -> list[str]:
+    """Files that were written past the library: their bytes are neither in the log, nor were they there before."""
+    renames = [call for call in calls if call.name == "rename" and call.error == 0]
     size: dict[str, int] = {}
-    for call, path in _moved(calls):
-        if call.name in _WRITES:
-            size[path] = size.get(path, 0) + call.bytes
-    changed = {name: content for name, content in after.items() if content and content != start.get(name)}
-    return sorted(
-        name
-        for name, content in changed.items()
-        if sum(each for path, each in size.items() if path.endswith(f"/case/{name}")) < len(content)
-        and not (name.endswith(_LOG) and name in start)
-    )
+    for path, number in (
+        *((_renamed(str(case / name), renames), len(content)) for name, content in start.items()),
+        *((path, call.bytes) for call, path in _moved(calls) if call.name in _WRITES),
+    ):
+        size[path] = size.get(path, 0) + number
+    return sorted(name for name, content in after.items() if size.get(str(case / name), 0) < len(content))

@@ -82,8 +82,8 @@ MODES = [
     Mode("killed", Action.KILL, _any),
     Mode("write cut, killed", Action.TORN, lambda call: call.bytes >= 2),
     Mode("power lost", Action.KILL, _any, power=True),
-    Mode("ENOSPC once", Action.FAIL, lambda call: _grows(call) or call.name in ("rename", "fsync"), errno.ENOSPC),
     Mode("disk full", Action.FULL, _grows),
+    Mode("ENOSPC once", Action.FAIL, lambda call: call.name in ("rename", "fsync"), errno.ENOSPC),
     Mode("EIO once", Action.FAIL, _any, errno.EIO),
     Mode("disk dead", Action.DEAD, _any),
 ]
@@ -120,7 +120,7 @@ class Faults:
         self.report = Report(scenario.name, points=len(self.calls))
         left = invariants.not_on_disk(world.case, self.calls)
         self.report.add("at success", (("other", f"the disk need not have {what}") for what in left))
-        past = invariants.unseen(self.start, self.calls, self.expected)
+        past = invariants.unseen(world.case, self.start, self.calls, self.expected)
         self.report.add("at success", (("other", f"{name} was written past the library of faults") for name in past))
         self._followed: dict[str, list[Finding]] = {}
 
@@ -196,7 +196,7 @@ class Faults:
             yield from compare("again,", self.expected, world.files())
 
     def _may_use(self, after: Files) -> bool:
-        """Whether what the fault has left is what was there before, complete: using it is right, and has its own result."""
+        """Whether what the fault has left is complete, old or new: using it is right, and has its own result."""
         weights = "model/weights.safetensors"
         return weights in after and after[weights] in (self.start.get(weights), self.expected.get(weights))
 

@@ -151,7 +151,9 @@ def _run(request: Request) -> None:
             function = getattr(importlib.import_module(module), name)
         else:
             from sparsenmt.cli import run as function
-        shim.arm(Path(request.root), Path(f"{request.output}.log"), Action(request.action), request.number, request.error)
+        shim.arm(
+            Path(request.root), Path(f"{request.output}.log"), Action(request.action), request.number, request.error
+        )
         code = function(request.arguments)
         sys.stdout.flush()
         sys.stderr.flush()

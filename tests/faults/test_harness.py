@@ -17,7 +17,9 @@ from tests.faults.writers import CONTENT
 HALF = CONTENT[: len(CONTENT) // 2]
 
 
-def run(world: World, program: str, *arguments: str, action: Action = Action.LOG, number: int = 0, error: int = 0) -> Result:
+def run(
+    world: World, program: str, *arguments: str, action: Action = Action.LOG, number: int = 0, error: int = 0
+) -> Result:
     world.set({})
     return world.server.run(
         list(arguments),
@@ -75,8 +77,8 @@ def test_power_takes_what_was_not_brought_to_the_disk(world: World) -> None:
 def test_what_is_written_past_the_library_is_found_out(world: World) -> None:
     calls = run(world, "plain").calls
     after = world.files()
-    assert invariants.unseen({}, calls, after) == []
-    assert invariants.unseen({}, calls[:-1], after) == ["c"]
+    assert invariants.unseen(world.case, {}, calls, after) == []
+    assert invariants.unseen(world.case, {}, calls[:-1], after) == ["c"]
 
 
 def test_times_do_not_count() -> None:

@@ -31,8 +31,9 @@ def checkpoint(arguments: list[str]) -> int:
     partial.mkdir(parents=True)
     listing = {}
     for name in PARTS:
-        (partial / name).write_bytes(CONTENT)
-        listing[name] = {"bytes": len(CONTENT), "sha256": hashlib.sha256(CONTENT).hexdigest()}
+        content = b'{"validated": []}' if name == "progress.json" else CONTENT
+        (partial / name).write_bytes(content)
+        listing[name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     (partial / "manifest.json").write_text(json.dumps({"files": listing}), encoding="utf-8", newline="\n")
     if synced:
         for path in (*partial.iterdir(), partial):

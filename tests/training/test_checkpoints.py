@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import random
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 from sparsenmt.errors import UserError
-from sparsenmt.training.checkpoints import average_weights, find_checkpoints, prune, write_checkpoint
+from sparsenmt.training.checkpoints import (
+    MANIFEST,
+    Checkpoint,
+    average_weights,
+    find_checkpoints,
+    prune,
+    tidy,
+    write_checkpoint,
+)
 from sparsenmt.training.precision import Weights
 from sparsenmt.training.state import (
     Progress,
+    Recent,
     Validated,
     load_optimizer,
     load_random,
@@ -26,14 +37,19 @@ from tests.training.support import small_model
 TENSOR = {"x": torch.arange(6.0).view(2, 3)}
 
 
-def write(directory: Path, update: int, value: float = 0.0) -> None:
-    write_checkpoint(
+def write(directory: Path, update: int, value: float = 0.0, *, interim: bool = False) -> Checkpoint:
+    return write_checkpoint(
         directory,
         Progress(update=update),
         weights={"x": torch.full((2, 3), value)},
         optimizer=TENSOR,
-        random={"cpu": torch.get_rng_state()},
+        random={"0/cpu": torch.get_rng_state()},
+        interim=interim,
     )
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(os.listdir(directory / "checkpoints"))
 
 
 def test_written_checkpoints_are_found_oldest_first(tmp_path: Path) -> None:
@@ -59,15 +75,21 @@ def test_half_written_ones_are_not_found(tmp_path: Path, monkeypatch: pytest.Mon
     write(tmp_path, 5)
 
     def fails(*arguments: object) -> None:
-        raise OSError("no space left")
+        raise OSError(errno.ENOSPC, "no space left")
 
-    monkeypatch.setattr("sparsenmt.training.checkpoints.save_file", fails)
-    with pytest.raises(OSError, match="no space"):
-        write(tmp_path, 6)
-    monkeypatch.undo()
-    assert [checkpoint.update for checkpoint in find_checkpoints(tmp_path)] == [5]
+    before = [path.read_bytes() for path in sorted((tmp_path / "checkpoints/update-00000005").iterdir())]
+    for part in ("save_tensors", "write_text", "write_sealed", "publish"):
+        for update in (5, 6):
+            monkeypatch.setattr(f"sparsenmt.training.checkpoints.{part}", fails)
+            with pytest.raises(OSError, match="no space") as caught:
+                write(tmp_path, update, 1.0)
+            monkeypatch.undo()
+            assert f"update-0000000{update}" in caught.value.filename
+            assert names(tmp_path) == ["update-00000005"]
+            (only,) = find_checkpoints(tmp_path)
+            assert [path.read_bytes() for path in sorted(only.path.iterdir())] == before
     write(tmp_path, 6)
-    assert sorted(os.listdir(tmp_path / "checkpoints")) == ["update-00000005", "update-00000006"]
+    assert names(tmp_path) == ["update-00000005", "update-00000006"]
 
 
 def test_other_things_are_not_checkpoints(tmp_path: Path) -> None:
@@ -91,37 +113,159 @@ def test_prune(tmp_path: Path, keep_last: int, keep: list[int], left: list[int])
     for update in range(1, 7):
         write(tmp_path, update)
     prune(tmp_path, keep_last=keep_last, keep=keep)
+    assert names(tmp_path) == [f"update-{update:08d}" for update in left]
+
+
+@pytest.mark.parametrize(
+    ("interim", "keep_last", "left"),
+    [
+        ([6], 2, [4, 5, 6]),  # the newest of all is what a run goes on from; the others stay as if it were not there
+        ([5], 2, [4, 6]),
+        ([4, 5, 6], 2, [2, 3, 6]),
+        ([1, 2, 3, 4, 5, 6], 2, [6]),
+        ([1, 3], 9, [2, 4, 5, 6]),
+    ],
+)
+def test_interim_checkpoints_displace_no_others(
+    tmp_path: Path, interim: list[int], keep_last: int, left: list[int]
+) -> None:
+    for update in range(1, 7):
+        assert write(tmp_path, update, interim=update in interim).interim is (update in interim)
+    prune(tmp_path, keep_last=keep_last, keep=[])
     assert [checkpoint.update for checkpoint in find_checkpoints(tmp_path)] == left
 
 
+def files_of(checkpoint: Path) -> list[str]:
+    return sorted(path.name for path in checkpoint.iterdir())
+
+
+def test_every_changed_byte_is_found(tmp_path: Path) -> None:
+    """A bit at any place of any file; a byte more, a byte less, a file less; the check after the repair is content."""
+    checkpoint = write(tmp_path, 5)
+    draw = random.Random(1)
+    assert files_of(checkpoint.path) == [
+        MANIFEST,
+        "optimizer.safetensors",
+        "progress.json",
+        "random.safetensors",
+        "weights.safetensors",
+    ]
+    for name in files_of(checkpoint.path):
+        path = checkpoint.path / name
+        content = path.read_bytes()
+        flipped = []
+        for _ in range(40):
+            position, bit = draw.randrange(len(content)), 1 << draw.randrange(8)
+            flipped.append(content[:position] + bytes([content[position] ^ bit]) + content[position + 1 :])
+        for other in (*flipped, b"", content[:-1], content[: len(content) // 2], content + b" "):
+            path.write_bytes(other)
+            with pytest.raises(UserError) as caught:
+                checkpoint.check()
+            assert str(checkpoint.path) in str(caught.value.where)
+        path.unlink()
+        with pytest.raises(UserError):
+            checkpoint.check()
+        path.write_bytes(content)
+        checkpoint.check()
+
+
+def test_a_checkpoint_under_another_name_is_none(tmp_path: Path) -> None:
+    """Somebody's copy of update 5 as update 9 would begin the ninth update with the weights of the fifth."""
+    written = write(tmp_path, 5).path
+    copy = Checkpoint(Path(shutil.copytree(written, written.with_name("update-00000009"))))
+    with pytest.raises(UserError, match="not a checkpoint"):
+        copy.check()
+
+
+@pytest.mark.parametrize("name", [MANIFEST, "optimizer.safetensors", "progress.json", "weights.safetensors"])
+def test_a_damaged_checkpoint_is_set_aside(tmp_path: Path, name: str) -> None:
+    for update in (3, 5):
+        write(tmp_path, update)
+    content = (tmp_path / "checkpoints/update-00000005" / name).read_bytes()
+    for _ in range(2):  # a second damaged one of the same update takes the place of the first
+        write(tmp_path, 5)
+        (tmp_path / "checkpoints/update-00000005" / name).write_bytes(content[:-2])
+        (message,) = tidy(tmp_path)
+        assert f"update-00000005/{name}" in message and "set aside as damaged-update-00000005" in message
+        assert names(tmp_path) == ["damaged-update-00000005", "update-00000003"]
+        assert [checkpoint.update for checkpoint in find_checkpoints(tmp_path)] == [3]
+        assert len(files_of(tmp_path / "checkpoints/damaged-update-00000005")) == 5, "nothing of it is lost"
+    assert tidy(tmp_path) == []
+
+
+def test_what_was_left_half_made_goes(tmp_path: Path) -> None:
+    """Writing, removing and replacing, each stopped where it leaves most behind."""
+    folder = tmp_path / "checkpoints"
+    write(tmp_path, 3, 3.0)
+    (folder / ".update-00000004.partial").mkdir()
+    (folder / ".update-00000004.partial/weights.safetensors").write_bytes(b"half")
+    write(tmp_path, 5, 5.0).path.rename(folder / ".update-00000005.old")  # before the new one got its name
+    write(tmp_path, 6, 6.0).path.rename(folder / ".update-00000006.old")
+    write(tmp_path, 6, 6.5)  # and after
+    (folder / "notes").mkdir()
+    assert [checkpoint.update for checkpoint in find_checkpoints(tmp_path)] == [3, 6]
+    assert tidy(tmp_path) == []
+    assert names(tmp_path) == ["notes", "update-00000003", "update-00000005", "update-00000006"]
+    values = [float(checkpoint.weights()["x"][0, 0]) for checkpoint in find_checkpoints(tmp_path)]
+    assert values == [3.0, 5.0, 6.5]
+
+
+def test_there_is_nothing_to_tidy(tmp_path: Path) -> None:
+    assert tidy(tmp_path) == []
+    assert not list(tmp_path.iterdir())
+
+
+def test_shapes_are_checked(tmp_path: Path) -> None:
+    checkpoint = write(tmp_path, 5, 2.0)
+    assert torch.equal(checkpoint.weights({"x": (2, 3)})["x"], torch.full((2, 3), 2.0))
+    for shapes in ({"x": (3, 2)}, {"y": (2, 3)}, {}, {"x": (2, 3), "y": ()}):
+        with pytest.raises(UserError, match="not of this model"):
+            checkpoint.weights(shapes)
+
+
+def with_weights(directory: Path, update: int, weights: dict[str, torch.Tensor]) -> Checkpoint:
+    return write_checkpoint(directory, Progress(update=update), weights=weights, optimizer={}, random={})
+
+
 def test_average(tmp_path: Path) -> None:
-    files = []
+    checkpoints, written = [], []
     for number in range(3):
         torch.manual_seed(number)
-        save_file({"a": torch.randn(4, 5), "b": torch.randn(2)}, tmp_path / f"{number}")
-        files.append(tmp_path / f"{number}")
-    found = average_weights(files)
+        written.append({"a": torch.randn(4, 5), "b": torch.randn(2)})
+        checkpoints.append(with_weights(tmp_path, number + 1, written[-1]))
+    found = average_weights(checkpoints)
     for name in ("a", "b"):
-        expected = torch.stack([load_file(file)[name].double() for file in files]).mean(0).float()
+        expected = torch.stack([weights[name].double() for weights in written]).mean(0).float()
         assert torch.equal(found[name], expected)
-    assert torch.equal(average_weights(files[:1])["a"], load_file(files[0])["a"])
+    assert torch.equal(average_weights(checkpoints[:1])["a"], written[0]["a"])
 
 
 def test_weights_of_other_shapes_are_not_averaged(tmp_path: Path) -> None:
-    save_file({"a": torch.zeros(4)}, tmp_path / "one")
-    for number, other in enumerate(({"a": torch.zeros(5)}, {"b": torch.zeros(4)}, {})):
-        save_file(other, tmp_path / str(number))
+    one = with_weights(tmp_path, 1, {"a": torch.zeros(4)})
+    others: tuple[dict[str, torch.Tensor], ...] = ({"a": torch.zeros(5)}, {"b": torch.zeros(4)}, {})
+    for number, other in enumerate(others):
         with pytest.raises(UserError, match="another shape"):
-            average_weights([tmp_path / "one", tmp_path / str(number)])
+            average_weights([one, with_weights(tmp_path, number + 2, other)])
 
 
 def test_progress_goes_through_json() -> None:
     progress = Progress(
-        7, 2, 3, 12345, 1.5, 1, [Validated(3, {"loss": 2.5}), Validated(6, {"loss": 2.25, "bleu": 1})], True
+        7,
+        2,
+        3,
+        12345,
+        1.5,
+        4,
+        2,
+        [Validated(3, {"loss": 2.5}), Validated(6, {"loss": 2.25, "bleu": 1})],
+        Recent(3, 17, 2.0, 3.0, 0.1, 0.3, {"open": 0.7}),
+        True,
     )
     assert Progress.from_json(progress.to_json()) == progress
     assert Progress.from_json(progress.to_json().encode()) == progress
     assert Progress.from_json(Progress().to_json()) == Progress()
+    third = Progress(seconds=0.1 + 0.2, recent=Recent(loss=1 / 3))
+    assert Progress.from_json(third.to_json()) == third, "to the last bit"
 
 
 def test_optimizer_goes_through_tensors() -> None:

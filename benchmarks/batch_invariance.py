@@ -1,0 +1,114 @@
+"""Does a sentence's translation depend on its company? Batches of 1 to 256 sentences, against each sentence alone.
+
+    python benchmarks/batch_invariance.py MODEL_DIR --source TEXT --reference TEXT [--sentences N]
+
+Sentences go into batches of exactly so many in an order that is drawn once, so that short ones stand beside long ones:
+the most padding, the most different shapes of matrix products. For every size, in float64 and in fp32: how many
+translations differ from those of the sentence alone, how far apart the two scores are (a near tie rounds either way),
+and the largest relative difference of the references' log-probabilities. Design rule 9 sets the bars.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from sparsenmt.data.text import read_parallel
+from sparsenmt.decoding.forced import score_pairs
+from sparsenmt.decoding.inputs import SourceLine, read_sources
+from sparsenmt.decoding.scores import Hypothesis
+from sparsenmt.decoding.translate import search
+from sparsenmt.recipe.schema import Decoding
+from sparsenmt.store import Bundle, open_model
+
+SIZES = [2**power for power in range(9)]
+RELATIVE = {"float64": 1e-9, "fp32": 1e-4}  # of log-probabilities
+NEAR_TIE = 1e-3  # gap of scores of translations that differ, in fp32; float64 allows no difference
+SHARE = 0.005  # of sentences that may differ in fp32
+
+
+def translate(bundle: Bundle, lines: Sequence[SourceLine], options: Decoding, size: int) -> list[Hypothesis]:
+    """The best hypothesis of every line, searched in batches of ``size`` in the order given."""
+    found = []
+    for start in range(0, len(lines), size):
+        found += [each.hypotheses[0] for each in search(bundle, lines[start : start + size], options)]
+    return found
+
+
+def force(bundle: Bundle, sources: Sequence[str], targets: Sequence[str], size: int) -> list[float]:
+    """The references' log-probabilities, in batches of ``size``."""
+    values: list[float] = []
+    for start in range(0, len(sources), size):
+        pairs = sources[start : start + size], targets[start : start + size]
+        values += [pair.log_probability for pair in score_pairs(bundle, *pairs, batch_tokens=10**9)]
+    return values
+
+
+def compare(name: str, bundle: Bundle, sources: list[str], targets: list[str]) -> dict[str, float]:
+    """One line for every size; the worst of all."""
+    lines = [line for line in read_sources(bundle, sources) if not line.empty]
+    options = bundle.recipe.decoding.model_copy(update={"method": "beam"})
+    alone: list[Hypothesis] = []
+    forced: list[float] = []
+    worst = {"differ": 0.0, "gap": 0.0, "log_probability": 0.0}
+    print(f"{name:8} {'size':>5} {'differ':>7} {'largest gap':>12} {'log-probability':>16} {'seconds':>8}")
+    for size in SIZES:
+        began = time.perf_counter()
+        found, values = translate(bundle, lines, options, size), force(bundle, sources, targets, size)
+        if size == 1:
+            alone, forced = found, values
+        pairs = zip(alone, found, strict=True)
+        gaps = [abs(a.score - b.score) for a, b in pairs if a.tokens != b.tokens]
+        relative = max(abs(a - b) / abs(a) for a, b in zip(forced, values, strict=True))
+        seconds = time.perf_counter() - began
+        print(
+            f"{name:8} {size:5} {len(gaps):7} {max(gaps, default=0):12.2e} {relative:16.2e} {seconds:8.1f}", flush=True
+        )
+        for key, value in (("differ", len(gaps)), ("gap", max(gaps, default=0.0)), ("log_probability", relative)):
+            worst[key] = max(worst[key], float(value))
+    return worst
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--source", required=True)
+    parser.add_argument("--reference", required=True)
+    parser.add_argument("--sentences", type=int, help="only the first so many")
+    parser.add_argument("--threads", type=int, default=2)
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    rows = list(read_parallel([given.source, given.reference]))[: given.sentences]
+    random.Random(1).shuffle(rows)
+    sources, targets = [row[0] for row in rows], [row[1] for row in rows]
+    plain = open_model(given.model, device=torch.device("cpu"), dtype=None)
+    exact = compare("float64", replace(plain, model=plain.model.double()), sources, targets)
+    single = compare("fp32", open_model(given.model, device=torch.device("cpu")), sources, targets)
+    ratios = {
+        "float64_differ": exact["differ"],
+        "float64_log_probability": exact["log_probability"],
+        "fp32_differ_share": single["differ"] / len(rows),
+        "fp32_gap": single["gap"],
+        "fp32_log_probability": single["log_probability"],
+    }
+    bars = {
+        "float64_differ": 0.0,
+        "float64_log_probability": RELATIVE["float64"],
+        "fp32_differ_share": SHARE,
+        "fp32_gap": NEAR_TIE,
+        "fp32_log_probability": RELATIVE["fp32"],
+    }
+    ok = all(ratios[name] <= bar for name, bar in bars.items())
+    name = f"batch_invariance {given.model.name}, {len(rows)} sentences"
+    print(json.dumps({"name": name, "ratios": ratios, "bars": bars, "ok": ok}))
+
+
+if __name__ == "__main__":
+    main()
