@@ -65,7 +65,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], *, notes: Mapping[st
 
 def _bytes(tensor: Tensor) -> memoryview:
     flat = tensor.reshape(-1)
-    return memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else memoryview(b"")
+    return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b"")
 
 
 def load_tensors(path: Path, *, hint: str, shapes: Shapes | None = None) -> dict[str, Tensor]:

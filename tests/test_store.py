@@ -115,16 +115,19 @@ def test_names_on_disk(directory: Path) -> None:
     assert not any("fused" in name or "packed" in name for name in names)
 
 
-def test_weights_are_written_completely_or_not_at_all(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("step", ["os.fsync", "os.replace"])
+def test_weights_are_written_completely_or_not_at_all(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
     before = {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
 
-    def fails(tensors: object, path: Path, metadata: object) -> None:
-        path.write_bytes(b"half")
+    def fails(*arguments: object) -> None:
         raise OSError(errno.ENOSPC, "no space left")
 
-    monkeypatch.setattr("sparsenmt.tensors.save_file", fails)
+    monkeypatch.setattr(step, fails)
     with pytest.raises(OSError, match="no space") as caught:
         store.write_weights(directory, {}, after=9, made_of=[9])
+    monkeypatch.undo()
     assert caught.value.filename == str(directory / store.WEIGHTS)
     assert {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()} == before
     assert store.weights_after(directory) == 7

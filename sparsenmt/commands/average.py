@@ -33,7 +33,7 @@ def command(model: Path, last: int | None, updates: tuple[int, ...], output: Pat
     if not found:
         raise UserError("the model has no checkpoints", where=str(model), hint="Only the directory of a run has them.")
     if last is not None and updates:
-        raise UserError("--last and --update exclude each other", hint="Give one of them.")
+        raise UserError("--last and --update exclude each other", where="--last", hint="Give one of them.")
     have = {checkpoint.update: checkpoint for checkpoint in found}
     if missing := [update for update in updates if update not in have]:
         raise UserError(

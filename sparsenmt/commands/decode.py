@@ -51,7 +51,9 @@ if TYPE_CHECKING:
 @click.option("--dtype", type=click.Choice(["fp32", "bf16"]), default="fp32", show_default=True, help="Precision.")
 @click.option("--threads", type=click.IntRange(1), help="CPU threads.  [default: all cores]")
 @click.option(
-    "--window", type=click.IntRange(1), help="Lines read before the first is written.  [default: 4096; 1 at a terminal]"
+    "--window",
+    type=click.IntRange(1, 2**31),
+    help="Lines read before the first is written.  [default: 4096; 1 at a terminal]",
 )
 def command(
     model: Path,
@@ -249,9 +251,9 @@ def _check_files(input_file: Path | None, output_file: Path | None) -> None:
     from sparsenmt.data.text import check_readable
 
     if output_file is None and sys.stdout is None:
-        raise UserError("there is no standard output to write to", hint="Name a file with --output.")
+        raise UserError("there is nothing to write to", where="standard output", hint="Name a file with --output.")
     if input_file is None and sys.stdin is None:
-        raise UserError("there is no standard input to read from", hint="Name a file with --input.")
+        raise UserError("there is nothing to read from", where="standard input", hint="Name a file with --input.")
     if output_file is not None and not output_file.exists() and not output_file.resolve().parent.is_dir():
         raise UserError("there is no such directory", where=str(output_file.parent), hint="Make it first.")
     if output_file is not None and output_file.is_dir():
@@ -274,11 +276,14 @@ def _options(base: Decoding, settings: dict[str, Any], n_best: int) -> Decoding:
         first = error.errors()[0]
         name = str(first["loc"][0])
         message = first["msg"].replace("Input should be", "must be")
-        raise UserError(f"{message}, not {settings[name]}", where=f"--{name.replace('_', '-')}") from None
+        option = f"--{name.replace('_', '-')}"
+        hint = "`sparsenmt decode --help` says what the option means."
+        raise UserError(f"{message}, not {settings[name]}", where=option, hint=hint) from None
     width = options.beam_size if options.method == "beam" else 1
     if n_best > width:
         raise UserError(
-            f"--n-best {n_best} asks for more than the search has: {width}",
+            f"{n_best} hypotheses are more than the search has: {width}",
+            where="--n-best",
             hint="Raise --beam-size, or use --method beam.",
         )
     return options

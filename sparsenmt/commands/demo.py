@@ -67,7 +67,9 @@ def find_recipe(name: str) -> Path:
     for folder in (package.parent / "recipes", package / "_recipes"):
         if (folder / name).is_file():
             return folder / name
-    raise UserError(f"the recipe {name} is not installed", hint="Run from a checkout, or install the package again.")
+    raise UserError(
+        "the recipe is not installed", where=name, hint="Run from a checkout, or install the package again."
+    )
 
 
 @contextmanager

@@ -52,7 +52,9 @@ class Options:
 @click.option("--tokenize", default="13a", show_default=True, help="sacrebleu's tokenizer for BLEU.")
 @click.option("--language", help="Language of the text, for ROUGE.  [default: en, or the model's target language]")
 @click.option("--baseline", metavar="HYP2", help="Compare HYP with these translations by paired bootstrap.")
-@click.option("--resamples", type=click.IntRange(1), default=1000, show_default=True, help="Samples of the bootstrap.")
+@click.option(
+    "--resamples", type=click.IntRange(1, 1_000_000), default=1000, show_default=True, help="Samples of the bootstrap."
+)
 @click.option("--seed", type=click.IntRange(0), default=12345, show_default=True, help="Seed of the bootstrap.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--model", metavar="DIR", help="Model directory: score the model, not a file.")
@@ -93,7 +95,7 @@ def command(
     """
     mode = _mode(hypothesis, references, baseline, model, source, target)
     if mode == "text" and batch_tokens is not None:
-        raise UserError("--batch-tokens needs --model", hint=_HINT)
+        raise UserError("needs --model", where="--batch-tokens", hint=_HINT)
     options = Options(
         tuple(dict.fromkeys(metrics)) or DEFAULT_METRICS,
         lowercase,
@@ -113,6 +115,7 @@ def command(
 
 
 _HINT = "See `sparsenmt score --help` for the three ways to call it."
+_EMPTY = "Name the file that was meant: there is nothing to score."
 
 
 def _mode(
@@ -128,24 +131,26 @@ def _mode(
     if model is None:
         for name, value in (("--source", source), ("--target", target)):
             if value is not None:
-                raise UserError(f"{name} needs --model", hint=hint)
+                raise UserError("needs --model", where=name, hint=hint)
         if hypothesis is None:
             raise UserError(
-                "there is nothing to score: name a file of translations, or a model with --model", hint=hint
+                "there is nothing to score: name a file of translations, or a model with --model",
+                where="HYP",
+                hint=hint,
             )
         if not references:
-            raise UserError("a reference is missing: give --reference, once for each reference", hint=hint)
+            raise UserError("a reference is missing: give one file or more", where="--reference", hint=hint)
         return "text"
     if hypothesis is not None:
         raise UserError(
-            f"with --model there is no file of translations to score, but '{hypothesis}' is given", hint=hint
+            "is given, but with --model there is no file of translations to score", where=f"'{hypothesis}'", hint=hint
         )
     if source is None:
-        raise UserError("--model needs --source", hint=hint)
+        raise UserError("needs --source", where="--model", hint=hint)
     if (target is None) == (not references):
-        raise UserError("--model needs either --target or --reference", hint=hint)
+        raise UserError("needs either --target or --reference", where="--model", hint=hint)
     if target is not None and baseline is not None:
-        raise UserError("--baseline needs --reference", hint=hint)
+        raise UserError("needs --reference", where="--baseline", hint=hint)
     return "model" if target is None else "target"
 
 
@@ -156,7 +161,7 @@ def score_text(hypothesis: str, references: Sequence[str], baseline: str | None,
     files = [hypothesis, *references, *([baseline] if baseline is not None else [])]
     rows = list(read_parallel(files))
     if not rows:
-        raise UserError("the file has no lines", where=hypothesis)
+        raise UserError("the file has no lines", where=hypothesis, hint=_EMPTY)
     lines = [list(column) for column in zip(*rows, strict=True)]
     number = len(references)
     _report(lines[0], lines[1 : 1 + number], lines[1 + number] if baseline is not None else None, options)
@@ -179,7 +184,7 @@ def score_model(
     # Read everything before the model translates: a mistake shows at once.
     rows = list(read_parallel([source, *references, *([baseline] if baseline is not None else [])]))
     if not rows:
-        raise UserError("the file has no lines", where=source)
+        raise UserError("the file has no lines", where=source, hint=_EMPTY)
     columns = [list(column) for column in zip(*rows, strict=True)]
 
     from sparsenmt.decoding.inputs import cut_warning
@@ -247,7 +252,7 @@ def score_target(model: str, source: str, target: str, *, as_json: bool, batch_t
 
     pairs = list(read_parallel([source, target]))
     if not pairs:
-        raise UserError("the file has no lines", where=source)
+        raise UserError("the file has no lines", where=source, hint=_EMPTY)
 
     from sparsenmt.decoding.forced import score_pairs
     from sparsenmt.decoding.inputs import cut_warning

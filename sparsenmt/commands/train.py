@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -32,7 +33,14 @@ def command(recipe_file: Path, overrides: tuple[str, ...], start_from: Path | No
     if dump_config:
         click.echo(dump(recipe), nl=False)
         return
-    train(recipe, start_from)
+    from sparsenmt.interrupts import Interrupted
+
+    try:
+        train(recipe, start_from)
+    except Interrupted as interrupt:
+        # Whatever was cut short, preparations and the final averaging too, is done again from what is complete.
+        interrupt.resumable = os.environ.get("RANK", "0") == "0"
+        raise
 
 
 def train(recipe: Recipe, start_from: Path | None = None) -> None:

@@ -151,7 +151,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     if not (directory / MANIFEST).is_file():
         raise UserError("there are no prepared data", where=str(directory), hint=_HINT)
     manifest = read_json(directory / MANIFEST)
-    if not isinstance(manifest, dict) or "files" not in manifest:
+    if not isinstance(manifest, dict) or "corpora" not in manifest:
         raise UserError("there are no prepared data", where=str(directory), hint=_HINT)
     if manifest.get("format") != FORMAT:
         raise UserError("prepared by another version of this program", where=str(directory), hint=_HINT)

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from sparsenmt.data.batching import length_batches, pad
 from sparsenmt.data.vocabulary import BOS, EOS
-from sparsenmt.decoding.inputs import ModelBundle, SourceLine, make_source, naming_shape, read_sources
-from sparsenmt.errors import UserError
+from sparsenmt.decoding.inputs import ModelBundle, SourceLine, make_source, naming_shape, not_numbers, read_sources
 from sparsenmt.model.interfaces import TranslationModel
 
 _ROWS = 1024  # rows of logits alive at a time
@@ -62,7 +61,7 @@ def score_pairs(
             found = _score_batch(bundle, batch, rows)
         for i, values in zip(chosen, found, strict=True):
             if not bool(values.isfinite().all()):
-                raise UserError("the model's scores are not numbers", hint="Its weights are damaged: train it again.")
+                raise not_numbers(lines[i])
             names = bundle.tokenizers.target.pieces(wanted[i])
             cut = max(len(pieces[i]) - most, 0)
             results[i] = PairScore(float(values.sum()), values.tolist(), names, lines[i], cut)

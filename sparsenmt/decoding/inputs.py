@@ -95,12 +95,20 @@ def naming_shape(batch: Sequence[SourceLine], rest: str, *, batch_tokens: int, a
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-        longest, count = max(len(line.ids) for line in batch), len(batch)
+        longest, count = max(batch, key=lambda line: len(line.ids)), len(batch)
         sentences = "1 sentence" if count == 1 else f"{count:,} sentences"
-        where = f"line {batch[0].number + 1:,}" if count == 1 else None
         smaller = f"Lower decoding.batch_tokens (`decode` and `score`: --batch-tokens), now {batch_tokens:,}."
         raise UserError(
-            f"out of memory on a batch of {sentences}, {longest:,} source pieces long, {rest}",
-            where=where,
+            f"out of memory on a batch of {sentences}, {len(longest.ids):,} source pieces long, {rest}",
+            where=f"line {longest.number + 1:,}" + (" and others" if count > 1 else ""),
             hint=alone if count == 1 else smaller,
         ) from None
+
+
+def not_numbers(line: SourceLine) -> UserError:
+    """The error about a model that gives NaN or infinity."""
+    return UserError(
+        "the model's scores are not numbers",
+        where=f"line {line.number + 1:,}",
+        hint="Its training has diverged: average earlier checkpoints, or train it again with a lower learning rate.",
+    )

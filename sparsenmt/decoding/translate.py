@@ -11,7 +11,7 @@ import torch
 from sparsenmt.data.batching import length_batches
 from sparsenmt.decoding.ancestral import Pick, ancestral_search, make_sampler, pick_best
 from sparsenmt.decoding.beam import beam_search
-from sparsenmt.decoding.inputs import ModelBundle, SourceLine, make_source, naming_shape, read_sources
+from sparsenmt.decoding.inputs import ModelBundle, SourceLine, make_source, naming_shape, not_numbers, read_sources
 from sparsenmt.decoding.scores import Hypothesis, maximum_length
 from sparsenmt.errors import UserError
 from sparsenmt.model.interfaces import Memory
@@ -90,7 +90,7 @@ def _translate_block(
             all_found = search(bundle, batch, options)
         for source, found in zip(batch, all_found, strict=True):
             if not found.hypotheses:
-                raise UserError("the model's scores are not numbers", hint="Its weights are damaged: train it again.")
+                raise not_numbers(source)
             results[source.number] = found
         if advance:
             advance(len(batch))

@@ -128,11 +128,18 @@ def _sacrebleu(name: str, *, lowercase: bool, tokenize: str) -> Metric:
     if tokenize not in known:
         close = difflib.get_close_matches(tokenize, known, n=1)
         hint = f"Did you mean '{close[0]}'? " if close else ""
-        raise UserError(f"there is no tokenizer '{tokenize}'", hint=f"{hint}sacrebleu has: {', '.join(known)}.")
+        raise UserError(
+            f"there is no tokenizer '{tokenize}'", where="--tokenize", hint=f"{hint}sacrebleu has: {', '.join(known)}."
+        )
     try:
         return BLEU(lowercase=lowercase, tokenize=tokenize)
     except (ImportError, RuntimeError, OSError) as error:  # tokenizers that need another package, or a download
-        raise UserError(f"the tokenizer '{tokenize}' cannot be used: {' '.join(str(error).split())}") from None
+        reason = " ".join(str(error).split())
+        raise UserError(
+            f"'{tokenize}' cannot be used ({reason})",
+            where="--tokenize",
+            hint="Install what it needs, or choose another one, such as 13a.",
+        ) from None
 
 
 def _check(hypotheses: Sequence[str], references: Sequence[Sequence[str]], metrics: Sequence[str]) -> None:
@@ -140,14 +147,17 @@ def _check(hypotheses: Sequence[str], references: Sequence[Sequence[str]], metri
         if name not in METRICS:
             close = difflib.get_close_matches(name, METRICS, n=1)
             hint = f"Did you mean '{close[0]}'? " if close else ""
-            raise UserError(f"there is no metric '{name}'", hint=f"{hint}There are: {', '.join(METRICS)}.")
+            raise UserError(
+                f"there is no metric '{name}'", where="--metric", hint=f"{hint}There are: {', '.join(METRICS)}."
+            )
     if not references:
-        raise UserError("scoring needs at least one reference")
+        raise UserError("scoring needs at least one reference", where="--reference", hint="Name a file of references.")
     if not hypotheses:
-        raise UserError("there are no lines to score")
+        raise UserError("there are no lines to score", where="the translations", hint="Name the file that was meant.")
     for number, reference in enumerate(references, start=1):
         if len(reference) != len(hypotheses):
             raise UserError(
-                f"reference {number} has {len(reference):,} lines but there are {len(hypotheses):,} hypotheses",
+                f"the number of its lines, {len(reference):,}, is not that of the hypotheses, {len(hypotheses):,}",
+                where=f"reference {number}",
                 hint="Line n of one must belong to line n of the other.",
             )

@@ -68,9 +68,14 @@ def compare(
         UserError: as for `corpus_scores`; or fewer than 1 resamples; or another number of lines in the baseline.
     """
     if resamples < 1:
-        raise UserError(f"the bootstrap needs at least one resample, not {resamples}")
+        hint = "A thousand are usual."
+        raise UserError(f"the bootstrap needs at least one resample, not {resamples}", where="--resamples", hint=hint)
     if len(baseline) != len(hypotheses):
-        raise UserError(f"the baseline has {len(baseline):,} lines but there are {len(hypotheses):,} hypotheses")
+        raise UserError(
+            f"the number of its lines, {len(baseline):,}, is not that of the hypotheses, {len(hypotheses):,}",
+            where="the baseline",
+            hint="Line n of one must belong to line n of the other.",
+        )
 
     def of(lines: Sequence[str]) -> list[Statistics]:
         return statistics(lines, references, metrics=metrics, lowercase=lowercase, tokenize=tokenize, language=language)

@@ -256,7 +256,7 @@ class Decoding(Section):
         "gnmt",
         description="Score of a hypothesis: log-probability / ((5 + length) / 6)^alpha, / length^alpha, or as is.",
     )
-    alpha: NonNegativeFloat = Field(0.6, description="Exponent of the length penalty.")
+    alpha: NonNegativeFloat = Field(0.6, le=10, description="Exponent of the length penalty.")
     max_length_factor: NonNegativeFloat = Field(1.0, description="Longest output: factor x source pieces + offset.")
     max_length_offset: NonNegativeInt = Field(50, description="Longest output: factor x source pieces + offset.")
     min_length: NonNegativeInt = Field(0, description="Shortest output, in pieces.")

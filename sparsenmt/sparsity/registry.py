@@ -116,13 +116,20 @@ def _load() -> None:
     for module in _BUILT_IN:
         importlib.import_module(f"sparsenmt.sparsity.{module}")
     for entry in importlib.metadata.entry_points(group="sparsenmt.methods"):
-        entry.load()
-    for module in filter(None, os.environ.get("SPARSENMT_PLUGINS", "").split(",")):
         try:
-            importlib.import_module(module.strip())
+            entry.load()
+        except (ImportError, AttributeError) as error:
+            raise UserError(
+                f"the plugin cannot be loaded: {error}",
+                where=f"entry point {entry.name} = {entry.value}",
+                hint="Install its package again, or uninstall it.",
+            ) from None
+    for module in filter(None, map(str.strip, os.environ.get("SPARSENMT_PLUGINS", "").split(","))):
+        try:
+            importlib.import_module(module)
         except ModuleNotFoundError as error:
             raise UserError(
                 f"there is no module '{error.name}'",
-                where=f"SPARSENMT_PLUGINS={module.strip()}",
-                hint="Put its folder on PYTHONPATH, or unset the variable.",
+                where=f"SPARSENMT_PLUGINS={module}",
+                hint="Put its folder on PYTHONPATH, install what it imports, or unset the variable.",
             ) from None

@@ -160,8 +160,8 @@ def test_extreme_settings(command: Run) -> None:
         (["model", "-i", "good", "-o", "no/where"], ["no: there is no such directory"]),
         (["model", "-i", "good", "-o", "good/out"], ["good: there is no such directory"]),
         (["model", "-i", "good", "-o", "/dev/full"], ["No space left"]),
-        (["model", "-i", "good", "--n-best", "3"], ["--n-best 3", "--beam-size"]),
-        (["model", "-i", "good", "--method", "greedy", "--n-best", "2"], ["--n-best 2"]),
+        (["model", "-i", "good", "--n-best", "3"], ["--n-best: 3 hypotheses", "--beam-size"]),
+        (["model", "-i", "good", "--method", "greedy", "--n-best", "2"], ["--n-best: 2 hypotheses"]),
         (["model", "-i", "good", "--alpha", "nan"], ["--alpha: must be a finite number, not nan"]),
         (["model", "-i", "good", "--max-length-factor", "inf"], ["--max-length-factor: must be a finite number"]),
         (["model", "-i", "good", "--temperature", "nan"], ["--temperature"]),
@@ -223,7 +223,7 @@ def test_weights_that_are_cut_or_of_another_model(refused: Callable[..., str], w
     weights = workspace / "model/weights.safetensors"
     content = weights.read_bytes()
     weights.write_bytes(content[:-10])
-    assert "weights are damaged" in refused("decode", "model", stdin=b"a\n")
+    assert "weights.safetensors: the tensors are damaged" in refused("decode", "model", stdin=b"a\n")
     weights.write_bytes(content)
     recipe = workspace / "model/recipe.yaml"
     recipe.write_bytes(recipe.read_bytes().replace(b"dimension: 32", b"dimension: 64"))

@@ -61,9 +61,9 @@ def test_dump_config(command: Run, workspace: Path) -> None:
     ("arguments", "messages"),
     [
         (["nowhere.yaml"], ["nowhere.yaml", "no such file"]),
-        (["corpus"], ["corpus", "Is a directory"]),
+        (["corpus"], ["corpus: this is a directory", "Name the recipe's file"]),
         (["small.yaml", "nonsense"], ["nonsense", "key=value"]),
-        (["small.yaml", "training.max_update=3"], ["training.max_update", "did you mean `max_updates`"]),
+        (["small.yaml", "training.max_update=3"], ["training.max_update", "Did you mean `max_updates`"]),
         (["small.yaml", "training.max_updates=many"], ["must be a whole number", "many"]),
         (["small.yaml", "training.learning_rate=nan"], ["training.learning_rate", "finite"]),
         (["small.yaml", "training.seed=99999999999999999999"], ["training.seed"]),
@@ -83,7 +83,7 @@ def test_dump_config(command: Run, workspace: Path) -> None:
             ["prepared with other settings: data.tokenizer.vocabulary_size is 160 instead of 150", "sparsenmt prepare"],
         ),
         (["small.yaml", "directory=new", "data.filters.max_length=9"], ["data.filters.max_length is 9 instead of 256"]),
-        (["small.yaml", "--from", "model"], ["model: the model directory has checkpoints", "Leave --from out"]),
+        (["small.yaml", "--from", "model"], ["model: the run began without --from", "Leave --from out"]),
         (["small.yaml", "directory=new", "--from", "nowhere"], ["nowhere: there is no such model directory"]),
         (["small.yaml", "directory=new", "--from", "corpus"], ["corpus: this is not a model directory"]),
         (
@@ -133,18 +133,37 @@ def test_damaged_prepared_data(refused: Refused, workspace: Path, name: str) -> 
 
 
 @pytest.mark.parametrize(
-    "name", ["weights.safetensors", "optimizer.safetensors", "random.safetensors", "progress.json"]
+    "name", ["weights.safetensors", "optimizer.safetensors", "random.safetensors", "progress.json", "manifest.json"]
 )
-def test_a_damaged_checkpoint(command: Run, refused: Refused, workspace: Path, name: str) -> None:
-    (workspace / "model/weights.safetensors").unlink()  # so that the run has not ended
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_damaged_checkpoint(command: Run, workspace: Path, name: str, ended: bool) -> None:
+    """It is named and set aside, and what it held is done again from the one before: the same weights."""
+    weights = workspace / "model/weights.safetensors"
+    before = weights.read_bytes()
+    if not ended:
+        weights.unlink()
     checkpoint = workspace / "model/checkpoints/update-00000012"
-    content = (checkpoint / name).read_bytes()
-    (checkpoint / name).write_bytes(content[: len(content) // 2])
-    shown = refused("train", "small.yaml")
-    assert f"update-00000012/{name}" in shown and "Remove" in shown
-    shutil.rmtree(checkpoint)  # as the message says
-    assert command("train", "small.yaml").code == 0
-    assert (workspace / "model/weights.safetensors").exists()
+    content = {path.name: path.read_bytes() for path in checkpoint.iterdir()}
+    (checkpoint / name).write_bytes(content[name][: len(content[name]) // 2])
+    result = command("train", "small.yaml")
+    assert result.code == 0 and f"warning: model/checkpoints/update-00000012/{name}: " in result.err
+    assert "set aside as damaged-update-00000012" in result.err and "goes on after update 8" in result.err
+    assert weights.read_bytes() == before
+    kept = workspace / "model/checkpoints/damaged-update-00000012"
+    assert {path.name for path in kept.iterdir()} == content.keys()
+    for part in ("weights.safetensors", "optimizer.safetensors", "random.safetensors"):
+        assert (checkpoint / part).read_bytes() == content[part]
+
+
+def test_all_checkpoints_damaged(refused: Refused, workspace: Path) -> None:
+    """Training would begin anew, and replace the model."""
+    for path in (workspace / "model/checkpoints").glob("update-*"):
+        (path / "manifest.json").unlink()
+    before = (workspace / "model/weights.safetensors").read_bytes()
+    (workspace / "model/weights.safetensors").rename(workspace / "kept")
+    (workspace / "kept").rename(workspace / "model/weights.safetensors")
+    assert "a model without checkpoints, which training would replace" in refused("train", "small.yaml")
+    assert (workspace / "model/weights.safetensors").read_bytes() == before
 
 
 def test_a_directory_that_was_only_begun_is_no_obstacle(command: Run, workspace: Path) -> None:
@@ -154,7 +173,8 @@ def test_a_directory_that_was_only_begun_is_no_obstacle(command: Run, workspace:
 
 def test_a_loss_that_explodes(command: Run, workspace: Path) -> None:
     result = command("train", "small.yaml", "directory=new", "training.learning_rate=1e30")
-    assert result.code == 2 and "Lower training.learning_rate" in result.err
+    assert result.code == 2 and "lower training.learning_rate" in result.err
+    assert "demo, lines " in result.err and "training.skip_nonfinite" in result.err
     assert not (workspace / "new/weights.safetensors").exists()
 
 
@@ -168,13 +188,17 @@ def test_an_interrupt_and_going_on(workspace: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert errors.rstrip().endswith(b"interrupted") and b"Traceback" not in errors
     last = sorted(path.name for path in checkpoints.glob("update-*"))[-1]
+    shown = errors.decode().rstrip().split("\n")
+    assert shown[-2].endswith(f"interrupted; new: saved after update {int(last[-8:]):,}")
+    assert shown[-1] == f"  Go on with: sparsenmt {' '.join(arguments)}"
+    assert "Traceback" not in errors.decode()
     process = program(*arguments)
     assert process.stderr is not None
-    assert process.stderr.readline() == f"new: goes on after update {int(last[-8:])}\n".encode()
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    assert process.stderr.readline() == f"new: goes on after update {int(last[-8:]):,}\n".encode()
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 143 and b"terminated" in errors and b"Traceback" not in errors
 
 
 def test_prepare_interrupted_leaves_nothing(workspace: Path) -> None:
@@ -184,7 +208,7 @@ def test_prepare_interrupted_leaves_nothing(workspace: Path) -> None:
             path.write_bytes(path.read_bytes() * 2)
     process = program("prepare", "small.yaml", "data.directory=new")
     deadline = time.monotonic() + 120
-    while not list(workspace.glob(".new.partial-*")) and process.poll() is None and time.monotonic() < deadline:
+    while not list(workspace.glob(".new.partial")) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.005)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
@@ -231,7 +255,8 @@ def test_mistakes_of_average(refused: Refused, arguments: list[str], messages: l
 def test_average_of_damaged_or_no_checkpoints(command: Run, refused: Refused, workspace: Path) -> None:
     weights = workspace / "model/checkpoints/update-00000012/weights.safetensors"
     weights.write_bytes(weights.read_bytes()[:99])
-    assert "incomplete or damaged" in refused("average", "model", "--output", "mean")
+    shown = refused("average", "model", "--output", "mean")
+    assert "update-00000012/weights.safetensors: the tensors are damaged" in shown and "Remove the checkpoint" in shown
     assert command("average", "model", "--update", "8", "--output", "mean").code == 0
     assert "no checkpoints" in refused("average", "mean")
     assert "without checkpoints" in refused("train", "small.yaml", "directory=mean")

@@ -172,7 +172,7 @@ def test_bad_input_is_named() -> None:
         value("rougel", HYPOTHESES, [REFERENCES])
     with pytest.raises(UserError, match=r"no tokenizer '13b'(.|\n)*Did you mean '13a'"):
         value("bleu", HYPOTHESES, [REFERENCES], tokenize="13b")
-    with pytest.raises(UserError, match="reference 2 has 1 lines but there are 4"):
+    with pytest.raises(UserError, match="reference 2: the number of its lines, 1, is not that of the hypotheses, 4"):
         value("bleu", HYPOTHESES, [REFERENCES, ["one"]])
     with pytest.raises(UserError, match="at least one reference"):
         value("bleu", HYPOTHESES, [])

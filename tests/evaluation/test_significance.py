@@ -111,5 +111,5 @@ def test_one_sentence_is_enough() -> None:
 def test_bad_input_is_named() -> None:
     with pytest.raises(UserError, match="at least one resample"):
         compare(GOOD, BAD, [REFERENCES], metrics=["bleu"], resamples=0)
-    with pytest.raises(UserError, match="baseline has 59 lines but there are 60"):
+    with pytest.raises(UserError, match="the baseline: the number of its lines, 59, is not that of the hypotheses, 60"):
         compare(GOOD, BAD[1:], [REFERENCES], metrics=["bleu"])

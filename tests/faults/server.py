@@ -68,6 +68,7 @@ class Server:
             "LD_PRELOAD": str(shim.build(folder)),
             "OMP_NUM_THREADS": "1",
             "TQDM_DISABLE": "1",
+            "PATH": str(folder),  # without git: what is written must not change with a commit
             "SPARSENMT_PLUGINS": "tests.faults.plugin",
             "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
         }

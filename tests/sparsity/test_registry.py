@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 from pydantic import Field, ValidationError
 
+from sparsenmt.errors import UserError
 from sparsenmt.sparsity import registry
 from sparsenmt.sparsity.registry import BUILD_CONTEXT, SOCKETS, Options, register
 
@@ -82,3 +84,24 @@ def test_plugins_are_named_in_the_environment(tmp_path: Path, monkeypatch: pytes
     program = "from sparsenmt.sparsity import registry; print(*registry.methods()['depth'])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert {"plain", "first_plugin", "second_plugin"} <= set(done.stdout.split())
+
+
+@pytest.mark.parametrize("missing", ["no_such_plugin", "broken_plugin"])
+def test_a_plugin_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    (tmp_path / "broken_plugin.py").write_text("import no_such_package\n", encoding="utf-8", newline="\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("SPARSENMT_PLUGINS", f" , {missing}")
+    monkeypatch.setattr(registry, "_loaded", False)
+    name = "no_such_package" if missing == "broken_plugin" else missing
+    with pytest.raises(UserError, match=f"there is no module '{name}'") as caught:
+        registry.methods()
+    assert caught.value.where == f"SPARSENMT_PLUGINS={missing}" and caught.value.hint
+
+
+def test_an_installed_plugin_that_is_broken_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = EntryPoint("mine", "sparsenmt.sparsity.registry:nothing", "sparsenmt.methods")
+    monkeypatch.setattr(registry.importlib.metadata, "entry_points", lambda group: [entry])
+    monkeypatch.setattr(registry, "_loaded", False)
+    with pytest.raises(UserError, match="the plugin cannot be loaded: ") as caught:
+        registry.methods()
+    assert caught.value.where == "entry point mine = sparsenmt.sparsity.registry:nothing"

@@ -32,6 +32,7 @@ class _Shared:
     barrier: threading.Barrier
     values: dict[int, list[float]] = field(default_factory=dict)
     gradients: dict[int, list[torch.Tensor]] = field(default_factory=dict)
+    gathered: dict[int, torch.Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,14 @@ class Threads(Workers):
         for i, parameter in enumerate(own):
             parameter.grad = sum((shared.gradients[rank][i] for rank in range(self.size)), torch.zeros_like(parameter))
         self._meet()
+
+    def gather(self, values: torch.Tensor, device: torch.device) -> list[torch.Tensor]:
+        assert self.shared is not None
+        self.shared.gathered[self.rank] = values
+        shared = self._meet()
+        found = [shared.gathered[rank] for rank in range(self.size)]
+        self._meet()
+        return found
 
     def wait(self) -> None:
         self._meet()
