@@ -133,14 +133,14 @@ def new_directory(directory: Path) -> Iterator[Path]:
     """
     partial = aside(directory)
     try:
-        recover(directory)
-        shutil.rmtree(partial, ignore_errors=True)
-        make_directories(partial)
-    except OSError as error:
-        raise UserError(
-            f"cannot be made: {error.strerror}", where=str(directory), hint="Name another place, or free this one."
-        ) from None
-    try:
+        try:
+            recover(directory)
+            shutil.rmtree(partial, ignore_errors=True)
+            make_directories(partial)
+        except OSError as error:
+            raise UserError(
+                f"cannot be made: {error.strerror}", where=str(directory), hint="Name another place, or free this one."
+            ) from None
         yield partial
         publish(partial, directory)
     finally:

@@ -155,15 +155,17 @@ def test_a_damaged_checkpoint(command: Run, workspace: Path, name: str, ended: b
         assert (checkpoint / part).read_bytes() == content[part]
 
 
-def test_all_checkpoints_damaged(refused: Refused, workspace: Path) -> None:
+def test_all_checkpoints_damaged(command: Run, workspace: Path) -> None:
     """Training would begin anew, and replace the model."""
     for path in (workspace / "model/checkpoints").glob("update-*"):
         (path / "manifest.json").unlink()
     before = (workspace / "model/weights.safetensors").read_bytes()
-    (workspace / "model/weights.safetensors").rename(workspace / "kept")
-    (workspace / "kept").rename(workspace / "model/weights.safetensors")
-    assert "a model without checkpoints, which training would replace" in refused("train", "small.yaml")
-    assert (workspace / "model/weights.safetensors").read_bytes() == before
+    for _ in range(2):
+        result = command("train", "small.yaml")
+        assert result.code == 2 and "a model without checkpoints, which training would replace" in result.err
+        assert (workspace / "model/weights.safetensors").read_bytes() == before
+    folders = {path.name.partition("-")[0] for path in (workspace / "model/checkpoints").iterdir()}
+    assert folders == {"damaged"} and (workspace / "model/metrics.jsonl").stat().st_size
 
 
 def test_a_directory_that_was_only_begun_is_no_obstacle(command: Run, workspace: Path) -> None:
