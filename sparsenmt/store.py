@@ -140,11 +140,14 @@ def copy_model(
 ) -> None:
     """Make a model directory like ``source`` with other weights, without metrics and checkpoints.
 
-    It is complete or not there at all. UserError if it exists.
+    It is complete or not there at all. UserError if it exists, or if a file of ``source`` is damaged.
     """
     check_absent(target)
+    files = read_manifest(source)["files"]
+    check_listing(source, files, hint=_COPY)
+    read_recipe(source)
     with new_directory(target.resolve()) as partial:
-        for name in (RECIPE, *read_manifest(source)["files"], MANIFEST):
+        for name in (RECIPE, *files, MANIFEST):
             (partial / name).parent.mkdir(exist_ok=True)
             write_bytes(partial / name, (source / name).read_bytes())
         write_weights(partial, weights, after=after, made_of=made_of)
@@ -162,7 +165,12 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     if not path.is_file():
         what = "this is not a model directory" if directory.exists() else "there is no such model directory"
         raise UserError(what, where=str(directory), hint=_HINT)
-    manifest = read_sealed(path)
+    try:
+        manifest = read_sealed(path)
+    except Damaged:
+        if (directory / RECIPE).exists():
+            raise
+        manifest = {}
     if "data_fingerprint" not in manifest:  # a manifest of something else: of prepared data, say
         raise UserError("this is not a model directory", where=str(directory), hint=_HINT)
     if manifest.get("format") != FORMAT:

@@ -21,6 +21,8 @@ BUILT_ELSEWHERE = {
     ("store.py", "read_weights"): "`tensors.differing_shapes` counts what differs",
     ("store.py", "load_weights"): "the same",
 }
+# Errors without a place: (file, function) -> why.
+NO_PLACE = {("data/text.py", "read_parallel"): "the message names every file"}
 # What a message or a hint begins with, if not with a letter: a value, an option, a key.
 _BEGINNINGS = "<`'\"$-"
 
@@ -70,12 +72,13 @@ def test_every_error_says_what_to_do() -> None:
 
 
 def test_every_error_says_where() -> None:
-    assert_none(f"{place(entry)}: no place: {entry.messages}" for entry in ENTRIES if not entry.has_where)
+    entries = [entry for entry in ENTRIES if not entry.has_where and (entry.file, entry.function) not in NO_PLACE]
+    assert_none(f"{place(entry)}: no place: {entry.messages}" for entry in entries)
 
 
 def test_every_exception_from_the_rules_is_used() -> None:
     places = {(entry.file, entry.function) for entry in ENTRIES}
-    assert not {*SAID_AGAIN, *BUILT_ELSEWHERE} - places
+    assert not {*SAID_AGAIN, *BUILT_ELSEWHERE, *NO_PLACE} - places
     spelled_out = {(entry.file, entry.function) for entry in ENTRIES if not entry.messages}
     assert not BUILT_ELSEWHERE.keys() - spelled_out
 

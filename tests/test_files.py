@@ -1,21 +1,455 @@
-"""Files that libraries write for their owner alone."""
+"""Files that survive: what stands under its name is complete, a changed byte is found, one process at a time."""
 
 from __future__ import annotations
 
+import errno
+import json
 import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from sparsenmt.files import make_readable
+import pytest
+
+from sparsenmt.errors import UserError
+from sparsenmt.files import (
+    Damaged,
+    aside,
+    changes,
+    check_listing,
+    differences,
+    listing,
+    locked,
+    make_directories,
+    make_readable,
+    new_directory,
+    opened_text,
+    publish,
+    read_json,
+    read_sealed,
+    recover,
+    replacing,
+    sealed_text,
+    sha256_file,
+    sha256_text,
+    write_bytes,
+    write_json,
+    write_sealed,
+    write_text,
+)
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def tree(directory: Path) -> dict[str, bytes]:
+    """All files, with what is in them."""
+    return {str(p.relative_to(directory)): p.read_bytes() for p in sorted(directory.rglob("*")) if p.is_file()}
+
+
+def fails(*arguments: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def interrupted(*arguments: object) -> None:
+    raise KeyboardInterrupt
+
+
+class Trace:
+    """Notes which functions of `os` were called, in order, and calls them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+        self.calls: list[str] = []
+        for name in names:
+            monkeypatch.setattr(os, name, self._noting(name, getattr(os, name)))
+
+    def _noting(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            # A descriptor says by its link what is brought to the disk.
+            place = os.readlink(f"/proc/self/fd/{arguments[0]}") if name == "fsync" else str(arguments[0])
+            self.calls.append(f"{name} {Path(place).name}")
+            return function(*arguments, **named)
+
+        return call
+
+
+# --- files -------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_replaced_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with replacing(path) as stream:
+        stream.write(b"new ")
+        assert path.read_bytes() == b"old"
+        assert aside(path).parent == tmp_path, "on the same file system"
+        stream.write(b"content")
+    assert tree(tmp_path) == {"file": b"new content"}
+    write_bytes(path, b"\x00\r\n\xff")
+    assert path.read_bytes() == b"\x00\r\n\xff"
+    write_text(path, "ä\r\n\u2028")
+    assert path.read_bytes() == "ä\r\n\u2028".encode()
+
+
+@pytest.mark.parametrize("before", [b"old", None])
+@pytest.mark.parametrize(
+    ("step", "how"),
+    [
+        ("write", fails),
+        ("write", interrupted),
+        ("os.fsync", fails),
+        ("os.fsync", interrupted),
+        ("os.replace", fails),
+        ("os.replace", interrupted),
+    ],
+)
+def test_a_file_stays_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, how: Callable[..., None], before: bytes | None
+) -> None:
+    path = tmp_path / "file"
+    if before is not None:
+        path.write_bytes(before)
+    if step != "write":
+        monkeypatch.setattr(step, how)
+    with pytest.raises((OSError, KeyboardInterrupt)) as caught, replacing(path) as stream:
+        stream.write(b"half")
+        if step == "write":
+            how()
+    monkeypatch.undo()
+    if isinstance(caught.value, OSError):
+        assert caught.value.filename == str(path), "the file that is wanted, not the one aside"
+    assert tree(tmp_path) == ({} if before is None else {"file": before})
+
+
+def test_the_bytes_are_on_the_disk_before_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = Trace(monkeypatch, "fsync", "replace")
+    write_bytes(tmp_path / "file", b"x")
+    assert trace.calls == ["fsync .file.partial", "replace .file.partial", f"fsync {tmp_path.name}"]
+
+
+def test_a_left_over_file_is_no_obstacle(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    aside(path).write_bytes(b"a much longer text that a killed process left")
+    write_bytes(path, b"new")
+    assert tree(tmp_path) == {"file": b"new"}
+
+
+def test_the_folder_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as caught:
+        write_bytes(tmp_path / "no/file", b"x")
+    assert caught.value.filename == str(tmp_path / "no/file")
+
+
+def test_equal_values_give_equal_json(tmp_path: Path) -> None:
+    write_json(tmp_path / "a", {"b": 1, "a": ["ü"]})
+    write_json(tmp_path / "b", {"a": ["ü"], "b": 1})
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    assert read_json(tmp_path / "a") == {"a": ["ü"], "b": 1}
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{", b"\xff\xfe", b"[" * 100_000])
+def test_what_is_no_json(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "file.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(Damaged) as caught:
+        read_json(path)
+    assert caught.value.where == str(path) and caught.value.hint
+
+
+def test_a_folder_is_no_json(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be read"):
+        read_json(tmp_path)
 
 
 def test_permissions_follow_the_umask(tmp_path: Path) -> None:
     file = tmp_path / "file"
-    file.write_bytes(b"")
     for mask, wanted in ((0o022, 0o644), (0o077, 0o600)):
         before = os.umask(mask)
         try:
+            write_bytes(file, b"")
+            written = file.stat().st_mode & 0o777
             file.chmod(0o600)
             make_readable(file)
         finally:
             os.umask(before)
-        assert file.stat().st_mode & 0o777 == wanted
+        assert (written, file.stat().st_mode & 0o777) == (wanted, wanted)
+
+
+# --- directories -------------------------------------------------------------------------------------------------
+
+
+def test_a_directory_takes_its_place_at_once(tmp_path: Path) -> None:
+    place = tmp_path / "one/two"
+    for content in (b"first", b"second"):
+        with new_directory(place) as partial:
+            (partial / "sub").mkdir()
+            (partial / "sub/file").write_bytes(content)
+            assert tree(place) == ({} if content == b"first" else {"sub/file": b"first"})
+        assert tree(tmp_path) == {"one/two/sub/file": content}
+        assert [path.name for path in place.parent.iterdir()] == ["two"]
+
+
+@pytest.mark.parametrize("how", [fails, interrupted])
+@pytest.mark.parametrize("there", [True, False])
+def test_a_directory_stays_as_it_was(tmp_path: Path, how: Callable[..., None], there: bool) -> None:
+    place = tmp_path / "place"
+    if there:
+        place.mkdir()
+        (place / "file").write_bytes(b"old")
+    with pytest.raises((OSError, KeyboardInterrupt)), new_directory(place) as partial:
+        (partial / "file").write_bytes(b"half")
+        how()
+    assert tree(tmp_path) == ({"place/file": b"old"} if there else {})
+    assert [path.name for path in tmp_path.iterdir()] == (["place"] if there else [])
+
+
+def test_an_interrupt_while_the_directory_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As soon as there is something to remove, it is removed."""
+    monkeypatch.setattr("os.fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt), new_directory(tmp_path / "place"):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_left_over_directory_is_not_used(tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    aside(place).mkdir()
+    (aside(place) / "left").write_bytes(b"half")
+    with new_directory(place) as partial:
+        (partial / "file").write_bytes(b"new")
+    assert tree(tmp_path) == {"place/file": b"new"}
+
+
+def test_what_is_in_a_directory_is_on_the_disk_before_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with new_directory(tmp_path / "place") as partial:
+        (partial / "sub").mkdir()
+        for name in ("a", "sub/b"):
+            (partial / name).write_bytes(b"x")
+        trace = Trace(monkeypatch, "fsync", "rename")
+    assert sorted(trace.calls[:4]) == ["fsync .place.partial", "fsync a", "fsync b", "fsync sub"]
+    assert trace.calls[3] == "fsync .place.partial"
+    assert trace.calls[4:] == ["rename .place.partial", f"fsync {tmp_path.name}"]
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"text")
+    with pytest.raises(UserError, match="cannot be made") as caught, new_directory(tmp_path / "file/place"):
+        pass
+    assert caught.value.where == str(tmp_path / "file/place") and caught.value.hint
+
+
+class Killed(BaseException):
+    """Stands for a process that ends here: nothing is tidied after it, as `publish` has nothing to tidy with."""
+
+
+@pytest.mark.parametrize("step", range(9))
+def test_a_replacement_that_stops_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """`publish`, cut before each of its calls of the system, and then `recover`: the old or the new one, whole."""
+    place, partial = tmp_path / "place", aside(tmp_path / "place")
+    for directory, content in ((place, b"old"), (partial, b"new")):
+        directory.mkdir()
+        for name in ("a", "b"):
+            (directory / name).write_bytes(content)
+    left = [step]
+
+    def cut(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            if not left[0]:
+                raise Killed
+            left[0] -= 1
+            return function(*arguments, **named)
+
+        return call
+
+    for name in ("fsync", "rename", "unlink"):
+        monkeypatch.setattr(os, name, cut(getattr(os, name)))
+    with suppress(Killed):
+        publish(partial, place)
+    monkeypatch.undo()
+    recover(place)
+    assert tree(place) in ({"a": b"old", "b": b"old"}, {"a": b"new", "b": b"new"})
+    with new_directory(place) as again:
+        write_bytes(again / "c", b"third")
+    assert tree(tmp_path) == {"place/c": b"third"}
+
+
+def test_nothing_to_recover(tmp_path: Path) -> None:
+    recover(tmp_path / "place")
+    (tmp_path / "place").mkdir()
+    recover(tmp_path / "place")
+    assert [path.name for path in tmp_path.iterdir()] == ["place"]
+
+
+def test_directories_are_made_with_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = Trace(monkeypatch, "fsync")
+    make_directories(tmp_path / "a/b")
+    make_directories(tmp_path / "a/b")
+    assert sorted(trace.calls) == sorted(["fsync a", f"fsync {tmp_path.name}"])
+
+
+# --- locks -------------------------------------------------------------------------------------------------------
+
+HOLDER = """
+import sys
+from pathlib import Path
+from sparsenmt.files import locked
+with locked(Path(sys.argv[1]), "waits here"):
+    print("has it", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    other = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
+    )
+    assert other.stdin is not None and other.stdout is not None
+    try:
+        assert other.stdout.readline() == b"has it\n"
+        with pytest.raises(UserError, match="another process trains here") as caught, locked(tmp_path, "trains here"):
+            pytest.fail("two processes have the lock")
+        assert caught.value.where == str(tmp_path) and caught.value.hint
+        with locked_elsewhere(tmp_path):
+            pass
+    finally:
+        other.kill()  # no chance to give it back: the system takes it
+        other.wait()
+        other.stdin.close()
+        other.stdout.close()
+    for _ in range(2):
+        with locked(tmp_path, "trains here"):
+            pass
+    assert not list(tmp_path.glob(".*")), "nothing is left of it"
+
+
+def locked_elsewhere(directory: Path) -> Any:
+    """Another directory has a lock of its own."""
+    (directory / "other").mkdir()
+    return locked(directory / "other", "trains here")
+
+
+def test_an_error_gives_the_lock_back(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), locked(tmp_path, "trains here"):
+        raise ZeroDivisionError
+    with locked(tmp_path, "trains here"):
+        pass
+
+
+# --- seals and listings ------------------------------------------------------------------------------------------
+
+
+def flips(content: bytes) -> list[bytes]:
+    """The content with one bit flipped: all places, a bit of each."""
+    draw = random.Random(1)
+    return [
+        content[:place] + bytes([content[place] ^ (1 << draw.randrange(8))]) + content[place + 1 :]
+        for place in range(len(content))
+    ]
+
+
+VALUE = {"format": 2, "files": {"a/ü": {"bytes": 17, "sha256": "ab"}}, "none": None, "rate": 0.1}
+
+
+def test_a_sealed_object_is_what_was_written(tmp_path: Path) -> None:
+    write_sealed(tmp_path / "file", VALUE)
+    assert read_sealed(tmp_path / "file") == VALUE
+    assert read_json(tmp_path / "file") | VALUE == read_json(tmp_path / "file"), "other programs can read it"
+    write_sealed(tmp_path / "file", {})
+    assert read_sealed(tmp_path / "file") == {}
+
+
+def test_every_flipped_bit_of_a_sealed_object_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_sealed(path, VALUE)
+    content = path.read_bytes()
+    for other in (*flips(content), *(content[:end] for end in range(len(content) - 1)), content + b"x"):
+        path.write_bytes(other)
+        with pytest.raises(Damaged) as caught:
+            read_sealed(path)
+        assert caught.value.where == str(path) and caught.value.hint
+
+
+@pytest.mark.parametrize("value", [None, [], [1], "text", 3, {}, {"seal": None}, {"seal": 1, "a": 2}])
+def test_what_has_no_seal(tmp_path: Path, value: object) -> None:
+    (tmp_path / "file").write_bytes(json.dumps(value).encode())
+    with pytest.raises(Damaged):
+        read_sealed(tmp_path / "file")
+    with pytest.raises(Damaged, match="no such file"):
+        read_sealed(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("text", ["a: 1\n", "", "no line end", "# sha256 of the lines above: 0\n", "ü\r\n\u2028\n"])
+def test_a_sealed_text_is_what_was_written(text: str) -> None:
+    sealed = sealed_text(text)
+    assert opened_text(sealed) == text
+    assert opened_text(sealed_text(sealed)) == sealed
+    assert opened_text(text) is None
+
+
+def test_every_changed_character_of_a_sealed_text_is_found() -> None:
+    sealed = sealed_text("model: {dimension: 64}\nname: x\n")
+    for place in range(len(sealed)):
+        for other in ("#", "0", "\n", ""):
+            if other != sealed[place]:
+                assert opened_text(sealed[:place] + other + sealed[place + 1 :]) is None
+        assert opened_text(sealed[:place]) is None
+    for more in ("\n", " ", "name: y\n"):
+        assert opened_text(sealed + more) is None
+
+
+def make_files(directory: Path) -> None:
+    (directory / "sub").mkdir(parents=True)
+    for name, content in (("a", b"text"), ("sub/b", b""), ("sub/c", b"x" * 3_000_000), (".hidden", b"h")):
+        (directory / name).write_bytes(content)
+
+
+def test_a_listing_holds_every_file(tmp_path: Path) -> None:
+    make_files(tmp_path / "d")
+    advanced: list[int] = []
+    found = listing(tmp_path / "d", advanced.append)
+    assert {name: entry["bytes"] for name, entry in found.items()} == {"a": 4, "sub/b": 0, "sub/c": 3_000_000}
+    assert found["a"]["sha256"] == sha256_text("text") == sha256_file(tmp_path / "d/a")
+    assert sum(advanced) == 3_000_004
+    check_listing(tmp_path / "d", found, hint="x")
+
+
+def test_a_listing_finds_what_changed(tmp_path: Path) -> None:
+    make_files(tmp_path)
+    recorded = listing(tmp_path)
+    for name in recorded:
+        path = tmp_path / name
+        content = path.read_bytes()
+        others: list[bytes | None] = [None, content + b"x", content[:-1] if content else b"y"]
+        if content:
+            others += [b"y" + content[1:], content[:-1] + b"y"]
+        for other in others:
+            path.unlink(missing_ok=True)
+            if other is not None:
+                path.write_bytes(other)
+            with pytest.raises(Damaged) as caught:
+                check_listing(tmp_path, recorded, hint="Mend it.")
+            assert (caught.value.where, caught.value.hint) == (str(path), "Mend it.")
+        path.write_bytes(content)
+    (tmp_path / "a").unlink()
+    (tmp_path / "a").mkdir()
+    with pytest.raises(Damaged, match="missing"):
+        check_listing(tmp_path, recorded, hint="x")
+
+
+# --- differences -------------------------------------------------------------------------------------------------
+
+
+def test_differences_name_the_key() -> None:
+    old = {"a": 1, "b": {"c": [1, 2], "d": [1]}, "e": "x"}
+    new = {"a": 1, "b": {"c": [1, 3], "d": [1, 2]}, "f": None}
+    assert changes(old, new) == [("b.c[1]", 2, 3), ("b.d", [1], [1, 2]), ("e", "x", None)]
+    assert differences(old, new) == [
+        "b.c[1] is 3 instead of 2",
+        "b.d is [1, 2] instead of [1]",
+        'e is null instead of "x"',
+    ]
+    assert changes(old, old) == []

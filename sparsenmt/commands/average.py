@@ -51,8 +51,11 @@ def command(model: Path, last: int | None, updates: tuple[int, ...], output: Pat
         store.copy_model(model, target, weights, after=after, made_of=made_of)
     else:
         store.write_weights(model, weights, after=after, made_of=made_of)
+    plural = "" if len(chosen) == 1 else "s"
     names = ", ".join(str(checkpoint.update) for checkpoint in chosen)
-    click.echo(f"{(target or model) / store.WEIGHTS}: the mean of {_count(len(chosen))}, updates {names}", err=True)
+    click.echo(
+        f"{(target or model) / store.WEIGHTS}: the mean of {_count(len(chosen))}, update{plural} {names}", err=True
+    )
 
 
 def _count(checkpoints: int) -> str:

@@ -74,7 +74,8 @@ def command(
 
     An output file has its name when it is complete. If a command that reads a file and writes a file is interrupted,
     killed, or finds the disk full, the same command goes on after the windows that were finished, and gives the very
-    bytes that an undisturbed run gives.
+    bytes that an undisturbed run gives. It starts again, and says why, if the text, the model, an option, the number of
+    threads, the device or the version is another one.
 
     \b
     --n-best N          up to N lines for an input line: number ||| text ||| score
@@ -144,7 +145,7 @@ class _Job:
         files = read_manifest(self.directory)["files"]
         shape = self.bundle.recipe.model.model_dump(mode="json")
         return {
-            "input": source.sha256,
+            "input": source.sha256(),
             "model": sha256_text(json.dumps([self.bundle.weights_digest, files, shape], sort_keys=True)),
             "decoding": self.options.model_dump(mode="json"),
             "dtype": self.dtype,
@@ -163,12 +164,16 @@ class _InputFile:
 
     def __init__(self, path: Path) -> None:
         from sparsenmt.data.text import read_lines
-        from sparsenmt.files import sha256_file
 
         self._path = path
         self._state = self._look()
-        self.sha256 = sha256_file(path)
         self.lines = sum(1 for _ in read_lines(path))
+
+    def sha256(self) -> str:
+        """Of its bytes, as they are on the disk."""
+        from sparsenmt.files import sha256_file
+
+        return sha256_file(self._path)
 
     def check(self) -> None:
         """UserError if somebody has written to it."""
@@ -292,7 +297,16 @@ def _options(base: Decoding, settings: dict[str, Any], n_best: int) -> Decoding:
 def _read(input_file: Path | None) -> Iterator[str]:
     from sparsenmt.data.text import decode_lines, read_lines
 
-    return read_lines(input_file) if input_file is not None else decode_lines(sys.stdin.buffer, "stdin")
+    return read_lines(input_file) if input_file is not None else decode_lines(_standard_input(), "stdin")
+
+
+def _standard_input() -> Iterator[bytes]:
+    """Lines as they come; UserError where they are gzipped, which only files may be."""
+    for number, line in enumerate(sys.stdin.buffer):
+        if number == 0 and line.startswith(b"\x1f\x8b"):
+            hint = "Unpack it first, as `zcat` does, or name the file with --input."
+            raise UserError("this is gzip, not text", where="stdin", hint=hint)
+        yield line
 
 
 def _render(translation: Translation, n_best: int, as_json: bool) -> list[str]:

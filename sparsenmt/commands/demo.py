@@ -7,10 +7,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from sparsenmt.errors import UserError
+
+if TYPE_CHECKING:
+    from sparsenmt.recipe.schema import Recipe
 
 SAMPLES = 5
 
@@ -23,9 +27,35 @@ SAMPLES = 5
 def command(overrides: tuple[str, ...], directory: Path) -> None:
     """Write a small English-German corpus, train a model on it, translate its test set and score the translations.
 
-    What is finished in the directory is not done again. OVERRIDES change single keys of the demo's recipe, for instance
-    training.max_updates=200.
+    What is finished in the directory is not done again: after an interrupt the same command goes on. OVERRIDES change
+    single keys of the demo's recipe, for instance training.max_updates=200.
     """
+    from sparsenmt.files import locked
+    from sparsenmt.interrupts import Interrupted
+    from sparsenmt.recipe.load import load
+    from sparsenmt.sparsity.registry import methods
+
+    os.environ["SPARSENMT_DEMO"] = str((directory / "corpus").resolve())
+    places = [f"directory={directory / 'model'}", f"data.directory={directory / 'data'}"]
+    recipe = load(find_recipe("demo.yaml"), methods(), [*places, *overrides])
+    if recipe.data.test is None:
+        raise UserError("the demo needs a test set", where="data.test", hint="Leave out the override data.test=null.")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"cannot be made: {error.strerror}", where=str(directory), hint="Name another --directory."
+        ) from None
+    try:
+        with locked(directory, "runs the demo here"):
+            _run(recipe, directory)
+    except Interrupted as stop:  # whatever the stage, what is finished stays
+        stop.resumable = True
+        raise
+
+
+def _run(recipe: Recipe, directory: Path) -> None:
+    """All stages, one after the other."""
     from sparsenmt.assemble import required_features
     from sparsenmt.commands.train import train
     from sparsenmt.data.demo_corpus import write_demo_corpus
@@ -34,15 +64,9 @@ def command(overrides: tuple[str, ...], directory: Path) -> None:
     from sparsenmt.decoding.translate import translate_lines
     from sparsenmt.evaluation.metrics import corpus_scores
     from sparsenmt.evaluation.report import table
-    from sparsenmt.recipe.load import load
-    from sparsenmt.sparsity.registry import methods
     from sparsenmt.store import open_model
 
-    os.environ["SPARSENMT_DEMO"] = str((directory / "corpus").resolve())
-    places = [f"directory={directory / 'model'}", f"data.directory={directory / 'data'}"]
-    recipe = load(find_recipe("demo.yaml"), methods(), [*places, *overrides])
-    if recipe.data.test is None:
-        raise UserError("the demo needs a test set", where="data.test", hint="Leave out the override data.test=null.")
+    assert recipe.data.test is not None
     write_demo_corpus(directory / "corpus")
     seconds: dict[str, float] = {}
     with _timed(seconds, "prepare"):

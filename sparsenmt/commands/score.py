@@ -231,7 +231,7 @@ def _report(
         comparisons = compare(
             hypotheses, baseline, references, **options.measuring, resamples=options.resamples, seed=options.seed
         )
-        notes.append(f"paired bootstrap, {options.resamples:,} resamples, seed {options.seed}")
+        notes.append(f"paired bootstrap, {_count(options.resamples, 'resample')}, seed {options.seed}")
         extra = {"resamples": options.resamples, "seed": options.seed}
     if sparsity is not None:
         notes.append(f"sparsity rate {sparsity:.1%}: share of source pieces, </s> included, whose gate is 0")
@@ -280,6 +280,11 @@ def score_target(model: str, source: str, target: str, *, as_json: bool, batch_t
     mean = -total / max(pieces, 1)
     perplexity = math.exp(mean) if mean < 700 else math.inf  # beyond it a float ends
     click.echo(
-        f"{len(pairs):,} sentences, {pieces:,} pieces, log-probability {total:.4f}, perplexity {perplexity:.4f}",
+        f"{_count(len(pairs), 'sentence')}, {_count(pieces, 'piece')}, log-probability {total:.4f}, "
+        f"perplexity {perplexity:.4f}",
         err=True,
     )
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"

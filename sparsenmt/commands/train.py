@@ -207,7 +207,8 @@ def finish(recipe: Recipe, directory: Path, best: list[int], last: int) -> None:
     count = recipe.training.average_last
     if count:
         chosen = checkpoints[-count:]
-        what = f"the mean of {len(chosen)} checkpoints, updates {', '.join(str(c.update) for c in chosen)}"
+        plural = "" if len(chosen) == 1 else "s"
+        what = f"the mean of {len(chosen)} checkpoint{plural}, update{plural} {', '.join(str(c.update) for c in chosen)}"
     else:
         wanted = best[0] if best and any(c.update == best[0] for c in checkpoints) else last
         chosen = [c for c in checkpoints if c.update == wanted]

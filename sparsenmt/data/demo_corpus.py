@@ -58,12 +58,18 @@ def write_demo_corpus(
     """
     for name, size in (("train", train), ("dev", dev), ("test", test)):
         if size < 1:
-            raise UserError(f"the demo corpus needs at least one sentence in {name}, not {size}")
+            raise UserError(
+                f"the demo corpus needs at least one sentence, not {size}",
+                where=name,
+                hint="Ask for a larger size.",
+            )
     directory = Path(directory)
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"cannot make this directory: {error.strerror}", where=str(directory)) from None
+        raise UserError(
+            f"cannot make this directory: {error.strerror}", where=str(directory), hint="Name another --directory."
+        ) from None
     pairs = _distinct(dev + test + train, seed)
     return DemoCorpus(
         dev=_write_split(directory, "dev", pairs[:dev]),

@@ -124,7 +124,11 @@ class FeatureSet:
         path = Path(directory) / "features.json"
         settings = read_json(path)
         if not isinstance(settings, dict) or not isinstance(settings.get("names"), list):
-            raise UserError("not a list of source features", where=str(path))
+            raise UserError(
+                "not a list of source features",
+                where=str(path),
+                hint="Take the directory from a copy, or make it again.",
+            )
         names = settings["names"]
         return cls({name: _kind(name).load(Path(directory), tokenizers.source) for name in names})
 
@@ -175,5 +179,7 @@ def _kind(name: str) -> type[SourceFeature]:
         return _KINDS[name]
     except KeyError:
         raise UserError(
-            f"unknown source feature {name!r}", hint=f"This version knows: {', '.join(sorted(_KINDS))}."
+            f"unknown source feature {name!r}",
+            where="model",
+            hint=f"Leave out the method that reads it; this version knows: {', '.join(sorted(_KINDS))}.",
         ) from None

@@ -1,10 +1,17 @@
-"""SentencePiece BPE and unigram pieces (Kudo and Richardson 2018)."""
+"""SentencePiece BPE and unigram pieces (Kudo and Richardson 2018).
+
+No piece reaches over a space, so a line is encoded word by word, and a vocabulary is learned from counts of words. BPE
+learns the same pieces from them as from the lines themselves. For unigram, SentencePiece would choose the pieces to
+start from without regard to the counts: `unigram_seeds` chooses them.
+"""
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +19,22 @@ import numpy as np
 import sentencepiece
 from numpy.typing import NDArray
 
+from sparsenmt.data.unigram_seeds import seed_pieces
 from sparsenmt.data.vocabulary import BOS, EOS, PAD, SILENT, SPACE, SPECIAL_PIECES, UNK, UNKNOWN_SURFACE
+from sparsenmt.data.wire_format import without_field
+from sparsenmt.data.word_cache import WordCache
+from sparsenmt.data.word_counts import LONGEST_WORD, WordCounts, blocks, parts
 from sparsenmt.errors import UserError
-from sparsenmt.files import read_json, write_json
+from sparsenmt.files import read_json, write_bytes, write_json
 from sparsenmt.recipe import schema
 
-_LONGEST_LINE = 1 << 30  # bytes; SentencePiece silently skips longer training lines, by default those over 4192
+# What the vocabulary's training may hold: SentencePiece takes up to 0.8 KB a word for it.
+TABLE_WORDS, TABLE_CHARACTERS = 250_000, 3_000_000
+_SEEDS = 100_000  # pieces that unigram starts from, at least, and times the vocabulary's size:
+_SEEDS_A_PIECE = 10
 _TRAINING_THREADS = 2  # fixed: the number enters the model file and the order of floating-point sums
+# Fields of SentencePiece's ModelProto and TrainerSpec.
+_TRAINER_SPEC, _SEEDS_FILE = 2, 54
 
 
 class SentencePieceTokenizer:
@@ -28,6 +44,7 @@ class SentencePieceTokenizer:
         self._model = model
         self._lowercase = lowercase
         self._processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self._cache = WordCache(self._processor.encode)
         starts = [self._processor.id_to_piece(id_).startswith(SPACE) for id_ in range(self.size)]
         self._word_starts = np.array(starts, dtype=np.bool_)
         self.keeps_word_boundaries = bool(self._word_starts.any())
@@ -37,41 +54,32 @@ class SentencePieceTokenizer:
     def train(cls, options: schema.Tokenizer, lines: Iterator[str]) -> SentencePieceTokenizer:
         """Train on lines; the same lines give the same bytes.
 
+        Of more than `TABLE_WORDS` distinct words, or words of more than `TABLE_CHARACTERS`, rare ones are a sample (see
+        `word_counts`); all characters of the text remain. A tab ends a word.
+
         Raises:
             UserError: the vocabulary is too large or too small for the text.
         """
-        if options.lowercase:
-            lines = (line.lower() for line in lines)
-        model = io.BytesIO()
-        failures: list[BaseException] = []
-        try:
-            sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=_watched(lines, failures),
-                model_writer=model,
-                model_type=options.kind,
-                vocab_size=options.vocabulary_size,
-                # Unigram may end with fewer pieces; BPE must not, or a wish for 32k would silently become 3k.
-                hard_vocab_limit=options.kind == "bpe",
-                character_coverage=options.character_coverage,
-                normalization_rule_name=options.normalization,
-                pad_id=PAD,
-                unk_id=UNK,
-                bos_id=BOS,
-                eos_id=EOS,
-                pad_piece=SPECIAL_PIECES[PAD],
-                unk_piece=SPECIAL_PIECES[UNK],
-                bos_piece=SPECIAL_PIECES[BOS],
-                eos_piece=SPECIAL_PIECES[EOS],
-                unk_surface=UNKNOWN_SURFACE,
-                max_sentence_length=_LONGEST_LINE,
-                num_threads=_TRAINING_THREADS,
-                minloglevel=3,
-            )
-        except RuntimeError as error:
-            if failures:  # SentencePiece turns whatever the lines raise, Ctrl-C too, into an error of its own
-                raise failures[0] from None
-            raise _as_user_error(error, options) from None
-        return cls(model.getvalue(), lowercase=options.lowercase)
+        counts = WordCounts(words=TABLE_WORDS, characters=TABLE_CHARACTERS)
+        tabs = False
+        for block in blocks(lines):
+            text = " ".join(block)
+            if options.lowercase:
+                text = text.lower()
+            if "\t" in text:
+                tabs, text = True, text.replace("\t", " ")
+            counts.add(_short(text.split(" ")))
+        words = counts.most_frequent_first()
+        words += [(character, 1) for character in counts.lost_characters()]
+        del counts
+        more: dict[str, Any] = {"required_chars": "\t"} if tabs and options.normalization != "nmt_nfkc" else {}
+        if options.kind != "unigram":
+            return cls(_learn(words, options, **more), lowercase=options.lowercase)
+        with tempfile.NamedTemporaryFile("wb", suffix=".tsv") as seeds:
+            seeds.writelines(_seeds(words, options))
+            seeds.flush()
+            model = _learn(words, options, seed_sentencepieces_file=seeds.name, **more)
+        return cls(model, lowercase=options.lowercase)
 
     @classmethod
     def load(cls, directory: Path, stem: str) -> SentencePieceTokenizer:
@@ -80,14 +88,22 @@ class SentencePieceTokenizer:
         try:
             model = path.read_bytes()
         except OSError as error:
-            raise UserError(f"cannot be read: {error.strerror}", where=str(path)) from None
+            raise UserError(
+                f"cannot be read: {error.strerror}",
+                where=str(path),
+                hint="Take the directory from a copy, or make it again.",
+            ) from None
         settings = read_json(directory / f"{stem}.json")
         try:
             if not model:  # SentencePiece would complain on its own, and go on
                 raise RuntimeError("an empty file")
             return cls(model, lowercase=bool(settings["lowercase"]))
         except (RuntimeError, IndexError, KeyError, TypeError):
-            raise UserError("not a SentencePiece model, or a damaged one", where=str(path)) from None
+            raise UserError(
+                "not a SentencePiece model, or a damaged one",
+                where=str(path),
+                hint="Take the directory from a copy, or make it again.",
+            ) from None
 
     @property
     def size(self) -> int:
@@ -98,14 +114,10 @@ class SentencePieceTokenizer:
         return self._word_starts
 
     def encode(self, line: str) -> list[int]:
-        ids: list[int] = self._processor.encode(self._prepared(line))
-        return ids
+        return self.encode_batch([line])[0]
 
     def encode_batch(self, lines: Sequence[str]) -> list[list[int]]:
-        if not lines:
-            return []
-        ids: list[list[int]] = self._processor.encode([self._prepared(line) for line in lines])
-        return ids
+        return self._cache.encode([line.lower() for line in lines] if self._lowercase else lines)
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._processor.decode([int(id_) for id_ in ids if id_ not in SILENT]))
@@ -115,10 +127,63 @@ class SentencePieceTokenizer:
 
     def save(self, directory: Path, stem: str) -> None:
         write_json(directory / f"{stem}.json", {"kind": "sentencepiece", "lowercase": self._lowercase})
-        (directory / f"{stem}.model").write_bytes(self._model)
+        write_bytes(directory / f"{stem}.model", self._model)
 
-    def _prepared(self, line: str) -> str:
-        return line.lower() if self._lowercase else line
+
+def _short(words: Sequence[str]) -> Iterable[str]:
+    """The words, without empty ones, and with long ones in parts."""
+    if len(max(words, key=len)) <= LONGEST_WORD:
+        return filter(None, words)
+    return (part for word in words for part in parts(word))
+
+
+def _seeds(words: Sequence[tuple[str, int]], options: schema.Tokenizer) -> Iterator[bytes]:
+    """Lines of a piece to start from, a tab and its count."""
+    normalizer = sentencepiece.SentencePieceNormalizer(rule_name=options.normalization)
+    counts: Counter[str] = Counter()
+    for word, count in words:
+        for normal in normalizer.normalize(word).split(SPACE):  # an odd kind of space may have become a space
+            if normal:
+                counts[SPACE + normal] += count
+    size = max(_SEEDS, _SEEDS_A_PIECE * options.vocabulary_size)
+    for piece, count in seed_pieces(list(counts), list(counts.values()), size):
+        yield f"{piece}\t{count}\n".encode()
+
+
+def _learn(words: Sequence[tuple[str, int]], options: schema.Tokenizer, **more: Any) -> bytes:
+    """SentencePiece's model of words and their counts."""
+    model = io.BytesIO()
+    failures: list[BaseException] = []
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=_watched((f"{word}\t{count}" for word, count in words), failures),
+            input_format="tsv",
+            model_writer=model,
+            model_type=options.kind,
+            vocab_size=options.vocabulary_size,
+            # Unigram may end with fewer pieces; BPE must not, or a wish for 32k would silently become 3k.
+            hard_vocab_limit=options.kind == "bpe",
+            character_coverage=options.character_coverage,
+            normalization_rule_name=options.normalization,
+            pad_id=PAD,
+            unk_id=UNK,
+            bos_id=BOS,
+            eos_id=EOS,
+            pad_piece=SPECIAL_PIECES[PAD],
+            unk_piece=SPECIAL_PIECES[UNK],
+            bos_piece=SPECIAL_PIECES[BOS],
+            eos_piece=SPECIAL_PIECES[EOS],
+            unk_surface=UNKNOWN_SURFACE,
+            num_threads=_TRAINING_THREADS,
+            minloglevel=3,
+            **more,
+        )
+    except RuntimeError as error:
+        if failures:  # SentencePiece turns whatever the lines raise, Ctrl-C too, into an error of its own
+            raise failures[0] from None
+        raise _as_user_error(error, options) from None
+    # The name of a temporary file is another one every time.
+    return without_field(model.getvalue(), (_TRAINER_SPEC, _SEEDS_FILE))
 
 
 def _watched(lines: Iterator[str], failures: list[BaseException]) -> Iterator[str]:
@@ -146,4 +211,8 @@ def _as_user_error(error: RuntimeError, options: schema.Tokenizer) -> UserError:
             where=where,
             hint=f"The smallest possible value is {smallest[1]}; or lower data.tokenizer.character_coverage.",
         )
-    return UserError(f"SentencePiece cannot learn a vocabulary from the training text: {text}", where="data.tokenizer")
+    return UserError(
+        f"SentencePiece cannot learn a vocabulary from the training text: {' '.join(text.split())}",
+        where="data.tokenizer",
+        hint="Look at the text; data.tokenizer.kind `char` or `word` does without SentencePiece.",
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -11,9 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsenmt.data.vocabulary import BOS, EOS, SILENT, SPACE, SPECIAL_PIECES, UNK, UNKNOWN_SURFACE
+from sparsenmt.data.word_counts import LONGEST_WORD, WordCounts, blocks
 from sparsenmt.errors import UserError
 from sparsenmt.files import read_json, write_json
 from sparsenmt.recipe import schema
+
+TABLE_WORDS = 250_000  # distinct words that are counted exactly
+_CHARACTERS_A_WORD = 16  # what the words in the table may have on average
 
 
 class _SymbolTokenizer:
@@ -37,12 +42,10 @@ class _SymbolTokenizer:
 
     @classmethod
     def train(cls, options: schema.Tokenizer, lines: Iterator[str]) -> Self:
-        """Keep the most frequent symbols; ties go by code point."""
-        counts: Counter[str] = Counter()
-        for line in lines:
-            counts.update(cls._symbols(line.lower() if options.lowercase else line))
-        symbols = cls._select(counts, options)
-        return cls(symbols, lowercase=options.lowercase)
+        """Keep the most frequent symbols; ties go by code point. Takes no more memory for more lines."""
+        texts = (" ".join(block) for block in blocks(lines))
+        counts = cls._count((text.lower() for text in texts) if options.lowercase else texts, options)
+        return cls(cls._select(counts, options), lowercase=options.lowercase)
 
     @classmethod
     def load(cls, directory: Path, stem: str) -> Self:
@@ -52,7 +55,9 @@ class _SymbolTokenizer:
         try:
             return cls(settings["symbols"], lowercase=bool(settings["lowercase"]))
         except (KeyError, TypeError):
-            raise UserError("not a tokenizer", where=str(path)) from None
+            raise UserError(
+                "not a tokenizer", where=str(path), hint="Take the directory from a copy, or make it again."
+            ) from None
 
     @property
     def size(self) -> int:
@@ -91,6 +96,11 @@ class _SymbolTokenizer:
         raise NotImplementedError
 
     @classmethod
+    def _count(cls, texts: Iterable[str], options: schema.Tokenizer) -> Counter[str]:
+        """How often each symbol occurs."""
+        raise NotImplementedError
+
+    @classmethod
     def _select(cls, counts: Counter[str], options: schema.Tokenizer) -> list[str]:
         """The symbols to keep: at most as many as the vocabulary holds beside the special pieces."""
         room = options.vocabulary_size - len(SPECIAL_PIECES)
@@ -107,7 +117,11 @@ class _SymbolTokenizer:
 
 
 class WordTokenizer(_SymbolTokenizer):
-    """Words between runs of spaces (U+0020 and nothing else)."""
+    """Words between runs of spaces (U+0020 and nothing else).
+
+    Of a text with more distinct words than `TABLE_WORDS`, rare ones may miss some of their counts (see `word_counts`);
+    words of more than `LONGEST_WORD` characters are never in the vocabulary.
+    """
 
     kind = "word"
 
@@ -118,6 +132,14 @@ class WordTokenizer(_SymbolTokenizer):
     @staticmethod
     def _join(symbols: Iterable[str]) -> str:
         return " ".join(symbols)
+
+    @classmethod
+    def _count(cls, texts: Iterable[str], options: schema.Tokenizer) -> Counter[str]:
+        words = max(TABLE_WORDS, 2 * options.vocabulary_size)
+        counts = WordCounts(words=words, characters=words * _CHARACTERS_A_WORD)
+        for text in texts:
+            counts.add(word for word in cls._symbols(text) if len(word) <= LONGEST_WORD)
+        return Counter(dict(counts.most_frequent_first()))
 
     def _find_word_starts(self) -> NDArray[np.bool_]:
         return np.ones(len(self._pieces), dtype=np.bool_)
@@ -135,6 +157,17 @@ class CharTokenizer(_SymbolTokenizer):
     @staticmethod
     def _join(symbols: Iterable[str]) -> str:
         return "".join(symbols).replace(SPACE, " ")
+
+    @classmethod
+    def _count(cls, texts: Iterable[str], options: schema.Tokenizer) -> Counter[str]:
+        counts = np.zeros(sys.maxunicode + 1, dtype=np.int64)
+        for text in texts:
+            code_points = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
+            found = np.bincount(code_points)
+            counts[: len(found)] += found
+        counts[ord(SPACE)] += counts[ord(" ")]
+        counts[ord(" ")] = 0
+        return Counter({chr(point): int(counts[point]) for point in np.flatnonzero(counts).tolist()})
 
     @classmethod
     def _select(cls, counts: Counter[str], options: schema.Tokenizer) -> list[str]:

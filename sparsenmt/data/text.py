@@ -41,7 +41,9 @@ def read_lines(path: StrPath) -> Iterator[str]:
             hint="It was probably cut while it was copied: copy it again.",
         ) from None
     except (gzip.BadGzipFile, zlib.error) as error:
-        raise UserError(f"broken gzip file: {error}", where=os.fspath(path)) from None
+        raise UserError(
+            f"broken gzip file: {error}", where=os.fspath(path), hint="Copy it again, or name the unpacked text."
+        ) from None
 
 
 def decode_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
@@ -130,7 +132,9 @@ def _opened(path: StrPath) -> Iterator[Iterable[bytes]]:
         except FileNotFoundError:
             raise UserError("no such file", where=os.fspath(path), hint="Check the path.") from None
         except OSError as error:
-            raise UserError(f"cannot be read: {error.strerror}", where=os.fspath(path)) from None
+            raise UserError(
+                f"cannot be read: {error.strerror}", where=os.fspath(path), hint="Check the path and its permissions."
+            ) from None
         if is_gzip or os.fspath(path).endswith(".gz"):
             yield stack.enter_context(gzip.GzipFile(fileobj=stream))
         else:

@@ -84,7 +84,11 @@ def load_tokenizer(directory: Path, stem: str) -> Tokenizer:
         return CharTokenizer.load(directory, stem)
     if kind == "word":
         return WordTokenizer.load(directory, stem)
-    raise UserError(f"not a tokenizer of this version (kind {kind!r})", where=str(path))
+    raise UserError(
+        f"not a tokenizer of this version (kind {kind!r})",
+        where=str(path),
+        hint="Take the directory from a copy, or make it again.",
+    )
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,11 @@ class Tokenizers:
         path = directory / "tokenizers.json"
         settings = read_json(path)
         if not isinstance(settings, dict) or "shared" not in settings:
-            raise UserError("not a pair of tokenizers", where=str(path))
+            raise UserError(
+                "not a pair of tokenizers",
+                where=str(path),
+                hint="Take the directory from a copy, or make it again.",
+            )
         if settings["shared"]:
             both = load_tokenizer(directory, "shared")
             return cls(both, both, True)

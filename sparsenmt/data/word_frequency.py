@@ -60,7 +60,11 @@ class WordRanks:
         try:
             return cls(np.fromfile(path, dtype=_STORED).astype(np.uint64), tokenizer)
         except OSError as error:
-            raise UserError(f"cannot be read: {error.strerror}", where=str(path)) from None
+            raise UserError(
+                f"cannot be read: {error.strerror}",
+                where=str(path),
+                hint="Take the directory from a copy, or make it again.",
+            ) from None
 
     def save(self, path: Path) -> None:
         """Write the hashes, most frequent first."""

@@ -129,7 +129,7 @@ class Growing:
         except (UserError, KeyError):
             return "the record of what was done is damaged"
         if self._work is None:
-            return "the work cannot go on where it was"
+            return "what is read now cannot be read from where it was"
         if changed := changes(work, self._work):
             names = [_describe(*change) for change in changed]
             return "; ".join(names[:3]) + (f"; and {len(names) - 3} more" if len(names) > 3 else "")

@@ -13,7 +13,6 @@ from sparsenmt.decoding.ancestral import Pick, ancestral_search, make_sampler, p
 from sparsenmt.decoding.beam import beam_search
 from sparsenmt.decoding.inputs import ModelBundle, SourceLine, make_source, naming_shape, not_numbers, read_sources
 from sparsenmt.decoding.scores import Hypothesis, maximum_length
-from sparsenmt.errors import UserError
 from sparsenmt.model.interfaces import Memory
 from sparsenmt.recipe.schema import Decoding
 

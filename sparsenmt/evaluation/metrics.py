@@ -12,10 +12,15 @@ from numpy.typing import NDArray
 
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation import rouge
-from sparsenmt.evaluation.names import METRICS, ROUGE
+from sparsenmt.evaluation.names import LABELS, METRICS, ROUGE
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
+
+
+_QUADRATIC = ("ter", "rougeL", "rougeLsum")  # compare every word of a line with every word of its reference
+_MOST_PAIRS = 10_000_000
+"""Pairs of words that they compare in a line: beyond it they take minutes and gigabytes, and soon all the memory."""
 
 
 @dataclass(frozen=True)
@@ -160,4 +165,20 @@ def _check(hypotheses: Sequence[str], references: Sequence[Sequence[str]], metri
                 f"the number of its lines, {len(reference):,}, is not that of the hypotheses, {len(hypotheses):,}",
                 where=f"reference {number}",
                 hint="Line n of one must belong to line n of the other.",
+            )
+    for name in _QUADRATIC:
+        if name in metrics:
+            _check_lengths(hypotheses, references, name)
+
+
+def _check_lengths(hypotheses: Sequence[str], references: Sequence[Sequence[str]], name: str) -> None:
+    for number, texts in enumerate(zip(hypotheses, *references, strict=True), start=1):
+        if len(texts[0]) * max(map(len, texts[1:])) <= _MOST_PAIRS:  # no text has more words than characters
+            continue
+        count, *others = (max(len(text.split()), len(rouge.words(text))) for text in texts)
+        if count * max(others) > _MOST_PAIRS:
+            raise UserError(
+                f"too long for {LABELS[name]}: {count:,} words against {max(others):,}",
+                where=f"line {number:,}",
+                hint="Split the line, or choose other metrics with --metric, such as bleu and chrf.",
             )

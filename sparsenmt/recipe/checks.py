@@ -123,6 +123,15 @@ def _tokenizer(tokenizer: Tokenizer, path: KeyPath) -> Iterator[Finding]:
                 "Leave the key out for the default, or write some thousands.",
             ),
         )
+    lowest = 0.98
+    if tokenizer.kind in ("bpe", "unigram") and tokenizer.character_coverage < lowest:
+        yield Finding(
+            ((*path, "character_coverage"), (*path, "kind")),
+            Complaint(
+                f"must be at least {lowest} for SentencePiece's kinds, bpe and unigram",
+                "Raise it, or take `data.tokenizer.kind: char`.",
+            ),
+        )
 
 
 def _data(data: Data, path: KeyPath) -> Iterator[Finding]:

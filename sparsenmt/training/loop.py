@@ -25,7 +25,7 @@ from sparsenmt.training.distribution import Workers
 from sparsenmt.training.failures import not_finite, out_of_memory, provenance, suspects
 from sparsenmt.training.gradients import BatchResult, Objective, Totals, accumulate
 from sparsenmt.training.memory import release_free_memory
-from sparsenmt.training.outcome import best_updates, is_over
+from sparsenmt.training.outcome import best_updates, is_over, regular
 from sparsenmt.training.precision import Weights
 from sparsenmt.training.reporting import Reporter
 from sparsenmt.training.schedules import learning_rate, ramp
@@ -84,6 +84,7 @@ class Trainer:
         self.progress = Progress(workers=workers.size)
         self._signals = Signals()
         self._saved: int | None = None  # update of the checkpoint that holds the present state
+        self._longer = False  # goes on after what was its end
         constants = options.optimizer
         self.optimizer = make_optimizer(
             weights,
@@ -117,9 +118,8 @@ class Trainer:
         self.progress, self._saved = progress, None if checkpoint.interim else checkpoint.update
         if progress.finished and not self._done():
             # The run is to be longer now: the validation at its former end is none that the longer run would have made.
-            progress.finished, self._saved = False, None
-            every = self.options.validation.every
-            progress.validated = [each for each in progress.validated if each.update % every == 0]
+            progress.finished, self._saved, self._longer = False, None, True
+            progress.validated = regular(progress, self.options)
         self._mark_boundary()
         if self._saved is not None:
             self._prune()  # the run may have been killed between writing this checkpoint and removing older ones
@@ -140,6 +140,8 @@ class Trainer:
             with listening() as self._signals, self._signals.deferred():
                 if progress.update:
                     self._after_update(reporter)  # a signal may have cut it short
+                    if self._longer:
+                        self._save(reporter, interim=True)  # no checkpoint is due where the shorter run ended
                 while not self._done():
                     batches, epoch = self._epoch(progress.epoch), progress.epoch
                     if not batches:
@@ -299,11 +301,10 @@ class Trainer:
 
     def _after_update(self, reporter: Reporter) -> None:
         update, options = self.progress.update, self.options
-        kept = max(options.keep_best, 1)
-        best = self.best(kept)
         if update % options.validation.every == 0:
             self._validate(reporter)
-        if (update % options.save_every == 0 or self.best(kept) != best) and not self._done():
+        due = update % options.save_every == 0 or update in self.best(max(options.keep_best, 1))
+        if due and not self._done():
             self._save(reporter)
 
     def _measure(self, reporter: Reporter) -> dict[str, float]:
@@ -332,11 +333,12 @@ class Trainer:
         reporter.record("validation", progress.update, seconds=time.perf_counter() - began, **values)
         reporter.say(f"update {progress.update}: " + ", ".join(f"{k} {v:.3f}" for k, v in values.items()))
         progress.validated.append(Validated(progress.update, values))
-        self._mark_boundary()
+        if progress.update % self.options.validation.every == 0:
+            self._mark_boundary()  # not after one at the end only: a longer run goes on as if there had been none
 
     def best(self, count: int = 1) -> list[int]:
         """Updates of the best validations, best first."""
-        return best_updates(self.progress, self.options.validation.metric, count)
+        return best_updates(self.progress.validated, self.options.validation.metric, count)
 
     def _save(self, reporter: Reporter, *, interim: bool = False) -> None:
         if self._saved == self.progress.update:
@@ -358,8 +360,9 @@ class Trainer:
 
     def _prune(self) -> None:
         if self.workers.leads:
-            best = self.best(self.options.keep_best)
-            prune(self.directory, keep_last=self.options.keep_last, keep=best)
+            options, count = self.options, self.options.keep_best
+            best = best_updates(regular(self.progress, options), options.validation.metric, count)
+            prune(self.directory, keep_last=options.keep_last, keep={*best, *self.best(count)})
 
     def _finish(self, reporter: Reporter) -> None:
         if self.progress.update == 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from sparsenmt.recipe.schema import Training
 from sparsenmt.training.state import Progress, Validated
@@ -10,7 +11,12 @@ from sparsenmt.training.state import Progress, Validated
 LOWER_IS_BETTER = frozenset({"loss", "ter"})
 
 
-def best_updates(progress: Progress, metric: str, count: int = 1) -> list[int]:
+def regular(progress: Progress, options: Training) -> list[Validated]:
+    """The validations that a longer run has, too: all but one that only the end of this run brought about."""
+    return [each for each in progress.validated if each.update % options.validation.every == 0]
+
+
+def best_updates(validations: Sequence[Validated], metric: str, count: int = 1) -> list[int]:
     """Updates of the best validations, best first; of equal ones that of the lower loss, then the earlier."""
     sign = 1.0 if metric in LOWER_IS_BETTER else -1.0
 
@@ -18,14 +24,14 @@ def best_updates(progress: Progress, metric: str, count: int = 1) -> list[int]:
         value = validated.values[metric]
         return math.isnan(value), sign * value, validated.values["loss"], validated.update
 
-    ranked = sorted(progress.validated, key=rank)
+    ranked = sorted(validations, key=rank)
     return [each.update for each in ranked[:count]]
 
 
 def stale_validations(progress: Progress, metric: str) -> int:
     """Validations since the best one."""
     updates = [each.update for each in progress.validated]
-    return len(updates) - 1 - updates.index(best_updates(progress, metric)[0]) if updates else 0
+    return len(updates) - 1 - updates.index(best_updates(progress.validated, metric)[0]) if updates else 0
 
 
 def is_over(progress: Progress, options: Training) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from sparsenmt.files import opened_text, sealed_text
 from tests.commands.support import Run, program
 
 # Each is one line: only \n ends one.
@@ -162,6 +163,11 @@ def test_extreme_settings(command: Run) -> None:
         (["model", "-i", "good", "-o", "/dev/full"], ["No space left"]),
         (["model", "-i", "good", "--n-best", "3"], ["--n-best: 3 hypotheses", "--beam-size"]),
         (["model", "-i", "good", "--method", "greedy", "--n-best", "2"], ["--n-best: 2 hypotheses"]),
+        (["model", "-i", "good", "--alpha", "1e300"], ["--alpha: must be less than or equal to 10, not 1e+300"]),
+        (["model", "-i", "good", "--beam-size", "20000"], ["--beam-size: must be less than or equal to 10000"]),
+        (["model", "-i", "good", "--window", str(10**20)], ["--window"]),
+        (["model", "-i", "cut.gz"], ["cut.gz: the gzip file ends early, after line 2", "copy it again"]),
+        (["model", "-i", "cut.gz", "-o", "out"], ["cut.gz: the gzip file ends early, after line 2"]),
         (["model", "-i", "good", "--alpha", "nan"], ["--alpha: must be a finite number, not nan"]),
         (["model", "-i", "good", "--max-length-factor", "inf"], ["--max-length-factor: must be a finite number"]),
         (["model", "-i", "good", "--temperature", "nan"], ["--temperature"]),
@@ -177,6 +183,7 @@ def test_mistakes(refused: Callable[..., str], workspace: Path, arguments: list[
     (workspace / "good").write_bytes(b"a\n")
     (workspace / "link").symlink_to("good")
     (workspace / "broken").write_bytes(b"a\n\xff\nb\n")
+    (workspace / "cut.gz").write_bytes(gzip.compress(b"a\nb\n")[:-1])
     shown = refused("decode", *arguments)
     for message in messages:
         assert message in shown
@@ -184,6 +191,17 @@ def test_mistakes(refused: Callable[..., str], workspace: Path, arguments: list[
 
 def test_invalid_utf8_on_stdin(refused: Callable[..., str]) -> None:
     assert "stdin, line 3: invalid UTF-8" in refused("decode", "model", stdin=b"a\n\n\xe4\n")
+    assert "stdin: this is gzip, not text" in refused("decode", "model", stdin=gzip.compress(b"a\n"))
+
+
+def test_lines_of_a_megabyte(command: Run) -> None:
+    """Words, one word, and zeros, which most tokenizers take for spaces or for a single unknown piece."""
+    given = b"a\n" + b"ab c " * 200_000 + b"\n" + b"x" * 10**6 + b"\n" + bytes(10**6) + b"\nlast"
+    arguments = ["--method", "greedy", "--max-length-factor", "0"]
+    result = command("decode", "model", *arguments, stdin=given)
+    assert (result.code, len(result.lines)) == (0, 5)
+    cut = [line.split(" is too long: 1023 of ")[0] for line in result.err.split("\n")]
+    assert cut == ["warning: line 2", "warning: line 3", ""]
 
 
 def test_a_failure_leaves_an_old_output(refused: Callable[..., str], workspace: Path) -> None:
@@ -226,7 +244,9 @@ def test_weights_that_are_cut_or_of_another_model(refused: Callable[..., str], w
     assert "weights.safetensors: the tensors are damaged" in refused("decode", "model", stdin=b"a\n")
     weights.write_bytes(content)
     recipe = workspace / "model/recipe.yaml"
-    recipe.write_bytes(recipe.read_bytes().replace(b"dimension: 32", b"dimension: 64"))
+    text = opened_text(recipe.read_text(encoding="utf-8"))
+    assert text is not None
+    recipe.write_text(sealed_text(text.replace("dimension: 32", "dimension: 64")), encoding="utf-8", newline="\n")
     shown = refused("decode", "model", stdin=b"a\n")
     assert "weights do not fit" in shown and "(32, 32) instead of (64, 64)" in shown
 

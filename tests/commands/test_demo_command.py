@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
-from sparsenmt.data import demo_corpus
+from sparsenmt import store
+from sparsenmt.data import demo_corpus, prepare, text
+from sparsenmt.decoding import translate
+from sparsenmt.evaluation import metrics
+from sparsenmt.files import locked
+from sparsenmt.interrupts import Interrupted
 from tests.commands.support import Run
 
 SMALL = [
@@ -24,10 +32,15 @@ SMALL = [
 ]
 
 
-def test_demo(command: Run, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def small_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
     write = demo_corpus.write_demo_corpus
     monkeypatch.setattr(demo_corpus, "write_demo_corpus", lambda folder: write(folder, train=200, dev=10, test=10))
     monkeypatch.setenv("SPARSENMT_DEMO", "")
+
+
+@pytest.mark.usefixtures("small_corpus")
+def test_demo(command: Run, workspace: Path) -> None:
     result = command("demo", "--directory", "demo", *SMALL)
     assert result.code == 0, result.err
     shown = result.out.decode()
@@ -38,6 +51,51 @@ def test_demo(command: Run, workspace: Path, monkeypatch: pytest.MonkeyPatch) ->
     again = command("demo", "--directory", "demo", *SMALL)
     assert "up to date" in again.err and "nothing is left to do" in again.err
     assert command("demo", "--directory", "demo", *SMALL, "training.seed=2").code == 2
+
+
+STAGES: list[tuple[ModuleType, str, int]] = [
+    (demo_corpus, "write_lines", 1),
+    (demo_corpus, "write_lines", 8),
+    (prepare, "write_manifest", 1),
+    (store, "write_weights", 1),
+    (translate, "search", 2),  # the first is a validation's
+    (text, "write_lines", 1),
+    (metrics, "corpus_scores", 2),  # likewise
+]
+
+
+@pytest.mark.usefixtures("small_corpus")
+@pytest.mark.parametrize(("module", "function", "call"), STAGES)
+def test_an_interrupt_at_any_stage(
+    command: Run, workspace: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, function: str, call: int
+) -> None:
+    """The second run ends as an undisturbed one does."""
+    original, calls = getattr(module, function), list[int]()
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        calls.append(1)
+        if len(calls) == call:
+            raise Interrupted(signal.SIGINT)
+        return original(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, function, interrupted)
+        result = command("demo", "--directory", "demo", *SMALL)
+    assert result.code == 130, result.err
+    assert "Go on with: sparsenmt demo --directory demo" in result.err
+    assert command("demo", "--directory", "demo", *SMALL).code == 0
+    assert command("demo", "--directory", "whole", *SMALL).code == 0
+    for name in ("test.output", "model/weights.safetensors"):
+        assert (workspace / "demo" / name).read_bytes() == (workspace / "whole" / name).read_bytes()
+    assert not list((workspace / "demo").rglob("*.partial"))
+
+
+@pytest.mark.usefixtures("small_corpus")
+def test_two_at_once(command: Run, workspace: Path) -> None:
+    (workspace / "demo").mkdir()
+    with locked(workspace / "demo", "is the first"):
+        result = command("demo", "--directory", "demo", *SMALL)
+    assert result.code == 2 and "demo: another process runs the demo here" in result.err
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,10 @@ import json
 import math
 from pathlib import Path
 
+import pytest
+import torch
+
+from sparsenmt.decoding import forced, translate
 from tests.commands.support import Run
 
 
@@ -25,6 +29,37 @@ def test_the_models_score_is_that_of_its_output(command: Run, workspace: Path) -
     decoded = json.loads(command("score", "out", "-r", "corpus/test.de", "-m", "chrf", "--json").out)
     arguments = ["score", "--model", "model", "--source", "corpus/test.en", "-r", "corpus/test.de", "-m", "chrf"]
     assert json.loads(command(*arguments, "--json").out)["scores"] == decoded["scores"]
+
+
+def test_cut_lines_are_named(command: Run, workspace: Path) -> None:
+    (workspace / "long").write_text("a\n" + "a " * 3000 + "\n", encoding="utf-8", newline="\n")
+    (workspace / "short").write_text("b\nb\n", encoding="utf-8", newline="\n")
+    for files, warnings in (
+        (["--source", "long", "-r", "short"], ["long, line 2, is too long: 1023 of 3000 pieces are translated"]),
+        (["--source", "long", "--target", "short"], ["long, line 2, is too long: 1023 of 3000 pieces are read"]),
+        (["--source", "short", "--target", "long"], ["long, line 2, is too long: 1023 of 3000 pieces are scored"]),
+        (["--source", "short", "--target", "short"], []),
+    ):
+        result = command("score", "--model", "model", *files, "--batch-tokens", "99999")
+        assert result.code == 0
+        shown = [line for line in result.err.split("\n") if line.startswith("warning: ")]
+        assert shown == [f"warning: {warning}" for warning in warnings]
+
+
+def test_out_of_memory(command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(forced, "_score_batch", fail)
+    monkeypatch.setattr(translate, "search", fail)
+    for mode, message in (("--target", "target pieces"), ("-r", "beam 2")):
+        arguments = ["--source", "corpus/test.en", mode, "corpus/test.de"]
+        result = command("score", "--model", "model", *arguments)
+        assert (result.code, result.out) == (2, b"")
+        assert "out of memory on a batch of" in result.err and message in result.err
+        assert "--batch-tokens" in result.err
+        alone = command("score", "--model", "model", *arguments, "--batch-tokens", "1")
+        assert "a batch of 1 sentence, " in alone.err and "plit the" in alone.err
 
 
 def test_mistakes(command: Run, workspace: Path) -> None:

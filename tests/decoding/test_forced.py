@@ -8,6 +8,7 @@ import torch
 from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.decoding import forced
 from sparsenmt.decoding.forced import score_pairs
+from sparsenmt.errors import UserError
 from sparsenmt.model.interfaces import Source
 from tests.decoding.support import TinyBundle, invented_lines, tiny_bundle
 
@@ -47,6 +48,20 @@ def test_empty_and_long_texts() -> None:
     assert empty.token_log_probabilities == pytest.approx(naive(bundle, "", "Fluss"), abs=1e-9)
     assert len(long.token_log_probabilities) == 12  # cut to 11 pieces and EOS
     assert len(both.token_log_probabilities) == 1
+    pieces = bundle.tokenizers.target.encode("am Fluss " * 9), bundle.tokenizers.source.encode("steht " * 9)
+    assert [(each.source.cut, each.cut) for each in (empty, long, both)] == [
+        (0, 0),
+        (0, len(pieces[0]) - 11),
+        (len(pieces[1]) - 11, 0),
+    ]
+
+
+def test_scores_that_are_not_numbers_are_reported() -> None:
+    bundle = tiny_bundle()
+    with torch.no_grad():
+        bundle.model.embeddings["output"].fill_(float("nan"))
+    with pytest.raises(UserError, match=r"line \d+: the model's scores are not numbers"):
+        list(score_pairs(bundle, SOURCES, TARGETS))
 
 
 def test_no_graph_is_built() -> None:

@@ -118,7 +118,7 @@ def test_damaged_remains_are_not_used(tmp_path: Path, name: str, damage: Callabl
         ({**WORK, "input": "1" * 64}, "the input has changed"),
         ({**WORK, "window": 1, "threads": 2}, "window is 1 instead of 2; threads is 2 instead of null"),
         ({**WORK, "window": 1, "a": 1, "b": 1, "c": 1}, "window is 1 instead of 2; a is 1 instead of null; "),
-        (None, "the work cannot go on where it was"),
+        (None, "what is read now cannot be read from where it was"),
     ],
 )
 def test_other_work_starts_again(tmp_path: Path, work: dict[str, Any] | None, reason: str) -> None:

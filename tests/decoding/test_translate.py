@@ -63,6 +63,16 @@ def test_company_does_not_matter(method: dict[str, object], packed: bool) -> Non
         assert_same(shuffled, [together[i] for i in order])
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_goes_on_after_whole_windows(method: dict[str, object]) -> None:
+    """In fp32 too, to the last bit: the same batches."""
+    bundle = tiny_bundle(2, dtype=torch.float32)
+    whole = list(translate_lines(bundle, LINES, options(**method), window=5))
+    for first in (5, 15):
+        rest = list(translate_lines(bundle, LINES[first:], options(**method), window=5, first=first))
+        assert rest == whole[first:]
+
+
 def test_equals_plain_loops_from_text_to_text() -> None:
     bundle, chosen = tiny_bundle(3), options(beam_size=2)
     for translation, line in zip(translate_lines(bundle, LINES[:6], chosen), LINES, strict=False):

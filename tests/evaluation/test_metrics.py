@@ -167,6 +167,21 @@ def test_summed_statistics_give_the_corpus_score(name: str) -> None:
     assert found.score(found.values.sum(0)) == pytest.approx(value(name, HYPOTHESES, [REFERENCES, OTHERS]), abs=1e-9)
 
 
+@pytest.mark.parametrize("name", ["ter", "rougeL", "rougeLsum"])
+def test_lines_that_would_take_all_memory_are_refused(name: str) -> None:
+    long, ideographs = "word " * 4000, "\u4e00" * 4000
+    for one, other in ((long, long), (long, ideographs), (ideographs, long)):
+        with pytest.raises(UserError, match=r"line 2: too long for .*: 4,000 words against 4,000"):
+            value(name, ["a", one], [["a", "b"], ["a", other]])
+    assert value(name, ["x" * 1_000_000], [["x" * 1_000_000]]) == (0.0 if name == "ter" else 100.0), "a single word"
+
+
+def test_long_lines_are_no_trouble_for_the_others() -> None:
+    long = "word " * 40_000
+    assert value("bleu", [long], [[long]]) == pytest.approx(100)
+    assert value("rouge1", [long], [[long]]) == pytest.approx(100)
+
+
 def test_bad_input_is_named() -> None:
     with pytest.raises(UserError, match=r"no metric 'rougel'(.|\n)*Did you mean 'rougeL'"):
         value("rougel", HYPOTHESES, [REFERENCES])

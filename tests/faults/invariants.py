@@ -10,7 +10,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tests.faults.shim import KILLED, Call
@@ -28,8 +28,7 @@ _WHOLE = (
     OUTPUT.removeprefix("case/"),
 )
 _WRITES = {"write", "pwrite", "writev", "sendfile", "copy", "truncate", "allocate"}
-# Written line by line, and cut back to a checkpoint: it need not be on the disk. A lock is a name only.
-_LOG, _LOCK = "metrics.jsonl", ".lock"
+_LOCK = ".lock"  # a name only: nothing is lost with it
 
 
 def damaged_parts(files: Files, directory: str) -> list[str]:
@@ -67,8 +66,15 @@ def lost_checkpoints(start: Files, calls: Sequence[Call], after: Files, *, keep_
     """Checkpoints that were complete at some moment, that the rotation had to keep, and that are not there any more."""
     once = checkpoints(start) | {update for call in calls if (update := placed_checkpoint(call)) is not None}
     there = checkpoints(after)
-    keep = set(sorted(once)[-keep_last:]) | _best(after, there & once)
+    regular = sorted(once - _interim(start))
+    keep = {max(once, default=0), *regular[-keep_last:], *_best(after, there & once)}
     return [f"the checkpoint of update {update} is lost" for update in sorted((keep & once) - there)]
+
+
+def _interim(files: Files) -> set[int]:
+    """Checkpoints that a signal has left: the next one takes their place."""
+    manifests = {update: f"model/checkpoints/update-{update:08d}/manifest.json" for update in checkpoints(files)}
+    return {update for update, name in manifests.items() if name in files and json.loads(files[name]).get("interim")}
 
 
 def _best(files: Files, there: set[int]) -> set[int]:
@@ -96,37 +102,48 @@ def lost_others(start: Files, after: Files, expected: Files) -> list[str]:
 # --- what is on the disk -------------------------------------------------------------------------------------------
 
 
-def unwritten(calls: Iterable[Call]) -> set[int]:
-    """Inodes of files with contents that the disk need not have yet."""
-    dirty: set[int] = set()
+def sizes(case: Path) -> dict[int, int]:
+    """The size of every file, by its inode."""
+    return {path.stat().st_ino: path.stat().st_size for path in case.rglob("*") if path.is_file()}
+
+
+def on_disk(calls: Iterable[Call], before: Mapping[int, int]) -> dict[int, int]:
+    """How much of a file the disk has for certain, by inode: only files that were written since are listed.
+
+    Args:
+        before: the sizes before the calls, when all was on the disk.
+    """
+    found: dict[int, int] = {}
     for call in calls:
-        if call.name in _WRITES or (call.name == "open" and call.inode):
-            if call.error in (0, KILLED):
-                dirty.add(call.inode)
+        if call.name == "open" and call.inode and call.error == 0:  # it empties the file
+            found[call.inode] = 0
+        elif call.name in _WRITES and call.error in (0, KILLED):
+            found.setdefault(call.inode, before.get(call.inode, 0))
         elif call.name == "fsync" and call.error == 0:
-            dirty.discard(call.inode)
-    return dirty
+            found[call.inode] = call.bytes
+    return found
 
 
-def lose_power(case: Path, calls: Iterable[Call]) -> None:
-    """Take from the files what was not brought to the disk: all of their contents, as file systems do."""
-    dirty = unwritten(calls)
+def lose_power(case: Path, calls: Iterable[Call], before: Mapping[int, int]) -> None:
+    """Take from the files what was not brought to the disk, as file systems do that keep names in order."""
+    certain = on_disk(calls, before)
     for path in case.rglob("*"):
-        if path.is_file() and path.stat().st_ino in dirty:
-            os.truncate(path, 0)
+        if path.is_file() and path.stat().st_size > certain.get(path.stat().st_ino, path.stat().st_size):
+            os.truncate(path, certain[path.stat().st_ino])
 
 
 def not_on_disk(case: Path, calls: Sequence[Call]) -> list[str]:
     """After a success: files and names that a loss of power could still take."""
-    dirty = unwritten(calls)
-    names = {path for path in case.rglob("*") if path.is_file() and path.stat().st_ino in dirty}
-    left = [f"the contents of {path.relative_to(case)}" for path in sorted(names) if path.name != _LOG]
+    now, certain = sizes(case), on_disk(calls, {})
+    short = {inode for inode, size in now.items() if certain.get(inode, size) < size}
+    names = {path for path in case.rglob("*") if path.is_file() and path.stat().st_ino in short}
+    left = [f"the contents of {path.relative_to(case)}" for path in sorted(names)]
     folders: set[str] = set()
     for call, path in _moved(calls):
         folder, _, name = path.rpartition("/")
         if call.name == "fsync":
             folders.discard(path)
-        elif call.name in ("rename", "mkdir", "open") and name not in (_LOG, _LOCK) and os.path.lexists(path):
+        elif call.name in ("rename", "mkdir", "open") and name != _LOCK and os.path.lexists(path):
             folders.add(folder)
     return left + [f"the names in {Path(folder).relative_to(case)}" for folder in sorted(folders)]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import random
+import re
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -16,6 +18,15 @@ from tests.faults.world import BEST, DECODE, MEAN, PREPARE, TRAIN, Files, World,
 
 
 @dataclass(frozen=True)
+class Use:
+    """What is done next with what a fault has left: it must end as it does before the command, or after it."""
+
+    arguments: list[str]
+    reads: str
+    """Pattern of the files that it depends on."""
+
+
+@dataclass(frozen=True)
 class Scenario:
     """One command in one situation."""
 
@@ -24,9 +35,7 @@ class Scenario:
     start: str
     """The state that the command finds: see `world.STATES`."""
     keep_last: int = 2
-    use: tuple[str, list[str]] | None = None
-    """What to do next with what a fault has left, and the scenario or state that shows how that must end."""
-
+    use: Use | None = None
     once: bool = False
     """What is done is not done again: repeating the command is then refused."""
 
@@ -34,19 +43,22 @@ class Scenario:
 AVERAGE = ["average", "case/model", "--last", "2"]
 USE_DATA = ["train", "recipe.yaml", "directory=case/other", "training.max_updates=2"]
 USE_MODEL = [*DECODE[:5], "case/used.de", *DECODE[6:]]
+TRAINS = Use(USE_DATA, r"prepared/.*")
+DECODES = Use(USE_MODEL, r"model/(?!checkpoints/|metrics).*")
 
 SCENARIOS = [
-    Scenario("prepare", PREPARE, "empty", use=("prepared", USE_DATA)),
-    Scenario("prepare, half done before", PREPARE, "half prepared", use=("prepared", USE_DATA)),
-    Scenario("prepare, other data there", PREPARE, "prepared otherwise", use=("prepared", USE_DATA)),
-    Scenario("train", TRAIN, "prepared", use=("trained", USE_MODEL)),
-    Scenario("train, resumed", TRAIN, "interrupted", use=("trained", USE_MODEL)),
+    Scenario("prepare", PREPARE, "empty", use=TRAINS),
+    Scenario("prepare, half done before", PREPARE, "half prepared", use=TRAINS),
+    Scenario("prepare, other data there", PREPARE, "prepared otherwise", use=TRAINS),
+    Scenario("train", TRAIN, "prepared", use=DECODES),
+    Scenario("train, resumed", TRAIN, "interrupted", use=DECODES),
+    Scenario("train, resumed after a signal", TRAIN, "signalled"),
     Scenario("train, best of early ones", BEST, "prepared", keep_last=1),
     Scenario("train, the last step: a mean", MEAN, "without weights"),
     Scenario("decode", DECODE, "model and place"),
     Scenario("decode, half done before", DECODE, "half decoded"),
     Scenario("decode, older output there", DECODE, "model and output"),
-    Scenario("average, in place", AVERAGE, "model", use=("model", USE_MODEL)),
+    Scenario("average, in place", AVERAGE, "model", use=DECODES),
     Scenario("average, to another place", [*AVERAGE, "--output", "case/mean"], "model", once=True),
 ]
 
@@ -62,10 +74,6 @@ class Mode:
     power: bool = False
     """What was not brought to the disk is lost as well."""
 
-    @property
-    def kills(self) -> bool:
-        return self.action in (Action.KILL, Action.KILL_AFTER, Action.TORN)
-
 
 _GROWS = {"open", "fopen", "mkdir", "link", "symlink", "allocate", "write", "pwrite", "writev", "sendfile", "copy"}
 
@@ -80,12 +88,13 @@ def _grows(call: Call) -> bool:
 
 MODES = [
     Mode("killed", Action.KILL, _any),
-    Mode("write cut, killed", Action.TORN, lambda call: call.bytes >= 2),
+    Mode("write cut, killed", Action.TORN, lambda call: call.bytes >= 2 and _grows(call)),
     Mode("power lost", Action.KILL, _any, power=True),
     Mode("disk full", Action.FULL, _grows),
     Mode("ENOSPC once", Action.FAIL, lambda call: call.name in ("rename", "fsync"), errno.ENOSPC),
     Mode("EIO once", Action.FAIL, _any, errno.EIO),
     Mode("disk dead", Action.DEAD, _any),
+    Mode("SIGTERM", Action.SIGNAL, _any),
 ]
 KILLED_AT_THE_END = Mode("killed", Action.KILL_AFTER, _any)
 
@@ -108,12 +117,6 @@ class Faults:
     def __post_init__(self) -> None:
         world, scenario = self.world, self.scenario
         self.start = world.state(scenario.start)
-        self.used: Files = {}
-        if scenario.use is not None:
-            state, arguments = scenario.use
-            world.set(world.state(state))
-            world.succeed(arguments)
-            self.used = world.files()
         world.set(self.start)
         self.calls = world.succeed(scenario.arguments)
         self.expected = world.files()
@@ -122,7 +125,9 @@ class Faults:
         self.report.add("at success", (("other", f"the disk need not have {what}") for what in left))
         past = invariants.unseen(world.case, self.start, self.calls, self.expected)
         self.report.add("at success", (("other", f"{name} was written past the library of faults") for name in past))
-        self._followed: dict[str, list[Finding]] = {}
+        self._may_give = [self._give(files) for files in (self.start, self.expected)]
+        self._repeated: dict[str, list[Finding]] = {}
+        self._uses: dict[str, list[Finding]] = {}
 
     def cases(self) -> list[Case]:
         """All of them."""
@@ -143,9 +148,10 @@ class Faults:
     def _try(self, case: Case) -> None:
         world, mode, call = self.world, case.mode, case.call
         world.set(self.start)
+        before = invariants.sizes(world.case)
         result = world.run(self.scenario.arguments, mode.action, call.number, mode.error)
         if mode.power:
-            invariants.lose_power(world.case, result.calls)
+            invariants.lose_power(world.case, result.calls, before)
         after = world.files()
         place = call.path.replace(str(world.case), "case")
         where = f"{mode.name} at call {call.number} ({call.name} {place})"
@@ -157,10 +163,15 @@ class Faults:
         self.report.add(where, (("lost", text) for text in lost))
         if result.code == 0:
             self.report.add(where, compare("it ended well, but", self.expected, after))
-        key = digest(after)
-        if key not in self._followed:
-            self._followed[key] = list(self._follow(after))
-        self.report.add(where, self._followed[key])
+        for follow, known, pattern in (
+            (self._repeat, self._repeated, ".*"),
+            (self._use, self._uses, self.scenario.use.reads if self.scenario.use else "-"),
+        ):
+            key = digest({name: content for name, content in after.items() if re.fullmatch(pattern, name)})
+            if key not in known:
+                world.set(after)
+                known[key] = list(follow(after))
+            self.report.add(where, known[key])
 
     def _unreadable(self, after: Files) -> list[str]:
         """Checkpoints that are complete, but that the program takes for damaged."""
@@ -174,41 +185,40 @@ class Faults:
                 problems.append(f"{error}".split("\n")[0])
         return problems
 
-    def _follow(self, after: Files) -> Iterator[Finding]:
-        """Use what the fault has left, then repeat the command: what is wrong, and of which kind."""
-        world = self.world
-        if self.scenario.use is not None:
-            arguments = self.scenario.use[1]
-            result = world.run(arguments)
-            if result.code == 0:
-                used, expected = _new(after, world.files()), _new(world.state(self.scenario.use[0]), self.used)
-                if differences(expected, used) and not self._may_use(after):
-                    yield "wrong", f"then `{arguments[0]}` used wrong data: {differences(expected, used)[:3]}"
-            else:
-                yield from ((kind, f"then `{arguments[0]}`: {text}") for kind, text in refusal(result))
-            world.set(after)
-        result = world.run(self.scenario.arguments)
+    def _repeat(self, after: Files) -> Iterator[Finding]:
+        """The same command again, without a fault: what is wrong."""
+        result = self.world.run(self.scenario.arguments)
         if result.code == 2 and self.scenario.once and not differences(self.expected, after):
             return
         if result.code != 0:
             yield "other", f"again, it ends with exit code {result.code}: {first_line(result.err)}"
         else:
-            yield from compare("again,", self.expected, world.files())
+            yield from compare("again,", self.expected, self.world.files())
 
-    def _may_use(self, after: Files) -> bool:
-        """Whether what the fault has left is complete, old or new: using it is right, and has its own result."""
-        weights = "model/weights.safetensors"
-        return weights in after and after[weights] in (self.start.get(weights), self.expected.get(weights))
+    def _use(self, after: Files) -> Iterator[Finding]:
+        """Another command, that uses what the fault has left: what is wrong."""
+        given = self._give(after)
+        if isinstance(given, Result):
+            yield from ((kind, f"then, using it: {text}") for kind, text in refusal(given))
+        elif all(isinstance(each, Result) or differences(each, given) for each in self._may_give):
+            yield "wrong", f"then, using it, it gives something else: {sorted(given)[:4]}"
 
-
-def _new(before: Files, after: Files) -> Files:
-    return {name: content for name, content in after.items() if name not in before}
+    def _give(self, files: Files) -> Files | Result:
+        """The files that are made out of these by using them, or how it ends without success."""
+        if self.scenario.use is None:
+            return {}
+        self.world.set(files)
+        result = self.world.run(self.scenario.use.arguments)
+        if result.code != 0:
+            return result
+        return {name: content for name, content in self.world.files().items() if name not in files}
 
 
 def _ending(mode: Mode, result: Result) -> list[Finding]:
     """What is wrong with how a command with a fault ended."""
-    if not mode.kills:
+    expected = {Action.KILL: -9, Action.KILL_AFTER: -9, Action.TORN: -9, Action.SIGNAL: 128 + signal.SIGTERM}
+    if mode.action not in expected:
         return [] if result.code == 0 else refusal(result)
-    if result.code == -9:
-        return []
-    return [("other", f"exit code {result.code} instead of a kill: {first_line(result.err)}")]
+    if result.code == expected[mode.action] or (result.code == 0 and mode.action == Action.SIGNAL):
+        return [("other", f"a traceback: {result.err[-300:]}")] if "Traceback" in result.err else []
+    return [("other", f"exit code {result.code} instead of {expected[mode.action]}: {first_line(result.err)}")]

@@ -52,7 +52,7 @@ def table(title: str, places: str, reports: Sequence[Report]) -> str:
 
 def _counts(reports: Sequence[Report]) -> list[str]:
     numbers = [(r.points, r.cases, len(r.lost), len(r.wrong), len(r.other)) for r in reports]
-    return [f"{sum(column):,}" for column in zip(*numbers, strict=True)]
+    return [f"{sum(column):,}" for column in zip((0,) * 5, *numbers, strict=True)]
 
 
 def refusal(result: Result, *names: str) -> list[Finding]:

@@ -151,7 +151,7 @@ def _run(request: Request) -> None:
             module, name = request.function.split(":")
             function = getattr(importlib.import_module(module), name)
         else:
-            from sparsenmt.cli import run as function
+            function = _program
         shim.arm(
             Path(request.root), Path(f"{request.output}.log"), Action(request.action), request.number, request.error
         )
@@ -165,6 +165,18 @@ def _run(request: Request) -> None:
     finally:
         Path(f"{request.output}.modules").write_text("\n".join(sorted(set(sys.modules) - before)))
         os._exit(code)
+
+
+def _program(arguments: list[str]) -> int:
+    """The program as a shell starts it."""
+    from sparsenmt.cli import main
+
+    sys.argv = ["sparsenmt", *arguments]
+    try:
+        main()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1
+    return 0
 
 
 def _import_what_it_imported(path: Path) -> None:

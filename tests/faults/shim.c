@@ -8,8 +8,8 @@
  * fsync is not passed on: a killed process loses nothing that the kernel has, and what a loss of power would take is
  * worked out from the log.
  *
- * A line of the log, separated by tabs: number, call, inode, bytes, errno (0: it succeeded; -1: the process was killed
- * in it), path, second path.
+ * A line of the log, separated by tabs: number, call, inode, bytes (that are to be written; of fsync: the file's size),
+ * errno (0: it succeeded; -1: the process was killed in it), path, second path.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -35,6 +35,7 @@ enum action {
     FAIL,       /* it fails; the next calls succeed again */
     FULL,       /* half is written; from then on whatever needs room fails */
     DEAD,       /* it and all later calls fail */
+    SIGNAL,     /* the process gets SIGTERM before it, and goes on as it likes */
 };
 
 enum verdict { PASS, REFUSE, HALF };
@@ -135,6 +136,9 @@ static enum verdict begin(struct call *call, int grows) {
                 if (call->bytes >= 2) return HALF;
                 die(call);
             }
+            break;
+        case SIGNAL:
+            if (call->number == at) syscall(SYS_kill, getpid(), SIGTERM);
             break;
         case FAIL:
             if (call->number == at) error = error_number;
@@ -320,8 +324,11 @@ FILE_CALL(fchmod, "chmod", "fchmod", 0, (int file, mode_t mode), (file, mode))
 
 static int flush_as(int file, int (*next)(int)) {
     struct call call;
+    struct stat stat;
     if (!on_file(&call, "fsync", file, 0)) return next(file);
-    return begin(&call, 0) == REFUSE ? -1 : (int)end(&call, 0);
+    if (begin(&call, 0) == REFUSE) return -1;
+    call.bytes = fstat(file, &stat) == 0 ? stat.st_size : 0;
+    return (int)end(&call, 0);
 }
 
 int fsync(int file) {

@@ -26,6 +26,7 @@ class Action(enum.IntEnum):
     FAIL = 4
     FULL = 5
     DEAD = 6
+    SIGNAL = 7
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Call:
     name: str
     inode: int
     bytes: int
+    """That are to be written; of fsync: the size of the file."""
     error: int
     """0: it succeeded; `KILLED`; else the errno that it returned."""
     path: str

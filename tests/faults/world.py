@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 import shutil
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,8 +25,8 @@ name: faults
 directory: case/model
 model:
   preset: tiny
-  dimension: 16
-  feed_forward: 32
+  dimension: 8
+  feed_forward: 16
   heads: 2
   encoder_layers: 1
   decoder_layers: 1
@@ -123,14 +124,14 @@ class World:
             raise RuntimeError(f"{' '.join(arguments)}: exit code {result.code}\n{result.err}")
         return result.calls
 
-    def stop(self, arguments: list[str], where: Callable[[list[Call]], int]) -> None:
-        """Run a command line that is killed at the call whose number ``where`` finds in the calls of a whole run."""
+    def stop(self, arguments: list[str], where: Callable[[list[Call]], int], action: Action = Action.KILL) -> None:
+        """Run a command line that is stopped at the call whose number ``where`` finds in the calls of a whole run."""
         before = self.files()
         number = where(self.succeed(arguments))
         self.set(before)
-        result = self.run(arguments, Action.KILL, number)
-        if result.code != -9:
-            raise RuntimeError(f"{' '.join(arguments)}: exit code {result.code} instead of a kill at {number}")
+        result = self.run(arguments, action, number)
+        if result.code not in (-signal.SIGKILL, 128 + signal.SIGTERM):
+            raise RuntimeError(f"{' '.join(arguments)}: exit code {result.code}, though stopped at call {number}")
 
     def state(self, name: str) -> Files:
         """The state of this name, made on first use."""
@@ -147,14 +148,19 @@ def part(fraction: float) -> Callable[[list[Call]], int]:
     return lambda calls: max(int(len(calls) * fraction), 1)
 
 
-def after_checkpoint(count: int) -> Callable[[list[Call]], int]:
-    """The call at which the next checkpoint after ``count`` is half written."""
+def within_checkpoint(count: int) -> Callable[[list[Call]], int]:
+    """The call at which ``count`` checkpoints are there, and the next one is half written."""
 
     def find(calls: list[Call]) -> int:
         placed = [call.number for call in calls if placed_checkpoint(call) is not None]
         return (placed[count - 1] + placed[count]) // 2
 
     return find
+
+
+def at_line(number: int) -> Callable[[list[Call]], int]:
+    """The call that writes a line of metrics.jsonl, counted from 1."""
+    return lambda calls: [c.number for c in calls if c.name == "write" and c.path.endswith("metrics.jsonl")][number - 1]
 
 
 def before_weights(calls: list[Call]) -> int:
@@ -187,8 +193,9 @@ STATES: dict[str, tuple[str, Callable[[World], object]]] = {
     "prepared otherwise": ("empty", lambda world: world.succeed([*PREPARE, "data.tokenizer.vocabulary_size=100"])),
     "half prepared": ("empty", lambda world: world.stop(PREPARE, part(0.6))),
     "trained": ("prepared", lambda world: world.succeed(TRAIN)),
-    "interrupted": ("prepared", lambda world: world.stop(TRAIN, after_checkpoint(2))),
-    "interrupted best": ("prepared", lambda world: world.stop(BEST, after_checkpoint(2))),
+    "interrupted": ("prepared", lambda world: world.stop(TRAIN, within_checkpoint(2))),
+    "signalled": ("prepared", lambda world: world.stop(TRAIN, at_line(2), Action.SIGNAL)),
+    "interrupted best": ("prepared", lambda world: world.stop(BEST, within_checkpoint(2))),
     "without weights": ("prepared", lambda world: world.stop(MEAN, before_weights)),
     "model": ("trained", _leave_out_prepared),
     "model and place": ("model", _make_output),

@@ -128,10 +128,17 @@ def write_dataset(directory: Path, count: int = 60, seed: int = 0) -> Dataset:
     return dataset_of(directory, rows)
 
 
-def dataset_of(directory: Path, rows: Sequence[tuple[list[int], list[int]]]) -> Dataset:
+def dataset_of(
+    directory: Path,
+    rows: Sequence[tuple[list[int], list[int]]],
+    *,
+    name: str = "toy",
+    lines: Sequence[int] | None = None,
+) -> Dataset:
+    """Pairs as a corpus; ``lines``, from 0, are those of the text that they came from."""
     directory.mkdir(parents=True, exist_ok=True)
-    with DatasetWriter(directory, name="toy", source_size=PIECES, target_size=PIECES) as writer:
-        writer.append([source for source, _ in rows], [target for _, target in rows], range(len(rows)))
+    with DatasetWriter(directory, name=name, source_size=PIECES, target_size=PIECES) as writer:
+        writer.append([source for source, _ in rows], [target for _, target in rows], lines or range(len(rows)))
     return Dataset(directory)
 
 

@@ -1,0 +1,68 @@
+"""Protocol Buffers' wire format, as far as it takes to leave a field out of a message such as SentencePiece's models.
+
+A message is a row of fields: a number with a type, as a varint, and the value, whose end the type tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+_VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
+
+
+def without_field(message: bytes, path: Sequence[int]) -> bytes:
+    """The message without the field that the numbers lead to, through the messages that it lies in.
+
+    Raises:
+        ValueError: it is not a message.
+    """
+    kept = []
+    for number, start, value, end in _fields(message):
+        if number != path[0]:
+            kept.append(message[start:end])
+        elif len(path) > 1:
+            inner = without_field(message[value:end], path[1:])
+            key_and_length = _varint(path[0] << 3 | _BYTES) + _varint(len(inner))
+            kept.append(key_and_length + inner)
+    return b"".join(kept)
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, int, int, int]]:
+    """Every field: its number, where it starts, where its value starts (bytes: after their length), where it ends."""
+    start = 0
+    while start < len(message):
+        key, value = _read_varint(message, start)
+        kind = key & 7
+        if kind == _VARINT:
+            end = _read_varint(message, value)[1]
+        elif kind == _BYTES:
+            length, value = _read_varint(message, value)
+            end = value + length
+        elif kind in (_EIGHT_BYTES, _FOUR_BYTES):
+            end = value + (8 if kind == _EIGHT_BYTES else 4)
+        else:
+            raise ValueError(f"type {kind} of a field is unknown")
+        if end > len(message):
+            raise ValueError("the message ends inside a field")
+        yield key >> 3, start, value, end
+        start = end
+
+
+def _read_varint(message: bytes, place: int) -> tuple[int, int]:
+    """The number at a place, seven bits a byte, low ones first; and where it ends."""
+    value, shift = 0, 0
+    while place < len(message):
+        byte = message[place]
+        value |= (byte & 0x7F) << shift
+        place, shift = place + 1, shift + 7
+        if byte < 0x80:
+            return value, place
+    raise ValueError("the message ends inside a number")
+
+
+def _varint(value: int) -> bytes:
+    digits = bytearray()
+    while value >= 0x80:
+        digits.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*digits, value])

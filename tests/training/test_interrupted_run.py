@@ -1,0 +1,236 @@
+"""A run that was stopped, wherever it stood, and went on is the run that nobody disturbed: to the last bit."""
+
+from __future__ import annotations
+
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sparsenmt.data.store import Dataset
+from sparsenmt.errors import UserError
+from sparsenmt.interrupts import Interrupted
+from sparsenmt.training.checkpoints import average_weights, find_checkpoints, tidy
+from tests.training.interrupting import Killed, Moments, Runs, assert_same, kill, outcome, terminate
+from tests.training.support import training_options, write_dataset
+
+UPDATES = 17  # of three batches each; two epochs and a half
+OPTIONS = training_options(
+    max_updates=UPDATES,
+    batch_tokens=40,
+    accumulate_tokens=120,
+    log_every=2,
+    save_every=4,
+    keep_last=2,
+    keep_best=1,
+    schedule="constant",
+    validation={"every": 3, "metric": "loss"},
+)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """Not enough for an update of three whole batches at the end of an epoch."""
+    return write_dataset(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture
+def runs(dataset: Dataset) -> Runs:
+    return Runs(dataset, OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> dict[torch.dtype, dict[str, Any]]:
+    found = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        directory = tmp_path_factory.mktemp("undisturbed")
+        trainer = Runs(dataset, OPTIONS, dtype).start(directory)
+        assert trainer.progress.epoch >= 2 and trainer.progress.batches_done
+        found[dtype] = outcome(directory)
+    return found
+
+
+def test_the_cases_are_hard_enough(undisturbed: dict[torch.dtype, dict[str, Any]]) -> None:
+    """The best validation is not among the last checkpoints, and the last one is no regular one."""
+    found = undisturbed[torch.float32]
+    assert len(found["checkpoints"]) == 3 and found["interim"] == []
+    assert [entry["update"] for entry in found["metrics"] if entry["kind"] == "validation"] == [3, 6, 9, 12, 15, 17]
+    losses = [entry["loss"] for entry in found["metrics"]]
+    assert len(set(losses)) == len(losses)
+
+
+@pytest.mark.parametrize(
+    ("place", "number", "dtype"),
+    [
+        ("batch", 1, torch.float32),  # nothing was done: it begins anew
+        ("batch", 2, torch.float32),
+        ("step", 3, torch.float32),  # in the last batch: the update is finished first
+        ("batch", 14, torch.float32),  # inside an accumulation
+        ("batch", 14, torch.bfloat16),
+        ("step", 14, torch.float32),
+        ("validation", 1, torch.float32),
+        ("validation", 4, torch.float32),  # where a checkpoint is due, too
+        ("validation", 4, torch.bfloat16),
+        ("validation", 6, torch.float32),  # the one after the last update
+        ("save", 1, torch.float32),
+        ("file", 5, torch.float32),
+        ("rename", 2, torch.bfloat16),
+        ("saved", 3, torch.float32),
+    ],
+)
+def test_a_signal_at_a_chosen_moment(
+    tmp_path: Path,
+    dataset: Dataset,
+    undisturbed: dict[torch.dtype, dict[str, Any]],
+    place: str,
+    number: int,
+    dtype: torch.dtype,
+) -> None:
+    runs = Runs(dataset, OPTIONS, dtype)
+    with pytest.raises(Interrupted) as caught:
+        runs.start(tmp_path, Moments(place, number))
+    found = find_checkpoints(tmp_path)
+    assert (caught.value.number, caught.value.resumable) == (signal.SIGTERM, True)
+    saved = f"saved after update {found[-1].update}" if found else "no update was finished"
+    assert saved in caught.value.note
+    runs.start(tmp_path)
+    assert_same(outcome(tmp_path), undisturbed[dtype])
+
+
+def test_a_signal_while_the_last_checkpoint_is_saved(
+    tmp_path: Path, runs: Runs, undisturbed: dict[torch.dtype, dict[str, Any]]
+) -> None:
+    """There is nothing left to stop."""
+    saves = Moments()
+    runs.start(tmp_path / "counted", saves)
+    trainer = runs.start(tmp_path / "run", Moments("save", saves.counts["save"]))
+    assert trainer.progress.finished
+    assert_same(outcome(tmp_path / "run"), undisturbed[torch.float32])
+
+
+@pytest.mark.parametrize(
+    ("place", "number"),
+    [("batch", 2), ("step", 20), ("validation", 4), ("save", 2), ("file", 5), ("rename", 2), ("renamed", 2)],
+)
+def test_a_kill_at_a_chosen_moment(
+    tmp_path: Path, runs: Runs, undisturbed: dict[torch.dtype, dict[str, Any]], place: str, number: int
+) -> None:
+    """It loses the updates since the last checkpoint; they are done again, and reported once."""
+    with pytest.raises(Killed):
+        runs.start(tmp_path, Moments(place, number, kill))
+    runs.start(tmp_path)
+    assert_same(outcome(tmp_path), undisturbed[torch.float32])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_chain_of_stops(
+    tmp_path: Path, runs: Runs, undisturbed: dict[torch.dtype, dict[str, Any]], seed: int
+) -> None:
+    """Signals and kills, in the same places again and again: every run gets a bit further, or does it again."""
+    draw = random.Random(seed)
+    places = {"batch": 12, "step": 12, "validation": 2, "save": 2, "file": 6, "rename": 2}
+    stops = []
+    for _ in range(8):
+        place = draw.choice(list(places))
+        stops.append(Moments(place, draw.randint(1, places[place]), draw.choice([terminate, terminate, kill])))
+    _, stopped = runs.chain(tmp_path, stops)
+    assert stopped >= 5
+    assert_same(outcome(tmp_path), undisturbed[torch.float32])
+
+
+def test_a_stop_after_every_update(tmp_path: Path, runs: Runs, undisturbed: dict[torch.dtype, dict[str, Any]]) -> None:
+    """Many interim checkpoints displace no regular one, and go."""
+    for update in range(1, UPDATES):
+        with pytest.raises(Interrupted):
+            runs.start(tmp_path, Moments("step", 3))
+        found = find_checkpoints(tmp_path)
+        assert found[-1].update == update
+        assert sum(checkpoint.interim for checkpoint in found) <= 1
+    runs.start(tmp_path)
+    assert_same(outcome(tmp_path), undisturbed[torch.float32])
+
+
+@pytest.mark.parametrize("stop", [8, 9, 10, 12])
+@pytest.mark.parametrize("keep_best", [0, 1])
+def test_a_longer_run(tmp_path: Path, dataset: Dataset, stop: int, keep_best: int) -> None:
+    """`max_updates` raised after the end: the checkpoints, and so their mean, are those of a run of that length.
+
+    Whether a checkpoint was due where the run ended (8), a validation (9), neither (10) or both (12).
+    """
+    runs = Runs(dataset, OPTIONS.model_copy(update={"keep_best": keep_best, "keep_last": 4}))
+    runs.start(tmp_path / "whole")
+    ended = runs.start(tmp_path / "longer", max_updates=stop)
+    assert ended.progress.finished and ended.progress.update == stop
+    longer = runs.start(tmp_path / "longer")
+    assert longer.progress.finished and longer.progress.update == UPDATES
+    assert_same(outcome(tmp_path / "longer"), outcome(tmp_path / "whole"))
+    means = [average_weights(find_checkpoints(tmp_path / name)[-4:]) for name in ("whole", "longer")]
+    assert all(torch.equal(means[0][name], means[1][name]) for name in means[0])
+
+
+def test_the_best_of_a_longer_run(tmp_path: Path, dataset: Dataset) -> None:
+    """A validation that only the end of the shorter run brought about takes nothing from the longer one."""
+    options = OPTIONS.model_copy(update={"keep_last": 1, "save_every": 1000})
+    stops = (4, 7, 8, 11)
+    for stop in stops:
+        runs = Runs(dataset, options)
+        runs.start(tmp_path / f"longer-{stop}", max_updates=stop)
+        runs.start(tmp_path / f"longer-{stop}")
+    Runs(dataset, options).start(tmp_path / "whole")
+    for stop in stops:
+        assert_same(outcome(tmp_path / f"longer-{stop}"), outcome(tmp_path / "whole"))
+
+
+def test_more_patience(tmp_path: Path, dataset: Dataset) -> None:
+    """A run that ended because it was not getting better goes on with more patience as if it had had it before."""
+    values = OPTIONS.model_dump() | {"max_updates": 40}
+    found: dict[int | None, dict[str, Any]] = {}
+    for patience in (2, 4):
+        values["validation"] = {"every": 3, "metric": "loss", "patience": patience}
+        trainer = Runs(dataset, training_options(**values)).start(tmp_path / str(patience))
+        found[patience] = outcome(tmp_path / str(patience))
+        assert trainer.progress.update < 40, "choose another validation: patience did not end the run"
+    assert len(found[2]["metrics"]) < len(found[4]["metrics"])
+    Runs(dataset, training_options(**values)).start(tmp_path / "2")
+    assert_same(outcome(tmp_path / "2"), found[4])
+
+
+def test_a_finished_run_has_nothing_left_to_do(
+    tmp_path: Path, runs: Runs, undisturbed: dict[torch.dtype, dict[str, Any]]
+) -> None:
+    runs.start(tmp_path)
+    moments = Moments()
+    runs.start(tmp_path, moments)
+    assert not moments.counts.keys() & {"batch", "validation"}
+    assert_same(outcome(tmp_path), undisturbed[torch.float32])
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "random.safetensors", "progress.json", "manifest.json"])
+def test_the_newest_checkpoint_is_damaged(
+    tmp_path: Path, runs: Runs, undisturbed: dict[torch.dtype, dict[str, Any]], name: str
+) -> None:
+    with pytest.raises(Killed):
+        runs.start(tmp_path, Moments("batch", 40, kill))
+    *_, before, newest = find_checkpoints(tmp_path)
+    content = (newest.path / name).read_bytes()
+    (newest.path / name).write_bytes(content[:-9] + bytes([content[-9] ^ 4]) + content[-8:])
+    (message,) = tidy(tmp_path)
+    assert f"{newest.path.name}/{name}" in message
+    assert find_checkpoints(tmp_path)[-1].update == before.update
+    runs.start(tmp_path)
+    found = outcome(tmp_path)
+    assert found["checkpoints"].pop(0) == f"damaged-{newest.path.name}"
+    assert_same(found, undisturbed[torch.float32])
+
+
+def test_another_number_of_processes_is_refused(tmp_path: Path, runs: Runs) -> None:
+    from sparsenmt.training.distribution import Workers
+
+    runs.start(tmp_path)
+    trainer = runs.trainer(tmp_path, Moments())
+    trainer.workers = Workers(0, 2)
+    with pytest.raises(UserError, match="the run had 1 processes, not 2"):
+        trainer.restore(find_checkpoints(tmp_path)[-1])
