@@ -213,9 +213,9 @@ def _report_bug(error: Exception, arguments: list[str]) -> str:
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     # The process's number: several processes of one run may fail in the same second.
     name = f"sparsenmt-error-{stamp}-{os.getpid()}.log"
-    for folder in (Path.cwd(), Path(tempfile.gettempdir())):
+    for folder in (Path.cwd, tempfile.gettempdir):  # called one by one: the working directory may be gone
         try:
-            path = folder / name
+            path = Path(folder()) / name
             path.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
             return f"{summary}; details in {path}"
         except OSError:

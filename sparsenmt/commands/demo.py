@@ -30,6 +30,7 @@ def command(overrides: tuple[str, ...], directory: Path) -> None:
     What is finished in the directory is not done again: after an interrupt the same command goes on. OVERRIDES change
     single keys of the demo's recipe, for instance training.max_updates=200.
     """
+    from sparsenmt.assemble import check_recipe
     from sparsenmt.files import locked
     from sparsenmt.interrupts import Interrupted
     from sparsenmt.recipe.load import load
@@ -37,7 +38,7 @@ def command(overrides: tuple[str, ...], directory: Path) -> None:
 
     os.environ["SPARSENMT_DEMO"] = str((directory / "corpus").resolve())
     places = [f"directory={directory / 'model'}", f"data.directory={directory / 'data'}"]
-    recipe = load(find_recipe("demo.yaml"), methods(), [*places, *overrides])
+    recipe = load(find_recipe("demo.yaml"), methods(), [*places, *overrides], check_recipe)
     if recipe.data.test is None:
         raise UserError("the demo needs a test set", where="data.test", hint="Leave out the override data.test=null.")
     try:

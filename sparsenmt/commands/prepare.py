@@ -15,12 +15,12 @@ def command(recipe: str, overrides: tuple[str, ...], dump_config: bool) -> None:
     Trains the tokenizers, encodes and filters the corpora, and writes data.directory. Does nothing if the data are up
     to date. OVERRIDES change single keys of the recipe, for instance data.tokenizer.vocabulary_size=4000.
     """
-    from sparsenmt.assemble import required_features
+    from sparsenmt.assemble import check_recipe, required_features
     from sparsenmt.data.prepare import prepare
     from sparsenmt.recipe import load
     from sparsenmt.sparsity import registry
 
-    resolved = load.load(recipe, registry.methods(), overrides)
+    resolved = load.load(recipe, registry.methods(), overrides, check_recipe)
     if dump_config:
         click.echo(load.dump(resolved), nl=False)
         return

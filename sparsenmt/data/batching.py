@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import overload
 
 import numpy as np
 import torch
@@ -85,6 +86,49 @@ class Batch:
         )
 
 
+class Epoch(Sequence[IndexBatch]):
+    """The batches of one epoch, made when they are asked for: an epoch of millions is a few arrays.
+
+    Args:
+        bases: number of the first example of each corpus, counted through all, and the end.
+        examples: their numbers, batch after batch.
+        cuts: where each batch ends in ``examples``, and 0 before.
+        order: the batches of the epoch, in order; one that is -1 is empty.
+    """
+
+    def __init__(
+        self,
+        bases: NDArray[np.int64],
+        examples: NDArray[np.integer],
+        cuts: NDArray[np.int64],
+        order: NDArray[np.int64],
+    ) -> None:
+        self._bases, self._examples, self._cuts, self._order = bases, examples, cuts, order
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @overload
+    def __getitem__(self, place: int) -> IndexBatch: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[IndexBatch]: ...
+    def __getitem__(self, place: int | slice) -> IndexBatch | list[IndexBatch]:
+        if isinstance(place, slice):
+            return [self._batch(number) for number in self._order[place].tolist()]
+        return self._batch(int(self._order[place]))
+
+    def padded(self, length: int) -> Epoch:
+        """The same with empty batches at the end, up to this length."""
+        order = np.pad(self._order, (0, max(length - len(self), 0)), constant_values=-1)
+        return Epoch(self._bases, self._examples, self._cuts, order)
+
+    def _batch(self, number: int) -> IndexBatch:
+        first, last = (0, 0) if number < 0 else self._cuts[number : number + 2]
+        examples = self._examples[first:last].astype(np.int64)
+        dataset = np.searchsorted(self._bases, examples, side="right") - 1
+        return IndexBatch(dataset, examples - self._bases[dataset])
+
+
 class EpochPlan:
     """Which examples every batch of every epoch holds: a pure function of the seed and the epoch.
 
@@ -110,41 +154,38 @@ class EpochPlan:
         self._longer = _concatenated(np.maximum(d.source_lengths, d.target_lengths) for d in datasets)
         self._shorter = _concatenated(np.minimum(d.source_lengths, d.target_lengths) for d in datasets)
 
-    def batches(self, epoch: int, rank: int = 0, world_size: int = 1) -> list[IndexBatch]:
+    def batches(self, epoch: int, rank: int = 0, world_size: int = 1) -> Epoch:
         """The batches of an epoch, in order; of several ranks each gets a share that differs by one batch at most."""
         generator = np.random.default_rng([self._seed, epoch])
         examples = self._examples(generator)
-        spans: list[NDArray[np.int64]] = []
-        for pool in self._pools(examples):
-            order = np.lexsort((self._shorter[pool], self._longer[pool]))
-            pool = pool[order]
-            cuts = [0, *_cuts(self._longer[pool], self._batch_tokens)]
-            spans.extend(pool[start:stop] for start, stop in pairwise(cuts))
-        chosen = generator.permutation(len(spans))[rank::world_size]
-        return [self._index_batch(spans[number]) for number in chosen.tolist()]
+        cuts, done = [0], 0
+        for pool in self._pools(examples):  # views: sorted where they stand
+            pool[:] = pool[np.lexsort((self._shorter[pool], self._longer[pool]))]
+            cuts.extend(done + cut for cut in _cuts(self._longer[pool], self._batch_tokens))
+            done += len(pool)
+        order = generator.permutation(len(cuts) - 1)[rank::world_size]
+        return Epoch(self._bases, examples, np.array(cuts, dtype=np.int64), order)
 
-    def _examples(self, generator: np.random.Generator) -> NDArray[np.int64]:
+    def _examples(self, generator: np.random.Generator) -> NDArray[np.integer]:
         """The numbers of an epoch's examples, counted through all corpora, shuffled."""
+        type_ = np.int32 if self._bases[-1] <= np.iinfo(np.int32).max else np.int64
         parts = []
         for base, size, weight in zip(self._bases, self._sizes, self._weights, strict=False):
             copies, part = divmod(weight, 1.0)
-            parts.extend([np.arange(base, base + size)] * int(copies))
+            parts.extend([np.arange(base, base + size, dtype=type_)] * int(copies))
             if some := round(part * size):
-                parts.append(base + generator.choice(size, some, replace=False, shuffle=False))
-        examples = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+                chosen = generator.choice(size, some, replace=False, shuffle=False)
+                parts.append((base + chosen).astype(type_))
+        examples: NDArray[np.integer] = np.concatenate(parts) if parts else np.zeros(0, dtype=type_)
         generator.shuffle(examples)
         return examples
 
-    def _pools(self, examples: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    def _pools(self, examples: NDArray[np.integer]) -> list[NDArray[np.integer]]:
         """Pools of about equal size."""
         if not len(examples):
             return []
-        tokens = int(self._longer[examples].sum())
+        tokens = int(self._longer[examples].sum(dtype=np.int64))
         return np.array_split(examples, max(1, round(tokens / (self._batch_tokens * _POOL_BATCHES))))
-
-    def _index_batch(self, examples: NDArray[np.int64]) -> IndexBatch:
-        dataset = np.searchsorted(self._bases, examples, side="right") - 1
-        return IndexBatch(dataset, examples - self._bases[dataset])
 
 
 def length_batches(lengths: ArrayLike, batch_tokens: int) -> list[list[int]]:
@@ -239,6 +280,6 @@ def _cuts(lengths: NDArray[np.integer], batch_tokens: int) -> Iterator[int]:
         yield start
 
 
-def _concatenated(parts: Iterator[NDArray[np.int64]]) -> NDArray[np.int32]:
-    arrays = [part.astype(np.int32) for part in parts]
+def _concatenated(parts: Iterator[NDArray[np.int32]]) -> NDArray[np.int32]:
+    arrays = list(parts)
     return np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int32)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -137,15 +136,15 @@ class Dataset:
     def __len__(self) -> int:
         return self._pairs
 
-    @cached_property
-    def source_lengths(self) -> NDArray[np.int64]:
-        """(pairs,) pieces of each source, EOS included."""
-        return np.diff(self.source_offsets)
+    @property
+    def source_lengths(self) -> NDArray[np.int32]:
+        """(pairs,) pieces of each source, EOS included; a new array at every call."""
+        return np.diff(self.source_offsets).astype(np.int32)
 
-    @cached_property
-    def target_lengths(self) -> NDArray[np.int64]:
-        """(pairs,) pieces of each target, EOS included."""
-        return np.diff(self.target_offsets)
+    @property
+    def target_lengths(self) -> NDArray[np.int32]:
+        """(pairs,) pieces of each target, EOS included; a new array at every call."""
+        return np.diff(self.target_offsets).astype(np.int32)
 
     def source(self, index: int) -> NDArray[np.integer]:
         """(S,) ids of a source, ended by EOS."""

@@ -10,7 +10,6 @@ from pathlib import Path
 from signal import SIGTERM
 from typing import NoReturn
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -185,10 +184,7 @@ class Trainer:
         """This rank's batches. One that has a batch less than the first takes part in the last update without any."""
         plan, workers = self.data.plan, self.workers
         own = plan.batches(epoch, workers.rank, workers.size)
-        if workers.size == 1:
-            return own
-        none = np.zeros(0, dtype=np.int64)
-        return own + [IndexBatch(none, none)] * (len(plan.batches(epoch, 0, workers.size)) - len(own))
+        return own if workers.rank == 0 else own.padded(len(plan.batches(epoch, 0, workers.size)))
 
     def _done(self) -> bool:
         return is_over(self.progress, self.options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -111,8 +112,28 @@ def test_batch_order_is_not_sorted_by_length(tmp_path: Path) -> None:
     assert 0.3 < rises / len(lengths) < 0.6
 
 
+def test_the_order_of_recorded_runs(tmp_path: Path) -> None:
+    """Golden: another order would make the runs that docs/experiments.md records impossible to repeat."""
+    datasets = [make(tmp_path / "a", 400), make(tmp_path / "b", 150, 1)]
+    digest = hashlib.sha256()
+    for weights in ([1.0, 1.0], [2.25, 0.5]):
+        for epoch in (0, 3):
+            for batch in EpochPlan(datasets, weights, 300, 7).batches(epoch):
+                digest.update(batch.dataset.tobytes() + b"|" + batch.index.tobytes() + b"\n")
+    assert digest.hexdigest() == "8ae75300bf1693669558905a489fc61c4595fb7d47ea3ce6870648a60a8ab22a"
+
+
+def test_an_epoch_is_a_sequence(tmp_path: Path) -> None:
+    epoch = EpochPlan([make(tmp_path, 300)], [1.0], 150, seed=3).batches(0)
+    whole = contents(list(epoch))
+    assert contents(epoch[3:7]) == whole[3:7] and contents([epoch[-1]]) == whole[-1:]
+    padded = epoch.padded(len(epoch) + 2)
+    assert contents(list(padded)) == [*whole, [], []]
+    assert contents(list(epoch.padded(1))) == whole
+
+
 def test_nothing_to_plan(tmp_path: Path) -> None:
-    assert EpochPlan([make(tmp_path, 0)], [1.0], 100, seed=1).batches(0) == []
+    assert list(EpochPlan([make(tmp_path, 0)], [1.0], 100, seed=1).batches(0)) == []
     with pytest.raises(ValueError, match="weights"):
         EpochPlan([Dataset(tmp_path)], [], 100, seed=1)
 

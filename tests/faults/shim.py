@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import enum
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -47,8 +48,8 @@ class Call:
 
 def unavailable() -> str | None:
     """Why faults cannot be injected on this machine; None if they can."""
-    if not sys.platform.startswith("linux"):
-        return "faults are injected on Linux only"
+    if not sys.platform.startswith("linux") or platform.libc_ver()[0] != "glibc":
+        return "faults are injected on Linux with the GNU C library only"
     if shutil.which("cc") is None:
         return "there is no C compiler (cc)"
     return None
