@@ -96,6 +96,7 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
+        _check_working_directory()
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
@@ -105,6 +106,16 @@ class LazyGroup(click.Group):
             # interpreter would complain about it on exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise click.exceptions.Exit(141) from None
+
+
+def _check_working_directory() -> None:
+    """Libraries end the process without a word of use where there is none."""
+    try:
+        os.getcwd()
+    except OSError:
+        raise UserError(
+            "the working directory is gone", where=".", hint="Change into a directory that exists."
+        ) from None
 
 
 def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:

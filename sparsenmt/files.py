@@ -101,7 +101,11 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Write a value as indented JSON with sorted keys, so that equal values give equal bytes."""
-    write_text(path, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+    write_text(path, _as_json(value))
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def make_readable(path: Path) -> None:
@@ -168,6 +172,11 @@ def recover(directory: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
     else:
         old.rename(directory)
+
+
+def has_leftovers(directory: Path) -> bool:
+    """Whether something stands beside a directory that was left there when a process that made it was stopped."""
+    return aside(directory).exists() or _old(directory).exists()
 
 
 def _old(directory: Path) -> Path:
@@ -311,8 +320,10 @@ def read_sealed(path: Path) -> dict[str, Any]:
     value = read_json(path)
     if not isinstance(value, dict) or _SEAL not in value:
         raise Damaged("damaged, or not written by this version of the program", where=str(path), hint=_AGAIN)
+    # A seal says nothing about white space.
+    same_bytes = path.read_bytes() == _as_json(value).encode("utf-8", "surrogatepass")
     seal = value.pop(_SEAL)
-    if seal != _seal(value):
+    if seal != _seal(value) or not same_bytes:
         raise Damaged("damaged: its contents changed after it was written", where=str(path), hint=_AGAIN)
     return value
 

@@ -197,6 +197,22 @@ def test_the_log_goes_elsewhere_where_the_folder_is_closed(
     assert str(log) in capsys.readouterr().err
 
 
+def test_the_log_goes_elsewhere_where_the_folder_is_gone(
+    command: Callable[[Callable[[], object]], int],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    def gone() -> Path:
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+
+    monkeypatch.setattr(cli.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(cli.Path, "cwd", gone)
+    assert command(fails_with(ValueError("x"))) == 1
+    (log,) = tmp_path.glob("sparsenmt-error-*.log")
+    assert str(log) in capsys.readouterr().err
+
+
 def test_the_codes_of_commands(command: Callable[[Callable[[], object]], int]) -> None:
     assert command(lambda: None) == 0
     assert command(lambda: click.get_current_context().exit(3)) == 3

@@ -22,7 +22,7 @@ BUILT_ELSEWHERE = {
     ("store.py", "load_weights"): "the same",
 }
 # Errors without a place: (file, function) -> why.
-NO_PLACE = {("data/text.py", "read_parallel"): "the message names every file"}
+NO_PLACE = {("data/text.py", "check_aligned"): "the message names every file"}
 # What a message or a hint begins with, if not with a letter: a value, an option, a key.
 _BEGINNINGS = "<`'\"$-"
 

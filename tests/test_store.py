@@ -297,3 +297,17 @@ def test_copy(directory: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="exists"):
         store.copy_model(directory, tmp_path / "copy", weights, after=7, made_of=[7])
     assert {path.name for path in tmp_path.iterdir()} == {"model", "copy"}
+
+
+@pytest.mark.parametrize("name", ["recipe.yaml", "tokenizers/shared.json", "features/features.json"])
+def test_a_damaged_model_is_not_copied(directory: Path, tmp_path: Path, name: str) -> None:
+    weights = load_file(directory / store.WEIGHTS)
+    for content in (b"", None):
+        (directory / name).unlink()
+        if content is None:
+            (directory / name).mkdir()
+        else:
+            (directory / name).write_bytes(content)
+        with pytest.raises(UserError, match=f"{name}: .*(damaged|missing)"):
+            store.copy_model(directory, tmp_path / "copy", weights, after=7, made_of=[7])
+    assert {path.name for path in tmp_path.iterdir()} == {"model"}

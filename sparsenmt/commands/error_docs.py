@@ -46,7 +46,7 @@ it.
 error, an interrupt, a full disk or a crash, what stands under its name is complete. The first Ctrl-C or SIGTERM stops
 in good order, a second one at once, which loses no more than the work since the last save:
 
-- `prepare`: data that were complete before stay; the same command begins again with what was not finished.
+- `prepare`: data that were complete before stay; the same command makes what is missing.
 - `train`: the state after the last finished update is saved as a checkpoint. The same command goes on from it, as if
   it had never stopped.
 - `decode --output FILE`: the finished lines stay beside the place of the output. The same command goes on after them.
@@ -88,6 +88,12 @@ GROUPS = (
     Group("`sparsenmt decode`", "", ("commands/decode.py", "decoding/")),
     Group("`sparsenmt score`", "", ("commands/score.py", "evaluation/")),
     Group("`sparsenmt demo`", "", ("commands/demo.py",)),
+    Group(
+        "The command line",
+        "A command or an option that does not exist is answered with `Usage: ...` and `Error: ...`, which names the "
+        "nearest one.",
+        ("cli.py",),
+    ),
     Group("Everything else", "", ("",)),
 )
 

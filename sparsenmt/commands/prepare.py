@@ -13,10 +13,12 @@ def command(recipe: str, overrides: tuple[str, ...], dump_config: bool) -> None:
     """Turn a recipe's text into binary training data.
 
     Trains the tokenizers, encodes and filters the corpora, and writes data.directory. Does nothing if the data are up
-    to date. OVERRIDES change single keys of the recipe, for instance data.tokenizer.vocabulary_size=4000.
+    to date; after an interrupt the same command goes on with what was not finished. OVERRIDES change single keys of the
+    recipe, for instance data.tokenizer.vocabulary_size=4000.
     """
     from sparsenmt.assemble import check_recipe, required_features
     from sparsenmt.data.prepare import prepare
+    from sparsenmt.interrupts import Interrupted
     from sparsenmt.recipe import load
     from sparsenmt.sparsity import registry
 
@@ -24,5 +26,9 @@ def command(recipe: str, overrides: tuple[str, ...], dump_config: bool) -> None:
     if dump_config:
         click.echo(load.dump(resolved), nl=False)
         return
-    report = prepare(resolved.data, features=required_features(resolved))
+    try:
+        report = prepare(resolved.data, features=required_features(resolved))
+    except Interrupted as stop:
+        stop.note, stop.resumable = "the stages that were finished are kept", True
+        raise
     click.echo(report.describe())

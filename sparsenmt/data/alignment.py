@@ -15,20 +15,23 @@ if TYPE_CHECKING:
 
 
 def word_ids(ids: Sequence[int] | NDArray[np.integer], tokenizer: Tokenizer) -> NDArray[np.int64]:
-    """The word index, from 0, of each piece of one sentence.
+    """The word index of each piece, from 0 in every sentence.
 
     The first piece starts a word even if it looks like the middle of one; EOS is a word of its own.
 
     Args:
-        ids: (S,) piece ids, with or without EOS at the end.
+        ids: (S,) piece ids of one sentence, with or without EOS at the end, or of several that each end with EOS.
 
     Returns:
-        (S,) word indices that never fall and rise by at most one.
+        (S,) word indices that, in a sentence, never fall and rise by at most one.
     """
     pieces = np.asarray(ids, dtype=np.int64)
     starts = starts_of_words(pieces, tokenizer.word_starts)
     starts[:1] = True
-    return np.cumsum(starts, dtype=np.int64) - 1
+    indices = np.cumsum(starts, dtype=np.int64) - 1
+    begins = np.r_[0, np.flatnonzero(pieces == EOS) + 1]
+    begins = begins[begins < len(pieces)]
+    return indices - np.repeat(indices[begins], np.diff(begins, append=len(pieces)))
 
 
 def starts_of_words(ids: NDArray[np.integer], word_starts: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -25,7 +25,7 @@ class SourceFeature(Protocol):
     """One feature with its fitted state."""
 
     needs_text: bool
-    """Whether `compute` looks at the line; if not, it may be given an empty one."""
+    """Whether `compute` looks at the lines; if not, it may be given empty ones."""
 
     @classmethod
     def fit(cls, tokenizer: Tokenizer, corpora: Sequence[Dataset]) -> Self:
@@ -41,8 +41,11 @@ class SourceFeature(Protocol):
         """Write the state, if there is any, into files named after the feature."""
         ...
 
-    def compute(self, ids: NDArray[np.int64], line: str) -> NDArray[np.int64]:
-        """The (S,) values for a sentence of (S,) ids that end with EOS; not negative."""
+    def compute(self, ids: NDArray[np.int64], lines: Sequence[str]) -> NDArray[np.int64]:
+        """The (N,) values, not negative, for (N,) ids of sentences that each end with EOS, and for their lines.
+
+        A sentence's values do not depend on those beside it.
+        """
         ...
 
 
@@ -65,7 +68,7 @@ class WordId:
     def save(self, directory: Path) -> None:
         """There is no state."""
 
-    def compute(self, ids: NDArray[np.int64], line: str) -> NDArray[np.int64]:
+    def compute(self, ids: NDArray[np.int64], lines: Sequence[str]) -> NDArray[np.int64]:
         return word_ids(ids, self._tokenizer)
 
 
@@ -92,7 +95,7 @@ class FrequencyRank:
     def save(self, directory: Path) -> None:
         self._ranks.save(directory / "frequency_rank.bin")
 
-    def compute(self, ids: NDArray[np.int64], line: str) -> NDArray[np.int64]:
+    def compute(self, ids: NDArray[np.int64], lines: Sequence[str]) -> NDArray[np.int64]:
         return self._ranks.ranks(ids)
 
 
@@ -147,7 +150,7 @@ class FeatureSet:
 
     @property
     def needs_text(self) -> bool:
-        """Whether `compute` must be given the line; if not, an empty one will do."""
+        """Whether the lines must be given; if not, empty ones will do."""
         return any(feature.needs_text for feature in self._features.values())
 
     def compute(self, ids: Sequence[int] | NDArray[np.integer], line: str) -> dict[str, NDArray[np.int64]]:
@@ -160,8 +163,11 @@ class FeatureSet:
         Returns:
             name -> (S,) values, not negative.
         """
-        pieces = np.asarray(ids, dtype=np.int64)
-        return {name: feature.compute(pieces, line) for name, feature in self._features.items()}
+        return self.compute_all(np.asarray(ids, dtype=np.int64), [line])
+
+    def compute_all(self, ids: NDArray[np.int64], lines: Sequence[str]) -> dict[str, NDArray[np.int64]]:
+        """All features of several sentences: as `compute`, with (N,) ids and values, one sentence after the other."""
+        return {name: feature.compute(ids, lines) for name, feature in self._features.items()}
 
 
 def check_names(names: Collection[str]) -> None:

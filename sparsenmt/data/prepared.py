@@ -1,6 +1,6 @@
 """The directory that `prepare` writes: its layout, its manifest, and reading it.
 
-``manifest.json``     settings, hashes of the input files, sizes and hashes of every other file, counts, fingerprint
+``manifest.json``     settings, hashes of the texts, sizes and hashes of every other file, counts, fingerprint; sealed
 ``tokenizers/``       `Tokenizers.save`
 ``features/``         `FeatureSet.save`
 ``train-N/``          one `Dataset` for each training corpus, in the recipe's order
@@ -10,25 +10,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
+
 from sparsenmt.data.features import FeatureSet
 from sparsenmt.data.filters import FilterCounts
+from sparsenmt.data.progress import Bars
 from sparsenmt.data.store import Dataset
 from sparsenmt.data.text import read_parallel
 from sparsenmt.data.tokenizer import Tokenizers
 from sparsenmt.errors import UserError
-from sparsenmt.files import read_json, sha256_file, sha256_text, write_json
+from sparsenmt.files import Damaged, check_listing, read_json, read_sealed, sha256_text, write_sealed
 
-FORMAT = 1
+FORMAT = 2
 """Version of the layout; other versions are not read."""
 
 MANIFEST = "manifest.json"
 DEV_TEXT = ("dev.source.txt", "dev.target.txt")
 _HINT = "Run `sparsenmt prepare` with the recipe."
+_LAYOUT = re.compile(
+    r"manifest\.json|dev\.(source|target)\.txt|(train-\d+|dev)/(meta\.json|[\w.]+\.bin)"
+    r"|tokenizers/(tokenizers|shared|source|target)\.(json|model)|features/\w+\.(json|bin)"
+)
 
 
 @dataclass(frozen=True)
@@ -114,15 +122,18 @@ class PreparedData:
     """Changes with the tokenizers, the features, the stored data, and the settings that made them."""
 
     @classmethod
-    def open(cls, directory: Path | str) -> PreparedData:
-        """Open a directory that `prepare` wrote.
+    def open(cls, directory: Path | str, *, progress: bool = True) -> PreparedData:
+        """Open a directory that `prepare` wrote, after comparing every file with its hash.
+
+        Args:
+            progress: show a bar on stderr, if it is a terminal.
 
         Raises:
-            UserError: it is missing, incomplete, damaged, or of another version.
+            UserError: it is missing or of another version; `Damaged`, with the file: it is incomplete or damaged.
         """
         directory = Path(directory)
         manifest = read_manifest(directory)
-        check_sizes(directory, manifest)
+        check_files(directory, manifest, Bars(progress))
         tokenizers = Tokenizers.load(directory / "tokenizers")
         corpora = manifest["corpora"]
         return cls(
@@ -146,52 +157,50 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     """The manifest of prepared data.
 
     Raises:
-        UserError: there is none, or it is of another version.
+        UserError: there is none, or it is of another version; `Damaged`: it is not what was written.
     """
-    if not (directory / MANIFEST).is_file():
+    path = directory / MANIFEST
+    if not path.is_file():
         raise UserError("there are no prepared data", where=str(directory), hint=_HINT)
-    manifest = read_json(directory / MANIFEST)
+    manifest = read_json(path)
     if not isinstance(manifest, dict) or "corpora" not in manifest:
         raise UserError("there are no prepared data", where=str(directory), hint=_HINT)
     if manifest.get("format") != FORMAT:
         raise UserError("prepared by another version of this program", where=str(directory), hint=_HINT)
-    return manifest
+    return read_sealed(path)
 
 
-def check_sizes(directory: Path, manifest: Mapping[str, Any]) -> None:
-    """Compare every file's size with the manifest.
+def check_files(directory: Path, manifest: Mapping[str, Any], bars: Bars) -> None:
+    """Compare every file with the manifest.
 
     Raises:
-        UserError: a file is missing, or shorter or longer than it was.
+        Damaged: a file is missing, or is not what it was.
     """
-    for name, recorded in manifest["files"].items():
-        path = directory / name
-        size = path.stat().st_size if path.is_file() else None
-        if size is None:
-            raise UserError("the prepared data lack a file", where=str(path), hint=_HINT)
-        if size != recorded["bytes"]:
-            raise UserError(
-                f"the prepared data are damaged: {size:,} bytes instead of {recorded['bytes']:,}",
-                where=str(path),
-                hint=_HINT,
-            )
+    total = sum(entry["bytes"] for entry in manifest["files"].values())
+    with bars.counting("checking the data", total=total, unit="B") as bar:
+        check_listing(directory, manifest["files"], hint=_HINT, advance=bar.update)
 
 
-def matching_manifest(directory: Path, settings: Any, inputs: Any) -> dict[str, Any] | None:
+def matching_manifest(directory: Path, settings: Any, inputs: Any, bars: Bars) -> dict[str, Any] | None:
     """The manifest of complete data that these settings made from inputs with these contents; None if there are none.
 
-    Where the inputs lie does not matter.
+    Where the inputs lie does not matter. Data that would match but are damaged are named in a warning.
     """
     try:
         manifest = read_manifest(directory)
-        check_sizes(directory, manifest)
+        if manifest["settings"] != settings or contents(manifest["inputs"]) != contents(inputs):
+            return None
+        check_files(directory, manifest, bars)
+    except Damaged as error:
+        click.echo(f"warning: {error.where}: {error.message}; the data are made again", err=True)
+        return None
     except UserError:
         return None
-    same = manifest["settings"] == settings and _contents(manifest["inputs"]) == _contents(inputs)
-    return manifest if same else None
+    return manifest
 
 
-def _contents(inputs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+def contents(inputs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Role and hash of every text: what decides whether it is the same."""
     return [(file["role"], file["sha256"]) for file in inputs]
 
 
@@ -206,11 +215,7 @@ def check_replaceable(directory: Path) -> None:
     if not directory.is_dir():
         raise UserError("is a file, not a directory", where=str(directory), hint="Choose another data.directory.")
     found = {path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir()}
-    try:
-        written = {MANIFEST, *read_json(directory / MANIFEST)["files"]} if found else set()
-    except (UserError, KeyError, TypeError):
-        written = set()
-    if foreign := sorted(found - written):
+    if foreign := sorted(found - _written(directory, found)):
         raise UserError(
             f"the directory holds files that `prepare` did not write, such as {foreign[0]}",
             where=str(directory),
@@ -218,35 +223,44 @@ def check_replaceable(directory: Path) -> None:
         )
 
 
+def _written(directory: Path, found: set[str]) -> set[str]:
+    """Which of these files `prepare` wrote."""
+    if MANIFEST not in found:
+        return set()
+    try:
+        return {MANIFEST, *read_sealed(directory / MANIFEST)["files"]}
+    except (UserError, KeyError):  # damaged, or of another version: by their names
+        return {name for name in found if _LAYOUT.fullmatch(name)}
+
+
 def write_manifest(
     directory: Path,
     *,
     settings: Any,
     inputs: Any,
-    corpora: Sequence[CorpusReport],
-    dev: CorpusReport,
+    corpora: Sequence[Any],
+    dev: Any,
     vocabulary_sizes: tuple[int, int],
-    advance: Callable[[int], object] | None = None,
+    files: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Hash everything in the directory and write the manifest, the last file of all; returns it.
+    """Write the manifest, the last file of all; returns it.
 
     The fingerprint leaves out the paths of the inputs, so that data made from moved files keep theirs.
+
+    Args:
+        corpora, dev: their `CorpusReport`, as plain values.
+        files: size and hash of every other file.
     """
-    files = {
-        path.relative_to(directory).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256_file(path, advance)}
-        for path in sorted(directory.rglob("*"))
-        if path.is_file()
-    }
     hashes = {name: file["sha256"] for name, file in files.items()}
     manifest = {
         "format": FORMAT,
         "settings": settings,
         "inputs": inputs,
-        "corpora": [asdict(report) for report in corpora],
-        "dev": asdict(dev),
+        "corpora": list(corpora),
+        "dev": dev,
         "vocabulary_sizes": list(vocabulary_sizes),
         "files": files,
         "fingerprint": sha256_text(json.dumps([FORMAT, settings, hashes], sort_keys=True)),
     }
-    write_json(directory / MANIFEST, manifest)
+    write_sealed(directory / MANIFEST, manifest)
     return manifest

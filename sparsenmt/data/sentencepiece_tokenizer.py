@@ -11,7 +11,7 @@ import io
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +19,18 @@ import numpy as np
 import sentencepiece
 from numpy.typing import NDArray
 
+from sparsenmt.data.text import blocks
 from sparsenmt.data.unigram_seeds import seed_pieces
 from sparsenmt.data.vocabulary import BOS, EOS, PAD, SILENT, SPACE, SPECIAL_PIECES, UNK, UNKNOWN_SURFACE
 from sparsenmt.data.wire_format import without_field
 from sparsenmt.data.word_cache import WordCache
-from sparsenmt.data.word_counts import LONGEST_WORD, WordCounts, blocks, parts
+from sparsenmt.data.word_counts import LONGEST_WORD, WordCounts, parts
 from sparsenmt.errors import UserError
 from sparsenmt.files import read_json, write_bytes, write_json
 from sparsenmt.recipe import schema
 
 # What the vocabulary's training may hold: SentencePiece takes up to 0.8 KB a word for it.
-TABLE_WORDS, TABLE_CHARACTERS = 250_000, 3_000_000
+TABLE_WORDS, TABLE_CHARACTERS = 200_000, 2_500_000
 _SEEDS = 100_000  # pieces that unigram starts from, at least, and times the vocabulary's size:
 _SEEDS_A_PIECE = 10
 _TRAINING_THREADS = 2  # fixed: the number enters the model file and the order of floating-point sums
@@ -62,23 +63,25 @@ class SentencePieceTokenizer:
         """
         counts = WordCounts(words=TABLE_WORDS, characters=TABLE_CHARACTERS)
         tabs = False
-        for block in blocks(lines):
+        for block in blocks(lines, len):
             text = " ".join(block)
             if options.lowercase:
                 text = text.lower()
             if "\t" in text:
                 tabs, text = True, text.replace("\t", " ")
-            counts.add(_short(text.split(" ")))
+            counts.add(_short(text.split(" ")), len(text))
         words = counts.most_frequent_first()
         words += [(character, 1) for character in counts.lost_characters()]
         del counts
         more: dict[str, Any] = {"required_chars": "\t"} if tabs and options.normalization != "nmt_nfkc" else {}
-        if options.kind != "unigram":
-            return cls(_learn(words, options, **more), lowercase=options.lowercase)
         with tempfile.NamedTemporaryFile("wb", suffix=".tsv") as seeds:
-            seeds.writelines(_seeds(words, options))
-            seeds.flush()
-            model = _learn(words, options, seed_sentencepieces_file=seeds.name, **more)
+            if options.kind == "unigram":
+                seeds.writelines(_seeds(words, options))
+                seeds.flush()
+                more["seed_sentencepieces_file"] = seeds.name
+            table = io.BytesIO(b"".join(f"{word}\t{count}\n".encode() for word, count in words))
+            del words  # SentencePiece needs the memory
+            model = _learn(table, options, more)
         return cls(model, lowercase=options.lowercase)
 
     @classmethod
@@ -150,13 +153,13 @@ def _seeds(words: Sequence[tuple[str, int]], options: schema.Tokenizer) -> Itera
         yield f"{piece}\t{count}\n".encode()
 
 
-def _learn(words: Sequence[tuple[str, int]], options: schema.Tokenizer, **more: Any) -> bytes:
-    """SentencePiece's model of words and their counts."""
+def _learn(table: Iterable[bytes], options: schema.Tokenizer, more: Mapping[str, Any]) -> bytes:
+    """SentencePiece's model, learned from lines of a word, a tab and its count."""
     model = io.BytesIO()
     failures: list[BaseException] = []
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_watched((f"{word}\t{count}" for word, count in words), failures),
+            sentence_iterator=_watched((line.rstrip(b"\n") for line in table), failures),
             input_format="tsv",
             model_writer=model,
             model_type=options.kind,
@@ -186,7 +189,7 @@ def _learn(words: Sequence[tuple[str, int]], options: schema.Tokenizer, **more: 
     return without_field(model.getvalue(), (_TRAINER_SPEC, _SEEDS_FILE))
 
 
-def _watched(lines: Iterator[str], failures: list[BaseException]) -> Iterator[str]:
+def _watched(lines: Iterator[bytes], failures: list[BaseException]) -> Iterator[bytes]:
     """The lines; what they raise is kept."""
     try:
         yield from lines

@@ -12,7 +12,7 @@ A directory with raw little-endian arrays and one small JSON file:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
@@ -24,7 +24,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.errors import UserError
-from sparsenmt.files import read_json, write_json
+from sparsenmt.files import naming, read_json, write_json
 
 _OFFSET = np.dtype("<i8")
 _LINE = np.dtype("<i8")
@@ -46,12 +46,15 @@ class DatasetWriter:
         directory: made if need be; files of an older split in it are overwritten.
         name: the corpus's name, for reports.
         source_size, target_size: sizes of the vocabularies.
+        features: names of the features that `write_features` is going to add.
     """
 
-    def __init__(self, directory: Path, *, name: str, source_size: int, target_size: int) -> None:
+    def __init__(
+        self, directory: Path, *, name: str, source_size: int, target_size: int, features: Sequence[str] = ()
+    ) -> None:
         self._directory = Path(directory)
         self._directory.mkdir(parents=True, exist_ok=True)
-        self._meta: dict[str, Any] = {"name": name, "pairs": 0, "features": []}
+        self._meta: dict[str, Any] = {"name": name, "pairs": 0, "features": list(features)}
         self._files = ExitStack()
         self._sides = [
             _SideWriter(self._directory, "source", id_type(source_size), self._files),
@@ -69,9 +72,10 @@ class DatasetWriter:
         numbers = np.fromiter(lines, dtype=_LINE)
         if not len(source) == len(target) == len(numbers):
             raise ValueError(f"{len(source)} sources, {len(target)} targets and {len(numbers)} line numbers")
-        for side, sentences in zip(self._sides, (source, target), strict=True):
-            side.append(sentences)
-        self._lines.write(numbers.tobytes())
+        with naming(self._directory):
+            for side, sentences in zip(self._sides, (source, target), strict=True):
+                side.append(sentences)
+            self._lines.write(numbers.tobytes())
         self._meta["pairs"] += len(numbers)
 
     def __enter__(self) -> Self:
@@ -80,7 +84,8 @@ class DatasetWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._files.close()
+        with naming(self._directory):
+            self._files.close()
         if kind is None:
             self._meta.update({f"{side.name}_type": side.type.str for side in self._sides})
             write_json(self._directory / "meta.json", self._meta)
@@ -112,16 +117,17 @@ class Dataset:
 
     Args:
         directory: what `DatasetWriter` wrote.
+        with_features: False: as if there were none, for those who are about to write them.
 
     Raises:
         UserError: a file is missing or does not have the size it should have.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, with_features: bool = True) -> None:
         self.directory = Path(directory)
         meta = read_json(self.directory / "meta.json")
         self.name: str = meta["name"]
-        self.features: tuple[str, ...] = tuple(meta["features"])
+        self.features: tuple[str, ...] = tuple(meta["features"]) if with_features else ()
         self._pairs: int = meta["pairs"]
         self.line_numbers: NDArray[np.int64] = self._map("lines", _LINE, self._pairs)
         self.source_offsets: NDArray[np.int64] = self._map("source.offsets", _OFFSET, self._pairs + 1)
@@ -158,6 +164,15 @@ class Dataset:
         """(S,) a feature of each source piece, EOS included."""
         return self.feature_values[name][self.source_offsets[index] : self.source_offsets[index + 1]]
 
+    def spans(self, pieces: int) -> Iterator[tuple[int, int]]:
+        """First and last + 1 of pairs one after the other that have at most so many source pieces, or are one pair."""
+        start = 0
+        while start < len(self):
+            stop = int(np.searchsorted(self.source_offsets, self.source_offsets[start] + pieces, side="right")) - 1
+            stop = max(start + 1, stop)
+            yield start, stop
+            start = stop
+
     def _map(self, stem: str, type_: DTypeLike, count: int) -> NDArray[Any]:
         path = self.directory / f"{stem}.bin"
         expected = count * np.dtype(type_).itemsize
@@ -181,12 +196,13 @@ def write_features(directory: Path, names: Sequence[str], rows: Iterable[Mapping
     Args:
         directory: a split.
         names: the features.
-        rows: for each pair, in order, the (S,) values of every feature.
+        rows: for one pair or several after the other, all in order, the values of every feature, one for each piece.
     """
-    with ExitStack() as files:
+    with naming(directory), ExitStack() as files:
         streams = {name: files.enter_context((directory / f"feature.{name}.bin").open("wb")) for name in names}
         for row in rows:
             for name, stream in streams.items():
                 stream.write(row[name].astype(_FEATURE).tobytes())
     meta = read_json(directory / "meta.json")
-    write_json(directory / "meta.json", {**meta, "features": list(names)})
+    if meta["features"] != list(names):
+        write_json(directory / "meta.json", {**meta, "features": list(names)})

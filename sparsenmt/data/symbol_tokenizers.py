@@ -11,13 +11,14 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from sparsenmt.data.text import blocks
 from sparsenmt.data.vocabulary import BOS, EOS, SILENT, SPACE, SPECIAL_PIECES, UNK, UNKNOWN_SURFACE
-from sparsenmt.data.word_counts import LONGEST_WORD, WordCounts, blocks
+from sparsenmt.data.word_counts import LONGEST_WORD, WordCounts
 from sparsenmt.errors import UserError
 from sparsenmt.files import read_json, write_json
 from sparsenmt.recipe import schema
 
-TABLE_WORDS = 250_000  # distinct words that are counted exactly
+TABLE_WORDS = 200_000  # distinct words that are counted exactly
 _CHARACTERS_A_WORD = 16  # what the words in the table may have on average
 
 
@@ -43,7 +44,7 @@ class _SymbolTokenizer:
     @classmethod
     def train(cls, options: schema.Tokenizer, lines: Iterator[str]) -> Self:
         """Keep the most frequent symbols; ties go by code point. Takes no more memory for more lines."""
-        texts = (" ".join(block) for block in blocks(lines))
+        texts = (" ".join(block) for block in blocks(lines, len))
         counts = cls._count((text.lower() for text in texts) if options.lowercase else texts, options)
         return cls(cls._select(counts, options), lowercase=options.lowercase)
 
@@ -138,7 +139,7 @@ class WordTokenizer(_SymbolTokenizer):
         words = max(TABLE_WORDS, 2 * options.vocabulary_size)
         counts = WordCounts(words=words, characters=words * _CHARACTERS_A_WORD)
         for text in texts:
-            counts.add(word for word in cls._symbols(text) if len(word) <= LONGEST_WORD)
+            counts.add((word for word in cls._symbols(text) if len(word) <= LONGEST_WORD), len(text))
         return Counter(dict(counts.most_frequent_first()))
 
     def _find_word_starts(self) -> NDArray[np.bool_]:

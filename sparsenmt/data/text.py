@@ -8,16 +8,19 @@ from __future__ import annotations
 import gzip
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import IO, TypeVar, cast
 
 from sparsenmt.errors import UserError
 from sparsenmt.files import replacing
 
 StrPath = str | os.PathLike[str]
+T = TypeVar("T")
 
 _GZIP_MAGIC = b"\x1f\x8b"
+_BLOCK_LINES, _BLOCK_CHARACTERS = 10_000, 1_000_000
 
 
 def read_lines(path: StrPath) -> Iterator[str]:
@@ -30,7 +33,7 @@ def read_lines(path: StrPath) -> Iterator[str]:
     """
     number = 0
     try:
-        with _opened(path) as lines:
+        with opened(path) as lines:
             for line in decode_lines(lines, os.fspath(path)):
                 number += 1
                 yield line
@@ -80,6 +83,15 @@ def read_parallel(paths: Sequence[StrPath]) -> Iterator[tuple[str, ...]]:
         count += 1
     # At least one file is at its end: read the others to theirs, to name every count.
     counts = [count + (line is not None) + sum(1 for _ in stream) for line, stream in zip(row, streams, strict=True)]
+    check_aligned(paths, counts)
+
+
+def check_aligned(paths: Sequence[StrPath], counts: Sequence[int]) -> None:
+    """Refuse files that do not have the same number of lines; the message names all files and counts.
+
+    Raises:
+        UserError: they have not.
+    """
     if len(set(counts)) > 1:
         sizes = " but ".join(f"{os.fspath(path)} has {size:,}" for path, size in zip(paths, counts, strict=True))
         raise UserError(
@@ -88,11 +100,32 @@ def read_parallel(paths: Sequence[StrPath]) -> Iterator[tuple[str, ...]]:
         )
 
 
+def blocks(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+    """Items in lists that take a bounded amount of memory: at most 10,000 of them with a million characters together.
+
+    One that is larger alone is a list of its own.
+
+    Args:
+        size: the characters of an item.
+    """
+    block: list[T] = []
+    characters = 0
+    for item in items:
+        more = size(item)
+        if block and (len(block) >= _BLOCK_LINES or characters + more > _BLOCK_CHARACTERS):
+            yield block
+            block, characters = [], 0
+        block.append(item)
+        characters += more
+    if block:
+        yield block
+
+
 def check_readable(path: StrPath) -> None:
     """Raises:
     UserError: the file is missing or cannot be read.
     """
-    with _opened(path):
+    with opened(path):
         pass
 
 
@@ -123,8 +156,12 @@ def write_lines(path: StrPath, lines: Iterable[str]) -> None:
 
 
 @contextmanager
-def _opened(path: StrPath) -> Iterator[Iterable[bytes]]:
-    """The lines of a file as bytes, each with its line end, read through gzip where the file is one."""
+def opened(path: StrPath) -> Iterator[IO[bytes]]:
+    """The bytes of a file's text, read through gzip where the file is one.
+
+    Raises:
+        UserError: the file is missing or cannot be read.
+    """
     with ExitStack() as stack:
         try:
             stream = stack.enter_context(open(path, "rb"))
@@ -136,6 +173,6 @@ def _opened(path: StrPath) -> Iterator[Iterable[bytes]]:
                 f"cannot be read: {error.strerror}", where=os.fspath(path), hint="Check the path and its permissions."
             ) from None
         if is_gzip or os.fspath(path).endswith(".gz"):
-            yield stack.enter_context(gzip.GzipFile(fileobj=stream))
+            yield cast(IO[bytes], stack.enter_context(gzip.GzipFile(fileobj=stream)))
         else:
             yield stream

@@ -12,10 +12,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from sparsenmt.data.hashing import spread
+
 LONGEST_PIECE = 16
 """Characters, as SentencePiece sets it."""
 
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 Array = NDArray[np.int64]
 
 
@@ -34,7 +35,7 @@ def seed_pieces(words: Sequence[str], counts: Sequence[int], size: int) -> Itera
     yield from _characters(text, weights)
     best = _Best(size)
     places = np.arange(len(text), dtype=np.int32)
-    hashes = _mix(text.astype(np.uint64))
+    hashes = spread(text.astype(np.uint64))
     shorter = _Level.of(hashes, places, weights)
     length = 1
     while length < LONGEST_PIECE:
@@ -42,7 +43,7 @@ def seed_pieces(words: Sequence[str], counts: Sequence[int], size: int) -> Itera
         parents, places, hashes = shorter.members[inside], places[inside], hashes[inside]
         if not len(places):
             break
-        hashes = _mix(hashes * _MULTIPLIER + text[places + length])
+        hashes = spread(hashes + text[places + length])
         level = _Level.of(hashes, places, weights)
         best.add(shorter, length, level.best_child(parents, len(shorter.counts)))
         shorter, length = level, length + 1
@@ -111,10 +112,3 @@ def _characters(text: NDArray[np.uint32], weights: Array) -> Iterator[tuple[str,
     counts = np.bincount(members, weights=weights).astype(np.int64)
     for number in np.lexsort((symbols, -counts)).tolist():
         yield chr(int(symbols[number])), int(counts[number])
-
-
-def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Spread 64-bit values evenly: two rounds of xor-shift and multiply."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed: NDArray[np.uint64] = values ^ (values >> np.uint64(31))
-    return mixed

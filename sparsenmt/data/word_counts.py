@@ -9,18 +9,20 @@ What a word counted before it was left out is lost if it comes again later.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import compress
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sparsenmt.data.hashing import spread
+
 LONGEST_WORD = 256
 """Characters. SentencePiece learns from longer words, as of text without spaces, in parts of this length."""
 
-_SLACK = 1.6  # the table may grow to so many times its limits before it is cut back to them
-_BLOCK_LINES, _BLOCK_CHARACTERS = 10_000, 1_000_000
+_SLACK = 2  # the table may grow to so many times its limits before it is cut back to them
 
 
 class WordCounts:
@@ -34,23 +36,27 @@ class WordCounts:
     def __init__(self, *, words: int, characters: int) -> None:
         self._words, self._characters = words, characters
         self._counts: Counter[str] = Counter()
+        self._size = 0  # letters in the table, at most
         self._lost: set[str] = set()
         self.threshold = 1.0
         """t of the module's description; 1: all counts are exact."""
 
-    def add(self, words: Iterable[str]) -> None:
-        """Count words; as many at a time as lie in memory anyway."""
+    def add(self, words: Iterable[str], characters: int) -> None:
+        """Count words, as many at a time as lie in memory anyway.
+
+        Args:
+            characters: their letters together, at most.
+        """
         self._counts.update(words)
-        most = len(self._counts)
-        if most > _SLACK * self._words or (
-            most * LONGEST_WORD > self._characters and sum(map(len, self._counts)) > _SLACK * self._characters
-        ):
+        self._size += characters
+        if self._size > _SLACK * self._characters:
+            self._size = sum(map(len, self._counts))
+        if len(self._counts) > _SLACK * self._words or self._size > _SLACK * self._characters:
             self._cut()
 
     def most_frequent_first(self) -> list[tuple[str, int]]:
         """The words and their counts; of equally frequent ones the one with the smaller code points comes first."""
-        if self.threshold > 1 or len(self._counts) > self._words or sum(map(len, self._counts)) > self._characters:
-            self._cut()
+        self._cut()
         least = round(self.threshold)
         return sorted(((word, max(count, least)) for word, count in self._counts.items()), key=_by_count)
 
@@ -61,17 +67,18 @@ class WordCounts:
     def _cut(self) -> None:
         """Raise the threshold until the table fits its limits."""
         words = list(self._counts)
-        counts = np.fromiter(self._counts.values(), dtype=np.float64, count=len(words))
+        counts = np.fromiter(self._counts.values(), dtype=np.int64, count=len(words))
+        lengths = np.fromiter(map(len, words), dtype=np.int64, count=len(words))
         priorities = counts / _uniform(words)
         order = np.argsort(-priorities, kind="stable")
-        sizes = np.cumsum(np.fromiter(map(len, words), dtype=np.int64, count=len(words))[order])
-        kept = min(self._words, int(np.searchsorted(sizes, self._characters, side="right")))
+        kept = min(self._words, int(np.searchsorted(np.cumsum(lengths[order]), self._characters, side="right")))
         if kept < len(words):
             self.threshold = max(self.threshold, float(priorities[order[kept]]))
-        # Words that came after the last cut have to meet the threshold of that one, too.
-        for position in np.flatnonzero((priorities <= self.threshold) & (self.threshold > 1)).tolist():
-            self._lost.update(words[position])
-            del self._counts[words[position]]
+        if self.threshold > 1:  # words that came after the last cut have to meet the threshold of that one, too
+            stay = priorities > self.threshold
+            self._lost.update("".join(word for word, stays in zip(words, stay.tolist(), strict=True) if not stays))
+            self._counts = Counter(dict(compress(zip(words, counts.tolist(), strict=True), stay.tolist())))
+            self._size = int(lengths[stay].sum())
 
 
 def _by_count(entry: tuple[str, int]) -> tuple[int, str]:
@@ -80,22 +87,8 @@ def _by_count(entry: tuple[str, int]) -> tuple[int, str]:
 
 def _uniform(words: list[str]) -> NDArray[np.float64]:
     """(W,) a number in (0, 1] for each word, always the same for the same word."""
-    digests = b"".join(hashlib.blake2b(word.encode("utf-8"), digest_size=4).digest() for word in words)
-    return (np.frombuffer(digests, dtype="<u4") + 1.0) / 2.0**32
-
-
-def blocks(lines: Iterable[str]) -> Iterator[list[str]]:
-    """The lines in lists of bounded size; a line that is longer than the bound is a list of its own."""
-    block: list[str] = []
-    size = 0
-    for line in lines:
-        if block and (len(block) == _BLOCK_LINES or size + len(line) > _BLOCK_CHARACTERS):
-            yield block
-            block, size = [], 0
-        block.append(line)
-        size += len(line)
-    if block:
-        yield block
+    checksums = np.fromiter((crc32(word.encode("utf-8")) for word in words), dtype=np.uint32, count=len(words))
+    return (spread(checksums.astype(np.uint64)).astype(np.float64) + 1.0) / 2.0**64
 
 
 def parts(word: str) -> Iterator[str]:

@@ -4,6 +4,9 @@ A word is a run of pieces; a lone space symbol at its front does not count, or t
 from the same word elsewhere when pieces are characters. A word is known by a 64-bit hash of its pieces, so that
 counting millions of words takes a few tens of megabytes and no Python object per word: with 10 million distinct words,
 two share a hash with a probability of about 3 in a million.
+
+Up to a million distinct words the counts are exact. Of more, only the most frequent million is kept whenever the table
+has grown to twice as many: a rare word may then miss some of its counts, or have no rank.
 """
 
 from __future__ import annotations
@@ -15,12 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsenmt.data.alignment import starts_of_words
+from sparsenmt.data.hashing import spread
 from sparsenmt.data.store import Dataset
 from sparsenmt.data.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE, UNK
 from sparsenmt.errors import UserError
+from sparsenmt.files import write_bytes
 
 _BLOCK = 1 << 20  # pieces read at once
+_WORDS = 1 << 20  # distinct words that are kept
 _STORED = np.dtype("<u8")
 
 
@@ -68,7 +74,7 @@ class WordRanks:
 
     def save(self, path: Path) -> None:
         """Write the hashes, most frequent first."""
-        path.write_bytes(self._hashes.astype(_STORED).tobytes())
+        write_bytes(path, self._hashes.astype(_STORED).tobytes())
 
     def __len__(self) -> int:
         """Number of known words."""
@@ -102,7 +108,7 @@ class _Words:
         self.lengths = np.diff(first, append=len(ids))
         begins_with_space = ids[first] == space
         place = np.arange(len(ids)) - np.repeat(first + begins_with_space, self.lengths)
-        mixed = _mix(ids.astype(np.uint64) + (place.astype(np.uint64) << np.uint64(32)))
+        mixed = spread(ids.astype(np.uint64) + (place.astype(np.uint64) << np.uint64(32)))
         mixed[first[begins_with_space]] = 0
         self.hashes: NDArray[np.uint64] = np.add.reduceat(mixed, first)
         self.is_end = ids[first] == EOS
@@ -115,15 +121,6 @@ def _space_id(tokenizer: Tokenizer) -> int:
     """The id of the piece that is nothing but a space; -1 if there is none."""
     pieces = tokenizer.pieces(range(tokenizer.size))
     return pieces.index(SPACE) if SPACE in pieces else -1
-
-
-def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Spread 64-bit values evenly: the finalizer of SplitMix64 (Steele, Lea and Flood 2014), with its increment."""
-    values = values + np.uint64(0x9E3779B97F4A7C15)
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: NDArray[np.uint64] = values ^ (values >> np.uint64(31))
-    return mixed
 
 
 class _Counter:
@@ -144,10 +141,17 @@ class _Counter:
         self._seen += len(hashes)
         if self._pending_size > max(len(self._hashes), _BLOCK):
             self._merge()
+            self._keep_most_frequent()
 
     def most_frequent_first(self) -> NDArray[np.uint64]:
         self._merge()
+        self._keep_most_frequent()
         return self._hashes[np.lexsort((self._first, -self._counts))]
+
+    def _keep_most_frequent(self) -> None:
+        if len(self._hashes) > _WORDS:
+            kept = np.sort(np.lexsort((self._first, -self._counts))[:_WORDS])
+            self._hashes, self._counts, self._first = self._hashes[kept], self._counts[kept], self._first[kept]
 
     def _merge(self) -> None:
         parts = [(self._hashes, self._counts, self._first), *self._pending]
@@ -165,9 +169,5 @@ class _Counter:
 def _blocks(corpora: Sequence[Dataset]) -> Iterator[NDArray[np.int64]]:
     """The source ids of all corpora in blocks of whole sentences."""
     for corpus in corpora:
-        offsets = corpus.source_offsets
-        start = 0
-        while start < len(corpus):
-            stop = max(start + 1, int(np.searchsorted(offsets, offsets[start] + _BLOCK, side="right")) - 1)
-            yield corpus.source_ids[offsets[start] : offsets[stop]].astype(np.int64)
-            start = stop
+        for first, last in corpus.spans(_BLOCK):
+            yield corpus.source_ids[corpus.source_offsets[first] : corpus.source_offsets[last]].astype(np.int64)

@@ -78,12 +78,13 @@ class Checkpoint:
         except (OSError, ValueError, KeyError, TypeError):
             raise Damaged("the checkpoint is incomplete or damaged", where=str(path), hint=_HINT) from None
 
-    def check(self) -> None:
-        """Compare every file with the manifest; UserError unless all is as it was written."""
+    def check(self, *only: str) -> None:
+        """Compare every file, or some of them, with the manifest; UserError unless all is as it was written."""
         manifest = read_sealed(self.path / MANIFEST)
         if manifest.get("format") != FORMAT or manifest.get("update") != self.update:
             raise Damaged("not a checkpoint of this version of the program", where=str(self.path), hint=_HINT)
-        check_listing(self.path, manifest["files"], hint=_HINT)
+        files = manifest["files"]
+        check_listing(self.path, {name: files[name] for name in only or files}, hint=_HINT)
 
     def _tensors(self, name: str, shapes: Shapes | None = None) -> dict[str, Tensor]:
         path = self.path / f"{name}.safetensors"
@@ -189,9 +190,14 @@ def prune(directory: Path, *, keep_last: int, keep: Collection[int]) -> None:
 
 
 def average_weights(checkpoints: Sequence[Checkpoint]) -> dict[str, Tensor]:
-    """The mean of several checkpoints' weights (Vaswani et al. 2017, 6.1), accumulated in float64."""
+    """The mean of several checkpoints' weights (Vaswani et al. 2017, 6.1), accumulated in float64.
+
+    Raises:
+        UserError: a checkpoint's weights are not those that were written there, sound as they may be by themselves.
+    """
     sums: dict[str, Tensor] = {}
     for checkpoint in checkpoints:
+        checkpoint.check("weights.safetensors")
         tensors = checkpoint.weights()
         if sums and {k: v.shape for k, v in tensors.items()} != {k: v.shape for k, v in sums.items()}:
             raise UserError(

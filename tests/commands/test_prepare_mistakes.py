@@ -80,3 +80,25 @@ def test_characters_inside_a_line_are_data(command: Run, workspace: Path) -> Non
     (workspace / "corpus/train.en").write_bytes(text.rstrip(b"\n"))  # a last line without a line end counts
     result = command("prepare", "small.yaml", NEW)
     assert result.code == 0 and "demo: 200 of 200 pairs kept" in result.lines[0]
+    assert result.err == ""
+
+
+def test_windows_line_ends_are_told_of_once(command: Run, workspace: Path) -> None:
+    (workspace / "corpus/train.en").write_bytes(english(workspace).replace(b"\n", b"\r\n"))
+    result = command("prepare", "small.yaml", NEW)
+    assert result.code == 0 and result.err.count("warning: ") == 1
+    assert "corpus/train.en: 200 lines end in \\r" in result.err
+
+
+def test_the_same_text_twice(refused: Callable[..., str], workspace: Path) -> None:
+    text = (workspace / "small.yaml").read_bytes()
+    corpus = b"{name: demo, source: corpus/train.en, target: corpus/train.de}"
+    twin = corpus.replace(b"demo", b"twin")
+    (workspace / "twins.yaml").write_bytes(text.replace(corpus, corpus + b", " + twin))
+    shown = refused("prepare", "twins.yaml", NEW)
+    assert "the corpora 'demo' and 'twin' hold the same text" in shown and "`weight: 2`" in shown
+
+
+def test_blank_validation_text(refused: Callable[..., str], workspace: Path) -> None:
+    (workspace / "corpus/dev.de").write_bytes(b" \n" * 20)
+    assert "corpus/dev.de: every line of the validation text is blank" in refused("prepare", "small.yaml", NEW)

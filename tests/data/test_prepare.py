@@ -8,7 +8,7 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ import pytest
 
 from sparsenmt.data import features as features_module
 from sparsenmt.data import prepare as prepare_module
+from sparsenmt.data import text as text_module
 from sparsenmt.data.prepare import PreparedData, prepare, sample_lines
 from sparsenmt.data.text import write_lines
 from sparsenmt.data.vocabulary import EOS
@@ -116,7 +117,7 @@ def test_a_damaged_directory_is_noticed_and_mended(make_data: MakeData) -> None:
         PreparedData.open(data.directory)
     assert "source.bin" in str(caught.value) and "prepare" in str(caught.value)
     path.unlink()
-    with pytest.raises(UserError, match="lack a file"):
+    with pytest.raises(UserError, match="the file is missing"):
         PreparedData.open(data.directory)
     assert not prepare(data).up_to_date
     PreparedData.open(data.directory)
@@ -168,11 +169,15 @@ def test_dev_is_never_filtered(make_data: MakeData) -> None:
     assert prepared.dev_lines == list(zip(*dev, strict=True))
 
 
-def test_blocks_do_not_change_the_result(make_data: MakeData, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("module", "limit"), [(text_module, "_BLOCK_LINES"), (text_module, "_BLOCK_CHARACTERS")])
+def test_blocks_do_not_change_the_result(
+    make_data: MakeData, monkeypatch: pytest.MonkeyPatch, module: object, limit: str
+) -> None:
     data = make_data()
     whole = prepare(data, features=FEATURES).fingerprint
     shutil.rmtree(data.directory)
-    monkeypatch.setattr(prepare_module, "_BLOCK", 7)
+    monkeypatch.setattr(module, limit, 7)
+    monkeypatch.setattr(prepare_module, "_PIECES", 5)
     assert prepare(data, features=FEATURES).fingerprint == whole
 
 
@@ -222,11 +227,15 @@ def test_an_interruption_keeps_the_old_data(make_data: MakeData, monkeypatch: py
     def interrupt(*_args: object, **_options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(prepare_module, "write_manifest", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        prepare(data, features=FEATURES)
+    with monkeypatch.context() as patch:
+        patch.setattr(prepare_module, "write_manifest", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(data, features=FEATURES)
     assert files(data.directory) == before
-    assert [path.name for path in Path(data.directory).parent.iterdir() if path.name.startswith(".")] == []
+    hidden = [path.name for path in Path(data.directory).parent.iterdir() if path.name.startswith(".")]
+    assert hidden == [".prepared.partial"]
+    assert prepare(data).up_to_date, "other settings: what was begun is not wanted"
+    assert not (Path(data.directory).parent / ".prepared.partial").exists()
 
 
 def test_foreign_files_are_never_deleted(make_data: MakeData) -> None:
@@ -254,8 +263,9 @@ def test_features_that_need_text_get_the_line_of_their_pair(
     class LineLength(features_module.WordId):
         needs_text = True
 
-        def compute(self, ids: np.ndarray, line: str) -> np.ndarray:
-            return np.full(len(ids), len(line))
+        def compute(self, ids: np.ndarray, lines: Sequence[str]) -> np.ndarray:
+            ends = np.flatnonzero(ids == EOS) + 1
+            return np.repeat([len(line) for line in lines], np.diff(ends, prepend=0))
 
     monkeypatch.setitem(features_module._KINDS, "line_length", LineLength)
     sources = ["a", "", "a b c", "a a a a a a", "a b"]

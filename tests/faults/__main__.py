@@ -43,7 +43,8 @@ def main() -> int:
                 if arguments.sample is not None and arguments.sample < len(cases):
                     cases = tried.sample(arguments.sample, arguments.seed)
                 reports.append(tried.try_all(cases))
-                print("\n".join(reports[-1].failures), file=sys.stderr, flush=True)
+                for failure in reports[-1].failures:
+                    print(failure, file=sys.stderr, flush=True)
     print(f"{table('a fault at a call', 'calls', points)}\n\n{table('damage at rest, then', 'files', damage)}\n")
     print(f"{time.monotonic() - began:.0f} s")
     return 1 if any(report.failures for report in (*points, *damage)) else 0

@@ -124,12 +124,13 @@ def on_disk(calls: Iterable[Call], before: Mapping[int, int]) -> dict[int, int]:
     return found
 
 
-def lose_power(case: Path, calls: Iterable[Call], before: Mapping[int, int]) -> None:
-    """Take from the files what was not brought to the disk, as file systems do that keep names in order."""
+def without_power(case: Path, files: Files, calls: Iterable[Call], before: Mapping[int, int]) -> Files:
+    """The files without what was not brought to the disk, as a file system leaves them that keeps names in order."""
     certain = on_disk(calls, before)
-    for path in case.rglob("*"):
-        if path.is_file() and path.stat().st_size > certain.get(path.stat().st_ino, path.stat().st_size):
-            os.truncate(path, certain[path.stat().st_ino])
+    return {
+        name: content if name.endswith("/") else content[: certain.get((case / name).stat().st_ino, len(content))]
+        for name, content in files.items()
+    }
 
 
 def not_on_disk(case: Path, calls: Sequence[Call]) -> list[str]:

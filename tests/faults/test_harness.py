@@ -68,8 +68,7 @@ def test_power_takes_what_was_not_brought_to_the_disk(world: World) -> None:
         assert [placed_checkpoint(call) for call in result.calls].count(1) == 1
         assert invariants.checkpoints(world.files()) == {1}
         assert bool(invariants.not_on_disk(world.case, result.calls)) == (not complete)
-        invariants.lose_power(world.case, result.calls, {})
-        after = world.files()
+        after = invariants.without_power(world.case, world.files(), result.calls, {})
         assert invariants.checkpoints(after) == complete
         assert bool(invariants.lost_checkpoints({}, result.calls, after, keep_last=2)) == (not complete)
 

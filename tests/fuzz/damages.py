@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from tests.fuzz.support import Files
 
+WEIGHTS = "model/weights.safetensors"
+
 
 @dataclasses.dataclass(frozen=True)
 class Damage:
@@ -66,9 +68,13 @@ def _edited(content: bytes, kind: str, number: int) -> bytes:
 
 
 def _alike(files: Files, name: str) -> list[str]:
-    """Files that the program reads in the same way."""
+    """Files that the program reads in the same way.
+
+    The weights of a sound checkpoint, put in the place of the model's, are no damage but another model.
+    """
     end = re.sub(r"^.*(?=\.)", "", name.rpartition("/")[2])
-    return [each for each, content in files.items() if each.endswith(end) and content is not None and each != name]
+    found = [each for each, content in files.items() if each.endswith(end) and content is not None and each != name]
+    return [each for each in found if not (end == ".safetensors" and WEIGHTS in (each, name))]
 
 
 def _moved(files: Files, name: str, number: int) -> Files:

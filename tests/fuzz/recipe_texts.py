@@ -327,6 +327,11 @@ _ENCODINGS: list[Callable[[str], bytes]] = [
 ]
 
 
+_splices = st.one_of(
+    st.binary(max_size=6), st.text(max_size=6).map(str.encode), st.sampled_from([b"", b"{", b"\n", b": "])
+)
+
+
 @st.composite
 def recipes(draw: st.DrawFn) -> bytes:
     """A recipe file."""
@@ -335,7 +340,7 @@ def recipes(draw: st.DrawFn) -> bytes:
     if kind == "bytes":
         data = base.encode()
         here = draw(st.integers(0, len(data)))
-        return data[:here] + draw(st.binary(max_size=6)) + data[here + draw(st.integers(0, 40)) :]
+        return data[:here] + draw(_splices) + data[here + draw(st.integers(0, 40)) :]
     if kind == "tree":
         text = yaml.safe_dump(
             draw(_trees(yaml.safe_load(base))),

@@ -1,41 +1,50 @@
-"""Damaged runs: each is refused with one message, or gives what an undamaged one gives."""
+"""Damaged runs, finished and interrupted: each is refused with one message, or gives what an undamaged one gives."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
+from unittest import mock
 
 import pytest
+import safetensors.torch
 from hypothesis import strategies as st
 
 from tests.commands.support import Result
-from tests.fuzz.damages import Damage, damages
+from tests.fuzz.damages import WEIGHTS, Damage, damages
 from tests.fuzz.support import Files, Lab, below, explore, sizes, train_small_model
 
-WEIGHTS = "model/weights.safetensors"
 TRAIN = ["train", "small.yaml"]
 COMMANDS = {
     "resume": TRAIN,
     "finished": TRAIN,
     "decode": ["decode", "model", "-i", "corpus/test.en", "-o", "out"],
+    "half decoded": ["decode", "model", "-i", "corpus/test.en", "-o", "out", "--window", "1"],
     "score": ["score", "--model", "model", "--source", "corpus/test.en", "--target", "corpus/test.de"],
     "metrics": ["score", "--model", "model", "--source", "corpus/test.en", "--reference", "corpus/test.de"],
     "average": ["average", "model", "--update", "3", "--update", "4"],
     "average aside": ["average", "model", "--update", "3", "--output", "mean"],
     "prepare": ["prepare", "small.yaml"],
+    "half prepared": ["prepare", "small.yaml"],
     "start from": ["train", "small.yaml", "--from", "model", "directory=other", "training.max_updates=1"],
 }
 READS = {
     "resume": r"(model|prepared)/.*",
     "finished": r"(model|prepared)/.*",
     "decode": r"model/(?!checkpoints|metrics).*",
+    "half decoded": r"\.out.*",
     "score": r"model/(?!checkpoints|metrics).*",
     "metrics": r"model/(?!checkpoints|metrics).*",
     "average": r"model/(?!metrics).*",
     "average aside": r"model/(?!metrics).*",
     "prepare": r"prepared/.*",
+    "half prepared": r"\.prepared.*",
     "start from": r"(model/(?!checkpoints|metrics)|prepared/).*",
 }
+
+
+# One name of this kind is a damage: see `damages`.
+_HALF_MADE = re.compile(r"(^|/)\.(?!update-00000003\.old)[^/]*\.(partial|old|journal)(/|$)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,11 +90,24 @@ def test_checkpoints(lab: Lab, count: int) -> None:
     explore("checkpoints", lab, count, cases, check)
 
 
+LAST_STEPS = {
+    "half decoded": "sparsenmt.decoding.resume.Growing.finish",
+    "half prepared": "sparsenmt.data.prepare.write_manifest",
+}
+"""Where the work is stopped that a command line finds half done."""
+
+
 def _undisturbed(lab: Lab, name: str, world: Files) -> Undisturbed:
     start = world
     if name == "resume":  # killed after the last checkpoint but one
         start = {file: content for file, content in world.items() if "update-00000004" not in file and file != WEIGHTS}
+    if name == "half prepared":
+        start = {file: content for file, content in world.items() if not file.startswith("prepared/")}
     lab.set(start)
+    if name in LAST_STEPS:
+        with mock.patch(LAST_STEPS[name], side_effect=KeyboardInterrupt):
+            lab.run(*COMMANDS[name], codes=(130,))
+        start = lab.files()
     result = lab.run(*COMMANDS[name])
     assert result.code == 0, result.err
     return Undisturbed(start, result, lab.files())
@@ -94,22 +116,30 @@ def _undisturbed(lab: Lab, name: str, world: Files) -> Undisturbed:
 def _is_the_same(case: Case, sound: Undisturbed, result: Result, after: Files) -> None:
     """The command line gave what it gives on a sound run."""
     said = result.err
-    if case.command in ("resume", "finished", "average"):
+    if case.command in ("resume", "finished"):
         assert after.get(WEIGHTS) == sound.after[WEIGHTS], said
-    elif case.command == "decode":
+    elif case.command == "average":
+        assert _tensors(after.get(WEIGHTS)) == _tensors(sound.after[WEIGHTS]), said
+    elif case.command in ("decode", "half decoded"):
         assert after.get("out") == sound.after["out"], said
     elif case.command in ("score", "metrics"):
         assert result.out == sound.result.out, said
     elif case.command == "average aside":
-        assert below(after, "mean") == below(sound.after, "mean"), said
-    elif case.command == "prepare":
+        means = [_tensors(files["mean/weights.safetensors"]) for files in (after, sound.after)]
+        assert means[0] == means[1], said
+        others = [{**below(files, "mean"), "weights.safetensors": b""} for files in (after, sound.after)]
+        assert others[0] == others[1], said
+    elif case.command in ("prepare", "half prepared"):
         assert below(after, "prepared") == below(sound.after, "prepared"), said
     elif case.command == "start from":
         assert after.get(f"other/{WEIGHTS[6:]}") == sound.after[f"other/{WEIGHTS[6:]}"], said
-    hidden = [
-        name for name in after if re.search(r"(^|/)\.[^/]*\.(partial|old|journal)", name) and name not in sound.start
-    ]
-    assert not [name for name in hidden if ".update-00000003.old" not in name], said
+    half_made = [name for name in after if _HALF_MADE.search(name) and name not in sound.after]
+    assert not half_made, f"{half_made}\n{said}"
+
+
+def _tensors(content: bytes | None) -> dict[str, list[float]]:
+    """What a file of weights holds, without its notes: they name the newest checkpoint, which may have moved."""
+    return {name: tensor.flatten().tolist() for name, tensor in safetensors.torch.load(content or b"").items()}
 
 
 def _is_left_alone(case: Case, before: Files, after: Files) -> None:

@@ -164,6 +164,8 @@ def test_contradictions_in_data(tmp_path: Path) -> None:
     names = ("data.train.0.name=a", "data.train.1={source: b, target: c, name: a}")
     assert "two training corpora are named 'a'" in complaint(tmp_path, "", *names)
     assert "special pieces" in complaint(tmp_path, "", "data.tokenizer.vocabulary_size=4")
+    assert "at least 0.98 for SentencePiece" in complaint(tmp_path, "", "data.tokenizer.character_coverage=0.97")
+    load_text(tmp_path, "", "data.tokenizer={kind: char, character_coverage: 0.5}")
 
 
 def test_a_contradiction_is_blamed_on_the_override_that_made_it(tmp_path: Path) -> None:

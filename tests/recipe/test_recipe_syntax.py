@@ -139,7 +139,9 @@ def test_what_cannot_be_read_has_one_complaint(tmp_path: Path) -> None:
 def test_a_key_that_is_wrong_is_explained(tmp_path: Path) -> None:
     text = read(tmp_path, BASIS + b"training: {seed: x}\n")
     assert text.endswith("Its meaning: Fixes initialisation, data order and dropout (exactly, on the CPU). Default: 1.")
-    assert "Its meaning: Share that is dropped." in read(tmp_path, BASIS + b"model: {memory: [{name: drop, rate: 2}]}\n")
+    assert "Its meaning: Share that is dropped." in read(
+        tmp_path, BASIS + b"model: {memory: [{name: drop, rate: 2}]}\n"
+    )
 
 
 def test_paths_that_no_model_could_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

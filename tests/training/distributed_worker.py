@@ -1,36 +1,75 @@
 """What every process of `test_distribution` runs: a training run, whose weights the first process writes.
 
-Arguments: data directory, model directory, batch tokens, accumulated tokens.
+It goes on from the newest checkpoint, if there is one.
+
+Arguments: data directory, model directory, batch tokens, accumulated tokens, share of dropout, and which process sends
+itself SIGTERM before which of its batches (RANK:BATCH; 0:0 for never).
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
 
 from sparsenmt.data.store import Dataset
+from sparsenmt.interrupts import Interrupted
+from sparsenmt.training import loop
+from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.distribution import Workers
 from tests.training.support import EXITS, make_trainer, small_model, training_options
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    data, directory, batch_tokens, accumulate_tokens = sys.argv[1:]
+    data, directory, batch_tokens, accumulate_tokens, dropout, stop = sys.argv[1:]
     workers = Workers.join(torch.device("cpu"))
     options = training_options(
-        batch_tokens=int(batch_tokens), accumulate_tokens=int(accumulate_tokens), max_epochs=2, max_updates=999
+        batch_tokens=int(batch_tokens),
+        accumulate_tokens=int(accumulate_tokens),
+        max_epochs=2,
+        max_updates=999,
+        save_every=4,
     )
-    model = small_model(plan=EXITS)
+    model = small_model(plan=EXITS, dropout=float(dropout))
+    found = find_checkpoints(Path(directory))
+    torch.manual_seed(5 + workers.rank + 10 * len(found))
     trainer = make_trainer(Path(directory), Dataset(Path(data)), options, model=model, workers=workers)
-    trainer.run()
-    if workers.leads:
-        save_file(trainer.weights.state(), Path(directory) / "result.safetensors")
+    if found:
+        trainer.restore(found[-1])
+    rank, batch = map(int, stop.split(":"))
+    if rank == workers.rank:
+        loop.accumulate = stopped_at(batch, loop.accumulate)  # type: ignore[assignment]
+    try:
+        trainer.run()
+    except Interrupted:
+        print(f"rank {workers.rank} stopped after update {trainer.progress.update}", flush=True)
+    else:
+        if workers.leads:
+            save_file(trainer.weights.state(), Path(directory) / "result.safetensors")
     workers.wait()
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
+
+
+def stopped_at(batch: int, accumulate: Callable[..., Any]) -> Callable[..., Any]:
+    """Counts batches, and sends the signal before one of them."""
+    done = 0
+
+    def call(*arguments: Any) -> Any:
+        nonlocal done
+        done += 1
+        if done == batch:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return accumulate(*arguments)
+
+    return call
 
 
 if __name__ == "__main__":

@@ -252,6 +252,17 @@ def test_weights_of_other_shapes_are_not_averaged(tmp_path: Path) -> None:
             average_weights([one, with_weights(tmp_path, number + 2, other)])
 
 
+def test_weights_of_another_checkpoint_are_not_averaged(tmp_path: Path) -> None:
+    """They are sound by themselves: only the manifest tells that they do not belong there."""
+    one, two = (with_weights(tmp_path, number, {"a": torch.full((4,), float(number))}) for number in (1, 2))
+    (one.path / "weights.safetensors").write_bytes((two.path / "weights.safetensors").read_bytes())
+    with pytest.raises(UserError, match=r"update-00000001/weights\.safetensors: damaged"):
+        average_weights([one, two])
+    two.path.rename(two.path.with_name("update-00000003"))
+    with pytest.raises(UserError, match="not a checkpoint of this version"):
+        average_weights([Checkpoint(two.path.with_name("update-00000003"))])
+
+
 def test_progress_goes_through_json() -> None:
     progress = Progress(
         7,

@@ -1,4 +1,4 @@
-"""Several processes give the weights that one process gives with the same batches."""
+"""Several processes give the weights that one process gives with the same batches, stopped or not."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 
 from sparsenmt.data.store import Dataset
 from sparsenmt.recipe.schema import AuxiliaryLoss
+from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.distribution import Workers
 from sparsenmt.training.loop import Trainer
 from tests.training.support import EXITS, make_trainer, small_model, training_options, write_dataset
@@ -141,23 +142,79 @@ def test_alone_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parameter.grad is None
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_every_process_gets_its_own_random_states_back(tmp_path: Path, rank: int) -> None:
+    dataset = write_dataset(tmp_path / "data")
+    states = [torch.get_rng_state(), torch.Generator().manual_seed(3).get_state()]
+
+    class First(Workers):
+        """The first of two, whose other one is only made up."""
+
+        def gather(self, values: torch.Tensor, device: torch.device) -> list[torch.Tensor]:
+            states[0] = values
+            return states
+
+        def sum(self, values: list[float], device: torch.device) -> list[float]:
+            return values
+
+        def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+            pass
+
+        def wait(self) -> None:
+            pass
+
+    options = training_options(max_updates=2)
+    make_trainer(tmp_path / "model", dataset, options, workers=First(0, 2)).run()
+    (checkpoint,) = find_checkpoints(tmp_path / "model")
+    saved = checkpoint.random()
+    assert saved.keys() == {"0/cpu", "1/cpu"} and not torch.equal(saved["0/cpu"], saved["1/cpu"])
+    make_trainer(tmp_path / "model", dataset, options, workers=First(rank, 2)).restore(checkpoint)
+    assert torch.equal(torch.get_rng_state(), states[rank])
+
+
+TWO = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+
+
+def run_worker(launcher: list[str], *arguments: object) -> str:
+    """Run `distributed_worker` to its end; what it printed."""
+    root = Path(__file__).resolve().parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+    script = str(Path(__file__).with_name("distributed_worker.py"))
+    command = [sys.executable, *launcher, script, *map(str, arguments)]
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=300)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
+
+
 @pytest.mark.slow
 def test_two_processes_of_torchrun(tmp_path: Path) -> None:
     write_dataset(tmp_path / "data")
-    root = Path(__file__).resolve().parents[2]
-    environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
     results = []
-    for name, launcher, accumulate in (
-        ("one", [], 120),
-        ("two", ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"], 60),
-    ):
-        script = str(Path(__file__).with_name("distributed_worker.py"))
-        arguments = [str(tmp_path / "data"), str(tmp_path / name), "60", str(accumulate)]
-        done = subprocess.run(
-            [sys.executable, *launcher, script, *arguments], env=environment, capture_output=True, timeout=300
-        )
-        assert done.returncode == 0, done.stderr.decode()
+    for name, launcher, accumulate in (("one", [], 120), ("two", TWO, 60)):
+        run_worker(launcher, tmp_path / "data", tmp_path / name, 60, accumulate, 0, "0:0")
         results.append(load_file(tmp_path / name / "result.safetensors"))
     for name in results[0]:
         torch.testing.assert_close(results[0][name], results[1][name], rtol=1e-6, atol=1e-8)
     assert Dataset(tmp_path / "data")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", ["0:8", "1:5"])
+def test_two_processes_that_are_stopped_go_on_as_if_they_were_not(tmp_path: Path, stop: str) -> None:
+    """With dropout, of which each has its own; the signal reaches only one of them, inside an accumulation."""
+    write_dataset(tmp_path / "data")
+    for name, stops in (("whole", ["0:0"]), ("stopped", [stop, "0:0"])):
+        for each in stops:
+            printed = run_worker(TWO, tmp_path / "data", tmp_path / name, 45, 90, 0.3, each)
+            stopped = sorted(line for line in printed.split("\n") if "stopped" in line)
+            assert len(stopped) == (0 if each == "0:0" else 2)
+            assert len({line.rpartition(" ")[2] for line in stopped}) <= 1, "both after the same update"
+    found = [find_checkpoints(tmp_path / name) for name in ("whole", "stopped")]
+    assert [checkpoint.update for checkpoint in found[0]] == [checkpoint.update for checkpoint in found[1]]
+    for name in ("weights", "optimizer", "random"):
+        files = [(checkpoints[-1].path / f"{name}.safetensors").read_bytes() for checkpoints in found]
+        assert files[0] == files[1], name
+    assert not any(checkpoint.interim for checkpoint in found[1])
+    assert [line["loss"] for line in metrics(tmp_path / "whole")] == [
+        line["loss"] for line in metrics(tmp_path / "stopped")
+    ]

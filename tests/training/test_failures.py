@@ -140,11 +140,18 @@ def metrics(directory: Path, kind: str) -> list[dict[str, Any]]:
     return [line for line in lines if line["kind"] == kind]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("poison", [Poison(PAIR), Poison(PAIR, math.inf), Poison(PAIR, gradient_only=True)])
-@pytest.mark.parametrize("accumulate", [1, 3])
+@pytest.mark.parametrize(
+    ("poison", "accumulate", "dtype"),
+    [
+        (Poison(PAIR), 1, torch.float32),
+        (Poison(PAIR, math.inf), 3, torch.float32),
+        (Poison(PAIR), 3, torch.bfloat16),
+        (Poison(PAIR, gradient_only=True), 1, torch.bfloat16),
+        (Poison(PAIR, gradient_only=True), 3, torch.float32),
+    ],
+)
 def test_an_update_is_left_out(
-    tmp_path: Path, dataset: Dataset, poison: Poison, dtype: torch.dtype, accumulate: int
+    tmp_path: Path, dataset: Dataset, poison: Poison, accumulate: int, dtype: torch.dtype
 ) -> None:
     """As if the plan had never had it: the same weights, moments and validations."""
     options = training_options(

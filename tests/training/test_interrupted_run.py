@@ -13,6 +13,7 @@ import torch
 from sparsenmt.data.store import Dataset
 from sparsenmt.errors import UserError
 from sparsenmt.interrupts import Interrupted
+from sparsenmt.recipe.schema import Training
 from sparsenmt.training.checkpoints import average_weights, find_checkpoints, tidy
 from tests.training.interrupting import Killed, Moments, Runs, assert_same, kill, outcome, terminate
 from tests.training.support import training_options, write_dataset
@@ -24,11 +25,12 @@ OPTIONS = training_options(
     accumulate_tokens=120,
     log_every=2,
     save_every=4,
-    keep_last=2,
+    keep_last=99,
     keep_best=1,
     schedule="constant",
     validation={"every": 3, "metric": "loss"},
 )
+FEW = OPTIONS.model_copy(update={"keep_last": 2})
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +56,10 @@ def undisturbed(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> d
 
 
 def test_the_cases_are_hard_enough(undisturbed: dict[torch.dtype, dict[str, Any]]) -> None:
-    """The best validation is not among the last checkpoints, and the last one is no regular one."""
+    """Checkpoints because of the interval, of a validation, and of the end."""
     found = undisturbed[torch.float32]
-    assert len(found["checkpoints"]) == 3 and found["interim"] == []
+    updates = [int(name[-8:]) for name in found["checkpoints"]]
+    assert {4, 8, 12, 16, 17} < set(updates) and {3, 6, 9, 15} & set(updates) and found["interim"] == []
     assert [entry["update"] for entry in found["metrics"] if entry["kind"] == "validation"] == [3, 6, 9, 12, 15, 17]
     losses = [entry["loss"] for entry in found["metrics"]]
     assert len(set(losses)) == len(losses)
@@ -126,9 +129,7 @@ def test_a_kill_at_a_chosen_moment(
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_chain_of_stops(
-    tmp_path: Path, runs: Runs, undisturbed: dict[torch.dtype, dict[str, Any]], seed: int
-) -> None:
+def test_a_chain_of_stops(tmp_path: Path, dataset: Dataset, seed: int) -> None:
     """Signals and kills, in the same places again and again: every run gets a bit further, or does it again."""
     draw = random.Random(seed)
     places = {"batch": 12, "step": 12, "validation": 2, "save": 2, "file": 6, "rename": 2}
@@ -136,31 +137,36 @@ def test_a_chain_of_stops(
     for _ in range(8):
         place = draw.choice(list(places))
         stops.append(Moments(place, draw.randint(1, places[place]), draw.choice([terminate, terminate, kill])))
-    _, stopped = runs.chain(tmp_path, stops)
+    runs = Runs(dataset, FEW if seed else OPTIONS)
+    runs.start(tmp_path / "whole")
+    _, stopped = runs.chain(tmp_path / "stopped", stops)
     assert stopped >= 5
-    assert_same(outcome(tmp_path), undisturbed[torch.float32])
+    assert_same(outcome(tmp_path / "stopped"), outcome(tmp_path / "whole"))
 
 
-def test_a_stop_after_every_update(tmp_path: Path, runs: Runs, undisturbed: dict[torch.dtype, dict[str, Any]]) -> None:
+@pytest.mark.parametrize("options", [OPTIONS, FEW], ids=["all", "few"])
+def test_a_stop_after_every_update(tmp_path: Path, dataset: Dataset, options: Training) -> None:
     """Many interim checkpoints displace no regular one, and go."""
+    runs = Runs(dataset, options)
+    runs.start(tmp_path / "whole")
     for update in range(1, UPDATES):
         with pytest.raises(Interrupted):
-            runs.start(tmp_path, Moments("step", 3))
-        found = find_checkpoints(tmp_path)
+            runs.start(tmp_path / "stopped", Moments("step", 3))
+        found = find_checkpoints(tmp_path / "stopped")
         assert found[-1].update == update
         assert sum(checkpoint.interim for checkpoint in found) <= 1
-    runs.start(tmp_path)
-    assert_same(outcome(tmp_path), undisturbed[torch.float32])
+    runs.start(tmp_path / "stopped")
+    assert_same(outcome(tmp_path / "stopped"), outcome(tmp_path / "whole"))
 
 
 @pytest.mark.parametrize("stop", [8, 9, 10, 12])
-@pytest.mark.parametrize("keep_best", [0, 1])
-def test_a_longer_run(tmp_path: Path, dataset: Dataset, stop: int, keep_best: int) -> None:
+@pytest.mark.parametrize(("keep_last", "keep_best"), [(99, 0), (4, 1)])
+def test_a_longer_run(tmp_path: Path, dataset: Dataset, stop: int, keep_last: int, keep_best: int) -> None:
     """`max_updates` raised after the end: the checkpoints, and so their mean, are those of a run of that length.
 
     Whether a checkpoint was due where the run ended (8), a validation (9), neither (10) or both (12).
     """
-    runs = Runs(dataset, OPTIONS.model_copy(update={"keep_best": keep_best, "keep_last": 4}))
+    runs = Runs(dataset, OPTIONS.model_copy(update={"keep_last": keep_last, "keep_best": keep_best}))
     runs.start(tmp_path / "whole")
     ended = runs.start(tmp_path / "longer", max_updates=stop)
     assert ended.progress.finished and ended.progress.update == stop
@@ -173,15 +179,19 @@ def test_a_longer_run(tmp_path: Path, dataset: Dataset, stop: int, keep_best: in
 
 def test_the_best_of_a_longer_run(tmp_path: Path, dataset: Dataset) -> None:
     """A validation that only the end of the shorter run brought about takes nothing from the longer one."""
-    options = OPTIONS.model_copy(update={"keep_last": 1, "save_every": 1000})
-    stops = (4, 7, 8, 11)
-    for stop in stops:
-        runs = Runs(dataset, options)
-        runs.start(tmp_path / f"longer-{stop}", max_updates=stop)
-        runs.start(tmp_path / f"longer-{stop}")
-    Runs(dataset, options).start(tmp_path / "whole")
-    for stop in stops:
-        assert_same(outcome(tmp_path / f"longer-{stop}"), outcome(tmp_path / "whole"))
+    losses = {3: 1.0, 4: 0.5, 6: 2.0, 9: 3.0}  # the fourth update's is the best, and no validation is due there
+    options = FEW.model_copy(update={"keep_last": 1, "save_every": 1000, "max_updates": 9})
+    kept = {}
+    for name, limits in (("whole", [9]), ("longer", [4, 9])):
+        for limit in limits:
+            trainer = Runs(dataset, options).trainer(tmp_path / name, Moments(), max_updates=limit)
+            if found := find_checkpoints(tmp_path / name):
+                trainer.restore(found[-1])
+            trainer.validate = lambda weights, trainer=trainer: {"loss": losses[trainer.progress.update]}  # type: ignore[misc]
+            trainer.run()
+            assert trainer.best() == [4 if limit == 4 else 3]
+            kept[name, limit] = [checkpoint.update for checkpoint in find_checkpoints(tmp_path / name)]
+    assert kept == {("whole", 9): [3, 9], ("longer", 4): [3, 4], ("longer", 9): [3, 9]}
 
 
 def test_more_patience(tmp_path: Path, dataset: Dataset) -> None:

@@ -1,0 +1,275 @@
+"""What `sparsenmt train` looks at before it goes on in a directory: which changes make another run, and --from."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+from sparsenmt import store
+from sparsenmt.commands.checks import check_start
+from sparsenmt.data.features import FeatureSet
+from sparsenmt.data.tokenizer import Tokenizers, train_tokenizer
+from sparsenmt.errors import UserError
+from sparsenmt.files import aside, locked
+from sparsenmt.recipe.load import load_resolved
+from sparsenmt.recipe.schema import Recipe
+from sparsenmt.sparsity.registry import methods
+from tests.commands.support import Run
+
+Refused = Callable[..., str]
+
+
+def recipe_with(directory: Path, **changes: object) -> Recipe:
+    """A recipe; changes have dots written as two underscores, and override keys of the lowest level."""
+    values: dict[str, Any] = {
+        "name": "test",
+        "directory": str(directory),
+        "model": {"dimension": 16, "feed_forward": 32, "heads": 2},
+        "data": {
+            "directory": "prepared",
+            "source_language": "en",
+            "train": [{"name": "a", "source": "a.en", "target": "a.de", "weight": 2}, {"source": "b", "target": "c"}],
+            "dev": {"source": "dev.en", "target": "dev.de"},
+        },
+        "training": {
+            "max_updates": 100,
+            "max_epochs": 9,
+            "schedule": "constant",
+            "threads": 1,
+            "warmup_updates": 5,
+            "validation": {"every": 10, "patience": 5},
+        },
+    }
+    for key, value in changes.items():
+        *parents, last = key.split("__")
+        place = values
+        for parent in parents:
+            place = place[int(parent)] if isinstance(place, list) else place.setdefault(parent, {})
+        place[last] = value
+    return load_resolved(values, methods())
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory as a run has begun it. To be left as it is."""
+    directory = tmp_path_factory.mktemp("run") / "model"
+    recipe = recipe_with(directory)
+    tokenizer = train_tokenizer(recipe.data.tokenizer.model_copy(update={"kind": "char"}), ["ab", "cd"])
+    store.initialise(directory, recipe, Tokenizers(tokenizer, tokenizer, True), FeatureSet({}), "print")
+    return directory
+
+
+def check(directory: Path, start_from: str | None = None, resumes: bool = True, **changes: object) -> list[str]:
+    """The keys that were changed."""
+    recipe = recipe_with(directory, **changes)
+    return [key for key, _, _ in check_start(directory, recipe, "print", start_from, resumes)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "keys"),
+    [
+        ({}, []),
+        ({"name": "other"}, ["name"]),
+        ({"data__directory": "elsewhere"}, ["data.directory"]),
+        ({"data__train__1__source": "moved"}, ["data.train[1].source"]),
+        ({"data__dev__target": "moved"}, ["data.dev.target"]),
+        ({"data__test": {"source": "x", "target": "y"}}, ["data.test"]),
+        ({"training__log_every": 3, "training__save_every": 7}, ["training.log_every", "training.save_every"]),
+        ({"training__keep_last": 3, "training__keep_best": 7}, ["training.keep_best", "training.keep_last"]),
+        ({"training__average_last": 3}, ["training.average_last"]),
+        ({"training__skip_nonfinite": 3}, ["training.skip_nonfinite"]),
+        ({"training__max_updates": 101}, ["training.max_updates"]),
+        ({"training__max_epochs": 10}, ["training.max_epochs"]),
+        ({"training__max_epochs": None}, ["training.max_epochs"]),
+        ({"training__validation__patience": 6}, ["training.validation.patience"]),
+        ({"training__validation__patience": None}, ["training.validation.patience"]),
+    ],
+)
+def test_changes_that_make_no_other_run(begun: Path, changes: dict[str, object], keys: list[str]) -> None:
+    assert sorted(check(begun, **changes)) == keys
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model__dimension": 32},
+        {"model__norm": "post"},
+        {"data__train__0__weight": 3},
+        {"data__train": [{"name": "a", "source": "a.en", "target": "a.de", "weight": 2}]},
+        {"data__tokenizer__lowercase": True},
+        {"data__filters__max_length": 99},
+        {"training__seed": 5},
+        {"training__threads": 2},
+        {"training__batch_tokens": 999},
+        {"training__accumulate_tokens": 9999},
+        {"training__learning_rate": 1e-3},
+        {"training__label_smoothing": 0.2},
+        {"training__clip_norm": None},
+        {"training__validation__every": 11},
+        {"training__validation__metric": "loss"},
+        {"training__optimizer__beta1": 0.8},
+        {"training__max_updates": 99},
+        {"training__max_epochs": 8},
+        {"training__validation__patience": 4},
+        {"decoding__beam_size": 3},
+        {"losses": {"l0": {"weight": 0.3}}},
+    ],
+)
+def test_changes_that_make_another_run(begun: Path, changes: dict[str, object]) -> None:
+    """Each is named with both values; what is harmless beside it is not."""
+    before = (begun / store.RECIPE).read_bytes()
+    with pytest.raises(UserError, match="another recipe") as caught:
+        check(begun, **{**changes, "name": "other"})
+    (key,) = changes
+    named = caught.value.message.split("another recipe: ")[1]
+    assert named.startswith((key.replace("__", ".").replace(".0", "[0]"), key.split("__")[0]))
+    assert " instead of " in named and "name is" not in named
+    assert (begun / store.RECIPE).read_bytes() == before
+
+
+def test_all_keys_that_differ_are_listed(begun: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        check(begun, training__seed=5, model__norm="post", training__log_every=1)
+    assert 'model.norm is "post" instead of "pre"' in caught.value.message
+    assert "training.seed is 5 instead of 1" in caught.value.message
+    assert "log_every" not in caught.value.message and caught.value.where == str(begun)
+
+
+def test_a_linear_schedule_cannot_become_longer(begun: Path, tmp_path: Path) -> None:
+    """It falls to the last update: the updates that were done would have had other rates."""
+    directory = tmp_path / "linear"
+    shutil.copytree(begun, directory)
+    store.write_recipe(directory, recipe_with(directory, training__schedule="linear"))
+    check(directory, training__schedule="linear", training__max_epochs=10)
+    with pytest.raises(UserError, match=r"training\.max_updates is 200 instead of 100"):
+        check(directory, training__schedule="linear", training__max_updates=200)
+    with pytest.raises(UserError, match=r"training\.schedule"):
+        check(directory, training__schedule="constant", training__max_updates=200)
+
+
+def test_limits_that_were_none_cannot_be_set_later(begun: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "unlimited"
+    shutil.copytree(begun, directory)
+    limits: dict[str, object] = {"training__max_epochs": None, "training__validation__patience": None}
+    store.write_recipe(directory, recipe_with(directory, **limits))
+    assert check(directory, **limits) == []
+    for key in limits:
+        with pytest.raises(UserError, match="another recipe"):
+            check(directory, **{**limits, key: 99})
+
+
+def test_other_prepared_data(begun: Path) -> None:
+    with pytest.raises(UserError, match="other prepared data"):
+        check_start(begun, recipe_with(begun), "another", None, True)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "given", "resumes", "message"),
+    [
+        (None, None, True, None),
+        (None, None, False, None),
+        (None, "a", False, None),  # nothing was trained yet: it may begin another way
+        (None, "a", True, "began without --from"),
+        ("a", "a", True, None),
+        ("a", "a", False, None),
+        ("a", None, True, None),
+        ("a", None, False, "began from the weights of old, and has no checkpoints yet"),
+        ("a", "b", True, "as they were then, not from these"),
+        ("a", "b", False, "as they were then, not from these"),
+    ],
+)
+def test_a_run_goes_on_as_what_it_began_as(
+    begun: Path, tmp_path: Path, recorded: str | None, given: str | None, resumes: bool, message: str | None
+) -> None:
+    directory = tmp_path / "run"
+    tokenizers = Tokenizers.load(begun / "tokenizers")
+    origin = {"path": "old", "sha256": recorded} if recorded else None
+    store.initialise(directory, recipe_with(directory), tokenizers, FeatureSet({}), "print", started_from=origin)
+    if message is None:
+        assert check(directory, given, resumes) == []
+    else:
+        with pytest.raises(UserError, match=message) as caught:
+            check(directory, given, resumes)
+        assert caught.value.where == str(directory) and caught.value.hint
+
+
+def test_what_an_interrupted_beginning_leaves_is_no_obstacle(begun: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    assert check(directory, None, False) == []
+    for name in ("tokenizers", "features"):
+        shutil.copytree(begun / name, directory / name)
+        assert check(directory, None, False) == []
+    for name in (store.RECIPE, store.MANIFEST):
+        aside(directory / name).write_bytes(b"half")
+    assert check(directory, None, False) == []
+    (directory / "diary.txt").write_bytes(b"mine")
+    with pytest.raises(UserError, match="holds something else"):
+        check(directory, None, False)
+
+
+# --- the command -------------------------------------------------------------------------------------------------
+
+
+def test_a_longer_run_takes_harmless_changes_over(command: Run, workspace: Path) -> None:
+    changes = ["training.max_updates=14", "training.log_every=1", "name=renamed"]
+    result = command("train", "small.yaml", *changes)
+    assert result.code == 0
+    assert "model: goes on after update 12" in result.err
+    for change in ("training.max_updates is 14 instead of 12", 'name is "renamed" instead of "small"'):
+        assert change in result.err
+    recipe = store.read_recipe(workspace / "model")
+    assert (recipe.name, recipe.training.max_updates, recipe.training.log_every) == ("renamed", 14, 1)
+    lines = [json.loads(line) for line in (workspace / "model/metrics.jsonl").read_bytes().splitlines()]
+    assert [line["update"] for line in lines if line["kind"] == "train"] == [13, 14]
+    assert store.weights_after(workspace / "model") == 14
+    shown = command("train", "small.yaml", *changes)
+    assert shown.code == 0 and "nothing is left to do" in shown.err and "changed" not in shown.err
+
+
+def test_a_refused_change_changes_nothing(refused: Refused, workspace: Path) -> None:
+    shown = refused("train", "small.yaml", "training.max_updates=11", "training.learning_rate=1e-4", "name=other")
+    assert "training.max_updates is 11 instead of 12" in shown
+    assert "training.learning_rate is 0.0001 instead of 0.003" in shown and "name is" not in shown
+
+
+def test_from_is_recorded_and_asked_for(command: Run, refused: Refused, workspace: Path) -> None:
+    second = ["small.yaml", "directory=second"]
+    assert command("train", *second, "training.max_updates=2", "--from", "model").code == 0
+    recorded = store.read_manifest(workspace / "second")["started_from"]
+    assert recorded == {"path": "model", "sha256": store.weights_digest(workspace / "model")}
+    for number, start_from in enumerate((["--from", "model"], []), 3):  # on resume it may be given, or left out
+        result = command("train", *second, f"training.max_updates={number}", *start_from)
+        assert result.code == 0 and f"goes on after update {number - 1}" in result.err
+    assert store.read_manifest(workspace / "second")["started_from"] == recorded
+    longer = [*second, "training.max_updates=9"]
+    assert "not from these" in refused("train", *longer, "--from", "second")
+    shutil.rmtree(workspace / "second/checkpoints")
+    (workspace / "second/weights.safetensors").unlink()
+    shown = refused("train", *longer)
+    assert "began from the weights of model, and has no checkpoints yet" in shown and "--from model" in shown
+    result = command("train", *longer, "--from", "model")
+    assert result.code == 0 and "goes on" not in result.err
+
+
+def test_from_begins_with_these_weights(command: Run, workspace: Path) -> None:
+    """And a run without it with others."""
+    rate = ["training.learning_rate=1e-9", "training.max_updates=1"]
+    assert command("train", "small.yaml", "directory=second", *rate, "--from", "model").code == 0
+    assert command("train", "small.yaml", "directory=third", *rate).code == 0
+    model, second, third = (load_file(workspace / name / store.WEIGHTS) for name in ("model", "second", "third"))
+    assert all(float((second[name] - model[name]).abs().max()) < 1e-7 for name in model)
+    assert any(float((third[name] - model[name]).abs().max()) > 1e-2 for name in model)
+
+
+def test_two_processes_do_not_train_in_one_directory(refused: Refused, command: Run, workspace: Path) -> None:
+    with locked(workspace / "model", "trains in this directory"):
+        shown = refused("train", "small.yaml", "training.max_updates=20")
+        assert "model: another process trains in this directory" in shown
+        assert command("decode", "model", stdin=b"a\n").code == 0, "reading is no harm"
+    assert command("train", "small.yaml").code == 0
