@@ -216,8 +216,11 @@ def locked(directory: Path, what: str) -> Iterator[None]:
 # --- reading -----------------------------------------------------------------------------------------------------
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, *, hint: str = _AGAIN) -> Any:
     """Read a JSON file.
+
+    Args:
+        hint: what the user can do if it is damaged.
 
     Raises:
         UserError: it is missing or is not JSON.
@@ -225,13 +228,13 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_bytes())
     except FileNotFoundError:
-        raise Damaged("no such file", where=str(path), hint=_AGAIN) from None
+        raise Damaged("no such file", where=str(path), hint=hint) from None
     except OSError as error:
         raise UserError(
             f"cannot be read: {error.strerror}", where=str(path), hint="Check its permissions and the disk."
         ) from None
     except (ValueError, RecursionError) as error:
-        raise Damaged(f"not valid JSON: {error}", where=str(path), hint=_AGAIN) from None
+        raise Damaged(f"not valid JSON: {error}", where=str(path), hint=hint) from None
 
 
 def changes(old: Any, new: Any, key: str = "") -> list[tuple[str, Any, Any]]:
@@ -311,20 +314,23 @@ def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
     write_json(path, {**value, _SEAL: _seal(value)})
 
 
-def read_sealed(path: Path) -> dict[str, Any]:
+def read_sealed(path: Path, *, hint: str = _AGAIN) -> dict[str, Any]:
     """Read what `write_sealed` wrote.
+
+    Args:
+        hint: what the user can do if it is damaged.
 
     Raises:
         Damaged: it is missing, or is not what was written.
     """
-    value = read_json(path)
+    value = read_json(path, hint=hint)
     if not isinstance(value, dict) or _SEAL not in value:
-        raise Damaged("damaged, or not written by this version of the program", where=str(path), hint=_AGAIN)
+        raise Damaged("damaged, or not written by this version of the program", where=str(path), hint=hint)
     # A seal says nothing about white space.
     same_bytes = path.read_bytes() == _as_json(value).encode("utf-8", "surrogatepass")
     seal = value.pop(_SEAL)
     if seal != _seal(value) or not same_bytes:
-        raise Damaged("damaged: its contents changed after it was written", where=str(path), hint=_AGAIN)
+        raise Damaged("damaged: its contents changed after it was written", where=str(path), hint=hint)
     return value
 
 

@@ -166,7 +166,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         what = "this is not a model directory" if directory.exists() else "there is no such model directory"
         raise UserError(what, where=str(directory), hint=_HINT)
     try:
-        manifest = read_sealed(path)
+        manifest = read_sealed(path, hint=_COPY)
     except Damaged:
         if (directory / RECIPE).exists():
             raise

@@ -209,7 +209,9 @@ def finish(recipe: Recipe, directory: Path, best: list[int], last: int) -> None:
     if count:
         chosen = checkpoints[-count:]
         plural = "" if len(chosen) == 1 else "s"
-        what = f"the mean of {len(chosen)} checkpoint{plural}, update{plural} {', '.join(str(c.update) for c in chosen)}"
+        what = (
+            f"the mean of {len(chosen)} checkpoint{plural}, update{plural} {', '.join(str(c.update) for c in chosen)}"
+        )
     else:
         wanted = best[0] if best and any(c.update == best[0] for c in checkpoints) else last
         chosen = [c for c in checkpoints if c.update == wanted]

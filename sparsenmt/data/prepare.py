@@ -64,12 +64,13 @@ def prepare(data: schema.Data, *, features: Collection[str] = (), progress: bool
     bars = Bars(progress)
     settings = settings_of(data, features)
     inputs = Inputs.read(data, bars)
-    if not has_leftovers(directory) and (manifest := matching_manifest(directory, settings, inputs.entries, bars)):
+    leftovers = has_leftovers(directory)
+    if not leftovers and (manifest := matching_manifest(directory, settings, inputs.entries, bars)):
         return PreparedReport.from_manifest(directory, manifest, up_to_date=True)
     check_replaceable(directory)
     with workplace(directory) as partial:
         # `workplace` may have put in its place what a process had finished that was killed.
-        if manifest := matching_manifest(directory, settings, inputs.entries, bars):
+        if leftovers and (manifest := matching_manifest(directory, settings, inputs.entries, bars)):
             shutil.rmtree(partial)
             return PreparedReport.from_manifest(directory, manifest, up_to_date=True)
         check_replaceable(directory)

@@ -162,12 +162,12 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     path = directory / MANIFEST
     if not path.is_file():
         raise UserError("there are no prepared data", where=str(directory), hint=_HINT)
-    manifest = read_json(path)
+    manifest = read_json(path, hint=_HINT)
     if not isinstance(manifest, dict) or "corpora" not in manifest:
         raise UserError("there are no prepared data", where=str(directory), hint=_HINT)
     if manifest.get("format") != FORMAT:
         raise UserError("prepared by another version of this program", where=str(directory), hint=_HINT)
-    return read_sealed(path)
+    return read_sealed(path, hint=_HINT)
 
 
 def check_files(directory: Path, manifest: Mapping[str, Any], bars: Bars) -> None:

@@ -1,8 +1,8 @@
 """SentencePiece BPE and unigram pieces (Kudo and Richardson 2018).
 
-No piece reaches over a space, so a line is encoded word by word, and a vocabulary is learned from counts of words. BPE
-learns the same pieces from them as from the lines themselves. For unigram, SentencePiece would choose the pieces to
-start from without regard to the counts: `unigram_seeds` chooses them.
+No piece reaches over a space, so a vocabulary is learned from counts of words. BPE learns the same pieces from them as
+from the lines themselves. For unigram, SentencePiece would choose the pieces to start from without regard to the
+counts: `unigram_seeds` chooses them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from sparsenmt.data.text import blocks
 from sparsenmt.data.unigram_seeds import seed_pieces
 from sparsenmt.data.vocabulary import BOS, EOS, PAD, SILENT, SPACE, SPECIAL_PIECES, UNK, UNKNOWN_SURFACE
 from sparsenmt.data.wire_format import without_field
-from sparsenmt.data.word_cache import WordCache
 from sparsenmt.data.word_counts import LONGEST_WORD, WordCounts, parts
 from sparsenmt.errors import UserError
 from sparsenmt.files import read_json, write_bytes, write_json
@@ -45,7 +44,6 @@ class SentencePieceTokenizer:
         self._model = model
         self._lowercase = lowercase
         self._processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
-        self._cache = WordCache(self._processor.encode)
         starts = [self._processor.id_to_piece(id_).startswith(SPACE) for id_ in range(self.size)]
         self._word_starts = np.array(starts, dtype=np.bool_)
         self.keeps_word_boundaries = bool(self._word_starts.any())
@@ -117,10 +115,14 @@ class SentencePieceTokenizer:
         return self._word_starts
 
     def encode(self, line: str) -> list[int]:
-        return self.encode_batch([line])[0]
+        ids: list[int] = self._processor.encode(self._prepared(line))
+        return ids
 
     def encode_batch(self, lines: Sequence[str]) -> list[list[int]]:
-        return self._cache.encode([line.lower() for line in lines] if self._lowercase else lines)
+        if not lines:
+            return []
+        ids: list[list[int]] = self._processor.encode([self._prepared(line) for line in lines])
+        return ids
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._processor.decode([int(id_) for id_ in ids if id_ not in SILENT]))
@@ -131,6 +133,9 @@ class SentencePieceTokenizer:
     def save(self, directory: Path, stem: str) -> None:
         write_json(directory / f"{stem}.json", {"kind": "sentencepiece", "lowercase": self._lowercase})
         write_bytes(directory / f"{stem}.model", self._model)
+
+    def _prepared(self, line: str) -> str:
+        return line.lower() if self._lowercase else line
 
 
 def _short(words: Sequence[str]) -> Iterable[str]:

@@ -30,6 +30,10 @@ def expand(text: str) -> tuple[str | None, Complaint | None]:
 
 def _unusable(path: str) -> Complaint | None:
     """What is wrong with a path that no file of the program could hold."""
+    if not path:
+        return Complaint(
+            "nothing is left of it when its variables are replaced", "Set them, or write a path beside them."
+        )
     if "\0" in path:
         return Complaint("a path cannot hold the character U+0000", "Write the path again, without escapes.")
     try:

@@ -57,7 +57,7 @@ class Checkpoint:
     def interim(self) -> bool:
         """Whether it was written because of a signal, not as the recipe asks: it goes when there is a newer one."""
         try:
-            return bool(read_sealed(self.path / MANIFEST).get("interim"))
+            return bool(read_sealed(self.path / MANIFEST, hint=_HINT).get("interim"))
         except UserError:
             return False
 
@@ -80,7 +80,7 @@ class Checkpoint:
 
     def check(self, *only: str) -> None:
         """Compare every file, or some of them, with the manifest; UserError unless all is as it was written."""
-        manifest = read_sealed(self.path / MANIFEST)
+        manifest = read_sealed(self.path / MANIFEST, hint=_HINT)
         if manifest.get("format") != FORMAT or manifest.get("update") != self.update:
             raise Damaged("not a checkpoint of this version of the program", where=str(self.path), hint=_HINT)
         files = manifest["files"]

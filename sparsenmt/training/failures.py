@@ -51,7 +51,7 @@ def not_finite(update: int, loss: float, norm: float, lines: str, tolerated: int
         f"the loss is {loss} and the gradient's norm {norm} at update {update}{allowed}",
         where=lines or None,
         hint="Look at these lines; lower training.learning_rate or lengthen training.warmup_updates; or let "
-        "training.skip_nonfinite leave such updates out. The last checkpoint is kept, and training goes on from it.",
+        "training.skip_nonfinite leave such updates out. Training goes on from the last checkpoint, if there is one.",
     )
 
 

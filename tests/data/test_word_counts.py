@@ -17,7 +17,6 @@ from sparsenmt.data.text import read_lines
 from sparsenmt.data.tokenizer import train_tokenizer
 from sparsenmt.data.unigram_seeds import seed_pieces
 from sparsenmt.data.vocabulary import UNK
-from sparsenmt.data.word_cache import WordCache
 from sparsenmt.data.word_counts import WordCounts
 from sparsenmt.recipe import schema
 
@@ -171,24 +170,3 @@ def test_seeds_equal_naive_counts(longest: int, monkeypatch: pytest.MonkeyPatch)
     scores = [len(piece) * count for piece, count in found[len(characters) :]]
     assert scores == sorted(scores, reverse=True)
     assert list(seed_pieces(words, counts, 10))[len(characters) :] == found[len(characters) :][:10]
-
-
-def test_words_are_encoded_once_while_they_are_met(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-
-    def encode(words: list[str]) -> list[list[int]]:
-        asked.extend(words)
-        return [[ord(letter) for letter in word] for word in words]
-
-    monkeypatch.setattr("sparsenmt.data.word_cache._WORDS", 3)
-    cache = WordCache(encode)
-    assert cache.encode(["ab a", "", "a  b"]) == [[97, 98, 97], [], [97, 98]]
-    assert sorted(asked) == ["", "a", "ab", "b"]
-    asked.clear()
-    assert cache.encode(["ab b", "c" * 99]) == [[97, 98, 98], [99] * 99]
-    assert asked == ["c" * 99]
-    cache.encode(["d e f g", "h"])
-    asked.clear()
-    cache.encode(["i j k l"])
-    cache.encode(["a", "c" * 99])
-    assert "a" in asked and "c" * 99 in asked, "what was not met for long, and long words, are not kept"

@@ -12,7 +12,7 @@ from tests.faults.reports import Finding, Report, first_line, refusal
 from tests.faults.server import Result
 from tests.faults.world import DECODE, PREPARE, TRAIN, Files, World, differences
 
-FLIPS = 6
+FLIPS = 4
 """Bits that are flipped in a file, one after the other, in parts of equal size."""
 
 

@@ -168,6 +168,21 @@ def _renamed(path: str, renames: Iterable[Call]) -> str:
     return path
 
 
+def idle(calls: Sequence[Call]) -> set[Call]:
+    """Calls of fsync on files, or directories, that are just as they were at an earlier one."""
+    found: set[Call] = set()
+    clean: set[str] = set()
+    for call in calls:
+        if call.name == "fsync" and call.path in clean:
+            found.add(call)
+        elif call.name == "fsync":
+            clean.add(call.path)
+        else:
+            for path in filter(None, (call.path, call.other)):
+                clean -= {path, os.path.dirname(path)}
+    return found
+
+
 def unseen(case: Path, start: Files, calls: Sequence[Call], after: Files) -> list[str]:
     """Files that were written past the library: their bytes are neither in the log, nor were they there before."""
     renames = [call for call in calls if call.name == "rename" and call.error == 0]

@@ -255,9 +255,8 @@ def _trees(draw: st.DrawFn, base: Any) -> Any:
             case "rename" if isinstance(holder, dict):
                 holder[draw(st.one_of(texts, st.sampled_from([k.rpartition(".")[2] for k in KEYS])))] = holder.pop(key)
             case "wrap":
-                holder[key] = draw(st.sampled_from([lambda x: [x], lambda x: {"name": x}, lambda x: [x, x], str]))(
-                    holder[key]
-                )
+                value = holder[key]
+                holder[key] = draw(st.sampled_from([[value], {"name": value}, [value, value], str(value)]))
             case "share":  # becomes an anchor and an alias
                 other, name = draw(st.sampled_from(places))
                 if not any(part is other for part, _ in _places([holder[key]])) and name in _keys(other):

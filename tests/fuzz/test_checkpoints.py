@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.commands.support import Result
 from tests.fuzz.damages import WEIGHTS, Damage, damages
-from tests.fuzz.support import Files, Lab, below, explore, sizes, train_small_model
+from tests.fuzz.support import Files, Lab, below, explore, report, sizes, train_small_model
 
 TRAIN = ["train", "small.yaml"]
 COMMANDS = {
@@ -82,12 +82,13 @@ def test_checkpoints(lab: Lab, count: int) -> None:
         else:
             _is_left_alone(case, files, lab.files())
 
-    names = {
-        name: [file for file, content in found.start.items() if content is not None and re.fullmatch(READS[name], file)]
-        for name, found in undisturbed.items()
-    }
-    cases = st.sampled_from(sorted(COMMANDS)).flatmap(lambda name: st.builds(Case, st.just(name), damages(names[name])))
-    explore("checkpoints", lab, count, cases, check)
+    for name, found in undisturbed.items():
+        files = [
+            file for file, content in found.start.items() if content is not None and re.fullmatch(READS[name], file)
+        ]
+        cases = st.builds(Case, st.just(name), damages(files))
+        explore(f"checkpoints: {name}", lab, -(-count // len(COMMANDS)), cases, check)
+    report("checkpoints", lab, count)
 
 
 LAST_STEPS = {

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import strategies as st
 
 from tests.fuzz import recipe_texts
-from tests.fuzz.support import Files, Lab, changed, explore, sizes
+from tests.fuzz.support import Files, Lab, changed, explore, report, sizes
 
 TEXTS: Files = {
     "small.yaml": recipe_texts.SMALL.encode(),
@@ -60,6 +60,7 @@ def test_recipes(lab: Lab, count: int) -> None:
             _prepares(lab, case)
 
     explore("recipes", lab, count, cases, check)
+    report("recipes", lab, count)
 
 
 def _words(overrides: list[str]) -> list[str]:

@@ -6,6 +6,7 @@ import dataclasses
 import gzip
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from sparsenmt.data.tokenizer import Tokenizers
 from tests.commands.support import Result
 from tests.fuzz import corpus_texts
-from tests.fuzz.support import Lab, changed, explore, sizes, train_small_model
+from tests.fuzz.support import Lab, changed, explore, report, sizes, train_small_model
 
 POSITIONS = 24
 """Of the model: lines with as many pieces or more are cut."""
@@ -47,7 +48,7 @@ class Score:
 _WHOLE = [0, 1, 2, 3, 10, 10**4, 2**31, 2**63 - 1, 2**63, 10**30]
 _REAL = ["0", "0.5", "1", "1e-9", "1e-300", "5e-324", "1e300", "1.7976931348623157e308"]
 # Values of the options of `decode`: some that are allowed, some that are not.
-_OPTIONS: dict[str, tuple[list[object], list[object]]] = {
+_OPTIONS: dict[str, tuple[Sequence[object], Sequence[object]]] = {
     "--method": (["beam", "greedy", "sample", "sample"], ["Beam", ""]),
     "--beam-size": ([1, 1, 2, 3, 5, 9], [0, -1, 10**6, "x"]),
     "--length-penalty": (["gnmt", "average", "none"], ["x"]),
@@ -119,8 +120,9 @@ def test_stdin(lab: Lab, count: int) -> None:
             _scores(lab, tokenizers, case)
         torch.set_num_threads(1)
 
-    cases: st.SearchStrategy[Decode | Score] = st.integers(0, 2).flatmap(lambda kind: decodes if kind else scores())
-    explore("stdin", lab, count, cases, check)
+    explore("stdin: decode", lab, count * 2 // 3, decodes, check)
+    explore("stdin: score", lab, count - count * 2 // 3, scores(), check)
+    report("stdin", lab, count)
 
 
 def _decodes(lab: Lab, tokenizers: Tokenizers, case: Decode) -> None:

@@ -121,6 +121,8 @@ def test_one_mistake(tmp_path: Path, extra: str, expected: str) -> None:
         ("training={seed: -1}", "override 'training={seed: -1}': training.seed: must be at least 0, not -1"),
         ("data.dev.source=${NOWHERE}", "data.dev.source: the environment variable NOWHERE is not set"),
         ("data.dev.source=''", "data.dev.source: must not be empty"),
+        ("directory=${NOWHERE_AT_ALL:-}", "directory: nothing is left of it when its variables are replaced"),
+        ("data.dev.source=${NOWHERE_AT_ALL:-}", "data.dev.source: nothing is left of it"),
     ],
 )
 def test_one_wrong_override(tmp_path: Path, override: str, expected: str) -> None:

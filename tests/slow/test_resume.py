@@ -1,7 +1,8 @@
-"""A run that was stopped, by whatever means and however often, is the run that never was: to the last bit, on real text.
+"""A run that was stopped, however often and by whatever means, is the run that was not: to the last bit, on real text.
 
-Real processes, real signals, Multi30k; dropout 0.3, three batches accumulated an update, fp32 and bf16. Compared are the
-losses in metrics.jsonl, the final weights, the last checkpoint's optimizer and random states, and which checkpoints stay.
+Real processes, real signals, Multi30k; dropout 0.3, three batches accumulated an update, fp32 and bf16. Compared are
+the losses in metrics.jsonl, the final weights, the last checkpoint's optimizer and random states, and which checkpoints
+stay.
 """
 
 from __future__ import annotations
