@@ -64,6 +64,7 @@ bench: $(STAMP)  ## Time this project beside its peers (makes the peers' environ
 	$(BIN)/python benchmarks/peers/environments.py
 	$(BIN)/python benchmarks/decode_vs_ctranslate2.py
 	$(BIN)/python benchmarks/train_vs_transformers.py
+	$(BIN)/python benchmarks/scale.py
 
 docs: $(STAMP)  ## Write the generated pages of docs/ again
 	$(BIN)/sparsenmt recipe-docs --output docs/recipes.md

@@ -219,6 +219,12 @@ def _as_user_error(error: RuntimeError, options: schema.Tokenizer) -> UserError:
             where=where,
             hint=f"The smallest possible value is {smallest[1]}; or lower data.tokenizer.character_coverage.",
         )
+    if "all_chars_count" in text:
+        return UserError(
+            "the training text has no characters left after normalisation",
+            where="data.train",
+            hint="Look at the text; data.tokenizer.normalization `identity` leaves it as it is.",
+        )
     return UserError(
         f"SentencePiece cannot learn a vocabulary from the training text: {' '.join(text.split())}",
         where="data.tokenizer",

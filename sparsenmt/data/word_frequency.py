@@ -25,8 +25,9 @@ from sparsenmt.data.vocabulary import EOS, SPACE, UNK
 from sparsenmt.errors import UserError
 from sparsenmt.files import write_bytes
 
-_BLOCK = 1 << 20  # pieces read at once
+_BLOCK = 1 << 18  # pieces read at once
 _WORDS = 1 << 20  # distinct words that are kept
+_PENDING = 1 << 19  # distinct words of blocks that wait to be merged, at most
 _STORED = np.dtype("<u8")
 
 
@@ -139,7 +140,7 @@ class _Counter:
         self._pending.append((unique, counts, first + self._seen))
         self._pending_size += len(unique)
         self._seen += len(hashes)
-        if self._pending_size > max(len(self._hashes), _BLOCK):
+        if self._pending_size > min(max(len(self._hashes), _BLOCK), _PENDING):
             self._merge()
             self._keep_most_frequent()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -58,6 +59,20 @@ def test_ranks_equal_naive_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert found["frequency_rank"].tolist() == [expected[word] for word in words]
         assert found["word_id"].tolist() == words.tolist()
         assert all(values.dtype == np.int64 for values in found.values())
+
+
+def test_a_full_table_keeps_the_most_frequent_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(word_frequency, "_BLOCK", 100)
+    monkeypatch.setattr(word_frequency, "_WORDS", 50)
+    generator = random.Random(1)
+    corpus = [" ".join(f"w{int(400 ** generator.random())}" for _ in range(10)) for _ in range(500)]
+    tokenizers, features = fitted(tmp_path, "word", corpus, size=1000)
+    exact = naive_ranks([corpus])
+    for word, rank in list(exact.items())[:10]:
+        ids = [*tokenizers.source.encode(word), EOS]
+        assert features.compute(ids, word)["frequency_rank"].tolist() == [rank, 0]
+    last = [*tokenizers.source.encode(list(exact)[-1]), EOS]
+    assert features.compute(last, "")["frequency_rank"].tolist() == [51, 0]
 
 
 def test_unknown_words(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.fuzz.support import Lab
 
@@ -15,4 +16,5 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
     folder = tmp_path / "lab"
     folder.mkdir()
     monkeypatch.chdir(folder)
+    torch.set_num_threads(1)  # the commands import it late: the fixture of all tests does not see it
     return Lab(folder)
