@@ -24,8 +24,8 @@ from tests.faults import shim
 from tests.faults.shim import Action, Call
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SECONDS = 120
-"""A command that takes longer hangs, and is killed."""
+SECONDS = 600
+"""A command that takes longer hangs, and is killed. So long, because a machine with a busy disk may stand still for minutes."""
 
 
 @dataclass(frozen=True)
