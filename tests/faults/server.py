@@ -25,7 +25,7 @@ from tests.faults.shim import Action, Call
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SECONDS = 600
-"""A command that takes longer hangs, and is killed. So long, because a machine with a busy disk may stand still for minutes."""
+"""A command that takes longer hangs, and is killed. Long: a machine with a busy disk has stood still for minutes."""
 
 
 @dataclass(frozen=True)
