@@ -108,13 +108,6 @@ def _as_json(value: Any) -> str:
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def make_readable(path: Path) -> None:
-    """Give a file the permissions of any other: some libraries write files that only their owner may read."""
-    mask = os.umask(0)
-    os.umask(mask)
-    path.chmod(0o666 & ~mask)
-
-
 # --- directories -------------------------------------------------------------------------------------------------
 
 
@@ -276,13 +269,20 @@ def sha256_file(path: Path, advance: Callable[[int], object] | None = None) -> s
     return digest.hexdigest()
 
 
-def listing(directory: Path, advance: Callable[[int], object] | None = None) -> dict[str, dict[str, Any]]:
-    """Size and hash of every file in a directory, by its path in it; names that begin with a dot are left out."""
-    return {
-        path.relative_to(directory).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256_file(path, advance)}
-        for path in sorted(directory.rglob("*"))
-        if path.is_file() and not path.name.startswith(".")
-    }
+def files_in(directory: Path) -> dict[str, Path]:
+    """Every file in a directory, by its path in it; names that begin with a dot are left out."""
+    found = (path for path in sorted(directory.rglob("*")) if path.is_file() and not path.name.startswith("."))
+    return {path.relative_to(directory).as_posix(): path for path in found}
+
+
+def listing(directory: Path) -> dict[str, dict[str, Any]]:
+    """Size and hash of every file in a directory, as `files_in` names them."""
+    return {name: entry_of(path) for name, path in files_in(directory).items()}
+
+
+def entry_of(path: Path, advance: Callable[[int], object] | None = None) -> dict[str, Any]:
+    """Size and hash of a file."""
+    return {"bytes": path.stat().st_size, "sha256": sha256_file(path, advance)}
 
 
 def check_listing(

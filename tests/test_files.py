@@ -19,7 +19,6 @@ from sparsenmt.files import (
     aside,
     locked,
     make_directories,
-    make_readable,
     new_directory,
     publish,
     read_json,
@@ -151,20 +150,6 @@ def test_what_is_no_json(tmp_path: Path, content: bytes | None) -> None:
 def test_a_folder_is_no_json(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be read"):
         read_json(tmp_path)
-
-
-def test_permissions_follow_the_umask(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    for mask, wanted in ((0o022, 0o644), (0o077, 0o600)):
-        before = os.umask(mask)
-        try:
-            write_bytes(file, b"")
-            written = file.stat().st_mode & 0o777
-            file.chmod(0o600)
-            make_readable(file)
-        finally:
-            os.umask(before)
-        assert (written, file.stat().st_mode & 0o777) == (wanted, wanted)
 
 
 # --- directories -------------------------------------------------------------------------------------------------
@@ -325,3 +310,13 @@ def test_an_error_gives_the_lock_back(tmp_path: Path) -> None:
         raise ZeroDivisionError
     with locked(tmp_path, "trains here"):
         pass
+
+
+def test_permissions_follow_the_umask(tmp_path: Path) -> None:
+    for mask, wanted in ((0o022, 0o644), (0o077, 0o600)):
+        before = os.umask(mask)
+        try:
+            write_bytes(tmp_path / "file", b"")
+        finally:
+            os.umask(before)
+        assert (tmp_path / "file").stat().st_mode & 0o777 == wanted

@@ -13,6 +13,8 @@ from sparsenmt.files import (
     changes,
     check_listing,
     differences,
+    entry_of,
+    files_in,
     listing,
     opened_text,
     read_json,
@@ -92,7 +94,8 @@ def make_files(directory: Path) -> None:
 def test_a_listing_holds_every_file(tmp_path: Path) -> None:
     make_files(tmp_path / "d")
     advanced: list[int] = []
-    found = listing(tmp_path / "d", advanced.append)
+    found = {name: entry_of(path, advanced.append) for name, path in files_in(tmp_path / "d").items()}
+    assert found == listing(tmp_path / "d")
     assert {name: entry["bytes"] for name, entry in found.items()} == {"a": 4, "sub/b": 0, "sub/c": 3_000_000}
     assert found["a"]["sha256"] == sha256_text("text") == sha256_file(tmp_path / "d/a")
     assert sum(advanced) == 3_000_004

@@ -19,12 +19,13 @@ from sparsenmt.files import (
     Damaged,
     aside,
     check_listing,
+    entry_of,
+    files_in,
     locked,
     make_directories,
     read_sealed,
     recover,
-    sha256_file,
-    sync_tree,
+    sync,
     write_sealed,
 )
 
@@ -98,15 +99,12 @@ class Stages:
         if name in self._finished:
             return self._finished[name]["result"]
         result = work()
-        sync_tree(self._directory)
         known = self.files
-        paths = {self._name(path): path for path in sorted(self._directory.rglob("*")) if path.is_file()}
-        new = {each: path for each, path in paths.items() if each not in known and each != _STATE}
+        new = {each: path for each, path in files_in(self._directory).items() if each not in known}
+        for path in sorted({*new.values(), *(path.parent for path in new.values()), self._directory}):
+            sync(path)
         with self._bars.counting("hashing", total=sum(path.stat().st_size for path in new.values()), unit="B") as bar:
-            files = {
-                each: {"bytes": path.stat().st_size, "sha256": sha256_file(path, bar.update)}
-                for each, path in new.items()
-            }
+            files = {each: entry_of(path, bar.update) for each, path in new.items()}
         self._finished[name] = {"files": files, "result": result}
         self._write()
         return result

@@ -170,8 +170,7 @@ class Trainer:
 
     def _stop(self, reporter: Reporter) -> NoReturn:
         """Save the state of the last boundary, and leave."""
-        number, progress = self._signals.number, self.progress
-        assert number is not None
+        number, progress = self._signals.number or SIGTERM, self.progress  # another process may have heard it
         for parameter in (*self.model.parameters(), *self.weights.named.values()):
             parameter.grad = None
         if progress.update == 0:
@@ -218,7 +217,6 @@ class Trainer:
         heard = float(self._signals.number is not None)
         *sums, stop = self.workers.sum([own.target_tokens, own.source_tokens, own.sentences, heard], self.device)
         if stop:
-            self._signals.number = self._signals.number or SIGTERM
             self._stop(reporter)
         totals = Totals(*(int(x) for x in sums))
         objective = self._objective()
@@ -316,7 +314,6 @@ class Trainer:
         heard = float(self._signals.number is not None and self.workers.leads)
         *sums, stop = self.workers.sum([*(values[name] for name in names), heard], self.device)
         if stop:
-            self._signals.number = self._signals.number or SIGTERM
             self._stop(reporter)
         return dict(zip(names, sums, strict=True))
 
