@@ -63,6 +63,7 @@ format: $(STAMP)  ## Format the code and apply the safe fixes of the linter
 bench: $(STAMP)  ## Time this project beside its peers (makes the peers' environments first)
 	$(BIN)/python benchmarks/peers/environments.py
 	$(BIN)/python benchmarks/decode_vs_ctranslate2.py
+	$(BIN)/python benchmarks/l0drop_decode.py
 	$(BIN)/python benchmarks/train_vs_transformers.py
 	$(BIN)/python benchmarks/scale.py
 

@@ -12,8 +12,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -25,10 +25,14 @@ PAUSE_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two programs that are compared: who runs which script, relative to ``benchmarks/``."""
+    """One of the two programs that are compared: who runs which script, relative to ``benchmarks/``.
+
+    ``work`` is laid over the case's work, where the sides are one program with other settings.
+    """
 
     script: str
     python: Callable[[], str | Path] = lambda: sys.executable
+    work: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ class Worker:
         }
         self.script = side.script
         self._process = subprocess.Popen(
-            [str(side.python()), str(FOLDER / side.script), json.dumps(work)],
+            [str(side.python()), str(FOLDER / side.script), json.dumps({**work, **side.work})],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
@@ -168,7 +172,7 @@ def run(name: str, description: str, cases: Sequence[Case], *, repeats: int) -> 
     arguments = parser.parse_args()
     if unknown := set(arguments.cases) - set(names):
         parser.error(f"unknown case {', '.join(sorted(unknown))}; there are: {', '.join(names)}")
-    changes = dict(_assignment(item, parser) for item in arguments.set)
+    changes = dict(assignment(item, parser) for item in arguments.set)
     chosen = [case for case in cases if not arguments.cases or case.name in arguments.cases]
     if changes:
         chosen = [replace(case, work=case.work | changes, bar=None) for case in chosen]
@@ -178,7 +182,7 @@ def run(name: str, description: str, cases: Sequence[Case], *, repeats: int) -> 
     return 0 if result["ok"] else 1
 
 
-def _assignment(text: str, parser: argparse.ArgumentParser) -> tuple[str, Any]:
+def assignment(text: str, parser: argparse.ArgumentParser) -> tuple[str, Any]:
     """``steps=2`` -> ("steps", 2); the value is JSON, or a string as it stands."""
     key, equals, value = text.partition("=")
     if not equals:

@@ -141,6 +141,23 @@ def build_model(model: schema.Model, *, source_size: int, target_size: int, seed
         )
 
 
+def filters_without_gain(section: schema.Model, model: Transformer) -> list[str]:
+    """Of every filter that saves no time, because compaction would not be exact: where it stands, and why."""
+    between = model.memory.between
+    places = {"output": list(model.memory.output), "between": list(between[0].children()) if len(between) else []}
+    notes = []
+    for i, choice in enumerate(section.memory):
+        number = sum(other.at == choice.at for other in section.memory[:i])
+        later = [f for f in places[choice.at][number + 1 :] if isinstance(f, MemoryFilter)]
+        reason = model.obstacle(choice.at)
+        if reason is None and any(f.position_dependent for f in later):
+            reason = "a filter after it decides by position or feature"
+        if reason is not None:
+            kept = "masked" if choice.options.get("closed") == "mask" else "as zeros"
+            notes.append(f"model.memory.{i} ({choice.name}): what it drops stays {kept}, no time is saved: {reason}")
+    return notes
+
+
 def check_recipe(recipe: schema.Recipe) -> None:
     """Refuse a recipe of which no model can be built, before any data are read or written.
 

@@ -34,8 +34,11 @@ class Entry(NamedTuple):
 COMMANDS: dict[str, Entry] = {
     "prepare": Entry("prepare", "Read a recipe's text, train its tokenizer, write binary data."),
     "train": Entry("train", "Train a recipe's model on prepared data."),
+    "finetune-l0": Entry("finetune_l0", "Add gates to a trained model and train on; sweeps."),
     "decode": Entry("decode", "Translate text with a trained model."),
     "score": Entry("score", "Score translations, or a model on a test set."),
+    "analyze": Entry("analyze", "Report what gates drop, and where attention goes."),
+    "analyze-pos": Entry("analyze_pos", "The same as `sparsenmt analyze pos`: sparsity rate by part of speech."),
     "average": Entry("average", "Average checkpoints into one model."),
     "demo": Entry("demo", "Prepare, train, decode and score on the built-in demo corpus."),
     "recipe-docs": Entry("recipe_docs", "Write the reference of all recipe keys.", hidden=True),

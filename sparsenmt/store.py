@@ -45,6 +45,7 @@ from sparsenmt.files import (
     write_sealed,
     write_text,
 )
+from sparsenmt.model.interfaces import MemoryFilter, Transform
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.load import dump, load_resolved
 from sparsenmt.recipe.schema import Recipe
@@ -78,6 +79,16 @@ class Bundle:
     @property
     def max_positions(self) -> int:
         return self.recipe.model.max_positions
+
+    @property
+    def max_source_length(self) -> int:
+        reach, chosen = self.max_positions - 1, self.recipe.data.filters.max_source_length
+        return reach if chosen is None else min(reach, chosen)
+
+    @property
+    def cuts_by_choice(self) -> bool:
+        """Whether it is the recipe that cuts long sources, not the model's positions."""
+        return self.max_source_length == self.recipe.data.filters.max_source_length
 
 
 def initialise(
@@ -234,6 +245,32 @@ def read_weights(directory: Path, model: torch.nn.Module) -> dict[str, Tensor]:
         return load_tensors(path, hint=_WEIGHTS_HINT, shapes=_shapes(model.state_dict()))
     except ValueError as error:
         raise UserError(str(error), where=str(path), hint=_FITTING) from None
+
+
+def starting_weights(directory: Path, model: torch.nn.Module) -> tuple[dict[str, Tensor], list[str]]:
+    """The weights in a model directory, for a model that may have sparsity methods with parameters beside them.
+
+    Returns:
+        all of the model's weights, and the names of those that the directory does not have: they are the model's own.
+
+    Raises:
+        UserError: the weights are missing or damaged, or the models differ in more than that.
+    """
+    path = directory / WEIGHTS
+    if not path.exists():
+        raise UserError("the model has no weights", where=str(path), hint=_WEIGHTS_HINT)
+    own, found = model.state_dict(), load_tensors(path, hint=_WEIGHTS_HINT)
+    methods_own = {
+        f"{prefix}.{name}"
+        for prefix, module in model.named_modules()
+        if isinstance(module, MemoryFilter | Transform)
+        for name in module.state_dict()
+    }
+    added = sorted((own.keys() - found.keys()) & methods_own)
+    weights = {**{name: own[name] for name in added}, **found}
+    if _shapes(weights) != _shapes(own):
+        raise UserError(differing_shapes(_shapes(own), _shapes(weights)), where=str(path), hint=_FITTING)
+    return weights, added
 
 
 _FITTING = "The weights must come from a recipe with the same `model` section and vocabularies of the same sizes."

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from sparsenmt.assemble import build_model, check_losses, check_recipe, required_features
+from sparsenmt.assemble import build_model, check_losses, check_recipe, filters_without_gain, required_features
 from sparsenmt.errors import UserError
 from sparsenmt.recipe import schema
 from sparsenmt.sparsity.registry import Options, register
@@ -73,6 +73,65 @@ def test_filters_between_stand_after_every_layer_but_the_last() -> None:
     )
     assert len(model.memory.output) == 1
     assert [len(filters) for filters in model.memory.between] == [1, 1]
+
+
+def reader(site: str, **values: object) -> dict[str, object]:
+    return {"attention": {site: values}}
+
+
+FAINT, FAINT_BETWEEN = {"name": "toy_faint"}, {"name": "toy_faint", "at": "between"}
+
+
+@pytest.mark.parametrize(
+    ("values", "filters", "notes"),
+    [
+        ({}, [FAINT, FAINT_BETWEEN], []),
+        (
+            reader("cross", pattern={"name": "toy_lookback"}),
+            [FAINT, {**FAINT_BETWEEN, "closed": "mask"}],
+            [
+                "model.memory.0 (toy_faint): what it drops stays as zeros, no time is saved: "
+                "cross-attention has a pattern",
+                "model.memory.1 (toy_faint): what it drops stays masked, no time is saved: "
+                "cross-attention has a pattern",
+            ],
+        ),
+        (
+            reader("encoder_self", heads={"given": {"name": "toy_left"}}),
+            [FAINT, FAINT_BETWEEN],
+            [
+                "model.memory.1 (toy_faint): what it drops stays as zeros, no time is saved: "
+                "the encoder's self-attention has given heads"
+            ],
+        ),
+        (
+            reader("cross", transform={"name": "toy_recency"}),
+            [FAINT],
+            [
+                "model.memory.0 (toy_faint): what it drops stays as zeros, no time is saved: "
+                "cross-attention has a transform that depends on positions"
+            ],
+        ),
+        (reader("decoder_self", pattern={"name": "toy_lookback"}), [FAINT, FAINT_BETWEEN], []),
+        (
+            {},
+            [FAINT, {"name": "toy_tags"}, FAINT_BETWEEN],
+            [
+                "model.memory.0 (toy_faint): what it drops stays as zeros, no time is saved: "
+                "a filter after it decides by position or feature",
+                "model.memory.2 (toy_faint): what it drops stays as zeros, no time is saved: "
+                "a filter decides by position or feature",
+            ],
+        ),
+    ],
+)
+def test_filters_that_save_no_time_say_so(
+    values: dict[str, object], filters: list[dict[str, object]], notes: list[str]
+) -> None:
+    chosen = section(**values, memory=filters, encoder_layers=3)
+    model = build_model(chosen, source_size=9, target_size=9)
+    assert filters_without_gain(chosen, model) == notes
+    assert model.compacts == (len(notes) < len(filters))
 
 
 WHOLE = {

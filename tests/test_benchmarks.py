@@ -140,3 +140,51 @@ def test_every_script_has_cases_whose_workers_exist() -> None:
             assert (ROOT / "benchmarks" / case.ours.script).is_file()
             assert (ROOT / "benchmarks" / case.peer.script).is_file()
             assert "threads" in case.work
+
+
+TINY = {
+    **{"dimension": 16, "feed_forward": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 2, "vocabulary": 40},
+    **{"threads": 1, "source_length": 29, "target_length": 5, "batch_sentences": 4, "batches": 3},
+}
+
+
+def test_decoding_with_dropped_positions_reads_what_was_kept(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every case in a tiny size: what is counted is right, whatever the timings are."""
+    import torch
+
+    import l0drop_decode
+
+    monkeypatch.setattr(l0drop_decode, "PAUSE_SECONDS", 0)
+    threads = torch.get_num_threads()
+    try:
+        changes = [part for key, value in TINY.items() for part in ("--set", f"{key}={value}")]
+        assert l0drop_decode.main(["--repeats", "1", "--without-peer", *changes]) == 0
+    finally:
+        torch.set_num_threads(threads)
+    output = capsys.readouterr().out
+    last = json.loads(output.rstrip("\n").split("\n")[-1])
+    names = [f"{kind}_{case}" for case in l0drop_decode.CASES for kind in ("realised", "after_encoder", "keys_read")]
+    assert last["name"] == "l0drop_decode" and list(last["ratios"]) == names
+    assert last["bars"] == {} and last["ok"] is True, "a changed work has no bars"
+    assert "CTranslate2 not measured" in output and "published: 1.65" in output
+    for case, work in l0drop_decode.CASES.items():
+        bench = l0drop_decode.Bench(work | TINY)
+        dropped = l0drop_decode.Variant("dropped", torch.nn.ModuleList([l0drop_decode.Coins()]))
+        dense = l0drop_decode.Variant("dense", torch.nn.ModuleList())
+        kept = bench.kept.sum(1)
+        read = bench.keys_read(bench.run(dropped))
+        assert float(kept.double().mean()) < read <= int(kept.max()) + 1
+        assert read / (float(kept.double().mean()) + 1) == pytest.approx(last["ratios"][f"keys_read_{case}"], abs=1e-4)
+        assert bench.keys_read(bench.run(dense)) == 30
+
+
+def test_the_bars_of_decoding_with_dropped_positions() -> None:
+    from l0drop_decode import CASES, KEYS_READ, REALISED_BAR
+
+    assert (REALISED_BAR, KEYS_READ) == (0.8, 1.1)
+    wanted = {"2048": (2048, 120, 10, 0.715, 1.5), "400": (400, 60, 10, 0.476, 1.0), "char": (150, 150, 32, 0.461, 1.0)}
+    keys = ("source_length", "target_length", "batch_sentences", "dropped", "after_encoder_bar")
+    found = {name: tuple(work[key] for key in keys) for name, work in CASES.items()}
+    assert found == {name: (length - 1, *rest) for name, (length, *rest) in wanted.items()}, "</s> is added"

@@ -38,7 +38,8 @@ def main() -> None:
     optimizer = make_optimizer(weights, betas=(0.9, 0.98), epsilon=1e-9, weight_decay=0.0)
     for group in optimizer.param_groups:
         group["lr"] = 1e-4
-    objective = Objective(work["label_smoothing"], "tokens", {})
+    losses = {name: work["penalty"] for name in work.get("losses", ())}
+    objective = Objective(work["label_smoothing"], "tokens", losses)
     batches = [as_batch(*batch) for batch in training_batches(work)]
 
     def repeat() -> None:
@@ -50,7 +51,7 @@ def main() -> None:
             weights.publish()
 
     serve(
-        what=f"sparsenmt {sparsenmt.__version__} {work['our_dtype']}",
+        what=f"sparsenmt {sparsenmt.__version__} {work['our_dtype']}{work.get('named', '')}",
         units=sum(batch.target_tokens for batch in batches),
         repeat=repeat,
     )

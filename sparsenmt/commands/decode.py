@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from sparsenmt.commands.tags import HELP, GivenTags, open_tags, with_tags
 from sparsenmt.errors import UserError
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 @click.option(
     "--output", "-o", "output_file", type=click.Path(path_type=Path), help="File to write.  [default: stdout]"
 )
+@click.option("--tags", "tags_file", type=click.Path(path_type=Path), help=HELP)
 @click.option("--method", type=click.Choice(["beam", "greedy", "sample"]), help="Search method.")
 @click.option("--beam-size", type=click.IntRange(1), help="Hypotheses kept for each sentence.")
 @click.option(
@@ -59,6 +61,7 @@ def command(
     model: Path,
     input_file: Path | None,
     output_file: Path | None,
+    tags_file: Path | None,
     n_best: int,
     as_json: bool,
     dtype: str,
@@ -69,7 +72,8 @@ def command(
     """Translate text with the model in MODEL_DIR.
 
     The text is UTF-8, one sentence a line, plain or (from a file) gzipped. Every input line gives one output line, in
-    the same order; an empty line gives an empty line, and a line that is too long for the model is cut, with a warning.
+    the same order; an empty line gives an empty line, and a line that is too long for the model is cut, with a warning;
+    of a recipe that cuts sources, the number of cut lines is told at the end.
     Search settings that are not given are those of the recipe that the model was trained with (its `decoding` section).
 
     An output file has its name when it is complete. If a command that reads a file and writes a file is interrupted,
@@ -87,6 +91,7 @@ def command(
     """
     import torch
 
+    from sparsenmt.assemble import filters_without_gain
     from sparsenmt.commands.threads import use_threads
     from sparsenmt.decoding.translate import WINDOW
     from sparsenmt.store import open_model
@@ -95,10 +100,15 @@ def command(
     if threads is not None:
         use_threads(threads)
     bundle = open_model(model, dtype=torch.bfloat16 if dtype == "bf16" else torch.float32)
+    for note in filters_without_gain(bundle.recipe.model, bundle.model):
+        click.echo(f"warning: {note}", err=True)
     options = _options(bundle.recipe.decoding, settings, n_best)
     # A person at a terminal waits for each answer; a file or a pipe is better sorted into large batches.
     window = window or (1 if input_file is None and sys.stdin.isatty() else WINDOW)
-    job = _Job(model, bundle, options, dtype, window, n_best, as_json)
+    tags = open_tags(tags_file, bundle, input_file or "stdin")
+    if tags is not None and input_file is not None and input_file.is_file():
+        tags.check(_read(input_file))
+    job = _Job(model, bundle, options, dtype, window, n_best, as_json, tags)
     if output_file is None or (output_file.exists() and not output_file.is_file()):  # a pipe, a device
         _stream(job, input_file, output_file)
     else:
@@ -116,12 +126,17 @@ class _Job:
     window: int
     n_best: int
     as_json: bool
+    tags: GivenTags | None
 
     def translate(self, lines: Iterable[str], bar: _Bar, first: int = 0) -> Iterator[list[str]]:
         """Of every input line the output lines; ``first`` is the number of the first one."""
         from sparsenmt.decoding.translate import translate_lines
 
-        found = translate_lines(self.bundle, lines, self.options, advance=bar.advance, window=self.window, first=first)
+        bar.limit = self.bundle.max_source_length if self.bundle.cuts_by_choice else None
+        ours, tags = with_tags(self.tags, lines, first)
+        found = translate_lines(
+            self.bundle, ours, self.options, advance=bar.advance, window=self.window, first=first, tags=tags
+        )
         return (_render(bar.warn(each), self.n_best, self.as_json) for each in found)
 
     def work(self, source: _InputFile) -> dict[str, Any]:
@@ -133,7 +148,7 @@ class _Job:
         import torch
 
         from sparsenmt import __version__
-        from sparsenmt.files import sha256_text
+        from sparsenmt.files import sha256_file, sha256_text
         from sparsenmt.store import read_manifest
 
         kind = self.bundle.device.type
@@ -146,7 +161,9 @@ class _Job:
         shape = self.bundle.recipe.model.model_dump(mode="json")
         return {
             "input": source.sha256(),
+            "tags": None if self.tags is None else sha256_file(self.tags.path),
             "model": sha256_text(json.dumps([self.bundle.weights_digest, files, shape], sort_keys=True)),
+            "max_source_length": self.bundle.max_source_length,
             "decoding": self.options.model_dump(mode="json"),
             "dtype": self.dtype,
             "window": self.window,
@@ -335,6 +352,9 @@ class _Bar:
     def __init__(self, total: int | None, done: int = 0) -> None:
         from tqdm import tqdm
 
+        self.limit: int | None = None
+        """What the recipe cuts sources to: then their number is told, at the end, and not every line."""
+        self._cut = 0
         quiet = not sys.stderr.isatty() or bool(os.environ.get("TQDM_DISABLE"))
         self._bar = tqdm(
             total=total,
@@ -350,7 +370,11 @@ class _Bar:
         return self
 
     def __exit__(self, *args: object) -> None:
+        from sparsenmt.decoding.inputs import cut_summary
+
         self._bar.close()
+        if self._cut and self.limit is not None:
+            click.echo(cut_summary(self._cut, self.limit), err=True)
 
     def advance(self, sentences: int) -> None:
         self._bar.update(sentences)
@@ -359,7 +383,9 @@ class _Bar:
         from sparsenmt.decoding.inputs import cut_warning
 
         source = translation.source
-        if source.cut:
+        if source.cut and self.limit is not None:
+            self._cut += 1
+        elif source.cut:
             text = cut_warning(f"line {source.number + 1}", source.kept, source.cut, "translated")
             self._bar.write(text, file=sys.stderr)
         return translation

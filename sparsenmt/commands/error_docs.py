@@ -87,6 +87,7 @@ GROUPS = (
     Group("Model directories and other files", "", ("store.py", "files.py", "tensors.py", "commands/average.py")),
     Group("`sparsenmt decode`", "", ("commands/decode.py", "decoding/")),
     Group("`sparsenmt score`", "", ("commands/score.py", "evaluation/")),
+    Group("`sparsenmt analyze`", "", ("commands/analyz", "analysis/")),
     Group("`sparsenmt demo`", "", ("commands/demo.py",)),
     Group(
         "The command line",

@@ -6,12 +6,17 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from sparsenmt.commands.tags import HELP, read_tags
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.names import DEFAULT_METRICS, METRICS
+
+if TYPE_CHECKING:
+    from sparsenmt.decoding.inputs import SourceLine
+    from sparsenmt.store import Bundle
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,7 @@ class Options:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--model", metavar="DIR", help="Model directory: score the model, not a file.")
 @click.option("--source", help="With --model: the source text.")
+@click.option("--tags", help=f"With --model: {HELP[0].lower()}{HELP[1:]}")
 @click.option("--target", help="With --model: print the log-probability of this translation of the source.")
 @click.option(
     "--batch-tokens",
@@ -78,6 +84,7 @@ def command(
     as_json: bool,
     model: str | None,
     source: str | None,
+    tags: str | None,
     target: str | None,
     batch_tokens: int | None,
 ) -> None:
@@ -94,8 +101,9 @@ def command(
     Files are UTF-8, one sentence a line, plain or gzipped. For ROUGE-Lsum the marker <n> separates sentences of a line.
     """
     mode = _mode(hypothesis, references, baseline, model, source, target)
-    if mode == "text" and batch_tokens is not None:
-        raise UserError("needs --model", where="--batch-tokens", hint=_HINT)
+    for name, value in (("--batch-tokens", batch_tokens), ("--tags", tags)):
+        if mode == "text" and value is not None:
+            raise UserError("needs --model", where=name, hint=_HINT)
     options = Options(
         tuple(dict.fromkeys(metrics)) or DEFAULT_METRICS,
         lowercase,
@@ -106,10 +114,10 @@ def command(
         as_json,
     )
     if mode == "target":
-        score_target(str(model), str(source), str(target), as_json=as_json, batch_tokens=batch_tokens)
+        score_target(str(model), str(source), str(target), as_json=as_json, batch_tokens=batch_tokens, tags=tags)
     elif mode == "model":
         keep = language is not None
-        score_model(str(model), str(source), references, baseline, options, keep, batch_tokens)
+        score_model(str(model), str(source), references, baseline, options, keep, batch_tokens, tags)
     else:
         score_text(str(hypothesis), references, baseline, options)
 
@@ -175,6 +183,7 @@ def score_model(
     options: Options,
     keep_language: bool = False,
     batch_tokens: int | None = None,
+    tags: str | None = None,
 ) -> None:
     """Translate a file with a model, by its recipe's decoding options; metrics of the translations."""
     from dataclasses import replace
@@ -187,7 +196,6 @@ def score_model(
         raise UserError("the file has no lines", where=source, hint=_EMPTY)
     columns = [list(column) for column in zip(*rows, strict=True)]
 
-    from sparsenmt.decoding.inputs import cut_warning
     from sparsenmt.decoding.translate import sparsity_rate, translate_lines
     from sparsenmt.store import open_model
 
@@ -197,9 +205,9 @@ def score_model(
     decoding = bundle.recipe.decoding
     if batch_tokens is not None:
         decoding = decoding.model_copy(update={"batch_tokens": batch_tokens})
-    translations = list(translate_lines(bundle, columns[0], decoding))
-    for line in (each.source for each in translations if each.source.cut):
-        click.echo(cut_warning(f"{source}, line {line.number + 1},", line.kept, line.cut, "translated"), err=True)
+    given = read_tags(tags, bundle, source, columns[0])
+    translations = list(translate_lines(bundle, columns[0], decoding, tags=given))
+    _tell_cuts(bundle, [each.source for each in translations], source, "translated")
     outputs = [translation.text for translation in translations]
     number = len(references)
     _report(
@@ -209,6 +217,18 @@ def score_model(
         options,
         sparsity=sparsity_rate(translations),
     )
+
+
+def _tell_cuts(bundle: Bundle, lines: Sequence[SourceLine], source: str, done: str) -> None:
+    """Say which sources are not read to their end: how many where the recipe cuts them, otherwise line by line."""
+    from sparsenmt.decoding.inputs import cut_summary, cut_warning
+
+    cut = [line for line in lines if line.cut]
+    if cut and bundle.cuts_by_choice:
+        click.echo(cut_summary(len(cut), bundle.max_source_length), err=True)
+        return
+    for line in cut:
+        click.echo(cut_warning(f"{source}, line {line.number + 1},", line.kept, line.cut, done), err=True)
 
 
 def _report(
@@ -242,7 +262,15 @@ def _report(
         click.echo(table(scores, comparisons, note="\n".join(notes)))
 
 
-def score_target(model: str, source: str, target: str, *, as_json: bool, batch_tokens: int | None = None) -> None:
+def score_target(
+    model: str,
+    source: str,
+    target: str,
+    *,
+    as_json: bool,
+    batch_tokens: int | None = None,
+    tags: str | None = None,
+) -> None:
     """Forced decoding: one output line a sentence pair.
 
     Plain: the sentence's log-probability, a tab, and ``piece:log-probability`` items. JSON: an object a line. The
@@ -260,12 +288,12 @@ def score_target(model: str, source: str, target: str, *, as_json: bool, batch_t
 
     bundle = open_model(model)
     total, pieces = 0.0, 0
+    lines: list[SourceLine] = []
     columns = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    given = read_tags(tags, bundle, source, columns[0])
     limit = batch_tokens or bundle.recipe.decoding.batch_tokens
-    for number, scored in enumerate(score_pairs(bundle, *columns, batch_tokens=limit), start=1):
-        if scored.source.cut:
-            line = scored.source
-            click.echo(cut_warning(f"{source}, line {number},", line.kept, line.cut, "read"), err=True)
+    for number, scored in enumerate(score_pairs(bundle, *columns, tags=given, batch_tokens=limit), start=1):
+        lines.append(scored.source)
         if scored.cut:
             kept = len(scored.pieces) - 1
             click.echo(cut_warning(f"{target}, line {number},", kept, scored.cut, "scored"), err=True)
@@ -277,6 +305,7 @@ def score_target(model: str, source: str, target: str, *, as_json: bool, batch_t
             click.echo(json.dumps({"log_probability": scored.log_probability, "tokens": items}, ensure_ascii=False))
         else:
             click.echo(f"{scored.log_probability:.4f}\t" + " ".join(f"{piece}:{value:.4f}" for piece, value in tokens))
+    _tell_cuts(bundle, lines, source, "read")
     mean = -total / max(pieces, 1)
     perplexity = math.exp(mean) if mean < 700 else math.inf  # beyond it a float ends
     click.echo(

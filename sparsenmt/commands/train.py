@@ -37,14 +37,14 @@ def command(recipe_file: Path, overrides: tuple[str, ...], start_from: Path | No
     from sparsenmt.interrupts import Interrupted
 
     try:
-        train(recipe, start_from)
+        train(recipe, None if start_from is None else Origin(start_from))
     except Interrupted as interrupt:
         # Whatever was cut short, preparations and the final averaging too, is done again from what is complete.
         interrupt.resumable = os.environ.get("RANK", "0") == "0"
         raise
 
 
-def train(recipe: Recipe, start_from: Path | None = None) -> None:
+def train(recipe: Recipe, origin: Origin | None = None) -> None:
     """Train, and write the final weights; or go on with a run that was interrupted."""
     import torch
 
@@ -64,13 +64,13 @@ def train(recipe: Recipe, start_from: Path | None = None) -> None:
     data = PreparedData.open(recipe.data.directory)
     check_prepared_for(recipe.data, required_features(recipe))
     check_lengths(recipe, data)
-    with _run_directory(recipe, data.fingerprint, start_from, workers) as run:
+    with _run_directory(recipe, data.fingerprint, origin, workers) as run:
         if run.newest is not None and _ended(run.directory, run.newest, recipe):
             message = f"{run.directory}: the run ended after update {run.newest.update:,}; nothing is left to do"
             click.echo(message, err=True)
             return
         torch.manual_seed(options.seed + workers.rank)
-        trainer = make_trainer(recipe, data, run.directory, device, workers, None if run.newest else start_from)
+        trainer = make_trainer(recipe, data, run.directory, device, workers, None if run.newest else origin)
         if device.type == "cuda":
             # Building the models seeded CUDA's generator alike on all ranks: each draws dropout of its own.
             torch.cuda.manual_seed(options.seed + workers.rank)
@@ -80,6 +80,26 @@ def train(recipe: Recipe, start_from: Path | None = None) -> None:
             trainer.run()
         if workers.leads:
             finish(recipe, run.directory, trainer.best(1), trainer.progress.update)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a run begins from: the weights of a model, or all that another run's checkpoint holds."""
+
+    directory: Path
+    checkpoint: Checkpoint | None = None
+
+    def record(self) -> dict[str, str]:
+        """What the new model directory says of it."""
+        from sparsenmt import store
+        from sparsenmt.tensors import recorded_digest
+
+        store.read_manifest(self.directory)
+        if self.checkpoint is None:
+            return {"path": str(self.directory), "sha256": store.weights_digest(self.directory)}
+        path = self.checkpoint.path
+        hint = "Take the checkpoint from a copy, or name another model."
+        return {"path": str(path), "sha256": recorded_digest(path / store.WEIGHTS, hint=hint)}
 
 
 @dataclass(frozen=True)
@@ -99,11 +119,12 @@ def _ended(directory: Path, newest: Checkpoint, recipe: Recipe) -> bool:
     from sparsenmt.training.outcome import is_over
 
     progress = newest.progress()
-    return progress.finished and is_over(progress, recipe.training) and store.weights_after(directory) == newest.update
+    over = progress.finished and is_over(progress, recipe.training, recipe.losses)
+    return over and store.weights_after(directory) == newest.update
 
 
 @contextmanager
-def _run_directory(recipe: Recipe, fingerprint: str, start_from: Path | None, workers: Workers) -> Iterator[_Run]:
+def _run_directory(recipe: Recipe, fingerprint: str, origin: Origin | None, workers: Workers) -> Iterator[_Run]:
     """Look at the model directory, lock it, and find the checkpoint to go on from."""
     from sparsenmt import store
     from sparsenmt.commands.checks import check_start
@@ -111,14 +132,11 @@ def _run_directory(recipe: Recipe, fingerprint: str, start_from: Path | None, wo
     from sparsenmt.training.checkpoints import find_checkpoints, tidy
 
     directory = Path(recipe.directory)
-    origin = None
-    if start_from is not None:
-        store.read_manifest(start_from)
-        origin = {"path": str(start_from), "sha256": store.weights_digest(start_from)}
+    record = None if origin is None else origin.record()
 
     def look() -> list[tuple[str, Any, Any]]:
         resumes = bool(find_checkpoints(directory))
-        digest = None if origin is None else origin["sha256"]
+        digest = None if record is None else record["sha256"]
         return check_start(directory, recipe, fingerprint, digest, resumes)
 
     look()
@@ -132,7 +150,7 @@ def _run_directory(recipe: Recipe, fingerprint: str, start_from: Path | None, wo
         workers.wait()
         changed = look()  # again, now that nobody else writes
         checkpoints = find_checkpoints(directory)
-        yield _Run(directory, checkpoints[-1] if checkpoints else None, changed, origin)
+        yield _Run(directory, checkpoints[-1] if checkpoints else None, changed, record)
 
 
 def _begin(run: _Run, recipe: Recipe, data: PreparedData, trainer: Trainer) -> None:
@@ -164,11 +182,11 @@ def _begin(run: _Run, recipe: Recipe, data: PreparedData, trainer: Trainer) -> N
 
 
 def make_trainer(
-    recipe: Recipe, data: PreparedData, directory: Path, device: torch.device, workers: Workers, start_from: Path | None
+    recipe: Recipe, data: PreparedData, directory: Path, device: torch.device, workers: Workers, origin: Origin | None
 ) -> Trainer:
     """Put model, data, losses and validation together."""
     from sparsenmt import store
-    from sparsenmt.assemble import build_model, check_losses
+    from sparsenmt.assemble import build_model, check_losses, filters_without_gain
     from sparsenmt.commands.checks import same_vocabularies
     from sparsenmt.commands.validate import make_validator
     from sparsenmt.data.batching import EpochPlan
@@ -179,14 +197,20 @@ def make_trainer(
     sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
     model = build_model(recipe.model, **sizes, seed=options.seed).to(device)
     check_losses(recipe, model)
-    if start_from is not None:
-        model.load_state_dict(store.read_weights(start_from, model))
-        if workers.leads and not same_vocabularies(Path(recipe.data.directory), start_from):
-            click.echo(f"warning: {start_from} has other vocabularies: its embeddings belong to other pieces", err=True)
+    for note in filters_without_gain(recipe.model, model) if workers.leads else ():
+        click.echo(f"warning: {note}", err=True)
+    if origin is not None and origin.checkpoint is None:
+        given, added = store.starting_weights(origin.directory, model)
+        model.load_state_dict(given)
+        if workers.leads and added:
+            click.echo(f"{origin.directory} does not have {', '.join(added)}: new", err=True)
+        if workers.leads and not same_vocabularies(Path(recipe.data.directory), origin.directory):
+            text = "has other vocabularies: its embeddings belong to other pieces"
+            click.echo(f"warning: {origin.directory} {text}", err=True)
     validator = make_validator(recipe, data, build_model(recipe.model, **sizes, seed=options.seed).to(device), device)
     weights = Weights(model, pick_dtype(options.compute_dtype, device))
     plan = EpochPlan(data.train, data.train_weights, options.batch_tokens, options.seed)
-    return Trainer(
+    trainer = Trainer(
         model,
         weights,
         TrainingData(data.train, plan),
@@ -197,6 +221,9 @@ def make_trainer(
         workers=workers,
         device=device,
     )
+    if origin is not None and origin.checkpoint is not None:
+        trainer.take_over(origin.checkpoint)
+    return trainer
 
 
 def finish(recipe: Recipe, directory: Path, best: list[int], last: int) -> None:

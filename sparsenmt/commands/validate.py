@@ -30,13 +30,15 @@ def make_validator(recipe: Recipe, data: PreparedData, model: Transformer, devic
     bundle = Bundle(recipe, data.tokenizers, data.features, model, device)
     options = recipe.decoding.model_copy(update={"method": "beam", "beam_size": validation.beam_size})
     pairs = data.dev_lines[: validation.max_sentences]
+    tags = data.dev_tags[: validation.max_sentences] if data.dev_tags is not None else None
 
     def load(weights: Mapping[str, torch.Tensor]) -> None:
         load_weights(model, weights, "validation")
         model.pack(torch.float32)
 
     def measure() -> float:
-        outputs = [t.text for t in translate_lines(bundle, [source for source, _ in pairs], options)]
+        sources = [source for source, _ in pairs]
+        outputs = [t.text for t in translate_lines(bundle, sources, options, tags=tags)]
         return metric_value(validation.metric, outputs, [target for _, target in pairs], recipe.data.target_language)
 
     metrics: dict[str, Callable[[], float]] = {} if validation.metric == "loss" else {validation.metric: measure}

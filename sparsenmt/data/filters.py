@@ -20,7 +20,7 @@ class FilterCounts:
     read: int = 0
     kept: int = 0
     cut: int = 0
-    """Kept pairs whose source was shortened to `max_source_length`."""
+    """Kept pairs whose source was cut to `max_source_length`."""
     removed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
 
 
@@ -36,18 +36,22 @@ class Pairs:
         return len(self.lines)
 
 
-def apply_filters(pairs: Pairs, filters: schema.Filters | None, counts: FilterCounts) -> Pairs:
-    """The pairs that remain, their sources cut where the recipe asks; ``counts`` is added to.
+def cut_sources(pairs: Pairs, limit: int | None, counts: FilterCounts) -> Pairs:
+    """All pairs, empty ones too, with no source longer than ``limit`` pieces; ``counts`` is added to."""
+    counts.read += len(pairs)
+    counts.kept += len(pairs)
+    if limit is None:
+        return pairs
+    counts.cut += sum(len(ids) > limit for ids in pairs.source)
+    return Pairs([ids[:limit] for ids in pairs.source], pairs.target, pairs.lines)
 
-    Without filters all pairs remain, empty ones too.
+
+def apply_filters(pairs: Pairs, filters: schema.Filters, counts: FilterCounts) -> Pairs:
+    """The pairs that remain, their sources cut where the recipe asks; ``counts`` is added to.
 
     Lengths are in pieces, without EOS. Cutting comes before `max_length` and `max_ratio`, which so see what the model
     will see.
     """
-    if filters is None:
-        counts.read += len(pairs)
-        counts.kept += len(pairs)
-        return pairs
     source = np.array([len(ids) for ids in pairs.source], dtype=np.int64)
     target = np.array([len(ids) for ids in pairs.target], dtype=np.int64)
     limit = filters.max_source_length

@@ -15,15 +15,20 @@ from sparsenmt.data.text import check_aligned, check_readable
 from sparsenmt.errors import UserError
 from sparsenmt.recipe import schema
 
+TAGS = "tags"
 
-def input_files(data: schema.Data) -> list[tuple[str, str]]:
-    """Role and path of every text file: source and target of the training corpora, then of `dev`."""
+
+def input_files(data: schema.Data, *, tags: bool = False) -> list[tuple[str, str]]:
+    """Role and path of every file: source and target of the training corpora, then of `dev`; then, if they are asked
+    for, the tags beside the sources that have some.
+    """
     roles = [(f"train-{number}", corpus) for number, corpus in enumerate(data.train)] + [("dev", data.dev)]
-    return [
+    texts = [
         (f"{role}.{side}", path)
         for role, corpus in roles
         for side, path in (("source", corpus.source), ("target", corpus.target))
     ]
+    return texts + [(f"{role}.{TAGS}", corpus.tags) for role, corpus in roles if tags and corpus.tags is not None]
 
 
 def corpus_names(corpora: Sequence[schema.Corpus]) -> list[str]:
@@ -52,13 +57,13 @@ class Inputs:
     """Size and time of change of every file, when it was read."""
 
     @classmethod
-    def read(cls, data: schema.Data, bars: Bars) -> Inputs:
-        """Read all texts to their ends.
+    def read(cls, data: schema.Data, bars: Bars, *, tags: bool = False) -> Inputs:
+        """Read all texts to their ends, and the tags beside them if they are asked for.
 
         Raises:
             UserError: one cannot be read, is not sound, or does not fit the others.
         """
-        files = input_files(data)
+        files = input_files(data, tags=tags)
         for _, path in files:
             check_readable(path)
         stamps = [_stamp(path) for _, path in files]
@@ -81,7 +86,12 @@ class Inputs:
     @property
     def pairs(self) -> list[int]:
         """Number of pairs of each corpus; `dev` is the last."""
-        return [found.lines for found in self.surveys[::2]]
+        return [found.lines for found in self.surveys[: self._texts : 2]]
+
+    @property
+    def _texts(self) -> int:
+        """Number of texts: they come first."""
+        return sum(not role.endswith(f".{TAGS}") for role, _ in self.files)
 
     def warn(self) -> None:
         """Tell of what is odd, but is text."""
@@ -105,7 +115,7 @@ class Inputs:
                 )
 
     def _check_alignment(self) -> None:
-        for first in range(0, len(self.files), 2):
+        for first in range(0, self._texts, 2):
             paths = [path for _, path in self.files[first : first + 2]]
             lines = [found.lines for found in self.surveys[first : first + 2]]
             check_aligned(paths, lines)
@@ -127,7 +137,8 @@ class Inputs:
             seen[text] = name
 
     def _check_dev(self) -> None:
-        for (_, path), found in zip(self.files[-2:], self.surveys[-2:], strict=True):
+        dev = slice(self._texts - 2, self._texts)
+        for (_, path), found in zip(self.files[dev], self.surveys[dev], strict=True):
             if found.blank:
                 raise UserError(
                     "every line of the validation text is blank",

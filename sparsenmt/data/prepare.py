@@ -13,13 +13,16 @@ from dataclasses import asdict
 from functools import partial as bound
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import click
 
 from sparsenmt import __version__
-from sparsenmt.data.features import FeatureSet, check_names
-from sparsenmt.data.filters import FilterCounts, Pairs, apply_filters
-from sparsenmt.data.inputs import Inputs, corpus_names, input_files
+from sparsenmt.data.features import FeatureSet, check_names, need_tags
+from sparsenmt.data.filters import FilterCounts, Pairs, apply_filters, cut_sources
+from sparsenmt.data.inputs import TAGS, Inputs, corpus_names, input_files
 from sparsenmt.data.prepared import (
+    DEV_TAGS,
     DEV_TEXT,
     FORMAT,
     MANIFEST,
@@ -36,15 +39,18 @@ from sparsenmt.data.prepared import (
 from sparsenmt.data.progress import Bars
 from sparsenmt.data.stages import Stages, forget, workplace
 from sparsenmt.data.store import Dataset, DatasetWriter, write_features
+from sparsenmt.data.tagging.corpora import CorpusTags
 from sparsenmt.data.text import blocks, read_lines, read_parallel, write_lines
 from sparsenmt.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from sparsenmt.errors import UserError
 from sparsenmt.files import differences, has_leftovers, publish
 from sparsenmt.recipe import schema
 
+T = TypeVar("T")
 __all__ = ["PreparedData", "PreparedReport", "check_prepared_for", "prepare"]
 
-_PIECES = 1 << 20  # whose features are computed at once
+_PIECES = 1 << 20  # whose features are computed at once;
+_TAGGED_PIECES = 1 << 14  # fewer, so that progress shows, where each line is tagged
 _SAMPLE_SEED = 1  # of the choice of lines that vocabularies are trained on
 
 
@@ -63,7 +69,7 @@ def prepare(data: schema.Data, *, features: Collection[str] = (), progress: bool
     directory = Path(data.directory).resolve()
     bars = Bars(progress)
     settings = settings_of(data, features)
-    inputs = Inputs.read(data, bars)
+    inputs = Inputs.read(data, bars, tags=need_tags(features))
     leftovers = has_leftovers(directory)
     if not leftovers and (manifest := matching_manifest(directory, settings, inputs.entries, bars)):
         return PreparedReport.from_manifest(directory, manifest, up_to_date=True)
@@ -88,8 +94,15 @@ def settings_of(data: schema.Data, features: Collection[str]) -> dict[str, Any]:
         UserError: two training corpora have the same name.
     """
     names = corpus_names(data.train)
+    tokenizer = data.tokenizer.model_dump()
+    if not tokenizer["user_symbols"]:  # what was prepared before the key was there stays what it is
+        del tokenizer["user_symbols"]
+    tags = need_tags(features)
+    tagger = {"name": data.tagger.name, "language": data.tagger.language or data.source_language}
+    given = [role for role, _ in input_files(data, tags=True) if role.endswith(f".{TAGS}")]
     return {
-        "tokenizer": data.tokenizer.model_dump(),
+        **({"tagger": {**tagger, "given": given}} if tags else {}),
+        "tokenizer": tokenizer,
         "filters": data.filters.model_dump(),
         "train": [{"name": name, "weight": corpus.weight} for name, corpus in zip(names, data.train, strict=True)],
         "features": sorted(features),
@@ -110,7 +123,7 @@ def check_prepared_for(data: schema.Data, features: Collection[str]) -> None:
     if changed := differences(manifest["settings"], settings_of(data, features), "data"):
         raise UserError(f"prepared with other settings: {'; '.join(changed)}", where=str(directory), hint=again)
     recorded = {entry["role"]: entry["bytes"] for entry in manifest["inputs"]}
-    for role, path in input_files(data):
+    for role, path in input_files(data, tags=need_tags(features)):
         if Path(path).is_file() and Path(path).stat().st_size != recorded.get(role):
             raise UserError(f"{path} is not the text that was prepared", where=str(directory), hint=again)
 
@@ -121,6 +134,7 @@ class _Preparation:
     def __init__(self, data: schema.Data, inputs: Inputs, features: list[str], partial: Path, bars: Bars) -> None:
         self._data, self._inputs, self._features = data, inputs, features
         self._partial, self._bars = partial, bars
+        self._tags = CorpusTags(data) if need_tags(features) else None
         self._corpora = [*data.train, data.dev]
         self._names = [*corpus_names(data.train), "dev"]
         self._directories = [*(train_directory(partial, number) for number in range(len(data.train))), partial / "dev"]
@@ -128,6 +142,8 @@ class _Preparation:
     def run(self, settings: dict[str, Any]) -> dict[str, Any]:
         """Do what is not done, and return the manifest."""
         self._inputs.warn()
+        if self._tags is not None:
+            self._tags.check(self._bars)
         task = {
             "format": FORMAT,
             "version": __version__,
@@ -178,13 +194,13 @@ class _Preparation:
         tokenizers.save(self._partial / "tokenizers")
 
     def _write(self, number: int, tokenizers: Tokenizers) -> dict[str, Any]:
-        """Encode, filter and store a corpus; validation pairs are all kept.
+        """Encode, filter and store a corpus; validation pairs are all kept, their sources cut like the others.
 
         Raises:
             UserError: the filters leave nothing.
         """
         corpus, name, directory = self._corpora[number], self._names[number], self._directories[number]
-        filters = None if number == len(self._data.train) else self._data.filters
+        filters, is_dev = self._data.filters, number == len(self._data.train)
         counts = FilterCounts()
         sizes = (tokenizers.source.size, tokenizers.target.size)
         with DatasetWriter(
@@ -196,7 +212,10 @@ class _Preparation:
                     target=tokenizers.target.encode_batch([row[1] for row in rows]),
                     lines=range(counts.read, counts.read + len(rows)),
                 )
-                kept = apply_filters(pairs, filters, counts)
+                if is_dev:
+                    kept = cut_sources(pairs, filters.max_source_length, counts)
+                else:
+                    kept = apply_filters(pairs, filters, counts)
                 writer.append(kept.source, kept.target, kept.lines)
         if not counts.kept:
             raise UserError(
@@ -218,28 +237,37 @@ class _Preparation:
     def _write_dev_text(self) -> None:
         for file, path in zip(DEV_TEXT, (self._data.dev.source, self._data.dev.target), strict=True):
             write_lines(self._partial / file, read_lines(path))
+        if self._tags is not None:
+            write_lines(self._partial / DEV_TAGS, self._tags.dev_lines())
 
     def _fit_features(self, tokenizers: Tokenizers) -> None:
         """Fit the features on the stored training data."""
         corpora = [Dataset(directory, with_features=False) for directory in self._directories[:-1]]
-        FeatureSet.fit(self._features, tokenizers, corpora).save(self._partial / "features")
+        tagging = self._tags.tagging(tokenizers.source) if self._tags is not None else None
+        FeatureSet.fit(self._features, tokenizers, corpora, tagging).save(self._partial / "features")
 
     def _write_features(self, number: int, features: FeatureSet) -> None:
         """Store the features' values beside the pieces of a corpus."""
         dataset = Dataset(self._directories[number], with_features=False)
         needs_text = features.needs_text
-        lines = _kept_lines(self._corpora[number].source, dataset) if needs_text else iter(())
+        lines = _kept(read_lines(self._corpora[number].source), dataset) if needs_text else iter(())
+        given = self._tags.beside(number) if self._tags is not None else None
+        tags = _kept(given, dataset) if given is not None else None
+        pieces = _PIECES if self._tags is None else _TAGGED_PIECES
         with self._bars.counting(f"features of {dataset.name}", total=len(dataset), unit="line") as bar:
 
             def values() -> Iterator[Any]:
-                for first, last in dataset.spans(_PIECES):
+                for first, last in dataset.spans(pieces):
                     offsets = dataset.source_offsets
                     ids = dataset.source_ids[offsets[first] : offsets[last]].astype("int64")
                     texts = [next(lines) for _ in range(first, last)] if needs_text else []
-                    yield features.compute_all(ids, texts)
+                    beside = [next(tags) for _ in range(first, last)] if tags is not None else None
+                    yield features.compute_all(ids, texts, beside)
                     bar.update(last - first)
 
             write_features(dataset.directory, features.names, values())
+        if features.tagging is not None and (note := features.tagging.report(dataset.name)):
+            click.echo(note, err=True)
 
 
 def sample_lines(lines: Iterable[str], *, total: int, wanted: int) -> Iterator[str]:
@@ -254,8 +282,8 @@ def sample_lines(lines: Iterable[str], *, total: int, wanted: int) -> Iterator[s
             yield line
 
 
-def _kept_lines(path: str, dataset: Dataset) -> Iterator[str]:
-    """The source text of the pairs that the filters kept."""
-    lines = enumerate(read_lines(path))
+def _kept(items: Iterable[T], dataset: Dataset) -> Iterator[T]:
+    """Of what a corpus has for each of its lines, that of the pairs that the filters kept."""
+    numbered = enumerate(items)
     for wanted in dataset.line_numbers:
-        yield next(line for number, line in lines if number == wanted)
+        yield next(item for number, item in numbered if number == wanted)

@@ -4,7 +4,8 @@
 ``tokenizers/``       `Tokenizers.save`
 ``features/``         `FeatureSet.save`
 ``train-N/``          one `Dataset` for each training corpus, in the recipe's order
-``dev/``              the validation `Dataset`; ``dev.source.txt`` and ``dev.target.txt`` are its raw text
+``dev/``              the validation `Dataset`; ``dev.source.txt`` and ``dev.target.txt`` are its raw text,
+                      ``dev.tags.txt`` its tags, given or made, where a feature needs them
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ import click
 
 from sparsenmt.data.features import FeatureSet
 from sparsenmt.data.filters import FilterCounts
+from sparsenmt.data.inputs import TAGS
 from sparsenmt.data.progress import Bars
 from sparsenmt.data.store import Dataset
+from sparsenmt.data.tagging.tagged_text import TagFile, TaggedSentence
 from sparsenmt.data.text import read_parallel
 from sparsenmt.data.tokenizer import Tokenizers
 from sparsenmt.errors import UserError
@@ -32,9 +35,10 @@ FORMAT = 2
 
 MANIFEST = "manifest.json"
 DEV_TEXT = ("dev.source.txt", "dev.target.txt")
+DEV_TAGS = "dev.tags.txt"
 _HINT = "Run `sparsenmt prepare` with the recipe."
 _LAYOUT = re.compile(
-    r"manifest\.json|dev\.(source|target)\.txt|(train-\d+|dev)/(meta\.json|[\w.]+\.bin)"
+    r"manifest\.json|dev\.(source|target|tags)\.txt|(train-\d+|dev)/(meta\.json|[\w.]+\.bin)"
     r"|tokenizers/(tokenizers|shared|source|target)\.(json|model)|features/\w+\.(json|bin)"
 )
 
@@ -118,6 +122,8 @@ class PreparedData:
     dev: Dataset
     dev_lines: list[tuple[str, str]]
     """Raw text of the validation pairs: source, target."""
+    dev_tags: list[TaggedSentence] | None
+    """Tags of the validation sources, where a feature needs them: no tagger has to be there for training."""
     fingerprint: str
     """Changes with the tokenizers, the features, the stored data, and the settings that made them."""
 
@@ -135,15 +141,24 @@ class PreparedData:
         manifest = read_manifest(directory)
         check_files(directory, manifest, Bars(progress))
         tokenizers = Tokenizers.load(directory / "tokenizers")
+        features = FeatureSet.load(directory / "features", tokenizers)
+        dev_lines = [(source, target) for source, target in read_parallel([directory / name for name in DEV_TEXT])]
+        dev_tags = None
+        if features.tagging is not None:
+            given = f"dev.{TAGS}" in manifest["settings"]["tagger"]["given"]
+            tagset = features.tagging.given_tagset if given else features.tagging.tagger_tagset
+            tags = TagFile(directory / DEV_TAGS, tagset)
+            dev_tags = list(tags.beside(directory / DEV_TEXT[0], [source for source, _ in dev_lines]))
         corpora = manifest["corpora"]
         return cls(
             tokenizers=tokenizers,
-            features=FeatureSet.load(directory / "features", tokenizers),
+            features=features,
             train=[Dataset(train_directory(directory, number)) for number in range(len(corpora))],
             train_weights=[corpus["weight"] for corpus in corpora],
             train_names=[corpus["name"] for corpus in corpora],
             dev=Dataset(directory / "dev"),
-            dev_lines=[(source, target) for source, target in read_parallel([directory / name for name in DEV_TEXT])],
+            dev_lines=dev_lines,
+            dev_tags=dev_tags,
             fingerprint=manifest["fingerprint"],
         )
 

@@ -59,6 +59,7 @@ class SentencePieceTokenizer:
         Raises:
             UserError: the vocabulary is too large or too small for the text.
         """
+        symbols = _user_pieces(options)
         counts = WordCounts(words=TABLE_WORDS, characters=TABLE_CHARACTERS)
         tabs = False
         for block in blocks(lines, len):
@@ -68,10 +69,18 @@ class SentencePieceTokenizer:
             if "\t" in text:
                 tabs, text = True, text.replace("\t", " ")
             counts.add(_short(text.split(" ")), len(text))
-        words = counts.most_frequent_first()
+        words = [(word, count) for word, count in counts.most_frequent_first() if SPACE + word not in symbols]
         words += [(character, 1) for character in counts.lost_characters()]
         del counts
+        if not words:
+            raise UserError(
+                "there is no text to learn a vocabulary from: nothing but white space and user symbols",
+                where="data.train",
+                hint="Check the paths of the training corpora.",
+            )
         more: dict[str, Any] = {"required_chars": "\t"} if tabs and options.normalization != "nmt_nfkc" else {}
+        if symbols:
+            more["user_defined_symbols"] = symbols
         with tempfile.NamedTemporaryFile("wb", suffix=".tsv") as seeds:
             if options.kind == "unigram":
                 seeds.writelines(_seeds(words, options))
@@ -136,6 +145,24 @@ class SentencePieceTokenizer:
 
     def _prepared(self, line: str) -> str:
         return line.lower() if self._lowercase else line
+
+
+def _user_pieces(options: schema.Tokenizer) -> list[str]:
+    """The pieces of the user's symbols: with the space in front, so that a marker between spaces is one piece, not two.
+
+    Raises:
+        UserError: a symbol would not be found, because the text around it is changed before it is looked for.
+    """
+    normalizer = sentencepiece.SentencePieceNormalizer(rule_name=options.normalization)
+    for number, symbol in enumerate(options.user_symbols):
+        normal = normalizer.normalize(symbol).removeprefix(SPACE)
+        if normal != symbol:
+            raise UserError(
+                f"normalisation turns the symbol '{symbol}' into '{normal}', so that it is never found",
+                where=f"data.tokenizer.user_symbols.{number}",
+                hint=f"Write '{normal}', or take data.tokenizer.normalization `identity`.",
+            )
+    return [SPACE + symbol for symbol in options.user_symbols]
 
 
 def _short(words: Sequence[str]) -> Iterable[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +30,14 @@ class _SymbolTokenizer:
     Args:
         symbols: the symbols after the special pieces, in the order of their ids.
         lowercase: whether text is lowercased before it is looked up.
+        user_symbols: the first of the symbols: words that are one symbol each.
     """
 
     kind: str
     keeps_word_boundaries = True
 
-    def __init__(self, symbols: Sequence[str], *, lowercase: bool) -> None:
+    def __init__(self, symbols: Sequence[str], *, lowercase: bool, user_symbols: Sequence[str] = ()) -> None:
+        self._user_symbols = frozenset(user_symbols)
         self._pieces = [*SPECIAL_PIECES, *symbols]
         # A word of the text that looks like "</s>" is a word, so the special pieces are not looked up.
         self._ids = {symbol: id_ for id_, symbol in enumerate(symbols, start=len(SPECIAL_PIECES))}
@@ -45,8 +49,17 @@ class _SymbolTokenizer:
     def train(cls, options: schema.Tokenizer, lines: Iterator[str]) -> Self:
         """Keep the most frequent symbols; ties go by code point. Takes no more memory for more lines."""
         texts = (" ".join(block) for block in blocks(lines, len))
-        counts = cls._count((text.lower() for text in texts) if options.lowercase else texts, options)
-        return cls(cls._select(counts, options), lowercase=options.lowercase)
+        if options.lowercase:
+            texts = (text.lower() for text in texts)
+        user_symbols = options.user_symbols
+        if user_symbols:
+            texts = (" ".join(word for word in text.split(" ") if word not in user_symbols) for text in texts)
+        counts = cls._count(texts, options)
+        for symbol in user_symbols:  # one of one character may be met inside words
+            del counts[symbol]
+        return cls(
+            [*user_symbols, *cls._select(counts, options)], lowercase=options.lowercase, user_symbols=user_symbols
+        )
 
     @classmethod
     def load(cls, directory: Path, stem: str) -> Self:
@@ -54,7 +67,8 @@ class _SymbolTokenizer:
         path = directory / f"{stem}.json"
         settings = read_json(path)
         try:
-            return cls(settings["symbols"], lowercase=bool(settings["lowercase"]))
+            symbols, user_symbols = settings["symbols"], settings.get("user_symbols", [])
+            return cls(symbols, lowercase=bool(settings["lowercase"]), user_symbols=user_symbols)
         except (KeyError, TypeError):
             raise UserError(
                 "not a tokenizer", where=str(path), hint="Take the directory from a copy, or make it again."
@@ -85,11 +99,12 @@ class _SymbolTokenizer:
         return [self._pieces[int(id_)] for id_ in ids]
 
     def save(self, directory: Path, stem: str) -> None:
-        symbols = self._pieces[len(SPECIAL_PIECES) :]
-        write_json(directory / f"{stem}.json", {"kind": self.kind, "lowercase": self._lowercase, "symbols": symbols})
+        settings: dict[str, Any] = {"kind": self.kind, "lowercase": self._lowercase}
+        if self._user_symbols:
+            settings["user_symbols"] = sorted(self._user_symbols)
+        write_json(directory / f"{stem}.json", {**settings, "symbols": self._pieces[len(SPECIAL_PIECES) :]})
 
-    @staticmethod
-    def _symbols(line: str) -> Iterable[str]:
+    def _symbols(self, line: str) -> Iterable[str]:
         raise NotImplementedError
 
     @staticmethod
@@ -103,18 +118,28 @@ class _SymbolTokenizer:
 
     @classmethod
     def _select(cls, counts: Counter[str], options: schema.Tokenizer) -> list[str]:
-        """The symbols to keep: at most as many as the vocabulary holds beside the special pieces."""
-        room = options.vocabulary_size - len(SPECIAL_PIECES)
-        if room < 1:
-            raise UserError(
-                f"a vocabulary of {options.vocabulary_size} holds nothing but the special pieces",
-                where="data.tokenizer.vocabulary_size",
-                hint=f"It must be at least {len(SPECIAL_PIECES) + 1}.",
-            )
-        return sorted(counts, key=lambda symbol: (-counts[symbol], symbol))[:room]
+        """The symbols to keep: at most as many as the vocabulary holds beside the special pieces and the user's."""
+        return sorted(counts, key=lambda symbol: (-counts[symbol], symbol))[: _room(options)]
 
     def _find_word_starts(self) -> NDArray[np.bool_]:
         raise NotImplementedError
+
+
+def _room(options: schema.Tokenizer) -> int:
+    """How many symbols of the text the vocabulary can hold.
+
+    Raises:
+        UserError: none.
+    """
+    taken = len(SPECIAL_PIECES) + len(options.user_symbols)
+    if options.vocabulary_size <= taken:
+        others = " and the user's symbols" if options.user_symbols else ""
+        raise UserError(
+            f"a vocabulary of {options.vocabulary_size} holds nothing but the special pieces{others}",
+            where="data.tokenizer.vocabulary_size",
+            hint=f"It must be at least {taken + 1}.",
+        )
+    return options.vocabulary_size - taken
 
 
 class WordTokenizer(_SymbolTokenizer):
@@ -126,8 +151,7 @@ class WordTokenizer(_SymbolTokenizer):
 
     kind = "word"
 
-    @staticmethod
-    def _symbols(line: str) -> Iterable[str]:
+    def _symbols(self, line: str) -> Iterable[str]:
         return filter(None, line.split(" "))
 
     @staticmethod
@@ -139,7 +163,7 @@ class WordTokenizer(_SymbolTokenizer):
         words = max(TABLE_WORDS, 2 * options.vocabulary_size)
         counts = WordCounts(words=words, characters=words * _CHARACTERS_A_WORD)
         for text in texts:
-            counts.add((word for word in cls._symbols(text) if len(word) <= LONGEST_WORD), len(text))
+            counts.add((word for word in text.split(" ") if word and len(word) <= LONGEST_WORD), len(text))
         return Counter(dict(counts.most_frequent_first()))
 
     def _find_word_starts(self) -> NDArray[np.bool_]:
@@ -151,9 +175,14 @@ class CharTokenizer(_SymbolTokenizer):
 
     kind = "char"
 
-    @staticmethod
-    def _symbols(line: str) -> Iterable[str]:
-        return line.replace(" ", SPACE)
+    def _symbols(self, line: str) -> Iterable[str]:
+        if not self._user_symbols:
+            return line.replace(" ", SPACE)
+        words = (
+            (word,) if word in self._user_symbols else word.replace(" ", SPACE)
+            for word in re.split("( )", line)  # the spaces too
+        )
+        return chain.from_iterable(words)
 
     @staticmethod
     def _join(symbols: Iterable[str]) -> str:
@@ -183,8 +212,7 @@ class CharTokenizer(_SymbolTokenizer):
                 break
             kept.append(symbol)
             covered += others[symbol]
-        room = options.vocabulary_size - len(SPECIAL_PIECES)
-        return [SPACE, *kept][:room]
+        return [SPACE, *kept][: _room(options)]
 
     def _find_word_starts(self) -> NDArray[np.bool_]:
         return np.array([piece == SPACE for piece in self._pieces], dtype=np.bool_)

@@ -6,15 +6,18 @@ Shapes: B sentences, T target pieces, </s> included, N real target pieces of a b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from sparsenmt.data.batching import length_batches, pad
+from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.vocabulary import BOS, EOS
+from sparsenmt.decoding.ahead import encode_ahead
 from sparsenmt.decoding.inputs import ModelBundle, SourceLine, make_source, naming_shape, not_numbers, read_sources
-from sparsenmt.model.interfaces import TranslationModel
+from sparsenmt.model.interfaces import Memory, TranslationModel
 
 _ROWS = 1024  # rows of logits alive at a time
 
@@ -36,29 +39,44 @@ def score_pairs(
     sources: Sequence[str],
     targets: Sequence[str],
     *,
+    tags: Sequence[TaggedSentence] | None = None,
     batch_tokens: int = 4096,
     advance: Callable[[int], object] | None = None,
+    compact: bool = True,
 ) -> Iterator[PairScore]:
-    """Score line-aligned pairs, in order. Texts longer than the model's positions are cut, and say so.
+    """Score line-aligned pairs, in order. Texts longer than the model reads are cut, and say so.
 
     Args:
+        tags: those given beside the sources; without them the model's tagger makes them, where methods read tags.
         batch_tokens: sentences times the longest source or target of a batch, at most.
         advance: told the number of pairs that each batch finished.
+        compact: False leaves zeros in place of what filters drop: the same scores, later.
 
     Raises:
-        UserError: a batch needs more memory than there is.
+        UserError: a batch needs more memory than there is; tags are needed and cannot be had.
     """
-    lines = read_sources(bundle, sources)
+    lines = read_sources(bundle, sources, tags=tags)
     most = bundle.max_positions - 1
     pieces = bundle.tokenizers.target.encode_batch(list(targets))
     wanted = [[*ids[:most], EOS] for ids in pieces]
     results: dict[int, PairScore] = {}
     lengths = [max(len(line.ids), len(ids)) for line, ids in zip(lines, wanted, strict=True)]
-    for chosen in length_batches(lengths, batch_tokens):
-        batch, rows = [lines[i] for i in chosen], [wanted[i] for i in chosen]
-        shape = f"{max(map(len, rows)):,} target pieces"
-        with naming_shape(batch, shape, batch_tokens=batch_tokens, alone=_ALONE):
-            found = _score_batch(bundle, batch, rows)
+
+    def naming(chosen: Sequence[int]) -> AbstractContextManager[None]:
+        shape = f"{max(len(wanted[i]) for i in chosen):,} target pieces"
+        return naming_shape([lines[i] for i in chosen], shape, batch_tokens=batch_tokens, alone=_ALONE)
+
+    for chosen, memory in encode_ahead(
+        bundle.model,
+        length_batches(lengths, batch_tokens),
+        lengths,
+        batch_tokens,
+        read=lambda chosen: make_source(bundle, [lines[i] for i in chosen]),
+        naming=naming,
+        compact=compact,
+    ):
+        with naming(chosen):
+            found = _score_batch(bundle, memory, [wanted[i] for i in chosen])
         for i, values in zip(chosen, found, strict=True):
             if not bool(values.isfinite().all()):
                 raise not_numbers(lines[i])
@@ -74,13 +92,11 @@ _ALONE = "Split the pair, or use a machine with more memory."
 
 
 @torch.inference_mode()
-def _score_batch(bundle: ModelBundle, sources: list[SourceLine], targets: list[list[int]]) -> tuple[Tensor, ...]:
+def _score_batch(bundle: ModelBundle, memory: Memory, targets: list[list[int]]) -> tuple[Tensor, ...]:
     """Of every pair the natural logarithms (T) of its target's pieces."""
     outputs, valid = pad(targets)
     inputs, _ = pad([[BOS, *row[:-1]] for row in targets])
     outputs, valid, inputs = (x.to(bundle.device) for x in (outputs, valid, inputs))
-    encoded = bundle.model.encode(make_source(bundle, sources), compact=True)
-    (memory,) = encoded.memories.values()
     (hidden,) = bundle.model.decode(inputs, memory).values()
     flat = token_log_probabilities(bundle.model, hidden[valid], outputs[valid])
     found: tuple[Tensor, ...] = flat.split(valid.sum(1).tolist())

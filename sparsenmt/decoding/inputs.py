@@ -14,6 +14,7 @@ import torch
 
 from sparsenmt.data.batching import pad
 from sparsenmt.data.features import FeatureSet
+from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.tokenizer import Tokenizers
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.errors import UserError, is_out_of_memory
@@ -32,6 +33,11 @@ class ModelBundle(Protocol):
     @property
     def max_positions(self) -> int: ...
     @property
+    def max_source_length(self) -> int:
+        """Most pieces of a source that are read, EOS apart."""
+        ...
+
+    @property
     def device(self) -> torch.device: ...
 
 
@@ -42,7 +48,8 @@ class SourceLine:
     number: int  # from 0
     text: str
     ids: list[int]  # pieces and EOS; EOS alone for a line of nothing but spaces
-    cut: int = 0  # pieces that were too many for the model
+    cut: int = 0  # pieces beyond `ModelBundle.max_source_length`
+    tags: TaggedSentence | None = None  # given beside the line
 
     @property
     def empty(self) -> bool:
@@ -59,21 +66,36 @@ def cut_warning(line: str, kept: int, cut: int, done: str) -> str:
     return f"warning: {line} is too long: {kept} of {kept + cut} pieces are {done}"
 
 
-def read_sources(bundle: ModelBundle, lines: Sequence[str], first: int = 0) -> list[SourceLine]:
-    """Tokenize lines; those longer than the model's positions are cut, and say so; those of spaces alone are empty."""
-    most = bundle.max_positions - 1
+def cut_summary(cut: int, limit: int) -> str:
+    """The note about sources that were cut because the recipe says so."""
+    sources = "1 source was" if cut == 1 else f"{cut:,} sources were"
+    return f"{sources} cut to {limit:,} piece{'' if limit == 1 else 's'} (data.filters.max_source_length)"
+
+
+def read_sources(
+    bundle: ModelBundle, lines: Sequence[str], first: int = 0, tags: Sequence[TaggedSentence] | None = None
+) -> list[SourceLine]:
+    """Tokenize lines; those longer than the model reads are cut, and say so; those of spaces alone are empty.
+
+    Args:
+        first: number of the first line, from 0.
+        tags: those given beside the lines, if there are some.
+    """
+    most = bundle.max_source_length
+    given = [None] * len(lines) if tags is None else tags
+    encoded = bundle.tokenizers.source.encode_batch(lines)
     result = []
-    for offset, (text, ids) in enumerate(zip(lines, bundle.tokenizers.source.encode_batch(lines), strict=True)):
+    for number, (text, ids, beside) in enumerate(zip(lines, encoded, given, strict=True), start=first):
         if not text.strip(" "):  # to some tokenizers a space is a piece
             ids = []
-        result.append(SourceLine(first + offset, text, [*ids[:most], EOS], max(len(ids) - most, 0)))
+        result.append(SourceLine(number, text, [*ids[:most], EOS], max(len(ids) - most, 0), beside))
     return result
 
 
 def make_source(bundle: ModelBundle, lines: Sequence[SourceLine]) -> Source:
     """A padded batch with its features."""
     tokens, valid = pad([line.ids for line in lines])
-    computed = [bundle.features.compute(line.ids, line.text) for line in lines]
+    computed = [bundle.features.compute(line.ids, line.text, line.tags) for line in lines]
     features = {name: pad([row[name] for row in computed])[0].to(bundle.device) for name in bundle.features.names}
     return Source(tokens.to(bundle.device), valid.to(bundle.device), features)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
 
 import torch
 
 from sparsenmt.data.batching import length_batches
+from sparsenmt.data.tagging.tagged_text import TaggedSentence
+from sparsenmt.decoding.ahead import encode_ahead
 from sparsenmt.decoding.ancestral import Pick, ancestral_search, make_sampler, pick_best
 from sparsenmt.decoding.beam import beam_search
 from sparsenmt.decoding.inputs import ModelBundle, SourceLine, make_source, naming_shape, not_numbers, read_sources
@@ -53,6 +56,8 @@ def translate_lines(
     advance: Callable[[int], object] | None = None,
     window: int = WINDOW,
     first: int = 0,
+    tags: Iterable[TaggedSentence] | None = None,
+    compact: bool = True,
 ) -> Iterator[Translation]:
     """Translate lines, in order.
 
@@ -61,15 +66,22 @@ def translate_lines(
         window: lines read ahead.
         first: number of the first line, from 0: what comes after so many lines that were translated before. With whole
             windows before it, every line is in the batch that it would have been in without the break.
+        tags: those given beside the lines, for methods that read them; without them the model's tagger makes them.
+        compact: False leaves zeros in place of what filters drop: the same translations, later.
 
     Raises:
-        UserError: a batch needs more memory than there is, or the model's scores are not numbers.
+        UserError: a batch needs more memory than there is, or the model's scores are not numbers; tags are needed and
+            cannot be had.
     """
     iterator = iter(lines)
+    beside = iter(tags) if tags is not None else None
     while block := list(islice(iterator, window)):
-        sources = read_sources(bundle, block, first)
+        given = list(islice(beside, len(block))) if beside is not None else None
+        sources = read_sources(bundle, block, first, given)
         first += len(block)
-        yield from _translate_block(bundle, sources, options, advance)
+        yield from _translate_block(bundle, sources, options, advance, compact)
+    if beside is not None:
+        next(beside, None)  # whoever checks them against the lines hears that those are at their end
 
 
 def _translate_block(
@@ -77,16 +89,33 @@ def _translate_block(
     sources: Sequence[SourceLine],
     options: Decoding,
     advance: Callable[[int], object] | None,
+    compact: bool,
 ) -> Iterator[Translation]:
     results: dict[int, Found] = {s.number: Found([Hypothesis([], 0.0, 0.0, True)], None) for s in sources if s.empty}
     if advance and results:
         advance(len(results))
     real = [source for source in sources if not source.empty]
     beams = options.beam_size if options.method == "beam" else 1
-    for chosen in length_batches([len(s.ids) for s in real], max(options.batch_tokens // beams, 1)):
-        batch = [real[i] for i in chosen]
-        with naming_shape(batch, f"beam {beams:,}", batch_tokens=options.batch_tokens, alone=_ALONE):
-            all_found = search(bundle, batch, options)
+    lengths, limit = [len(s.ids) for s in real], max(options.batch_tokens // beams, 1)
+
+    def lines(chosen: Sequence[int]) -> list[SourceLine]:
+        return [real[i] for i in chosen]
+
+    def naming(chosen: Sequence[int]) -> AbstractContextManager[None]:
+        return naming_shape(lines(chosen), f"beam {beams:,}", batch_tokens=options.batch_tokens, alone=_ALONE)
+
+    for chosen, memory in encode_ahead(
+        bundle.model,
+        length_batches(lengths, limit),
+        lengths,
+        limit,
+        read=lambda chosen: make_source(bundle, lines(chosen)),
+        naming=naming,
+        compact=compact,
+    ):
+        batch = lines(chosen)
+        with naming(chosen):
+            all_found = search_encoded(bundle, memory, batch, options)
         for source, found in zip(batch, all_found, strict=True):
             if not found.hypotheses:
                 raise not_numbers(source)
@@ -107,13 +136,19 @@ def one_line(text: str) -> str:
 @torch.inference_mode()
 def search(bundle: ModelBundle, batch: Sequence[SourceLine], options: Decoding) -> list[Found]:
     """Encode a batch once, and search as the options say."""
-    source = make_source(bundle, batch)
-    (memory,) = bundle.model.encode(source, compact=True).memories.values()
+    (memory,) = bundle.model.encode(make_source(bundle, batch), compact=True).memories.values()
+    return search_encoded(bundle, memory, batch, options)
+
+
+@torch.inference_mode()
+def search_encoded(bundle: ModelBundle, memory: Memory, batch: Sequence[SourceLine], options: Decoding) -> list[Found]:
+    """Search over an encoded batch as the options say."""
     limits = [maximum_length(len(line.ids) - 1, options, bundle.max_positions) for line in batch]
     hypotheses = search_memory(bundle, memory, torch.tensor(limits, device=bundle.device), batch, options)
     closed: list[int | None] = [None] * len(batch)
     if memory.gates is not None:
-        closed = ((memory.gates == 0) & source.valid).sum(1).tolist()
+        opened = (memory.gates != 0).sum(1).tolist()  # padding has the gate 0 too
+        closed = [len(line.ids) - count for line, count in zip(batch, opened, strict=True)]
     return [Found(each, count) for each, count in zip(hypotheses, closed, strict=True)]
 
 

@@ -7,7 +7,7 @@ Shapes: B rows, H heads, Q queries, K keys, E head size, n blocks of b queries, 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -49,27 +49,80 @@ def attend_masked(q: Tensor, k: Tensor, v: Tensor, keys: Keys, transform: Transf
     return (F.dropout(weights, dropout) if dropout else weights) @ v
 
 
-def attend_fused(
-    q: Tensor, k: Tensor, v: Tensor, keys: Keys, transform: Transform, dropout: float, *, causal: bool
-) -> Tensor:
-    """(B, H, Q, E) by `scaled_dot_product_attention`, for transforms that are a softmax after a bias.
+@dataclass(frozen=True)
+class Mask:
+    """What a fused attention adds to its scores: the transform's bias, and minus infinity at hidden keys."""
 
-    With ``keys.allowed`` None nothing but causality is hidden.
-    """
-    bias = transform.score_bias(keys)
-    allowed = keys.allowed
-    square = q.shape[2] == k.shape[2]  # otherwise PyTorch aligns a causal mask with the first key, not the last
+    scores: Tensor  # broadcastable to (B, H, Q, K)
+    blind: Tensor | None  # bool, broadcastable to (B, H, Q, E): queries that see nothing; None: there are none
+
+    def select(self, rows: Tensor) -> Mask:
+        """Only these rows, in this order."""
+        return Mask(self.scores.index_select(0, rows), None if self.blind is None else self.blind.index_select(0, rows))
+
+
+def make_mask(keys: Keys, transform: Transform, dtype: torch.dtype, *, causal: bool, square: bool) -> Mask | None:
+    """The mask of a fused attention; None if nothing but causality, at equally many queries and keys, needs one."""
+    bias, allowed = transform.score_bias(keys), keys.allowed
     if allowed is None and bias is None and (square or not causal):
-        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal)
+        return None
     if allowed is None:
         allowed = keys.valid[:, None, None, :]
     if causal:
         allowed = allowed & (relative(keys.queries, keys.positions) >= 0)
-    blind = ~allowed.any(-1, keepdim=True)  # queries that see nothing: torch versions disagree on them
-    zero = torch.zeros((), dtype=q.dtype, device=q.device)
-    mask = torch.where(allowed, zero if bias is None else bias.to(q.dtype), -math.inf).masked_fill(blind, 0.0)
-    context = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
-    return context.masked_fill(blind, 0.0)
+    blind = ~allowed.any(-1, keepdim=True)  # torch versions disagree on what sees nothing
+    zero = torch.zeros((), dtype=dtype, device=keys.valid.device)
+    scores = torch.where(allowed, zero if bias is None else bias.to(dtype), -math.inf)
+    return Mask(scores.masked_fill(blind, 0.0), blind)
+
+
+def memory_mask(keys: Keys, transform: Transform, dtype: torch.dtype) -> Mask | None:
+    """As `make_mask`, for all queries that will ever read a memory; None also where they need masks of their own."""
+    if transform.position_dependent:
+        return None
+    mask = make_mask(keys, transform, dtype, causal=False, square=False)
+    if mask is None or mask.scores.shape[2] != 1:
+        return None
+    return mask if bool(mask.blind is not None and mask.blind.any()) else replace(mask, blind=None)
+
+
+_FEW = 8  # queries: a step of a beam
+
+
+def _attend_few(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+    """(B, H, Q, E) by plain products, for which a CPU needs less time a head than the fused kernel."""
+    scores = at_least_single(q @ k.transpose(-1, -2)).mul_(q.shape[-1] ** -0.5).add_(mask.scores)
+    return torch.softmax(scores, -1).to(v.dtype) @ v
+
+
+def attend_fused(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keys: Keys,
+    transform: Transform,
+    dropout: float,
+    *,
+    causal: bool,
+    mask: Mask | None = None,
+) -> Tensor:
+    """(B, H, Q, E) by `scaled_dot_product_attention`, for transforms that are a softmax after a bias.
+
+    With ``keys.allowed`` None nothing but causality is hidden.
+
+    Args:
+        mask: what `memory_mask` made of these keys; None: it is made here.
+    """
+    if mask is None:
+        square = q.shape[2] == k.shape[2]  # otherwise PyTorch aligns a causal mask with the first key, not the last
+        mask = make_mask(keys, transform, q.dtype, causal=causal, square=square)
+    if mask is None:
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal)
+    if keys.counts is not None and q.shape[2] <= _FEW and not dropout and q.device.type == "cpu":
+        context = _attend_few(q, k, v, mask)
+    else:
+        context = F.scaled_dot_product_attention(q, k, v, attn_mask=mask.scores, dropout_p=dropout)
+    return context if mask.blind is None else context.masked_fill(mask.blind, 0.0)
 
 
 def band_block(reach: tuple[int, int]) -> int:

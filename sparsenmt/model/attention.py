@@ -10,7 +10,16 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from sparsenmt.model.attend import attend_banded, attend_fused, attend_masked, band_block, restrict, weigh
+from sparsenmt.model.attend import (
+    Mask,
+    attend_banded,
+    attend_fused,
+    attend_masked,
+    band_block,
+    memory_mask,
+    restrict,
+    weigh,
+)
 from sparsenmt.model.interfaces import (
     AttentionListener,
     AttentionSeen,
@@ -61,6 +70,15 @@ class AttentionStep(nn.Module):
     def observed(self) -> bool:
         return bool(self._listeners)
 
+    @property
+    def fused(self) -> bool:
+        """Whether learned heads take the fused route."""
+        return self.pattern is None and self.transform.fusable
+
+    def memory_mask(self, keys: Keys, dtype: torch.dtype) -> Mask | None:
+        """The mask of every attention to one memory, where there is one for all queries; see `attend_fused`."""
+        return memory_mask(keys, self.transform, dtype) if self.fused else None
+
     def tell(self, weights: Tensor, keys: Keys) -> None:
         for listener in self._listeners:
             listener(AttentionSeen(self.site, self.step, weights, keys))
@@ -109,31 +127,35 @@ class Attention(nn.Module):
         """x (B, Q, D) -> (B, L, Q, E)."""
         return self._split(self.q(x)) if self.learned_heads else None
 
-    def forward(self, q: Tensor | None, kv: KeysValues, keys: Keys, step: AttentionStep) -> Tensor:
+    def forward(
+        self, q: Tensor | None, kv: KeysValues, keys: Keys, step: AttentionStep, mask: Mask | None = None
+    ) -> Tensor:
         """q (B, L, Q, E), kv (B, heads, K, E) -> (B, Q, D).
 
-        ``keys.allowed`` of the caller is None if nothing but causality and the pattern hides a key.
+        ``keys.allowed`` of the caller is None if nothing but causality and the pattern hides a key. ``mask`` is that
+        of `AttentionStep.memory_mask`, so that it is made once a memory rather than once a step.
         """
         contexts = []
         given = self.given_heads
         if self.given is not None:
             contexts.append(self.given(kv.values[:, :given], keys))
         if q is not None and kv.keys is not None:
-            contexts.append(self._learned(q, kv.keys, kv.values[:, given:] if given else kv.values, keys, step))
+            values = kv.values[:, given:] if given else kv.values
+            contexts.append(self._learned(q, kv.keys, values, keys, step, mask))
         if step.observed:
             self._tell(q, kv, keys, step)
         context = contexts[0] if len(contexts) == 1 else torch.cat(contexts, 1)
         output: Tensor = self.o(context.transpose(1, 2).flatten(2))
         return output
 
-    def _learned(self, q: Tensor, k: Tensor, v: Tensor, keys: Keys, step: AttentionStep) -> Tensor:
+    def _learned(self, q: Tensor, k: Tensor, v: Tensor, keys: Keys, step: AttentionStep, mask: Mask | None) -> Tensor:
         dropout = self.dropout if self.training else 0.0
         length = q.shape[2]
         pattern, transform = step.pattern, step.transform
-        if pattern is None and transform.fusable:
+        if step.fused:
             # One query a row sees everything before it: no causal mask is needed.
             causal = step.causal and length > 1
-            return attend_fused(q, k, v, keys, transform, dropout, causal=causal)
+            return attend_fused(q, k, v, keys, transform, dropout, causal=causal, mask=mask)
         # At cross-attention hypotheses share the query axis, so that equal lengths do not mean equal positions.
         own = step.site != "cross" and keys.counts is None
         if pattern is not None and pattern.reach is not None and step.banded and own:

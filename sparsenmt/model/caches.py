@@ -8,11 +8,11 @@ Shapes: B sentences, R hypotheses a sentence, K positions so far.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from sparsenmt.model.attend import Mask
 from sparsenmt.model.attention import KeysValues
 from sparsenmt.model.interfaces import Memory
 
@@ -24,6 +24,7 @@ class Cache:
         self._memory = memory
         self._own: dict[int, KeysValues] = {}
         self._memory_kv: dict[int, KeysValues] = {}
+        self._memory_masks: dict[int, Mask | None] = {}
         self.length = 0
 
     @property
@@ -51,22 +52,16 @@ class Cache:
             self._memory_kv[block] = project(self._memory.states)
         return self._memory_kv[block]
 
+    def memory_mask(self, step: int, make: Callable[[], Mask | None]) -> Mask | None:
+        """The mask of the memory at a step, made at the first call."""
+        if step not in self._memory_masks:
+            self._memory_masks[step] = make()
+        return self._memory_masks[step]
+
     def reorder(self, hypotheses: Tensor) -> None:
         self._own = {step: kv.select(hypotheses) for step, kv in self._own.items()}
 
     def keep_sentences(self, sentences: Tensor) -> None:
-        def select(x: Tensor | None) -> Tensor | None:
-            return None if x is None else x.index_select(0, sentences)
-
-        memory = self._memory
-        self._memory = replace(
-            memory,
-            states=memory.states.index_select(0, sentences),
-            valid=memory.valid.index_select(0, sentences),
-            positions=memory.positions.index_select(0, sentences),
-            counts=select(memory.counts),
-            features={name: value.index_select(0, sentences) for name, value in memory.features.items()},
-            gates=select(memory.gates),
-            entries=select(memory.entries),
-        )
+        self._memory = self._memory.select(sentences)
         self._memory_kv = {block: kv.select(sentences) for block, kv in self._memory_kv.items()}
+        self._memory_masks = {step: mask and mask.select(sentences) for step, mask in self._memory_masks.items()}

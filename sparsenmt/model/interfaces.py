@@ -57,6 +57,22 @@ class Memory:
     gates: Tensor | None = None  # (B, S) the last filter's gates over the uncompacted source; None: no filter
     entries: Tensor | None = None  # (B, S) the entry that stands for each source position, -1: none; None: its own
 
+    def select(self, sentences: Tensor) -> Memory:
+        """Only these sentences, in this order. sentences: (B',)."""
+
+        def pick(x: Tensor | None) -> Tensor | None:
+            return None if x is None else x.index_select(0, sentences)
+
+        return Memory(
+            states=self.states.index_select(0, sentences),
+            valid=self.valid.index_select(0, sentences),
+            positions=self.positions.index_select(0, sentences),
+            counts=pick(self.counts),
+            features={name: value.index_select(0, sentences) for name, value in self.features.items()},
+            gates=pick(self.gates),
+            entries=pick(self.entries),
+        )
+
 
 @dataclass(frozen=True)
 class Gates:
@@ -65,6 +81,15 @@ class Gates:
     values: Tensor  # (B, S') in [0, 1]; exactly 0 means closed
     on_closed: Literal["zero", "mask"] = "zero"  # attend to a zero vector, or not at all
     losses: Mapping[str, Tensor] = field(default_factory=dict)  # name -> (B,), one value a sentence
+    evaluated: Tensor | None = None  # (B, S') the gates of evaluation, where ``values`` are samples; None: the same
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Of a sentence's source positions, by the gates of evaluation."""
+
+    closed: Tensor  # (B,) share whose gate is 0
+    partial: Tensor  # (B,) share whose gate is neither 0 nor 1
 
 
 @dataclass(frozen=True)
@@ -73,6 +98,7 @@ class Encoded:
 
     memories: Mapping[int, Memory]  # encoder depth n -> memory
     losses: Mapping[str, Tensor]  # name -> (B,)
+    shares: Mapping[str, Shares] = field(default_factory=dict)  # name of a loss -> what its filters do in evaluation
 
 
 class Pattern(Protocol):
@@ -189,6 +215,21 @@ class AttentionListener(Protocol):
     def __call__(self, seen: AttentionSeen) -> None: ...
 
 
+@dataclass(frozen=True)
+class GatesSeen:
+    """What a listener is told of one memory filter: what it was given, and what it decided."""
+
+    depth: int  # encoder steps executed before it
+    place: Literal["between", "output"]
+    index: int  # among the filters of its place
+    memory: Memory
+    gates: Gates
+
+
+class GateListener(Protocol):
+    def __call__(self, seen: GatesSeen) -> None: ...
+
+
 class DecoderCache(Protocol):
     """Keys and values of what is decoded already, and of the memory."""
 
@@ -214,6 +255,11 @@ class TranslationModel(Protocol):
 
     plan: DepthPlan
     training: bool
+
+    @property
+    def compacts(self) -> bool:
+        """Whether a compacted memory may have fewer entries than the source has positions."""
+        ...
 
     def encode(self, source: Source, *, exits: Sequence[int] | None = None, compact: bool = False) -> Encoded:
         """Run the encoder once. ``exits``: depths whose memories are wanted; default the deepest trained one."""
@@ -242,6 +288,10 @@ class TranslationModel(Protocol):
 
     def listen(self, listener: AttentionListener) -> AbstractContextManager[None]:
         """While the context is open, every attention materialises its weights and tells the listener."""
+        ...
+
+    def listen_to_gates(self, listener: GateListener) -> AbstractContextManager[None]:
+        """While the context is open, every memory filter's decision is told to the listener."""
         ...
 
     def pack(self, dtype: torch.dtype) -> None:

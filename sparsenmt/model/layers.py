@@ -11,6 +11,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sparsenmt.model.attend import Mask
 from sparsenmt.model.attention import Attention, AttentionStep, KeysValues
 from sparsenmt.model.interfaces import GivenHeads, Keys
 from sparsenmt.model.linear import ACTIVATIONS, Activation, Linear, Product, packed_product
@@ -113,12 +114,12 @@ class Block(nn.Module):
         """x (B, T, D) plus self-attention."""
         return self._after(x, self.own(q, kv, keys, step), self.self_norm)
 
-    def add_cross(self, x: Tensor, kv: KeysValues, keys: Keys, step: AttentionStep) -> Tensor:
+    def add_cross(self, x: Tensor, kv: KeysValues, keys: Keys, step: AttentionStep, mask: Mask | None = None) -> Tensor:
         """x (B * R, T, D) plus attention to the memory of B sentences: hypotheses lie on the query axis."""
         assert self.cross is not None
         sentences = kv.values.shape[0]
         h = self._before(x, self.cross_norm).reshape(sentences, -1, x.shape[-1])
-        update = self.cross(self.cross.project_queries(h), kv, keys, step)
+        update = self.cross(self.cross.project_queries(h), kv, keys, step, mask)
         return self._after(x, update.view_as(x), self.cross_norm)
 
     def add_feed_forward(self, x: Tensor) -> Tensor:

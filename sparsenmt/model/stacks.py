@@ -7,7 +7,9 @@ Shapes: B sentences, R hypotheses a sentence, S source positions, T target posit
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,10 +19,14 @@ from sparsenmt.model.caches import Cache
 from sparsenmt.model.compaction import apply_gates
 from sparsenmt.model.interfaces import (
     AttentionListener,
+    GateListener,
+    Gates,
+    GatesSeen,
     Keys,
     Memory,
     MemoryFilter,
     Pattern,
+    Shares,
     SiteName,
     Transform,
 )
@@ -35,9 +41,13 @@ class Site:
     transform: Callable[[int], Transform]  # learned heads -> transform
     pattern: Pattern | None = None
 
-    def merges(self, transform: Transform) -> bool:
-        """Whether dropped positions may be merged into one counted stand-in before this site (design rule 3)."""
-        return self.pattern is None and self.heads.given is None and not transform.position_dependent
+    def obstacle(self, transform: Transform) -> str | None:
+        """What forbids to merge dropped positions into one counted stand-in before this site (design rule 3)."""
+        if self.pattern is not None:
+            return "a pattern"
+        if self.heads.given is not None:
+            return "given heads"
+        return "a transform that depends on positions" if transform.position_dependent else None
 
 
 class Steps(nn.ModuleList):
@@ -62,16 +72,61 @@ class Steps(nn.ModuleList):
         return found
 
 
-Losses = dict[str, list[Tensor]]
+@dataclass
+class Decisions:
+    """What the filters of one pass gave: by the name of a loss, a list of values (B,), one a filter."""
+
+    losses: dict[str, list[Tensor]] = field(default_factory=dict)
+    closed: dict[str, list[Tensor]] = field(default_factory=dict)
+    partial: dict[str, list[Tensor]] = field(default_factory=dict)
+    listeners: Sequence[GateListener] = ()
+
+    def tell(self, seen: GatesSeen) -> None:
+        """Let the listeners know of a filter's decision."""
+        for listener in self.listeners:
+            listener(seen)
+
+    def add(self, memory: Memory, gates: Gates) -> None:
+        """A filter's decision on a memory."""
+        if not gates.losses:
+            return
+        evaluated = (gates.values if gates.evaluated is None else gates.evaluated).detach()
+        counts = memory.valid.float() if memory.counts is None else memory.counts * memory.valid
+        counts = counts / counts.sum(1, keepdim=True).clamp_min(1)
+        closed = ((evaluated == 0) * counts).sum(1)
+        partial = (((evaluated > 0) & (evaluated < 1)) * counts).sum(1)
+        for name, value in gates.losses.items():
+            self.losses.setdefault(name, []).append(value)
+            self.closed.setdefault(name, []).append(closed)
+            self.partial.setdefault(name, []).append(partial)
+
+    def mean_losses(self) -> dict[str, Tensor]:
+        """Each the mean over the filters."""
+        return {name: torch.stack(values).mean(0) for name, values in self.losses.items()}
+
+    def mean_shares(self) -> dict[str, Shares]:
+        """Each the mean over the filters."""
+        return {
+            name: Shares(torch.stack(closed).mean(0), torch.stack(self.partial[name]).mean(0))
+            for name, closed in self.closed.items()
+        }
 
 
-def run_filters(filters: nn.ModuleList, memory: Memory, losses: Losses, *, compact: bool) -> Memory:
-    """Let each filter decide in turn and drop what it closed; collect its losses."""
+def run_filters(
+    filters: nn.ModuleList,
+    memory: Memory,
+    decisions: Decisions,
+    *,
+    depth: int,
+    place: Literal["between", "output"],
+    compact: bool,
+) -> Memory:
+    """Let each filter decide in turn and drop what it closed; collect the decisions."""
     decided: list[MemoryFilter] = [module for module in filters if isinstance(module, MemoryFilter)]
     for i, module in enumerate(decided):
         gates = module(memory)
-        for name, value in gates.losses.items():
-            losses.setdefault(name, []).append(value)
+        decisions.add(memory, gates)
+        decisions.tell(GatesSeen(depth, place, i, memory, gates))
         merge = compact and not any(later.position_dependent for later in decided[i + 1 :])
         memory = apply_gates(memory, gates, compact=merge)
     return memory
@@ -89,7 +144,7 @@ class Encoder(nn.Module):
         self.steps = Steps({"self": ("encoder_self", site)}, len(plan), listeners)
         # A pre-norm stack needs a last normalisation, at every exit the one of a model cut to that depth.
         self.norm = nn.LayerNorm(options.dimension) if options.norm == "pre" else nn.Identity()
-        self.merges = site.merges(self.steps.at(0, "self").transform)
+        self.obstacle = site.obstacle(self.steps.at(0, "self").transform)
 
     def step(self, t: int, memory: Memory) -> Memory:
         """Execute step ``t``."""
@@ -113,7 +168,7 @@ class Decoder(nn.Module):
         sites: dict[str, tuple[SiteName, Site]] = {"self": ("decoder_self", own), "cross": ("cross", cross)}
         self.steps = Steps(sites, len(plan), listeners)
         self.norm = nn.LayerNorm(options.dimension) if options.norm == "pre" else nn.Identity()
-        self.merges = cross.merges(self.steps.at(0, "cross").transform)
+        self.obstacle = cross.obstacle(self.steps.at(0, "cross").transform)
         reach = None if own.pattern is None or own.heads.given is not None else own.pattern.reach
         self._keep = None if reach is None else reach[0]
 
@@ -133,14 +188,16 @@ class Decoder(nn.Module):
             memory.features,
         )
         cross_keys = hide_padding(cross_keys)
-        memory_kv = Cache(memory) if cache is None else cache  # blocks that several steps execute project once
+        seen = Cache(memory) if cache is None else cache  # blocks that several steps execute project once
         result = {}
         for t in range(max(exits)):
             block = self.layers[self.plan[t]]
             assert isinstance(block, Block) and block.cross is not None
             x = self._add_self(t, block, x, positions, cache)
-            kv = memory_kv.memory_keys_values(self.plan[t], block.cross.project_keys_values)
-            x = block.add_feed_forward(block.add_cross(x, kv, cross_keys, self.steps.at(t, "cross")))
+            step = self.steps.at(t, "cross")
+            kv = seen.memory_keys_values(self.plan[t], block.cross.project_keys_values)
+            mask = seen.memory_mask(t, partial(step.memory_mask, cross_keys, kv.values.dtype))
+            x = block.add_feed_forward(block.add_cross(x, kv, cross_keys, step, mask))
             if t + 1 in exits:
                 result[t + 1] = self.norm(x)
         return result

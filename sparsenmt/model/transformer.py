@@ -23,6 +23,7 @@ from sparsenmt.model.interfaces import (
     DecoderCache,
     DepthPlan,
     Encoded,
+    GateListener,
     Memory,
     MemoryFilter,
     Source,
@@ -30,7 +31,7 @@ from sparsenmt.model.interfaces import (
 )
 from sparsenmt.model.layers import Block, BlockOptions
 from sparsenmt.model.linear import Linear, Product, packed_product
-from sparsenmt.model.stacks import Decoder, Encoder, Losses, Site, run_filters
+from sparsenmt.model.stacks import Decisions, Decoder, Encoder, Site, run_filters
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class Transformer(nn.Module):
         self.plan = plan
         self._dropout = options.residual_dropout
         self._listeners: list[AttentionListener] = []
+        self._gate_listeners: list[GateListener] = []
         self._keys = _table_keys(vocabulary.tie)
         sizes = dict(zip(self._keys, (vocabulary.source, vocabulary.target, vocabulary.target), strict=True))
         self.embeddings = nn.ParameterDict(
@@ -112,16 +114,39 @@ class Transformer(nn.Module):
                     nn.init.xavier_uniform_(module.weight)
                     nn.init.zeros_(module.bias)
 
+    def obstacle(self, place: Literal["output", "between"]) -> str | None:
+        """Why what is dropped at a place stays there as zeros, and saves no time; None: it is compacted.
+
+        Compaction must be exact (design rule 3). What comes out between encoder layers is read by the encoder, the
+        decoder and later filters.
+        """
+        found = None if self.decoder.obstacle is None else f"cross-attention has {self.decoder.obstacle}"
+        if place == "output":
+            return found
+        if self.encoder.obstacle is not None:
+            return f"the encoder's self-attention has {self.encoder.obstacle}"
+        filters = [module for module in self.memory.modules() if isinstance(module, MemoryFilter)]
+        if found is None and any(f.position_dependent for f in filters):
+            return "a filter decides by position or feature"
+        return found
+
     @property
     def compacts_output(self) -> bool:
-        """Whether dropping after the encoder saves time: false where it would not be exact (design rule 3)."""
-        return self.decoder.merges
+        """Whether dropping after the encoder saves time."""
+        return self.obstacle("output") is None
 
     @property
     def compacts_between(self) -> bool:
-        """The same between encoder layers: the encoder, the decoder and later filters read what comes out."""
-        filters = [module for module in self.memory.modules() if isinstance(module, MemoryFilter)]
-        return self.encoder.merges and self.decoder.merges and not any(f.position_dependent for f in filters)
+        """Whether dropping between encoder layers saves time."""
+        return self.obstacle("between") is None
+
+    @property
+    def compacts(self) -> bool:
+        def any_filter(place: nn.Module) -> bool:
+            return any(isinstance(module, MemoryFilter) for module in place.modules())
+
+        output, between = any_filter(self.memory.output), any_filter(self.memory.between)
+        return (output and self.compacts_output) or (between and self.compacts_between)
 
     def _embed(self, tokens: Tensor, side: Literal["source", "target"], start: int = 0) -> Tensor:
         positions = self.positions[side]
@@ -134,20 +159,22 @@ class Transformer(nn.Module):
         states = self._embed(source.tokens, "source")
         positions = torch.arange(states.shape[1], device=states.device).expand(states.shape[0], -1)
         memory = Memory(states, source.valid, positions, None, source.features)
-        losses: Losses = {}
+        decisions = Decisions(listeners=self._gate_listeners)
         memories = {}
         for t in range(max(wanted)):
             memory = self.encoder.step(t, memory)
             if t + 1 in wanted:
                 exit_memory = replace(memory, states=self.encoder.norm(memory.states))
+                merge = compact and self.compacts_output
                 memories[t + 1] = run_filters(
-                    self.memory.output, exit_memory, losses, compact=compact and self.compacts_output
+                    self.memory.output, exit_memory, decisions, depth=t + 1, place="output", compact=merge
                 )
             if t < len(self.memory.between) and t + 1 < max(wanted):
                 filters = self.memory.between[t]
                 assert isinstance(filters, nn.ModuleList)
-                memory = run_filters(filters, memory, losses, compact=compact and self.compacts_between)
-        return Encoded(memories, {name: torch.stack(values).mean(0) for name, values in losses.items()})
+                merge = compact and self.compacts_between
+                memory = run_filters(filters, memory, decisions, depth=t + 1, place="between", compact=merge)
+        return Encoded(memories, decisions.mean_losses(), decisions.mean_shares())
 
     def decode(
         self,
@@ -178,6 +205,14 @@ class Transformer(nn.Module):
             yield
         finally:
             self._listeners.remove(listener)
+
+    @contextmanager
+    def listen_to_gates(self, listener: GateListener) -> Iterator[None]:
+        self._gate_listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._gate_listeners.remove(listener)
 
     def pack(self, dtype: torch.dtype) -> None:
         self.eval().requires_grad_(False)

@@ -9,8 +9,11 @@ from pydantic import ValidationError
 
 from sparsenmt.recipe.origins import Node, find, nearest_origin, plain, replace
 from sparsenmt.recipe.problems import Complaint, KeyPath, Origin, Problem
-from sparsenmt.recipe.schema import Data, Model, Section, Tokenizer, Training
+from sparsenmt.recipe.schema import Data, Filters, Model, Section, Tokenizer, Training
 from sparsenmt.recipe.sockets import socket_at
+
+_SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")  # as in every vocabulary
+_RESERVED = "\u2581"  # stands for a space inside pieces
 
 
 class Finding(NamedTuple):
@@ -33,7 +36,7 @@ def cross_problems(recipe: Node, known: list[Problem]) -> list[Problem]:
                 continue
             blamed = next((key for key in finding.keys if find(recipe, key) is not None), finding.keys[0])
             problems.append(Problem(_blame(recipe, finding.keys), blamed, finding.complaint))
-    problems += _ramps(sound) + _shared_table(sound, recipe, wrong)
+    problems += _losses(sound) + _shared_table(sound, recipe, wrong) + _positions(sound, recipe, wrong)
     return problems
 
 
@@ -114,7 +117,7 @@ def _model(model: Model, path: KeyPath) -> Iterator[Finding]:
 
 
 def _tokenizer(tokenizer: Tokenizer, path: KeyPath) -> Iterator[Finding]:
-    least = 4  # the special pieces: padding, unknown, beginning and end
+    least = len(_SPECIAL)
     if tokenizer.vocabulary_size <= least:
         yield Finding(
             ((*path, "vocabulary_size"),),
@@ -130,6 +133,55 @@ def _tokenizer(tokenizer: Tokenizer, path: KeyPath) -> Iterator[Finding]:
             Complaint(
                 f"must be at least {lowest} for SentencePiece's kinds, bpe and unigram",
                 "Raise it, or take `data.tokenizer.kind: char`.",
+            ),
+        )
+
+
+def _user_symbols(tokenizer: Tokenizer, path: KeyPath) -> Iterator[Finding]:
+    symbols = tokenizer.user_symbols
+    for number, symbol in enumerate(symbols):
+        complaint = _symbol(symbol, tokenizer.lowercase)
+        if complaint is None and symbol in symbols[:number]:
+            complaint = Complaint(f"'{symbol}' is there twice", "Remove it here.")
+        if complaint is not None:
+            yield Finding(((*path, "user_symbols", number),), complaint)
+    least = len(_SPECIAL) + len(symbols)
+    if len(_SPECIAL) < tokenizer.vocabulary_size <= least:
+        yield Finding(
+            ((*path, "vocabulary_size"), (*path, "user_symbols")),
+            Complaint(
+                f"must be greater than {least}, the number of special pieces and user symbols",
+                "Leave the key out for the default, or write some thousands.",
+            ),
+        )
+
+
+def _symbol(symbol: str, lowercase: bool) -> Complaint | None:
+    """Why a symbol could not be found in text, or would be taken for something else."""
+    if not symbol:
+        return Complaint("is empty", "Write a word, such as `<n>`, or remove it.")
+    if symbol in _SPECIAL:
+        return Complaint(f"'{symbol}' is a special piece of every vocabulary", "Take another word, such as `<n>`.")
+    if any(character.isspace() or character in _RESERVED or not character.isprintable() for character in symbol):
+        return Complaint(
+            f"{symbol!r} holds white space, U+2581 or a control character",
+            "A symbol is one word of the text, between spaces.",
+        )
+    if lowercase and symbol != symbol.lower():
+        return Complaint(
+            f"'{symbol}' is never found where text is lowercased", f"Write '{symbol.lower()}', or no `lowercase`."
+        )
+    return None
+
+
+def _filters(filters: Filters, path: KeyPath) -> Iterator[Finding]:
+    cut, longest = filters.max_source_length, filters.max_length
+    if cut is not None and longest is not None and cut > longest:
+        yield Finding(
+            ((*path, "max_source_length"), (*path, "max_length")),
+            Complaint(
+                f"sources cut to {cut} pieces would be left out, because `max_length` is {longest}",
+                "Raise `data.filters.max_length`, or set it to null.",
             ),
         )
 
@@ -195,31 +247,77 @@ def _shared_table(sound: Node, recipe: Node, wrong: set[KeyPath]) -> list[Proble
     return [Problem(_blame(recipe, (blamed, shared_key)), blamed, complaint)]
 
 
+def _positions(sound: Node, recipe: Node, wrong: set[KeyPath]) -> list[Problem]:
+    """Sources as long as they are cut to, and their ends, must fit the model's positions."""
+    length_key: KeyPath = ("data", "filters", "max_source_length")
+    positions_key: KeyPath = ("model", "max_positions")
+    if _concerns(length_key, wrong) or _concerns(positions_key, wrong):
+        return []
+    cut, reach = find(sound, length_key), find(sound, positions_key)
+    positions = reach.value if reach is not None else Model.model_fields["max_positions"].default
+    if cut is None or not isinstance(cut.value, int) or not isinstance(positions, int) or cut.value < positions:
+        return []
+    complaint = Complaint(
+        f"{cut.value} pieces and the end do not fit {positions} positions",
+        f"Set `model.max_positions` to {cut.value + 1} or more, or lower `data.filters.max_source_length`.",
+    )
+    return [Problem(_blame(recipe, (length_key, positions_key)), length_key, complaint)]
+
+
 def _is_false(value: object) -> bool:
     tokenizer: Tokenizer | None = _section(Tokenizer, {"shared": value})
     return tokenizer is not None and not tokenizer.shared
 
 
-def _ramps(sound: Node) -> list[Problem]:
-    """A weight that changes must not become negative."""
+def _losses(sound: Node) -> list[Problem]:
+    """A loss has a weight, which never becomes negative, or a target, which is a share."""
     losses = find(sound, ("losses",))
     problems = []
-    for name in losses.value if losses is not None and isinstance(losses.value, dict) else ():
-        for end in ("from", "to"):
-            key: KeyPath = ("losses", name, "weight", end)
-            value = find(sound, key)
-            if value is not None and isinstance(value.value, (int, float)) and value.value < 0:
-                complaint = Complaint(
-                    f"must be at least 0, not {value.value}", "A weight that changes may not become negative."
-                )
-                problems.append(Problem(value.origin, key, complaint))
+    for name, loss in losses.value.items() if losses is not None and isinstance(losses.value, dict) else ():
+        key: KeyPath = ("losses", name)
+        weight, target = find(loss, ("weight",)), find(loss, ("target",))
+        if target is not None and target.value is not None:
+            if weight is not None and weight.value is not None:
+                complaint = Complaint("stands beside a target", "Give either a weight or a target.")
+                problems.append(Problem(weight.origin, (*key, "weight"), complaint))
+            problems += _ends(target, (*key, "target"), _target)
+        elif weight is not None and isinstance(weight.value, dict):
+            problems += _ends(weight, (*key, "weight"), _weight)
     return problems
+
+
+def _ends(node: Node, key: KeyPath, complain: Callable[[float, str], Complaint | None]) -> list[Problem]:
+    """What is wrong with a number, or with the ends of its change."""
+    ends = {part: find(node, (part,)) for part in ("from", "to")} if isinstance(node.value, dict) else {"": node}
+    problems = []
+    for part, end in ends.items():
+        if end is None or isinstance(end.value, bool) or not isinstance(end.value, (int, float)):
+            continue
+        complaint = complain(end.value, part)
+        if complaint is not None:
+            problems.append(Problem(end.origin, (*key, part) if part else key, complaint))
+    return problems
+
+
+def _weight(value: float, part: str) -> Complaint | None:
+    if value >= 0:
+        return None
+    return Complaint(f"must be at least 0, not {value}", "A weight that changes may not become negative.")
+
+
+def _target(value: float, part: str) -> Complaint | None:
+    if 0 < value < 1 or (value == 0 and part == "from"):
+        return None
+    hint = "A target is the share of gates to close: 0.4 is 40%."
+    return Complaint(f"must be between 0 and 1, not {value}", hint)
 
 
 _Check = Callable[[Any, KeyPath], Iterator[Finding]]
 _CHECKS: tuple[tuple[type[Section], KeyPath, _Check], ...] = (
     (Model, ("model",), _model),
     (Tokenizer, ("data", "tokenizer"), _tokenizer),
+    (Tokenizer, ("data", "tokenizer"), _user_symbols),
+    (Filters, ("data", "filters"), _filters),
     (Data, ("data",), _data),
     (Training, ("training",), _training),
 )

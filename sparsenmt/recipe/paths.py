@@ -60,7 +60,7 @@ def resolve_paths(recipe: Node) -> tuple[Node, list[Problem]]:
             problems.append(Problem(node.origin, path, Complaint("must not be empty", "Write a path.")))
             continue
         text, complaint = expand(node.value)
-        if text is not None and path[-1] in ("source", "target") and node.origin.folder is not None:
+        if text is not None and path[-1] in ("source", "target", "tags") and node.origin.folder is not None:
             text = os.path.abspath(node.origin.folder / text)
             complaint = _unusable(text)
         if text is None or complaint is not None:
@@ -81,3 +81,4 @@ def _path_keys(recipe: Node) -> Iterator[KeyPath]:
     for corpus in [*corpora, ("data", "dev"), ("data", "test")]:
         yield (*corpus, "source")
         yield (*corpus, "target")
+        yield (*corpus, "tags")

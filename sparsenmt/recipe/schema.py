@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+)
 
 Probability = float
 
@@ -102,19 +110,37 @@ class Model(Section):
 
 
 class Ramp(Section):
-    """A weight that changes linearly with the updates."""
+    """A value that changes linearly with the updates."""
 
-    from_: float = Field(alias="from", description="Value at update 0.")
-    to: float = Field(description="Value from update `steps` on.")
+    from_: float = Field(alias="from", description="Value at the beginning.")
+    to: float = Field(description="Value at the end of the change, and after it.")
     steps: PositiveInt = Field(description="Updates over which the value changes.")
+    after: NonNegativeInt = Field(
+        0, description="Update at which the change begins; `finetune-l0` counts from its own first update."
+    )
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
 class AuxiliaryLoss(Section):
-    """Weight of one auxiliary loss."""
+    """One auxiliary loss: its weight, or a target that a controller drives the weight to."""
 
-    weight: NonNegativeFloat | Ramp = Field(1.0, description="A number, or `{from, to, steps}`.")
+    weight: NonNegativeFloat | Ramp | None = Field(
+        None, description="A number, or `{from, to, steps}`; without it, and without a target, 1."
+    )
+    target: float | Ramp | None = Field(
+        None,
+        description="Instead of a weight: the share of gates to close, between 0 and 1, or `{from, to, steps}`. It is "
+        "measured with the gates of evaluation on training batches; the weight rises until it is reached, and holds "
+        "it.",
+    )
+    tolerance: float = Field(
+        0.02, gt=0, lt=1, description="With a target: validations farther from it than this are never the best."
+    )
+    proportional: NonNegativeFloat = Field(6.0, description="With a target: weight per distance from it.")
+    integral: NonNegativeFloat = Field(0.05, description="With a target: weight gained per distance and update.")
+    max_weight: PositiveFloat = Field(5.0, description="With a target: largest weight.")
+    smoothing: float = Field(0.9, ge=0, lt=1, description="With a target: smoothing of the share over updates.")
 
 
 class Corpus(Section):
@@ -123,6 +149,11 @@ class Corpus(Section):
     name: str | None = Field(None, description="Name in reports; default: the source file's name.")
     source: str = Field(description="Path of the source text, relative to the folder of the file that names it.")
     target: str = Field(description="Path of the target text, line-aligned with the source.")
+    tags: str | None = Field(
+        None,
+        description="Path of part-of-speech tags of the source, for methods that read them: CoNLL-U, or lines of "
+        "`word_TAG`; sentence n belongs to line n. Default: the tagger makes them.",
+    )
     weight: PositiveFloat = Field(
         1.0, le=10_000, description="How often the corpus is seen in an epoch (2 = twice, 0.5 = half)."
     )
@@ -144,17 +175,34 @@ class Tokenizer(Section):
         "nmt_nfkc", description="SentencePiece's normalisation rule."
     )
     max_training_lines: PositiveInt = Field(2_000_000, description="Lines that the vocabulary is trained on, at most.")
+    user_symbols: list[str] = Field(
+        [],
+        description="Words that are one piece each, such as the markers `<n>` between turns or sentences and `<doc>` "
+        "between documents; they count in `vocabulary_size`.",
+    )
+
+
+class Tagger(Section):
+    """What tags the source where a method reads part-of-speech tags, here and when the model decodes."""
+
+    name: Literal["hanta", "spacy", "stanza", "given"] = Field(
+        "hanta", description="A tagger that is installed; `given`: none, tags stand beside every text."
+    )
+    language: str | None = Field(None, description="Code of its language; default: `data.source_language`.")
 
 
 class Filters(Section):
-    """Training pairs that are left out, and counted. `dev` and `test` are never filtered."""
+    """Training pairs that are left out, and counted. No pair of `dev` is left out."""
 
     max_length: PositiveInt | None = Field(256, description="Drop pairs with more pieces than this on either side.")
     max_ratio: PositiveFloat | None = Field(
         None, description="Drop pairs whose lengths differ by more than this factor."
     )
     max_source_length: PositiveInt | None = Field(
-        None, description="Cut sources to this many pieces (instead of dropping them)."
+        None,
+        le=8192,
+        description="Cut sources to this many pieces (instead of dropping them): here, in `dev`, and when the model "
+        "decodes or scores. At most `max_length`, and less than `model.max_positions`.",
     )
 
 
@@ -163,7 +211,7 @@ class Data(Section):
 
     directory: str = Field(description="Where `prepare` writes, and `train` reads, the binary data.")
     source_language: str = Field(
-        "source", description="Language code of the source, kept with the model; no command reads it yet."
+        "source", description="Language code of the source, such as `en`: what the tagger goes by."
     )
     target_language: str = Field("target", description="Language code of the target, for reports.")
     train: list[Corpus] = Field(min_length=1, description="Training corpora.")
@@ -173,6 +221,7 @@ class Data(Section):
     )
     tokenizer: Tokenizer = Field(Tokenizer(), description="How text becomes pieces.")
     filters: Filters = Field(Filters(), description="Training pairs that are left out.")
+    tagger: Tagger = Field(Tagger(), description="What tags the source, where a method reads tags.")
 
 
 class Optimizer(Section):

@@ -52,7 +52,7 @@ BUILD_CONTEXT: Mapping[Socket, str] = {
     "depth": "build(options, encoder_layers: int, decoder_layers: int) -> DepthPlan",
 }
 
-_BUILT_IN = ("full", "softmax", "plain")
+_BUILT_IN = ("full", "softmax", "plain", "l0drop", "pos", "freq", "inv_freq", "group")
 _methods: dict[tuple[Socket, str], Method] = {}
 _loaded = False
 

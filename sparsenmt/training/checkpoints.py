@@ -65,6 +65,17 @@ class Checkpoint:
         """The weights by name; UserError if they are damaged, or have other names or shapes than ``shapes``."""
         return self._tensors("weights", shapes)
 
+    def part_of(self, shapes: Shapes) -> dict[str, Tensor]:
+        """The weights by name, for a model that may have more; UserError if one is not the model's."""
+        found = self.weights()
+        if strange := [name for name, each in found.items() if shapes.get(name) != tuple(each.shape)]:
+            raise UserError(
+                f"not of this model: {strange[0]}" + (f" and {len(strange) - 1} more" if strange[1:] else ""),
+                where=str(self.path),
+                hint="The recipes may differ in filters and losses, not in what the model has otherwise.",
+            )
+        return found
+
     def optimizer(self) -> dict[str, Tensor]:
         return self._tensors("optimizer")
 

@@ -6,7 +6,7 @@ Shapes: B sentences, T target positions, S source positions, D model dimension.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -68,6 +68,8 @@ class BatchResult:
     loss: float
     nll: float  # sum over real target tokens, mean over pairs of exits
     auxiliary: Mapping[str, float]
+    closed: Mapping[str, float] = field(default_factory=dict)  # loss -> share of source positions with gate 0
+    partial: Mapping[str, float] = field(default_factory=dict)  # loss -> share of gates strictly between 0 and 1
 
 
 def accumulate(model: TranslationModel, batch: Batch, objective: Objective, totals: Totals) -> BatchResult:
@@ -99,7 +101,12 @@ def accumulate(model: TranslationModel, batch: Batch, objective: Objective, tota
         states.append(memory.states)
         gradients.append(leaf.grad)
     auxiliary = _backward_encoder(encoded, states, gradients, batch, objective, totals)
-    return BatchResult(loss + sum(objective.auxiliary[k] * v for k, v in auxiliary.items()), nll, auxiliary)
+    lengths = batch.source_valid.sum(1, dtype=torch.float64)
+    weight = lengths / totals.source_tokens
+    closed = {name: float((shares.closed * weight).sum()) for name, shares in encoded.shares.items()}
+    partial = {name: float((shares.partial * weight).sum()) for name, shares in encoded.shares.items()}
+    loss += sum(objective.auxiliary[name] * value for name, value in auxiliary.items())
+    return BatchResult(loss, nll, auxiliary, closed, partial)
 
 
 def _backward_encoder(

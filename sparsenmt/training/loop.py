@@ -18,16 +18,17 @@ from sparsenmt.data.store import Dataset
 from sparsenmt.errors import UserError, is_out_of_memory
 from sparsenmt.interrupts import Interrupted, Signals, listening
 from sparsenmt.model.interfaces import TranslationModel
-from sparsenmt.recipe.schema import AuxiliaryLoss, Ramp, Training
+from sparsenmt.recipe.schema import AuxiliaryLoss, Training
 from sparsenmt.training.checkpoints import Checkpoint, prune, write_checkpoint
 from sparsenmt.training.distribution import Workers
 from sparsenmt.training.failures import not_finite, out_of_memory, provenance, suspects
 from sparsenmt.training.gradients import BatchResult, Objective, Totals, accumulate
 from sparsenmt.training.memory import release_free_memory
+from sparsenmt.training.multipliers import current_weights, steer
 from sparsenmt.training.outcome import best_updates, is_over, regular
 from sparsenmt.training.precision import Weights
 from sparsenmt.training.reporting import Reporter
-from sparsenmt.training.schedules import learning_rate, ramp
+from sparsenmt.training.schedules import learning_rate
 from sparsenmt.training.state import (
     Progress,
     Recent,
@@ -123,6 +124,22 @@ class Trainer:
         if self._saved is not None:
             self._prune()  # the run may have been killed between writing this checkpoint and removing older ones
 
+    def take_over(self, checkpoint: Checkpoint) -> None:
+        """Begin where another run stands: with its weights, moments and updates, on new passes over the data.
+
+        Parameters that the other run does not have keep their initial values, and begin without moments.
+
+        Raises:
+            UserError: the checkpoint is damaged, or has parameters that this model has not.
+        """
+        own, before = self.weights.state(), checkpoint.progress()
+        found = checkpoint.part_of({name: tuple(each.shape) for name, each in own.items()})
+        self.weights.load({**own, **found})
+        load_optimizer(self.optimizer, self.weights, checkpoint.optimizer())
+        self.progress = Progress(
+            update=before.update, began=before.update, epoch=before.epoch + 1, workers=self.workers.size
+        )
+
     def run(self) -> Progress:
         """Train until the recipe's end, and leave the last checkpoint.
 
@@ -137,7 +154,7 @@ class Trainer:
         reporter = Reporter(self.directory if self.workers.leads else None, total=total, initial=progress.update)
         try:
             with listening() as self._signals, self._signals.deferred():
-                if progress.update:
+                if progress.update > progress.began:
                     self._after_update(reporter)  # a signal may have cut it short
                     if self._longer:
                         self._save(reporter, interim=True)  # no checkpoint is due where the shorter run ended
@@ -173,7 +190,7 @@ class Trainer:
         number, progress = self._signals.number or SIGTERM, self.progress  # another process may have heard it
         for parameter in (*self.model.parameters(), *self.weights.named.values()):
             parameter.grad = None
-        if progress.update == 0:
+        if progress.update == progress.began:
             raise Interrupted(number, "no update was finished", resumable=True)
         self._save(reporter, interim=True)
         note = f"{self.directory}: saved after update {progress.update:,}"
@@ -186,7 +203,7 @@ class Trainer:
         return own if workers.rank == 0 else own.padded(len(plan.batches(epoch, 0, workers.size)))
 
     def _done(self) -> bool:
-        return is_over(self.progress, self.options)
+        return is_over(self.progress, self.options, self.losses)
 
     def _rate(self) -> float:
         options = self.options
@@ -199,13 +216,8 @@ class Trainer:
         )
 
     def _objective(self) -> Objective:
-        def now(weight: float | Ramp) -> float:
-            if isinstance(weight, Ramp):
-                return ramp(self.progress.update, start=weight.from_, end=weight.to, steps=weight.steps)
-            return weight
-
-        options = self.options
-        auxiliary = {name: now(loss.weight) for name, loss in self.losses.items()}
+        options, progress = self.options, self.progress
+        auxiliary = current_weights(self.losses, progress.multipliers, progress.update)
         return Objective(options.label_smoothing, options.loss_normalization, auxiliary)
 
     def _update(self, index_batches: Sequence[IndexBatch], reporter: Reporter) -> bool:
@@ -240,19 +252,20 @@ class Trainer:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.weights.publish()
-        self._report(result, rate, norm, totals.target_tokens, time.perf_counter() - began, reporter)
+        self._report(result, rate, norm, totals, time.perf_counter() - began, reporter)
         return True
 
     def _report(
-        self, result: BatchResult, rate: float, norm: float, tokens: int, seconds: float, reporter: Reporter
+        self, result: BatchResult, rate: float, norm: float, totals: Totals, seconds: float, reporter: Reporter
     ) -> None:
         """Count an update, and tell of it."""
         progress = self.progress
         progress.update += 1
-        progress.target_tokens += tokens
+        progress.target_tokens += totals.target_tokens
         progress.seconds += seconds
         recent = progress.recent
-        recent.add(result.loss, result.nll, result.auxiliary, norm=norm, tokens=tokens, seconds=seconds)
+        auxiliary = {**result.auxiliary, **steer(self.losses, progress, result, totals)}
+        recent.add(result.loss, result.nll, auxiliary, norm=norm, tokens=totals.target_tokens, seconds=seconds)
         reporter.advance(recent.mean_loss(), recent.tokens_per_second())
         if progress.update % self.options.log_every == 0:
             reporter.record("train", progress.update, epoch=progress.epoch, rate=rate, **recent.values())
@@ -290,8 +303,12 @@ class Trainer:
         names = sorted(self.losses)
         shares = [sum(result.loss for result in results), sum(result.nll for result in results)]
         shares += [sum(result.auxiliary[name] for result in results) for name in names]
-        loss, nll, *auxiliary = self.workers.sum(shares, self.device)
-        return BatchResult(loss, nll, dict(zip(names, auxiliary, strict=True)))
+        shares += [sum(result.closed[name] for result in results) for name in names]
+        shares += [sum(result.partial[name] for result in results) for name in names]
+        loss, nll, *others = self.workers.sum(shares, self.device)
+        n = len(names)
+        auxiliary, closed, partial = (dict(zip(names, others[i * n : (i + 1) * n], strict=True)) for i in range(3))
+        return BatchResult(loss, nll, auxiliary, closed, partial)
 
     def _after_update(self, reporter: Reporter) -> None:
         update, options = self.progress.update, self.options
@@ -303,7 +320,8 @@ class Trainer:
 
     def _measure(self, reporter: Reporter) -> dict[str, float]:
         """The first process validates, so that all decide alike what is best and when to stop."""
-        names = list(dict.fromkeys(["loss", self.options.validation.metric]))
+        closed = [f"{name}_closed" for name in self.losses]
+        names = list(dict.fromkeys(["loss", *closed, self.options.validation.metric]))
         values: Mapping[str, float] = dict.fromkeys(names, 0.0)
         if self.workers.leads:
             try:
@@ -331,7 +349,7 @@ class Trainer:
 
     def best(self, count: int = 1) -> list[int]:
         """Updates of the best validations, best first."""
-        return best_updates(self.progress.validated, self.options.validation.metric, count)
+        return best_updates(self.progress.validated, self.options.validation.metric, count, self.losses)
 
     def _save(self, reporter: Reporter, *, interim: bool = False) -> None:
         if self._saved == self.progress.update:
@@ -354,11 +372,12 @@ class Trainer:
     def _prune(self) -> None:
         if self.workers.leads:
             options, count = self.options, self.options.keep_best
-            best = best_updates(regular(self.progress, options), options.validation.metric, count)
+            validated, metric = regular(self.progress, options), options.validation.metric
+            best = best_updates(validated, metric, count, self.losses)
             prune(self.directory, keep_last=options.keep_last, keep={*best, *self.best(count)})
 
     def _finish(self, reporter: Reporter) -> None:
-        if self.progress.update == 0:
+        if self.progress.update == self.progress.began:
             raise UserError(
                 "nothing was trained: no update fits into the recipe's limits",
                 where="training",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+from sparsenmt.recipe.schema import Ramp
+
 Schedule = Literal["inverse_sqrt", "linear", "constant"]
 
 
@@ -22,6 +24,14 @@ def learning_rate(update: int, *, peak: float, schedule: Schedule, warmup: int, 
     return peak
 
 
-def ramp(update: int, *, start: float, end: float, steps: int) -> float:
-    """A value that goes linearly from ``start`` to ``end`` over ``steps`` updates, and stays."""
-    return start + (end - start) * min(update / steps, 1.0)
+def at(value: float | Ramp, update: int) -> float:
+    """A number; or a schedule's value after so many updates: it goes linearly from one end to the other, and stays."""
+    if not isinstance(value, Ramp):
+        return value
+    done = min(max(update - value.after, 0) / value.steps, 1.0)
+    return value.from_ + (value.to - value.from_) * done
+
+
+def end_of(value: float | Ramp) -> float:
+    """Where a schedule leads."""
+    return value.to if isinstance(value, Ramp) else value

@@ -64,6 +64,15 @@ class Recent:
         }
 
 
+@dataclass(frozen=True)
+class Multiplier:
+    """State of a loss whose weight is driven to a target: `training.multipliers`."""
+
+    weight: float = 0.0
+    integral: float = 0.0
+    closed: float | None = None  # share closed, smoothed; None before the first update
+
+
 @dataclass
 class Progress:
     """Where the run stands, always at the boundary of an update."""
@@ -78,6 +87,8 @@ class Progress:
     validated: list[Validated] = field(default_factory=list)
     recent: Recent = field(default_factory=Recent)
     finished: bool = False
+    began: int = 0  # update at which the run took over from another one
+    multipliers: dict[str, Multiplier] = field(default_factory=dict)
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=1)
@@ -87,6 +98,7 @@ class Progress:
         values: dict[str, Any] = json.loads(text)
         values["validated"] = [Validated(**each) for each in values["validated"]]
         values["recent"] = Recent(**values["recent"])
+        values["multipliers"] = {name: Multiplier(**each) for name, each in values.get("multipliers", {}).items()}
         return Progress(**values)
 
 

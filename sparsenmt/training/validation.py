@@ -40,15 +40,20 @@ class Validator:
         self._device, self._batch_tokens = device, batch_tokens
 
     def __call__(self, weights: Weights) -> Mapping[str, float]:
-        """Values by name: ``loss`` is the mean negative log-likelihood of a target token in nats, unsmoothed."""
+        """Values by name.
+
+        ``loss`` is the mean negative log-likelihood of a target token in nats, unsmoothed; ``NAME_closed``, for each
+        auxiliary loss, the share of source positions that its filters close.
+        """
         self._load(weights.state())
-        values = {"loss": self._loss()}
+        values = self._losses()
         values.update({name: measure() for name, measure in self._metrics.items()})
         return values
 
     @torch.inference_mode()
-    def _loss(self) -> float:
-        total, tokens = 0.0, 0
+    def _losses(self) -> dict[str, float]:
+        total, tokens, positions = 0.0, 0, 0
+        closed: dict[str, float] = {}
         for chosen in self._batches():
             batch = collate([self._dev], chosen).to(self._device)
             encoded = self._model.encode(Source(batch.source, batch.source_valid, batch.features), compact=True)
@@ -59,7 +64,11 @@ class Validator:
             )
             total += float(nll.sum())
             tokens += batch.target_tokens
-        return total / max(tokens, 1)
+            positions += batch.source_tokens
+            lengths = batch.source_valid.sum(1)
+            for name, shares in encoded.shares.items():
+                closed[f"{name}_closed"] = closed.get(f"{name}_closed", 0.0) + float((shares.closed * lengths).sum())
+        return {"loss": total / max(tokens, 1), **{name: value / max(positions, 1) for name, value in closed.items()}}
 
     def _batches(self) -> Sequence[IndexBatch]:
         lengths = np.maximum(self._dev.source_lengths, self._dev.target_lengths)

@@ -13,6 +13,7 @@ import pytest
 import sacrebleu
 
 from sparsenmt.cli import run
+from sparsenmt.data.features import FeatureSet
 from sparsenmt.decoding.forced import PairScore
 from sparsenmt.decoding.inputs import SourceLine
 from sparsenmt.recipe.schema import Decoding
@@ -109,7 +110,9 @@ class FakeModel:
     def __init__(self) -> None:
         self.decoding = Decoding(batch_tokens=512)
         self.bundle = SimpleNamespace(
-            recipe=SimpleNamespace(data=SimpleNamespace(target_language="de"), decoding=self.decoding)
+            recipe=SimpleNamespace(data=SimpleNamespace(target_language="de"), decoding=self.decoding),
+            features=FeatureSet({}),
+            cuts_by_choice=False,
         )
         self.batch_tokens = 512
         self.cut = 0
@@ -122,7 +125,7 @@ class FakeModel:
     def line(self, number: int) -> SourceLine:
         return SourceLine(number, HYPOTHESES[number], [5, 6, 3], self.cut if number == 1 else 0)
 
-    def translate_lines(self, bundle: object, lines: list[str], options: object) -> Iterator[Any]:
+    def translate_lines(self, bundle: object, lines: list[str], options: object, *, tags: None) -> Iterator[Any]:
         assert bundle is self.bundle
         assert options == Decoding(batch_tokens=self.batch_tokens)
         return (SimpleNamespace(text=line.upper(), source=self.line(i)) for i, line in enumerate(lines))
@@ -132,7 +135,7 @@ class FakeModel:
         return self.sparsity
 
     def score_pairs(
-        self, bundle: object, sources: list[str], targets: list[str], *, batch_tokens: int
+        self, bundle: object, sources: list[str], targets: list[str], *, tags: None, batch_tokens: int
     ) -> Iterator[PairScore]:
         assert bundle is self.bundle
         assert (sources, targets, batch_tokens) == (HYPOTHESES, REFERENCES, self.batch_tokens)

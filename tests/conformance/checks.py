@@ -81,6 +81,34 @@ def check_width(memory: Memory) -> None:
         assert memory.states.shape[1] <= int(kept.max()) + int(stand_ins) + 1, "wider than what was kept"
 
 
+def check_keys_read(bench: Bench) -> None:
+    """Compacted: cross-attention gets no more keys than were kept, and one stand-in; its memory is projected once."""
+    if not bench.model.compacts:
+        return
+    seen: list[AttentionSeen] = []
+    cross = {id(block.cross) for block in bench.model.decoder.layers}
+    project, projected = Attention.project_keys_values, list[tuple[int, torch.Size]]()
+
+    def counted(self: Attention, x: Tensor) -> Any:
+        if id(self) in cross:
+            projected.append((id(self), x.shape))
+        return project(self, x)
+
+    for memory in bench.encode(compact=True).memories.values():
+        seen.clear()
+        projected.clear()
+        with bench.model.listen(seen.append), mock.patch.object(Attention, "project_keys_values", counted):
+            in_steps(bench, memory)
+        read = [each.weights.shape for each in seen if each.site == "cross"]
+        own = memory.valid & (memory.positions >= 0)
+        reopened = memory.valid & (memory.positions < 0)  # stand-ins of several filters, where one opened the last one
+        most = int(own.sum(1).max()) + max(int(reopened.any(0).sum()), 1)
+        assert read and all(shape[0] == memory.valid.shape[0] and shape[3] <= most for shape in read), "keys read"
+        assert len(projected) == len(cross) and all(shape == memory.states.shape for _, shape in projected), (
+            "the memory is projected once a block, not once a step, and not for every hypothesis"
+        )
+
+
 def learned_steps(bench: Bench, wanted: Callable[[Any], bool]) -> set[bool]:
     """For the self-attention steps with learned heads that ``wanted`` accepts: whether they are causal."""
     sites = {"encoder_self": bench.model.encoder, "decoder_self": bench.model.decoder}
@@ -140,8 +168,8 @@ def check_listening(bench: Bench) -> None:
     seen: list[AttentionSeen] = []
     forward = Attention.forward
 
-    def checked(self: Attention, q: Any, kv: Any, keys: Any, step: Any) -> Tensor:
-        result = forward(self, q, kv, keys, step)
+    def checked(self: Attention, q: Any, kv: Any, keys: Any, step: Any, mask: Any = None) -> Tensor:
+        result = forward(self, q, kv, keys, step, mask)
         weights = seen[-1].weights
         assert (seen[-1].site, seen[-1].step) == (step.site, step.step)
         again = self.o((weights.to(kv.values.dtype) @ kv.values).transpose(1, 2).flatten(2))

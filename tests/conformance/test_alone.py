@@ -61,5 +61,10 @@ def test_packed_equals_unpacked(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", filters, ids=map(str, filters))
+def test_keys_that_are_read(case: Case) -> None:
+    run(bench_or_skip(case), checks.check_keys_read)
+
+
+@pytest.mark.parametrize("case", filters, ids=map(str, filters))
 def test_examples_of_filters_drop_something(case: Case) -> None:
     run(bench_or_skip(case), checks.check_filter_decides)

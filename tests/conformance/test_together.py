@@ -13,6 +13,7 @@ MIXES = mixes()
 ALL = (
     checks.check_steps,
     checks.check_compaction,
+    checks.check_keys_read,
     checks.check_bands,
     checks.check_fused,
     checks.check_alone,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -15,12 +16,12 @@ from sparsenmt.data.alignment import word_ids
 from sparsenmt.data.features import FeatureSet
 from sparsenmt.data.store import Dataset, DatasetWriter
 from sparsenmt.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
-from sparsenmt.data.vocabulary import EOS, UNK
+from sparsenmt.data.vocabulary import EOS, SPACE, UNK
 from sparsenmt.errors import UserError
 from sparsenmt.recipe import schema
 
 Lines = Callable[..., list[str]]
-NAMES = ("word_id", "frequency_rank")
+NAMES = ("word_id", "frequency_coverage", "frequency_rank")
 
 
 def stored(directory: Path, tokenizer: Tokenizer, lines: list[str]) -> Dataset:
@@ -59,6 +60,36 @@ def test_ranks_equal_naive_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert found["frequency_rank"].tolist() == [expected[word] for word in words]
         assert found["word_id"].tolist() == words.tolist()
         assert all(values.dtype == np.int64 for values in found.values())
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "char"])
+def test_marks_at_the_ends_of_words_are_words(tmp_path: Path, kind: str) -> None:
+    """A twin that cuts with an expression what the features cut in pieces."""
+    corpus = ["a dog, a cat.", "a t-shirt, dogs and a dog.", "(a cat) cats!", "- it's a dog -"] * 3
+    tokenizers, features = fitted(tmp_path, kind, corpus, size=45)
+    cut = [re.findall(r"\w+(?:[-']\w+)*|[^\w\s]", line) for line in corpus]
+    counts = Counter(word for line in cut for word in line).most_common()
+    ranks = {word: rank for rank, (word, _) in enumerate(counts, start=1)}
+    total = sum(count for _, count in counts)
+    covered = {word: 10_000 * sum(c for _, c in counts[: ranks[word]]) // total for word in ranks}
+    for line, words in zip(corpus, cut, strict=True):
+        ids = [*tokenizers.source.encode(line), EOS]
+        found = features.compute(ids, line)
+        pieces = [piece.strip(SPACE) for piece in tokenizers.source.pieces(ids[:-1])]
+        taken = 0  # characters of the words that the pieces before have taken
+        for piece, rank, coverage in zip(pieces, found["frequency_rank"], found["frequency_coverage"], strict=False):
+            number = next(n for n in range(len(words)) if sum(map(len, words[: n + 1])) > taken)
+            assert not piece or piece in words[number], "no piece of the test reaches over two words"
+            assert (rank, coverage) == (ranks[words[number]], covered[words[number]])
+            taken += len(piece)
+        assert (found["frequency_rank"][-1], found["frequency_coverage"][-1]) == (0, 0)
+
+
+def test_coverage_of_what_was_never_seen(tmp_path: Path) -> None:
+    tokenizers, features = fitted(tmp_path, "word", ["b a b", "a b c d", "e"], size=7)  # keeps b, a, c
+    ids = [*tokenizers.source.encode("a zz b c"), EOS]
+    # Words that hold unknown pieces are not counted: b 3, a 2, c 1.
+    assert features.compute(ids, "")["frequency_coverage"].tolist() == [8333, 10_000, 5000, 10_000, 0]
 
 
 def test_a_full_table_keeps_the_most_frequent_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 
-from sparsenmt.data.filters import FilterCounts, Pairs, apply_filters
+import pytest
+
+from sparsenmt.data.filters import FilterCounts, Pairs, apply_filters, cut_sources
 from sparsenmt.recipe.schema import Filters
 
 
@@ -52,11 +54,13 @@ def test_counts_add_up_over_blocks() -> None:
     assert (counts.read, counts.kept, counts.removed["empty"]) == (6, 3, 3)
 
 
-def test_without_filters_everything_stays() -> None:
+@pytest.mark.parametrize("limit", [None, 1000, 999, 1])
+def test_cutting_leaves_no_pair_out(limit: int | None) -> None:
     counts = FilterCounts()
-    pairs = Pairs([[], [5] * 1000], [[5], []], [0, 1])
-    assert apply_filters(pairs, None, counts) == pairs
-    assert (counts.read, counts.kept) == (2, 2)
+    pairs = Pairs([[], [5] * 1000, [6]], [[5], [], [5] * 2000], [0, 1, 2])
+    left = [[], [5] * (limit or 1000), [6]]
+    assert cut_sources(pairs, limit, counts) == Pairs(left, pairs.target, pairs.lines)
+    assert (counts.read, counts.kept, counts.cut) == (3, 3, limit in (999, 1))
 
 
 def test_no_pairs() -> None:

@@ -8,7 +8,7 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ from sparsenmt.data import features as features_module
 from sparsenmt.data import prepare as prepare_module
 from sparsenmt.data import text as text_module
 from sparsenmt.data.prepare import PreparedData, prepare, sample_lines
+from sparsenmt.data.sources import Sources
 from sparsenmt.data.text import write_lines
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.errors import UserError
@@ -158,13 +159,13 @@ def test_sources_are_cut(make_data: MakeData) -> None:
     assert prepared.tokenizers.source.decode(prepared.train[0].source(0).tolist()) == "a b"
 
 
-def test_dev_is_never_filtered(make_data: MakeData) -> None:
+def test_of_dev_nothing_is_left_out_but_sources_are_cut(make_data: MakeData) -> None:
     dev = (["", "a " * 400, "a"], ["x", "", "x " * 50])
     filters = schema.Filters(max_length=5, max_ratio=1.5, max_source_length=3)
     data = make_data([(["a b"], ["x y"])], dev, tokenizer={"kind": "word"}, filters=filters)
     prepare(data, features=FEATURES)
     prepared = PreparedData.open(data.directory)
-    assert prepared.dev.source_lengths.tolist() == [1, 401, 2]
+    assert prepared.dev.source_lengths.tolist() == [1, 4, 2]
     assert prepared.dev.target_lengths.tolist() == [2, 1, 51]
     assert prepared.dev_lines == list(zip(*dev, strict=True))
 
@@ -263,9 +264,9 @@ def test_features_that_need_text_get_the_line_of_their_pair(
     class LineLength(features_module.WordId):
         needs_text = True
 
-        def compute(self, ids: np.ndarray, lines: Sequence[str]) -> np.ndarray:
-            ends = np.flatnonzero(ids == EOS) + 1
-            return np.repeat([len(line) for line in lines], np.diff(ends, prepend=0))
+        def compute(self, sources: Sources) -> np.ndarray:
+            ends = np.flatnonzero(sources.ids == EOS) + 1
+            return np.repeat([len(line) for line in sources.lines], np.diff(ends, prepend=0))
 
     monkeypatch.setitem(features_module._KINDS, "line_length", LineLength)
     sources = ["a", "", "a b c", "a a a a a a", "a b"]

@@ -205,6 +205,10 @@ class TinyBundle:
     max_positions: int
     device: torch.device
 
+    @property
+    def max_source_length(self) -> int:
+        return self.max_positions - 1
+
 
 def tiny_bundle(
     seed: int = 1,

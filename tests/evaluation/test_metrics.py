@@ -105,6 +105,20 @@ def test_rouge_lsum_sees_sentences() -> None:
     assert value("rouge1", marked, [["null eins zwei drei"]], language="de") == 100, "the marker is no word"
 
 
+def test_rouge_lsum_of_the_definitions_example() -> None:
+    """Lin 2004, section 3.2: against w1 w2 w3 w4 w5 the union of both sentences' subsequences is w1 w2 w3 w5."""
+    reference, candidate = "w1 w2 w3 w4 w5", ["w1 w2 w6 w7 w8", "w1 w3 w8 w9 w5"]
+    recall, precision = 4 / 5, 4 / 10
+    expected = 100 * 2 * recall * precision / (recall + precision)
+    for separator in (" <n> ", "\n"):
+        assert value("rougeLsum", [separator.join(candidate)], [[reference]]) == pytest.approx(expected)
+    # As one sentence: the longest common subsequence is w1 w2 w3 w5 as well. In the other order it is shorter.
+    assert value("rougeLsum", [" ".join(candidate)], [[reference]]) == pytest.approx(expected)
+    turned = " ".join(reversed(candidate))
+    assert value("rougeLsum", [turned], [[reference]]) < expected
+    assert value("rougeLsum", [" <n> ".join(reversed(candidate))], [[reference]]) == pytest.approx(expected)
+
+
 @pytest.mark.parametrize(
     ("text", "sentences"),
     [

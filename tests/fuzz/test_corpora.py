@@ -86,6 +86,8 @@ def cases(draw: st.DrawFn) -> Case:
         "normalization": draw(some(["identity", "identity", "nfkc", "nmt_nfkc"])),
         "max_training_lines": draw(some([100, 100, 100, 3, 1])),
     }
+    if tokenizer["vocabulary_size"] > 12:
+        tokenizer["user_symbols"] = draw(some([[], [], ["<n>"], ["a", "日", "."]]))
     filters = {
         "max_length": draw(some([256, None, None, 12, 40])),
         "max_ratio": draw(some([None, None, 5, 2, 1, 1e300])),
@@ -216,10 +218,11 @@ def _filtered(
     kept = []
     for number, (source, target) in enumerate(pairs):
         ids, wanted = data.tokenizers.source.encode(source), data.tokenizers.target.encode(target)
-        if is_dev:
-            kept.append((number, ids, wanted))
-            continue
         cut = ids[: case.filters["max_source_length"]]
+        if is_dev:
+            kept.append((number, cut, wanted))
+            counts["cut"] += len(cut) < len(ids)
+            continue
         shorter, longer = sorted([len(cut), len(wanted)])
         if not shorter:
             counts["empty"] += 1

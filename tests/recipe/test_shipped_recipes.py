@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -20,12 +23,53 @@ RECIPES = sorted((ROOT / "recipes").glob("**/*.yaml"))
 
 def test_these_recipes_are_shipped() -> None:
     assert {path.stem for path in RECIPES} == {
+        "cnndm",
+        "cnndm-l0drop",
         "demo",
+        "dialogsum",
+        "dialogsum-blind",
+        "dialogsum-l0drop",
+        "dialogsum-rule-freq",
+        "dialogsum-rule-group",
+        "dialogsum-rule-inv-freq",
+        "dialogsum-rule-pos",
         "low-resource",
+        "multi30k-char",
+        "multi30k-char-l0drop",
         "multi30k-en-de",
+        "multi30k-l0drop",
+        "multi30k-l0drop-early",
+        "multi30k-l0drop-scratch",
+        "multi30k-l0drop-sweep",
+        "multi30k-rule-freq",
+        "multi30k-rule-group",
+        "multi30k-rule-inv-freq",
+        "multi30k-rule-pos",
+        "qmsum",
+        "qmsum-l0drop",
         "tatoeba-de-en",
+        "wikisum",
+        "wikisum-l0drop",
         "wmt14-en-de",
+        "wmt14-en-de-l0drop",
+        "wmt18-zh-en",
+        "wmt18-zh-en-l0drop",
     }
+
+
+def header(path: Path) -> str:
+    """The comment on top, without its marks; a command that goes on in the next line is one line."""
+    lines = path.read_text(encoding="utf-8").split("\n")
+    comment = "\n".join(
+        line.removeprefix("#") for line in itertools.takewhile(lambda line: line.startswith("#"), lines)
+    )
+    return re.sub(r" \\\n *", " ", comment)
+
+
+def commands(path: Path) -> list[list[str]]:
+    """The command lines of the header that name the recipe: what follows its file name are overrides."""
+    lines = [line.strip() for line in header(path).split("\n")]
+    return [shlex.split(line) for line in lines if line.startswith("sparsenmt ") and f"recipes/{path.name}" in line]
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
@@ -42,19 +86,74 @@ def test_a_shipped_recipe_loads(path: Path, tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_a_shipped_recipe_says_what_it_is_and_how_to_run_it(path: Path) -> None:
-    head = path.read_text(encoding="utf-8").split("\nname:")[0]
-    assert all(line.startswith("#") for line in head.split("\n"))
-    assert "# Settings" in head
-    assert f"sparsenmt train recipes/{path.name}" in head
+def test_of_a_shipped_recipe_a_model_can_be_built(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sparsenmt.assemble import build_model, check_recipe
+    from sparsenmt.sparsity.registry import methods
+
+    monkeypatch.setenv("SPARSENMT_DATA", "data")
+    recipe = load(path, methods(), ["data.filters.max_ratio=null"], check_recipe)
+    model = build_model(recipe.model, source_size=8, target_size=8, seed=1)
+    assert len(model.encoder.layers) == recipe.model.encoder_layers
+    assert len(model.memory.output) == sum(choice.at == "output" for choice in recipe.model.memory)
+    assert recipe.training.average_last * recipe.training.save_every <= recipe.training.max_updates
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_shipped_recipe_says_what_it_is_and_how_to_run_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sparsenmt.sparsity.registry import methods
+
+    monkeypatch.setenv("SPARSENMT_DATA", "data")
+    assert "\n Settings" in header(path)
+    found = commands(path)
+    assert {"train", "finetune-l0"} & {command[1] for command in found}
+    known = methods()
+    for command in found:  # the overrides that it tells of can be given
+        overrides = [part for part in command[command.index(f"recipes/{path.name}") + 1 :] if "=" in part]
+        if not any(part.endswith("=FILE") for part in overrides):
+            load(path, known, overrides)
+
+
+PUBLISHED = {
+    "wmt14-en-de": (256, 300_000, 50_000),
+    "wmt18-zh-en": (256, 500_000, 50_000),
+    "cnndm": (512, 80_000, 20_000),
+    "wikisum": (2048, 100_000, 20_000),
+}
+"""Of Zhang et al. 2021, appendix A and section 6: the longest pair (ours), updates, further updates with gates."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_settings(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sparsenmt.sparsity.registry import methods
+
+    monkeypatch.setenv("SPARSENMT_DATA", "data")
+    dense, gated = (load(ROOT / "recipes" / f"{name}{end}.yaml", methods()) for end in ("", "-l0drop"))
+    longest, updates, further = PUBLISHED[name]
+    for recipe in (dense, gated):
+        model, training, decoding = recipe.model, recipe.training, recipe.decoding
+        assert (model.dimension, model.feed_forward, model.heads) == (512, 2048, 8)
+        assert (model.encoder_layers, model.decoder_layers) == (6, 6)
+        dropped = (model.dropout.attention, model.dropout.residual)
+        assert dropped == ((0.3, 0.5) if name == "cnndm" else (0.1, 0.1))
+        assert (training.label_smoothing, training.warmup_updates, training.schedule) == (0.1, 4000, "inverse_sqrt")
+        assert (training.optimizer.beta1, training.optimizer.beta2, training.average_last) == (0.9, 0.98, 5)
+        assert (decoding.beam_size, decoding.length_penalty, decoding.alpha) == (4, "gnmt", 0.6)
+        assert recipe.data.tokenizer.vocabulary_size == 32_000
+        assert recipe.data.filters.max_length == longest
+        assert recipe.data.filters.max_source_length == {"cnndm": 400, "wikisum": 2048}.get(name)
+    assert (dense.model.memory, dense.losses, dense.training.max_updates) == ([], {}, updates)
+    assert (gated.training.max_updates, gated.training.loss_normalization) == (further, "sentences")
+    assert [(choice.name, choice.at) for choice in gated.model.memory] == [("l0drop", "output")]
+    assert gated.model.memory[0].options == {"init_log_alpha": 0, "closed": "zero", "cumulative": False}
+    assert gated.losses["l0"].weight == 0.3
+    assert gated.data == dense.data, "the gates are trained on the data of the dense model"
 
 
 def test_the_corpora_that_are_there_are_found(real_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARSENMT_DATA", str(real_data))
-    for name in ("multi30k-en-de", "tatoeba-de-en", "low-resource"):
+    for name in ("multi30k-en-de", "multi30k-char", "tatoeba-de-en", "low-resource", "dialogsum", "qmsum"):
         data = load(ROOT / "recipes" / f"{name}.yaml", METHODS).data
-        for corpus in (*data.train, data.dev, data.test):
-            assert corpus is not None
+        for corpus in (*data.train, data.dev, *([data.test] if data.test is not None else [])):
             assert Path(corpus.source).is_file() and Path(corpus.target).is_file()
 
 

@@ -23,6 +23,7 @@ from sparsenmt.training.checkpoints import (
 )
 from sparsenmt.training.precision import Weights
 from sparsenmt.training.state import (
+    Multiplier,
     Progress,
     Recent,
     Validated,
@@ -275,6 +276,8 @@ def test_progress_goes_through_json() -> None:
         [Validated(3, {"loss": 2.5}), Validated(6, {"loss": 2.25, "bleu": 1})],
         Recent(3, 17, 2.0, 3.0, 0.1, 0.3, {"open": 0.7}),
         True,
+        3,
+        {"open": Multiplier(0.5, 0.25, 0.125)},
     )
     assert Progress.from_json(progress.to_json()) == progress
     assert Progress.from_json(progress.to_json().encode()) == progress

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparsenmt.training.schedules import Schedule, learning_rate, ramp
+from sparsenmt.recipe.schema import Ramp
+from sparsenmt.training.schedules import Schedule, at, end_of, learning_rate
 
 
 def test_inverse_square_root_is_that_of_the_paper() -> None:
@@ -44,7 +45,9 @@ def test_without_warm_up_or_with_one_longer_than_the_run(schedule: Schedule) -> 
     assert learning_rate(50, peak=1.0, schedule=schedule, warmup=100, last=50) == 0.5
 
 
-def test_ramp() -> None:
-    found = [ramp(update, start=1.0, end=3.0, steps=4) for update in range(7)]
-    assert found == pytest.approx([1.0, 1.5, 2.0, 2.5, 3.0, 3.0, 3.0])
-    assert ramp(2, start=1.0, end=0.0, steps=4) == 0.5
+def test_a_change() -> None:
+    rising = Ramp(from_=1.0, to=3.0, steps=4)
+    assert [at(rising, update) for update in range(7)] == pytest.approx([1.0, 1.5, 2.0, 2.5, 3.0, 3.0, 3.0])
+    later = Ramp(from_=1.0, to=0.0, steps=4, after=10)
+    assert [at(later, update) for update in (0, 10, 12, 14, 99)] == [1.0, 1.0, 0.5, 0.0, 0.0]
+    assert [end_of(later), end_of(0.3), at(0.3, 7)] == [0.0, 0.3, 0.3]

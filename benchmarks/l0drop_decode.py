@@ -1,0 +1,315 @@
+"""Decoding with dropped encoder outputs beside the same model with all of them: is the work really saved?
+
+    python benchmarks/l0drop_decode.py [CASE ...] [--repeats N] [--without-peer]
+
+Base size, random weights, beam search with a forced length. Every source position is dropped or kept by a coin with the
+published rate (a fixed seed), so that sentences keep different numbers; they are encoded, regrouped and searched by the
+functions that `sparsenmt decode` uses. Dense and dropped take turns in one process, with the same weights.
+
+realised_*       seconds saved in memory attention (masks included) and memory projection, over (what dense spends there
+                 x the share dropped): 1 if all of the nominal saving is real
+after_encoder_*  seconds of the search, dense over dropped
+keys_read_*      keys that cross-attention really got for a sentence, over (kept + 1), counted from its arguments
+
+Without bars: the same with the encoder, and beside CTranslate2, which is dense, in float32.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from common import PAUSE_SECONDS, Side, Worker, assignment
+from peers.environments import python_of
+from protocol import EOS, decoding_sources
+from sparsenmt.data.batching import length_batches, pad
+from sparsenmt.decoding.ahead import encode_ahead
+from sparsenmt.decoding.beam import beam_search
+from sparsenmt.model import attention
+from sparsenmt.model.attend import attend_fused, memory_mask
+from sparsenmt.model.attention import Attention
+from sparsenmt.model.interfaces import Gates, Memory, MemoryFilter, Source, Transform
+from sparsenmt.model.transformer import Transformer
+from sparsenmt.recipe import schema
+from workers.model import random_model
+
+BASE: dict[str, Any] = {
+    # The model.
+    "dimension": 512,
+    "feed_forward": 2048,
+    "heads": 8,
+    "encoder_layers": 6,
+    "decoder_layers": 6,
+    "vocabulary": 32000,
+    # The search.
+    "beam_size": 4,
+    "length_penalty": 0.6,
+    # The machine.
+    "threads": 2,
+    "peer_compute_type": "float32",
+}
+# source_length: without </s>; batches: how many batches' sentences are regrouped; published: end to end, on a GPU.
+CASES: dict[str, dict[str, Any]] = {
+    "2048": BASE
+    | {"source_length": 2047, "target_length": 120, "batch_sentences": 10, "batches": 1}
+    | {"dropped": 0.715, "after_encoder_bar": 1.5, "published": 1.65},
+    "400": BASE
+    | {"source_length": 399, "target_length": 60, "batch_sentences": 10, "batches": 4}
+    | {"dropped": 0.476, "after_encoder_bar": 1.0, "published": 1.21},
+    "char": BASE
+    | {"source_length": 149, "target_length": 150, "batch_sentences": 32, "batches": 4}
+    | {"dropped": 0.461, "after_encoder_bar": 1.0, "published": 1.20},
+}
+REALISED_BAR = 0.8
+KEYS_READ = 1.1  # of kept positions, and the stand-in
+CTRANSLATE2 = Side("peers/ctranslate2_decode.py", lambda: python_of("ctranslate2"))
+
+
+class Coins(MemoryFilter):
+    """Gates that come with the source."""
+
+    requires = frozenset({"kept"})
+    position_dependent = True
+
+    def forward(self, memory: Memory) -> Gates:
+        return Gates(memory.features["kept"].to(memory.states.dtype))
+
+
+@dataclass
+class Parts:
+    """Seconds of one repeat, and what cross-attention was given."""
+
+    total: float = 0.0  # with the encoder
+    search: float = 0.0
+    attention: float = 0.0  # to the memory, masks included
+    projection: float = 0.0  # of the memory
+    projections: int = 0
+    keys: int = 0  # summed over sentences, layers and steps
+
+    @property
+    def memory(self) -> float:
+        return self.attention + self.projection
+
+
+@dataclass
+class Variant:
+    """Dense or dropped."""
+
+    name: str
+    filters: nn.ModuleList
+    repeats: list[Parts] = field(default_factory=list)
+
+    def best(self, name: str) -> float:
+        return float(min(getattr(parts, name) for parts in self.repeats))
+
+    def spread(self, name: str) -> float:
+        return float(max(getattr(parts, name) for parts in self.repeats)) / self.best(name) - 1
+
+
+@contextmanager
+def measuring(model: Transformer, parts: Parts) -> Iterator[None]:
+    """Time what the decoder does with the memory, and count."""
+    steps = [model.decoder.steps.at(t, "cross") for t in range(len(model.decoder.plan))]
+    transforms = {id(step.transform) for step in steps}
+    modules = {id(block.cross) for block in model.decoder.layers}
+    project = Attention.project_keys_values
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, keys: Any, transform: Transform, *rest: Any, **named: Any) -> Tensor:
+        start = time.perf_counter()
+        result = attend_fused(q, k, v, keys, transform, *rest, **named)
+        if id(transform) in transforms:
+            parts.attention += time.perf_counter() - start
+            parts.keys += k.shape[0] * k.shape[2]
+        return result
+
+    def make_mask(*arguments: Any) -> Any:
+        start = time.perf_counter()
+        result = memory_mask(*arguments)
+        parts.attention += time.perf_counter() - start
+        return result
+
+    def project_memory(self: Attention, x: Tensor) -> Any:
+        start = time.perf_counter()
+        result = project(self, x)
+        if id(self) in modules:
+            parts.projection += time.perf_counter() - start
+            parts.projections += 1
+        return result
+
+    with (
+        mock.patch.object(attention, "attend_fused", attend),
+        mock.patch.object(attention, "memory_mask", make_mask),
+        mock.patch.object(Attention, "project_keys_values", project_memory),
+    ):
+        yield
+
+
+class Bench:
+    """A model and sources for a case."""
+
+    def __init__(self, work: dict[str, Any]) -> None:
+        sentences, longest = (
+            work["batches"] * work["batch_sentences"],
+            max(work["source_length"], work["target_length"]),
+        )
+        self.work = work = work | {"sentences": sentences, "max_positions": longest + 1}
+        torch.set_num_threads(work["threads"])
+        self.model = random_model(work)
+        self.model.pack(torch.float32)
+        self.rows = [[*row, EOS] for row in decoding_sources(work)]
+        coins = np.random.default_rng(1).random((len(self.rows), len(self.rows[0])))
+        self.kept = torch.from_numpy(coins >= work["dropped"])
+        length = work["target_length"]
+        # EOS is forbidden for `min_length` steps, and the search ends after `length` steps: no hypothesis ends before.
+        self.options = schema.Decoding(
+            beam_size=work["beam_size"], length_penalty="gnmt", alpha=work["length_penalty"], min_length=length
+        )
+
+    def read(self, chosen: list[int]) -> Source:
+        return Source(*pad([self.rows[i] for i in chosen]), {"kept": self.kept[chosen]})
+
+    @torch.inference_mode()
+    def run(self, side: Variant) -> Parts:
+        """Encode, then search; every search is measured."""
+        self.model.memory.output = side.filters
+        parts, start = Parts(), time.perf_counter()
+        lengths = [len(row) for row in self.rows]
+        limit = self.work["batch_sentences"] * lengths[0]
+        batches = list(
+            encode_ahead(
+                self.model,
+                length_batches(lengths, limit),
+                lengths,
+                limit,
+                read=self.read,
+                naming=lambda chosen: nullcontext(),
+            )
+        )
+        encoded = time.perf_counter()
+        with measuring(self.model, parts):
+            for chosen, memory in batches:
+                limits = torch.full((len(chosen),), self.work["target_length"])
+                found = beam_search(self.model, memory, limits, self.options)
+                assert all(len(hypotheses[0].tokens) == self.work["target_length"] for hypotheses in found)
+        ended = time.perf_counter()
+        parts.total, parts.search = ended - start, ended - encoded
+        assert parts.projections == len(batches) * self.work["decoder_layers"], "the memory is projected once a layer"
+        return parts
+
+    def keys_read(self, parts: Parts) -> float:
+        """Keys that cross-attention got for a sentence, on average."""
+        return parts.keys / float(len(self.rows) * self.work["target_length"] * self.work["decoder_layers"])
+
+
+def take_turns(bench: Bench, variants: Sequence[Variant], repeats: int, peer: Worker | None) -> list[float]:
+    """Run every variant ``repeats`` times after a warm-up; the peer's seconds."""
+    for variant in variants:
+        bench.run(variant)
+    seconds = []
+    for _ in range(repeats):
+        for variant in variants:
+            time.sleep(PAUSE_SECONDS)
+            variant.repeats.append(bench.run(variant))
+        if peer is not None:
+            time.sleep(PAUSE_SECONDS)
+            seconds.append(peer.repeat())
+    return seconds
+
+
+def start_peer(work: dict[str, Any]) -> Worker | None:
+    """CTranslate2 on the same sizes; None, with the reason on standard error, where it is not to be had."""
+    try:
+        return Worker(CTRANSLATE2, work)
+    except (OSError, subprocess.CalledProcessError, SystemExit) as error:
+        print(f"CTranslate2: {error}", file=sys.stderr)
+        return None
+
+
+def measure(name: str, work: dict[str, Any], repeats: int, *, with_peer: bool) -> tuple[dict[str, float], float]:
+    """Run a case, print it, and return its ratios, and the most keys that may be read."""
+    bench = Bench(work)
+    dense, dropped = Variant("dense", nn.ModuleList()), Variant("dropped", nn.ModuleList([Coins()]))
+    with ExitStack() as stack:
+        peer = start_peer(bench.work) if with_peer else None
+        if peer is not None:
+            stack.enter_context(peer)
+        seconds = take_turns(bench, (dense, dropped), repeats, peer)
+    share, kept = 1 - float(bench.kept.double().mean()), float(bench.kept.sum(1).double().mean())
+    report(name, bench, dense, dropped, seconds)
+    ratios = {
+        f"realised_{name}": (dense.best("memory") - dropped.best("memory")) / (dense.best("memory") * share),
+        f"after_encoder_{name}": dense.best("search") / dropped.best("search"),
+        f"keys_read_{name}": bench.keys_read(dropped.repeats[0]) / (kept + 1),
+    }
+    return ratios, (KEYS_READ * kept + 1) / (kept + 1)
+
+
+def report(name: str, bench: Bench, dense: Variant, dropped: Variant, peer: Sequence[float]) -> None:
+    """Print a case; ``peer``: seconds of CTranslate2's repeats."""
+    work, both = bench.work, (dense, dropped)
+    rows, width = bench.kept.shape
+    print(
+        f"\n{name}: {rows} sources of {width} positions, {1 - float(bench.kept.double().mean()):.1%} dropped, to "
+        f"{work['target_length']}, beam {work['beam_size']}, batches of {work['batch_sentences']}; fastest of "
+        f"{len(dense.repeats)}, taking turns"
+    )
+    print(f"  {'seconds (spread)':<20}{'dense':>18}{'dropped':>18}{'dense/dropped':>15}")
+    names = {"attention": "memory attention", "projection": "memory projection", "search": "after the encoder"}
+    for key, what in (names | {"total": "with the encoder"}).items():
+        cells = "".join(f"{variant.best(key):>10.3f} ({variant.spread(key):5.1%})" for variant in both)
+        print(f"  {what:<20}{cells}{dense.best(key) / dropped.best(key):>15.3f}")
+    read = "".join(f"{bench.keys_read(variant.repeats[0]):>18.1f}" for variant in both)
+    print(f"  {'keys read':<20}{read}   (kept: {float(bench.kept.sum(1).double().mean()):.1f})")
+    ours, theirs = dense.best("total") / dropped.best("total"), "not measured"
+    if peer:
+        theirs = f"{min(peer) / dropped.best('total'):.3f} ({min(peer):.3f} s, spread {max(peer) / min(peer) - 1:.1%})"
+    print(f"  end to end, over dropped: own dense {ours:.3f} (published: {work['published']}), CTranslate2 {theirs}")
+    sys.stdout.flush()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"which of: {', '.join(CASES)} (default: all)")
+    parser.add_argument("--repeats", type=int, default=7, help="of every side (default: %(default)s)")
+    parser.add_argument("--without-peer", action="store_true", help="do not run CTranslate2")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change the work, for a quick look: a key of the script's table of cases; the bars do not apply then",
+    )
+    given = parser.parse_args(arguments)
+    if unknown := set(given.cases) - set(CASES):
+        parser.error(f"unknown case {', '.join(sorted(unknown))}; there are: {', '.join(CASES)}")
+    changes = dict(assignment(item, parser) for item in given.set)
+    ratios: dict[str, float] = {}
+    bars: dict[str, float] = {}
+    for name in given.cases or CASES:
+        work = CASES[name] | changes
+        found, most_keys = measure(name, work, given.repeats, with_peer=not given.without_peer)
+        ratios |= found
+        if not changes:
+            bars |= {f"realised_{name}": REALISED_BAR, f"after_encoder_{name}": work["after_encoder_bar"]}
+            bars[f"keys_read_{name}"] = round(most_keys, 4)
+    reached = (ratios[key] <= bar if key.startswith("keys_read") else ratios[key] >= bar for key, bar in bars.items())
+    ok = all(reached)
+    rounded = {key: round(value, 4) for key, value in ratios.items()}
+    print(json.dumps({"name": "l0drop_decode", "ratios": rounded, "bars": bars, "ok": ok}))
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

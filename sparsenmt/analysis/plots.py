@@ -1,0 +1,194 @@
+"""Plots of reports as PNG or SVG, with matplotlib, which is an extra (``plots``) and is imported when it is needed."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparsenmt.errors import UserError
+from sparsenmt.files import replacing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SUFFIXES = (".png", ".svg")
+
+# Okabe and Ito's colours: told apart by colour-blind readers too.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+_CROWDED = 5
+"""More series than this have their legend beside the diagram."""
+_DROPPED = "#C00000"
+_CELL = 0.28  # of a map, in inches
+_NOTHING = 1e-9  # weights under this are as good as 0
+_DPI, _MOST_PIXELS = 150, 30_000  # matplotlib draws no side of 65,536 pixels
+
+
+def check_plot(path: Path) -> None:
+    """Refuse a plot that cannot be drawn, before any work is done.
+
+    Raises:
+        UserError: the name does not end in .png or .svg, or matplotlib is not installed.
+    """
+    if path.suffix.lower() not in SUFFIXES:
+        raise UserError(
+            "a plot is written as PNG or SVG", where=str(path), hint="Let the name end in `.png` or in `.svg`."
+        )
+    if importlib.util.find_spec("matplotlib") is None:
+        raise UserError(
+            "matplotlib is not installed",
+            where="--plot",
+            hint="Install the extra: `pip install 'sparsenmt[plots]'`; the table, --json and --csv need nothing more.",
+        )
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One diagram: named series of points.
+
+    Args:
+        series: name -> (x, y) of the points, in the order of drawing; a y of None leaves a gap.
+        percent: axes whose values are shares: "x", "y", "xy" or "".
+        style: curves with markers; the outline of a histogram, x being left edges of bins; or bars side by side.
+        ticks: (x, label) of the ticks where x is not a scale.
+    """
+
+    x_label: str
+    y_label: str
+    series: Mapping[str, Sequence[tuple[float, float | None]]]
+    title: str = ""
+    percent: str = ""
+    style: Literal["curves", "steps", "bars"] = "curves"
+    ticks: Sequence[tuple[float, str]] = field(default_factory=tuple)
+
+
+def curves(panels: Sequence[Panel], *, share_y: bool = False) -> Figure:
+    """Panels side by side, perhaps with one scale."""
+    figure = _figure(5.6 * len(panels), 4.0)
+    axes = figure.subplots(1, len(panels), squeeze=False, sharey=share_y)[0]
+    for panel, axis in zip(panels, axes, strict=True):
+        _draw(panel, axis)
+    return figure
+
+
+def _draw(panel: Panel, axis: Axes) -> None:
+    for i, (name, points) in enumerate(panel.series.items()):
+        x = [point[0] for point in points]
+        y = [np.nan if point[1] is None else point[1] for point in points]
+        colour = _COLOURS[i % len(_COLOURS)]
+        if panel.style == "steps":
+            axis.step(x, y, where="post", color=colour, label=name)
+        elif panel.style == "bars":
+            width = 0.8 / len(panel.series)
+            axis.bar([place + (i + 0.5) * width - 0.4 for place in x], y, width, color=colour, label=name)
+        else:
+            axis.plot(x, y, color=colour, marker=_MARKERS[i % len(_MARKERS)], markersize=5, label=name)
+    if "x" in panel.percent:
+        axis.xaxis.set_major_formatter(_percent)
+        axis.set_xlim(left=0)
+    if "y" in panel.percent:
+        axis.yaxis.set_major_formatter(_percent)
+        axis.set_ylim(bottom=0)
+    if panel.ticks:
+        axis.set_xticks([tick[0] for tick in panel.ticks], [tick[1] for tick in panel.ticks])
+        if max(len(tick[1]) for tick in panel.ticks) > 5:
+            for label in axis.get_xticklabels():
+                label.set(rotation=30, ha="right", rotation_mode="anchor")
+    axis.set_xlabel(panel.x_label)
+    axis.set_ylabel(panel.y_label)
+    axis.set_title(panel.title)
+    axis.grid(alpha=0.3, axis="y" if panel.style == "bars" else "both")
+    axis.set_axisbelow(True)
+    axis.spines[["top", "right"]].set_visible(False)
+    if len(panel.series) > 1 or panel.style == "steps":
+        if len(panel.series) > _CROWDED:
+            axis.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
+        else:
+            axis.legend(frameon=False, fontsize="small", loc="best")
+
+
+def _percent(value: float, _place: float) -> str:
+    return f"{value * 100:.6g}%"
+
+
+@dataclass(frozen=True)
+class Heatmap:
+    """A matrix of attention with the names of its rows and columns.
+
+    Args:
+        weights: (T, S).
+        dropped: columns whose names are marked.
+    """
+
+    title: str
+    rows: Sequence[str]
+    columns: Sequence[str]
+    weights: NDArray[np.float64]
+    dropped: Sequence[bool]
+
+
+def heatmaps(grid: Sequence[Sequence[Heatmap]]) -> Figure:
+    """Maps in rows and columns: darker is more, white is 0 exactly; dropped columns are red, in brackets."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    scale = LinearSegmentedColormap.from_list("weights", ["#DEEBF7", "#6BAED6", "#08306B"])
+    colours = scale.with_extremes(under="white")
+    heights = [max(1, *(len(each.rows) for each in line)) for line in grid]
+    widths = [max(1, *(len(each.columns) for each in column)) for column in zip(*grid, strict=True)]
+    figure = _figure(sum(widths) * _CELL + 1.4 * len(widths), sum(heights) * _CELL + 1.4 * len(heights))
+    axes = figure.subplots(len(grid), len(widths), squeeze=False, width_ratios=widths, height_ratios=heights)
+    for line, places in zip(grid, axes, strict=True):
+        for each, axis in zip(line, places, strict=True):
+            most = max(float(each.weights.max(initial=0.0)), 1e-6)
+            weights = each.weights if each.weights.size else np.zeros((1, len(each.columns)))
+            axis.imshow(weights, cmap=colours, vmin=_NOTHING, vmax=most, aspect="auto", interpolation="nearest")
+            names = [f"[{name}]" if gone else name for name, gone in zip(each.columns, each.dropped, strict=True)]
+            axis.set_xticks(range(len(names)), _literal(names), rotation=90, fontsize=8)
+            axis.set_yticks(range(len(each.rows)), _literal(each.rows), fontsize=8)
+            axis.set_title(each.title, fontsize=9)
+            axis.tick_params(length=0)
+            for label, dropped in zip(axis.get_xticklabels(), each.dropped, strict=True):
+                if dropped:
+                    label.set_color(_DROPPED)
+    return figure
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure, complete or not at all.
+
+    Raises:
+        UserError: the place cannot be written.
+    """
+    import matplotlib
+
+    kind = path.suffix.lower().removeprefix(".")
+    # The same figure gives the same bytes: no date, no random ids.
+    metadata: dict[str, Any] = {"Date": None} if kind == "svg" else {"Software": None}
+    try:
+        with matplotlib.rc_context({"svg.hashsalt": "sparsenmt"}), replacing(path) as stream:
+            dpi = min(_DPI, _MOST_PIXELS / max(figure.get_size_inches()))
+            figure.savefig(stream, format=kind, dpi=dpi, metadata=metadata)
+    except OSError as error:
+        raise UserError(
+            f"cannot be written: {error.strerror}",
+            where=str(path),
+            hint="Free space there, or check its permissions, or name another place.",
+        ) from None
+
+
+def _figure(width: float, height: float) -> Figure:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _literal(names: Sequence[str]) -> list[str]:
+    """A dollar sign means itself, not mathematics."""
+    return [name.replace("$", r"\$") for name in names]

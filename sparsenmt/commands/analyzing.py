@@ -1,0 +1,318 @@
+"""What the subcommands of ``sparsenmt analyze`` share: options, models, text, translations, and files to write."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sparsenmt.errors import UserError
+
+if TYPE_CHECKING:
+    from sparsenmt.analysis.cross_attention import Output
+    from sparsenmt.analysis.gates import GatedLine
+    from sparsenmt.analysis.tables import Report
+    from sparsenmt.data.tagging.tagged_text import TaggedSentence
+    from sparsenmt.decoding.inputs import SourceLine
+    from sparsenmt.store import Bundle
+
+_MOST_DRAWN = 20
+_COLUMNS = (".conllu", ".conllu.gz")
+_PATH = click.Path(path_type=Path)
+_MODELS = click.argument("models", metavar="MODEL_DIR...", type=_PATH, nargs=-1, required=True)
+_TAGS = "Part-of-speech tags beside the text, CoNLL-U or word_TAG.  [default: a tagger's, where tags are needed]"
+_INPUTS = (
+    click.option(
+        "--input",
+        "-i",
+        "input_file",
+        type=_PATH,
+        help="Source text, a sentence a line, plain or gzipped; or CoNLL-U, which brings its tags.",
+    ),
+    click.option("--tags", "tags_file", type=_PATH, help=_TAGS),
+    click.option("--limit", type=click.IntRange(1), help="Only so many lines of it, from the first."),
+)
+_OUTPUTS = (
+    click.option(
+        "--batch-tokens",
+        type=click.IntRange(1),
+        help="Source tokens in a batch, padding included, times the beam.  [default: the recipe's]",
+    ),
+    click.option("--threads", type=click.IntRange(1), help="CPU threads.  [default: all cores]"),
+    click.option("--json", "json_file", type=_PATH, help="Write the report as JSON."),
+    click.option("--csv", "csv_file", type=_PATH, help="Write the table as CSV; further tables beside it."),
+    click.option("--plot", "plot_file", type=_PATH, help="Draw it: a name in .png or .svg; needs matplotlib."),
+)
+_SENTENCES = click.option("--sentence", "sentences", multiple=True, help="A sentence instead of --input; repeatable.")
+_BEAM = click.option("--beam-size", type=click.IntRange(1), help="Of the translation.  [default: the recipe's]")
+
+
+def analysis_options(*, sentences: bool = False, translates: bool = False) -> Callable[[Callable[..., None]], Any]:
+    """Options of a subcommand, which gets them as one `Job`, and its own options by name.
+
+    Args:
+        sentences: whether sentences may stand on the command line.
+        translates: whether the models translate.
+    """
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def call(
+            models: tuple[Path, ...],
+            input_file: Path | None,
+            tags_file: Path | None,
+            limit: int | None,
+            batch_tokens: int | None,
+            threads: int | None,
+            json_file: Path | None,
+            csv_file: Path | None,
+            plot_file: Path | None,
+            sentences: tuple[str, ...] = (),
+            beam_size: int | None = None,
+            **own: Any,
+        ) -> None:
+            files = {"--json": json_file, "--csv": csv_file, "--plot": plot_file}
+            job = Job(models, input_file, tags_file, sentences, limit, batch_tokens, beam_size, files)
+            job.check()
+            if threads is not None:
+                from sparsenmt.commands.threads import use_threads
+
+                use_threads(threads)
+            function(job, **own)
+
+        more = (_SENTENCES,) * sentences, (_BEAM,) * translates
+        for option in reversed((_MODELS, *_INPUTS, *more[0], *more[1], *_OUTPUTS)):
+            call = option(call)
+        return call
+
+    return decorate
+
+
+@dataclass(frozen=True)
+class Text:
+    """The lines of a text, and the tags that are given for them, if any."""
+
+    lines: list[str]
+    tags: list[TaggedSentence] | None
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a subcommand was asked for."""
+
+    models: tuple[Path, ...]
+    input_file: Path | None
+    tags_file: Path | None
+    sentences: tuple[str, ...]
+    limit: int | None
+    batch_tokens: int | None
+    beam_size: int | None
+    files: dict[str, Path | None]
+
+    def check(self) -> None:
+        """Find out what is wrong before a model is loaded.
+
+        Raises:
+            UserError: a file or a model directory is not what it must be.
+        """
+        from sparsenmt.data.text import check_readable
+        from sparsenmt.store import read_manifest
+
+        places = [directory.resolve() for directory in self.models]
+        for i, directory in enumerate(self.models):
+            if places[i] in places[:i]:
+                raise UserError("the model is named twice", where=str(directory), hint="Name every model once.")
+        for directory in self.models:
+            read_manifest(directory)
+        if self.input_file is None and not self.sentences:
+            raise UserError("there is no text", where="--input", hint="Name a file of source sentences.")
+        if self.input_file is not None and self.sentences:
+            raise UserError("is given beside --input", where="--sentence", hint="Leave one of the two out.")
+        for path in (self.input_file, self.tags_file):
+            if path is not None:
+                check_readable(path)
+        if self.tags_file is not None and self.brings_tags:
+            raise UserError("is given, but the text has tags of its own", where="--tags", hint="Leave it out.")
+        named = {option: path for option, path in self.files.items() if path is not None}
+        for option, path in named.items():
+            _check_output(option, path, [self.input_file, self.tags_file, *(p for o, p in named.items() if o < option)])
+        if self.files["--plot"] is not None:
+            from sparsenmt.analysis.plots import check_plot
+
+            check_plot(self.files["--plot"])
+
+    @property
+    def text_name(self) -> str:
+        """What messages call the text."""
+        return "--sentence" if self.input_file is None else str(self.input_file)
+
+    @property
+    def brings_tags(self) -> bool:
+        """Whether the text is CoNLL-U."""
+        return self.input_file is not None and self.input_file.name.endswith(_COLUMNS)
+
+    def read(self) -> Text:
+        """The text.
+
+        Raises:
+            UserError: there is none, or none with words; or tags do not fit it.
+        """
+        from sparsenmt.data.tagging.tagged_text import TagFile, read_tagged
+        from sparsenmt.data.text import read_lines
+
+        tags = None
+        if self.input_file is not None and self.brings_tags:
+            tagset = TagFile(self.input_file).tagset
+            tags = [replace(each, tagset=tagset) for each in read_tagged(self.input_file)]
+            lines = [each.text or " ".join(each.words) for each in tags]
+        elif self.input_file is not None:
+            stop = self.limit if self.tags_file is None else None  # tags stand beside all lines
+            lines = list(islice(read_lines(self.input_file), stop))
+        else:
+            lines = list(self.sentences)
+        if self.tags_file is not None:
+            tags = list(TagFile(self.tags_file).beside(self.text_name, lines))
+        text = Text(lines[: self.limit], tags if tags is None else tags[: self.limit])
+        if not any(line.strip(" ") for line in text.lines):
+            raise UserError("there is no text in it", where=self.text_name, hint="Name a file with source sentences.")
+        return text
+
+    def check_few(self, text: Text) -> None:
+        """Refuse to draw more sentences than a picture can hold.
+
+        Raises:
+            UserError: there are more.
+        """
+        if self.files["--plot"] is not None and len(text.lines) > _MOST_DRAWN:
+            raise UserError(
+                f"{len(text.lines):,} sentences are too many for one picture: it holds {_MOST_DRAWN}",
+                where="--plot",
+                hint="Name fewer, with --limit or --sentence.",
+            )
+
+    def labels(self) -> dict[str, Path]:
+        """A short name for every model: the last part of its path, or the path where that is not enough."""
+        names = [directory.resolve().name for directory in self.models]
+        return {
+            str(directory) if names.count(name) > 1 else name: directory
+            for name, directory in zip(names, self.models, strict=True)
+        }
+
+    def notes_on_gates(self, *, needed: bool) -> list[str]:
+        """Which models have no filter.
+
+        Args:
+            needed: whether the report has no meaning if none of them has one.
+
+        Raises:
+            UserError: none has, and it has no meaning.
+        """
+        from sparsenmt.store import read_recipe
+
+        dense = [label for label, directory in self.labels().items() if not read_recipe(directory).model.memory]
+        if needed and len(dense) == len(self.models):
+            raise UserError(
+                "no filter decides in this model: nothing is ever dropped",
+                where=", ".join(str(directory) for directory in self.models),
+                hint="Name a model whose recipe has a filter under `model.memory`.",
+            )
+        return [f"{label}: no filter decides, nothing is dropped" for label in dense]
+
+    def opened(self) -> Iterator[tuple[str, Bundle]]:
+        """The models with their names, one after the other."""
+        from sparsenmt.store import open_model
+
+        for label, directory in self.labels().items():
+            yield label, open_model(directory)
+
+    def batch_limit(self, bundle: Bundle) -> int:
+        """Source tokens in a batch."""
+        return self.batch_tokens or bundle.recipe.decoding.batch_tokens
+
+    def sources(self, bundle: Bundle, text: Text) -> list[SourceLine]:
+        """The lines that have words, as pieces; warns of those that are too long.
+
+        Raises:
+            UserError: to the tokenizer, none has.
+        """
+        from sparsenmt.decoding.inputs import cut_summary, cut_warning, read_sources
+
+        found = [line for line in read_sources(bundle, text.lines, tags=text.tags) if not line.empty]
+        if not found:
+            raise UserError(
+                "the tokenizer finds nothing in it", where=self.text_name, hint="Name a file with source sentences."
+            )
+        cut = [line for line in found if line.cut]
+        if cut and bundle.cuts_by_choice:
+            click.echo(cut_summary(len(cut), bundle.max_source_length), err=True)
+            return found
+        for line in cut:
+            where = f"{self.text_name}, line {line.number + 1},"
+            click.echo(cut_warning(where, line.kept, line.cut, "read"), err=True)
+        return found
+
+    def gates(self, label: str, bundle: Bundle, text: Text) -> list[GatedLine]:
+        """The gates of all lines that have words."""
+        from sparsenmt.analysis.gates import gated_lines
+
+        sources = self.sources(bundle, text)
+        with progress(f"{label}: gates", len(sources)) as advance:
+            return gated_lines(bundle, sources, batch_tokens=self.batch_limit(bundle), advance=advance)
+
+    def translate(self, label: str, bundle: Bundle, text: Text) -> list[Output]:
+        """The model's own translations of the lines that have words, by its recipe's decoding options."""
+        from sparsenmt.analysis.cross_attention import Output
+        from sparsenmt.decoding.translate import translate_lines
+
+        changes = {"batch_tokens": self.batch_limit(bundle), "beam_size": self.beam_size}
+        given = {name: value for name, value in changes.items() if value is not None}
+        options = bundle.recipe.decoding.model_copy(update=given)
+        with progress(f"{label}: translate", len(text.lines)) as advance:
+            found = list(translate_lines(bundle, text.lines, options, advance=advance, tags=text.tags))
+        best = [each.hypotheses[0] for each in found if not each.source.empty]
+        return [Output(each.tokens, each.ended) for each in best]
+
+    def finish(
+        self, report: Report, *, draw: Callable[[], Any], text: str | None = None, color: bool | None = None
+    ) -> None:
+        """Write what was asked for, and print the tables, or the text instead of them.
+
+        Args:
+            draw: makes the figure.
+            color: whether the text keeps its colours; None: at a terminal.
+        """
+        from sparsenmt.analysis.tables import render, write_report
+
+        given = {"models": list(self.labels()), "input": self.text_name, "limit": self.limit}
+        report = replace(report, settings={**given, **report.settings})
+        write_report(report, json=self.files["--json"], csv=self.files["--csv"])
+        if self.files["--plot"] is not None:
+            from sparsenmt.analysis.plots import save
+
+            save(draw(), self.files["--plot"])
+        click.echo(render(report) if text is None else text, color=color)
+
+
+def _check_output(option: str, path: Path, others: Sequence[Path | None]) -> None:
+    if path.is_dir():
+        raise UserError("this is a directory", where=str(path), hint=f"Name a file as {option}.")
+    if not path.resolve().parent.is_dir():
+        raise UserError("there is no such directory", where=str(path.parent), hint="Make it first.")
+    if any(other is not None and path.resolve() == other.resolve() for other in others):
+        raise UserError(f"{option} names a file that another option names", where=str(path), hint="Name another one.")
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[int], object]]:
+    """A bar on stderr with the time left; what it gives is told how many more sentences are done."""
+    from sparsenmt.data.progress import Bars
+
+    with Bars(not os.environ.get("TQDM_DISABLE")).counting(what, total=total, unit="sentence") as bar:
+        yield bar.update

@@ -1,0 +1,243 @@
+"""Tagged text: CoNLL-U files, and lines of ``word_TAG`` between spaces.
+
+CoNLL-U is recognised by its first line: a comment, or ten columns. In it the language's own tags (XPOS) come before the
+universal ones (UPOS), word by word. A token that stands for several words ("zum" for "zu dem") is one word with the
+first tag, unless the words are nothing but its parts ("don't": "do", "n't"). In ``word_TAG`` text the tag follows the
+last underscore, and the Penn Treebank's stand-ins for brackets and quotes, tagged as such, are read as what they stand
+for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice, takewhile
+
+from sparsenmt.data.tagging.align import comparable
+from sparsenmt.data.tagging.tagsets import TagSet, UnknownTags, known, tagset_of
+from sparsenmt.data.text import StrPath, read_lines
+from sparsenmt.errors import UserError
+
+_COLUMNS = 10
+_ID, _FORM, _UPOS, _XPOS, _MISC = 0, 1, 3, 4, 9
+_STAND_INS = {
+    "-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}", "``": '"', "''": '"',
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TaggedSentence:
+    """The words of a sentence and their tags."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    """As many as words."""
+    line: int = 0
+    """Where it begins in its file, from 1; 0: it comes from no file."""
+    text: str | None = None
+    """The sentence as written, where the file tells: from CoNLL-U's ``# text``, or from its ``SpaceAfter``."""
+    tagset: TagSet | None = None
+    """None: not known; a tag then means what the first tag set that knows it says."""
+
+
+def read_tagged(path: StrPath) -> Iterator[TaggedSentence]:
+    """The sentences of a tagged file, plain or gzipped; its format is found from its first line.
+
+    Raises:
+        UserError: a line is not what the format wants (file and line are named), or as `read_lines`.
+    """
+    lines = enumerate(read_lines(path), start=1)
+    seen: list[tuple[int, str]] = []
+    for number, line in lines:
+        seen.append((number, line))
+        if line.strip():
+            break
+    is_columns = bool(seen) and _looks_like_columns(seen[-1][1])
+    reader = _columns if is_columns else _underscores
+    return reader(chain(seen, lines), str(path))
+
+
+class TagFile:
+    """A tagged file that stands beside a text, sentence n for line n. It is read to its end once, to know its tag set.
+
+    Args:
+        path: see `read_tagged`.
+        expected: a tag set that is taken if it knows all tags; without it, or if it does not, the set that knows most.
+
+    Raises:
+        UserError: as `read_tagged`.
+    """
+
+    def __init__(self, path: StrPath, expected: TagSet | None = None) -> None:
+        self.path = path
+        counts: Counter[str] = Counter()
+        for sentence in read_tagged(path):
+            counts.update(sentence.tags)
+        fits = expected is not None and all(known(tag, expected) for tag in counts)
+        self.tagset: TagSet = expected if fits and expected is not None else tagset_of(counts.elements())
+        unknown = UnknownTags(self.tagset)
+        for tag, count in counts.items():
+            unknown.category(tag, count)
+        self.warning = unknown.warning(str(path))
+        """One line that lists the tags that nobody knows; None: there are none."""
+
+    def beside(self, text: StrPath, lines: Iterable[str], first: int = 0) -> Iterator[TaggedSentence]:
+        """The sentences, each checked to be the line that it stands beside.
+
+        Args:
+            text: what messages call the text.
+            lines: the text, from line ``first`` (from 0) on.
+
+        Raises:
+            UserError: there are more or fewer sentences than lines; the words of one are not those of its line (which
+                is named); or as `read_tagged`.
+        """
+        sentences = read_tagged(self.path)
+        count = sum(1 for _ in islice(sentences, first))
+        rest = iter(lines)
+        for line in rest:
+            sentence = next(sentences, None)
+            if sentence is None:
+                raise self._miscounted(count, text, count + 1 + sum(1 for _ in rest))
+            count += 1
+            check_words(sentence, line, f"{self.path}, line {sentence.line:,}", f"line {count:,} of {text}")
+            yield replace(sentence, tagset=self.tagset)
+        more = sum(1 for _ in sentences)
+        if more:
+            raise self._miscounted(count + more, text, count)
+
+    def _miscounted(self, sentences: int, text: StrPath, lines: int) -> UserError:
+        return UserError(
+            f"{sentences:,} tagged sentences, but {text} has {lines:,} lines",
+            where=str(self.path),
+            hint="Sentence n of the tags must belong to line n of the text.",
+        )
+
+
+def read_beside(path: StrPath, text: StrPath, lines: Iterable[str]) -> Iterator[TaggedSentence]:
+    """`TagFile.beside` for all lines of a text."""
+    return TagFile(path).beside(text, lines)
+
+
+def check_words(sentence: TaggedSentence, line: str, where: str, what: str) -> None:
+    """Refuse tags of other words than a line has; white space, case and Unicode's compatibility forms do not matter.
+
+    Args:
+        where: the place of the tags, for the message.
+        what: what the line is called in the message, e.g. "line 7 of test.en".
+
+    Raises:
+        UserError: the characters differ.
+    """
+    tagged, written = comparable("".join(sentence.words)), comparable(line)
+    if tagged == written:
+        return
+    start = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(tagged, written, strict=False)))
+    found, wanted = tagged[start : start + 20] or "the end", written[start : start + 20] or "the end"
+    raise UserError(
+        f"the {len(sentence.words):,} tagged words are not those of {what}: {found!r} where the text has {wanted!r}",
+        where=where,
+        hint="Every line of the text needs tags for all of its words and for nothing else.",
+    )
+
+
+def _looks_like_columns(line: str) -> bool:
+    if line.count("\t") == _COLUMNS - 1:
+        return True
+    return line.startswith("#") and _split(line.split()[0]) is None
+
+
+# word_TAG
+
+
+def as_line(sentence: TaggedSentence) -> str:
+    """A sentence as a line of ``word_TAG``; white space in a word is left out."""
+    words = ("".join(word.split()) for word in sentence.words)
+    return " ".join(f"{word}_{tag}" for word, tag in zip(words, sentence.tags, strict=True) if word)
+
+
+def _underscores(lines: Iterable[tuple[int, str]], path: str) -> Iterator[TaggedSentence]:
+    for number, line in lines:
+        words: list[str] = []
+        tags: list[str] = []
+        for item in line.split():
+            parts = _split(item)
+            if parts is None:
+                raise UserError(
+                    f"{item!r} has no tag",
+                    where=f"{path}, line {number:,}",
+                    hint="Write word_TAG for every word, with spaces between them, or name a CoNLL-U file.",
+                )
+            word, tag = parts
+            words.append(_STAND_INS[word] if word in _STAND_INS and (tag == word or tag in "()") else word)
+            tags.append(tag)
+        yield TaggedSentence(tuple(words), tuple(tags), number)
+
+
+def _split(item: str) -> tuple[str, str] | None:
+    word, _, tag = item.rpartition("_")
+    return (word, tag) if word and tag else None
+
+
+# CoNLL-U
+
+
+def _columns(lines: Iterable[tuple[int, str]], path: str) -> Iterator[TaggedSentence]:
+    block: list[tuple[int, list[str]]] = []
+    text: str | None = None
+    for number, line in chain(lines, [(0, "")]):
+        line = line.removesuffix("\r")
+        if line.startswith("#"):
+            key, _, value = line[1:].partition("=")
+            text = value.strip() if key.strip() == "text" else text
+        elif line.strip():
+            block.append((number, _row(line, f"{path}, line {number:,}")))
+        elif block:
+            yield _sentence(block, text)
+            block, text = [], None
+
+
+def _row(line: str, where: str) -> list[str]:
+    columns = line.split("\t")
+    if len(columns) != _COLUMNS:
+        raise UserError(
+            f"{len(columns)} columns with tabs between them, not the {_COLUMNS} of CoNLL-U",
+            where=where,
+            hint="Write the file again with a tool that knows CoNLL-U; an empty column is an underscore.",
+        )
+    return columns
+
+
+def _sentence(block: Sequence[tuple[int, list[str]]], text: str | None) -> TaggedSentence:
+    rows = [columns for _, columns in block if "." not in columns[_ID]]  # 8.1 is no word of the text
+    words: list[str] = []
+    tags: list[str] = []
+    written: list[str] = []
+    position = 0
+    while position < len(rows):
+        row = rows[position]
+        position += 1
+        parts = [row]
+        if "-" in row[_ID]:  # 4-5: one token, of which the words 4 and 5 follow
+            parts = list(_words_of(row[_ID], rows[position:]))
+            position += len(parts)
+            if not parts or "".join(part[_FORM] for part in parts) != row[_FORM]:
+                parts = [[*row[:_UPOS], *(parts or [row])[0][_UPOS : _XPOS + 1], *row[_XPOS + 1 :]]]
+        for part in parts:
+            words.append(part[_FORM])
+            tags.append(part[_XPOS] if part[_XPOS] != "_" else part[_UPOS])
+        written += [row[_FORM], "" if "SpaceAfter=No" in row[_MISC].split("|") else " "]
+    first = block[0][0]
+    return TaggedSentence(tuple(words), tuple(tags), first, "".join(written).strip() if text is None else text)
+
+
+def _words_of(span: str, rows: Iterable[list[str]]) -> Iterator[list[str]]:
+    """The rows of the words that a token of the span "4-5" stands for."""
+    last = span.partition("-")[2]
+    for row in rows:
+        if "-" in row[_ID]:
+            return
+        yield row
+        if row[_ID] == last:
+            return

@@ -1,0 +1,245 @@
+"""Part-of-speech taggers behind one small interface: HanTa, spaCy, Stanza.
+
+All are optional packages, and none is asked to fetch anything from a network. HanTa reads its models by `pickle` from
+its own package data; it would take a file of the same name in the working directory instead, so it is given the full
+path of the package's own file. spaCy and Stanza read models that are on this machine already, Stanza's by `torch.load`.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+
+from sparsenmt.data.tagging.tagsets import Category, TagSet, category
+from sparsenmt.errors import UserError
+
+_CACHED_WORDS = 1 << 16
+
+
+class Tagger(Protocol):
+    """Cuts lines into words, and tags words. The same words always get the same tags."""
+
+    name: str
+    language: str
+    version: str
+    """Of the package, and of the model where it has one."""
+    tagset: TagSet
+
+    def tokenize(self, line: str) -> list[str]:
+        """The words of a line, in order; together they are its characters, without white space."""
+        ...
+
+    def tag(self, words: Sequence[str]) -> list[str]:
+        """One tag for each word of a line."""
+        ...
+
+
+def open_tagger(name: str, language: str) -> Tagger:
+    """A tagger by name (hanta, spacy, stanza) for a language code, such as "en" or "de-AT".
+
+    Raises:
+        UserError: there is no such tagger, it is not installed, or it does not cover the language.
+    """
+    code = re.split(r"[-_]", language.lower())[0]
+    try:
+        tagger = _TAGGERS[name]
+    except KeyError:
+        raise UserError(
+            f"unknown tagger {name!r}", where="data.tagger.name", hint=f"There are: {', '.join(_TAGGERS)}."
+        ) from None
+    return tagger(code)
+
+
+_CLITICS = {
+    "en": re.compile(r"(?i)(?<=\w)(n['’]t|['’](?:s|re|ve|ll|d|m))$"),
+}
+_LETTER = r"[\w\u0300-\u036f]"  # or a digit, an accent
+_WORD = re.compile(
+    rf"""
+    <[\w/]+> | \#\w+\#                          # markers: <n>, #Person1#
+    | (?:\w\.){{2,}}                           # U.S., z.B.
+    | (?:Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|vs|etc|bzw|usw|ca|Nr|dhr|mevr)\.(?!\w)
+    | \d+(?:[.,:]\d+)+                         # 1,000.5 12:30
+    | {_LETTER}+(?:['’-]{_LETTER}+)*           # don't, t-shirt
+    | \.{{2,}} | -{{2,}} | ([^\w\s])\1*          # ... -- !!!
+    """,
+    re.VERBOSE,
+)
+_NUMBER = re.compile(r"\d+(?:[.,:/-]\d+)*")
+_MARKER = re.compile(r"<[\w/]+>")
+_UNSURE = (Category.REST, Category.FOREIGN, Category.SYMBOL)
+_ENDS = re.compile(r"[.!?…]+")
+
+
+def cut_into_words(line: str, language: str) -> list[str]:
+    """Words, numbers and punctuation marks; English clitics ("n't", "'s") are words of their own, as in tagged corpora.
+
+    Together the words are the line's characters, without white space.
+    """
+    clitics = _CLITICS.get(language)
+    words: list[str] = []
+    for match in _WORD.finditer(line):
+        word = match.group()
+        cut: list[str] = []
+        while clitics is not None and (found := clitics.search(word)) is not None:  # I'd've: two
+            word, cut = word[: found.start()], [found.group(), *cut]
+        words += [word, *cut]
+    return words
+
+
+class _HanTa:
+    """The Hanover Tagger (Wartena 2019): a second-order hidden Markov model over words and their morphemes."""
+
+    name = "hanta"
+    _MODELS: dict[str, tuple[str, TagSet]] = {
+        "en": ("morphmodel_en.pgz", "c5"),
+        "de": ("morphmodel_ger.pgz", "stts"),
+        "nl": ("morphmodel_dutch.pgz", "cgn"),
+    }
+    _PLAIN: dict[TagSet, tuple[str, str]] = {
+        "c5": ("PUN", "CRD"), "stts": ("$(", "CARD"), "cgn": ("LET()", "TW(hoofd,vrij)"),
+    }  # fmt: skip
+
+    def __init__(self, language: str) -> None:
+        if language not in self._MODELS:
+            raise _not_covered(self.name, language, "en, de, nl")
+        try:
+            import HanTa
+            from HanTa.HanoverTagger import HanoverTagger
+        except ImportError:
+            raise _not_installed("HanTa", "pip install 'sparsenmt[pos]'") from None
+        model, self.tagset = self._MODELS[language]
+        self.language = language
+        self.version = importlib.metadata.version("HanTa")
+        self._tagger: Any = HanoverTagger(str(Path(HanTa.__file__).resolve().parent / model))
+        # A word's own analysis takes most of the time, and does not depend on the words around it.
+        self._tagger.analyze_forward = lru_cache(maxsize=_CACHED_WORDS)(self._tagger.analyze_forward)
+
+    def tokenize(self, line: str) -> list[str]:
+        return cut_into_words(line, self.language)
+
+    def tag(self, words: Sequence[str]) -> list[str]:
+        tags = (tag for sentence in _sentences(words) for tag in self._tag_sentence(sentence))
+        return [self._mended(word, tag) for word, tag in zip(words, tags, strict=True)]
+
+    def _mended(self, word: str, tag: str) -> str:
+        """Numbers, marks and markers that HanTa has not met ("1,000", "–", "<n>") are not foreign, or unclassified."""
+        punctuation, number = self._PLAIN[self.tagset]
+        if word[0].isdigit() and _NUMBER.fullmatch(word):
+            return number
+        if category(tag, self.tagset) not in _UNSURE and word[0] != "<":
+            return tag
+        is_mark = word not in "%&#@" and all(unicodedata.category(character)[0] == "P" for character in word)
+        return punctuation if is_mark or _MARKER.fullmatch(word) else tag
+
+    def _tag_sentence(self, words: list[str]) -> list[str]:
+        try:
+            return [str(tag) for tag in self._tagger.tag_sent(words, taglevel=0)]
+        except (KeyError, IndexError):  # its search has lost every path; it may find one for each word alone
+            return [self._tag_word(word) for word in words]
+
+    def _tag_word(self, word: str) -> str:
+        try:
+            return str(self._tagger.tag_word(word)[0][0])
+        except (KeyError, IndexError):
+            return "UNKNOWN"
+
+
+class _SpaCy:
+    """A spaCy pipeline that is installed for the language: its ``tag_`` where that is a known set, else UPOS."""
+
+    name = "spacy"
+
+    def __init__(self, language: str) -> None:
+        try:
+            import spacy
+        except ImportError:
+            raise _not_installed("spaCy", "pip install spacy, and a pipeline for the language") from None
+        pipelines = sorted(name for name in spacy.util.get_installed_models() if name.startswith(f"{language}_"))
+        if not pipelines:
+            raise _not_covered(self.name, language, "the languages of the pipelines that are installed")
+        self.language = language
+        self.version = f"{spacy.__version__} {pipelines[0]}"
+        self._pipeline: Any = spacy.load(pipelines[0], exclude=["parser", "ner", "lemmatizer", "textcat"])
+        self._fine = language in ("en", "de")
+        self.tagset: TagSet = {"en": "penn", "de": "stts"}.get(language, "ud")  # type: ignore[assignment]
+
+    def tokenize(self, line: str) -> list[str]:
+        return [token.text for token in self._pipeline.make_doc(line) if not token.is_space]
+
+    def tag(self, words: Sequence[str]) -> list[str]:
+        if not words:
+            return []
+        from spacy.tokens import Doc
+
+        document: Any = Doc(self._pipeline.vocab, words=list(words))
+        for _, step in self._pipeline.pipeline:
+            document = step(document)
+        return [str(token.tag_ if self._fine else token.pos_) for token in document]
+
+
+class _Stanza:
+    """Stanza's tokenizer and tagger, from models on this machine; UPOS."""
+
+    name = "stanza"
+    tagset: TagSet = "ud"
+
+    def __init__(self, language: str) -> None:
+        try:
+            import stanza
+        except ImportError:
+            raise _not_installed("Stanza", "pip install stanza, and download its models for the language") from None
+        self.language = language
+        self.version = str(stanza.__version__)
+        options = {"lang": language, "download_method": None, "verbose": False}
+        try:
+            self._cutter: Any = stanza.Pipeline(processors="tokenize", **options)
+            self._tagger: Any = stanza.Pipeline(processors="tokenize,pos", tokenize_pretokenized=True, **options)
+        except Exception:  # it has several, and none is for a missing model alone
+            raise _not_covered(self.name, language, "the languages of the models that are on this machine") from None
+
+    def tokenize(self, line: str) -> list[str]:
+        return [token.text for sentence in self._cutter(line).sentences for token in sentence.tokens]
+
+    def tag(self, words: Sequence[str]) -> list[str]:
+        if not words:
+            return []
+        (sentence,) = self._tagger([list(words)]).sentences
+        return [str(word.upos) for word in sentence.words]
+
+
+_TAGGERS: dict[str, Callable[[str], Tagger]] = {"hanta": _HanTa, "spacy": _SpaCy, "stanza": _Stanza}
+
+
+def _sentences(words: Sequence[str]) -> Iterator[list[str]]:
+    """The words in sentences, as far as their punctuation tells."""
+    sentence: list[str] = []
+    for word in words:
+        sentence.append(word)
+        if _ENDS.fullmatch(word):
+            yield sentence
+            sentence = []
+    if sentence:
+        yield sentence
+
+
+def _not_installed(package: str, how: str) -> UserError:
+    return UserError(
+        f"{package} is not installed",
+        where="data.tagger.name",
+        hint=f"Install it ({how}), choose another tagger, or give tags beside the text.",
+    )
+
+
+def _not_covered(name: str, language: str, covered: str) -> UserError:
+    return UserError(
+        f"the tagger {name} does not cover the language {language!r}; it covers {covered}",
+        where="data.tagger.language",
+        hint="Write the language's code there or as data.source_language, choose another tagger, or give tags "
+        "beside the text.",
+    )

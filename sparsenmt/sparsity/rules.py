@@ -1,0 +1,39 @@
+"""What memory filters that follow a rule, without parameters, have in common.
+
+Shapes: B sentences, S source positions, S' entries of a memory.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+from torch import Tensor
+
+from sparsenmt.model.interfaces import Gates, Memory, MemoryFilter
+from sparsenmt.sparsity.registry import Options
+
+
+class RuleOptions(Options):
+    closed: Literal["zero", "mask"] = Field(
+        "zero", description="What the decoder finds at dropped positions: a zero vector (as with L0Drop), or nothing."
+    )
+
+
+class Rule(MemoryFilter):
+    """Gates are 0 or 1, in training as in evaluation, and have no loss."""
+
+    position_dependent = True
+
+    def __init__(self, closed: Literal["zero", "mask"]) -> None:
+        super().__init__()
+        self.closed: Literal["zero", "mask"] = closed
+
+    def dropped(self, memory: Memory) -> Tensor:
+        """(B, S) bool: which source positions the rule drops. Padding does not matter."""
+        raise NotImplementedError
+
+    def forward(self, memory: Memory) -> Gates:
+        is_position = memory.positions >= 0  # a stand-in is what was dropped before: it stays closed
+        kept = is_position & ~self.dropped(memory).gather(1, memory.positions.clamp_min(0))
+        return Gates(kept.to(memory.states.dtype), self.closed)

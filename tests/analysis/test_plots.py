@@ -1,0 +1,76 @@
+"""Plots: files that are what their names say, the same bytes for the same values, and clear refusals."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from sparsenmt.analysis.plots import Heatmap, Panel, check_plot, curves, heatmaps, save
+from sparsenmt.errors import UserError
+
+PNG = b"\x89PNG\r\n\x1a\n"
+POINTS = [(0.0, 0.1), (0.5, None), (1.0, 0.3)]
+PANELS = [
+    Panel("x", "y", {"a": POINTS, "b": POINTS}, percent="xy"),
+    Panel("x", "y", {"a": POINTS}, style="steps", title="$5"),
+    Panel("x", "y", {"a": POINTS, "b": POINTS}, style="bars", ticks=[(0.0, "punctuation"), (1.0, "b")]),
+    Panel("x", "y", {str(i): POINTS for i in range(9)}),
+]
+MAP = Heatmap("t", ["a", "$b$"], ["c", "d$", "e"], np.array([[0.0, 0.5, 0.5], [1.0, 0.0, 0.0]]), [False, True, False])
+
+
+def check_picture(path: Path) -> None:
+    """PNG with its mark and its end, or SVG that is XML."""
+    data = path.read_bytes()
+    if path.suffix.lower() == ".png":
+        assert data.startswith(PNG) and data.endswith(b"IEND\xaeB`\x82") and len(data) > 1000
+    else:
+        assert ElementTree.fromstring(data).tag == "{http://www.w3.org/2000/svg}svg"
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".SVG"])
+def test_pictures_are_valid_and_reproducible(tmp_path: Path, suffix: str) -> None:
+    for name, make in {"curves": lambda: curves(PANELS), "maps": lambda: heatmaps([[MAP, MAP], [MAP, MAP]])}.items():
+        paths = [tmp_path / f"{name}{i}{suffix}" for i in range(2)]
+        for path in paths:
+            check_plot(path)
+            save(make(), path)
+        check_picture(paths[0])
+        assert paths[0].read_bytes() == paths[1].read_bytes()
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_names_stand_in_the_picture(tmp_path: Path) -> None:
+    save(heatmaps([[MAP]]), tmp_path / "a.svg")
+    text = (tmp_path / "a.svg").read_bytes().decode()
+    for name in ("$b$", "[d$]", "c"):  # matplotlib notes the text of every label in a comment
+        assert f"<!-- {name} -->" in text or f"<!-- {name.replace('$', chr(92) + '$')} -->" in text
+
+
+def test_large_and_empty_maps(tmp_path: Path) -> None:
+    names = ["x"] * 900
+    large = Heatmap("t", names[:2], names, np.ones((2, 900)), [False] * 900)
+    empty = Heatmap("t", [], ["a"], np.zeros((0, 1)), [False])
+    for name, grid in {"large": [[large]], "empty": [[empty]]}.items():
+        save(heatmaps(grid), tmp_path / f"{name}.png")
+        check_picture(tmp_path / f"{name}.png")
+
+
+def test_another_suffix_is_refused() -> None:
+    with pytest.raises(UserError, match="a plot is written as PNG or SVG"):
+        check_plot(Path("a.pdf"))
+
+
+def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"matplotlib is not installed\n.*sparsenmt\[plots\]"):
+        check_plot(Path("a.png"))
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be written"):
+        save(curves(PANELS), tmp_path / "missing" / "a.png")

@@ -1,0 +1,39 @@
+"""A filter before a site where compaction is not exact: it works, and the commands say that it saves no time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.commands.conftest import RECIPE
+from tests.commands.support import Run
+from tests.toys import registered
+
+SECTION = "encoder_layers: 1, decoder_layers: 1"
+FILTERED = SECTION + ", memory: [{name: l0drop}]"
+NOTE = (
+    "warning: model.memory.0 (l0drop): what it drops stays as zeros, no time is saved: cross-attention has a pattern\n"
+)
+
+
+def write_recipe(workspace: Path, section: str) -> None:
+    text = RECIPE.replace(SECTION, section).replace("directory: model", "directory: filtered")
+    text = text.replace("max_updates: 12", "max_updates: 2") + "losses: {l0: {weight: 0.1}}\n"
+    (workspace / "filtered.yaml").write_text(text, encoding="utf-8", newline="\n")
+
+
+def test_train_and_decode_say_it_once(command: Run, workspace: Path) -> None:
+    pattern = ", attention: {cross: {pattern: {name: toy_lookback}}}"
+    write_recipe(workspace, FILTERED + pattern)
+    with registered():
+        trained = command("train", "filtered.yaml")
+        decoded = command("decode", "filtered", stdin=b"a house\nthe river\n")
+    assert trained.code == 0 and trained.err.count(NOTE) == 1, trained.err
+    assert decoded.code == 0 and decoded.err.count(NOTE) == 1 and decoded.out.count(b"\n") == 2
+
+
+def test_nothing_is_said_where_time_is_saved(command: Run, workspace: Path) -> None:
+    write_recipe(workspace, FILTERED)
+    trained = command("train", "filtered.yaml")
+    decoded = command("decode", "filtered", stdin=b"a house\n")
+    assert trained.code == decoded.code == 0
+    assert "no time is saved" not in trained.err + decoded.err

@@ -1,0 +1,166 @@
+"""`sparsenmt finetune-l0`: a dense model gets gates, trains on, and is compared."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from sparsenmt.store import open_model, read_manifest, read_recipe
+from sparsenmt.training.checkpoints import find_checkpoints
+from tests.commands.support import Run
+
+GATES = ("memory.output.0.bias", "memory.output.0.weight")
+
+
+def entries(directory: Path, kind: str) -> list[dict[str, float]]:
+    found = (json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines())
+    return [entry for entry in found if entry["kind"] == kind]
+
+
+def test_updates_and_moments_go_on(command: Run, workspace: Path) -> None:
+    result = command("finetune-l0", "model", "--weight", "0.3", "--updates", "4", "-o", "gated", "training.log_every=2")
+    assert result.code == 0, result.err
+    recipe, dense = read_recipe(Path("gated")), find_checkpoints(Path("model"))[-1]
+    assert recipe.model.memory[0].name == "l0drop" and recipe.losses["l0"].weight == 0.3
+    assert recipe.training.max_updates == 16
+    (newest,) = find_checkpoints(Path("gated"))
+    assert newest.update == 16
+    assert [entry["update"] for entry in entries(Path("gated"), "train")] == [14, 16]
+    assert {"l0", "l0_weight", "l0_closed", "l0_partial"} <= entries(Path("gated"), "train")[0].keys()
+    assert "l0_closed" in entries(Path("gated"), "validation")[-1]
+    before, after = dense.optimizer(), newest.optimizer()
+    assert {float(after[name] - before[name]) for name in before if name.endswith("/step")} == {4.0}
+    assert after["memory.output.0.weight/step"] == 4
+    assert read_manifest(Path("gated"))["started_from"]["path"] == str(dense.path)
+    again = command("finetune-l0", "model", "--weight", "0.3", "--updates", "4", "-o", "gated", "training.log_every=2")
+    assert again.code == 0 and "nothing is left to do" in again.err
+
+
+def test_a_schedule_counts_from_the_beginning_of_the_fine_tuning(command: Run, workspace: Path) -> None:
+    arguments = ["--target", "0.5", "--ramp", "3", "--updates", "4", "-o", "gated", "training.log_every=1"]
+    result = command("finetune-l0", "model", *arguments)
+    assert result.code == 0, result.err
+    target = read_recipe(Path("gated")).losses["l0"].target
+    assert target is not None and not isinstance(target, float)
+    assert (target.from_, target.to, target.steps, target.after) == (0.0, 0.5, 3, 12)
+
+
+def test_restart_begins_with_the_final_weights_at_update_0(command: Run, workspace: Path) -> None:
+    result = command("finetune-l0", "model", "--weight", "0.3", "--updates", "2", "-o", "gated", "--restart")
+    assert result.code == 0, result.err
+    assert "does not have memory.output.0.bias, memory.output.0.weight: new" in result.err
+    (newest,) = find_checkpoints(Path("gated"))
+    assert newest.update == 2 and newest.optimizer()[GATES[0] + "/step"] == 2
+
+
+def test_no_updates_only_add_the_filter(command: Run, workspace: Path) -> None:
+    result = command("finetune-l0", "model", "--updates", "0", "-o", "gated", "model.memory.0.init_log_alpha=9")
+    assert result.code == 0, result.err
+    dense, gated = load_file("model/weights.safetensors"), load_file("gated/weights.safetensors")
+    assert sorted(gated.keys() - dense.keys()) == list(GATES)
+    assert all(torch.equal(dense[name], gated[name]) for name in dense)
+    assert open_model("gated").recipe.model.memory[0].options["init_log_alpha"] == 9
+    outputs = [command("decode", name, "--input", "corpus/test.en").out for name in ("model", "gated")]
+    assert outputs[0] == outputs[1]  # all gates are open
+    again = ["finetune-l0", "model", "--updates", "0", "-o", "gated"]
+    assert "nothing is left to do" in command(*again, "model.memory.0.init_log_alpha=9").err
+    assert "gated: the directory exists" in command(*again).err
+
+
+def test_a_sweep_goes_on_and_compares(command: Run, workspace: Path) -> None:
+    arguments = ["finetune-l0", "model", "--weight", "0.1,0.4", "--target", "0.3", "--updates", "2", "--baseline"]
+    arguments += ["-o", "sweep", "data.test={source: corpus/test.en, target: corpus/test.de}"]
+    result = command(*arguments)
+    assert result.code == 0, result.err
+    names = ["dense", "weight-0.1", "weight-0.4", "target-0.3"]
+    report = json.loads(Path("sweep/sweep.json").read_text())
+    rows = report["tables"]["sweep"]
+    assert [(row["model"], row["set"]) for row in rows] == [(name, s) for name in names for s in ("dev", "test")]
+    assert rows[0]["sparsity"] is None and rows[0]["against_first"] == 0
+    assert all(0 <= row["sparsity"] <= 1 for row in rows[2:])
+    assert all(name in result.out.decode() for name in names)
+    csv = Path("sweep/sweep.csv").read_text().splitlines()
+    assert len(csv) == 1 + len(rows) and csv[0].startswith("model,set,sentences,metric,quality")
+    if pytest.importorskip("matplotlib"):
+        assert Path("sweep/sweep.png").read_bytes().startswith(b"\x89PNG")
+    digest = {name: read_manifest(Path("sweep") / name) for name in names}
+    shutil.rmtree("sweep/weight-0.4")  # as if it had never been begun
+    again = command(*arguments)
+    assert again.code == 0 and again.err.count("nothing is left to do") == 3
+    assert again.out == result.out
+    assert digest["weight-0.1"] == read_manifest(Path("sweep/weight-0.1"))
+
+
+def test_a_recipe_with_filters(command: Run, workspace: Path) -> None:
+    Path("gated.yaml").write_text(
+        "base: small.yaml\nname: gated\ndirectory: gated\nmodel: {memory: [{name: l0drop}]}\n"
+        "losses: {l0: {target: {from: 0.1, to: 0.5, steps: 2}}}\ntraining: {max_updates: 3}\n"
+    )
+    result = command("finetune-l0", "model", "gated.yaml", "training.save_every=1", "--keep", "average")
+    assert result.code == 0, result.err
+    recipe = read_recipe(Path("gated"))
+    assert recipe.training.max_updates == 15 and recipe.training.average_last == 5
+    assert "the mean of 3 checkpoints, updates 13, 14, 15" in result.err
+
+
+def test_training_from_scratch_with_a_rising_weight(command: Run, workspace: Path) -> None:
+    filters = ["model.memory=[{name: l0drop}]", "losses.l0.weight={from: 0, to: 0.2, steps: 4}"]
+    result = command("train", "small.yaml", "directory=scratch", "training.log_every=2", *filters)
+    assert result.code == 0, result.err
+    weights = [entry["l0_weight"] for entry in entries(Path("scratch"), "train")]
+    assert weights == pytest.approx([0.025, 0.125, 0.2, 0.2, 0.2, 0.2])
+    scored = command("score", "--model", "scratch", "--source", "corpus/dev.en", "--reference", "corpus/dev.de")
+    assert "sparsity rate" in scored.out.decode()
+
+
+def test_an_interrupted_run_goes_on_from_its_own_checkpoints(command: Run, workspace: Path) -> None:
+    arguments = ["finetune-l0", "model", "--weight", "0.3", "--updates", "4", "training.save_every=2"]
+    assert command(*arguments, "-o", "whole").code == 0
+    assert command(*arguments[:-2], "2", "training.save_every=2", "-o", "parts").code == 0
+    result = command(*arguments, "-o", "parts")
+    assert result.code == 0 and "goes on after update 14" in result.err, result.err
+    whole, parts = (load_file(f"{name}/weights.safetensors") for name in ("whole", "parts"))
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--weight=-0.1", "--updates", "2"], "--weight: must be a number from 0 up, not -0.1"),
+        (["--weight", "0.1,x", "--updates", "2"], "--weight: must be a number from 0 up, not x"),
+        (["--target", "1", "--updates", "2"], "--target: must be a share between 0 and 1, not 1"),
+        (["--target", "0", "--updates", "2"], "--target: must be a share between 0 and 1, not 0"),
+        (["--weight", "0.3"], "--updates: say how long to train on"),
+        (["--updates", "3"], "--weight: say how much to drop"),
+        (["small.yaml", "--updates", "3"], "model.memory: the recipe has no filter to train"),
+        (["losses.l0.weight=-1", "--updates", "3"], "losses.l0.weight"),
+        (["losses.l0={target: 1.5}", "--updates", "3"], "losses.l0.target: must be between 0 and 1, not 1.5"),
+        (["losses.l0={target: 0.5, weight: 1}", "--updates", "3"], "losses.l0.weight: stands beside a target"),
+    ],
+)
+def test_bad_input(refused: Callable[..., str], arguments: list[str], message: str) -> None:
+    assert message in refused("finetune-l0", "model", *arguments, "-o", "gated")
+
+
+def test_a_model_with_gates_is_refused(command: Run, refused: Callable[..., str], workspace: Path) -> None:
+    assert command("finetune-l0", "model", "--updates", "0", "-o", "gated").code == 0
+    message = refused("finetune-l0", "gated", "--weight", "0.3", "--updates", "2")
+    assert "gated: the model already has gates" in message
+
+
+def test_a_model_without_checkpoints_needs_restart(refused: Callable[..., str], workspace: Path) -> None:
+    shutil.rmtree("model/checkpoints")
+    assert "Take --restart" in refused("finetune-l0", "model", "--weight", "0.3", "--updates", "2")
+
+
+def test_other_vocabularies_are_refused(command: Run, refused: Callable[..., str], workspace: Path) -> None:
+    other = ["data.directory=other", "data.tokenizer.vocabulary_size=140"]
+    assert command("prepare", "small.yaml", *other).code == 0
+    message = refused("finetune-l0", "model", "--weight", "0.3", "--updates", "2", *other)
+    assert "the prepared data have other vocabularies than model" in message

@@ -1,0 +1,96 @@
+"""Design rule 3 on real sentences: decoding with counts gives what zeros in place of dropped positions give.
+
+Needs Multi30k, and a model whose filters drop something, in the directory that the environment variable SPARSENMT_MODEL
+names.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from sparsenmt.data.text import read_lines
+from sparsenmt.decoding.forced import score_pairs
+from sparsenmt.decoding.translate import Translation, sparsity_rate, translate_lines
+from sparsenmt.store import Bundle, open_model
+from tests.slow.test_batch_invariance import NEAR_TIE, RELATIVE, SENTENCES, SHARE, score, wide
+
+pytestmark = pytest.mark.slow
+
+EXACT = 1e-9  # relative, of forced log-probabilities in float64
+
+
+@pytest.fixture(scope="module")
+def gated() -> Path:
+    named = os.environ.get("SPARSENMT_MODEL")
+    if not named:
+        pytest.skip("SPARSENMT_MODEL names no model")
+    if not open_model(named).model.compacts:
+        pytest.skip(f"{named} drops nothing, or not exactly")
+    return Path(named)
+
+
+@pytest.fixture(scope="module")
+def sentences(real_data: Path) -> tuple[list[str], list[str]]:
+    folder = real_data / "multi30k"
+    both = [list(read_lines(folder / f"test_2016_flickr.{language}.gz"))[:SENTENCES] for language in ("en", "de")]
+    return both[0], both[1]
+
+
+def single(directory: Path) -> Bundle:
+    return open_model(directory, device=torch.device("cpu"))
+
+
+def translate(bundle: Bundle, lines: list[str], *, compact: bool) -> list[Translation]:
+    return list(translate_lines(bundle, lines, bundle.recipe.decoding, compact=compact))
+
+
+def force(bundle: Bundle, sources: list[str], targets: list[str], *, compact: bool) -> list[float]:
+    return [each.log_probability for each in score_pairs(bundle, sources, targets, compact=compact)]
+
+
+def texts(translations: list[Translation]) -> list[str]:
+    return [each.text for each in translations]
+
+
+def worst(found: list[float], expected: list[float]) -> float:
+    return max(abs(a - b) / abs(b) for a, b in zip(found, expected, strict=True))
+
+
+def test_float64_translations_are_identical(gated: Path, sentences: tuple[list[str], list[str]]) -> None:
+    bundle = wide(gated)
+    compacted, dense = (translate(bundle, sentences[0], compact=compact) for compact in (True, False))
+    rate = sparsity_rate(compacted)
+    assert rate is not None and rate > 0, "nothing was dropped"
+    print(f"\nfloat64, beam: {len(dense)} sentences, {rate:.1%} dropped")
+    assert texts(compacted) == texts(dense)
+    assert [each.closed for each in compacted] == [each.closed for each in dense]
+
+
+def test_float64_forced_log_probabilities_are_the_same(gated: Path, sentences: tuple[list[str], list[str]]) -> None:
+    bundle = wide(gated)
+    largest = worst(*(force(bundle, *sentences, compact=compact) for compact in (True, False)))
+    print(f"\nfloat64, forced: largest relative difference {largest:.1e}")
+    assert largest < EXACT
+
+
+def test_fp32_forced_log_probabilities_agree(gated: Path, sentences: tuple[list[str], list[str]]) -> None:
+    bundle = single(gated)
+    largest = worst(*(force(bundle, *sentences, compact=compact) for compact in (True, False)))
+    print(f"\nfp32, forced: largest relative difference {largest:.1e}")
+    assert largest < RELATIVE
+
+
+def test_fp32_translations_differ_only_at_near_ties(gated: Path, sentences: tuple[list[str], list[str]]) -> None:
+    exact, sources = wide(gated), sentences[0]
+    compacted, dense = (texts(translate(single(gated), sources, compact=compact)) for compact in (True, False))
+    differing = [i for i, (a, b) in enumerate(zip(compacted, dense, strict=True)) if a != b]
+    print(f"\nfp32, beam: {len(differing)} of {len(sources)} translations differ")
+    for i in differing:
+        gap = abs(score(exact, sources[i], compacted[i]) - score(exact, sources[i], dense[i]))
+        print(f"line {i + 1}: {compacted[i]!r}, with zeros {dense[i]!r}, score gap {gap:.1e}")
+        assert gap < NEAR_TIE
+    assert len(differing) <= SHARE * len(sources)

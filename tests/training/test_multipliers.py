@@ -1,0 +1,71 @@
+"""Weights of auxiliary losses: what a target does to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sparsenmt.recipe.schema import AuxiliaryLoss
+from sparsenmt.training.gradients import BatchResult, Totals
+from sparsenmt.training.multipliers import advance, current_weights, steer
+from sparsenmt.training.state import Multiplier, Progress
+
+
+def loss_of(**values: Any) -> AuxiliaryLoss:
+    return AuxiliaryLoss.model_validate(values)
+
+
+def test_weights_are_constant_or_follow_their_schedule_or_the_multiplier() -> None:
+    rising = {"from": 0.0, "to": 0.2, "steps": 10, "after": 100}
+    losses = {"a": loss_of(weight=0.3), "b": loss_of(weight=rising), "c": loss_of(target=0.5), "d": loss_of()}
+    assert current_weights(losses, {}, 105) == {"a": 0.3, "b": pytest.approx(0.1), "c": 0.0, "d": 1.0}
+    assert current_weights(losses, {"c": Multiplier(weight=0.7)}, 0)["c"] == 0.7
+
+
+def test_one_step_of_the_controller() -> None:
+    loss = loss_of(target=0.5, proportional=2.0, integral=0.1, smoothing=0.75, max_weight=5.0)
+    first = advance(Multiplier(), loss, 1, 0.1)
+    assert first == Multiplier(weight=pytest.approx(0.04 + 0.8), integral=pytest.approx(0.04), closed=0.1)
+    second = advance(first, loss, 2, 0.5)  # smoothed: 0.75 * 0.1 + 0.25 * 0.5 = 0.2
+    assert second == Multiplier(weight=pytest.approx(0.07 + 0.6), integral=pytest.approx(0.07), closed=0.2)
+
+
+def test_the_weight_stays_in_its_limits_and_comes_down_at_once() -> None:
+    """Nothing winds up while the gates lag behind."""
+    loss = loss_of(target=0.5, proportional=1.0, integral=0.5, smoothing=0.0, max_weight=1.0)
+    state = Multiplier()
+    for update in range(100):
+        state = advance(state, loss, update, 0.0)
+    assert state.weight == state.integral == 1.0
+    for update in range(100, 104):
+        state = advance(state, loss, update, 0.9)
+    assert state.weight == 0.0 and state.integral == pytest.approx(0.2)
+    for update in range(104, 150):
+        state = advance(state, loss, update, 0.9)
+    assert state.integral == 0.0
+
+
+def test_a_simple_plant_is_driven_to_the_target_and_held() -> None:
+    """A plant whose closed share lags behind what the weight asks for, as gates do."""
+    loss = loss_of(target={"from": 0.0, "to": 0.45, "steps": 200})
+    state, closed = Multiplier(), 0.0
+    for update in range(3000):
+        state = advance(state, loss, update, closed)
+        asked = state.weight / (state.weight + 0.2)  # more weight closes more, with diminishing returns
+        closed += 0.02 * (asked - closed)
+    assert closed == pytest.approx(0.45, abs=0.005)
+
+
+def test_what_the_log_says() -> None:
+    progress = Progress(update=1)
+    result = BatchResult(1.0, 2.0, {"l0": 0.8}, {"l0": 0.25}, {"l0": 0.5})
+    totals = Totals(target_tokens=50, source_tokens=40, sentences=4)
+    found = steer({"l0": loss_of(target=0.5)}, progress, result, totals)
+    assert found == {"l0_weight": 0.0, "l0_closed": 0.25, "l0_partial": 0.5, "l0_open_per_sentence": 7.5}
+    assert progress.multipliers["l0"].closed == 0.25 and progress.multipliers["l0"].weight > 0
+
+
+def test_multipliers_survive_a_checkpoint() -> None:
+    progress = Progress(update=5, multipliers={"l0": Multiplier(0.1 + 0.2, 1 / 3, 0.7)})
+    assert Progress.from_json(progress.to_json()) == progress
