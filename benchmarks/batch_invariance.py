@@ -22,7 +22,7 @@ import torch
 
 from sparsenmt.data.text import read_parallel
 from sparsenmt.decoding.forced import score_pairs
-from sparsenmt.decoding.inputs import SourceLine, read_sources
+from sparsenmt.decoding.inputs import SourceLine, make_source, read_sources
 from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.decoding.translate import search
 from sparsenmt.recipe.schema import Decoding
@@ -38,7 +38,10 @@ def translate(bundle: Bundle, lines: Sequence[SourceLine], options: Decoding, si
     """The best hypothesis of every line, searched in batches of ``size`` in the order given."""
     found = []
     for start in range(0, len(lines), size):
-        found += [each.hypotheses[0] for each in search(bundle, lines[start : start + size], options)]
+        batch = lines[start : start + size]
+        with torch.inference_mode():
+            (memory,) = bundle.model.encode(make_source(bundle, batch), compact=True).memories.values()
+        found += [each.hypotheses[0] for each in search(bundle, memory, batch, options)]
     return found
 
 

@@ -140,9 +140,9 @@ def measuring(model: Transformer, parts: Parts) -> Iterator[None]:
         parts.attention += time.perf_counter() - start
         return result
 
-    def project_memory(self: Attention, x: Tensor) -> Any:
+    def project_memory(self: Attention, x: Tensor, **layout: bool) -> Any:
         start = time.perf_counter()
-        result = project(self, x)
+        result = project(self, x, **layout)
         if id(self) in modules:
             parts.projection += time.perf_counter() - start
             parts.projections += 1

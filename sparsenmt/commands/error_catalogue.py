@@ -212,7 +212,7 @@ class Catalogue:
         for function in module.functions(node):
             assigned = list(_assigned(function, name))
             if assigned:
-                return [text for value in assigned for text in self._bound(module, value, depth)]
+                return [text for value in assigned for text in self._bound(module, value, depth - 1)]
             if self._parameter(module, function, name) is not None:
                 each = [self._texts(*argument, depth - 1) for argument in self._arguments(function, name)]
                 return [text for texts in each for text in texts] if all(each) else []

@@ -288,12 +288,12 @@ def score_target(
 
     bundle = open_model(model)
     total, pieces = 0.0, 0
-    lines: list[SourceLine] = []
     columns = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     given = read_tags(tags, bundle, source, columns[0])
     limit = batch_tokens or bundle.recipe.decoding.batch_tokens
-    for number, scored in enumerate(score_pairs(bundle, *columns, tags=given, batch_tokens=limit), start=1):
-        lines.append(scored.source)
+    found = list(score_pairs(bundle, *columns, tags=given, batch_tokens=limit))
+    _tell_cuts(bundle, [scored.source for scored in found], source, "read")
+    for number, scored in enumerate(found, start=1):
         if scored.cut:
             kept = len(scored.pieces) - 1
             click.echo(cut_warning(f"{target}, line {number},", kept, scored.cut, "scored"), err=True)
@@ -305,7 +305,6 @@ def score_target(
             click.echo(json.dumps({"log_probability": scored.log_probability, "tokens": items}, ensure_ascii=False))
         else:
             click.echo(f"{scored.log_probability:.4f}\t" + " ".join(f"{piece}:{value:.4f}" for piece, value in tokens))
-    _tell_cuts(bundle, lines, source, "read")
     mean = -total / max(pieces, 1)
     perplexity = math.exp(mean) if mean < 700 else math.inf  # beyond it a float ends
     click.echo(

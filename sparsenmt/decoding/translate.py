@@ -115,7 +115,7 @@ def _translate_block(
     ):
         batch = lines(chosen)
         with naming(chosen):
-            all_found = search_encoded(bundle, memory, batch, options)
+            all_found = search(bundle, memory, batch, options)
         for source, found in zip(batch, all_found, strict=True):
             if not found.hypotheses:
                 raise not_numbers(source)
@@ -134,14 +134,7 @@ def one_line(text: str) -> str:
 
 
 @torch.inference_mode()
-def search(bundle: ModelBundle, batch: Sequence[SourceLine], options: Decoding) -> list[Found]:
-    """Encode a batch once, and search as the options say."""
-    (memory,) = bundle.model.encode(make_source(bundle, batch), compact=True).memories.values()
-    return search_encoded(bundle, memory, batch, options)
-
-
-@torch.inference_mode()
-def search_encoded(bundle: ModelBundle, memory: Memory, batch: Sequence[SourceLine], options: Decoding) -> list[Found]:
+def search(bundle: ModelBundle, memory: Memory, batch: Sequence[SourceLine], options: Decoding) -> list[Found]:
     """Search over an encoded batch as the options say."""
     limits = [maximum_length(len(line.ids) - 1, options, bundle.max_positions) for line in batch]
     hypotheses = search_memory(bundle, memory, torch.tensor(limits, device=bundle.device), batch, options)

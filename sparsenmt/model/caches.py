@@ -18,10 +18,15 @@ from sparsenmt.model.interfaces import Memory
 
 
 class Cache:
-    """Implements `interfaces.DecoderCache`."""
+    """Implements `interfaces.DecoderCache`.
 
-    def __init__(self, memory: Memory) -> None:
+    Args:
+        stepwise: it will be read many times, by few queries.
+    """
+
+    def __init__(self, memory: Memory, *, stepwise: bool = True) -> None:
         self._memory = memory
+        self._stepwise = stepwise
         self._own: dict[int, KeysValues] = {}
         self._memory_kv: dict[int, KeysValues] = {}
         self._memory_masks: dict[int, Mask | None] = {}
@@ -46,10 +51,12 @@ class Cache:
         self._own[step] = new
         return new, self.length - new.values.shape[2]
 
-    def memory_keys_values(self, block: int, project: Callable[[Tensor], KeysValues]) -> KeysValues:
+    def memory_keys_values(self, block: int, project: Callable[..., KeysValues]) -> KeysValues:
         """The memory's keys and values for a block, projected at the first call."""
         if block not in self._memory_kv:
-            self._memory_kv[block] = project(self._memory.states)
+            memory = self._memory
+            upright = self._stepwise and memory.counts is not None and memory.states.device.type == "cpu"
+            self._memory_kv[block] = project(memory.states, upright=upright)
         return self._memory_kv[block]
 
     def memory_mask(self, step: int, make: Callable[[], Mask | None]) -> Mask | None:

@@ -188,7 +188,8 @@ class Decoder(nn.Module):
             memory.features,
         )
         cross_keys = hide_padding(cross_keys)
-        seen = Cache(memory) if cache is None else cache  # blocks that several steps execute project once
+        # Without a cache, too, blocks that several steps execute project once.
+        seen = Cache(memory, stepwise=False) if cache is None else cache
         result = {}
         for t in range(max(exits)):
             block = self.layers[self.plan[t]]

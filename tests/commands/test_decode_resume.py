@@ -34,11 +34,11 @@ def stopping(monkeypatch: pytest.MonkeyPatch) -> Stopping:
     def stop(error: BaseException, line: int) -> None:
         search = translate.search
 
-        def stopped(bundle: Any, batch: Any, options: Any) -> Any:
+        def stopped(bundle: Any, memory: Any, batch: Any, options: Any) -> Any:
             if any(each.number == line for each in batch):
                 monkeypatch.setattr(translate, "search", search)
                 raise error
-            return search(bundle, batch, options)
+            return search(bundle, memory, batch, options)
 
         monkeypatch.setattr(translate, "search", stopped)
 
@@ -180,11 +180,11 @@ def test_two_at_once(command: Run, workspace: Path) -> None:
 def test_text_that_changes_meanwhile(command: Run, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     search = translate.search
 
-    def meddling(bundle: Any, batch: Any, options: Any) -> Any:
+    def meddling(bundle: Any, memory: Any, batch: Any, options: Any) -> Any:
         if any(each.number == 9 for each in batch):
             with (workspace / "corpus/test.en").open("ab") as stream:
                 stream.write(b"one more\n")
-        return search(bundle, batch, options)
+        return search(bundle, memory, batch, options)
 
     monkeypatch.setattr(translate, "search", meddling)
     result = command(*DECODE)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sparsenmt.cli import run
 from sparsenmt.data.features import FeatureSet
 from sparsenmt.data.tagging import taggers
 from sparsenmt.data.tagging.taggers import cut_into_words
@@ -66,20 +67,38 @@ def no_tagger(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return lambda: monkeypatch.setitem(taggers._TAGGERS, "hanta", missing)
 
 
+@pytest.fixture(scope="module")
+def ruled_folder(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of ``trained`` with a model that has the rule, fine-tuned for some updates; a text; tags for it."""
+    folder = tmp_path_factory.mktemp("ruled") / "work"
+    shutil.copytree(trained, folder)
+    (folder / "ruled.yaml").write_text(RULE, encoding="utf-8", newline="\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setitem(taggers._TAGGERS, "hanta", ShortWords)
+        assert run(["prepare", "ruled.yaml"]) == 0
+        assert run(["train", "ruled.yaml", "--from", "model", "training.max_updates=4"]) == 0
+    lines = [*list(read_lines(folder / "corpus/test.en"))[:6], "", "one"]
+    write_lines(folder / "in", lines)
+    write_lines(folder / "tags", tagged(lines))
+    write_lines(folder / "few", tagged(lines)[:-1])
+    write_lines(folder / "other", [*tagged(lines)[:3], "a_DT", *tagged(lines)[4:]])
+    return folder
+
+
 @pytest.fixture
-def ruled(command: Run, workspace: Path, fake_tagger: None) -> list[str]:
-    """A model with the rule, fine-tuned for some updates; the lines of a text, and their tags in files."""
-    (workspace / "ruled.yaml").write_text(RULE, encoding="utf-8", newline="\n")
-    result = command("prepare", "ruled.yaml")
-    assert result.code == 0, result.err
-    result = command("train", "ruled.yaml", "--from", "model", "training.max_updates=4", "training.average_last=1")
-    assert result.code == 0, result.err
-    lines = [*list(read_lines(workspace / "corpus/test.en"))[:6], "", "one"]
-    write_lines(workspace / "in", lines)
-    write_lines(workspace / "tags", tagged(lines))
-    write_lines(workspace / "few", tagged(lines)[:-1])
-    write_lines(workspace / "other", [*tagged(lines)[:3], "a_DT", *tagged(lines)[4:]])
-    return lines
+def workspace(ruled_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory: a copy of ``ruled_folder``."""
+    folder = tmp_path / "work"
+    shutil.copytree(ruled_folder, folder)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def ruled(workspace: Path, fake_tagger: None) -> list[str]:
+    """The lines of the text."""
+    return list(read_lines(workspace / "in"))
 
 
 def test_the_state_goes_with_the_model(ruled: list[str], workspace: Path) -> None:
@@ -87,7 +106,6 @@ def test_the_state_goes_with_the_model(ruled: list[str], workspace: Path) -> Non
     assert state == {
         "tagger": "hanta", "language": "en", "version": "1", "given_tagset": None, "tagger_tagset": "penn",
     }  # fmt: skip
-    shutil.rmtree(workspace / "prepared-ruled")
 
 
 def test_given_tags_are_those_that_the_tagger_makes(
@@ -189,17 +207,17 @@ def test_the_recipe_names_tags_beside_its_texts(command: Run, workspace: Path, n
     text = text.replace(
         "target: corpus/dev.de}", "target: corpus/dev.de, tags: corpus/dev.tags}\n  tagger: {name: given}"
     )
-    text = text.replace("name: small\ndirectory: model\n", "name: ruled\ndirectory: ruled\n")
-    text = text.replace("directory: prepared", "directory: prepared-ruled").replace("max_updates: 12", "max_updates: 6")
+    text = text.replace("name: small\ndirectory: model\n", "name: given\ndirectory: given\n")
+    text = text.replace("directory: prepared", "directory: prepared-given").replace("max_updates: 12", "max_updates: 6")
     text = text.replace("model: {preset", "model: {memory: [{name: pos}], preset")
     (workspace / "given.yaml").write_text(text, encoding="utf-8", newline="\n")
     for name in ("prepare", "train"):
         result = command(name, "given.yaml")
         assert result.code == 0, result.err
-    state = json.loads((workspace / "ruled/features/tagging.json").read_bytes())
+    state = json.loads((workspace / "given/features/tagging.json").read_bytes())
     assert state == {
         "tagger": "given", "language": "en", "version": None, "given_tagset": "penn", "tagger_tagset": None,
     }  # fmt: skip
-    result = command("decode", "ruled", "-i", "corpus/dev.en")
+    result = command("decode", "given", "-i", "corpus/dev.en")
     assert result.code == 2 and "part-of-speech tags are needed, and none are given" in result.err
-    assert command("decode", "ruled", "-i", "corpus/dev.en", "--tags", "corpus/dev.tags").code == 0
+    assert command("decode", "given", "-i", "corpus/dev.en", "--tags", "corpus/dev.tags").code == 0

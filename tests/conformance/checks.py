@@ -89,10 +89,10 @@ def check_keys_read(bench: Bench) -> None:
     cross = {id(block.cross) for block in bench.model.decoder.layers}
     project, projected = Attention.project_keys_values, list[tuple[int, torch.Size]]()
 
-    def counted(self: Attention, x: Tensor) -> Any:
+    def counted(self: Attention, x: Tensor, **layout: bool) -> Any:
         if id(self) in cross:
             projected.append((id(self), x.shape))
-        return project(self, x)
+        return project(self, x, **layout)
 
     for memory in bench.encode(compact=True).memories.values():
         seen.clear()
@@ -249,7 +249,11 @@ def check_packed(bench: Bench) -> None:
     expected = bench.outputs(compact=True)
     packed = copy.deepcopy(bench.model)
     packed.pack(torch.float32)
-    assert_same(replace(bench, model=packed).outputs(compact=True), expected, "packed = unpacked", SINGLE)
+    ours = replace(bench, model=packed)
+    assert_same(ours.outputs(compact=True), expected, "packed = unpacked", SINGLE)
+    for n, memory in ours.encode(compact=True).memories.items():
+        steps = {(n, m): hidden for m, hidden in in_steps(ours, memory).items()}
+        assert_same(steps, {key: expected[key] for key in steps}, "packed, step by step = unpacked", SINGLE)
     bench.model.pack(torch.bfloat16)
     for memory in bench.encode(compact=True).memories.values():
         assert all(bool(hidden.isfinite().all()) for hidden in in_steps(bench, memory).values()), "bf16 is not finite"

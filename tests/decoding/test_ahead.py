@@ -67,6 +67,8 @@ def test_company_and_compaction_do_not_matter(
 ) -> None:
     """In float64: regrouped, in the batches of the encoder, with zeros in place, alone, shuffled."""
     bundle = gated_bundle(closed, place)
+    if closed == "zero":
+        bundle.model.pack(torch.float64)
     together = translate(bundle, LINES, **method)
     rate = sparsity_rate(together)
     assert rate is not None and 0.2 < rate < 0.8

@@ -97,9 +97,9 @@ def test_the_memory_is_projected_once_a_block(keys: dict[str, Any]) -> None:
     calls: Counter[int] = Counter()
     project = Attention.project_keys_values
 
-    def counted(self: Attention, x: Tensor) -> KeysValues:
+    def counted(self: Attention, x: Tensor, **layout: bool) -> KeysValues:
         calls[id(self)] += x is memory.states
-        return project(self, x)
+        return project(self, x, **layout)
 
     cross = {id(block.cross) for block in model.decoder.layers}
     with mock.patch.object(Attention, "project_keys_values", counted):
