@@ -44,7 +44,7 @@ def _compact(memory: Memory, kept: Tensor, *, stand_in: bool) -> Memory:
     """Gather the kept entries in their order; put one zero vector before them that stands for all others."""
     exact = memory.valid.to(torch.promote_types(memory.states.dtype, torch.float32))  # bf16 counts to 256 only
     old = exact if memory.counts is None else memory.counts * exact
-    width = max(int(kept.sum(1).max()), 1)
+    width = max(int(kept.sum(1).max()), 0 if stand_in else 1)  # without any key, fused kernels differ
     order = kept.int().argsort(dim=1, descending=True, stable=True)[:, :width]  # (B, K)
     valid = kept.gather(1, order)
     states = memory.states.gather(1, order.unsqueeze(-1).expand(-1, -1, memory.states.shape[-1]))
@@ -55,9 +55,9 @@ def _compact(memory: Memory, kept: Tensor, *, stand_in: bool) -> Memory:
     if stand_in:
         entries = entries.masked_fill(memory.valid & ~kept, 0)
         dropped = (old * (memory.valid & ~kept)).sum(1, keepdim=True)  # (B, 1)
-        states = torch.cat([torch.zeros_like(states[:, :1]), states], 1)
+        states = torch.cat([torch.zeros_like(memory.states[:, :1]), states], 1)
         valid = torch.cat([dropped > 0, valid], 1)
-        positions = torch.cat([torch.full_like(positions[:, :1], -1), positions], 1)
+        positions = torch.cat([torch.full_like(memory.positions[:, :1], -1), positions], 1)
         counts = torch.cat([dropped, counts], 1)
     if memory.entries is not None:
         entries = entries.gather(1, memory.entries.clamp_min(0)).masked_fill(memory.entries < 0, -1)
