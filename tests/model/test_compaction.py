@@ -65,8 +65,8 @@ def test_compaction_against_loops(values: list[list[float]], closed: Closed) -> 
         assert entries(found, b) == dropped_in_loops(before, values[b][: len(before)], closed)
     kept = ((gates != 0) & memory.valid).sum(1).max()
     some_dropped = bool(((gates == 0) & memory.valid).any())
-        width = int(kept) + 1 if closed == "zero" else max(int(kept), 1)
-        assert found.states.shape[1] == (width if some_dropped else 6)
+    width = int(kept) + 1 if closed == "zero" else max(int(kept), 1)
+    assert found.states.shape[1] == (width if some_dropped else 6)
     assert found.gates is not None and torch.equal(found.gates, gates * memory.valid)
 
 
