@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from sparsenmt.model.attention import Attention, KeysValues
+from sparsenmt.model.caches import _Growing
 from sparsenmt.model.interfaces import Memory, Source
 from sparsenmt.model.transformer import Transformer
 from tests.model.support import random_model, random_source, random_target
@@ -117,5 +118,25 @@ def test_a_reach_bounds_what_is_kept() -> None:
     cache = model.new_cache(encode(model, random_source()))
     for i in range(6):
         model.decode(random_target(3, 6)[:, i : i + 1], cache.memory, cache=cache)
-    kept = {kv.values.shape[2] for kv in cache._own.values()}  # type: ignore[attr-defined]
+    kept = {own.values.content.shape[2] for own in cache._own.values()}  # type: ignore[attr-defined]
     assert kept == {3}
+
+
+@pytest.mark.parametrize("keep", [None, 5])
+@pytest.mark.parametrize("gradients", [False, True])
+def test_what_grows_is_what_naive_copies_give(keep: int | None, gradients: bool) -> None:
+    """Over many steps: more room is made, rows are doubled, left out and reordered."""
+    torch.manual_seed(0)
+    growing, naive = _Growing(), torch.empty(3, 2, 0, 4)
+    for step in range(90):
+        new = torch.randn(naive.shape[0], 2, 1 + step % 3, 4, requires_grad=gradients)
+        naive = torch.cat([naive if keep is None else naive[:, :, max(naive.shape[2] - keep, 0) :], new], 2)
+        torch.testing.assert_close(growing.append(new, keep), naive, atol=0, rtol=0)
+        if step % 4 == 3:
+            continue  # nothing is reordered before the next step
+        count = (6, 6, 4, 2, 9)[step // 18]
+        rows = torch.randint(0, naive.shape[0], (count,))
+        growing.select(rows)
+        naive = naive[rows]
+        torch.testing.assert_close(growing.content, naive, atol=0, rtol=0)
+    assert growing.content.requires_grad is gradients
