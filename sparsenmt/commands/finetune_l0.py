@@ -5,14 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from sparsenmt.errors import UserError
-
-if TYPE_CHECKING:
-    from sparsenmt.commands.finetuning import Plan
 
 
 @click.command("finetune-l0", short_help="Add gates to a trained model and train on; sweeps.")
@@ -58,14 +54,14 @@ def command(
     --keep last     the last checkpoint
     --keep best     the best validation within `tolerance` of the target
     """
-    from sparsenmt.commands.finetuning import Plan
+    from sparsenmt.commands.finetuning import Plan, run
     from sparsenmt.interrupts import Interrupted
 
     plan = Plan(
         model,
         *_recipe_of(recipe_and_overrides),
-        weights=_numbers(weights, "--weight", _a_weight),
-        targets=_numbers(targets, "--target", _a_target),
+        weights=_numbers(weights, "--weight", _A_WEIGHT),
+        targets=_numbers(targets, "--target", _A_TARGET),
         updates=updates,
         ramp=ramp,
         restart=restart,
@@ -74,16 +70,10 @@ def command(
         output=output,
     )
     try:
-        _run(plan)
+        run(plan)
     except Interrupted as interrupt:
         interrupt.resumable = os.environ.get("RANK", "0") == "0"
         raise
-
-
-def _run(plan: Plan) -> None:
-    from sparsenmt.commands.finetuning import run
-
-    run(plan)
 
 
 def _recipe_of(arguments: Sequence[str]) -> tuple[Path | None, tuple[str, ...]]:
@@ -101,13 +91,13 @@ def _numbers(texts: Sequence[str], option: str, complaint: str) -> list[float]:
             value = float(text)
         except ValueError:
             value = float("nan")
-        if not (0 <= value < float("inf") if complaint is _a_weight else 0 < value < 1):
+        if not (0 <= value < float("inf") if complaint is _A_WEIGHT else 0 < value < 1):
             raise UserError(f"{complaint}, not {text.strip() or 'nothing'}", where=option, hint=_EXAMPLE)
         if value not in found:
             found.append(value)
     return found
 
 
-_a_weight = "must be a number from 0 up"
-_a_target = "must be a share between 0 and 1"
+_A_WEIGHT = "must be a number from 0 up"
+_A_TARGET = "must be a share between 0 and 1"
 _EXAMPLE = "For instance --weight 0.1,0.3 or --target 0.3,0.5."
