@@ -158,21 +158,8 @@ def verdict(name: str, ratios: dict[str, float], bars: dict[str, float]) -> dict
 
 def run(name: str, description: str, cases: Sequence[Case], *, repeats: int) -> int:
     """Command line of a benchmark. Ends with one JSON line; returns the exit code: 0 if every bar was reached."""
-    parser = argparse.ArgumentParser(description=description)
-    names = [case.name for case in cases]
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"which of: {', '.join(names)} (default: all)")
-    parser.add_argument("--repeats", type=int, default=repeats, help="repeats of each side (default: %(default)s)")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="change the work, for a quick look: a key of the script's table of cases; the bars do not apply then",
-    )
-    arguments = parser.parse_args()
-    if unknown := set(arguments.cases) - set(names):
-        parser.error(f"unknown case {', '.join(sorted(unknown))}; there are: {', '.join(names)}")
-    changes = dict(assignment(item, parser) for item in arguments.set)
+    parser = command_line(description, repeats)
+    arguments, changes = parse(parser, [case.name for case in cases])
     chosen = [case for case in cases if not arguments.cases or case.name in arguments.cases]
     if changes:
         chosen = [replace(case, work=case.work | changes, bar=None) for case in chosen]
@@ -182,7 +169,32 @@ def run(name: str, description: str, cases: Sequence[Case], *, repeats: int) -> 
     return 0 if result["ok"] else 1
 
 
-def assignment(text: str, parser: argparse.ArgumentParser) -> tuple[str, Any]:
+def command_line(description: str | None, repeats: int) -> argparse.ArgumentParser:
+    """The options that every benchmark has; a script may add its own before `parse`."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="which cases (default: all)")
+    parser.add_argument("--repeats", type=int, default=repeats, help="repeats of each side (default: %(default)s)")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change the work, for a quick look: a key of the script's table of cases; the bars do not apply then",
+    )
+    return parser
+
+
+def parse(
+    parser: argparse.ArgumentParser, names: Sequence[str], arguments: Sequence[str] | None = None
+) -> tuple[argparse.Namespace, dict[str, Any]]:
+    """What was given, and the changes of the work."""
+    given = parser.parse_args(arguments)
+    if unknown := set(given.cases) - set(names):
+        parser.error(f"unknown case {', '.join(sorted(unknown))}; there are: {', '.join(names)}")
+    return given, dict(_assignment(item, parser) for item in given.set)
+
+
+def _assignment(text: str, parser: argparse.ArgumentParser) -> tuple[str, Any]:
     """``steps=2`` -> ("steps", 2); the value is JSON, or a string as it stands."""
     key, equals, value = text.partition("=")
     if not equals:

@@ -16,7 +16,6 @@ Without bars: the same with the encoder, and beside CTranslate2, which is dense,
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -31,8 +30,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from common import PAUSE_SECONDS, Side, Worker, assignment
-from peers.environments import python_of
+from common import PAUSE_SECONDS, Worker, command_line, parse
+from decode_vs_ctranslate2 import BASE, CTRANSLATE2
 from protocol import EOS, decoding_sources
 from sparsenmt.data.batching import length_batches, pad
 from sparsenmt.decoding.ahead import encode_ahead
@@ -45,21 +44,6 @@ from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe import schema
 from workers.model import random_model
 
-BASE: dict[str, Any] = {
-    # The model.
-    "dimension": 512,
-    "feed_forward": 2048,
-    "heads": 8,
-    "encoder_layers": 6,
-    "decoder_layers": 6,
-    "vocabulary": 32000,
-    # The search.
-    "beam_size": 4,
-    "length_penalty": 0.6,
-    # The machine.
-    "threads": 2,
-    "peer_compute_type": "float32",
-}
 # source_length: without </s>; batches: how many batches' sentences are regrouped; published: end to end, on a GPU.
 CASES: dict[str, dict[str, Any]] = {
     "2048": BASE
@@ -74,7 +58,6 @@ CASES: dict[str, dict[str, Any]] = {
 }
 REALISED_BAR = 0.8
 KEYS_READ = 1.1  # of kept positions, and the stand-in
-CTRANSLATE2 = Side("peers/ctranslate2_decode.py", lambda: python_of("ctranslate2"))
 
 
 class Coins(MemoryFilter):
@@ -280,21 +263,9 @@ def report(name: str, bench: Bench, dense: Variant, dropped: Variant, peer: Sequ
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"which of: {', '.join(CASES)} (default: all)")
-    parser.add_argument("--repeats", type=int, default=7, help="of every side (default: %(default)s)")
+    parser = command_line(__doc__, repeats=7)
     parser.add_argument("--without-peer", action="store_true", help="do not run CTranslate2")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="change the work, for a quick look: a key of the script's table of cases; the bars do not apply then",
-    )
-    given = parser.parse_args(arguments)
-    if unknown := set(given.cases) - set(CASES):
-        parser.error(f"unknown case {', '.join(sorted(unknown))}; there are: {', '.join(CASES)}")
-    changes = dict(assignment(item, parser) for item in given.set)
+    given, changes = parse(parser, list(CASES), arguments)
     ratios: dict[str, float] = {}
     bars: dict[str, float] = {}
     for name in given.cases or CASES:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sparsenmt.commands.cuts import tell_cuts
 from sparsenmt.errors import UserError
 
 if TYPE_CHECKING:
@@ -242,20 +243,14 @@ class Job:
         Raises:
             UserError: to the tokenizer, none has.
         """
-        from sparsenmt.decoding.inputs import cut_summary, cut_warning, read_sources
+        from sparsenmt.decoding.inputs import read_sources
 
         found = [line for line in read_sources(bundle, text.lines, tags=text.tags) if not line.empty]
         if not found:
             raise UserError(
                 "the tokenizer finds nothing in it", where=self.text_name, hint="Name a file with source sentences."
             )
-        cut = [line for line in found if line.cut]
-        if cut and bundle.cuts_by_choice:
-            click.echo(cut_summary(len(cut), bundle.max_source_length), err=True)
-            return found
-        for line in cut:
-            where = f"{self.text_name}, line {line.number + 1},"
-            click.echo(cut_warning(where, line.kept, line.cut, "read"), err=True)
+        tell_cuts(bundle, found, self.text_name, "read")
         return found
 
     def gates(self, label: str, bundle: Bundle, text: Text) -> list[GatedLine]:

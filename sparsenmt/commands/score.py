@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sparsenmt.commands.cuts import tell_cuts
 from sparsenmt.commands.tags import HELP, read_tags
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.names import DEFAULT_METRICS, METRICS
 
 if TYPE_CHECKING:
-    from sparsenmt.decoding.inputs import SourceLine
-    from sparsenmt.store import Bundle
+    pass
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ def score_model(
         decoding = decoding.model_copy(update={"batch_tokens": batch_tokens})
     given = read_tags(tags, bundle, source, columns[0])
     translations = list(translate_lines(bundle, columns[0], decoding, tags=given))
-    _tell_cuts(bundle, [each.source for each in translations], source, "translated")
+    tell_cuts(bundle, [each.source for each in translations], source, "translated")
     outputs = [translation.text for translation in translations]
     number = len(references)
     _report(
@@ -217,18 +217,6 @@ def score_model(
         options,
         sparsity=sparsity_rate(translations),
     )
-
-
-def _tell_cuts(bundle: Bundle, lines: Sequence[SourceLine], source: str, done: str) -> None:
-    """Say which sources are not read to their end: how many where the recipe cuts them, otherwise line by line."""
-    from sparsenmt.decoding.inputs import cut_summary, cut_warning
-
-    cut = [line for line in lines if line.cut]
-    if cut and bundle.cuts_by_choice:
-        click.echo(cut_summary(len(cut), bundle.max_source_length), err=True)
-        return
-    for line in cut:
-        click.echo(cut_warning(f"{source}, line {line.number + 1},", line.kept, line.cut, done), err=True)
 
 
 def _report(
@@ -292,7 +280,7 @@ def score_target(
     given = read_tags(tags, bundle, source, columns[0])
     limit = batch_tokens or bundle.recipe.decoding.batch_tokens
     found = list(score_pairs(bundle, *columns, tags=given, batch_tokens=limit))
-    _tell_cuts(bundle, [scored.source for scored in found], source, "read")
+    tell_cuts(bundle, [scored.source for scored in found], source, "read")
     for number, scored in enumerate(found, start=1):
         if scored.cut:
             kept = len(scored.pieces) - 1
