@@ -64,7 +64,11 @@ bench: $(STAMP)  ## Time this project beside its peers (makes the peers' environ
 	$(BIN)/python benchmarks/peers/environments.py
 	$(BIN)/python benchmarks/decode_vs_ctranslate2.py
 	$(BIN)/python benchmarks/l0drop_decode.py
+	$(BIN)/python benchmarks/l0drop_training.py
 	$(BIN)/python benchmarks/train_vs_transformers.py
+	$(BIN)/python benchmarks/entmax_functions.py
+	$(BIN)/python benchmarks/attention_training.py
+	$(BIN)/python benchmarks/window_scaling.py
 	$(BIN)/python benchmarks/scale.py
 
 docs: $(STAMP)  ## Write the generated pages of docs/ again

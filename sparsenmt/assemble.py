@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,7 @@ from sparsenmt.model.stacks import Site
 from sparsenmt.model.transformer import PositionOptions, Transformer, Vocabulary
 from sparsenmt.recipe import schema
 from sparsenmt.sparsity import registry
-from sparsenmt.sparsity.registry import Method, Socket
+from sparsenmt.sparsity.registry import Method, Place, Socket
 
 _SMALL = 4096  # the largest dimension of a model that is built to ask for its losses
 
@@ -59,14 +60,18 @@ def _plan(model: schema.Model) -> DepthPlan:
     return plan
 
 
-def _transform(model: schema.Model, name: SiteName, heads: int) -> Transform:
+def _transform(
+    model: schema.Model, name: SiteName, shared: dict[Hashable, Any], heads: int, step: int, block: int
+) -> Transform:
     site: schema.Site = getattr(model.attention, name)
     key = f"model.attention.{name}.transform"
-    transform: Transform = _build("transform", site.transform, key, site=name, heads=heads)
+    shares = registry.get("transform", site.transform.name).shares
+    context = {"place": Place(step, block, shared)} if shares else {}
+    transform: Transform = _build("transform", site.transform, key, site=name, heads=heads, **context)
     return transform
 
 
-def _site(model: schema.Model, name: SiteName) -> Site:
+def _site(model: schema.Model, name: SiteName, shared: dict[Hashable, Any]) -> Site:
     site: schema.Site = getattr(model.attention, name)
     key = f"model.attention.{name}"
     count = site.heads.count or model.heads
@@ -85,17 +90,37 @@ def _site(model: schema.Model, name: SiteName) -> Site:
                 where=f"{key}.heads.given",
                 hint=f"Raise `model.heads` or `{key}.heads.count`, or let fewer heads be given.",
             )
-        if given.heads == count and site.transform.name != schema.Site().transform.name:
+        _check_some_learned(site, key, learned=count - given.heads)
+    for head in site.heads.disabled:
+        if head > count:
             raise UserError(
-                f"{site.transform.name} has no meaning here: every head is given, none has scores",
-                where=f"{key}.transform",
-                hint="Leave the transform out, or let some heads be learned.",
+                f"there is no head {head} to disable: the site has {count}",
+                where=f"{key}.heads.disabled",
+                hint="Numbers count from 1; given heads come first.",
             )
     return Site(
-        heads=SiteHeads(count, given),
-        transform=partial(_transform, model, name),
+        heads=SiteHeads(count, given, frozenset(site.heads.disabled)),
+        transform=partial(_transform, model, name, shared),
         pattern=_build("pattern", site.pattern, f"{key}.pattern", site=name),
     )
+
+
+def _check_some_learned(site: schema.Site, key: str, *, learned: int) -> None:
+    """Refuse what only learned heads would read, where there are none."""
+    if learned:
+        return
+    if site.transform.name != schema.Site().transform.name:
+        raise UserError(
+            f"{site.transform.name} has no meaning here: every head is given, none has scores",
+            where=f"{key}.transform",
+            hint="Leave the transform out, or let some heads be learned.",
+        )
+    if site.pattern.name != schema.Site().pattern.name:
+        raise UserError(
+            f"{site.pattern.name} has no meaning here: every head is given, and looks where it is told to",
+            where=f"{key}.pattern",
+            hint="Leave the pattern out, or let some heads be learned.",
+        )
 
 
 def _filters(model: schema.Model, at: str) -> list[MemoryFilter]:
@@ -121,7 +146,12 @@ def build_model(model: schema.Model, *, source_size: int, target_size: int, seed
         plan = _plan(model)
         places = {"output": 1, "between": len(plan.encoder) - 1}
         filters = {at: [_filters(model, at) for _ in range(count)] for at, count in places.items()}
-        sites = (_site(model, "encoder_self"), _site(model, "decoder_self"), _site(model, "cross"))
+        shared: dict[Hashable, Any] = {}
+        sites = (
+            _site(model, "encoder_self", shared),
+            _site(model, "decoder_self", shared),
+            _site(model, "cross", shared),
+        )
         return Transformer(
             BlockOptions(
                 dimension=model.dimension,
@@ -158,6 +188,23 @@ def filters_without_gain(section: schema.Model, model: Transformer) -> list[str]
     return notes
 
 
+def patterns_without_gain(section: schema.Model, model: Transformer) -> list[str]:
+    """Of every pattern that saves no time, because the engine cannot gather bands for it: where it stands."""
+    notes = []
+    for name in SITES:
+        stack = model.encoder if name == "encoder_self" else model.decoder
+        pattern = stack.steps.at(0, "cross" if name == "cross" else "self").pattern
+        if pattern is not None and (pattern.reach is None or name == "cross"):
+            chosen = getattr(section.attention, name).pattern.name
+            notes.append(f"model.attention.{name}.pattern ({chosen}): it only masks, no time is saved")
+    return notes
+
+
+def without_gain(section: schema.Model, model: Transformer) -> list[str]:
+    """All that is sparse in this model and saves no time, with the reason (design rule 4)."""
+    return patterns_without_gain(section, model) + filters_without_gain(section, model)
+
+
 def check_recipe(recipe: schema.Recipe) -> None:
     """Refuse a recipe of which no model can be built, before any data are read or written.
 
@@ -172,9 +219,11 @@ def check_recipe(recipe: schema.Recipe) -> None:
         _plan(model)
         for at in ("output", "between"):
             _filters(model, at)
+        shared: dict[Hashable, Any] = {}
         for name in SITES:
-            heads = _site(model, name).heads
-            _transform(model, name, heads.count - (heads.given.heads if heads.given is not None else 0))
+            heads = _site(model, name, shared).heads
+            learned = heads.count - (heads.given.heads if heads.given is not None else 0)
+            _transform(model, name, shared, learned, 0, 0)
         if recipe.losses or model.memory:
             _check_losses_of_small_model(recipe)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,10 +45,10 @@ from sparsenmt.files import (
     write_sealed,
     write_text,
 )
-from sparsenmt.model.interfaces import MemoryFilter, Transform
+from sparsenmt.model.interfaces import MemoryFilter, SiteName, Transform
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.load import dump, load_resolved
-from sparsenmt.recipe.schema import Recipe
+from sparsenmt.recipe.schema import Recipe, Site
 from sparsenmt.sparsity.registry import methods
 from sparsenmt.tensors import differing_shapes, load_tensors, read_notes, recorded_digest, save_tensors
 from sparsenmt.training.reporting import METRICS
@@ -289,18 +289,23 @@ def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
 
 
 def open_model(
-    directory: Path | str, *, device: torch.device | None = None, dtype: torch.dtype | None = torch.float32
+    directory: Path | str,
+    *,
+    device: torch.device | None = None,
+    dtype: torch.dtype | None = torch.float32,
+    disabled: Mapping[SiteName, Collection[int]] | None = None,
 ) -> Bundle:
     """Open a model directory for decoding.
 
     Args:
         device: default CUDA where there is one.
         dtype: of the packed weights; None leaves the model as it was trained, unpacked.
+        disabled: heads, from 1, that give zeros beside those that the recipe has disabled; also in `Bundle.recipe`.
     """
     directory = Path(directory)
     manifest = read_manifest(directory)
     check_listing(directory, manifest["files"], hint=_COPY)
-    recipe = read_recipe(directory)
+    recipe = _disabling(read_recipe(directory), disabled or {})
     tokenizers = Tokenizers.load(directory / "tokenizers")
     features = FeatureSet.load(directory / "features", tokenizers)
     device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -312,6 +317,17 @@ def open_model(
     if dtype is not None:
         model.pack(dtype)
     return Bundle(recipe, tokenizers, features, model, device, weights_digest(directory))
+
+
+def _disabling(recipe: Recipe, disabled: Mapping[SiteName, Collection[int]]) -> Recipe:
+    """The recipe with these heads disabled too."""
+    sites: dict[str, Site] = {}
+    for name, more in disabled.items():
+        site: Site = getattr(recipe.model.attention, name)
+        heads = site.heads.model_copy(update={"disabled": sorted({*site.heads.disabled, *more})})
+        sites[name] = site.model_copy(update={"heads": heads})
+    attention = recipe.model.attention.model_copy(update=sites)
+    return recipe.model_copy(update={"model": recipe.model.model_copy(update={"attention": attention})})
 
 
 def _git_revision() -> str | None:

@@ -188,3 +188,29 @@ def test_the_bars_of_decoding_with_dropped_positions() -> None:
     keys = ("source_length", "target_length", "batch_sentences", "dropped", "after_encoder_bar")
     found = {name: tuple(work[key] for key in keys) for name, work in CASES.items()}
     assert found == {name: (length - 1, *rest) for name, (length, *rest) in wanted.items()}, "</s> is added"
+
+
+def test_window_scaling_times_both_sides(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """In a tiny size, with the bars of the full one where nothing was changed."""
+    import torch
+
+    import window_scaling
+
+    assert {name: work["bar"] for name, work in window_scaling.CASES.items()} == {"window64_2048": 6.0, "growth": 1.2}
+    assert window_scaling.CASES["window64_2048"]["window"] == 64 and window_scaling.SIZES["heads"] == 8
+    threads = torch.get_num_threads()
+    try:
+        tiny = ["--set", "heads=2", "--set", "head_size=4", "--set", "window=8", "--set", "threads=1", "--repeats", "2"]
+        assert window_scaling.main([*tiny, "--set", "lengths=[64,128]", "--set", "full=[128]"]) == 0
+        first = json.loads(capsys.readouterr().out.rstrip("\n").split("\n")[-1])
+        assert window_scaling.main([*tiny, "--set", "lengths=[64,128]", "--set", "full=[]"]) == 0
+        second = json.loads(capsys.readouterr().out.rstrip("\n").split("\n")[-1])
+    finally:
+        torch.set_num_threads(threads)
+    for last in (first, second):
+        assert last["name"] == "window_scaling" and list(last["ratios"]) == ["window64_2048", "growth"]
+        assert last["bars"] == {} and last["ok"] is True
+    work = {"lengths": [10, 80], "full": []}
+    assert window_scaling.ratio_of({("window", 10): 1.0, ("window", 80): 10.0}, work) == pytest.approx(1.25)
+    work = {"lengths": [10], "full": [10]}
+    assert window_scaling.ratio_of({("window", 10): 2.0, ("full", 10): 9.0}, work) == pytest.approx(4.5)

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -46,22 +45,16 @@ def fails_with(error: BaseException) -> Callable[[], object]:
     return body
 
 
-def test_help_is_light_and_fast() -> None:
+def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys; from sparsenmt import cli; code = cli.run(['--help']);"
-        "heavy = {'torch', 'numpy', 'pydantic', 'yaml', 'sentencepiece', 'sacrebleu'} & set(sys.modules);"
+        "heavy = {'torch', 'numpy', 'pydantic', 'yaml', 'sentencepiece', 'sacrebleu', 'matplotlib'} & set(sys.modules);"
         "sys.exit(f'imported: {heavy}' if heavy else code)"
     )
-    seconds = []
-    for _ in range(3):
-        start = time.perf_counter()
-        result = program(code)
-        seconds.append(time.perf_counter() - start)
-        assert result.returncode == 0, result.stderr
+    result = program(code)
+    assert result.returncode == 0, result.stderr
     for name, entry in cli.COMMANDS.items():
         assert (name in result.stdout) is not entry.hidden
-    # The best of three: the machine may be busy with other tests.
-    assert min(seconds) < 0.3
 
 
 def test_the_module_runs_as_a_program() -> None:

@@ -33,6 +33,7 @@ ALLOWED_STRINGS = {
     ("recipe/schema.py", "plain"): "default of `depth`",
     ("data/features.py", "pos"): "the source feature: part-of-speech tags",
     ("data/demo/grammar.py", "plain"): "an adjective of the demo language",
+    ("training/checkpoints.py", "random"): "the states of random generators",
 }
 
 PICKLES = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}

@@ -68,6 +68,7 @@ data:
   tokenizer: {{kind: word, vocabulary_size: 300}}
 training:
   max_updates: 6
+  seed: 2
   threads: 1
   device: cpu
   batch_tokens: 256

@@ -12,9 +12,10 @@ SIZES = ("dimension", "feed_forward", "heads", "encoder_layers", "decoder_layers
 
 
 def random_model(work: dict[str, Any]) -> Transformer:
-    """A Transformer of the work's sizes and memory filters, with one table for source, target and output."""
+    """A Transformer of the work's sizes, attention methods and filters, one table for source, target and output."""
     dropout = schema.Dropout(residual=work.get("dropout", 0.0))
     memory = [schema.MemoryChoice(**each) for each in work.get("memory", ())]
+    attention = schema.Attention.model_validate(work.get("attention", {}))
     sizes = {key: work[key] for key in SIZES}
-    section = schema.Model(**sizes, dropout=dropout, tie_embeddings="all", memory=memory)
+    section = schema.Model(**sizes, dropout=dropout, tie_embeddings="all", attention=attention, memory=memory)
     return build_model(section, source_size=work["vocabulary"], target_size=work["vocabulary"], seed=0)

@@ -17,7 +17,7 @@ from sparsenmt.data.batching import length_batches
 from sparsenmt.decoding.inputs import ModelBundle, SourceLine, make_source, naming_shape
 from sparsenmt.model.interfaces import Memory, Source
 
-_ALONE = "Split the line, or use a machine with more memory."
+ALONE = "Split the line, or use a machine with more memory."
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,16 @@ def encoded_batches(
     lines: Sequence[SourceLine],
     *,
     batch_tokens: int,
+    lengths: Sequence[int] | None = None,
+    begin: Callable[[list[int]], object] | None = None,
     advance: Callable[[int], object] | None = None,
 ) -> Iterator[tuple[list[int], Source, Memory]]:
     """Run the encoder over lines, in batches of similar length, every position where it was (nothing is compacted).
 
     Args:
-        batch_tokens: sentences times the longest source of a batch, at most.
+        batch_tokens: sentences times the longest length of a batch, at most.
+        lengths: of the sentences, where a target may be longer than its source; None: those of the sources.
+        begin: told the places in ``lines`` of a batch's sentences before they are encoded.
         advance: told the number of sentences that each batch finished.
 
     Returns:
@@ -73,9 +77,11 @@ def encoded_batches(
     Raises:
         UserError: a batch needs more memory than there is.
     """
-    for chosen in length_batches([len(line.ids) for line in lines], batch_tokens):
+    for chosen in length_batches([len(line.ids) for line in lines] if lengths is None else lengths, batch_tokens):
         batch = [lines[i] for i in chosen]
-        with naming_shape(batch, "without a beam", batch_tokens=batch_tokens, alone=_ALONE):
+        if begin is not None:
+            begin(chosen)
+        with naming_shape(batch, "without a beam", batch_tokens=batch_tokens, alone=ALONE):
             source = make_source(bundle, batch)
             (memory,) = bundle.model.encode(source).memories.values()
             yield chosen, source, memory

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +27,7 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _CROWDED = 5
 """More series than this have their legend beside the diagram."""
 _DROPPED = "#C00000"
-_CELL = 0.28  # of a map, in inches
+_CELL, _MARGIN, _LETTER = 0.28, 1.4, 0.075  # of a map, beside and below it, of its title, in inches
 _NOTHING = 1e-9  # weights under this are as good as 0
 _DPI, _MOST_PIXELS = 150, 30_000  # matplotlib draws no side of 65,536 pixels
 
@@ -56,8 +57,11 @@ class Panel:
     Args:
         series: name -> (x, y) of the points, in the order of drawing; a y of None leaves a gap.
         percent: axes whose values are shares: "x", "y", "xy" or "".
-        style: curves with markers; the outline of a histogram, x being left edges of bins; or bars side by side.
+        style: curves with markers; thin lines; points; the outline of a histogram, x being left edges of bins; or bars
+            side by side.
         ticks: (x, label) of the ticks where x is not a scale.
+        x_range: ends of the axis, where they are not those of the points; y_range likewise.
+        drawn: series that are lines among points.
     """
 
     x_label: str
@@ -65,37 +69,50 @@ class Panel:
     series: Mapping[str, Sequence[tuple[float, float | None]]]
     title: str = ""
     percent: str = ""
-    style: Literal["curves", "steps", "bars"] = "curves"
+    style: Literal["curves", "lines", "points", "steps", "bars"] = "curves"
     ticks: Sequence[tuple[float, str]] = field(default_factory=tuple)
+    x_range: tuple[float, float] | None = None
+    y_range: tuple[float, float | None] | None = None
+    drawn: Sequence[str] = ()
 
 
 def curves(panels: Sequence[Panel], *, share_y: bool = False) -> Figure:
     """Panels side by side, perhaps with one scale."""
-    figure = _figure(5.6 * len(panels), 4.0)
-    axes = figure.subplots(1, len(panels), squeeze=False, sharey=share_y)[0]
-    for panel, axis in zip(panels, axes, strict=True):
-        _draw(panel, axis)
+    return panel_grid([panels], share_y=share_y)
+
+
+def panel_grid(lines: Sequence[Sequence[Panel]], *, share_y: bool = False) -> Figure:
+    """Lines of equally many panels, one below the other, perhaps with one scale a line."""
+    figure = _figure(5.6 * len(lines[0]), 4.0 * len(lines))
+    places = figure.subplots(len(lines), len(lines[0]), squeeze=False, sharey="row" if share_y else False)
+    for line, axes in zip(lines, places, strict=True):
+        for panel, axis in zip(line, axes, strict=True):
+            _draw(panel, axis)
     return figure
 
 
 def _draw(panel: Panel, axis: Axes) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    if not panel.series:
+        axis.set_axis_off()
+        axis.set_title(panel.title)
+        return
     for i, (name, points) in enumerate(panel.series.items()):
-        x = [point[0] for point in points]
-        y = [np.nan if point[1] is None else point[1] for point in points]
-        colour = _COLOURS[i % len(_COLOURS)]
-        if panel.style == "steps":
-            axis.step(x, y, where="post", color=colour, label=name)
-        elif panel.style == "bars":
-            width = 0.8 / len(panel.series)
-            axis.bar([place + (i + 0.5) * width - 0.4 for place in x], y, width, color=colour, label=name)
-        else:
-            axis.plot(x, y, color=colour, marker=_MARKERS[i % len(_MARKERS)], markersize=5, label=name)
+        _draw_series(panel, axis, i, name, points)
     if "x" in panel.percent:
         axis.xaxis.set_major_formatter(_percent)
         axis.set_xlim(left=0)
     if "y" in panel.percent:
         axis.yaxis.set_major_formatter(_percent)
         axis.set_ylim(bottom=0)
+    if panel.style == "steps" and "y" not in panel.percent:
+        axis.yaxis.set_major_locator(MaxNLocator(integer=True))
+        axis.set_ylim(bottom=0)
+    if panel.x_range is not None:
+        axis.set_xlim(*panel.x_range)
+    if panel.y_range is not None:
+        axis.set_ylim(*panel.y_range)
     if panel.ticks:
         axis.set_xticks([tick[0] for tick in panel.ticks], [tick[1] for tick in panel.ticks])
         if max(len(tick[1]) for tick in panel.ticks) > 5:
@@ -106,12 +123,33 @@ def _draw(panel: Panel, axis: Axes) -> None:
     axis.set_title(panel.title)
     axis.grid(alpha=0.3, axis="y" if panel.style == "bars" else "both")
     axis.set_axisbelow(True)
+    if panel.style == "bars":
+        axis.axhline(0.0, color="black", linewidth=0.8)
     axis.spines[["top", "right"]].set_visible(False)
     if len(panel.series) > 1 or panel.style == "steps":
-        if len(panel.series) > _CROWDED:
+        if len(panel.series) > _CROWDED or panel.style == "bars":  # bars fill the diagram
             axis.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
         else:
             axis.legend(frameon=False, fontsize="small", loc="best")
+
+
+def _draw_series(panel: Panel, axis: Axes, i: int, name: str, points: Sequence[tuple[float, float | None]]) -> None:
+    x = [point[0] for point in points]
+    y = [np.nan if point[1] is None else point[1] for point in points]
+    colour = _COLOURS[i % len(_COLOURS)]
+    marker = _MARKERS[(i + i // len(_COLOURS)) % len(_MARKERS)]  # no two of 64 series look alike
+    if panel.style == "steps":
+        axis.step(x, y, where="post", color=colour, label=name)
+    elif panel.style == "bars":
+        width = 0.8 / len(panel.series)
+        axis.bar([place + (i + 0.5) * width - 0.4 for place in x], y, width, color=colour, label=name)
+    elif panel.style == "lines" or name in panel.drawn:
+        axis.plot(x, y, color=colour, linewidth=1, alpha=0.8, label=name)
+    elif panel.style == "points":
+        seen = 0.5 if i == 0 else 1.0  # of many points, those of the first series lie over each other
+        axis.plot(x, y, color=colour, marker=marker, markersize=4 + i, linestyle="none", alpha=seen, label=name)
+    else:
+        axis.plot(x, y, color=colour, marker=marker, markersize=5, label=name)
 
 
 def _percent(value: float, _place: float) -> str:
@@ -125,6 +163,8 @@ class Heatmap:
     Args:
         weights: (T, S).
         dropped: columns whose names are marked.
+        most: the value of the darkest colour; None: the largest there is.
+        percent: whether the values stand in the cells, in percent.
     """
 
     title: str
@@ -132,6 +172,8 @@ class Heatmap:
     columns: Sequence[str]
     weights: NDArray[np.float64]
     dropped: Sequence[bool]
+    most: float | None = None
+    percent: bool = False
 
 
 def heatmaps(grid: Sequence[Sequence[Heatmap]]) -> Figure:
@@ -141,12 +183,12 @@ def heatmaps(grid: Sequence[Sequence[Heatmap]]) -> Figure:
     scale = LinearSegmentedColormap.from_list("weights", ["#DEEBF7", "#6BAED6", "#08306B"])
     colours = scale.with_extremes(under="white")
     heights = [max(1, *(len(each.rows) for each in line)) for line in grid]
-    widths = [max(1, *(len(each.columns) for each in column)) for column in zip(*grid, strict=True)]
-    figure = _figure(sum(widths) * _CELL + 1.4 * len(widths), sum(heights) * _CELL + 1.4 * len(heights))
+    widths = [max(map(_columns_of, column)) for column in zip(*grid, strict=True)]
+    figure = _figure(sum(widths) * _CELL + _MARGIN * len(widths), sum(heights) * _CELL + _MARGIN * len(heights))
     axes = figure.subplots(len(grid), len(widths), squeeze=False, width_ratios=widths, height_ratios=heights)
     for line, places in zip(grid, axes, strict=True):
         for each, axis in zip(line, places, strict=True):
-            most = max(float(each.weights.max(initial=0.0)), 1e-6)
+            most = each.most or max(float(each.weights.max(initial=0.0)), 1e-6)
             weights = each.weights if each.weights.size else np.zeros((1, len(each.columns)))
             axis.imshow(weights, cmap=colours, vmin=_NOTHING, vmax=most, aspect="auto", interpolation="nearest")
             names = [f"[{name}]" if gone else name for name, gone in zip(each.columns, each.dropped, strict=True)]
@@ -154,10 +196,27 @@ def heatmaps(grid: Sequence[Sequence[Heatmap]]) -> Figure:
             axis.set_yticks(range(len(each.rows)), _literal(each.rows), fontsize=8)
             axis.set_title(each.title, fontsize=9)
             axis.tick_params(length=0)
+            if each.percent:
+                _write_values(each, axis, most)
             for label, dropped in zip(axis.get_xticklabels(), each.dropped, strict=True):
                 if dropped:
                     label.set_color(_DROPPED)
     return figure
+
+
+def _columns_of(each: Heatmap) -> int:
+    """Columns that a map takes: its own, or as many as its title needs."""
+    letters = max(map(len, each.title.split("\n")))
+    return max(1, len(each.columns), math.ceil((letters * _LETTER - _MARGIN) / _CELL))
+
+
+def _write_values(each: Heatmap, axis: Axes, most: float) -> None:
+    """Percent into the cells, readable on dark ones too; nothing where nothing was measured."""
+    for row, values in enumerate(each.weights.tolist()):
+        for column, value in enumerate(values):
+            if not np.isnan(value):
+                colour = "white" if value > 0.6 * most else "black"
+                axis.text(column, row, f"{value * 100:.0f}", ha="center", va="center", fontsize=6, color=colour)
 
 
 def save(figure: Figure, path: Path) -> None:

@@ -47,7 +47,7 @@ def places(ids: Sequence[int], tokenizer: Tokenizer) -> list[Place]:
     found = [Place()] * len(ids)
     for _, group in groupby(range(len(ids)), key=words.__getitem__):
         members = list(group)
-        inner = _inside([names[i] for i in members])
+        inner = inside_word([names[i] for i in members])
         for order, i in enumerate(members):
             if ids[i] == EOS:
                 found[i] = Place(outside=END)
@@ -60,7 +60,7 @@ def places(ids: Sequence[int], tokenizer: Tokenizer) -> list[Place]:
     return found
 
 
-def _inside(names: Sequence[str]) -> range:
+def inside_word(names: Sequence[str]) -> range:
     """The pieces of a word between the punctuation at its ends, by number."""
     lettered = [i for i, name in enumerate(names) if any(c.isalnum() for c in name.removeprefix(SPACE))]
     return range(lettered[0], lettered[-1] + 1) if lettered else range(0)

@@ -16,7 +16,7 @@ from sparsenmt.files import write_json, write_text
 Value = str | int | float | None
 """A cell. None: not measured, or nothing to measure it on."""
 
-Kind = Literal["text", "count", "share", "number"]
+Kind = Literal["text", "count", "rate", "share", "score", "number"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Table:
         name: of the table in JSON, and in the names of further CSV files.
         across: column whose values become columns on the terminal, if there are several; ``shown`` fills the cells, and
             text columns name the rows.
+        listed: whether the terminal shows the table.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Table:
     rows: tuple[tuple[Value, ...], ...]
     across: str | None = None
     shown: str | None = None
+    listed: bool = True
 
     def __post_init__(self) -> None:
         if any(len(row) != len(self.columns) for row in self.rows):
@@ -81,7 +83,8 @@ class Report:
 
 def render(report: Report) -> str:
     """The report for a terminal or a text file, without a line end after it."""
-    parts = ["\n".join([printable(_title(table)), _grid(*_pivoted(table))]) for table in report.tables if table.rows]
+    listed = [table for table in report.tables if table.rows and table.listed]
+    parts = ["\n".join([printable(_title(table)), _grid(*_pivoted(table))]) for table in listed]
     return "\n\n".join([*parts, *(["\n".join(map(printable, report.notes))] if report.notes else [])])
 
 
@@ -178,4 +181,5 @@ def _shown(value: Value, kind: Kind) -> str:
         return printable(str(value))
     if kind == "share":
         return f"{value:.1%}"
-    return f"{value:,}" if kind == "count" else f"{value:.3f}"
+    formats = {"count": ",", "rate": ",.0f", "score": ".2f"}
+    return format(value, formats.get(kind, ".3f"))

@@ -49,7 +49,7 @@ def command(job: Job, unit: Literal["piece", "word"], eos: bool, threshold: floa
     found = []
     for label, bundle in job.opened():
         sources = job.sources(bundle, text)
-        outputs = job.translate(label, bundle, text)
+        outputs = job.outputs(label, bundle, text, sources)
         counter = MassCounter(bundle.tokenizers.source, unit=unit, eos=eos)
         with progress(f"{label}: attention", len(sources)) as advance:
             limit = job.batch_limit(bundle)

@@ -1,22 +1,43 @@
-"""``sparsenmt analyze maps``: cross-attention of single sentences, several models side by side."""
+"""``sparsenmt analyze maps``: attention of single sentences, several models side by side."""
 
 from __future__ import annotations
 
+import shutil
+from typing import TYPE_CHECKING
+
 import click
 
-from sparsenmt.commands.analyzing import Job, analysis_options, progress
+from sparsenmt.commands.analyzing import Job, analysis_options
+from sparsenmt.commands.attending import SITES, attend
 from sparsenmt.errors import UserError
 
+if TYPE_CHECKING:
+    from sparsenmt.analysis.cross_attention import Pick
+    from sparsenmt.model.interfaces import SiteName
+    from sparsenmt.store import Bundle
 
-@click.command("maps", short_help="Cross-attention maps of sentences.")
-@click.option("--layer", type=click.IntRange(1), help="Only this decoder layer.  [default: the mean of all]")
-@analysis_options(sentences=True, translates=True)
-def command(job: Job, layer: int | None) -> None:
-    """Cross-attention maps of sentences, several models side by side.
+_MOST_DRAWN = 64
+_COLUMNS = 120
+"""Of a line, where the output is no terminal."""
 
-    Each model translates the sentences itself; weights are averaged over heads and layers. Dropped words stand in
-    brackets (in the plot: red) and get nothing; what their stand-in gets is the column "(dropped)". Rows are target
-    pieces, weights are percent, a dot is exactly 0. Name a few sentences: --sentence, or --input with --limit.
+
+@click.command("maps", short_help="Attention maps of sentences.")
+@click.option("--site", type=click.Choice(SITES), default="cross", show_default=True, help="Attention site.")
+@click.option(
+    "--layer", "layers", multiple=True, type=click.IntRange(1), help="Only this layer; repeatable.  [default: all]"
+)
+@click.option(
+    "--head", "heads", multiple=True, type=click.IntRange(1), help="Only this head; repeatable.  [default: all]"
+)
+@click.option("--apart", is_flag=True, help="A map for every head of every layer.  [default: their mean]")
+@analysis_options(sentences=True, translates=True, targets=True)
+def command(job: Job, site: SiteName, layers: tuple[int, ...], heads: tuple[int, ...], apart: bool) -> None:
+    """Attention maps of sentences, several models side by side.
+
+    Each model translates the sentences itself, or reads those of --target along them; weights are averaged over the
+    heads and layers that are named. At cross-attention dropped words stand in brackets (in the plot: red) and get
+    nothing; what their stand-in gets is the column "(dropped)". Rows are the pieces that look, weights are percent, a
+    dot is exactly 0. Name a few sentences: --sentence, or --input with --limit.
     """
     notes = job.notes_on_gates(needed=False)
     given = job.read()
@@ -24,26 +45,54 @@ def command(job: Job, layer: int | None) -> None:
 
     from dataclasses import replace
 
-    from sparsenmt.analysis.cross_attention import attention_maps
-    from sparsenmt.analysis.maps import grid, name_map, report, text
+    from sparsenmt.analysis.cross_attention import Pick, PickedAttention
+    from sparsenmt.analysis.gates import gated_lines
+    from sparsenmt.analysis.maps import grid, named_maps, report, text
     from sparsenmt.analysis.plots import heatmaps
 
+    pick = Pick(site, tuple(sorted(set(layers))), tuple(sorted(set(heads))), apart)
     maps = []
     for label, bundle in job.opened():
-        layers = bundle.model.plan.decoder_exits[-1]
-        if layer is not None and layer > layers:
-            raise UserError(
-                f"{label} has {layers} decoder layer{'' if layers == 1 else 's'}, not {layer}",
-                where="--layer",
-                hint="Name one that there is.",
-            )
+        _check(label, bundle, pick)
         sources = job.sources(bundle, given)
-        outputs = job.translate(label, bundle, given)
-        limit = job.batch_limit(bundle)
-        with progress(f"{label}: attention", len(sources)) as advance:
-            found = list(attention_maps(bundle, sources, outputs, layer=layer, batch_tokens=limit, advance=advance))
-        maps += [name_map(label, seen, bundle.tokenizers) for _, seen in sorted(found, key=lambda pair: pair[0])]
-    maps.sort(key=lambda each: each.sentence)  # models stay in their order
-    made = replace(report(maps, layer=layer), notes=tuple(notes))
-    shown = "\n\n".join([*map(text, maps), *(["\n".join(notes)] if notes else [])])
-    job.finish(made, draw=lambda: heatmaps(grid(maps)), text=shown)
+        outputs = job.outputs(label, bundle, given, sources)
+        lines = gated_lines(bundle, sources, batch_tokens=job.batch_limit(bundle))
+        seen = PickedAttention(pick)
+        attend(job, label, bundle, sources, outputs, [seen], [site])
+        maps += named_maps(label, lines, outputs, seen, pick, bundle.tokenizers)
+    maps.sort(key=lambda each: each.sentence)  # models and heads stay in their order
+    if job.files["--plot"] is not None and len(maps) > _MOST_DRAWN:
+        raise UserError(
+            f"{len(maps):,} maps are too many for one picture: it holds {_MOST_DRAWN}",
+            where="--plot",
+            hint="Choose with --layer and --head, or name fewer sentences.",
+        )
+    made = replace(report(maps, pick), notes=tuple(notes))
+    told = notes if site == "cross" else []
+    shown = [text(maps, shutil.get_terminal_size((_COLUMNS, 24)).columns), *(["\n".join(told)] if told else [])]
+    job.finish(made, draw=lambda: heatmaps(grid(maps)), text="\n\n".join(shown))
+
+
+def _check(label: str, bundle: Bundle, pick: Pick) -> None:
+    """Refuse layers and heads that a model does not have.
+
+    Raises:
+        UserError: there are some.
+    """
+    plan = bundle.model.plan
+    side, count = (
+        ("encoder", plan.encoder_exits[-1]) if pick.site == "encoder_self" else ("decoder", plan.decoder_exits[-1])
+    )
+    if pick.layers and pick.layers[-1] > count:
+        raise UserError(
+            f"{label} has {count} {side} layer{'' if count == 1 else 's'}, not {pick.layers[-1]}",
+            where="--layer",
+            hint="Name one that there is.",
+        )
+    heads = len(bundle.model.head_names(pick.site))
+    if pick.heads and pick.heads[-1] > heads:
+        raise UserError(
+            f"{label} has {heads} heads at {pick.site}, not {pick.heads[-1]}",
+            where="--head",
+            hint="Numbers count from 1; given heads come first, then learned ones.",
+        )

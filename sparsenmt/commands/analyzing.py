@@ -14,20 +14,24 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sparsenmt.commands.cuts import tell_cuts
+from sparsenmt.commands.several import check_models, check_outputs, model_labels
 from sparsenmt.errors import UserError
 
 if TYPE_CHECKING:
-    from sparsenmt.analysis.cross_attention import Output
     from sparsenmt.analysis.gates import GatedLine
+    from sparsenmt.analysis.observe import Output
     from sparsenmt.analysis.tables import Report
     from sparsenmt.data.tagging.tagged_text import TaggedSentence
     from sparsenmt.decoding.inputs import SourceLine
+    from sparsenmt.decoding.translate import Translation
     from sparsenmt.store import Bundle
 
 _MOST_DRAWN = 20
 _COLUMNS = (".conllu", ".conllu.gz")
 _PATH = click.Path(path_type=Path)
 _MODELS = click.argument("models", metavar="MODEL_DIR...", type=_PATH, nargs=-1, required=True)
+_SYSTEMS = click.argument("models", metavar="MODEL_DIR|FILE...", type=_PATH, nargs=-1, required=True)
+_ONE = "Leave one of the two out."
 _TAGS = "Part-of-speech tags beside the text, CoNLL-U or word_TAG.  [default: a tagger's, where tags are needed]"
 _INPUTS = (
     click.option(
@@ -40,56 +44,66 @@ _INPUTS = (
     click.option("--tags", "tags_file", type=_PATH, help=_TAGS),
     click.option("--limit", type=click.IntRange(1), help="Only so many lines of it, from the first."),
 )
-_OUTPUTS = (
+_READING = (
     click.option(
         "--batch-tokens",
         type=click.IntRange(1),
         help="Source tokens in a batch, padding included, times the beam.  [default: the recipe's]",
     ),
     click.option("--threads", type=click.IntRange(1), help="CPU threads.  [default: all cores]"),
+)
+_OUTPUTS = (
     click.option("--json", "json_file", type=_PATH, help="Write the report as JSON."),
     click.option("--csv", "csv_file", type=_PATH, help="Write the table as CSV; further tables beside it."),
     click.option("--plot", "plot_file", type=_PATH, help="Draw it: a name in .png or .svg; needs matplotlib."),
 )
 _SENTENCES = click.option("--sentence", "sentences", multiple=True, help="A sentence instead of --input; repeatable.")
 _BEAM = click.option("--beam-size", type=click.IntRange(1), help="Of the translation.  [default: the recipe's]")
+_TARGET = click.option(
+    "--target",
+    "target_file",
+    type=_PATH,
+    help="Translations to be read along the text, line by line.  [default: the model's own]",
+)
 
 
-def analysis_options(*, sentences: bool = False, translates: bool = False) -> Callable[[Callable[..., None]], Any]:
+def analysis_options(
+    *, sentences: bool = False, translates: bool = False, targets: bool = False, reads: bool = True, files: bool = False
+) -> Callable[[Callable[..., None]], Any]:
     """Options of a subcommand, which gets them as one `Job`, and its own options by name.
 
     Args:
         sentences: whether sentences may stand on the command line.
         translates: whether the models translate.
+        targets: whether given translations may stand in for the models' own.
+        reads: whether the models read a text at all.
+        files: whether files of translations may stand beside models.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
         def call(
             models: tuple[Path, ...],
-            input_file: Path | None,
-            tags_file: Path | None,
-            limit: int | None,
-            batch_tokens: int | None,
-            threads: int | None,
             json_file: Path | None,
             csv_file: Path | None,
             plot_file: Path | None,
-            sentences: tuple[str, ...] = (),
-            beam_size: int | None = None,
-            **own: Any,
+            threads: int | None = None,
+            **given: Any,
         ) -> None:
-            files = {"--json": json_file, "--csv": csv_file, "--plot": plot_file}
-            job = Job(models, input_file, tags_file, sentences, limit, batch_tokens, beam_size, files)
+            shared = {name: given.pop(name) for name in _JOB_OPTIONS & given.keys()}
+            outputs = {"--json": json_file, "--csv": csv_file, "--plot": plot_file}
+            job = Job(models, outputs, reads=reads, takes_files=files, **shared)
             job.check()
             if threads is not None:
                 from sparsenmt.commands.threads import use_threads
 
                 use_threads(threads)
-            function(job, **own)
+            function(job, **given)
 
-        more = (_SENTENCES,) * sentences, (_BEAM,) * translates
-        for option in reversed((_MODELS, *_INPUTS, *more[0], *more[1], *_OUTPUTS)):
+        options = [_SYSTEMS if files else _MODELS]
+        options += [*_INPUTS] * reads + [_SENTENCES] * sentences + [_BEAM] * translates + [_TARGET] * targets
+        options += [*_READING] * reads + [*_OUTPUTS]
+        for option in reversed(options):
             call = option(call)
         return call
 
@@ -104,18 +118,24 @@ class Text:
     tags: list[TaggedSentence] | None
 
 
+_JOB_OPTIONS = {"input_file", "tags_file", "sentences", "limit", "batch_tokens", "beam_size", "target_file"}
+
+
 @dataclass(frozen=True)
 class Job:
     """What a subcommand was asked for."""
 
     models: tuple[Path, ...]
-    input_file: Path | None
-    tags_file: Path | None
-    sentences: tuple[str, ...]
-    limit: int | None
-    batch_tokens: int | None
-    beam_size: int | None
     files: dict[str, Path | None]
+    input_file: Path | None = None
+    tags_file: Path | None = None
+    sentences: tuple[str, ...] = ()
+    limit: int | None = None
+    batch_tokens: int | None = None
+    beam_size: int | None = None
+    target_file: Path | None = None
+    reads: bool = True
+    takes_files: bool = False
 
     def check(self) -> None:
         """Find out what is wrong before a model is loaded.
@@ -124,30 +144,36 @@ class Job:
             UserError: a file or a model directory is not what it must be.
         """
         from sparsenmt.data.text import check_readable
-        from sparsenmt.store import read_manifest
 
-        places = [directory.resolve() for directory in self.models]
-        for i, directory in enumerate(self.models):
-            if places[i] in places[:i]:
-                raise UserError("the model is named twice", where=str(directory), hint="Name every model once.")
-        for directory in self.models:
-            read_manifest(directory)
-        if self.input_file is None and not self.sentences:
-            raise UserError("there is no text", where="--input", hint="Name a file of source sentences.")
-        if self.input_file is not None and self.sentences:
-            raise UserError("is given beside --input", where="--sentence", hint="Leave one of the two out.")
-        for path in (self.input_file, self.tags_file):
-            if path is not None:
-                check_readable(path)
+        hypotheses = [path for path in self.models if self.is_hypotheses(path)]
+        check_models([path for path in self.models if path not in hypotheses])
+        if len(self.labels()) < len(self.models):
+            raise UserError("the file is named twice", where=str(hypotheses[-1]), hint="Name every system once.")
+        if self.reads and len(hypotheses) < len(self.models):
+            self._check_text()
+        if self.target_file is not None and self.beam_size is not None:
+            raise UserError("is given beside --target, and nothing is translated", where="--beam-size", hint=_ONE)
         if self.tags_file is not None and self.brings_tags:
             raise UserError("is given, but the text has tags of its own", where="--tags", hint="Leave it out.")
-        named = {option: path for option, path in self.files.items() if path is not None}
-        for option, path in named.items():
-            _check_output(option, path, [self.input_file, self.tags_file, *(p for o, p in named.items() if o < option)])
+        inputs = [self.input_file, self.tags_file, self.target_file, *hypotheses]
+        for path in inputs:
+            if path is not None:
+                check_readable(path)
+        check_outputs(self.files, inputs)
         if self.files["--plot"] is not None:
             from sparsenmt.analysis.plots import check_plot
 
             check_plot(self.files["--plot"])
+
+    def _check_text(self) -> None:
+        if self.input_file is None and not self.sentences:
+            raise UserError("there is no text", where="--input", hint="Name a file of source sentences.")
+        if self.input_file is not None and self.sentences:
+            raise UserError("is given beside --input", where="--sentence", hint=_ONE)
+
+    def is_hypotheses(self, path: Path) -> bool:
+        """Whether what stands where a model may stand is a file of translations."""
+        return self.takes_files and path.is_file()
 
     @property
     def text_name(self) -> str:
@@ -200,11 +226,7 @@ class Job:
 
     def labels(self) -> dict[str, Path]:
         """A short name for every model: the last part of its path, or the path where that is not enough."""
-        names = [directory.resolve().name for directory in self.models]
-        return {
-            str(directory) if names.count(name) > 1 else name: directory
-            for name, directory in zip(names, self.models, strict=True)
-        }
+        return model_labels(self.models)
 
     def notes_on_gates(self, *, needed: bool) -> list[str]:
         """Which models have no filter.
@@ -261,18 +283,55 @@ class Job:
         with progress(f"{label}: gates", len(sources)) as advance:
             return gated_lines(bundle, sources, batch_tokens=self.batch_limit(bundle), advance=advance)
 
-    def translate(self, label: str, bundle: Bundle, text: Text) -> list[Output]:
-        """The model's own translations of the lines that have words, by its recipe's decoding options."""
-        from sparsenmt.analysis.cross_attention import Output
+    def translate(self, label: str, bundle: Bundle, text: Text) -> list[Translation]:
+        """The model's own translations of all lines, by its recipe's decoding options."""
         from sparsenmt.decoding.translate import translate_lines
 
         changes = {"batch_tokens": self.batch_limit(bundle), "beam_size": self.beam_size}
         given = {name: value for name, value in changes.items() if value is not None}
         options = bundle.recipe.decoding.model_copy(update=given)
         with progress(f"{label}: translate", len(text.lines)) as advance:
-            found = list(translate_lines(bundle, text.lines, options, advance=advance, tags=text.tags))
-        best = [each.hypotheses[0] for each in found if not each.source.empty]
-        return [Output(each.tokens, each.ended) for each in best]
+            return list(translate_lines(bundle, text.lines, options, advance=advance, tags=text.tags))
+
+    def outputs(self, label: str, bundle: Bundle, text: Text, sources: Sequence[SourceLine]) -> list[Output]:
+        """What is read along the sources: the translations that are given, or the model's own."""
+        from sparsenmt.analysis.observe import Output
+        from sparsenmt.decoding.inputs import cut_warning
+
+        if self.target_file is None:
+            best = [each.hypotheses[0] for each in self.translate(label, bundle, text) if not each.source.empty]
+            return [Output(each.tokens, each.ended) for each in best]
+        lines = self.read_beside(self.target_file, len(text.lines), self.text_name)
+        most = bundle.max_positions - 1
+        found = []
+        for source in sources:
+            ids = bundle.tokenizers.target.encode(lines[source.number])
+            if len(ids) > most:
+                name = f"{self.target_file}, line {source.number + 1},"
+                click.echo(cut_warning(name, most, len(ids) - most, "read"), err=True)
+            found.append(Output(ids[:most]))
+        return found
+
+    def read_beside(self, path: Path, count: int, other: str) -> list[str]:
+        """The lines of a file that belong to those of another one.
+
+        Args:
+            count: lines of the other one.
+            other: what messages call it.
+
+        Raises:
+            UserError: there are not as many.
+        """
+        from sparsenmt.data.text import read_lines
+
+        lines = list(islice(read_lines(path), self.limit))
+        if len(lines) != count:
+            raise UserError(
+                f"it has {len(lines):,} lines, but {other} has {count:,}",
+                where=str(path),
+                hint="Line n of one must belong to line n of the other.",
+            )
+        return lines
 
     def finish(
         self, report: Report, *, draw: Callable[[], Any], text: str | None = None, color: bool | None = None
@@ -285,7 +344,10 @@ class Job:
         """
         from sparsenmt.analysis.tables import render, write_report
 
-        given = {"models": list(self.labels()), "input": self.text_name, "limit": self.limit}
+        given: dict[str, object] = {"models": list(self.labels())}
+        if self.reads:
+            named = self.input_file is not None or bool(self.sentences)
+            given |= {"input": self.text_name if named else None, "limit": self.limit}
         report = replace(report, settings={**given, **report.settings})
         write_report(report, json=self.files["--json"], csv=self.files["--csv"])
         if self.files["--plot"] is not None:
@@ -293,15 +355,6 @@ class Job:
 
             save(draw(), self.files["--plot"])
         click.echo(render(report) if text is None else text, color=color)
-
-
-def _check_output(option: str, path: Path, others: Sequence[Path | None]) -> None:
-    if path.is_dir():
-        raise UserError("this is a directory", where=str(path), hint=f"Name a file as {option}.")
-    if not path.resolve().parent.is_dir():
-        raise UserError("there is no such directory", where=str(path.parent), hint="Make it first.")
-    if any(other is not None and path.resolve() == other.resolve() for other in others):
-        raise UserError(f"{option} names a file that another option names", where=str(path), hint="Name another one.")
 
 
 @contextmanager

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # Changes that make no other run. Where things lie: the fingerprint of the data vouches for what they are. What is
 # reported and kept. How much may be left out as not finite.
 _HARMLESS = re.compile(
-    r"name|directory|data\.(directory|test.*|source_language|(train\[\d+\]|dev)\.(source|target))"
+    r"name|directory|data\.(directory|test.*|source_language|(train\[\d+\]|dev)\.(source|target|documents))"
     r"|training\.(log_every|save_every|keep_last|keep_best|average_last|skip_nonfinite)"
 )
 LONGER = ("training.max_updates", "training.max_epochs", "training.validation.patience")
@@ -105,6 +105,11 @@ def _changes(old: Recipe, new: Recipe) -> list[tuple[str, Any, Any]]:
         return recipe.model_dump(mode="json", by_alias=True)
 
     return changes(plain(old), plain(new))
+
+
+def is_same_run(old: Recipe, new: Recipe) -> bool:
+    """Whether a finished run would be no other one with the new recipe."""
+    return all(_HARMLESS.fullmatch(key) for key, _, _ in _changes(old, new))
 
 
 def _is_harmless(key: str, old: Any, new: Any, recipe: Recipe) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -14,6 +13,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from sparsenmt.commands import disabled as disabling
+from sparsenmt.commands import documents as document_option
+from sparsenmt.commands.decode_bar import Bar
 from sparsenmt.commands.tags import HELP, GivenTags, open_tags, with_tags
 from sparsenmt.errors import UserError
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     "--output", "-o", "output_file", type=click.Path(path_type=Path), help="File to write.  [default: stdout]"
 )
 @click.option("--tags", "tags_file", type=click.Path(path_type=Path), help=HELP)
+@click.option("--documents", "documents_file", type=click.Path(path_type=Path), help=document_option.HELP)
 @click.option("--method", type=click.Choice(["beam", "greedy", "sample"]), help="Search method.")
 @click.option("--beam-size", type=click.IntRange(1), help="Hypotheses kept for each sentence.")
 @click.option(
@@ -51,20 +54,23 @@ if TYPE_CHECKING:
 @click.option("--n-best", type=click.IntRange(1), default=1, help="Hypotheses to write for each line, best first.")
 @click.option("--json", "as_json", is_flag=True, help="Write a JSON object a line: texts, scores, log-probabilities.")
 @click.option("--dtype", type=click.Choice(["fp32", "bf16"]), default="fp32", show_default=True, help="Precision.")
+@disabling.option
 @click.option("--threads", type=click.IntRange(1), help="CPU threads.  [default: all cores]")
 @click.option(
     "--window",
     type=click.IntRange(1, 2**31),
-    help="Lines read before the first is written.  [default: 4096; 1 at a terminal]",
+    help="Lines read before the first is written; with --documents, blocks.  [default: 4096; 256; 1 at a terminal]",
 )
 def command(
     model: Path,
     input_file: Path | None,
     output_file: Path | None,
     tags_file: Path | None,
+    documents_file: Path | None,
     n_best: int,
     as_json: bool,
     dtype: str,
+    disabled: tuple[str, ...],
     threads: int | None,
     window: int | None,
     **settings: Any,
@@ -75,6 +81,10 @@ def command(
     the same order; an empty line gives an empty line, and a line that is too long for the model is cut, with a warning;
     of a recipe that cuts sources, the number of cut lines is told at the end.
     Search settings that are not given are those of the recipe that the model was trained with (its `decoding` section).
+
+    With --documents, a model that was trained on blocks of sentences (`data.documents` of its recipe) gets the lines of
+    each document in such blocks, and every line still gives one line. Where a translation has other sentences than its
+    block, the missing ones are empty lines, and those that are too many are joined to the last; their number is told.
 
     An output file has its name when it is complete. If a command that reads a file and writes a file is interrupted,
     killed, or finds the disk full, the same command goes on after the windows that were finished, and gives the very
@@ -88,27 +98,36 @@ def command(
                         hypotheses, best first, each with text, score,
                         log_probability (natural), pieces, ended (false: cut at the
                         maximum length)
+    With --documents, scores are those of blocks, and --json writes an object for
+    each: line (its first), lines, document, source, hypotheses; for text, texts.
     """
     import torch
 
-    from sparsenmt.assemble import filters_without_gain
+    from sparsenmt.assemble import without_gain
     from sparsenmt.commands.threads import use_threads
+    from sparsenmt.decoding import documents as blocks
     from sparsenmt.decoding.translate import WINDOW
     from sparsenmt.store import open_model
 
     _check_files(input_file, output_file)
+    documents = document_option.open_documents(documents_file, input_file or "stdin")
+    if documents is not None and input_file is not None and input_file.is_file():
+        documents.check(_read(input_file))
     if threads is not None:
         use_threads(threads)
-    bundle = open_model(model, dtype=torch.bfloat16 if dtype == "bf16" else torch.float32)
-    for note in filters_without_gain(bundle.recipe.model, bundle.model):
+    heads = disabling.read_disabled(model, disabled)
+    bundle = open_model(model, dtype=torch.bfloat16 if dtype == "bf16" else torch.float32, disabled=heads)
+    for note in without_gain(bundle.recipe.model, bundle.model):
         click.echo(f"warning: {note}", err=True)
     options = _options(bundle.recipe.decoding, settings, n_best)
+    document_option.check_use(bundle, documents)
     # A person at a terminal waits for each answer; a file or a pipe is better sorted into large batches.
-    window = window or (1 if input_file is None and sys.stdin.isatty() else WINDOW)
+    usual = WINDOW if documents is None else blocks.WINDOW
+    window = window or (1 if input_file is None and sys.stdin.isatty() else usual)
     tags = open_tags(tags_file, bundle, input_file or "stdin")
     if tags is not None and input_file is not None and input_file.is_file():
         tags.check(_read(input_file))
-    job = _Job(model, bundle, options, dtype, window, n_best, as_json, tags)
+    job = _Job(model, bundle, options, dtype, window, n_best, as_json, tags, documents)
     if output_file is None or (output_file.exists() and not output_file.is_file()):  # a pipe, a device
         _stream(job, input_file, output_file)
     else:
@@ -127,17 +146,35 @@ class _Job:
     n_best: int
     as_json: bool
     tags: GivenTags | None
+    documents: document_option.GivenDocuments | None
 
-    def translate(self, lines: Iterable[str], bar: _Bar, first: int = 0) -> Iterator[list[str]]:
-        """Of every input line the output lines; ``first`` is the number of the first one."""
+    def translate(self, lines: Iterable[str], bar: Bar, first: int = 0) -> Iterator[tuple[int, list[str]]]:
+        """Of one input line, or block of lines, after the other: how many they are, and their output lines.
+
+        Args:
+            first: number of the first line.
+        """
         from sparsenmt.decoding.translate import translate_lines
 
         bar.limit = self.bundle.max_source_length if self.bundle.cuts_by_choice else None
         ours, tags = with_tags(self.tags, lines, first)
+        if self.documents is not None:
+            blocks = document_option.translate(
+                self.bundle,
+                self.documents.beside(ours, first),
+                self.options,
+                bar=bar,
+                window=self.window,
+                first=first,
+                tags=tags,
+            )
+            for each in blocks:
+                yield len(each.block.sentences), document_option.render(each, self.n_best, self.as_json)
+            return
         found = translate_lines(
             self.bundle, ours, self.options, advance=bar.advance, window=self.window, first=first, tags=tags
         )
-        return (_render(bar.warn(each), self.n_best, self.as_json) for each in found)
+        yield from ((1, _render(bar.warn(each), self.n_best, self.as_json)) for each in found)
 
     def work(self, source: _InputFile) -> dict[str, Any]:
         """Everything that the bytes of the output depend on: a run goes on only with what the same work has made.
@@ -159,9 +196,12 @@ class _Job:
         )
         files = read_manifest(self.directory)["files"]
         shape = self.bundle.recipe.model.model_dump(mode="json")
+        packing = None if self.documents is None else self.bundle.recipe.data.documents
         return {
             "input": source.sha256(),
             "tags": None if self.tags is None else sha256_file(self.tags.path),
+            "documents": None if self.documents is None else sha256_file(self.documents.path),
+            "packing": None if packing is None else packing.model_dump(mode="json"),
             "model": sha256_text(json.dumps([self.bundle.weights_digest, files, shape], sort_keys=True)),
             "max_source_length": self.bundle.max_source_length,
             "decoding": self.options.model_dump(mode="json"),
@@ -214,8 +254,8 @@ def _stream(job: _Job, input_file: Path | None, output_file: Path | None) -> Non
     from sparsenmt.data.text import write_lines
 
     total = _InputFile(input_file).lines if input_file is not None and input_file.is_file() else None
-    with _Bar(total) as bar:
-        lines = (line for each in job.translate(_read(input_file), bar) for line in each)
+    with Bar(total) as bar:
+        lines = (line for _, each in job.translate(_read(input_file), bar) for line in each)
         if output_file is not None:
             write_lines(output_file, lines)
             return
@@ -240,11 +280,12 @@ def _make(job: _Job, input_file: Path | None, output_file: Path) -> None:
         if file.lines:
             click.echo(f"{output_file}: goes on after line {file.lines:,}", err=True)
         done = file.lines
-        with _Bar(None if source is None else source.lines, done) as bar:
-            for lines in job.translate(islice(_read(input_file), done, None), bar, done):
+        with Bar(None if source is None else source.lines, done) as bar:
+            found = job.translate(islice(_read(input_file), done, None), bar, done)
+            for number, (count, lines) in enumerate(found, start=1):
                 file.write(lines)
-                done += 1
-                if source is not None and done % job.window == 0:
+                done += count
+                if source is not None and number % job.window == 0:
                     source.check()
                     file.keep(done)
         if source is not None:
@@ -344,48 +385,3 @@ def _render(translation: Translation, n_best: int, as_json: bool) -> list[str]:
     if n_best > 1:
         return [f"{translation.source.number} ||| {text} ||| {h.score:.6f}" for text, h in pairs]
     return [translation.text]
-
-
-class _Bar:
-    """Progress on stderr, and warnings that do not break it."""
-
-    def __init__(self, total: int | None, done: int = 0) -> None:
-        from tqdm import tqdm
-
-        self.limit: int | None = None
-        """What the recipe cuts sources to: then their number is told, at the end, and not every line."""
-        self._cut = 0
-        quiet = not sys.stderr.isatty() or bool(os.environ.get("TQDM_DISABLE"))
-        self._bar = tqdm(
-            total=total,
-            initial=done,
-            unit="sentence",
-            desc="decode",
-            disable=quiet,
-            dynamic_ncols=True,
-            leave=False,
-        )
-
-    def __enter__(self) -> _Bar:
-        return self
-
-    def __exit__(self, *args: object) -> None:
-        from sparsenmt.decoding.inputs import cut_summary
-
-        self._bar.close()
-        if self._cut and self.limit is not None:
-            click.echo(cut_summary(self._cut, self.limit), err=True)
-
-    def advance(self, sentences: int) -> None:
-        self._bar.update(sentences)
-
-    def warn(self, translation: Translation) -> Translation:
-        from sparsenmt.decoding.inputs import cut_warning
-
-        source = translation.source
-        if source.cut and self.limit is not None:
-            self._cut += 1
-        elif source.cut:
-            text = cut_warning(f"line {source.number + 1}", source.kept, source.cut, "translated")
-            self._bar.write(text, file=sys.stderr)
-        return translation

@@ -85,9 +85,16 @@ GROUPS = (
         ("commands/train.py", "commands/checks.py", "commands/validate.py", "training/"),
     ),
     Group("Model directories and other files", "", ("store.py", "files.py", "tensors.py", "commands/average.py")),
-    Group("`sparsenmt decode`", "", ("commands/decode.py", "decoding/")),
+    Group("`sparsenmt decode`", "", ("commands/decode.py", "commands/documents.py", "decoding/")),
+    Group("`sparsenmt contrast`", "", ("commands/contrast.py", "evaluation/contrast/")),
     Group("`sparsenmt score`", "", ("commands/score.py", "evaluation/")),
     Group("`sparsenmt analyze`", "", ("commands/analyz", "analysis/")),
+    Group(
+        "`sparsenmt compare` and `sparsenmt sweep`",
+        "What is wrong with a sweep's file stands with the recipes. Where a variant's recipe is wrong, its name stands "
+        "after the key.",
+        ("commands/compar", "commands/sweep", "commands/evaluating.py", "commands/several.py"),
+    ),
     Group("`sparsenmt demo`", "", ("commands/demo.py",)),
     Group(
         "The command line",

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from sparsenmt.commands import disabled as disabling
+from sparsenmt.commands import documents as document_option
 from sparsenmt.commands.cuts import tell_cuts
 from sparsenmt.commands.tags import HELP, read_tags
 from sparsenmt.errors import UserError
-from sparsenmt.evaluation.names import DEFAULT_METRICS, METRICS
+from sparsenmt.evaluation.names import DEFAULT_METRICS, METRICS, OF_DOCUMENTS
 
 if TYPE_CHECKING:
-    pass
+    from sparsenmt.data.documents import Block
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class Options:
     resamples: int
     seed: int
     as_json: bool
+    documents: tuple[str, ...] | None = None
+    """Of every line the id of its document."""
 
     @property
     def measuring(self) -> dict[str, Any]:
@@ -39,6 +43,7 @@ class Options:
             "lowercase": self.lowercase,
             "tokenize": self.tokenize,
             "language": self.language,
+            "documents": self.documents,
         }
 
 
@@ -51,8 +56,9 @@ class Options:
     "metrics",
     multiple=True,
     type=click.Choice(METRICS),
-    help="Repeat for more.  [default: bleu chrf ter]",
+    help="Repeat for more.  [default: bleu chrf ter; with --documents, dbleu too]",
 )
+@click.option("--documents", help=f"{document_option.HELP} For dbleu, and for models of documents.")
 @click.option("--lowercase", "-l", is_flag=True, help="Ignore case in BLEU and chrF (TER and ROUGE always do).")
 @click.option("--tokenize", default="13a", show_default=True, help="sacrebleu's tokenizer for BLEU.")
 @click.option("--language", help="Language of the text, for ROUGE.  [default: en, or the model's target language]")
@@ -66,6 +72,7 @@ class Options:
 @click.option("--source", help="With --model: the source text.")
 @click.option("--tags", help=f"With --model: {HELP[0].lower()}{HELP[1:]}")
 @click.option("--target", help="With --model: print the log-probability of this translation of the source.")
+@disabling.option
 @click.option(
     "--batch-tokens",
     type=click.IntRange(1),
@@ -75,6 +82,7 @@ def command(
     hypothesis: str | None,
     references: tuple[str, ...],
     metrics: tuple[str, ...],
+    documents: str | None,
     lowercase: bool,
     tokenize: str,
     language: str | None,
@@ -86,6 +94,7 @@ def command(
     source: str | None,
     tags: str | None,
     target: str | None,
+    disabled: tuple[str, ...],
     batch_tokens: int | None,
 ) -> None:
     """Score translations, or a model on a test set.
@@ -99,13 +108,16 @@ def command(
         log-probability that the model gives to every line and piece of T
 
     Files are UTF-8, one sentence a line, plain or gzipped. For ROUGE-Lsum the marker <n> separates sentences of a line.
+
+    With --documents, d-BLEU compares whole documents. A model that was trained on blocks of sentences then reads
+    blocks, and its output is put back into lines; with --target, every block gets a log-probability.
     """
     mode = _mode(hypothesis, references, baseline, model, source, target)
-    for name, value in (("--batch-tokens", batch_tokens), ("--tags", tags)):
+    for name, value in (("--batch-tokens", batch_tokens), ("--tags", tags), (disabling.OPTION, disabled or None)):
         if mode == "text" and value is not None:
             raise UserError("needs --model", where=name, hint=_HINT)
     options = Options(
-        tuple(dict.fromkeys(metrics)) or DEFAULT_METRICS,
+        tuple(dict.fromkeys(metrics)) or (DEFAULT_METRICS if documents is None else (*DEFAULT_METRICS, *OF_DOCUMENTS)),
         lowercase,
         tokenize,
         language or "en",
@@ -113,13 +125,19 @@ def command(
         seed,
         as_json,
     )
+    _check_documents(mode, options.metrics, documents)
     if mode == "target":
-        score_target(str(model), str(source), str(target), as_json=as_json, batch_tokens=batch_tokens, tags=tags)
+        forced = (str(model), str(source), str(target))
+        score_target(
+            *forced, as_json=as_json, batch_tokens=batch_tokens, tags=tags, disabled=disabled, documents=documents
+        )
     elif mode == "model":
         keep = language is not None
-        score_model(str(model), str(source), references, baseline, options, keep, batch_tokens, tags)
+        score_model(
+            str(model), str(source), references, baseline, options, keep, batch_tokens, tags, disabled, documents
+        )
     else:
-        score_text(str(hypothesis), references, baseline, options)
+        score_text(str(hypothesis), references, baseline, options, documents)
 
 
 _HINT = "See `sparsenmt score --help` for the three ways to call it."
@@ -162,7 +180,26 @@ def _mode(
     return "model" if target is None else "target"
 
 
-def score_text(hypothesis: str, references: Sequence[str], baseline: str | None, options: Options) -> None:
+def _check_documents(mode: str, metrics: Sequence[str], documents: str | None) -> None:
+    """Before any work: what needs documents has some, and what is given is read."""
+    compared = any(name in OF_DOCUMENTS for name in metrics)
+    if compared and documents is None and mode != "target":
+        raise UserError(
+            "d-BLEU needs to know where documents end",
+            where="--metric",
+            hint="Name a file with the document id of every line with --documents.",
+        )
+    if not compared and documents is not None and mode == "text":
+        raise UserError(
+            "none of these metrics looks at documents",
+            where="--documents",
+            hint="Add --metric dbleu, or leave it out.",
+        )
+
+
+def score_text(
+    hypothesis: str, references: Sequence[str], baseline: str | None, options: Options, documents: str | None = None
+) -> None:
     """Metrics of a file of translations."""
     from sparsenmt.data.text import read_parallel
 
@@ -171,6 +208,7 @@ def score_text(hypothesis: str, references: Sequence[str], baseline: str | None,
     if not rows:
         raise UserError("the file has no lines", where=hypothesis, hint=_EMPTY)
     lines = [list(column) for column in zip(*rows, strict=True)]
+    options = _with_documents(options, documents, hypothesis, lines[0])
     number = len(references)
     _report(lines[0], lines[1 : 1 + number], lines[1 + number] if baseline is not None else None, options)
 
@@ -184,10 +222,10 @@ def score_model(
     keep_language: bool = False,
     batch_tokens: int | None = None,
     tags: str | None = None,
+    disabled: Sequence[str] = (),
+    documents: str | None = None,
 ) -> None:
     """Translate a file with a model, by its recipe's decoding options; metrics of the translations."""
-    from dataclasses import replace
-
     from sparsenmt.data.text import read_parallel
 
     # Read everything before the model translates: a mistake shows at once.
@@ -195,20 +233,25 @@ def score_model(
     if not rows:
         raise UserError("the file has no lines", where=source, hint=_EMPTY)
     columns = [list(column) for column in zip(*rows, strict=True)]
+    options = _with_documents(options, documents, source, columns[0])
 
     from sparsenmt.decoding.translate import sparsity_rate, translate_lines
     from sparsenmt.store import open_model
 
-    bundle = open_model(model)
+    bundle = open_model(model, disabled=disabling.read_disabled(model, disabled))
     if not keep_language:
         options = replace(options, language=bundle.recipe.data.target_language)
     decoding = bundle.recipe.decoding
     if batch_tokens is not None:
         decoding = decoding.model_copy(update={"batch_tokens": batch_tokens})
     given = read_tags(tags, bundle, source, columns[0])
-    translations = list(translate_lines(bundle, columns[0], decoding, tags=given))
+    if options.documents is not None and bundle.recipe.data.documents is not None:
+        outputs, translations = document_option.translate_all(bundle, columns[0], options.documents, decoding, given)
+    else:
+        document_option.check_single(bundle)
+        translations = list(translate_lines(bundle, columns[0], decoding, tags=given))
+        outputs = [translation.text for translation in translations]
     tell_cuts(bundle, [each.source for each in translations], source, "translated")
-    outputs = [translation.text for translation in translations]
     number = len(references)
     _report(
         outputs,
@@ -217,6 +260,12 @@ def score_model(
         options,
         sparsity=sparsity_rate(translations),
     )
+
+
+def _with_documents(options: Options, path: str | None, text: str, lines: Sequence[str]) -> Options:
+    """The options with the document id of every line of a text, if a file is given."""
+    given = document_option.open_documents(path, text)
+    return options if given is None else replace(options, documents=tuple(given.check(lines)))
 
 
 def _report(
@@ -258,45 +307,58 @@ def score_target(
     as_json: bool,
     batch_tokens: int | None = None,
     tags: str | None = None,
+    disabled: Sequence[str] = (),
+    documents: str | None = None,
 ) -> None:
-    """Forced decoding: one output line a sentence pair.
+    """Forced decoding: one output line a sentence pair; with documents, a block, separators included.
 
-    Plain: the sentence's log-probability, a tab, and ``piece:log-probability`` items. JSON: an object a line. The
-    corpus' sum and its perplexity go to standard error.
+    Plain: the log-probability, a tab, and ``piece:log-probability`` items. JSON: an object a line, with documents the
+    first line of the block, the number of its lines and the document too. The corpus' sum and its perplexity go to
+    standard error.
     """
     from sparsenmt.data.text import read_parallel
 
     pairs = list(read_parallel([source, target]))
     if not pairs:
         raise UserError("the file has no lines", where=source, hint=_EMPTY)
+    columns = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    beside = document_option.open_documents(documents, source)
+    ids = None if beside is None else beside.check(columns[0])
 
     from sparsenmt.decoding.forced import score_pairs
     from sparsenmt.decoding.inputs import cut_warning
     from sparsenmt.store import open_model
 
-    bundle = open_model(model)
+    bundle = open_model(model, disabled=disabling.read_disabled(model, disabled))
     total, pieces = 0.0, 0
-    columns = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     given = read_tags(tags, bundle, source, columns[0])
     limit = batch_tokens or bundle.recipe.decoding.batch_tokens
-    found = list(score_pairs(bundle, *columns, tags=given, batch_tokens=limit))
+    blocks: list[Block] | None = None
+    if ids is None:
+        document_option.check_single(bundle)
+        found = list(score_pairs(bundle, *columns, tags=given, batch_tokens=limit))
+    else:
+        blocks, found = document_option.score_blocks(bundle, columns, ids, given, limit)
     tell_cuts(bundle, [scored.source for scored in found], source, "read")
-    for number, scored in enumerate(found, start=1):
+    for index, scored in enumerate(found):
         if scored.cut:
             kept = len(scored.pieces) - 1
-            click.echo(cut_warning(f"{target}, line {number},", kept, scored.cut, "scored"), err=True)
+            click.echo(cut_warning(f"{target}, line {scored.source.number + 1},", kept, scored.cut, "scored"), err=True)
         total += scored.log_probability
         pieces += len(scored.pieces)
         tokens = list(zip(scored.pieces, scored.token_log_probabilities, strict=True))
         if as_json:
             items = [{"piece": piece, "log_probability": value} for piece, value in tokens]
-            click.echo(json.dumps({"log_probability": scored.log_probability, "tokens": items}, ensure_ascii=False))
+            place = document_option.place(blocks[index]) if blocks is not None else {}
+            line = {**place, "log_probability": scored.log_probability, "tokens": items}
+            click.echo(json.dumps(line, ensure_ascii=False))
         else:
             click.echo(f"{scored.log_probability:.4f}\t" + " ".join(f"{piece}:{value:.4f}" for piece, value in tokens))
     mean = -total / max(pieces, 1)
     perplexity = math.exp(mean) if mean < 700 else math.inf  # beyond it a float ends
+    packed = f" in {_count(len(blocks), 'block')}" if blocks is not None else ""
     click.echo(
-        f"{_count(len(pairs), 'sentence')}, {_count(pieces, 'piece')}, log-probability {total:.4f}, "
+        f"{_count(len(pairs), 'sentence')}{packed}, {_count(pieces, 'piece')}, log-probability {total:.4f}, "
         f"perplexity {perplexity:.4f}",
         err=True,
     )

@@ -186,7 +186,7 @@ def make_trainer(
 ) -> Trainer:
     """Put model, data, losses and validation together."""
     from sparsenmt import store
-    from sparsenmt.assemble import build_model, check_losses, filters_without_gain
+    from sparsenmt.assemble import build_model, check_losses, without_gain
     from sparsenmt.commands.checks import same_vocabularies
     from sparsenmt.commands.validate import make_validator
     from sparsenmt.data.batching import EpochPlan
@@ -197,7 +197,7 @@ def make_trainer(
     sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
     model = build_model(recipe.model, **sizes, seed=options.seed).to(device)
     check_losses(recipe, model)
-    for note in filters_without_gain(recipe.model, model) if workers.leads else ():
+    for note in without_gain(recipe.model, model) if workers.leads else ():
         click.echo(f"warning: {note}", err=True)
     if origin is not None and origin.checkpoint is None:
         given, added = store.starting_weights(origin.directory, model)

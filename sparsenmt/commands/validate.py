@@ -22,6 +22,7 @@ def make_validator(recipe: Recipe, data: PreparedData, model: Transformer, devic
     """
     import torch
 
+    from sparsenmt.decoding.documents import translate_documents
     from sparsenmt.decoding.translate import translate_lines
     from sparsenmt.evaluation.metrics import metric_value
     from sparsenmt.training.validation import Validator
@@ -31,6 +32,8 @@ def make_validator(recipe: Recipe, data: PreparedData, model: Transformer, devic
     options = recipe.decoding.model_copy(update={"method": "beam", "beam_size": validation.beam_size})
     pairs = data.dev_lines[: validation.max_sentences]
     tags = data.dev_tags[: validation.max_sentences] if data.dev_tags is not None else None
+    ids = data.dev_documents[: validation.max_sentences] if data.dev_documents is not None else None
+    packing = recipe.data.documents
 
     def load(weights: Mapping[str, torch.Tensor]) -> None:
         load_weights(model, weights, "validation")
@@ -38,8 +41,14 @@ def make_validator(recipe: Recipe, data: PreparedData, model: Transformer, devic
 
     def measure() -> float:
         sources = [source for source, _ in pairs]
-        outputs = [t.text for t in translate_lines(bundle, sources, options, tags=tags)]
-        return metric_value(validation.metric, outputs, [target for _, target in pairs], recipe.data.target_language)
+        if packing is not None and ids is not None:
+            beside = zip(sources, ids, strict=True)
+            found = translate_documents(bundle, beside, options, packing, tags=tags)
+            outputs = [line for block in found for line in block.lines]
+        else:
+            outputs = [t.text for t in translate_lines(bundle, sources, options, tags=tags)]
+        targets = [target for _, target in pairs]
+        return metric_value(validation.metric, outputs, targets, recipe.data.target_language, ids)
 
     metrics: dict[str, Callable[[], float]] = {} if validation.metric == "loss" else {validation.metric: measure}
     return Validator(model, load, data.dev, metrics, device=device, batch_tokens=recipe.training.batch_tokens)

@@ -82,17 +82,28 @@ class WordId:
 
     @classmethod
     def fit(cls, tools: Tools, corpora: Sequence[Dataset]) -> WordId:
-        return cls(tools.tokenizer)
+        return cls(_with_words(tools.tokenizer))
 
     @classmethod
     def load(cls, directory: Path, tools: Tools) -> WordId:
-        return cls(tools.tokenizer)
+        return cls(_with_words(tools.tokenizer))
 
     def save(self, directory: Path) -> None:
         """There is no state."""
 
     def compute(self, sources: Sources) -> NDArray[np.int64]:
         return word_ids(sources.ids, self._tokenizer)
+
+
+def _with_words(tokenizer: Tokenizer) -> Tokenizer:
+    """The tokenizer; UserError if all of a sentence would be one word to it."""
+    if not tokenizer.keeps_word_boundaries:
+        raise UserError(
+            "the tokenizer of the source keeps no word boundaries: none of its pieces begins a word",
+            where="data.tokenizer",
+            hint="Take another data.tokenizer.kind, or a method that goes by pieces, not words.",
+        )
+    return tokenizer
 
 
 class FrequencyRank:

@@ -9,18 +9,20 @@ from typing import Any
 
 import click
 
+from sparsenmt.data.documents import check_count, read_ids
 from sparsenmt.data.progress import Bars
 from sparsenmt.data.survey import Survey, survey
 from sparsenmt.data.text import check_aligned, check_readable
 from sparsenmt.errors import UserError
 from sparsenmt.recipe import schema
 
-TAGS = "tags"
+TAGS, DOCUMENTS = "tags", "documents"
+_BESIDE = (f".{TAGS}", f".{DOCUMENTS}")
 
 
 def input_files(data: schema.Data, *, tags: bool = False) -> list[tuple[str, str]]:
     """Role and path of every file: source and target of the training corpora, then of `dev`; then, if they are asked
-    for, the tags beside the sources that have some.
+    for, the tags beside the sources that have some; then the document ids of corpora that are packed, and of `dev`.
     """
     roles = [(f"train-{number}", corpus) for number, corpus in enumerate(data.train)] + [("dev", data.dev)]
     texts = [
@@ -28,7 +30,10 @@ def input_files(data: schema.Data, *, tags: bool = False) -> list[tuple[str, str
         for role, corpus in roles
         for side, path in (("source", corpus.source), ("target", corpus.target))
     ]
-    return texts + [(f"{role}.{TAGS}", corpus.tags) for role, corpus in roles if tags and corpus.tags is not None]
+    tagged = [(f"{role}.{TAGS}", corpus.tags) for role, corpus in roles if tags and corpus.tags is not None]
+    packed = roles if data.documents is not None else roles[-1:]
+    ids = [(f"{role}.{DOCUMENTS}", corpus.documents) for role, corpus in packed if corpus.documents is not None]
+    return texts + tagged + ids
 
 
 def corpus_names(corpora: Sequence[schema.Corpus]) -> list[str]:
@@ -71,6 +76,7 @@ class Inputs:
             surveys = [survey(path, bar.update) for _, path in files]
         inputs = cls(files, surveys, stamps)
         inputs._check_alignment()
+        inputs._check_documents()
         inputs._check_for_twins(corpus_names(data.train))
         inputs._check_dev()
         return inputs
@@ -91,7 +97,7 @@ class Inputs:
     @property
     def _texts(self) -> int:
         """Number of texts: they come first."""
-        return sum(not role.endswith(f".{TAGS}") for role, _ in self.files)
+        return sum(not role.endswith(_BESIDE) for role, _ in self.files)
 
     def warn(self) -> None:
         """Tell of what is odd, but is text."""
@@ -123,6 +129,16 @@ class Inputs:
                 raise UserError(
                     "the corpus is empty", where=f"{paths[0]} and {paths[1]}", hint="Check the paths in the recipe."
                 )
+
+    def _check_documents(self) -> None:
+        """Ids are as many as lines, and no document is begun twice."""
+        numbers = {role: number for number, (role, _) in enumerate(self.files)}
+        for role, path in self.files:
+            name, _, kind = role.partition(".")
+            if kind == DOCUMENTS:
+                source = numbers[f"{name}.source"]
+                count = sum(1 for _ in read_ids(path))
+                check_count(path, count, self.files[source][1], self.surveys[source].lines)
 
     def _check_for_twins(self, names: Sequence[str]) -> None:
         seen: dict[tuple[str, str], str] = {}

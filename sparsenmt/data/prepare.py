@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import asdict
 from functools import partial as bound
-from itertools import chain
+from itertools import chain, tee
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from sparsenmt import __version__
+from sparsenmt.data.documents import Block, read_ids, tokenizer_options
 from sparsenmt.data.features import FeatureSet, check_names, need_tags
 from sparsenmt.data.filters import FilterCounts, Pairs, apply_filters, cut_sources
 from sparsenmt.data.inputs import TAGS, Inputs, corpus_names, input_files
+from sparsenmt.data.packing import pack_corpus
 from sparsenmt.data.prepared import (
+    DEV_DOCUMENTS,
     DEV_TAGS,
     DEV_TEXT,
     FORMAT,
@@ -40,6 +43,7 @@ from sparsenmt.data.progress import Bars
 from sparsenmt.data.stages import Stages, forget, workplace
 from sparsenmt.data.store import Dataset, DatasetWriter, write_features
 from sparsenmt.data.tagging.corpora import CorpusTags
+from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.text import blocks, read_lines, read_parallel, write_lines
 from sparsenmt.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from sparsenmt.errors import UserError
@@ -94,7 +98,7 @@ def settings_of(data: schema.Data, features: Collection[str]) -> dict[str, Any]:
         UserError: two training corpora have the same name.
     """
     names = corpus_names(data.train)
-    tokenizer = data.tokenizer.model_dump()
+    tokenizer = tokenizer_options(data).model_dump()
     if not tokenizer["user_symbols"]:  # what was prepared before the key was there stays what it is
         del tokenizer["user_symbols"]
     tags = need_tags(features)
@@ -104,6 +108,7 @@ def settings_of(data: schema.Data, features: Collection[str]) -> dict[str, Any]:
         **({"tagger": {**tagger, "given": given}} if tags else {}),
         "tokenizer": tokenizer,
         "filters": data.filters.model_dump(),
+        **({"documents": data.documents.model_dump(exclude={"source_length"})} if data.documents is not None else {}),
         "train": [{"name": name, "weight": corpus.weight} for name, corpus in zip(names, data.train, strict=True)],
         "features": sorted(features),
     }
@@ -159,7 +164,7 @@ class _Preparation:
         if self._features:
             features = FeatureSet.load(self._partial / "features", tokenizers)
             for number, name in enumerate(self._stage_names()):
-                stages.run(f"features of {name}", bound(self._write_features, number, features))
+                stages.run(f"features of {name}", bound(self._write_features, number, features, tokenizers))
         self._inputs.check_unchanged()
         return write_manifest(
             self._partial,
@@ -176,7 +181,7 @@ class _Preparation:
 
     def _train_tokenizers(self) -> None:
         """Train on all training corpora, each taken once, whatever its weight."""
-        options = self._data.tokenizer
+        options = tokenizer_options(self._data)
         total = sum(self._inputs.pairs[:-1])
 
         def train(*sides: list[str]) -> Tokenizer:
@@ -200,23 +205,12 @@ class _Preparation:
             UserError: the filters leave nothing.
         """
         corpus, name, directory = self._corpora[number], self._names[number], self._directories[number]
-        filters, is_dev = self._data.filters, number == len(self._data.train)
         counts = FilterCounts()
         sizes = (tokenizers.source.size, tokenizers.target.size)
         with DatasetWriter(
             directory, name=name, source_size=sizes[0], target_size=sizes[1], features=self._features
         ) as writer:
-            for rows in self._rows(number, f"encoding {name}"):
-                pairs = Pairs(
-                    source=tokenizers.source.encode_batch([row[0] for row in rows]),
-                    target=tokenizers.target.encode_batch([row[1] for row in rows]),
-                    lines=range(counts.read, counts.read + len(rows)),
-                )
-                if is_dev:
-                    kept = cut_sources(pairs, filters.max_source_length, counts)
-                else:
-                    kept = apply_filters(pairs, filters, counts)
-                writer.append(kept.source, kept.target, kept.lines)
+            packed = self._append(number, tokenizers, counts, writer)
         if not counts.kept:
             raise UserError(
                 f"the filters leave none of the {counts.read:,} pairs of corpus {name!r}",
@@ -226,19 +220,69 @@ class _Preparation:
                 + ".",
             )
         dataset = Dataset(directory, with_features=False)
-        report = CorpusReport(name, corpus.weight, counts, len(dataset.source_ids), len(dataset.target_ids))
-        return asdict(report)
+        report = CorpusReport(name, corpus.weight, counts, len(dataset.source_ids), len(dataset.target_ids), **packed)
+        return {key: value for key, value in asdict(report).items() if value is not None}
 
-    def _rows(self, number: int, what: str) -> Iterator[list[tuple[str, ...]]]:
-        corpus = self._corpora[number]
-        rows = self._bars.over(read_parallel([corpus.source, corpus.target]), what, total=self._inputs.pairs[number])
-        return blocks(rows, lambda row: len(row[0]) + len(row[1]))
+    def _append(
+        self, number: int, tokenizers: Tokenizers, counts: FilterCounts, writer: DatasetWriter
+    ) -> dict[str, int]:
+        """Store the pairs of a corpus, or its blocks; returns what the report says of those."""
+        if self._data.documents is None:
+            for _, _, kept in self._pairs(number, tokenizers, counts):
+                writer.append(kept.source, kept.target, kept.lines)
+            return {}
+        documents, number_of_blocks = 0, 0
+        last: Hashable = None
+        for group in blocks(self._packed(number, tokenizers, counts), lambda block: sum(map(len, block.texts))):
+            source, target = zip(*(block.ids for block in group), strict=True)
+            writer.append(source, target, [block.first for block in group])
+            number_of_blocks += len(group)
+            for block in group:
+                documents, last = documents + (block.document != last), block.document
+        if self._corpora[number].documents is None:
+            return {}
+        return {"documents": documents, "blocks": number_of_blocks}
+
+    def _pairs(
+        self, number: int, tokenizers: Tokenizers, counts: FilterCounts
+    ) -> Iterator[tuple[int, list[tuple[str, ...]], Pairs]]:
+        """Of lines after each other the number of the first, their text, and the pairs that the filters leave."""
+        corpus, filters = self._corpora[number], self._data.filters
+        lines = self._bars.over(
+            read_parallel([corpus.source, corpus.target]),
+            f"encoding {self._names[number]}",
+            total=self._inputs.pairs[number],
+        )
+        for rows in blocks(lines, lambda row: len(row[0]) + len(row[1])):
+            first = counts.read
+            pairs = Pairs(
+                source=tokenizers.source.encode_batch([row[0] for row in rows]),
+                target=tokenizers.target.encode_batch([row[1] for row in rows]),
+                lines=range(first, first + len(rows)),
+            )
+            if number == len(self._data.train):  # dev
+                yield first, rows, cut_sources(pairs, filters.max_source_length, counts)
+            else:
+                yield first, rows, apply_filters(pairs, filters, counts)
+
+    def _packed(
+        self,
+        number: int,
+        tokenizers: Tokenizers,
+        counts: FilterCounts,
+        tags: Iterable[TaggedSentence] | None = None,
+    ) -> Iterator[Block]:
+        assert self._data.documents is not None
+        pairs = self._pairs(number, tokenizers, counts)
+        return pack_corpus(self._corpora[number], pairs, tokenizers, self._data.documents, tags)
 
     def _write_dev_text(self) -> None:
         for file, path in zip(DEV_TEXT, (self._data.dev.source, self._data.dev.target), strict=True):
             write_lines(self._partial / file, read_lines(path))
         if self._tags is not None:
             write_lines(self._partial / DEV_TAGS, self._tags.dev_lines())
+        if self._data.dev.documents is not None:
+            write_lines(self._partial / DEV_DOCUMENTS, read_ids(self._data.dev.documents))
 
     def _fit_features(self, tokenizers: Tokenizers) -> None:
         """Fit the features on the stored training data."""
@@ -246,13 +290,11 @@ class _Preparation:
         tagging = self._tags.tagging(tokenizers.source) if self._tags is not None else None
         FeatureSet.fit(self._features, tokenizers, corpora, tagging).save(self._partial / "features")
 
-    def _write_features(self, number: int, features: FeatureSet) -> None:
+    def _write_features(self, number: int, features: FeatureSet, tokenizers: Tokenizers) -> None:
         """Store the features' values beside the pieces of a corpus."""
         dataset = Dataset(self._directories[number], with_features=False)
         needs_text = features.needs_text
-        lines = _kept(read_lines(self._corpora[number].source), dataset) if needs_text else iter(())
-        given = self._tags.beside(number) if self._tags is not None else None
-        tags = _kept(given, dataset) if given is not None else None
+        lines, tags = self._text(number, features, tokenizers, dataset) if needs_text else (iter(()), None)
         pieces = _PIECES if self._tags is None else _TAGGED_PIECES
         with self._bars.counting(f"features of {dataset.name}", total=len(dataset), unit="line") as bar:
 
@@ -268,6 +310,21 @@ class _Preparation:
             write_features(dataset.directory, features.names, values())
         if features.tagging is not None and (note := features.tagging.report(dataset.name)):
             click.echo(note, err=True)
+
+    def _text(
+        self, number: int, features: FeatureSet, tokenizers: Tokenizers, dataset: Dataset
+    ) -> tuple[Iterator[str], Iterator[TaggedSentence] | None]:
+        """The sources that are stored, and the tags beside them: those that are given, and those of packed sentences,
+        which are tagged one by one."""
+        source = self._corpora[number].source
+        given = self._tags.beside(number) if self._tags is not None else None
+        if self._data.documents is None:
+            return _kept(read_lines(source), dataset), _kept(given, dataset) if given is not None else None
+        if given is None and features.tagging is not None:
+            given = map(features.tagging.tag, read_lines(source))
+        ours, theirs = tee(self._packed(number, tokenizers, FilterCounts(), given))
+        tags = (block.tags for block in theirs if block.tags is not None)
+        return (block.texts[0] for block in ours), tags if given is not None else None
 
 
 def sample_lines(lines: Iterable[str], *, total: int, wanted: int) -> Iterator[str]:

@@ -5,7 +5,8 @@
 ``features/``         `FeatureSet.save`
 ``train-N/``          one `Dataset` for each training corpus, in the recipe's order
 ``dev/``              the validation `Dataset`; ``dev.source.txt`` and ``dev.target.txt`` are its raw text,
-                      ``dev.tags.txt`` its tags, given or made, where a feature needs them
+                      ``dev.tags.txt`` its tags, given or made, where a feature needs them; ``dev.documents.txt`` the
+                      ids of its documents, where the recipe names them
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from sparsenmt.data.inputs import TAGS
 from sparsenmt.data.progress import Bars
 from sparsenmt.data.store import Dataset
 from sparsenmt.data.tagging.tagged_text import TagFile, TaggedSentence
-from sparsenmt.data.text import read_parallel
+from sparsenmt.data.text import read_lines, read_parallel
 from sparsenmt.data.tokenizer import Tokenizers
 from sparsenmt.errors import UserError
 from sparsenmt.files import Damaged, check_listing, read_json, read_sealed, sha256_text, write_sealed
@@ -36,9 +37,10 @@ FORMAT = 2
 MANIFEST = "manifest.json"
 DEV_TEXT = ("dev.source.txt", "dev.target.txt")
 DEV_TAGS = "dev.tags.txt"
+DEV_DOCUMENTS = "dev.documents.txt"
 _HINT = "Run `sparsenmt prepare` with the recipe."
 _LAYOUT = re.compile(
-    r"manifest\.json|dev\.(source|target|tags)\.txt|(train-\d+|dev)/(meta\.json|[\w.]+\.bin)"
+    r"manifest\.json|dev\.(source|target|tags|documents)\.txt|(train-\d+|dev)/(meta\.json|[\w.]+\.bin)"
     r"|tokenizers/(tokenizers|shared|source|target)\.(json|model)|features/\w+\.(json|bin)"
 )
 
@@ -52,11 +54,17 @@ class CorpusReport:
     counts: FilterCounts
     source_tokens: int
     target_tokens: int
+    documents: int | None = None
+    """Of a corpus that is packed: documents of which something was kept,"""
+    blocks: int | None = None
+    """and the blocks that they are packed into."""
 
     def describe(self) -> str:
         """One line for people."""
         counts = self.counts
         parts = [f"{self.name}: {counts.kept:,} of {counts.read:,} pairs kept"]
+        if self.blocks is not None and self.documents is not None:
+            parts.append(f"packed into {self.blocks:,} blocks of {self.documents:,} documents")
         parts += [f"{count:,} removed by {reason}" for reason, count in counts.removed.items() if count]
         if counts.cut:
             parts.append(f"{counts.cut:,} sources cut")
@@ -126,6 +134,8 @@ class PreparedData:
     """Tags of the validation sources, where a feature needs them: no tagger has to be there for training."""
     fingerprint: str
     """Changes with the tokenizers, the features, the stored data, and the settings that made them."""
+    dev_documents: list[str] | None = None
+    """Ids of the documents of the validation text, line by line, where the recipe names them."""
 
     @classmethod
     def open(cls, directory: Path | str, *, progress: bool = True) -> PreparedData:
@@ -149,6 +159,8 @@ class PreparedData:
             tagset = features.tagging.given_tagset if given else features.tagging.tagger_tagset
             tags = TagFile(directory / DEV_TAGS, tagset)
             dev_tags = list(tags.beside(directory / DEV_TEXT[0], [source for source, _ in dev_lines]))
+        ids = directory / DEV_DOCUMENTS
+        dev_documents = list(read_lines(ids)) if ids.name in manifest["files"] else None
         corpora = manifest["corpora"]
         return cls(
             tokenizers=tokenizers,
@@ -160,6 +172,7 @@ class PreparedData:
             dev_lines=dev_lines,
             dev_tags=dev_tags,
             fingerprint=manifest["fingerprint"],
+            dev_documents=dev_documents,
         )
 
 

@@ -40,6 +40,7 @@ def score_pairs(
     targets: Sequence[str],
     *,
     tags: Sequence[TaggedSentence] | None = None,
+    numbers: Sequence[int] | None = None,
     batch_tokens: int = 4096,
     advance: Callable[[int], object] | None = None,
     compact: bool = True,
@@ -48,6 +49,7 @@ def score_pairs(
 
     Args:
         tags: those given beside the sources; without them the model's tagger makes them, where methods read tags.
+        numbers: of every pair, for messages, where they do not follow each other from 0 on.
         batch_tokens: sentences times the longest source or target of a batch, at most.
         advance: told the number of pairs that each batch finished.
         compact: False leaves zeros in place of what filters drop: the same scores, later.
@@ -55,7 +57,7 @@ def score_pairs(
     Raises:
         UserError: a batch needs more memory than there is; tags are needed and cannot be had.
     """
-    lines = read_sources(bundle, sources, tags=tags)
+    lines = read_sources(bundle, sources, tags=tags, numbers=numbers)
     most = bundle.max_positions - 1
     pieces = bundle.tokenizers.target.encode_batch(list(targets))
     wanted = [[*ids[:most], EOS] for ids in pieces]

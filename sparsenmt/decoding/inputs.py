@@ -73,19 +73,25 @@ def cut_summary(cut: int, limit: int) -> str:
 
 
 def read_sources(
-    bundle: ModelBundle, lines: Sequence[str], first: int = 0, tags: Sequence[TaggedSentence] | None = None
+    bundle: ModelBundle,
+    lines: Sequence[str],
+    first: int = 0,
+    tags: Sequence[TaggedSentence] | None = None,
+    numbers: Sequence[int] | None = None,
 ) -> list[SourceLine]:
     """Tokenize lines; those longer than the model reads are cut, and say so; those of spaces alone are empty.
 
     Args:
         first: number of the first line, from 0.
         tags: those given beside the lines, if there are some.
+        numbers: of every line, where they do not follow each other from ``first`` on.
     """
     most = bundle.max_source_length
     given = [None] * len(lines) if tags is None else tags
     encoded = bundle.tokenizers.source.encode_batch(lines)
     result = []
-    for number, (text, ids, beside) in enumerate(zip(lines, encoded, given, strict=True), start=first):
+    numbered = range(first, first + len(lines)) if numbers is None else numbers
+    for number, text, ids, beside in zip(numbered, lines, encoded, given, strict=True):
         if not text.strip(" "):  # to some tokenizers a space is a piece
             ids = []
         result.append(SourceLine(number, text, [*ids[:most], EOS], max(len(ids) - most, 0), beside))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 
 import torch
 
@@ -57,6 +57,7 @@ def translate_lines(
     window: int = WINDOW,
     first: int = 0,
     tags: Iterable[TaggedSentence] | None = None,
+    numbers: Iterable[int] | None = None,
     compact: bool = True,
 ) -> Iterator[Translation]:
     """Translate lines, in order.
@@ -67,6 +68,7 @@ def translate_lines(
         first: number of the first line, from 0: what comes after so many lines that were translated before. With whole
             windows before it, every line is in the batch that it would have been in without the break.
         tags: those given beside the lines, for methods that read them; without them the model's tagger makes them.
+        numbers: of every line, where they do not follow each other from ``first`` on; no two are the same.
         compact: False leaves zeros in place of what filters drop: the same translations, later.
 
     Raises:
@@ -75,10 +77,10 @@ def translate_lines(
     """
     iterator = iter(lines)
     beside = iter(tags) if tags is not None else None
+    numbered = iter(numbers) if numbers is not None else count(first)
     while block := list(islice(iterator, window)):
         given = list(islice(beside, len(block))) if beside is not None else None
-        sources = read_sources(bundle, block, first, given)
-        first += len(block)
+        sources = read_sources(bundle, block, tags=given, numbers=list(islice(numbered, len(block))))
         yield from _translate_block(bundle, sources, options, advance, compact)
     if beside is not None:
         next(beside, None)  # whoever checks them against the lines hears that those are at their end

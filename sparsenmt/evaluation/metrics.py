@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation import rouge
-from sparsenmt.evaluation.names import LABELS, METRICS, ROUGE
+from sparsenmt.evaluation.documents import by_document
+from sparsenmt.evaluation.names import LABELS, METRICS, OF_DOCUMENTS, ROUGE
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
@@ -34,7 +35,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Statistics:
-    """What a metric needs to know of each sentence; sums over sentences give the value of any sample of them.
+    """What a metric needs to know of each sentence (d-BLEU: document); sums give the value of any sample of them.
 
     ``values`` is (N, K); ``score`` maps a sum over rows, (K,), to the metric's value.
     """
@@ -52,6 +53,7 @@ def corpus_scores(
     lowercase: bool = False,
     tokenize: str = "13a",
     language: str = "en",
+    documents: Sequence[Hashable] | None = None,
 ) -> list[Score]:
     """The metrics' values, in the order asked for.
 
@@ -62,11 +64,12 @@ def corpus_scores(
         lowercase: ignore case in BLEU and chrF (TER and ROUGE always do, as is their default).
         tokenize: sacrebleu's tokenizer, for BLEU.
         language: code of the language; ROUGE's tokenizer and stemmer depend on it.
+        documents: of every line the id of its document, for d-BLEU; where it changes, a document ends.
 
     Raises:
-        UserError: an unknown metric or tokenizer, no lines, or unequal numbers of lines.
+        UserError: an unknown metric or tokenizer, no lines, unequal numbers of lines, or d-BLEU without documents.
     """
-    _check(hypotheses, references, metrics)
+    _check(hypotheses, references, metrics, documents)
     rouges = [name for name in metrics if name in ROUGE]
     by_sentence = rouge.sentence_scores(hypotheses, references, metrics=rouges, language=language) if rouges else {}
     scores = []
@@ -76,14 +79,22 @@ def corpus_scores(
             scores.append(Score(name, 100 * float(by_sentence[name].mean()), signature))
         else:
             metric = _sacrebleu(name, lowercase=lowercase, tokenize=tokenize)
-            value = float(metric.corpus_score(hypotheses, references).score)
-            scores.append(Score(name, value, str(metric.get_signature())))
+            ours, theirs = _put_together(name, hypotheses, references, documents)
+            value = float(metric.corpus_score(ours, theirs).score)
+            of_documents = f"docs:{len(ours)}|" if name in OF_DOCUMENTS else ""
+            scores.append(Score(name, value, f"{of_documents}{metric.get_signature()}"))
     return scores
 
 
-def metric_value(name: str, hypotheses: Sequence[str], references: Sequence[str], language: str) -> float:
+def metric_value(
+    name: str,
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    language: str,
+    documents: Sequence[Hashable] | None = None,
+) -> float:
     """One metric's value against one reference, with the default settings: what validation looks at."""
-    return corpus_scores(hypotheses, [references], metrics=[name], language=language)[0].value
+    return corpus_scores(hypotheses, [references], metrics=[name], language=language, documents=documents)[0].value
 
 
 def statistics(
@@ -94,9 +105,10 @@ def statistics(
     lowercase: bool = False,
     tokenize: str = "13a",
     language: str = "en",
+    documents: Sequence[Hashable] | None = None,
 ) -> list[Statistics]:
     """Sufficient statistics of every sentence, for resampling. Arguments and errors as for `corpus_scores`."""
-    _check(hypotheses, references, metrics)
+    _check(hypotheses, references, metrics, documents)
     rouges = [name for name in metrics if name in ROUGE]
     by_sentence = rouge.sentence_scores(hypotheses, references, metrics=rouges, language=language) if rouges else {}
     found = []
@@ -107,9 +119,19 @@ def statistics(
         else:
             metric = _sacrebleu(name, lowercase=lowercase, tokenize=tokenize)
             # sacrebleu has no public call for this; its own significance tests use the same two methods.
-            values = np.array(metric._extract_corpus_statistics(hypotheses, references), dtype=np.float64)
+            ours, theirs = _put_together(name, hypotheses, references, documents)
+            values = np.array(metric._extract_corpus_statistics(ours, theirs), dtype=np.float64)
             found.append(Statistics(name, values, _score_of(metric)))
     return found
+
+
+def _put_together(
+    name: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]], documents: Sequence[Hashable] | None
+) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """What a metric compares: lines, or documents."""
+    if documents is None or name not in OF_DOCUMENTS:
+        return hypotheses, references
+    return by_document(hypotheses, documents), [by_document(reference, documents) for reference in references]
 
 
 def _mean_f1(sums: NDArray[np.float64]) -> float:
@@ -147,13 +169,25 @@ def _sacrebleu(name: str, *, lowercase: bool, tokenize: str) -> Metric:
         ) from None
 
 
-def _check(hypotheses: Sequence[str], references: Sequence[Sequence[str]], metrics: Sequence[str]) -> None:
+def _check(
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    metrics: Sequence[str],
+    documents: Sequence[Hashable] | None,
+) -> None:
     for name in metrics:
         if name not in METRICS:
             close = difflib.get_close_matches(name, METRICS, n=1)
             hint = f"Did you mean '{close[0]}'? " if close else ""
             raise UserError(
                 f"there is no metric '{name}'", where="--metric", hint=f"{hint}There are: {', '.join(METRICS)}."
+            )
+    for name in OF_DOCUMENTS:
+        if name in metrics and documents is None:
+            raise UserError(
+                f"{LABELS[name]} needs to know where documents end",
+                where="--metric",
+                hint="Name a file with the document id of every line with --documents.",
             )
     if not references:
         raise UserError("scoring needs at least one reference", where="--reference", hint="Name a file of references.")
@@ -166,6 +200,12 @@ def _check(hypotheses: Sequence[str], references: Sequence[Sequence[str]], metri
                 where=f"reference {number}",
                 hint="Line n of one must belong to line n of the other.",
             )
+    if documents is not None and len(documents) != len(hypotheses):
+        raise UserError(
+            f"the number of ids, {len(documents):,}, is not that of the lines, {len(hypotheses):,}",
+            where="the documents",
+            hint="Id n must belong to line n of the text.",
+        )
     for name in _QUADRATIC:
         if name in metrics:
             _check_lengths(hypotheses, references, name)

@@ -10,7 +10,10 @@ LABELS = {
     "rouge2": "ROUGE-2",
     "rougeL": "ROUGE-L",
     "rougeLsum": "ROUGE-Lsum",
+    "dbleu": "d-BLEU",
 }
 METRICS = tuple(LABELS)
 ROUGE = tuple(name for name in METRICS if name.startswith("rouge"))
 DEFAULT_METRICS = ("bleu", "chrf", "ter")
+OF_DOCUMENTS = ("dbleu",)
+"""Metrics that need to know where documents end."""

@@ -8,7 +8,7 @@ significantly different from itself, as it does not count a difference of nothin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,8 +58,9 @@ def compare(
     language: str = "en",
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
+    documents: Sequence[Hashable] | None = None,
 ) -> list[Comparison]:
-    """Compare two systems on the same lines, by each metric.
+    """Compare two systems on the same lines, by each metric; d-BLEU on the same documents, which are then resampled.
 
     The p-value is two-sided: the share of samples whose difference, less the mean difference of the samples, is at
     least as large as the difference on the whole corpus; the real sample counts as one of them.
@@ -78,25 +79,35 @@ def compare(
         )
 
     def of(lines: Sequence[str]) -> list[Statistics]:
-        return statistics(lines, references, metrics=metrics, lowercase=lowercase, tokenize=tokenize, language=language)
+        return statistics(
+            lines,
+            references,
+            metrics=metrics,
+            lowercase=lowercase,
+            tokenize=tokenize,
+            language=language,
+            documents=documents,
+        )
 
     both = list(zip(of(hypotheses), of(baseline), strict=True))
-    sampled = _resample([one for pair in both for one in pair], len(hypotheses), resamples, seed)
+    sampled = _resample([one for pair in both for one in pair], resamples, seed)
     return [
         _comparison(system, reference, sampled[2 * index], sampled[2 * index + 1])
         for index, (system, reference) in enumerate(both)
     ]
 
 
-def _resample(measured: Sequence[Statistics], sentences: int, resamples: int, seed: int) -> list[NDArray[np.float64]]:
-    """Values of each measurement on each sample; all see the same samples."""
-    random = np.random.default_rng(seed)
+def _resample(measured: Sequence[Statistics], resamples: int, seed: int) -> list[NDArray[np.float64]]:
+    """Values of each measurement on each sample; all that have as many rows see the same samples."""
     values = [np.empty(resamples) for _ in measured]
-    for sample in range(resamples):
-        chosen = random.choice(sentences, size=sentences, replace=True)
-        times = np.bincount(chosen, minlength=sentences).astype(np.float64)
-        for one, sampled in zip(measured, values, strict=True):
-            sampled[sample] = one.score(times @ one.values)
+    for rows in {len(one.values) for one in measured}:
+        random = np.random.default_rng(seed)
+        alike = [(one, sampled) for one, sampled in zip(measured, values, strict=True) if len(one.values) == rows]
+        for sample in range(resamples):
+            chosen = random.choice(rows, size=rows, replace=True)
+            times = np.bincount(chosen, minlength=rows).astype(np.float64)
+            for one, sampled in alike:
+                sampled[sample] = one.score(times @ one.values)
     return values
 
 

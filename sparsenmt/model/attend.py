@@ -1,7 +1,7 @@
 """From queries, keys and values to contexts: fused, masked, or in bands.
 
 All three compute the same function; the conformance kit holds them together.
-Shapes: B rows, H heads, Q queries, K keys, E head size, n blocks of b queries, W keys of a band.
+Shapes: B rows, H heads, Q queries, K keys, E head size.
 """
 
 from __future__ import annotations
@@ -13,6 +13,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sparsenmt.model.bands import (
+    Cut,
+    band_keys,
+    blocks,
+    class_keys,
+    classes,
+    cut_of,
+    heads_at_once,
+    joined,
+    overlapping,
+    unclassed,
+)
+from sparsenmt.model.dropout import dropout as drop_out
 from sparsenmt.model.interfaces import Keys, Pattern, Transform
 
 
@@ -38,15 +51,17 @@ def at_least_single(scores: Tensor) -> Tensor:
 
 def weigh(q: Tensor, k: Tensor, keys: Keys, transform: Transform) -> Tensor:
     """q (B, H, Q, E), k (B, H, K, E) -> attention mass (B, H, Q, K) in at least fp32."""
-    scores = at_least_single(q @ k.transpose(-1, -2)) / math.sqrt(q.shape[-1])
-    mass: Tensor = transform(scores, keys)
+    # One product that scales as well: at lengths of 64 and more a pass over the scores is a part of the time.
+    nothing, upright = q.new_zeros(()), k.flatten(0, 1).transpose(1, 2)
+    scores = torch.baddbmm(nothing, q.flatten(0, 1), upright, beta=0, alpha=q.shape[-1] ** -0.5)
+    mass: Tensor = transform(at_least_single(scores.unflatten(0, q.shape[:2])), keys)
     return mass
 
 
 def attend_masked(q: Tensor, k: Tensor, v: Tensor, keys: Keys, transform: Transform, dropout: float) -> Tensor:
     """(B, H, Q, E): weights as a matrix. ``keys`` must be restricted."""
     weights = weigh(q, k, keys, transform).to(v.dtype)
-    return (F.dropout(weights, dropout) if dropout else weights) @ v
+    return drop_out(weights, dropout) @ v
 
 
 @dataclass(frozen=True)
@@ -95,6 +110,28 @@ def _attend_few(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
     return torch.softmax(scores, -1).to(v.dtype) @ v
 
 
+_PLAIN = 1 << 24  # scores of a batch, at most 32 MB
+
+
+def _plain_is_faster(q: Tensor, k: Tensor, dropout: float) -> bool:
+    """On a CPU the fused kernel has no dropout, and its backward pass in bf16 is slower than plain products."""
+    if q.device.type != "cpu":
+        return False
+    training = q.requires_grad and q.dtype == torch.bfloat16
+    return dropout > 0 or (training and q.shape[:3].numel() * k.shape[2] <= _PLAIN)
+
+
+def _attend_plain(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, dropout: float, causal: bool) -> Tensor:
+    """(B, H, Q, E) by plain products, with weights as a matrix."""
+    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+    if mask is not None:
+        scores = scores + mask.scores.to(scores.dtype)
+    elif causal:
+        future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        scores = scores.masked_fill(future, -math.inf)
+    return drop_out(torch.softmax(scores, -1), dropout) @ v
+
+
 def attend_fused(
     q: Tensor,
     k: Tensor,
@@ -116,6 +153,9 @@ def attend_fused(
     if mask is None:
         square = q.shape[2] == k.shape[2]  # otherwise PyTorch aligns a causal mask with the first key, not the last
         mask = make_mask(keys, transform, q.dtype, causal=causal, square=square)
+    if _plain_is_faster(q, k, dropout):
+        context = _attend_plain(q, k, v, mask, dropout, causal)
+        return context if mask is None or mask.blind is None else context.masked_fill(mask.blind, 0.0)
     if mask is None:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal)
     if keys.counts is not None and q.shape[2] <= _FEW and not dropout and q.device.type == "cpu":
@@ -125,11 +165,6 @@ def attend_fused(
     return context if mask.blind is None else context.masked_fill(mask.blind, 0.0)
 
 
-def band_block(reach: tuple[int, int]) -> int:
-    """Queries of one block: as many as keys are seen on both sides keeps half of a band's scores useful."""
-    return min(max(sum(reach), 16), 256)
-
-
 def attend_banded(
     q: Tensor, k: Tensor, v: Tensor, keys: Keys, transform: Transform, dropout: float, *, pattern: Pattern, causal: bool
 ) -> Tensor:
@@ -137,32 +172,31 @@ def attend_banded(
 
     Queries and keys must be the same uncompacted positions. ``keys`` is not restricted yet.
     """
-    assert pattern.reach is not None and keys.counts is None
-    left, right = pattern.reach[0], 0 if causal else pattern.reach[1]
-    b = band_block((left, right))
-    rows, _, length, _ = q.shape
-    n = -(-length // b)
-    tail = n * b - length
+    cut, length = cut_of(pattern, causal), q.shape[2]
+    assert cut is not None and keys.counts is None
+    if cut.stride > 1:
+        keys = class_keys(keys, cut.stride)
+        q, k, v = (classes(x, cut.stride) for x in (q, k, v))
+    band = restrict(band_keys(keys, cut), pattern, causal)
+    if transform.fusable:
+        context = _fused_bands(q, k, v, band, transform, dropout, cut)
+    else:
+        parts = blocks(q, cut), overlapping(k, cut), overlapping(v, cut)
+        context = joined(attend_masked(*parts, band, transform, dropout), *q.shape[::2])
+    return context if cut.stride == 1 else unclassed(context, cut.stride, length)
 
-    def blocks(x: Tensor) -> Tensor:  # (B, H, Q, E) -> (B * n, H, b, E)
-        split: Tensor = F.pad(x, (0, 0, 0, tail)).unflatten(2, (n, b))
-        return split.transpose(1, 2).flatten(0, 1)
 
-    def bands(x: Tensor) -> Tensor:  # (B, H, K, E) -> (B * n, H, W, E)
-        x = F.pad(x, (0, 0, left, right + tail)).unfold(2, left + b + right, b)
-        return x.permute(0, 2, 1, 4, 3).flatten(0, 1)
-
-    def flat_bands(x: Tensor, fill: int | bool) -> Tensor:  # (B, K) -> (B * n, W)
-        return F.pad(x.expand(rows, -1), (left, right + tail), value=fill).unfold(1, left + b + right, b).flatten(0, 1)
-
-    queries = F.pad(keys.queries.expand(rows, -1), (0, tail), value=-(2**30)).unflatten(1, (n, b)).flatten(0, 1)
-    band = Keys(
-        valid=flat_bands(keys.valid, False),
-        queries=queries,
-        positions=flat_bands(keys.positions, -(2**29)),
-        features={name: feature.repeat_interleave(n, 0) for name, feature in keys.features.items()},
-    )
-    band = restrict(band, pattern, causal)
-    context = attend_masked(blocks(q), bands(k), bands(v), band, transform, dropout)
-    split: Tensor = context.unflatten(0, (rows, n))
-    return split.transpose(1, 2).flatten(2, 3)[:, :, :length]
+def _fused_bands(q: Tensor, k: Tensor, v: Tensor, band: Keys, transform: Transform, dropout: float, cut: Cut) -> Tensor:
+    """(B, H, Q, E), a few heads at a time: the gradients of their bands then fit into memory that is used again."""
+    mask = make_mask(band, transform, q.dtype, causal=False, square=False)
+    assert mask is not None and mask.blind is not None
+    mask = mask if bool(mask.blind.any()) else replace(mask, blind=None)
+    size = heads_at_once(k, cut)
+    own = mask.scores.split(size, 1) if mask.scores.shape[1] > 1 else None
+    contexts = []
+    for i, parts in enumerate(zip(*(x.split(size, 1) for x in (q, k, v)), strict=True)):
+        part = blocks(parts[0], cut), overlapping(parts[1], cut), overlapping(parts[2], cut)
+        one = mask if own is None else replace(mask, scores=own[i])
+        context = attend_fused(*part, band, transform, dropout, causal=False, mask=one)
+        contexts.append(joined(context, *q.shape[::2]).transpose(1, 2))
+    return (contexts[0] if len(contexts) == 1 else torch.cat(contexts, 2)).transpose(1, 2)

@@ -5,6 +5,7 @@ Shapes: B rows, H heads = G given + L learned, Q queries, K keys, D model dimens
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,11 +16,11 @@ from sparsenmt.model.attend import (
     attend_banded,
     attend_fused,
     attend_masked,
-    band_block,
     memory_mask,
     restrict,
     weigh,
 )
+from sparsenmt.model.bands import cut_of
 from sparsenmt.model.interfaces import (
     AttentionListener,
     AttentionSeen,
@@ -59,6 +60,7 @@ class AttentionStep(nn.Module):
         transform: Transform,
         pattern: Pattern | None,
         listeners: list[AttentionListener],
+        disabled: Collection[int] = (),
     ) -> None:
         super().__init__()
         self.site: SiteName = site
@@ -66,6 +68,7 @@ class AttentionStep(nn.Module):
         self.transform = transform
         self.pattern = pattern
         self.causal = site == "decoder_self"
+        self.disabled = frozenset(disabled)  # numbers, from 1, of heads that give zeros
         self.banded = True  # gather bands where the pattern has a reach and it pays
         self._listeners = listeners
 
@@ -81,6 +84,12 @@ class AttentionStep(nn.Module):
     def memory_mask(self, keys: Keys, dtype: torch.dtype) -> Mask | None:
         """The mask of every attention to one memory, where there is one for all queries; see `attend_fused`."""
         return memory_mask(keys, self.transform, dtype) if self.fused else None
+
+    def without_disabled(self, x: Tensor, dim: int) -> Tensor:
+        """``x`` with zeros for disabled heads, which lie along ``dim``."""
+        if not self.disabled:
+            return x
+        return x.index_fill(dim, torch.tensor([head - 1 for head in sorted(self.disabled)], device=x.device), 0.0)
 
     def tell(self, weights: Tensor, keys: Keys) -> None:
         for listener in self._listeners:
@@ -142,17 +151,25 @@ class Attention(nn.Module):
         of `AttentionStep.memory_mask`, so that it is made once a memory rather than once a step.
         """
         contexts = []
-        given = self.given_heads
+        own, values = self._given_values(kv.values)
         if self.given is not None:
-            contexts.append(self.given(kv.values[:, :given], keys))
+            contexts.append(self.given(own, keys))
         if q is not None and kv.keys is not None:
-            values = kv.values[:, given:] if given else kv.values
             contexts.append(self._learned(q, kv.keys, values, keys, step, mask))
         if step.observed:
             self._tell(q, kv, keys, step)
-        context = contexts[0] if len(contexts) == 1 else torch.cat(contexts, 1)
-        output: Tensor = self.o(context.transpose(1, 2).flatten(2))
+        contexts = [context.transpose(1, 2) for context in contexts]  # (B, Q, heads, E): in the order of the product
+        context = step.without_disabled(contexts[0] if len(contexts) == 1 else torch.cat(contexts, 2), 2)
+        output: Tensor = self.o(context.flatten(2))
         return output
+
+    def _given_values(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, H, K, E) -> those of given and of learned heads; all of them twice, where there is one kind."""
+        if not self.given_heads or not self.learned_heads:
+            return values, values
+        # Split where heads lie in memory, so that the gradients are put together by one copy.
+        given, learned = values.transpose(1, 2).split([self.given_heads, self.learned_heads], 2)
+        return given.transpose(1, 2), learned.transpose(1, 2)
 
     def _learned(self, q: Tensor, k: Tensor, v: Tensor, keys: Keys, step: AttentionStep, mask: Mask | None) -> Tensor:
         dropout = self.dropout if self.training else 0.0
@@ -164,11 +181,14 @@ class Attention(nn.Module):
             return attend_fused(q, k, v, keys, transform, dropout, causal=causal, mask=mask)
         # At cross-attention hypotheses share the query axis, so that equal lengths do not mean equal positions.
         own = step.site != "cross" and keys.counts is None
-        if pattern is not None and pattern.reach is not None and step.banded and own:
-            reach = (pattern.reach[0], 0 if step.causal else pattern.reach[1])
-            if 1 < length == k.shape[2] and length > sum(reach) + band_block(reach):
+        if pattern is not None and step.banded and own and 1 < length == k.shape[2]:
+            cut = cut_of(pattern, step.causal)
+            if cut is not None and length >= cut.shortest:
                 return attend_banded(q, k, v, keys, transform, dropout, pattern=pattern, causal=step.causal)
-        return attend_masked(q, k, v, restrict(keys, pattern, step.causal), transform, dropout)
+        keys = restrict(keys, pattern, step.causal)
+        if transform.fusable:
+            return attend_fused(q, k, v, keys, transform, dropout, causal=False)
+        return attend_masked(q, k, v, keys, transform, dropout)
 
     def _tell(self, q: Tensor | None, kv: KeysValues, keys: Keys, step: AttentionStep) -> None:
         keys = restrict(keys, step.pattern, step.causal)
@@ -177,7 +197,7 @@ class Attention(nn.Module):
             parts.append(self.given.weights(keys))
         if q is not None and kv.keys is not None:
             parts.append(weigh(q, kv.keys, keys, step.transform))
-        step.tell(torch.cat([part.to(parts[-1].dtype) for part in parts], 1), keys)
+        step.tell(step.without_disabled(torch.cat([part.to(parts[-1].dtype) for part in parts], 1), 1), keys)
 
     def pack(self, *, self_attention: bool) -> None:
         """Fuse and pack the projections for decoding (design rule 10: on disk they stay apart)."""

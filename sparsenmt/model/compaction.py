@@ -26,9 +26,10 @@ def apply_gates(memory: Memory, gates: Gates, *, compact: bool) -> Memory:
     masking = gates.on_closed == "mask"
     if compact:
         kept = memory.valid & (values != 0)
-        if bool((kept == memory.valid).all()):  # nothing dropped: no stand-in
+        dropped = bool((kept != memory.valid).any())
+        if not dropped and int(kept.sum(1).max()) == kept.shape[1]:  # an earlier filter may have masked some
             return replace(memory, states=scaled, gates=source_gates)
-        return _compact(replace(memory, states=scaled, gates=source_gates), kept, stand_in=not masking)
+        return _compact(replace(memory, states=scaled, gates=source_gates), kept, stand_in=dropped and not masking)
     valid = memory.valid & (values != 0) if masking else memory.valid
     return replace(memory, states=scaled, valid=valid, gates=source_gates)
 

@@ -107,11 +107,17 @@ class Pattern(Protocol):
     A site without a pattern (None) sees everything.
     """
 
-    reach: tuple[int, int] | None
-    """Keys farther left or right than this are never seen: the engine gathers bands. None: it only masks."""
+    @property
+    def reach(self) -> tuple[int, int] | None:
+        """Keys farther left or right than this are never seen: the engine gathers bands. None: it only masks.
+
+        A pattern with a reach may also have ``segment: int`` (a query sees nothing outside of its own of the segments
+        of so many positions that begin at position 0) or ``stride: int`` (only keys at distances that are multiples of
+        it): its bands are then cut closer.
+        """
 
     def __call__(self, queries: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
-        """queries (B, Q), positions (B, K), visible (B, 1, Q or 1, K) -> bool (B, 1 or H, Q, K)."""
+        """queries (B, Q), positions (B, K), visible (B, 1, Q or 1, K) -> bool, broadcastable to (B, H, Q, K)."""
         ...
 
 
@@ -143,6 +149,7 @@ class GivenHeads(Protocol):
     """Heads whose weights are given, not learned: they have values, but no query and key projections."""
 
     heads: int  # G
+    names: Sequence[str]  # what each of them does, for reports
 
     def __call__(self, values: Tensor, keys: Keys) -> Tensor:
         """values (B, G, K, E) -> context (B, G, Q, E), in O(length)."""
@@ -292,6 +299,20 @@ class TranslationModel(Protocol):
 
     def listen_to_gates(self, listener: GateListener) -> AbstractContextManager[None]:
         """While the context is open, every memory filter's decision is told to the listener."""
+        ...
+
+    def head_names(self, site: SiteName) -> tuple[str, ...]:
+        """What the heads of a site are, in the order of their numbers, which count from 1.
+
+        Given heads come first and have names of their own; the others are ``learned``.
+        """
+        ...
+
+    def disable_heads(self, site: SiteName, heads: Collection[int]) -> AbstractContextManager[None]:
+        """While the context is open, these heads (from 1) give zeros, in every step; also in what listeners are told.
+
+        Heads that the recipe has disabled stay so. Raises ValueError if there is no such head.
+        """
         ...
 
     def pack(self, dtype: torch.dtype) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sparsenmt.model.attend import Mask
 from sparsenmt.model.attention import Attention, AttentionStep, KeysValues
+from sparsenmt.model.dropout import dropout
 from sparsenmt.model.interfaces import GivenHeads, Keys
 from sparsenmt.model.linear import ACTIVATIONS, Activation, Linear, Product, packed_product
 
@@ -38,6 +38,13 @@ class SiteHeads:
 
     count: int
     given: GivenHeads | None = None
+    disabled: frozenset[int] = frozenset()  # numbers, from 1, of those that give zeros
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """As `interfaces.TranslationModel.head_names`."""
+        given = () if self.given is None else tuple(self.given.names)
+        return (*given, *("learned",) * (self.count - len(given)))
 
 
 class FeedForward(nn.Module):
@@ -57,7 +64,7 @@ class FeedForward(nn.Module):
             hidden = self._packed_inner(x)
         else:
             hidden = ACTIVATIONS[self.activation](self.inner(x))
-            hidden = F.dropout(hidden, self.dropout, self.training) if self.dropout else hidden
+            hidden = dropout(hidden, self.dropout) if self.training else hidden
         output: Tensor = self.outer(hidden)
         return output
 
@@ -101,8 +108,8 @@ class Block(nn.Module):
         return normed
 
     def _after(self, x: Tensor, update: Tensor, norm: nn.Module) -> Tensor:
-        if self.training and self.dropout:
-            update = F.dropout(update, self.dropout)
+        if self.training:
+            update = dropout(update, self.dropout)
         added: Tensor = x + update
         return added if self.norm == "pre" else norm(added)
 

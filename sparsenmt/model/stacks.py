@@ -38,7 +38,7 @@ class Site:
     """One attention site: its heads, its pattern, and how to make the transform of a step."""
 
     heads: SiteHeads
-    transform: Callable[[int], Transform]  # learned heads -> transform
+    transform: Callable[[int, int, int], Transform]  # learned heads, step, block -> transform of the step
     pattern: Pattern | None = None
 
     def obstacle(self, transform: Transform) -> str | None:
@@ -53,15 +53,23 @@ class Site:
 class Steps(nn.ModuleList):
     """The sockets of a stack's execution steps; ``steps[t].self``, ``steps[t].cross``."""
 
-    def __init__(self, sites: Mapping[str, tuple[SiteName, Site]], count: int, listeners: list[AttentionListener]):
+    def __init__(
+        self, sites: Mapping[str, tuple[SiteName, Site]], plan: Sequence[int], listeners: list[AttentionListener]
+    ):
         def make(name: SiteName, site: Site, step: int) -> AttentionStep:
             learned = site.heads.count - (0 if site.heads.given is None else site.heads.given.heads)
             return AttentionStep(
-                name, step, transform=site.transform(learned), pattern=site.pattern, listeners=listeners
+                name,
+                step,
+                transform=site.transform(learned, step, plan[step]),
+                pattern=site.pattern,
+                listeners=listeners,
+                disabled=site.heads.disabled,
             )
 
         super().__init__(
-            nn.ModuleDict({key: make(name, site, step) for key, (name, site) in sites.items()}) for step in range(count)
+            nn.ModuleDict({key: make(name, site, step) for key, (name, site) in sites.items()})
+            for step in range(len(plan))
         )
 
     def at(self, step: int, key: str) -> AttentionStep:
@@ -141,7 +149,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.plan = tuple(plan)
         self.layers = nn.ModuleList(Block(options, site.heads) for _ in range(max(plan) + 1))
-        self.steps = Steps({"self": ("encoder_self", site)}, len(plan), listeners)
+        self.steps = Steps({"self": ("encoder_self", site)}, plan, listeners)
         # A pre-norm stack needs a last normalisation, at every exit the one of a model cut to that depth.
         self.norm = nn.LayerNorm(options.dimension) if options.norm == "pre" else nn.Identity()
         self.obstacle = site.obstacle(self.steps.at(0, "self").transform)
@@ -166,7 +174,7 @@ class Decoder(nn.Module):
         self.plan = tuple(plan)
         self.layers = nn.ModuleList(Block(options, own.heads, cross.heads) for _ in range(max(plan) + 1))
         sites: dict[str, tuple[SiteName, Site]] = {"self": ("decoder_self", own), "cross": ("cross", cross)}
-        self.steps = Steps(sites, len(plan), listeners)
+        self.steps = Steps(sites, plan, listeners)
         self.norm = nn.LayerNorm(options.dimension) if options.norm == "pre" else nn.Identity()
         self.obstacle = cross.obstacle(self.steps.at(0, "cross").transform)
         reach = None if own.pattern is None or own.heads.given is not None else own.pattern.reach

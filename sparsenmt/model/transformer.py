@@ -7,7 +7,7 @@ Shapes: B sentences, R hypotheses a sentence, S source positions, T target posit
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -16,9 +16,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sparsenmt.model.attention import AttentionStep
 from sparsenmt.model.caches import Cache
+from sparsenmt.model.dropout import dropout
 from sparsenmt.model.embeddings import Positions, embed
 from sparsenmt.model.interfaces import (
+    SITES,
     AttentionListener,
     DecoderCache,
     DepthPlan,
@@ -26,6 +29,7 @@ from sparsenmt.model.interfaces import (
     GateListener,
     Memory,
     MemoryFilter,
+    SiteName,
     Source,
     Transform,
 )
@@ -98,6 +102,7 @@ class Transformer(nn.Module):
             {side: Positions(positions.kind, options.dimension, positions.maximum) for side in ("source", "target")}
         )
         own_encoder, own_decoder, cross = sites
+        self._head_names = {name: site.heads.names for name, site in zip(SITES, sites, strict=True)}
         self.encoder = Encoder(options, plan.encoder, own_encoder, self._listeners)
         self.decoder = Decoder(options, plan.decoder, own_decoder, cross, self._listeners)
         self.memory = Filters(output, between)
@@ -152,7 +157,8 @@ class Transformer(nn.Module):
         positions = self.positions[side]
         assert isinstance(positions, Positions)
         table = self.embeddings[self._keys[0 if side == "source" else 1]]
-        return F.dropout(embed(tokens, table, positions, start), self._dropout, self.training)
+        embedded = embed(tokens, table, positions, start)
+        return dropout(embedded, self._dropout) if self.training else embedded
 
     def encode(self, source: Source, *, exits: Sequence[int] | None = None, compact: bool = False) -> Encoded:
         wanted = tuple(exits) if exits is not None else self.plan.encoder_exits[-1:]
@@ -213,6 +219,24 @@ class Transformer(nn.Module):
             yield
         finally:
             self._gate_listeners.remove(listener)
+
+    def head_names(self, site: SiteName) -> tuple[str, ...]:
+        return self._head_names[site]
+
+    @contextmanager
+    def disable_heads(self, site: SiteName, heads: Collection[int]) -> Iterator[None]:
+        count = len(self._head_names[site])
+        if any(not 1 <= head <= count for head in heads):
+            raise ValueError(f"{site} has the heads 1 to {count}, not {sorted(heads)}")
+        steps = [step for step in self.modules() if isinstance(step, AttentionStep) and step.site == site]
+        before = [step.disabled for step in steps]
+        for step in steps:
+            step.disabled = step.disabled.union(heads)
+        try:
+            yield
+        finally:
+            for step, disabled in zip(steps, before, strict=True):
+                step.disabled = disabled
 
     def pack(self, dtype: torch.dtype) -> None:
         self.eval().requires_grad_(False)

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import ValidationError
 
+from sparsenmt.recipe.data_checks import DATA_CHECKS, Check, Finding
 from sparsenmt.recipe.origins import Node, find, nearest_origin, plain, replace
 from sparsenmt.recipe.problems import Complaint, KeyPath, Origin, Problem
-from sparsenmt.recipe.schema import Data, Filters, Model, Section, Tokenizer, Training
+from sparsenmt.recipe.schema import Documents, Model, Section, Tokenizer, Training
 from sparsenmt.recipe.sockets import socket_at
-
-_SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")  # as in every vocabulary
-_RESERVED = "\u2581"  # stands for a space inside pieces
-
-
-class Finding(NamedTuple):
-    """A contradiction: the keys that take part, the one to blame first."""
-
-    keys: tuple[KeyPath, ...]
-    complaint: Complaint
 
 
 def cross_problems(recipe: Node, known: list[Problem]) -> list[Problem]:
@@ -37,6 +28,7 @@ def cross_problems(recipe: Node, known: list[Problem]) -> list[Problem]:
             blamed = next((key for key in finding.keys if find(recipe, key) is not None), finding.keys[0])
             problems.append(Problem(_blame(recipe, finding.keys), blamed, finding.complaint))
     problems += _losses(sound) + _shared_table(sound, recipe, wrong) + _positions(sound, recipe, wrong)
+    problems += _blocks(sound, recipe, wrong) + _metric(sound, recipe, wrong)
     return problems
 
 
@@ -104,6 +96,16 @@ def _model(model: Model, path: KeyPath) -> Iterator[Finding]:
                     "Take another number of heads, or another `model.dimension`.",
                 ),
             )
+        for index, head in enumerate(getattr(model.attention, site).heads.disabled):
+            if head > (count or model.heads):
+                place = (*path, "attention", site, "heads")
+                yield Finding(
+                    ((*place, "disabled", index), (*place, "count"), heads),
+                    Complaint(
+                        f"there is no head {head}: the site has {count or model.heads}",
+                        "Numbers count from 1; given heads come first.",
+                    ),
+                )
     for index, choice in enumerate(model.memory):
         if choice.at == "between" and model.encoder_layers < 2:
             key = (*path, "memory", index, "at")
@@ -113,95 +115,6 @@ def _model(model: Model, path: KeyPath) -> Iterator[Finding]:
                     "there is nothing between the layers of a one-layer encoder",
                     "Write `at: output`, or take more `model.encoder_layers`.",
                 ),
-            )
-
-
-def _tokenizer(tokenizer: Tokenizer, path: KeyPath) -> Iterator[Finding]:
-    least = len(_SPECIAL)
-    if tokenizer.vocabulary_size <= least:
-        yield Finding(
-            ((*path, "vocabulary_size"),),
-            Complaint(
-                f"must be greater than {least}, the number of special pieces",
-                "Leave the key out for the default, or write some thousands.",
-            ),
-        )
-    lowest = 0.98
-    if tokenizer.kind in ("bpe", "unigram") and tokenizer.character_coverage < lowest:
-        yield Finding(
-            ((*path, "character_coverage"), (*path, "kind")),
-            Complaint(
-                f"must be at least {lowest} for SentencePiece's kinds, bpe and unigram",
-                "Raise it, or take `data.tokenizer.kind: char`.",
-            ),
-        )
-
-
-def _user_symbols(tokenizer: Tokenizer, path: KeyPath) -> Iterator[Finding]:
-    symbols = tokenizer.user_symbols
-    for number, symbol in enumerate(symbols):
-        complaint = _symbol(symbol, tokenizer.lowercase)
-        if complaint is None and symbol in symbols[:number]:
-            complaint = Complaint(f"'{symbol}' is there twice", "Remove it here.")
-        if complaint is not None:
-            yield Finding(((*path, "user_symbols", number),), complaint)
-    least = len(_SPECIAL) + len(symbols)
-    if len(_SPECIAL) < tokenizer.vocabulary_size <= least:
-        yield Finding(
-            ((*path, "vocabulary_size"), (*path, "user_symbols")),
-            Complaint(
-                f"must be greater than {least}, the number of special pieces and user symbols",
-                "Leave the key out for the default, or write some thousands.",
-            ),
-        )
-
-
-def _symbol(symbol: str, lowercase: bool) -> Complaint | None:
-    """Why a symbol could not be found in text, or would be taken for something else."""
-    if not symbol:
-        return Complaint("is empty", "Write a word, such as `<n>`, or remove it.")
-    if symbol in _SPECIAL:
-        return Complaint(f"'{symbol}' is a special piece of every vocabulary", "Take another word, such as `<n>`.")
-    if any(character.isspace() or character in _RESERVED or not character.isprintable() for character in symbol):
-        return Complaint(
-            f"{symbol!r} holds white space, U+2581 or a control character",
-            "A symbol is one word of the text, between spaces.",
-        )
-    if lowercase and symbol != symbol.lower():
-        return Complaint(
-            f"'{symbol}' is never found where text is lowercased", f"Write '{symbol.lower()}', or no `lowercase`."
-        )
-    return None
-
-
-def _filters(filters: Filters, path: KeyPath) -> Iterator[Finding]:
-    cut, longest = filters.max_source_length, filters.max_length
-    if cut is not None and longest is not None and cut > longest:
-        yield Finding(
-            ((*path, "max_source_length"), (*path, "max_length")),
-            Complaint(
-                f"sources cut to {cut} pieces would be left out, because `max_length` is {longest}",
-                "Raise `data.filters.max_length`, or set it to null.",
-            ),
-        )
-
-
-def _data(data: Data, path: KeyPath) -> Iterator[Finding]:
-    named = [(corpus.name, index) for index, corpus in enumerate(data.train) if corpus.name is not None]
-    first: dict[str, int] = {}
-    for name, index in named:
-        if first.setdefault(name, index) != index:
-            key = (*path, "train", index, "name")
-            yield Finding(
-                (key,), Complaint(f"two training corpora are named '{name}'", "Give one of them another name.")
-            )
-    corpora = [((*path, "train", index), corpus) for index, corpus in enumerate(data.train)]
-    corpora += [((*path, "dev"), data.dev)] + ([((*path, "test"), data.test)] if data.test else [])
-    for place, corpus in corpora:
-        if corpus.source == corpus.target:
-            yield Finding(
-                ((*place, "target"), (*place, "source")),
-                Complaint("source and target are the same file", "Name the file of each language."),
             )
 
 
@@ -264,6 +177,41 @@ def _positions(sound: Node, recipe: Node, wrong: set[KeyPath]) -> list[Problem]:
     return [Problem(_blame(recipe, (length_key, positions_key)), length_key, complaint)]
 
 
+def _blocks(sound: Node, recipe: Node, wrong: set[KeyPath]) -> list[Problem]:
+    """Blocks of sentences must fit the model's positions."""
+    section_key: KeyPath = ("data", "documents")
+    positions_key: KeyPath = ("model", "max_positions")
+    node = find(sound, section_key)
+    if node is None or _concerns(section_key, wrong) or _concerns(positions_key, wrong):
+        return []
+    documents, reach = _section(Documents, plain(node)), find(sound, positions_key)
+    positions = reach.value if reach is not None else Model.model_fields["max_positions"].default
+    if documents is None or not isinstance(positions, int) or documents.max_length <= positions:
+        return []
+    complaint = Complaint(
+        f"blocks of {documents.max_length} pieces do not fit {positions} positions",
+        f"Set `model.max_positions` to {documents.max_length} or more, or lower `data.documents.max_length`.",
+    )
+    length_key: KeyPath = (*section_key, "max_length")
+    blamed = length_key if find(recipe, length_key) is not None else section_key
+    return [Problem(_blame(recipe, (blamed, positions_key)), blamed, complaint)]
+
+
+def _metric(sound: Node, recipe: Node, wrong: set[KeyPath]) -> list[Problem]:
+    """A metric of documents needs to know them."""
+    metric_key: KeyPath = ("training", "validation", "metric")
+    ids_key: KeyPath = ("data", "dev", "documents")
+    metric, ids = find(sound, metric_key), find(sound, ids_key)
+    known = ids is not None and ids.value is not None
+    if metric is None or metric.value != "dbleu" or known or _concerns(ids_key, wrong):
+        return []
+    complaint = Complaint(
+        "scores documents, but nothing says where those of the validation text end",
+        "Write `data.dev.documents`, the path of their ids; or take `bleu`.",
+    )
+    return [Problem(_blame(recipe, (metric_key,)), metric_key, complaint)]
+
+
 def _is_false(value: object) -> bool:
     tokenizer: Tokenizer | None = _section(Tokenizer, {"shared": value})
     return tokenizer is not None and not tokenizer.shared
@@ -312,12 +260,8 @@ def _target(value: float, part: str) -> Complaint | None:
     return Complaint(f"must be between 0 and 1, not {value}", hint)
 
 
-_Check = Callable[[Any, KeyPath], Iterator[Finding]]
-_CHECKS: tuple[tuple[type[Section], KeyPath, _Check], ...] = (
+_CHECKS: tuple[tuple[type[Section], KeyPath, Check], ...] = (
     (Model, ("model",), _model),
-    (Tokenizer, ("data", "tokenizer"), _tokenizer),
-    (Tokenizer, ("data", "tokenizer"), _user_symbols),
-    (Filters, ("data", "filters"), _filters),
-    (Data, ("data",), _data),
+    *DATA_CHECKS,
     (Training, ("training",), _training),
 )

@@ -13,7 +13,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.recipe.checks import cross_problems
 from sparsenmt.recipe.merging import read_with_bases
 from sparsenmt.recipe.origins import Node, find, nearest_origin, plain, tree
-from sparsenmt.recipe.overrides import apply_overrides
+from sparsenmt.recipe.overrides import Setting, apply_overrides
 from sparsenmt.recipe.paths import resolve_paths
 from sparsenmt.recipe.presets import expand_preset
 from sparsenmt.recipe.problems import Origin, Problem, raise_together
@@ -26,7 +26,7 @@ from sparsenmt.recipe.translation import misread_booleans, translate
 def load(
     path: str | os.PathLike[str],
     methods: Methods,
-    overrides: Sequence[str] = (),
+    overrides: Sequence[str | Setting] = (),
     check: Callable[[Recipe], object] | None = None,
 ) -> Recipe:
     """Read a recipe file.
@@ -34,7 +34,7 @@ def load(
     Args:
         path: the YAML file.
         methods: socket -> name of a method -> type of its options.
-        overrides: settings laid over the file, ``key.path=value`` each.
+        overrides: settings laid over the file, in order: ``key.path=value``, or what another file says.
         check: looks at a recipe that is right by itself, and raises a `UserError` whose place is a key; the file and
             the line are put before it here.
 

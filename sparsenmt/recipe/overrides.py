@@ -1,8 +1,9 @@
-"""Settings from the command line: ``training.learning_rate=1e-3``, ``model.memory.0.at=between``."""
+"""Settings laid over a recipe: from the command line, ``training.learning_rate=1e-3``, or from a file of a sweep."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from sparsenmt.errors import UserError
@@ -13,35 +14,51 @@ from sparsenmt.recipe.problems import Complaint, KeyPath, Origin, Problem, dotte
 _MOST_PARTS = 50  # of a key
 
 
-def apply_overrides(recipe: Node, overrides: Sequence[str]) -> tuple[Node, list[Problem]]:
+@dataclass(frozen=True)
+class Setting:
+    """An override that stands in a file: its mistakes are told with the lines of its values."""
+
+    key: str
+    value: Node
+
+
+def apply_overrides(recipe: Node, overrides: Sequence[str | Setting]) -> tuple[Node, list[Problem]]:
     """The recipe with each ``key=value`` laid over it, in order; values are read as YAML."""
     problems: list[Problem] = []
-    for text in overrides:
-        origin = Origin(f"override '{text}'", Path.cwd(), is_override=True)
-        key, equals, value_text = text.partition("=")
-        if not equals or not key.strip():
-            problems.append(
-                Problem(origin, (), Complaint("must look like `key=value`", "Write for instance `training.seed=2`."))
-            )
+    for each in overrides:
+        given, found = (each, []) if isinstance(each, Setting) else _parse(each)
+        problems += found
+        if given is None:
             continue
-        parts = key.strip().split(".")
+        parts, value = given.key.strip().split("."), given.value
         if complaint := _key_complaint(parts):
-            problems.append(Problem(origin, (), complaint))
+            problems.append(Problem(value.origin, (), complaint))
             continue
-        try:
-            parsed, found = parse(value_text, name=origin.place, folder=Path.cwd())
-        except UserError as error:
-            problems.append(Problem(origin, (), _value_complaint(error)))
-            continue
-        above = tuple(int(part) if part.isdecimal() and len(part) < 10 else part for part in parts)
-        problems += [Problem(origin, (*above, *problem.path), problem.complaint) for problem in found]
-        value = _mark(parsed, origin) if parsed is not None else Node(None, origin)
         result = _set(recipe, (), parts, value)
         if isinstance(result, Problem):
             problems.append(result)
         else:
             recipe = result
     return recipe, problems
+
+
+def _parse(text: str) -> tuple[Setting | None, list[Problem]]:
+    """``key=value``; None if it is none."""
+    origin = Origin(f"override '{text}'", Path.cwd(), is_override=True)
+    key, equals, value_text = text.partition("=")
+    if not equals or not key.strip():
+        complaint = Complaint("must look like `key=value`", "Write for instance `training.seed=2`.")
+        return None, [Problem(origin, (), complaint)]
+    parts = key.strip().split(".")
+    if _key_complaint(parts) is not None:
+        return Setting(key, Node(None, origin)), []
+    try:
+        parsed, found = parse(value_text, name=origin.place, folder=Path.cwd())
+    except UserError as error:
+        return None, [Problem(origin, (), _value_complaint(error))]
+    above = tuple(int(part) if part.isdecimal() and len(part) < 10 else part for part in parts)
+    problems = [Problem(origin, (*above, *problem.path), problem.complaint) for problem in found]
+    return Setting(key, _mark(parsed, origin) if parsed is not None else Node(None, origin)), problems
 
 
 def _key_complaint(parts: Sequence[str]) -> Complaint | None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from sparsenmt.recipe.origins import Node, child, find, replace
 from sparsenmt.recipe.problems import Complaint, KeyPath, Problem
 
+_FILES = ("source", "target", "tags", "documents")  # of a corpus
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]*))?\}")
 
 
@@ -60,7 +61,7 @@ def resolve_paths(recipe: Node) -> tuple[Node, list[Problem]]:
             problems.append(Problem(node.origin, path, Complaint("must not be empty", "Write a path.")))
             continue
         text, complaint = expand(node.value)
-        if text is not None and path[-1] in ("source", "target", "tags") and node.origin.folder is not None:
+        if text is not None and path[-1] in _FILES and node.origin.folder is not None:
             text = os.path.abspath(node.origin.folder / text)
             complaint = _unusable(text)
         if text is None or complaint is not None:
@@ -79,6 +80,4 @@ def _path_keys(recipe: Node) -> Iterator[KeyPath]:
     count = len(train.value) if train is not None and isinstance(train.value, list) else 0
     corpora: list[KeyPath] = [("data", "train", index) for index in range(count)]
     for corpus in [*corpora, ("data", "dev"), ("data", "test")]:
-        yield (*corpus, "source")
-        yield (*corpus, "target")
-        yield (*corpus, "tags")
+        yield from ((*corpus, file) for file in _FILES)

@@ -55,6 +55,11 @@ class Heads(Section):
     count: PositiveInt | None = Field(
         None, le=2**16, description="Number of heads at this site; default: `model.heads`."
     )
+    disabled: list[PositiveInt] = Field(
+        [],
+        description="Heads that give zeros, in every layer, by their numbers from 1: given heads come first, in their "
+        "order. Of a trained model, `--disable-heads` of `decode` and `score` does the same.",
+    )
 
 
 class Site(Section):
@@ -154,6 +159,11 @@ class Corpus(Section):
         description="Path of part-of-speech tags of the source, for methods that read them: CoNLL-U, or lines of "
         "`word_TAG`; sentence n belongs to line n. Default: the tagger makes them.",
     )
+    documents: str | None = Field(
+        None,
+        description="Path of document ids, line-aligned with the source: where the id changes, a document ends. For "
+        "`data.documents`, and for the metric `dbleu`. Default: every line is by itself.",
+    )
     weight: PositiveFloat = Field(
         1.0, le=10_000, description="How often the corpus is seen in an epoch (2 = twice, 0.5 = half)."
     )
@@ -206,6 +216,28 @@ class Filters(Section):
     )
 
 
+class Documents(Section):
+    """Blocks of consecutive sentences of a document, each of which the model reads and writes as one long sentence.
+
+    `data.filters` look at the sentences, before they are packed.
+    """
+
+    max_length: PositiveInt = Field(
+        512,
+        le=2**20,
+        description="Longest block, in pieces of either language, separators and `</s>` included; a sentence that is "
+        "longer stands alone. At most `model.max_positions`.",
+    )
+    source_length: PositiveInt | None = Field(
+        None,
+        description="Longest block where the target is not known, as in `decode`; default: `max_length`. Lower it "
+        "where targets have more pieces than sources: otherwise outputs become longer than any in training.",
+    )
+    separator: str = Field(
+        "<sep>", description="Word between two sentences of a block: one piece, which `prepare` adds to the vocabulary."
+    )
+
+
 class Data(Section):
     """Text, tokenizer and the prepared binary store."""
 
@@ -222,6 +254,10 @@ class Data(Section):
     tokenizer: Tokenizer = Field(Tokenizer(), description="How text becomes pieces.")
     filters: Filters = Field(Filters(), description="Training pairs that are left out.")
     tagger: Tagger = Field(Tagger(), description="What tags the source, where a method reads tags.")
+    documents: Documents | None = Field(
+        None,
+        description="Pack the sentences of documents into blocks; default: every line is by itself. `{}` is enough.",
+    )
 
 
 class Optimizer(Section):
@@ -237,8 +273,10 @@ class Validation(Section):
     """How and when the model is validated."""
 
     every: PositiveInt = Field(1000, description="Updates between validations.")
-    metric: Literal["loss", "bleu", "chrf", "ter", "rouge1", "rouge2", "rougeL", "rougeLsum"] = Field(
-        "bleu", description="What `keep_best` and early stopping look at; anything but `loss` decodes the dev set."
+    metric: Literal["loss", "bleu", "chrf", "ter", "rouge1", "rouge2", "rougeL", "rougeLsum", "dbleu"] = Field(
+        "bleu",
+        description="What `keep_best` and early stopping look at; anything but `loss` decodes the dev set. `dbleu` "
+        "needs `data.dev.documents`.",
     )
     beam_size: PositiveInt = Field(4, le=10_000, description="Beam size of validation decoding.")
     patience: PositiveInt | None = Field(None, description="Stop after this many validations without a new best.")

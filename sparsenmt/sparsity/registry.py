@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -42,17 +42,34 @@ class Method:
     build: Callable[..., Any]
     requires: frozenset[str] = frozenset()  # source features that it reads
     examples: tuple[Mapping[str, Any], ...] = ({},)  # options that the conformance kit tries, as in a recipe
+    shares: bool = False  # `build` also takes `place`, to share parameters between execution steps
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where among the execution steps of a model a transform is built, and what it may share with others."""
+
+    step: int
+    block: int
+    """The set of weights that the step executes: several steps may execute one."""
+    shared: dict[Hashable, Any]
+    """One for the whole model, empty at first. Keys begin with the method's name."""
 
 
 BUILD_CONTEXT: Mapping[Socket, str] = {
     "pattern": "build(options, site: str) -> Pattern | None (None: everything is visible)",
-    "transform": "build(options, site: str, heads: int) -> Transform, once an execution step; heads: learned ones",
+    "transform": "build(options, site: str, heads: int) -> Transform, once an execution step; heads: learned ones; "
+    "with `shares`, also place: Place",
     "heads": "build(options, site: str, heads: int) -> GivenHeads; heads: all of the site",
     "memory": "build(options, dimension: int) -> MemoryFilter, once a place",
     "depth": "build(options, encoder_layers: int, decoder_layers: int) -> DepthPlan",
 }
 
-_BUILT_IN = ("full", "softmax", "plain", "l0drop", "pos", "freq", "inv_freq", "group")
+_BUILT_IN = (
+    *("full", "window", "block", "dilated", "global_pattern", "random_pattern", "bigbird"),
+    *("softmax", "sparsemax", "entmax15", "entmax", "topk", "topk_oow"),
+    *("plain", "l0drop", "pos", "freq", "inv_freq", "group", "fixed_token", "fixed_word"),
+)
 _methods: dict[tuple[Socket, str], Method] = {}
 _loaded = False
 
@@ -64,8 +81,12 @@ def register(
     options: type[Options] = Options,
     requires: frozenset[str] = frozenset(),
     examples: Sequence[Mapping[str, Any]] = ({},),
+    shares: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: register a class or function as a method. Registering another one under a taken name is an error."""
+    """Decorator: register a class or function as a method. Registering another one under a taken name is an error.
+
+    The arguments are those of `Method`.
+    """
     if socket not in SOCKETS:
         raise ValueError(f"no socket {socket!r}: there are {', '.join(SOCKETS)}")
 
@@ -73,7 +94,7 @@ def register(
         known = _methods.get((socket, name))
         if known is not None and known.build is not build:
             raise ValueError(f"{socket} method {name!r} is registered already, by {known.build!r}")
-        _methods[socket, name] = Method(socket, name, options, build, requires, tuple(examples))
+        _methods[socket, name] = Method(socket, name, options, build, requires, tuple(examples), shares)
         return build
 
     return add

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sparsenmt.model.interfaces import TranslationModel
 
-CHUNK_ROWS = 1024
+CHUNK_ROWS = 512
 """Rows projected at a time: enough for the matrix product, little beside the rest of the activations."""
 
 
@@ -26,15 +26,16 @@ class SmoothedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
         """logits (N, V), target (N) -> loss (N), negative log-likelihood (N), in fp32 or wider."""
-        wide = logits if logits.dtype == torch.float64 else logits.float()
-        log_sum = wide.logsumexp(-1, keepdim=True)  # (N, 1)
-        picked = wide.gather(1, target[:, None])
-        nll = (log_sum - picked).squeeze(1)
-        uniform = log_sum.squeeze(1) - wide.mean(-1)
-        gradient = (wide - log_sum).exp_()
+        wide = torch.float64 if logits.dtype == torch.float64 else torch.float32
+        gradient = torch.softmax(logits, -1, dtype=wide)
+        # The normaliser from the likeliest piece, whose probability loses nothing: one pass of exponentials is enough.
+        log_sum = logits.amax(-1).to(wide) - gradient.amax(-1).log()
+        nll = log_sum - logits.gather(1, target[:, None]).squeeze(1).to(wide)
+        uniform = log_sum - logits.mean(-1, dtype=wide)
         if smoothing:
-            gradient -= smoothing / wide.shape[1]
-        gradient.scatter_add_(1, target[:, None], torch.full_like(picked, smoothing - 1.0))
+            gradient -= smoothing / logits.shape[1]
+        rest = torch.full_like(nll, smoothing - 1.0)
+        gradient.scatter_add_(1, target[:, None], rest[:, None])
         ctx.save_for_backward(gradient)
         ctx.dtype = logits.dtype
         ctx.mark_non_differentiable(nll)

@@ -34,14 +34,20 @@ def tokenizer(kind: str = "char") -> Tokenizer:
     return train_tokenizer(options, invented_lines(200, 1))
 
 
-def gated_bundle(memory: list[dict[str, Any]], *, seed: int = 1, kind: str = "char", layers: int = 3) -> TinyBundle:
+def gated_bundle(
+    memory: list[dict[str, Any]],
+    *,
+    attention: dict[str, Any] | None = None,
+    seed: int = 1,
+    kind: str = "char",
+    layers: int = 3,
+) -> TinyBundle:
     """A model in float64 whose gates close a part of every text; an empty list: none close."""
     pieces = tokenizer(kind)
     sizes = {"dimension": 16, "feed_forward": 24, "heads": 4, "encoder_layers": layers, "decoder_layers": 2}
+    rest = {"tie_embeddings": "all", "max_positions": 96, "dropout": {"residual": 0.0}}
     with registered():
-        section = schema.Model.model_validate(
-            {**sizes, "memory": memory, "tie_embeddings": "all", "max_positions": 96, "dropout": {"residual": 0.0}}
-        )
+        section = schema.Model.model_validate({**sizes, **rest, "memory": memory, "attention": attention or {}})
         model = build_model(section, source_size=pieces.size, target_size=pieces.size, seed=seed).eval()
     rng = torch.Generator().manual_seed(seed)
     with torch.no_grad():

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from sparsenmt.analysis.cross_attention import AttentionMap, Output, attention_maps
+from sparsenmt.analysis.cross_attention import AttentionMap, Pick, PickedAttention, attention_maps
 from sparsenmt.analysis.mass import MassCounter, panels, report
+from sparsenmt.analysis.observe import Output, observe
 from sparsenmt.data.alignment import word_ids
 from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.decoding.inputs import SourceLine
-from sparsenmt.model.interfaces import AttentionSeen
+from sparsenmt.model.interfaces import AttentionSeen, SiteName
 from tests.analysis.support import (
     EVERYWHERE,
     L0DROP,
@@ -29,36 +30,40 @@ from tests.analysis.support import (
 OUTPUTS = [Output([7, 5, 9, 4][: 1 + i % 4], ended=i % 3 > 0) for i in range(9)]
 
 
-def naive_map(bundle: TinyBundle, line: SourceLine, output: Output, layer: int | None) -> list[list[float]]:
-    """(T, S), summed head by head and layer by layer, of one sentence without company."""
+def naive_map(bundle: TinyBundle, line: SourceLine, output: Output, pick: Pick) -> list[list[float]]:
+    """(Q, K), summed head by head and layer by layer, of one sentence without company."""
     seen: list[AttentionSeen] = []
     target = [*output.tokens, EOS] if output.ended else list(output.tokens)
     memory = encoded_alone(bundle, line)
     with bundle.model.listen(seen.append), torch.inference_mode():
         bundle.model.decode(torch.tensor([[BOS, *target[:-1]]]), memory)
-    chosen = [each for each in seen if each.site == "cross" and layer in (None, each.step + 1)]
-    result = [[0.0] * len(line.ids) for _ in target]
+    if pick.site == "encoder_self":
+        seen.clear()
+        with bundle.model.listen(seen.append):
+            encoded_alone(bundle, line)
+    chosen = [each for each in seen if each.site == pick.site and each.step + 1 in (pick.layers or (each.step + 1,))]
+    queries, keys = chosen[0].weights.shape[2:]
+    result = [[0.0] * keys for _ in range(queries)]
     for each in chosen:
-        heads = each.weights.shape[1]
-        for h in range(heads):
-            for t in range(len(target)):
-                for s in range(len(line.ids)):
-                    result[t][s] += float(each.weights[0, h, t, s]) / heads / len(chosen)
+        heads = [head - 1 for head in pick.heads] or list(range(each.weights.shape[1]))
+        for h in heads:
+            for q in range(queries):
+                for k in range(keys):
+                    result[q][k] += float(each.weights[0, h, q, k]) / len(heads) / len(chosen)
     return result
 
 
-def all_maps(bundle: TinyBundle, layer: int | None = None) -> list[AttentionMap]:
+def all_maps(bundle: TinyBundle) -> list[AttentionMap]:
     lines = sources(bundle)
-    found = dict(attention_maps(bundle, lines, OUTPUTS, layer=layer, batch_tokens=90))
+    found = dict(attention_maps(bundle, lines, OUTPUTS, batch_tokens=90))
     return [found[i] for i in range(len(lines))]
 
 
-@pytest.mark.parametrize("layer", [None, 1, 2])
 @pytest.mark.parametrize("memory", [[], OUTPUT, MASKED, EVERYWHERE])
-def test_maps_are_those_of_loops(memory: list[dict[str, Any]], layer: int | None) -> None:
+def test_maps_are_those_of_loops(memory: list[dict[str, Any]]) -> None:
     bundle = gated_bundle(memory)
-    for line, output, seen in zip(sources(bundle), OUTPUTS, all_maps(bundle, layer), strict=True):
-        naive = np.array(naive_map(bundle, line, output, layer))
+    for line, output, seen in zip(sources(bundle), OUTPUTS, all_maps(bundle), strict=True):
+        naive = np.array(naive_map(bundle, line, output, Pick()))
         assert seen.target == output.ids and seen.source.line == line
         assert np.abs(seen.weights - naive).max() < 1e-9
         visible = memory != MASKED or not seen.source.dropped.all()
@@ -66,6 +71,31 @@ def test_maps_are_those_of_loops(memory: list[dict[str, Any]], layer: int | None
         if memory:
             assert seen.source.gates is not None
             assert seen.source.gates.tolist() == pytest.approx(naive_gates(bundle, line))
+
+
+PICKS = [((), ()), ((1,), ()), ((1, 2), (4,)), ((2,), (1, 3))]
+
+
+@pytest.mark.parametrize("site", ["cross", "encoder_self", "decoder_self"])
+@pytest.mark.parametrize(("layers", "heads"), PICKS)
+def test_picked_maps_are_those_of_loops(site: SiteName, layers: tuple[int, ...], heads: tuple[int, ...]) -> None:
+    bundle, pick = gated_bundle(OUTPUT, kind="word"), Pick(site, layers, heads)
+    lines, seen = sources(bundle), PickedAttention(pick)
+    observe(bundle, lines, OUTPUTS, [seen], batch_tokens=40)
+    assert seen.parts() == [None]
+    for place, (line, output) in enumerate(zip(lines, OUTPUTS, strict=True)):
+        naive = np.array(naive_map(bundle, line, output, pick))
+        assert np.abs(seen.weights(place, None, *naive.shape) - naive).max() < 1e-9
+
+
+def test_apart_every_head_has_a_map() -> None:
+    bundle, seen = gated_bundle([], kind="word"), PickedAttention(Pick("decoder_self", (2,), (), apart=True))
+    lines = sources(bundle)
+    observe(bundle, lines, OUTPUTS, [seen], batch_tokens=40)
+    assert seen.parts() == [(2, 1), (2, 2), (2, 3), (2, 4)]
+    for head in range(1, 5):
+        naive = np.array(naive_map(bundle, lines[3], OUTPUTS[3], Pick("decoder_self", (2,), (head,))))
+        assert np.abs(seen.weights(3, (2, head), *naive.shape) - naive).max() < 1e-9
 
 
 @pytest.mark.parametrize("memory", [OUTPUT, L0DROP])

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from sparsenmt.analysis.plots import Heatmap, Panel, check_plot, curves, heatmaps, save
+from sparsenmt.analysis.plots import Heatmap, Panel, check_plot, curves, heatmaps, panel_grid, save
 from sparsenmt.errors import UserError
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -19,6 +19,9 @@ PANELS = [
     Panel("x", "y", {"a": POINTS}, style="steps", title="$5"),
     Panel("x", "y", {"a": POINTS, "b": POINTS}, style="bars", ticks=[(0.0, "punctuation"), (1.0, "b")]),
     Panel("x", "y", {str(i): POINTS for i in range(9)}),
+    Panel("x", "y", {"a": POINTS, "b": POINTS}, style="lines", x_range=(0.0, 2.0), y_range=(0.0, None)),
+    Panel("x", "y", {"a": POINTS, "b": POINTS}, style="points", drawn=("b",)),
+    Panel("", "", {}, title="nothing"),
 ]
 MAP = Heatmap("t", ["a", "$b$"], ["c", "d$", "e"], np.array([[0.0, 0.5, 0.5], [1.0, 0.0, 0.0]]), [False, True, False])
 
@@ -42,6 +45,28 @@ def test_pictures_are_valid_and_reproducible(tmp_path: Path, suffix: str) -> Non
         check_picture(paths[0])
         assert paths[0].read_bytes() == paths[1].read_bytes()
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_panels_stand_in_lines_of_equal_length(tmp_path: Path) -> None:
+    figure = panel_grid([PANELS[:3], PANELS[3:6]])
+    assert len(figure.axes) == 6
+    save(figure, tmp_path / "a.png")
+    check_picture(tmp_path / "a.png")
+
+
+def test_values_stand_in_the_cells_but_for_what_was_not_measured(tmp_path: Path) -> None:
+    weights = np.array([[0.125, np.nan, 1.0]])
+    save(
+        heatmaps([[Heatmap("t", ["r"], ["a", "b", "c"], weights, [False] * 3, most=1.0, percent=True)]]),
+        tmp_path / "a.svg",
+    )
+    text = (tmp_path / "a.svg").read_bytes().decode()
+    assert "<!-- 12 -->" in text and "<!-- 100 -->" in text and "nan" not in text
+
+
+def test_a_long_title_widens_its_map() -> None:
+    narrow, wide = (heatmaps([[Heatmap(t, ["r"], ["a"], np.ones((1, 1)), [False])]]) for t in ("t", "t" * 60))
+    assert wide.get_size_inches()[0] > 60 * 0.07 > narrow.get_size_inches()[0]
 
 
 def test_names_stand_in_the_picture(tmp_path: Path) -> None:

@@ -100,9 +100,7 @@ def test_every_report_agrees_on_the_rate(command: Run, place: Path) -> None:
         if name == "annotate":
             found[name] = sum(record["dropped"] for record in records) / len(records)
         elif name == "maps":
-            columns = {
-                (r["sentence"], r["source_position"]): r["dropped"] for r in records if r["source_position"] >= 0
-            }
+            columns = {(r["sentence"], r["key_position"]): r["dropped"] for r in records if r["key_position"] >= 0}
             found[name] = sum(columns.values()) / len(columns)
         else:
             found[name] = records[0]["sparsity"]
@@ -186,7 +184,7 @@ def test_a_map_is_a_distribution(command: Run, place: Path) -> None:
     command("analyze", "maps", "many", "--sentence", "The old house .", "--layer", "1", "--json", "r.json")
     sums: dict[int, float] = {}
     for record in tables(place / "r.json")["maps"]:
-        sums[record["target_position"]] = sums.get(record["target_position"], 0.0) + record["weight"]
+        sums[record["query_position"]] = sums.get(record["query_position"], 0.0) + record["weight"]
         assert not record["dropped"] or record["weight"] == 0
     assert all(math.isclose(total, 1, abs_tol=1e-5) for total in sums.values())
 

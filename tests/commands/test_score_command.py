@@ -110,7 +110,7 @@ class FakeModel:
     def __init__(self) -> None:
         self.decoding = Decoding(batch_tokens=512)
         self.bundle = SimpleNamespace(
-            recipe=SimpleNamespace(data=SimpleNamespace(target_language="de"), decoding=self.decoding),
+            recipe=SimpleNamespace(data=SimpleNamespace(target_language="de", documents=None), decoding=self.decoding),
             features=FeatureSet({}),
             cuts_by_choice=False,
         )
@@ -118,8 +118,8 @@ class FakeModel:
         self.cut = 0
         self.sparsity: float | None = None
 
-    def open_model(self, directory: str) -> Any:
-        assert directory == "model"
+    def open_model(self, directory: str, *, disabled: object) -> Any:
+        assert directory == "model" and not disabled
         return self.bundle
 
     def line(self, number: int) -> SourceLine:

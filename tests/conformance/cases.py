@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from sparsenmt.assemble import build_model
-from sparsenmt.model.attend import band_block
+from sparsenmt.model.bands import cut_of
 from sparsenmt.model.interfaces import SITES, Encoded, Keys, Memory, Source
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe import schema
@@ -49,8 +49,14 @@ REFUSED = Path(__file__).with_name("refused.txt")
 
 # Source features of sentences of these lengths, padded to the longest: name -> (B, S). Others are small random numbers.
 FEATURES: Mapping[str, Callable[[Tensor, torch.Generator], Tensor]] = {
-    "word_id": lambda shape, rng: (torch.rand(tuple(shape), generator=rng) < 0.6).long().cumsum(1),
+    "word_id": lambda shape, rng: _words(torch.rand(tuple(shape), generator=rng) < 0.6),
 }
+
+
+def _words(starts: Tensor) -> Tensor:
+    """Word ids, from 0 in every sentence."""
+    ids = starts.long().cumsum(1)
+    return ids - ids[:, :1]
 
 
 @dataclass(frozen=True)
@@ -132,6 +138,12 @@ def plugs(*, examples: int | None = None) -> list[Plug]:
     ]
 
 
+def accepted(chosen: list[Plug]) -> list[Plug]:
+    """Those that are not refused by themselves: `alone` shows that the others are."""
+    listed = refused()
+    return [plug for plug in chosen if str(plug) not in listed]
+
+
 def alone() -> list[Case]:
     return [Case(chosen, norm) for chosen in ((), *((plug,) for plug in plugs())) for norm in NORMS]
 
@@ -140,7 +152,7 @@ def pairs() -> list[Case]:
     """Two methods at two places, or two filters; in an order that does not change when a method is added."""
     chosen = [
         (a, b)
-        for a, b in itertools.combinations_with_replacement(plugs(examples=1), 2)
+        for a, b in itertools.combinations_with_replacement(accepted(plugs(examples=1)), 2)
         if a.place != b.place or a.method.socket == "memory"
     ]
     cases = [Case(pair, NORMS[zlib.crc32(f"{pair[0]}+{pair[1]}".encode()) % 2]) for pair in chosen]
@@ -150,7 +162,7 @@ def pairs() -> list[Case]:
 def mixes() -> list[Case]:
     """Random methods at all places at once."""
     by_place: dict[str, list[Plug]] = {}
-    for plug in plugs():
+    for plug in accepted(plugs()):
         by_place.setdefault(plug.place, []).append(plug)
     rng = random.Random(1)
 
@@ -234,13 +246,13 @@ def lengths(model: Transformer) -> tuple[int, int]:
     """Source and target positions: as few as show everything, so many that bands are gathered where there are any."""
     source, target = 9, 7
     for site, step in attention_steps(model):
-        if step.pattern is None or step.pattern.reach is None:
+        cut = None if step.pattern is None else cut_of(step.pattern, step.causal)
+        if cut is None:
             continue
-        left, right = step.pattern.reach
         if site == "decoder_self":
-            target = max(target, left + band_block((left, 0)) + 3)
+            target = max(target, cut.shortest + 3)
         else:
-            source = max(source, left + right + band_block((left, right)) + 3)
+            source = max(source, cut.shortest + 3)
         if (
             site == "cross"
         ):  # as many queries (of all hypotheses) as keys: they must not be taken for the same positions

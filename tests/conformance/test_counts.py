@@ -15,13 +15,13 @@ from torch import nn
 
 from sparsenmt.model.interfaces import Gates, Memory, MemoryFilter
 from tests.conformance import checks
-from tests.conformance.cases import NORMS, Bench, Case, Plug, build, plugs
+from tests.conformance.cases import NORMS, Bench, Case, Plug, accepted, build, plugs
 from tests.conformance.support import bench_or_skip, run
 
 READERS = ("cross.transform", "encoder_self.transform")
 PLACES = ("output", "between")
 FILTERS = [plug for plug in plugs() if plug.method.socket == "memory"]
-TRANSFORMS: list[tuple[Plug, ...]] = [(), *((plug,) for plug in plugs() if plug.place in READERS)]
+TRANSFORMS: list[tuple[Plug, ...]] = [(), *((plug,) for plug in accepted(plugs()) if plug.place in READERS)]
 
 
 def cases() -> Iterator[Case]:

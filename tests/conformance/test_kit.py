@@ -13,7 +13,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.model.interfaces import SITES, Gates, GivenHeads, Keys, Memory
 from sparsenmt.sparsity import registry
 from tests.conformance import checks
-from tests.conformance.cases import DEFAULTS, NORMS, Bench, Case, Plug, alone, build, pairs, plugs, refused
+from tests.conformance.cases import DEFAULTS, NORMS, Bench, Case, Plug, alone, build, mixes, pairs, plugs, refused
 from tests.conformance.support import bench_or_skip, run
 from tests.toys import TOYS
 from tests.toys.faint_filter import FaintFilter
@@ -112,6 +112,12 @@ def test_refusals_are_listed() -> None:
 def test_the_list_of_refusals_names_cases() -> None:
     known = {str(case).partition("-")[2] for case in (*alone(), *pairs())}
     assert refused() <= known
+
+
+def test_what_is_refused_alone_is_in_no_pair_and_no_mix() -> None:
+    listed = refused()
+    assert not any(str(plug) in listed for case in (*pairs(), *mixes()) for plug in case.plugs)
+    assert {str(case).partition("-")[2] for case in alone()} > {line for line in listed if "+" not in line}
 
 
 def test_every_registered_method_is_tried() -> None:

@@ -141,6 +141,20 @@ def test_unknown_feature(tmp_path: Path, lines: Lines) -> None:
     assert "word_id" in str(caught.value)
 
 
+def test_words_need_boundaries(tmp_path: Path, lines: Lines) -> None:
+    """No kind of tokenizer loses them, but a SentencePiece model without U+2581 would."""
+    tokenizers, features = fitted(tmp_path, "bpe", lines(100))
+    features.save(tmp_path / "saved")
+    tokenizers.source.keeps_word_boundaries = False  # type: ignore[misc]
+    for attempt in (
+        lambda: FeatureSet.fit(["word_id"], tokenizers, []),
+        lambda: FeatureSet.load(tmp_path / "saved", tokenizers),
+    ):
+        with pytest.raises(UserError, match="keeps no word boundaries") as caught:
+            attempt()
+        assert caught.value.where == "data.tokenizer" and caught.value.hint
+
+
 def test_no_features(tmp_path: Path, lines: Lines) -> None:
     tokenizers, _ = fitted(tmp_path, "bpe", lines(100))
     features = FeatureSet.fit([], tokenizers, [])

@@ -44,7 +44,7 @@ def tiny_model(
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        site = Site(SiteHeads(2), lambda heads: Softmax())
+        site = Site(SiteHeads(2), lambda *place: Softmax())
         model = Transformer(
             BlockOptions(DIMENSION, 32, "pre", "relu", 0.0, 0.0, 0.0),
             Vocabulary(vocabulary, vocabulary, "none"),

@@ -11,8 +11,10 @@ from rouge_score.rouge_scorer import RougeScorer
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation import rouge
 from sparsenmt.evaluation.metrics import corpus_scores, metric_value, statistics
-from sparsenmt.evaluation.names import METRICS, ROUGE
+from sparsenmt.evaluation.names import METRICS as ALL
+from sparsenmt.evaluation.names import OF_DOCUMENTS, ROUGE
 
+METRICS = tuple(name for name in ALL if name not in OF_DOCUMENTS)
 HYPOTHESES = ["The cat sits on the mat.", "He reads an old book in the garden.", "", "Yes!"]
 REFERENCES = ["The cat sat on the mat.", "He is reading an old book in a garden.", "Nothing is here.", "Yes!"]
 OTHERS = ["A cat sits on a mat.", "He reads an old book in the garden.", "Nothing.", "Of course!"]

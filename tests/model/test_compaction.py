@@ -106,6 +106,17 @@ def test_stand_ins_merge_or_stay_side_by_side() -> None:
     assert third.gates is not None and torch.equal(third.gates, 0.5 * memory.valid)
 
 
+@pytest.mark.parametrize("closed", ["zero", "mask"])
+def test_what_an_earlier_filter_masked_goes_too(closed: Closed) -> None:
+    """Nothing is dropped here, but no sentence has as many entries as there are places."""
+    memory = replace(memory_of(), valid=torch.tensor([[0, 1, 1, 0, 0, 1], [1, 1, 1, 0, 0, 0], [0, 0, 1, 0, 0, 0]]) > 0)
+    gates = Gates(torch.full((3, 6), 0.5, dtype=torch.float64), closed)
+    compacted = apply_gates(memory, gates, compact=True)
+    assert compacted.states.shape[1] == 3 and bool((compacted.positions >= 0).all())
+    plain = apply_gates(memory, gates, compact=False)
+    assert [entries(compacted, i) for i in range(3)] == [entries(plain, i) for i in range(3)]
+
+
 def test_counts_are_exact_in_low_precision() -> None:
     memory = memory_of((700, 3), 2)
     memory = replace(memory, states=memory.states.bfloat16())

@@ -30,6 +30,14 @@ MODELS: dict[str, dict[str, Any]] = {
         "memory": [{"name": "toy_faint", "at": "between"}, {"name": "toy_tags"}],
         "depth": {"name": "toy_revisit"},
     },
+    "alphas that are learned, one a head or shared, a block twice": {
+        "attention": {
+            "encoder_self": {"transform": {"name": "entmax"}},
+            "decoder_self": {"transform": {"name": "entmax", "tie": "site"}},
+            "cross": {"transform": {"name": "entmax", "tie": "layer", "per": "application"}},
+        },
+        "depth": {"name": "toy_revisit"},
+    },
     "nothing learned at a site": {
         "encoder_layers": 1,
         "decoder_layers": 1,

@@ -16,6 +16,7 @@ class LeftHeads:
     """
 
     heads = 2
+    names = ("previous", "mean of those before")
 
     def __call__(self, values: Tensor, keys: Keys) -> Tensor:
         valid = keys.valid.expand(values.shape[0], -1)

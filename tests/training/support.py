@@ -56,7 +56,7 @@ def small_model(
     """A Transformer with one table for everything."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        site = Site(SiteHeads(2), lambda heads: Softmax())
+        site = Site(SiteHeads(2), lambda *place: Softmax())
         model = Transformer(
             BlockOptions(16, 32, "pre", "relu", dropout, dropout, dropout),
             Vocabulary(pieces, pieces, "all"),

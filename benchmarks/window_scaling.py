@@ -1,0 +1,122 @@
+"""Window attention beside full attention: is the work really saved, and does it grow with the length and no faster?
+
+    python benchmarks/window_scaling.py [CASE ...] [--repeats N]
+
+Forward and backward of attention from projected queries, keys and values to contexts; projections excluded. One text, 8
+heads of 64, fp32, 2 threads, a centred window of 64. Ours is the function that a model's attention calls, with all that
+it does for every call (bands, masks from positions); full attention is `scaled_dot_product_attention` without a mask.
+All sides take turns in one process; the fastest of the repeats counts.
+
+window64_2048  seconds of full attention over those of the window, at 2048 positions
+growth         seconds of the window at 8192 positions over 8 times those at 1024 (1: linear)
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from common import command_line, parse
+from sparsenmt.model.attend import attend_banded
+from sparsenmt.model.interfaces import Keys
+from sparsenmt.sparsity.softmax import Softmax
+from sparsenmt.sparsity.window import Window
+
+SIZES: dict[str, Any] = {"rows": 1, "heads": 8, "head_size": 64, "window": 64, "threads": 2}
+# full: lengths at which full attention is timed; bar: at least (window64_2048), at most (growth).
+CASES: dict[str, dict[str, Any]] = {
+    "window64_2048": SIZES | {"lengths": [2048], "full": [2048], "bar": 6.0},
+    "growth": SIZES | {"lengths": [1024, 2048, 4096, 8192], "full": [], "bar": 1.2},
+}
+
+
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def heads(work: dict[str, Any], length: int, seed: int) -> Tensor:
+    """(B, H, L, E) as projections leave it: the heads of a position lie behind each other."""
+    shape = (work["rows"], length, work["heads"], work["head_size"])
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).transpose(1, 2)
+
+
+def full(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v)
+
+
+def windowed(work: dict[str, Any], length: int) -> Attend:
+    """The window at a length, as a model's attention calls it."""
+    pattern, transform = Window(work["window"], causal=False), Softmax()
+    at = torch.arange(length).expand(work["rows"], -1)
+    keys = Keys(torch.ones(at.shape, dtype=torch.bool), at, at)
+    return lambda q, k, v: attend_banded(q, k, v, keys, transform, 0.0, pattern=pattern, causal=False)
+
+
+class Work:
+    """One side at one length."""
+
+    def __init__(self, attend: Attend, work: dict[str, Any], length: int) -> None:
+        self.attend = attend
+        self.inputs = [heads(work, length, seed).requires_grad_() for seed in range(3)]
+        self.gradient = heads(work, length, 3)
+        self.seconds: list[float] = []
+
+    def repeat(self) -> float:
+        """Forward and backward once; returns seconds."""
+        start = time.perf_counter()
+        torch.autograd.grad(self.attend(*self.inputs), self.inputs, self.gradient)
+        return time.perf_counter() - start
+
+
+def measure(work: dict[str, Any], repeats: int) -> dict[tuple[str, int], Work]:
+    """Every side at every length, taking turns."""
+    sides = {("full", length): Work(full, work, length) for length in work["full"]}
+    sides |= {("window", length): Work(windowed(work, length), work, length) for length in work["lengths"]}
+    for side in sides.values():
+        side.repeat()  # to warm up
+    for _ in range(repeats):
+        for side in sides.values():
+            side.seconds.append(side.repeat())
+    return sides
+
+
+def ratio_of(best: dict[tuple[str, int], float], work: dict[str, Any]) -> float:
+    """Full over window, or where full attention is not timed, how the window grows."""
+    lengths = work["lengths"]
+    if work["full"]:
+        return best["full", work["full"][-1]] / best["window", lengths[-1]]
+    longer: float = lengths[-1] / lengths[0]
+    return best["window", lengths[-1]] / best["window", lengths[0]] / longer
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    given, changes = parse(command_line(__doc__, repeats=15), list(CASES), arguments)
+    ratios: dict[str, float] = {}
+    bars: dict[str, float] = {}
+    for name in given.cases or CASES:
+        work = CASES[name] | changes
+        torch.set_num_threads(work["threads"])
+        sides = measure(work, given.repeats)
+        best = {key: min(side.seconds) for key, side in sides.items()}
+        print(f"\n{name}: window of {work['window']}, forward + backward; fastest of {given.repeats}, taking turns")
+        for (side, length), fastest in best.items():
+            spread = max(sides[side, length].seconds) / fastest - 1
+            print(f"  {side:<8} {length:>6} positions {1e3 * fastest:>9.2f} ms  spread {spread:6.1%}")
+        ratios[name] = ratio_of(best, work)
+        if not changes:
+            bars[name] = work["bar"]
+        print(f"  ratio {ratios[name]:.3f}" + (f", bar {work['bar']}" if name in bars else ""), flush=True)
+    ok = all(ratios[name] <= bar if name == "growth" else ratios[name] >= bar for name, bar in bars.items())
+    rounded = {name: round(ratio, 4) for name, ratio in ratios.items()}
+    print(json.dumps({"name": "window_scaling", "ratios": rounded, "bars": bars, "ok": ok}))
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

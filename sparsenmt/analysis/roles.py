@@ -1,0 +1,266 @@
+"""What heads of the encoder's self-attention specialise in (Correia, Niculae and Martins 2019, 5.2).
+
+Scores are means of attention mass, 0 to 1, one a head:
+
+- previous, current, next: the weight of the position 1 before, at, or 1 after the query, over all queries that have
+  one; ``</s>`` is a position, as the encoder sees it.
+- merging: over clusters, the largest mass that a piece of the cluster puts on the rest of it; of a cluster of one
+  piece, the weight that it puts on itself. Clusters are words between spaces, so that hyphenated words are one, without
+  the punctuation at their ends, every piece of which is a cluster of its own; ``</s>`` is in none. ``merging_split``
+  looks at clusters of several pieces only.
+- interrogation: the weight of the question mark (the last piece with one), over the pieces of interrogative words
+  before it; sentences without either do not count.
+
+What a filter between the layers has masked away is no position of later layers. A head has a role if its score reaches
+a threshold.
+Shapes: B sentences, H heads, S source positions, C clusters of the sentence that has most.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sparsenmt.analysis.observe import Attended, Head, head_name
+from sparsenmt.analysis.plots import Heatmap
+from sparsenmt.analysis.position import inside_word
+from sparsenmt.analysis.tables import Column, Report, Table, Value
+from sparsenmt.data.alignment import word_ids
+from sparsenmt.data.tokenizer import Tokenizer
+from sparsenmt.data.vocabulary import EOS, SPACE
+from sparsenmt.decoding.inputs import SourceLine
+
+THRESHOLD = 0.5
+"""Most of a head's weight."""
+SCORES = ("previous", "current", "next", "merging", "merging_split", "interrogation")
+OFFSETS = {"previous": -1, "current": 0, "next": 1}
+ROLES = ("previous", "current", "next", "merging", "interrogation")
+PUBLISHED = {
+    "previous": "median of 3 / 3 / 4 heads: 93.5 / 94.4 / 95.9%",
+    "next": "1 head each: about 95%",
+    "merging": "best: under 80 / 85.6 / 89.8%",
+    "interrogation": "98.5 / 97.0 / 99.5%",
+}
+"""Of softmax / 1.5-entmax / learned alpha, WMT 2014 English to German."""
+INTERROGATIVES = {
+    "en": "what who whom whose which when where why how what's who's where's how's when's why's",
+    "de": "was wer wem wen wessen wie wo wann warum wieso weshalb weswegen woher wohin womit wofür wovon woran worauf "
+    "woraus worin worüber wozu welche welcher welches welchen welchem",
+    "fr": "que qui quoi quel quelle quels quelles quand où pourquoi comment combien",
+    "ro": "ce cine cui care când unde cum cât câtă câți câte",
+}
+_QUESTION_MARKS = "?？؟"
+_BEST = 3  # heads that are listed with their scores
+
+
+def interrogatives(language: str) -> frozenset[str]:
+    """Interrogative words of a language; empty where they are not known."""
+    return frozenset(INTERROGATIVES.get(language.replace("_", "-").split("-")[0].lower(), "").split())
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """What the scores need to know of one sentence."""
+
+    clusters: list[int]
+    """(S,) the cluster of each piece, from 0; -1: none."""
+    question_mark: int | None
+    asking: list[int]
+    """Pieces of interrogative words before the question mark."""
+
+
+def dissect(ids: Sequence[int], tokenizer: Tokenizer, words: Collection[str]) -> Anatomy:
+    """Find clusters, question mark and interrogative words; nothing, if the tokenizer does not show where words begin.
+
+    Args:
+        ids: (S,), EOS included.
+        words: interrogative ones, in lower case.
+    """
+    if not tokenizer.keeps_word_boundaries:
+        return Anatomy([-1] * len(ids), None, [])
+    names = tokenizer.pieces(list(ids))
+    places: dict[int, list[int]] = {}
+    for i, word in enumerate(word_ids(ids, tokenizer).tolist()):
+        if ids[i] != EOS and names[i] != SPACE:
+            places.setdefault(word, []).append(i)
+    marks = [i for i, name in enumerate(names) if any(mark in name for mark in _QUESTION_MARKS)]
+    mark = marks[-1] if marks else None
+    clusters, asking, count = [-1] * len(ids), [], 0
+    for members in places.values():
+        inner = inside_word([names[i] for i in members])
+        whole = [members[i] for i in inner]
+        for group in ([whole] if whole else []) + [[i] for i in members if i not in whole]:
+            for i in group:
+                clusters[i] = count
+            count += 1
+        text = "".join(names[i].removeprefix(SPACE) for i in whole).strip("'\"“”„«»().,;:!?¿").lower()
+        if mark is not None and text in words:
+            asking += [i for i in whole if i < mark]
+    return Anatomy(clusters, mark, asking)
+
+
+class RoleCounter:
+    """An observer (`observe.observe`) of the encoder's self-attention; of every layer a few numbers a head are kept.
+
+    Args:
+        lines: all that are read.
+        tokenizer: the source's.
+        words: interrogative ones, in lower case.
+    """
+
+    def __init__(self, lines: Sequence[SourceLine], tokenizer: Tokenizer, words: Collection[str]) -> None:
+        self._lines, self._tokenizer, self._words = lines, tokenizer, words
+        self._sums: dict[int, Tensor] = {}  # (H, scores)
+        self._counts: dict[int, Tensor] = {}  # (scores,)
+        self._batch: tuple[list[int], list[Anatomy]] = ([], [])
+
+    def _anatomies(self, places: list[int]) -> list[Anatomy]:
+        """Of the sentences of a batch, made once for all layers."""
+        if self._batch[0] is not places:
+            made = [dissect(self._lines[i].ids, self._tokenizer, self._words) for i in places]
+            self._batch = places, made
+        return self._batch[1]
+
+    def __call__(self, seen: Attended) -> None:
+        if seen.site != "encoder_self":
+            return
+        weights = seen.weights.double()
+        anatomies = self._anatomies(seen.places)
+        parts = [_positional(weights, seen.real, offset) for offset in OFFSETS.values()]
+        parts += _merging(weights, seen.real, anatomies)
+        parts.append(_interrogation(weights, seen.real, anatomies))
+        sums = torch.stack([part[0] for part in parts], -1).cpu()
+        counts = torch.tensor([part[1] for part in parts])
+        self._sums[seen.layer] = sums if seen.layer not in self._sums else self._sums[seen.layer] + sums
+        self._counts[seen.layer] = counts if seen.layer not in self._counts else self._counts[seen.layer] + counts
+
+    def found(self, model: str, alphas: Mapping[Head, float] | None = None) -> Found:
+        """What was gathered."""
+        scores: dict[tuple[int, int], dict[str, float | None]] = {}
+        counts: dict[str, int] = {}
+        for layer, sums in sorted(self._sums.items()):
+            seen = self._counts[layer].tolist()
+            counts = {name: max(counts.get(name, 0), count) for name, count in zip(SCORES, seen, strict=True)}
+            for number, row in enumerate(sums.tolist(), start=1):
+                means = [total / count if count else None for total, count in zip(row, seen, strict=True)]
+                scores[layer, number] = dict(zip(SCORES, means, strict=True))
+        own = {(layer, number): (alphas or {}).get(("encoder_self", layer, number)) for layer, number in scores}
+        return Found(model, scores, counts, own)
+
+
+def _positional(weights: Tensor, real: Tensor, offset: int) -> tuple[Tensor, int]:
+    """Sum over queries, (H,), and their number."""
+    diagonal = weights.diagonal(offset, 2, 3)  # (B, H, S - 1 or S)
+    both = (real[:, :, None] & real[:, None, :]).diagonal(offset, 1, 2)
+    return (diagonal * both[:, None]).sum((0, 2)), int(both.sum())
+
+
+def _merging(weights: Tensor, real: Tensor, anatomies: Sequence[Anatomy]) -> list[tuple[Tensor, int]]:
+    """Sum over clusters, (H,), and their number: of all, and of those of several pieces."""
+    batch, heads, length, _ = weights.shape
+    clusters = torch.full((batch, length), -1)
+    for row, each in enumerate(anatomies):
+        clusters[row, : len(each.clusters)] = torch.tensor(each.clusters)
+    clusters = clusters.to(weights.device).where(real, -1)
+    same = (clusters[:, :, None] == clusters[:, None]) & (clusters >= 0)[:, None]  # (B, S, S)
+    sizes = same.sum(-1)  # (B, S)
+    own = weights.diagonal(0, 2, 3)
+    rest = (weights * same[:, None]).sum(-1) - own * (clusters >= 0)[:, None]  # (B, H, S)
+    mass = torch.where(sizes[:, None] > 1, rest, own)
+    count = int(clusters.max()) + 1 if length else 0
+    index = clusters.where(clusters >= 0, count)[:, None].expand(-1, heads, -1)  # what is in none shares the last one
+    best = weights.new_zeros(batch, heads, count + 1).scatter_reduce(2, index, mass, "amax")[..., :count]
+    largest = sizes.new_zeros(batch, count + 1).scatter_reduce(1, index[:, 0], sizes, "amax")[:, :count]  # (B, C)
+    return [((best * chosen[:, None]).sum((0, 2)), int(chosen.sum())) for chosen in (largest > 0, largest > 1)]
+
+
+def _interrogation(weights: Tensor, real: Tensor, anatomies: Sequence[Anatomy]) -> tuple[Tensor, int]:
+    """Sum over pieces of interrogative words, (H,), and their number."""
+    places = [(row, i, each.question_mark) for row, each in enumerate(anatomies) for i in each.asking]
+    if not places:
+        return weights.new_zeros(weights.shape[1]), 0
+    rows, queries, keys = (torch.tensor(column, device=weights.device) for column in zip(*places, strict=True))
+    both = real[rows, queries] & real[rows, keys]
+    return weights[rows, :, queries, keys][both].sum(0), int(both.sum())
+
+
+@dataclass(frozen=True)
+class Found:
+    """One model's heads, by layer and number, from 1; None: nothing to measure it on."""
+
+    model: str
+    scores: dict[tuple[int, int], dict[str, float | None]]
+    counts: dict[str, int]
+    """What each score is the mean of: queries, clusters or pieces; of the layer that has most of them."""
+    alphas: dict[tuple[int, int], float | None]
+
+    def ranked(self, role: str) -> list[tuple[float, tuple[int, int]]]:
+        """Heads by score, best first; none where the role was not measured."""
+        scored = [(scores[role], head) for head, scores in self.scores.items()]
+        return sorted([(score, head) for score, head in scored if score is not None], key=lambda pair: -pair[0])
+
+
+def report(found: Sequence[Found], *, threshold: float = THRESHOLD) -> Report:
+    """A row a role, beside what is published; and the scores of every head."""
+    rows: list[tuple[Value, ...]] = []
+    heads: list[tuple[Value, ...]] = []
+    for each in found:
+        for role in ROLES:
+            ranked = each.ranked(role)
+            having = [score for score, _ in ranked if score >= threshold]
+            median = statistics.median(having) if having else None
+            best = ", ".join(f"{head_name(*head)}: {score:.1%}" for score, head in ranked[:_BEST])
+            top, count = (ranked[0][0] if ranked else None), each.counts.get(role, 0)
+            number = len(having) if ranked else None
+            rows.append((each.model, role, count, number, median, top, best or None, PUBLISHED.get(role)))
+        for (layer, number), scores in each.scores.items():
+            values = [scores[name] for name in SCORES]
+            heads.append((each.model, head_name(layer, number), layer, number, *values, each.alphas[layer, number]))
+    columns = (
+        *(Column("model"), Column("role"), Column("measured_on", "count"), Column("heads", "count")),
+        *(Column("median", "share"), Column("best", "share", False), Column("best_heads"), Column("published")),
+    )
+    single = (
+        *(Column("model"), Column("head"), Column("layer", "count", False), Column("number", "count", False)),
+        *(Column(name, "share") for name in SCORES),
+        Column("alpha", "number", any(row[-1] is not None for row in heads)),
+    )
+    title = "roles of encoder heads"
+    tables = (
+        Table("roles", title, columns, tuple(rows)),
+        Table("heads", f"{title}, scores", single, tuple(heads), listed=len(found) == 1),
+    )
+    notes = (
+        f"heads: those with a score of at least {threshold:.0%}; median: theirs; best heads: layer.head",
+        "published: softmax / 1.5-entmax / learned alpha (Correia et al. 2019, English to German)",
+    )
+    unmeasured = [f"{each.model}: {what}" for each in found for what in _unmeasured(each)]
+    return Report("roles", tables, (*notes, *unmeasured), {"threshold": threshold})
+
+
+def _unmeasured(found: Found) -> list[str]:
+    notes = []
+    if not found.counts.get("interrogation"):
+        notes.append("interrogation is not measured: no question with an interrogative word is in the text")
+    if not found.counts.get("merging"):
+        notes.append("merging is not measured: its tokenizer does not show where words begin")
+    elif not found.counts.get("merging_split"):
+        notes.append("no word has several pieces: merging is the weight on the piece itself")
+    return notes
+
+
+def grid(found: Sequence[Found]) -> list[list[Heatmap]]:
+    """For a plot: a line a model; roles down, heads across, percent in the cells."""
+    lines = []
+    for each in found:
+        names = [head_name(*head) for head in each.scores]
+        values = [[np.nan if s[role] is None else s[role] for s in each.scores.values()] for role in ROLES]
+        weights = np.array(values, dtype=np.float64)
+        title = f"{each.model}: scores of encoder heads, percent"
+        lines.append([Heatmap(title, ROLES, names, weights, [False] * len(names), most=1.0, percent=True)])
+    return lines

@@ -1,0 +1,116 @@
+"""Right or wrong, accuracy with its confidence interval, and the comparison of two models.
+
+An item is right if the correct target's score is higher than that of every contrastive one; a tie is wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sparsenmt.decoding.choices import Choice
+from sparsenmt.evaluation.contrast.scoring import Scored
+
+_Z95 = 1.959963984540054  # the 97.5% quantile of the normal distribution
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a model made of an item."""
+
+    correct: float
+    """Score of the correct target."""
+    contrastive: float
+    """The best score of a contrastive one."""
+
+    @property
+    def right(self) -> bool:
+        return self.correct > self.contrastive
+
+    @property
+    def tie(self) -> bool:
+        return self.correct == self.contrastive
+
+    @property
+    def name(self) -> str:
+        return "right" if self.right else "tie" if self.tie else "wrong"
+
+
+def decide(scored: Scored, *, normalize: bool = False) -> Decision:
+    """Decide by the log-probabilities, or, normalized, by their means over the pieces, `</s>` included."""
+
+    def score(choice: Choice) -> float:
+        return choice.log_probability / choice.pieces if normalize else choice.log_probability
+
+    return Decision(score(scored.correct), max(map(score, scored.contrastive)))
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """The share of right items, with its 95% interval."""
+
+    items: int
+    right: int
+    ties: int
+
+    @classmethod
+    def of(cls, decisions: Sequence[Decision]) -> Accuracy:
+        right, ties = (sum(getattr(each, name) for each in decisions) for name in ("right", "tie"))
+        return cls(len(decisions), right, ties)
+
+    @property
+    def accuracy(self) -> float:
+        return self.right / self.items
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95% confidence, Wilson's score interval."""
+        return wilson(self.right, self.items)
+
+
+def wilson(right: int, items: int, z: float = _Z95) -> tuple[float, float]:
+    """The score interval of a proportion (Wilson 1927), without continuity correction.
+
+    Raises:
+        ValueError: there are no items.
+    """
+    if items < 1 or not 0 <= right <= items:
+        raise ValueError(f"{right} of {items} is no proportion")
+    share = right / items
+    centre = share + z * z / (2 * items)
+    half = z * math.sqrt(share * (1 - share) / items + z * z / (4 * items * items))
+    scale = 1 + z * z / items
+    low = 0.0 if right == 0 else (centre - half) / scale  # exact at the ends, where rounding would leave a trace
+    high = 1.0 if right == items else (centre + half) / scale
+    return low, high
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A model against another one, on the same items."""
+
+    difference: float
+    """Of the accuracies: this one's less the other's."""
+    only_other: int
+    """Items that only the other one has right."""
+    only_this: int
+    p_value: float
+
+
+def compare_decisions(other: Sequence[Decision], this: Sequence[Decision]) -> Comparison:
+    """Exact McNemar test (1947) of the items on which two models disagree, two-sided."""
+    pairs = [(a.right, b.right) for a, b in zip(other, this, strict=True)]
+    only_other, only_this = pairs.count((True, False)), pairs.count((False, True))
+    difference = (only_this - only_other) / len(pairs)
+    return Comparison(difference, only_other, only_this, mcnemar(only_other, only_this))
+
+
+def mcnemar(b: int, c: int) -> float:
+    """Two-sided exact p-value: were both models equally good, each of b + c disagreements would be a coin's throw."""
+    n, fewer = b + c, min(b, c)
+    term = total = 1  # binomial coefficients, in whole numbers
+    for k in range(fewer):
+        term = term * (n - k) // (k + 1)
+        total += term
+    return min(1.0, 2 * total / (1 << n))

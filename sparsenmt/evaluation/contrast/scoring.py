@@ -1,0 +1,80 @@
+"""A model's scores of a suite: every distinct source is encoded once, every distinct target of it scored once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sparsenmt.data.tagging.tagged_text import TaggedSentence
+from sparsenmt.decoding.choices import Choice, score_choices
+from sparsenmt.decoding.inputs import ModelBundle
+from sparsenmt.evaluation.contrast.items import Suite
+
+
+@dataclass(frozen=True)
+class Scored:
+    """An item's targets as a model sees them."""
+
+    correct: Choice
+    contrastive: tuple[Choice, ...]
+    source_cut: int = 0
+    """Pieces of the source that were too many for the model, or for its recipe."""
+
+    @property
+    def is_cut(self) -> bool:
+        return bool(self.source_cut or any(target.cut for target in (self.correct, *self.contrastive)))
+
+
+class Questions:
+    """What a model is asked for a suite.
+
+    Args:
+        tags: of `Suite.sources`, where they are given.
+    """
+
+    def __init__(self, suite: Suite, tags: Sequence[TaggedSentence] | None = None) -> None:
+        self._items = suite.items
+        numbers: dict[tuple[str, TaggedSentence | None], int] = {}
+        self._number: list[int] = []
+        self._targets: list[dict[str, int]] = []
+        for item in suite.items:
+            key = (suite.sources[item.sentence], None if tags is None else tags[item.sentence])
+            number = numbers.setdefault(key, len(numbers))
+            if number == len(self._targets):
+                self._targets.append({})
+            own = self._targets[number]
+            for target in (item.correct, *item.contrastive):
+                own.setdefault(target, len(own))
+            self._number.append(number)
+        self._sources = [source for source, _ in numbers]
+        given = [own for _, own in numbers]
+        self._tags = None if tags is None else [own for own in given if own is not None]
+
+    def __len__(self) -> int:
+        """Sources to be encoded."""
+        return len(self._sources)
+
+    def answer(
+        self,
+        bundle: ModelBundle,
+        *,
+        batch_tokens: int,
+        advance: Callable[[int], object] | None = None,
+        compact: bool = True,
+    ) -> list[Scored]:
+        """The scores of every item. Arguments and errors are those of `score_choices`."""
+        found = score_choices(
+            bundle,
+            self._sources,
+            [list(own) for own in self._targets],
+            tags=self._tags,
+            batch_tokens=batch_tokens,
+            advance=advance,
+            compact=compact,
+        )
+        scored = []
+        for item, number in zip(self._items, self._number, strict=True):
+            choices, place = found[number], self._targets[number]
+            wrong = tuple(choices.targets[place[text]] for text in item.contrastive)
+            scored.append(Scored(choices.targets[place[item.correct]], wrong, choices.source.cut))
+        return scored

@@ -1,0 +1,138 @@
+"""Contrastive pairs out of a MuCoW translation suite (Raganato et al. 2019; WMT 2019).
+
+``XX-YY.text.txt`` holds sources, ``.ref.txt`` references, and ``.key.txt`` beside each line: an id, the corpus, the
+ambiguous word, the words of the right sense and those of a wrong one. ``.domain.txt`` says of word and sense whether it
+is frequent in the shared task's data ("in") or not ("out").
+
+A contrastive translation is the reference with the first word of the right sense replaced, once for each word of the
+wrong sense, as in MuCoW's scoring suites; the reference must beat all of them. Case is carried over; articles and
+endings stay, so that of several forms the one that fits decides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from sparsenmt.data.text import read_lines, read_parallel
+from sparsenmt.errors import UserError
+from sparsenmt.evaluation.contrast.items import Item, Suite
+
+_KEY = re.compile(r"\.key\.txt(\.gz)?$")
+_COLUMNS = 5
+_HINT = "A line holds id, corpus, word, right sense and wrong sense, with tabs between them."
+
+
+def find_key(path: Path) -> Path | None:
+    """The key of the suite that a path names: the key itself, the beginning of its name, or the one in a folder."""
+    if _KEY.search(path.name):
+        return path
+    if path.is_dir():
+        found = sorted(each for each in path.iterdir() if _KEY.search(each.name))
+        return found[0] if len(found) == 1 else None
+    near = [path.with_name(f"{path.name}.key.txt{suffix}") for suffix in ("", ".gz")]
+    return next((each for each in near if each.is_file()), None)
+
+
+def read_translation_suite(key: Path) -> Suite:
+    """Pairs out of the suite of this key.
+
+    Raises:
+        UserError: a file is missing or not aligned, or a line of the key is not what it must be.
+    """
+    text, reference = (_beside(key, part) for part in ("text", "ref"))
+    domains = _domains(key)
+    sources: list[str] = []
+    items: list[Item] = []
+    lost = 0
+    rows = read_parallel([key, text, reference])
+    for number, (entry, source, correct) in enumerate(rows, start=1):
+        where = f"{key}, line {number:,}"
+        columns = entry.split("\t")
+        if len(columns) != _COLUMNS or not all(column.strip() for column in columns):
+            raise UserError(f"{len(columns)} columns, or an empty one", where=where, hint=_HINT)
+        _, corpus, word, right, wrong = columns
+        sources.append(source)
+        contrastive = swap(correct, right.split(), wrong.split())
+        if not contrastive:
+            lost += 1
+            continue
+        domain = domains.get((word, right))
+        sentence = number - 1
+        items.append(
+            Item(
+                sentence,
+                correct,
+                contrastive,
+                "word_sense",
+                where,
+                origin=corpus,
+                word=word,
+                sense=right,
+                domain=domain,
+            )
+        )
+    notes = [f"{lost:,} of {len(sources):,} lines are left out: no word of the right sense stands in the reference"]
+    pair = key.name.partition(".")[0].split("-")
+    return Suite(
+        str(key),
+        "mucow-translation",
+        tuple(sources),
+        tuple(items),
+        (pair[0], pair[1]) if len(pair) == 2 else None,
+        tuple(notes if lost else []),
+    )
+
+
+def swap(reference: str, right: Sequence[str], wrong: Sequence[str]) -> tuple[str, ...]:
+    """The reference with the first word of the right sense replaced, once for each word of the wrong sense.
+
+    Nothing where no word of ``right`` stands in it; parts of words and of compounds with hyphens are not words.
+    """
+    longest = sorted(right, key=len, reverse=True)
+    match = re.search(rf"(?<![\w-])(?:{'|'.join(map(re.escape, longest))})(?![\w-])", reference, re.IGNORECASE)
+    if match is None:
+        return ()
+    own = {word.lower() for word in right}
+    chosen = dict.fromkeys(_like(match[0], word) for word in wrong if word.lower() not in own)
+    return tuple(f"{reference[: match.start()]}{word}{reference[match.end() :]}" for word in chosen)
+
+
+def _like(old: str, new: str) -> str:
+    """The new word in the case of the old one."""
+    if len(old) > 1 and old.isupper():
+        return new.upper()
+    return new[:1].upper() + new[1:] if old[:1].isupper() else new
+
+
+def _beside(key: Path, part: str) -> Path:
+    """The file of another part of the suite, gzipped or not."""
+    stem = _KEY.sub("", key.name)
+    near = [key.with_name(f"{stem}.{part}.txt{suffix}") for suffix in ("", ".gz")]
+    found = next((each for each in near if each.is_file()), None)
+    if found is None:
+        raise UserError(
+            "the suite has no such file", where=str(near[0]), hint="It consists of text, ref and key, line-aligned."
+        )
+    return found
+
+
+def _domains(key: Path) -> dict[tuple[str, str], str]:
+    """(word, sense) -> "in" or "out"; empty where the suite has no such file."""
+    stem = _KEY.sub("", key.name)
+    near = [key.with_name(f"{stem}.domain.txt{suffix}") for suffix in ("", ".gz")]
+    found = next((each for each in near if each.is_file()), None)
+    if found is None:
+        return {}
+    domains = {}
+    for number, line in enumerate(read_lines(found), start=1):
+        columns = line.split("\t")
+        if len(columns) < 3:
+            raise UserError(
+                f"{len(columns)} columns, at least 3 are wanted",
+                where=f"{found}, line {number:,}",
+                hint="A line begins with word, sense and domain, with tabs between them.",
+            )
+        domains[columns[0], columns[1]] = columns[2]
+    return domains

@@ -1,0 +1,179 @@
+"""Bands: where a pattern has a reach, blocks of queries against the keys that they can reach, and nothing else.
+
+Shapes: B rows, H heads, L positions, E head size; s a stride, n blocks of b queries, W keys of a band.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from sparsenmt.model.interfaces import Keys, Pattern
+
+_NOWHERE = -(2**29)  # position of what is no key
+
+# Measured with 8 heads of 64, forward and backward, on a CPU.
+_BLOCKS = ((24, 16), (96, 32), (384, 64))  # up to so many keys beyond the ends: queries of a block that are fastest
+_LARGEST_BLOCK = 128
+_HOLES = 64  # so many keys beyond the ends are cheaper to mask than to sort out
+_AT_ONCE = 30 * 2**20  # bytes of bands: what is larger, an allocator takes from the system each time, page by page
+_OVERHEAD = 48  # keys of a masked matrix that cost as much as laying out the bands
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a sequence is cut into bands.
+
+    First into ``stride`` sequences of every stride-th position, then these into blocks of ``block`` queries, which
+    reach ``left`` and ``right`` keys beyond the ends of their block.
+    """
+
+    stride: int
+    left: int
+    right: int
+    block: int
+
+    @property
+    def width(self) -> int:
+        """Keys of a band."""
+        return self.left + self.block + self.right
+
+    @property
+    def shortest(self) -> int:
+        """Positions from which on bands are faster than one matrix with a mask."""
+        return self.stride * self.width + _OVERHEAD
+
+
+def cut_of(pattern: Pattern, causal: bool) -> Cut | None:
+    """The bands of a pattern; None if it has no reach, and only masks."""
+    if pattern.reach is None:
+        return None
+    segment: int | None = getattr(pattern, "segment", None)
+    if segment is not None:
+        return Cut(1, 0, 0, segment * max(1, _BLOCKS[0][1] // segment))
+    left, right = pattern.reach[0], 0 if causal else pattern.reach[1]
+    stride: int = getattr(pattern, "stride", 1) if left + right > _HOLES else 1
+    left, right = left // stride, right // stride
+    block = next((b for most, b in _BLOCKS if left + right <= most), _LARGEST_BLOCK)
+    return Cut(stride, left, right, block)
+
+
+def heads_at_once(keys: Tensor, cut: Cut) -> int:
+    """How many heads' bands to lay out at a time, so that their gradients are not too large for memory to be reused."""
+    heads = keys.shape[1]
+    if keys.device.type != "cpu":
+        return heads
+    size = keys.numel() // heads * keys.element_size() * cut.width // cut.block
+    return -(-heads // max(1, -(-heads * size // _AT_ONCE)))
+
+
+class _Overlapping(torch.autograd.Function):
+    """(B, H, L, E) -> (B * n, H, W, E): views that overlap, of one buffer with all rows behind each other.
+
+    The bands at the ends of a row hold keys of its neighbours: they must be masked, and get no gradient.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cut: Cut) -> Tensor:
+        rows, heads, length, size = x.shape
+        n = -(-length // cut.block)
+        ctx.cut, ctx.shape = cut, x.shape
+        buffer = x.new_empty(cut.left + rows * n * cut.block + cut.right, heads, size)
+        buffer[: cut.left] = 0
+        buffer[buffer.shape[0] - cut.right :] = 0
+        laid = buffer[cut.left : buffer.shape[0] - cut.right].view(rows, n * cut.block, heads, size)
+        laid[:, :length] = x.transpose(1, 2)
+        laid[:, length:] = 0
+        strides = (cut.block * heads * size, size, heads * size, 1)
+        return buffer.as_strided((rows * n, heads, cut.width, size), strides)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        cut, (rows, heads, length, size) = ctx.cut, ctx.shape
+        blocks, b = gradient.shape[0], cut.block
+        gradient = gradient.transpose(1, 2)  # (B * n, W, H, E)
+        parts = -(-cut.width // b)
+        total = gradient.new_empty(blocks + parts - 1, b, heads, size)
+        total[:blocks] = gradient[:, :b]
+        total[blocks:] = 0
+        for part in range(1, parts):
+            added = gradient[:, part * b : (part + 1) * b]
+            total[part : part + blocks, : added.shape[1]] += added
+        flat = total.flatten(0, 1)[cut.left : cut.left + blocks * b].view(rows, -1, heads, size)
+        return flat[:, :length].transpose(1, 2), None
+
+
+def overlapping(x: Tensor, cut: Cut) -> Tensor:
+    """x (B, H, L, E) -> its bands (B * n, H, W, E). What lies beyond the ends of a row must be masked."""
+    bands: Tensor = _Overlapping.apply(x, cut)  # type: ignore[no-untyped-call]
+    return bands
+
+
+def blocks(x: Tensor, cut: Cut) -> Tensor:
+    """x (B, H, L, E) -> (B * n, H, b, E), zeros at the end of a row."""
+    tail = -x.shape[2] % cut.block
+    x = (F.pad(x, (0, 0, 0, tail)) if tail else x).unflatten(2, (-1, cut.block))
+    return x.transpose(1, 2).flatten(0, 1)
+
+
+def joined(x: Tensor, rows: int, length: int) -> Tensor:
+    """(B * n, H, b, E) -> (B, H, L, E), the inverse of `blocks`."""
+    x = x.transpose(1, 2)
+    return x.reshape(rows, -1, *x.shape[2:])[:, :length].transpose(1, 2)
+
+
+def band_keys(keys: Keys, cut: Cut) -> Keys:
+    """The keys of every band: a row for each of the (B * n). ``keys`` are of equally many queries and keys."""
+    rows, length = keys.valid.shape
+    tail = -length % cut.block
+    n = (length + tail) // cut.block
+
+    def bands(x: Tensor, fill: int | bool) -> Tensor:  # (B, L) -> (B * n, W)
+        x = F.pad(x.expand(rows, -1), (cut.left, cut.right + tail), value=fill)
+        return x.unfold(1, cut.width, cut.block).flatten(0, 1)
+
+    queries = keys.queries.expand(rows, -1)
+    if tail:  # more of the last query: like all others it sees something
+        queries = torch.cat([queries, queries[:, -1:].expand(-1, tail)], 1)
+    return Keys(
+        valid=bands(keys.valid, False),
+        queries=queries.unflatten(1, (n, cut.block)).flatten(0, 1),
+        positions=bands(keys.positions, _NOWHERE),
+        features={name: feature.repeat_interleave(n, 0) for name, feature in keys.features.items()},
+    )
+
+
+def classes(x: Tensor, stride: int) -> Tensor:
+    """x (B, H, L, E) -> (B * s, H, ceil(L / s), E): every s-th position is a row of its own."""
+    x = F.pad(x, (0, 0, 0, -x.shape[2] % stride)).unflatten(2, (-1, stride))
+    return x.permute(0, 3, 1, 2, 4).flatten(0, 1)
+
+
+def unclassed(x: Tensor, stride: int, length: int) -> Tensor:
+    """(B * s, H, ceil(L / s), E) -> (B, H, L, E), the inverse of `classes`."""
+    x = x.unflatten(0, (-1, stride)).permute(0, 2, 3, 1, 4)
+    return x.flatten(2, 3)[:, :, :length]
+
+
+def class_keys(keys: Keys, stride: int) -> Keys:
+    """The keys of `classes`."""
+    rows, length = keys.valid.shape
+    tail = -length % stride
+
+    def split(x: Tensor) -> Tensor:  # (B, L + tail) -> (B * s, (L + tail) / s)
+        parts: Tensor = x.unflatten(1, (-1, stride))
+        return parts.transpose(1, 2).flatten(0, 1)
+
+    queries = keys.queries.expand(rows, -1)
+    return Keys(
+        valid=split(F.pad(keys.valid.expand(rows, -1), (0, tail), value=False)),
+        queries=split(torch.cat([queries, queries[:, -1:].expand(-1, tail)], 1)),
+        positions=split(F.pad(keys.positions.expand(rows, -1), (0, tail), value=_NOWHERE)),
+        features={name: feature.repeat_interleave(stride, 0) for name, feature in keys.features.items()},
+    )

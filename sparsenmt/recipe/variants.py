@@ -1,0 +1,271 @@
+"""The variants of a sweep: products of axes, `${axis}` in their values, and what each lays over a recipe."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from sparsenmt.recipe.origins import Node, child, plain
+from sparsenmt.recipe.overrides import Setting
+from sparsenmt.recipe.paths import expand
+from sparsenmt.recipe.problems import Complaint, KeyPath, Origin, Problem, show
+
+OWN_AXES = ("seed", "set", "metric")
+"""Axes that every sweep has: what a variant is trained with, and what is measured on it."""
+
+_REFERENCE = re.compile(r"\$\{([A-Za-z_]\w*)((?:\.[A-Za-z_]\w*)*)\}")
+_UNFIT = re.compile(r"[^A-Za-z0-9.+_=-]+")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One model of a sweep.
+
+    Args:
+        labels: where it stands, by axis; `seed` is one where the sweep names seeds.
+        settings: what is laid over the recipe, in order.
+        start: model directory that it begins from; None: from scratch.
+        updates: to train on from there; None: as many as the recipe says.
+        origin: of the block that it comes from.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    recipe: Path
+    settings: tuple[Setting, ...]
+    start: Path | None
+    updates: int | None
+    restart: bool
+    origin: Origin
+
+
+@dataclass(frozen=True)
+class _Label:
+    """One value of an axis."""
+
+    text: str
+    values: Mapping[str, Node]
+    """What `${axis.key}` stands for; `label` is what `${axis}` does."""
+    settings: tuple[Setting, ...] = ()
+
+
+class _Refused(Exception):
+    """What is wrong with a block."""
+
+    def __init__(self, origin: Origin, path: KeyPath, complaint: Complaint) -> None:
+        self.problem = Problem(origin, path, complaint)
+        super().__init__(complaint.message)
+
+
+def expand_variants(sweep: Node, folder: Path) -> tuple[list[Variant], list[Problem]]:
+    """All variants of a file that fits the schema, in its order.
+
+    Args:
+        folder: what recipes are relative to.
+    """
+    variants: list[Variant] = []
+    problems: list[Problem] = []
+    blocks = child(sweep, "variants")
+    assert blocks is not None and isinstance(blocks.value, list)
+    for index, block in enumerate(blocks.value):
+        try:
+            variants += _Block(sweep, block, ("variants", index), folder).variants()
+        except _Refused as found:
+            problems.append(found.problem)
+    first: dict[str, Variant] = {}
+    for variant in variants:
+        if first.setdefault(variant.name.lower(), variant) is not variant:
+            complaint = Complaint(
+                f"two variants are named {variant.name}", "Give one of them a `name`, or another label under `at`."
+            )
+            problems.append(Problem(variant.origin, ("variants",), complaint))
+    return variants, problems
+
+
+class _Block:
+    """One item of `variants`, multiplied out; what it does not say, the sweep says."""
+
+    def __init__(self, sweep: Node, block: Node, path: KeyPath, folder: Path) -> None:
+        self._sweep, self._block, self._path, self._folder = sweep, block, path, folder
+        at = child(block, "at")
+        axes = at.value if at is not None and isinstance(at.value, dict) else {}
+        self._axes = {name: self._labels(name, value) for name, value in axes.items()}
+
+    def variants(self) -> Iterator[Variant]:
+        seeds = child(self._sweep, "seeds")
+        items = seeds.value if seeds is not None and isinstance(seeds.value, list) else []
+        for chosen in product(*self._axes.values()):
+            labels = dict(zip(self._axes, chosen, strict=True))
+            if not items:
+                yield self._variant(labels, None)
+            for number, seed in enumerate(items):  # a seed that is added later leaves the names of the others
+                yield self._variant(labels, seed, f"-seed{seed.value}" if number else "")
+
+    def _variant(self, labels: Mapping[str, _Label], seed: Node | None, suffix: str = "") -> Variant:
+        settings = [*_settings(child(self._sweep, "set")), *_settings(child(self._block, "set"))]
+        settings += [setting for label in labels.values() for setting in label.settings]
+        filled = [
+            Setting(self._text(each.key, each.value, labels), self._filled(each.value, labels)) for each in settings
+        ]
+        texts = {axis: label.text for axis, label in labels.items()}
+        if seed is not None:
+            filled.append(Setting("training.seed", seed))
+            texts["seed"] = str(seed.value)
+        recipe = self._key("recipe")
+        assert recipe is not None
+        start, updates, restart = self._start(labels)
+        return Variant(
+            name=self._name(labels, suffix),
+            labels=texts,
+            recipe=self._folder / self._path_in(recipe, labels, "recipe"),
+            settings=tuple(filled),
+            start=start,
+            updates=updates,
+            restart=restart,
+            origin=self._block.origin,
+        )
+
+    def _name(self, labels: Mapping[str, _Label], suffix: str) -> str:
+        written = child(self._block, "name")
+        name = "-".join(label.text for label in labels.values())
+        if written is not None and isinstance(written.value, str):
+            name = self._text(written.value, written, labels)
+            if unknown := _REFERENCE.search(name):
+                complaint = Complaint(
+                    f"the variant has no axis '{unknown[1]}'", f"Its axes are: {', '.join(labels) or 'none'}."
+                )
+                raise _Refused(written.origin, (*self._path, "name"), complaint)
+        found = _file_name(name)
+        if not found:
+            complaint = Complaint("the variant has no name", "Write `name: ...`, or labels under `at`.")
+            raise _Refused(self._block.origin, self._path, complaint)
+        return found + suffix
+
+    def _start(self, labels: Mapping[str, _Label]) -> tuple[Path | None, int | None, bool]:
+        """Where it begins, the updates to train on, and whether it begins without moments."""
+        start = self._key("from")
+        if start is None or not start.value:
+            # What the sweep says is for the others, if there are any.
+            owners = [self._block] if child(self._sweep, "from") is not None else [self._block, self._sweep]
+            for owner in owners:
+                self._check_alone(owner)
+            return None, None, False
+        updates, restart = self._key("updates"), self._key("restart")
+        number = None if updates is None else updates.value
+        assert number is None or isinstance(number, int)
+        return Path(self._path_in(start, labels, "from")), number, bool(restart is not None and restart.value)
+
+    def _check_alone(self, owner: Node) -> None:
+        """Refuse keys that have a meaning beside `from` only."""
+        for key in ("updates", "restart"):
+            own = child(owner, key)
+            if own is not None and own.value is not None and own.value is not False:
+                complaint = Complaint(
+                    "stands here without `from`",
+                    "Name a model directory with `from`; from scratch, `training.max_updates` under `set` counts.",
+                )
+                raise _Refused(own.origin, (key,) if owner is self._sweep else (*self._path, key), complaint)
+
+    def _key(self, key: str) -> Node | None:
+        """The block's value or, where it has none, the sweep's."""
+        own = child(self._block, key)
+        return child(self._sweep, key) if own is None else own
+
+    def _path_in(self, node: Node, labels: Mapping[str, _Label], key: str) -> str:
+        """A path, with its variables replaced."""
+        text, complaint = expand(self._text(str(node.value), node, labels))
+        if text is None or complaint is not None:
+            assert complaint is not None
+            raise _Refused(node.origin, (*self._path, key), complaint)
+        return text
+
+    def _labels(self, axis: str, node: Node) -> list[_Label]:
+        path = (*self._path, "at", axis)
+        if not re.fullmatch(r"[A-Za-z_]\w*", axis) or axis in OWN_AXES:
+            complaint = Complaint(
+                f"'{axis}' cannot be the name of an axis",
+                "Write letters, digits and _; `seed` (see `seeds`), `set` and `metric` are there in every sweep.",
+            )
+            raise _Refused(node.origin, path, complaint)
+        items = node.value if isinstance(node.value, list) else [node]
+        labels = [_label(item, path) for item in items]
+        for index, label in enumerate(labels):
+            if label.text in [other.text for other in labels[:index]]:
+                complaint = Complaint(f"the label '{label.text}' is there twice", "Remove one of the two.")
+                raise _Refused(items[index].origin, path, complaint)
+        if not labels:
+            raise _Refused(node.origin, path, Complaint("the axis has no labels", "Write a label, or a list of them."))
+        return labels
+
+    def _filled(self, node: Node, labels: Mapping[str, _Label]) -> Node:
+        """The value with its references replaced; a text that is one reference becomes the value that it names."""
+        if isinstance(node.value, dict):
+            return Node({name: self._filled(each, labels) for name, each in node.value.items()}, node.origin)
+        if isinstance(node.value, list):
+            return Node([self._filled(each, labels) for each in node.value], node.origin)
+        if not isinstance(node.value, str):
+            return node
+        whole = _REFERENCE.fullmatch(node.value)
+        if whole is not None and whole[1] in labels:
+            return Node(self._named(whole, node, labels).value, node.origin)
+        return Node(self._text(node.value, node, labels), node.origin)
+
+    def _text(self, text: str, node: Node, labels: Mapping[str, _Label]) -> str:
+        """A text with its references replaced; what is no axis is left, such as variables of the environment."""
+
+        def named(match: re.Match[str]) -> str:
+            return str(plain(self._named(match, node, labels))) if match[1] in labels else match[0]
+
+        return _REFERENCE.sub(named, text)
+
+    def _named(self, match: re.Match[str], node: Node, labels: Mapping[str, _Label]) -> Node:
+        label, keys = labels[match[1]], match[2].split(".")[1:] or ["label"]
+        found = label.values.get(keys[0])
+        for key in keys[1:]:
+            found = None if found is None else child(found, key)
+        if found is None:
+            complaint = Complaint(
+                f"the label '{label.text}' of {match[1]} has no value `{'.'.join(keys)}`",
+                f"Write it beside the label: `{{label: {label.text}, {keys[0]}: ...}}`.",
+            )
+            raise _Refused(node.origin, self._path, complaint)
+        return found
+
+
+def _label(node: Node, path: KeyPath) -> _Label:
+    if not isinstance(node.value, dict):
+        return _Label(_label_text(node, path), {"label": node})
+    label = node.value.get("label")
+    if label is None:
+        complaint = Complaint("a value of an axis has no label", "Write `{label: ..., set: {...}}`.")
+        raise _Refused(node.origin, path, complaint)
+    changes = node.value.get("set")
+    if changes is not None and not isinstance(changes.value, dict):
+        complaint = Complaint(
+            f"must be a mapping of keys to values, not {show(plain(changes))}", "Write `set: {training.seed: 2}`."
+        )
+        raise _Refused(changes.origin, (*path, "set"), complaint)
+    return _Label(_label_text(label, path), node.value, tuple(_settings(changes)))
+
+
+def _label_text(node: Node, path: KeyPath) -> str:
+    if isinstance(node.value, bool) or not isinstance(node.value, str | int | float) or node.value == "":
+        complaint = Complaint(
+            f"a label must be a text or a number, not {show(plain(node))}", "Put it into quotes, or write another one."
+        )
+        raise _Refused(node.origin, path, complaint)
+    return str(node.value)
+
+
+def _settings(node: Node | None) -> list[Setting]:
+    """The items of a `set`."""
+    items = node.value if node is not None and isinstance(node.value, dict) else {}
+    return [Setting(key, value) for key, value in items.items()]
+
+
+def _file_name(name: str) -> str:
+    """What a directory may be called everywhere."""
+    return _UNFIT.sub("-", name.replace(" + ", "+")).strip("-.")

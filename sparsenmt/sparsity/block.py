@@ -1,0 +1,29 @@
+"""Block attention: the sequence is cut into blocks, and a query sees its own block.
+
+Shen et al. 2018, "Bi-Directional Block Self-Attention for Fast and Memory-Efficient Sequence Modeling", without what
+they add between blocks; a baseline of Zhao et al. ("Block Attention").
+Shapes: B sentences, Q queries, K keys.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from sparsenmt.sparsity.geometry import PatternOptions, is_causal, once
+from sparsenmt.sparsity.registry import register
+
+
+class Block:
+    """Positions 0 to k - 1, k to 2k - 1, ...: in the decoder, those of its block that are not after the query."""
+
+    def __init__(self, k: int, *, causal: bool) -> None:
+        self.segment = k
+        self.reach = (k - 1, 0 if causal else k - 1)
+
+    def __call__(self, queries: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
+        return (once(queries) // self.segment)[:, None, :, None] == (once(positions) // self.segment)[:, None, None, :]
+
+
+@register("pattern", "block", options=PatternOptions, examples=({"k": 3},))
+def build(options: PatternOptions, *, site: str) -> Block:
+    return Block(options.k, causal=is_causal(site))

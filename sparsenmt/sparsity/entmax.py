@@ -1,0 +1,150 @@
+"""alpha-entmax attention weights, with one alpha for all heads, or one that every head learns (Correia, Niculae and
+Martins 2019, "Adaptively Sparse Transformers", EMNLP).
+
+alpha = 1 is softmax, 1.5 1.5-entmax, 2 sparsemax. Learned, alpha = 1.01 + 0.99 sigmoid(a): the paper says
+1 + sigmoid(a), kept above 1.01, as gradients divide by (alpha - 1)^2; a bound that is part of the function has a
+gradient everywhere, which a clamp has not. The logits a begin as draws from a standard normal, where the paper says "at
+random". They are vectors, which weight decay leaves alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from typing import Literal
+
+import torch
+from pydantic import Field, field_validator, model_validator
+from torch import Tensor, nn
+
+from sparsenmt.model.interfaces import Keys, Transform
+from sparsenmt.sparsity.registry import Options, Place, register
+from sparsenmt.sparsity.simplex.function import entmax
+
+NAME = "entmax"
+LOW, SPAN = 1.01, 0.99  # of learned alphas
+
+
+class EntmaxOptions(Options):
+    alpha: float | Literal["learned"] = Field(
+        "learned",
+        description="From 1 (softmax) to 2 (sparsemax), or `learned`: between 1.01 and 2, its own for each head.",
+    )
+    init: float | None = Field(
+        None, description="Of a learned alpha: what all heads begin with. `null`: random, most from 1.2 to 1.8."
+    )
+    tie: Literal["none", "layer", "site", "all"] = Field(
+        "none",
+        description="Of a learned alpha: who shares one. `none`: each head, layer and site has its own; `layer`: the "
+        "heads of a site in a layer; `site`: all heads of a site; `all`: all heads of all sites that say so.",
+    )
+    per: Literal["block", "application"] = Field(
+        "block",
+        description="Of a learned alpha, where a layer is applied several times: the same each time (`block`), or "
+        "one for each `application`.",
+    )
+
+    @field_validator("alpha")
+    @classmethod
+    def _within(cls, alpha: float | str) -> float | str:
+        if isinstance(alpha, str) or 1 <= alpha <= 2:
+            return alpha
+        if alpha < 1:
+            raise ValueError(
+                f"must be at least 1 (softmax), not {alpha:g}: below 1 no weight is ever 0, and the mass is spread "
+                "wider than softmax spreads it"
+            )
+        raise ValueError(
+            f"must be at most 2, not {alpha:g}: beyond sparsemax a weight meets 0 at a right angle, and its gradient "
+            "has no bound"
+        )
+
+    @model_validator(mode="after")
+    def _only_if_learned(self) -> EntmaxOptions:
+        if self.alpha != "learned":
+            given = [
+                name for name in ("init", "tie", "per") if getattr(self, name) != type(self).model_fields[name].default
+            ]
+            if given:
+                raise ValueError(f"`{given[0]}` is about a learned alpha, but alpha is {self.alpha:g}")
+        if self.init is not None and not LOW < self.init < LOW + SPAN:
+            raise ValueError(f"`init` must lie between 1.01 and 2, the bounds of a learned alpha, not {self.init:g}")
+        return self
+
+
+def alpha_of(logits: Tensor) -> Tensor:
+    """alpha of what is learned, `alpha` in a model's weights."""
+    return LOW + SPAN * torch.sigmoid(logits)
+
+
+class Entmax(Transform):
+    """One alpha for all heads."""
+
+    def __init__(self, alpha: float) -> None:
+        super().__init__()
+        self.fixed = alpha
+
+    def forward(self, scores: Tensor, keys: Keys) -> Tensor:
+        return entmax(scores, self.fixed, keys.visible(), keys.counts)
+
+
+class AdaptiveEntmax(Transform):
+    """A learned alpha for each head. The parameter ``alpha`` holds the logits a: (heads), or (1) where heads share.
+
+    Args:
+        owner: the transform whose parameter this one uses; None: it has its own, under its name.
+    """
+
+    def __init__(self, heads: int, logits: Tensor | None, owner: AdaptiveEntmax | None = None) -> None:
+        super().__init__()
+        self.heads = heads
+        self._owner = None if owner is None else (owner,)  # in a tuple it is no submodule: a weight has one name
+        if owner is None:
+            assert logits is not None
+            self.alpha = nn.Parameter(logits)
+
+    @property
+    def alphas(self) -> Tensor:
+        """(heads): alpha of each learned head."""
+        logits = self.alpha if self._owner is None else self._owner[0].alpha
+        return alpha_of(logits).expand(self.heads)
+
+    def forward(self, scores: Tensor, keys: Keys) -> Tensor:
+        return entmax(scores, self.alphas, keys.visible(), keys.counts)
+
+
+@register(
+    "transform",
+    NAME,
+    options=EntmaxOptions,
+    shares=True,
+    examples=({"alpha": "learned"}, {"alpha": 1.3}, {"alpha": "learned", "tie": "all", "init": 1.6}),
+)
+def build(options: EntmaxOptions, *, site: str, heads: int, place: Place) -> Transform:
+    if options.alpha != "learned":
+        return Entmax(float(options.alpha))
+    key = _key(options, site, place)
+    if key in place.shared:
+        owner, init = place.shared[key]
+        if init != options.init:
+            raise ValueError("sites that share an alpha begin with one `init`")
+        return AdaptiveEntmax(heads, None, owner)
+    size = heads if options.tie == "none" else 1
+    logits = torch.randn(size) if options.init is None else torch.full((size,), _logit(options.init))
+    made = AdaptiveEntmax(heads, logits)
+    place.shared[key] = (made, options.init)
+    return made
+
+
+def _key(options: EntmaxOptions, site: str, place: Place) -> Hashable:
+    """The same for transforms that share their logits."""
+    if options.tie == "all":
+        return (NAME,)
+    if options.tie == "site":
+        return (NAME, site)
+    return (NAME, site, place.block if options.per == "block" else place.step, options.per)
+
+
+def _logit(alpha: float) -> float:
+    share = (alpha - LOW) / SPAN
+    return math.log(share / (1 - share))

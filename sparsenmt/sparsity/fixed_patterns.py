@@ -1,0 +1,189 @@
+"""Attention patterns that are given, not learned, in O(length): Raganato, Scherrer and Tiedemann 2020, "Fixed Encoder
+Self-Attention Patterns in Transformer-Based Machine Translation", section 3.2 (the eighth, ``last``: section 4.4).
+
+Row i of a sentence of n positions, each row normalised to sum to 1:
+
+    current   1          at j = i         left    (j + 1)^3  at j <= i - 2
+    previous  1          at j = i - 1     right   (n - j)^3  at j >= i + 2
+    next      1          at j = i + 1     end     (j + 1)^3  at every j
+    last      1          at j = n - 1     start   (n - j)^3  at every j
+
+n is the true length, ``</s>`` included. Keys that are not valid (padding, or what a filter has masked) get no weight;
+the rest of the row is normalised without them. The paper defines left only and says that the others have the same
+function with other ends: right mirrors left, start mirrors end. Over words, i and j are the words of the pieces.
+
+Shapes: B rows, G given heads, Q queries, K keys, E head size, W words (no more than keys).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from sparsenmt.model.interfaces import Keys
+from sparsenmt.sparsity.fixed_maps import Contexts, Head, OrSelf, Plan, Running, Shift, Whole, WordPlan
+from sparsenmt.sparsity.registry import Options
+
+Pattern = Literal["current", "previous", "next", "left", "right", "end", "start", "last"]
+SEVEN: tuple[Pattern, ...] = ("current", "previous", "next", "left", "right", "end", "start")  # in the paper's order
+LOOKING_LEFT = frozenset[Pattern]({"current", "previous", "left"})
+"""Patterns of which no row depends on a later position, or on how many there are."""
+
+_SHIFTS: dict[Pattern, int] = {"current": 0, "previous": 1, "next": -1}
+WORD = "word_id"
+
+
+class FixedOptions(Options):
+    patterns: list[Pattern] = Field(
+        list(SEVEN), min_length=1, description="What each given head attends to; `last` is the paper's eighth."
+    )
+    learned: int | None = Field(
+        None, ge=0, description="Learned heads beside them; default: as many as the site has left. Checked, if given."
+    )
+    empty: Literal["zero", "self"] = Field(
+        "zero", description="A row without a target (the first one of `previous`): all zero, or as `current`."
+    )
+
+
+def check_options(options: FixedOptions, heads: int) -> None:
+    """ValueError if there are not as many learned heads as the recipe says."""
+    given, learned = len(options.patterns), options.learned
+    if learned is not None and given + learned != heads:
+        raise ValueError(
+            f"{given} patterns and learned: {learned} are {given + learned} heads, but the site has {heads} "
+            "(`model.heads`, or `heads.count` of the site)"
+        )
+
+
+def make_heads(
+    patterns: Sequence[Pattern], seen: Tensor, positions: Tensor, *, or_self: bool, dtype: torch.dtype
+) -> tuple[Head, ...]:
+    """The heads of these patterns.
+
+    Args:
+        seen: (B, K) bool, the keys that have weights.
+        positions: (B, K) of the keys, one after the other.
+        or_self: whether rows without a target read themselves.
+        dtype: of the weights, at least fp32; they are computed in float64.
+    """
+    number = positions.double() + 1  # (B, K) from 1
+    length = (number * seen).amax(1, keepdim=True)  # (B, 1) the last one seen: padding is not
+    rising, falling = number.pow(3) * seen, (length + 1 - number).pow(3) * seen
+
+    def running(inner: Tensor, sums: Tensor, leftward: bool) -> tuple[Head, Tensor]:
+        outer = torch.where(sums > 0, 1 / sums, 0.0)
+        return Running(inner.to(dtype), outer.to(dtype), leftward), sums > 0
+
+    def make(pattern: Pattern) -> tuple[Head, Tensor]:
+        """The head, and which rows have a target (B, K)."""
+        if pattern in _SHIFTS:
+            by = _SHIFTS[pattern]
+            return Shift(by, seen.to(dtype)), _moved(seen, by)
+        if pattern == "left":
+            return running(rising, _moved(rising.cumsum(1), 2), True)
+        if pattern == "right":
+            return running(falling, _moved(falling.flip(1).cumsum(1).flip(1), -2), False)
+        whole = {"end": rising, "start": falling}.get(pattern, ((number == length) & seen).double())
+        return Whole((whole / whole.sum(1, keepdim=True).clamp_min(1)).to(dtype)), seen
+
+    made = [make(pattern) for pattern in patterns]
+    if not or_self:
+        return tuple(head for head, _ in made)
+    return tuple(OrSelf(head, (seen & ~has_target).to(dtype)) for head, has_target in made)
+
+
+def _moved(x: Tensor, by: int) -> Tensor:
+    """x (B, K) -> what stands ``by`` positions to the left, 0 where there is nothing."""
+    moved, rest = torch.zeros_like(x), max(x.shape[1] - abs(by), 0)
+    if by >= 0:
+        moved[:, by:] = x[:, :rest]
+    else:
+        moved[:, :rest] = x[:, -by:]
+    return moved
+
+
+class FixedHeads:
+    """Implements `interfaces.GivenHeads`.
+
+    Args:
+        patterns: of each head.
+        or_self: whether rows without a target attend as `current`; otherwise they are zero.
+        mass: None: over positions; otherwise over words, whose weight their pieces ``split`` or each have (``copy``).
+    """
+
+    def __init__(self, patterns: Sequence[Pattern], *, or_self: bool, mass: Literal["split", "copy"] | None = None):
+        self.names = tuple(patterns)
+        self.heads = len(self.names)
+        self._or_self = or_self
+        self._mass = mass
+        self._made_for: tuple[object, ...] = ()
+        self._plan: Plan | WordPlan | None = None
+
+    def __call__(self, values: Tensor, keys: Keys) -> Tensor:
+        if keys.queries.shape[1] == values.shape[2]:
+            plan = self._plan_for(keys, values.dtype)
+            context: Tensor = Contexts.apply(values.transpose(1, 2), plan)  # type: ignore[no-untyped-call]
+            return context.transpose(1, 2)
+        # In decoding step by step, the queries are the last positions.
+        weights = self.weights(keys).to(torch.promote_types(values.dtype, torch.float32))
+        return (weights @ values.to(weights.dtype)).to(values.dtype)
+
+    def _plan_for(self, keys: Keys, dtype: torch.dtype) -> Plan | WordPlan:
+        """The plan of a batch, made once: the layers of a stack get the same tensors."""
+        dtype = torch.promote_types(dtype, torch.float32)
+        words = keys.features[WORD] if self._mass is not None else None
+        made_for = (keys.valid, keys.positions, words, dtype)
+        if self._plan is None or any(a is not b for a, b in zip(made_for, self._made_for, strict=True)):
+            self._made_for = made_for
+            self._plan = self._make_plan(keys, words, dtype)
+        return self._plan
+
+    def _make_plan(self, keys: Keys, words: Tensor | None, dtype: torch.dtype) -> Plan | WordPlan:
+        if words is None:
+            made = make_heads(self.names, keys.valid, keys.positions, or_self=self._or_self, dtype=dtype)
+            return Plan(made)
+        rows, count = words.shape  # no more words than pieces
+        positions = torch.arange(count, device=words.device).expand(rows, -1)
+        pieces = torch.zeros_like(words).scatter_add_(1, words, keys.valid.long())  # (B, W)
+        made = make_heads(self.names, pieces > 0, positions, or_self=self._or_self, dtype=dtype)
+        share = keys.valid.to(dtype)
+        if self._mass == "split":
+            share = share / pieces.gather(1, words).clamp_min(1)
+        index = words + count * torch.arange(rows, device=words.device)[:, None]
+        return WordPlan(Plan(made), index.flatten(), share, count)
+
+    def weights(self, keys: Keys) -> Tensor:
+        """(B, G, Q, K) in float64, by the formulas."""
+        queries, places = keys.queries, keys.positions
+        valid = keys.valid.double()
+        share = valid
+        if self._mass is not None:
+            words = keys.features[WORD]
+            queries, places = words.gather(1, queries), words.gather(1, places)
+            share = valid / (valid[:, None] @ (places[:, :, None] == places[:, None]).double())[:, 0].clamp_min(1)
+        i, j = queries[:, :, None], places[:, None]  # (B, Q, 1), (B, 1, K)
+        n = ((places + 1) * keys.valid).amax(1)[:, None, None]
+        row = torch.ones_like(i, dtype=torch.float64)
+        rising, falling = (j + 1) ** 3 * row, (n - j) ** 3 * row  # (B, Q, K)
+        formulas = {
+            "current": j == i,
+            "previous": j == i - 1,
+            "next": j == i + 1,
+            "left": rising * (j <= i - 2),
+            "right": falling * (j >= i + 2),
+            "end": rising,
+            "start": falling,
+            "last": (j == n - 1) * row,
+        }
+        raw = torch.stack([formulas[name].double() for name in self.names], 1) * valid[:, None, None]
+        sums = (raw * share[:, None, None]).sum(-1, keepdim=True)
+        if self._or_self:
+            own = formulas["current"].double()[:, None] * valid[:, None, None]
+            raw = torch.where(sums > 0, raw, own)
+            sums = (raw * share[:, None, None]).sum(-1, keepdim=True)
+        mass = share if self._mass == "split" else valid
+        return raw * mass[:, None, None] / sums.clamp_min(1e-300)

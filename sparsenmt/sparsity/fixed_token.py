@@ -1,0 +1,31 @@
+"""Fixed heads over tokens: Raganato, Scherrer and Tiedemann 2020, section 3.2; see `fixed_patterns`.
+
+7F + 1L is the default at a site of eight heads; 8F has ``last`` beside them; 1L is no method but ``heads.count: 1``.
+At the decoder's self-attention, where the paper has none, only patterns that look left have a meaning.
+"""
+
+from __future__ import annotations
+
+from sparsenmt.sparsity.fixed_patterns import LOOKING_LEFT, FixedHeads, FixedOptions, check_options
+from sparsenmt.sparsity.registry import register
+
+
+@register(
+    "heads",
+    "fixed_token",
+    options=FixedOptions,
+    examples=(
+        {"patterns": ["current", "previous", "left"]},
+        {"patterns": ["next", "right", "end"], "empty": "self"},
+        {"patterns": ["left", "start", "last"], "learned": 1},
+        {"patterns": ["left", "previous"], "empty": "self"},
+    ),
+)
+def build(options: FixedOptions, *, site: str, heads: int) -> FixedHeads:
+    if site == "cross":
+        raise ValueError("positions of the target have no previous, next or last position in the source")
+    ahead = [pattern for pattern in options.patterns if pattern not in LOOKING_LEFT]
+    if site == "decoder_self" and ahead:
+        raise ValueError(f"{', '.join(ahead)}: depends on positions that the decoder has not produced yet")
+    check_options(options, heads)
+    return FixedHeads(options.patterns, or_self=options.empty == "self")

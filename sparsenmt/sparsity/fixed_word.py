@@ -1,0 +1,38 @@
+"""Fixed heads over words: Raganato, Scherrer and Tiedemann 2020, section 3.2; see `fixed_patterns`.
+
+The paper "assigns the same attention values to all parts of the same word" and does not say whether they add up to the
+weight of the word (``split``, so that a row sums to 1) or are the weight of the word (``copy``). ``</s>`` is a word.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from sparsenmt.sparsity.fixed_patterns import WORD, FixedHeads, FixedOptions, check_options
+from sparsenmt.sparsity.registry import register
+
+
+class WordOptions(FixedOptions):
+    mass: Literal["split", "copy"] = Field(
+        "split", description="The pieces of a word share its weight equally, or each have all of it."
+    )
+
+
+@register(
+    "heads",
+    "fixed_word",
+    options=WordOptions,
+    requires=frozenset({WORD}),
+    examples=(
+        {"patterns": ["previous", "left", "right"]},
+        {"patterns": ["current", "next", "end"], "mass": "copy", "empty": "self"},
+        {"patterns": ["start", "last"]},
+    ),
+)
+def build(options: WordOptions, *, site: str, heads: int) -> FixedHeads:
+    if site != "encoder_self":
+        raise ValueError("only the words of the source are known: its place is encoder_self")
+    check_options(options, heads)
+    return FixedHeads(options.patterns, or_self=options.empty == "self", mass=options.mass)

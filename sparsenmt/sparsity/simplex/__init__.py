@@ -1,0 +1,6 @@
+"""Scores to sparse weights that sum to 1: softmax, 1.5-entmax, sparsemax and all alpha-entmax between them.
+
+``function``  what transforms call, with exact gradients
+``newton``    rows of scores in PyTorch, on any device, in fp32 and float64
+``native``    the same on the CPU in fp32, compiled where there is a compiler
+"""

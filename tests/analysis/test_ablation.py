@@ -1,0 +1,36 @@
+"""What heads are worth: scores and comparisons with the whole model."""
+
+from __future__ import annotations
+
+from sparsenmt.analysis.ablation import NONE, measure, panels, report
+from sparsenmt.evaluation.metrics import corpus_scores
+from sparsenmt.evaluation.significance import compare
+
+REFERENCES = ["alte Haus steht am Fluss", "zwei Katzen spielen dort", "und sieht nie"] * 4
+TRANSLATIONS: dict[int | None, list[str]] = {
+    None: ["alte Haus steht am Fluss", "zwei Katzen spielen", "und sieht nie"] * 4,
+    1: ["alte Haus steht", "zwei Katzen spielen dort", "und nie"] * 4,
+    2: ["Haus", "Katzen", ""] * 4,
+}
+
+
+def test_rows_are_scored_and_compared_with_all_heads() -> None:
+    names = {1: "previous", 2: "learned"}
+    metrics = ["bleu", "chrf"]
+    found = measure("m", "encoder_self", TRANSLATIONS, REFERENCES, names, metrics=metrics, resamples=30)
+    assert [(row.head, row.name) for row in found.rows] == [(None, NONE), (1, "previous"), (2, "learned")]
+    for row in found.rows:
+        lines = TRANSLATIONS[row.head]
+        assert row.scores == {s.name: s.value for s in corpus_scores(lines, [REFERENCES], metrics=metrics)}
+        if row.head is None:
+            assert row.comparisons == {}
+        else:
+            tested = compare(lines, TRANSLATIONS[None], [REFERENCES], metrics=metrics, resamples=30)
+            assert row.comparisons == {one.name: one for one in tested}
+    (table,) = report([found]).tables
+    rows = table.records()
+    assert [row["disabled"] for row in rows] == ["-", "1", "2"] * 2
+    assert rows[0]["difference"] is None and float(str(rows[2]["difference"])) < 0
+    drawn = panels([found])
+    assert len(drawn) == 2 and [label for _, label in drawn[0].ticks] == ["1 previous", "2 learned"]
+    assert drawn[0].series["m"][1][1] == found.rows[2].comparisons["bleu"].difference.value

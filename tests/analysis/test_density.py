@@ -1,0 +1,113 @@
+"""Density of attention, against loops."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparsenmt.analysis.density import BINS, DensityCounter, Found, panels, report
+from sparsenmt.analysis.observe import Head
+from sparsenmt.model.interfaces import SITES
+from tests.analysis.attention_support import KINDS, attention_bundle, listen, places, rows_alone, texts
+
+
+def measured(kind: str, batch_tokens: int = 90) -> Found:
+    bundle, counter = attention_bundle(kind), DensityCounter()
+    listen(bundle, counter, batch_tokens=batch_tokens)
+    return counter.found("m", {("encoder_self", 1, 2): 1.25})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_densities_are_those_of_loops(kind: str) -> None:
+    found = measured(kind)
+    heads = {
+        (site, layer, number): sentences
+        for site, layer in places(kind)
+        for number, sentences in enumerate(rows_alone(kind, site, layer), start=1)
+    }
+    assert set(heads) == set(found.heads)
+    for head, sentences in heads.items():
+        densities, attended, visible, queries = [], 0, 0, 0
+        for rows in sentences:
+            shares = []
+            for weights, shown in rows:
+                if any(shown):
+                    used = sum(weight != 0 for weight in weights)
+                    shares.append(used / sum(shown))
+                    attended, visible, queries = attended + used, visible + sum(shown), queries + 1
+            if shares:
+                densities.append(sum(shares) / len(shares))
+        one = found.heads[head]
+        assert (one.sentences, one.queries) == (len(densities), queries)
+        if queries:
+            assert one.density == pytest.approx(sum(densities) / len(densities))
+            assert one.attended == pytest.approx(attended / queries)
+            assert one.visible == pytest.approx(visible / queries)
+        else:
+            assert one.density is None and one.attended is None and one.visible is None
+        counts = [0] * BINS
+        for density in densities:
+            counts[min(int(density * BINS + 1e-9), BINS - 1)] += 1
+        assert one.histogram == counts
+
+
+def test_softmax_is_dense_and_sparsemax_is_not() -> None:
+    for one in measured("dense").heads.values():
+        assert one.density == 1 and one.attended == one.visible and one.histogram[-1] == one.sentences
+    sparse = [one.density or 0 for one in measured("sparse").heads.values()]
+    assert max(sparse) < 1 and min(sparse) > 0
+
+
+def test_a_window_is_dense_in_what_it_sees_and_top_k_is_counted() -> None:
+    found = measured("window")
+    for (site, _, _), one in found.heads.items():
+        assert one.attended is not None and one.visible is not None
+        if site == "encoder_self":
+            assert one.density == 1 and one.attended <= 3
+        if site == "decoder_self":
+            assert one.attended <= 2 < one.visible <= 3 or one.attended == one.visible <= 2 or one.attended <= 2
+
+
+def test_heads_do_not_depend_on_their_company() -> None:
+    alone, together = measured("sparse", batch_tokens=1), measured("sparse", batch_tokens=10_000)
+    for head, one in alone.heads.items():
+        other = together.heads[head]
+        assert one.density == pytest.approx(other.density) and one.histogram == other.histogram
+
+
+def test_the_report_sorts_heads_and_counts_all_sentences() -> None:
+    found = measured("sparse")
+    sites, heads, histogram = report([found]).tables
+    assert [row["site"] for row in sites.records()] == ["encoder self", "decoder self", "cross"]
+    for site in SITES:
+        own = [row for row in heads.records() if row["site"] == site.replace("_", " ")]
+        for layer in {row["layer"] for row in own}:
+            densities = [float(str(row["density"])) for row in own if row["layer"] == layer]
+            assert densities == sorted(densities) and len(densities) == 4
+        mean = found.site_mean(site, "density")
+        assert mean == pytest.approx(sum(float(str(row["density"])) for row in own) / len(own))
+    assert sum(int(str(row["count"])) for row in histogram.records()) == len(texts(attention_bundle("sparse"))) * 4 * 7
+    named = {(row["site"], row["head"]): row["alpha"] for row in heads.records()}
+    assert named["encoder self", "1.2"] == 1.25 and named["cross", "1.2"] is None
+    assert not histogram.listed
+
+
+def test_one_column_a_site_and_one_line_a_model() -> None:
+    found = [measured("sparse"), Found("other", measured("dense").heads)]
+    lines = panels(found)
+    assert [len(line) for line in lines] == [3, 3, 3]
+    for panel in lines[0]:
+        assert list(panel.series) == ["m", "other"]
+        for points in panel.series.values():
+            assert sum(y or 0 for _, y in points) == pytest.approx(1)
+    (points,) = lines[1][0].series.values()
+    assert [y is None for _, y in points] == ([False] * 3 + [True]) * 4  # a line a rank over three layers
+
+
+def test_what_was_not_measured_is_not_zero() -> None:
+    bundle, counter = attention_bundle("masked"), DensityCounter()
+    listen(bundle, counter, sites=["cross"])
+    found = counter.found("m")
+    assert {site for site, _, _ in found.heads} == {"cross"}
+    assert found.site_mean("encoder_self", "density") is None
+    head: Head = ("cross", 1, 1)
+    assert found.heads[head].sentences <= len(texts(bundle))

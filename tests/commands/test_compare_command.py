@@ -1,0 +1,130 @@
+"""`sparsenmt compare`: what was measured is kept with the models; the table, the plot, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sparsenmt.commands import evaluating
+from sparsenmt.evaluation.significance import compare
+from tests.commands.support import Run
+
+TEST = ["--source", "corpus/test.en", "--reference", "corpus/test.de"]
+
+
+@pytest.fixture
+def models(command: Run, workspace: Path) -> list[str]:
+    """Three models: one at its end, two of its checkpoints."""
+    for name, update in (("early", "6"), ("middle", "8")):
+        assert command("average", "model", "--update", update, "-o", name).code == 0
+    return ["model", "early", "middle"]
+
+
+@pytest.fixture
+def translated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    found: list[str] = []
+    real = evaluating._translated
+
+    def noting(bundle: object, directory: Path, text: object) -> object:
+        found.append(directory.name)
+        return real(bundle, directory, text)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(evaluating, "_translated", noting)
+    return found
+
+
+def test_the_table(command: Run, models: list[str]) -> None:
+    files = ["--json", "out.json", "--csv", "out.csv", "--plot", "out.svg"]
+    result = command("compare", *models, *TEST, "--speed-lines", "3", "--rounds", "2", *files)
+    assert result.code == 0, result.err
+    report = json.loads(Path("out.json").read_text())
+    rows = {row["model"]: row for row in report["tables"]["models"]}
+    assert list(rows) == models
+    for name, row in rows.items():
+        scored = command("score", "--model", name, *TEST, "--json", "-m", "bleu", "-m", "chrf")
+        assert [row["bleu"], row["chrf"]] == [each["value"] for each in json.loads(scored.out)["scores"]]
+        assert row["decoding"] > 0 and row["sparsity"] is None and row["density"] == 1
+    assert rows["model"]["decoding_ratio"] == 1 and rows["model"]["p_value"] is None
+    tests = {(row["model"], row["metric"]): row for row in report["tables"]["significance"]}
+    assert {name for name, _ in tests} == {"early", "middle"}
+    outputs = [command("decode", name, "--input", "corpus/test.en").lines for name in ("early", "model")]
+    references = [line for line in Path("corpus/test.de").read_text().split("\n") if line]
+    (expected,) = compare(*outputs, [references], metrics=["chrf"])
+    found = tests["early", "chrF2"]
+    assert (found["difference"], found["p_value"]) == (expected.difference.value, expected.p_value)
+    sites = {row["site"]: row for row in report["tables"]["attention"] if row["model"] == "early"}
+    assert set(sites) == {"encoder self", "decoder self", "cross"}
+    assert sites["cross"]["attended"] == sites["cross"]["visible"] == pytest.approx(27.5, abs=3)
+    assert Path("out.svg").read_text().startswith("<?xml")
+    assert Path("out.csv").read_text().split("\n")[0].startswith("model,bleu,chrf,difference,p_value,parameters")
+    assert result.lines[0] == "test: 20 sentences"
+
+
+def test_another_model_is_added_without_translating_again(
+    command: Run, models: list[str], translated: list[str]
+) -> None:
+    base = ["--no-speed", "--no-attention", *TEST]
+    assert command("compare", *models[:2], *base).code == 0
+    first = command("compare", *models, *base)
+    assert first.code == 0 and translated == models
+    assert command("compare", *models, *base).out == first.out and translated == models
+    assert command("compare", *models, "--no-speed", *TEST, "-m", "ter").code == 0  # another metric, and attention
+    assert translated == models
+    other = Path("corpus/other.de")
+    other.write_bytes(Path("corpus/test.de").read_bytes().replace(b"e", b"a"))
+    assert command("compare", "model", "--no-speed", *TEST[:3], str(other)).code == 0
+    assert translated == [*models, "model"]
+    shutil.copy("early/weights.safetensors", "middle/weights.safetensors")
+    again = command("compare", *models, *base)
+    assert translated == [*models, "model", "middle"]
+    assert again.lines[4].split()[1:] == again.lines[5].split()[1:], "two models with the same weights"
+
+
+def test_a_damaged_file_is_measured_again(command: Run, models: list[str], translated: list[str]) -> None:
+    arguments = ["compare", "model", "--no-speed", "--no-attention", *TEST]
+    first = command(*arguments)
+    (kept,) = Path("model/evaluation").glob("*.json")
+    kept.write_bytes(kept.read_bytes().replace(b'"sparsity": null', b'"sparsity": 0.55'))
+    assert command(*arguments).out == first.out and translated == ["model", "model"]
+
+
+def test_the_recipes_text_and_a_baseline(command: Run, models: list[str]) -> None:
+    result = command("compare", "early", "middle", "--set", "dev", "--no-speed", "--baseline", "model", "-m", "chrf")
+    assert result.code == 0, result.err
+    assert result.lines[0] == "dev: 20 sentences"
+    assert [line.split()[0] for line in result.lines[3:6]] == ["model", "early", "middle"]
+    assert "against model, with 95% intervals" in result.lines
+    named = command("compare", "early", "middle", "--set", "dev", "--no-speed", "--baseline", "middle", "-m", "chrf")
+    assert "against middle, with 95% intervals" in named.lines and "early " in named.lines[3]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["none"], "none: there is no such model directory"),
+        (["model", "model"], "model: the model is named twice"),
+        (["model"], "model: the model's recipe has no `data.test`"),
+        (["model", "--source", "corpus/test.en"], "--source: needs --reference"),
+        (["model", "--reference", "corpus/test.en"], "--reference: needs --source"),
+        (["model", "--tags", "x", "--set", "dev"], "--tags: needs --source"),
+        (["model", *TEST[:3], "none.de"], "none.de: no such file"),
+        (["model", *TEST[:3], "corpus/train.de"], "different numbers of lines"),
+        (["model", *TEST, "--plot", "x.pdf"], "x.pdf: a plot is written as PNG or SVG"),
+        (["model", *TEST, "--csv", "corpus/test.en"], "--csv names a file that another option names"),
+        (["model", *TEST, "-m", "dbleu"], "d-BLEU needs to know where documents end"),
+    ],
+)
+def test_bad_input(refused: Callable[..., str], arguments: list[str], message: str) -> None:
+    assert message in refused("compare", *arguments)
+
+
+def test_recipes_with_other_texts_are_refused(command: Run, models: list[str], refused: Callable[..., str]) -> None:
+    changed = "data.dev={source: corpus/test.en, target: corpus/test.de}"
+    assert command("prepare", "small.yaml", changed, "data.directory=others").code == 0
+    assert command("train", "small.yaml", changed, "data.directory=others", "directory=other").code == 0
+    message = refused("compare", "model", "other", "--set", "dev", "--no-speed")
+    assert "other: `data.dev` of its recipe is another text than that of model" in message

@@ -1,0 +1,253 @@
+"""`sparsenmt sweep`: variants are trained, go on after an interrupt, are measured once, and are laid out as a table."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from sparsenmt.commands import evaluating
+from sparsenmt.store import read_manifest, read_recipe, weights_after
+from sparsenmt.training.checkpoints import find_checkpoints
+from sparsenmt.training.loop import Trainer
+from tests.commands.support import Run
+
+SWEEP = """\
+name: tiny
+title: Attended positions
+directory: sweep
+recipe: small.yaml
+from: model
+updates: 2
+set:
+  data.test: {source: corpus/test.en, target: corpus/test.de}
+  training.log_every: 1
+metrics: [chrf]
+variants:
+  - name: full
+    at: {method: full, k: full}
+  - at: {method: window, k: [4, 2]}
+    set: {model.attention.encoder_self.pattern: {name: "${method}", k: "${k}"}}
+  - name: disabled
+    at: {method: head 2 disabled, k: full}
+    from: full
+    updates: 0
+    set: {model.attention.encoder_self.heads.disabled: [2]}
+table: {rows: method, columns: k, baseline: {method: full, k: full}}
+"""
+NAMES = ["full", "window-4", "window-2", "disabled"]
+
+
+@pytest.fixture
+def sweep(workspace: Path) -> Path:
+    path = workspace / "sweep.yaml"
+    path.write_text(SWEEP, encoding="utf-8", newline="\n")
+    return path
+
+
+@pytest.fixture
+def translated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The directories of the models that translate, as they do."""
+    found: list[str] = []
+    real = evaluating._translated
+
+    def noting(bundle: object, directory: Path, text: object) -> object:
+        found.append(directory.name)
+        return real(bundle, directory, text)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(evaluating, "_translated", noting)
+    return found
+
+
+def test_variants_are_trained_measured_and_laid_out(command: Run, sweep: Path, translated: list[str]) -> None:
+    result = command("sweep", "sweep.yaml")
+    assert result.code == 0, result.err
+    assert translated == NAMES
+    full, window, disabled = (read_recipe(Path("sweep") / name) for name in ("full", "window-2", "disabled"))
+    assert full.training.max_updates == window.training.max_updates == 14  # 12 of the model, and 2
+    assert (full.name, full.directory) == ("tiny-full", "sweep/full")
+    assert window.model.attention.encoder_self.pattern.options == {"k": 2}
+    assert disabled.model.attention.encoder_self.heads.disabled == [2]
+    dense = find_checkpoints(Path("model"))[-1]
+    assert read_manifest(Path("sweep/full"))["started_from"]["path"] == str(dense.path)
+    assert {
+        float(value) for name, value in find_checkpoints(Path("sweep/full"))[-1].optimizer().items() if "/step" in name
+    } == {14.0}
+    before, after = (load_file(f"sweep/{name}/weights.safetensors") for name in ("full", "disabled"))
+    assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
+    assert weights_after(Path("sweep/disabled")) == 0
+    lines = result.lines
+    assert lines[:4] == ["Attended positions", "", "chrF2, test", lines[3]] and lines[3].split() == [
+        "method",
+        "full",
+        "4",
+        "2",
+    ]
+    assert [line.split()[0] for line in lines[5:8]] == ["full", "window", "head"]
+    with open("sweep/table.csv", encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [row["variant"] for row in rows] == NAMES and [row["k"] for row in rows] == ["full", "4", "2", "full"]
+    assert rows[0]["difference"] == "" and 0 < float(rows[1]["p_value"]) <= 1
+    attended = [float(row["attended"]) for row in rows]
+    assert attended[0] > attended[1] > attended[2]
+    assert float(rows[0]["training_speed"]) > 0 and rows[0]["parameters"] == rows[1]["parameters"]
+    assert result.out.decode() == Path("sweep/table.txt").read_text()
+    if pytest.importorskip("matplotlib"):
+        assert Path("sweep/table.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_again_it_prints_the_same_without_work(command: Run, sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = command("sweep", "sweep.yaml")
+    written = Path("sweep/table.json").read_bytes()
+    for name in ("translate_lines", "compare"):
+        module = "decoding.translate" if name == "translate_lines" else "evaluation.significance"
+        monkeypatch.setattr(f"sparsenmt.{module}.{name}", None)
+    monkeypatch.setattr("sparsenmt.commands.train.train", None)
+    shutil.rmtree("model/checkpoints")  # what they began from is not needed any more
+    for flags in ([], ["--table"]):
+        again = command("sweep", "sweep.yaml", *flags)
+        assert again.code == 0, again.err
+        assert again.out == first.out and Path("sweep/table.json").read_bytes() == written
+    listed = command("sweep", "sweep.yaml", "--list").lines
+    assert [line.split() for line in listed] == [[name, "finished", f"sweep/{name}"] for name in NAMES]
+
+
+def test_a_new_variant_does_not_evaluate_the_others(command: Run, sweep: Path, translated: list[str]) -> None:
+    assert command("sweep", "sweep.yaml", "--only", "full").code == 0
+    table = command("sweep", "sweep.yaml", "--table")
+    assert table.code == 0 and "... 3 variants to come" in table.lines
+    assert command("sweep", "sweep.yaml", "--only", "window-*").code == 0
+    assert translated == ["full", "window-4", "window-2"]
+
+
+def test_other_weights_are_evaluated_again(command: Run, sweep: Path, translated: list[str]) -> None:
+    only = ["sweep", "sweep.yaml", "--only", "full"]
+    assert command(*only).code == 0
+    assert command("average", "sweep/full", "--update", "14").code == 0  # the same numbers: nothing changes
+    assert command(*only).code == 0 and translated == ["full"]
+    assert command(*only, "training.save_every=1").code == 0 and translated == ["full"]
+    assert command("average", "sweep/full", "-o", "other", "--last", "1").code == 0
+    shutil.copy("model/weights.safetensors", "sweep/full/weights.safetensors")
+    assert command("compare", "sweep/full", "--no-speed", "-m", "chrf").code == 0
+    assert translated == ["full", "full"]
+
+
+def test_an_interrupted_sweep_goes_on(command: Run, sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert command("sweep", "sweep.yaml", "--only", "window-*", "-o", "whole").code == 0
+    real, updates = Trainer._update, 0
+
+    def stopping(self: Trainer, *arguments: object) -> bool:
+        nonlocal updates
+        updates += 1
+        if updates == 4:  # the second of the second variant
+            os.kill(os.getpid(), signal.SIGTERM)
+        return real(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Trainer, "_update", stopping)
+    arguments = ["sweep", "sweep.yaml", "--only", "window-*"]
+    result = command(*arguments)
+    assert result.code == 143
+    assert result.err.split("\n")[-2] == "  Go on with: sparsenmt sweep sweep.yaml --only 'window-*'"
+    states = {line.split()[0]: line for line in command("sweep", "sweep.yaml", "--list").lines}
+    assert "finished" in states["window-4"] and "after update 13" in states["window-2"]
+    assert "not begun" in states["full"]
+    result = command(*arguments)
+    assert result.code == 0 and "sweep/window-2: goes on after update 13" in result.err
+    for name in ("window-4", "window-2"):
+        whole, parts = (load_file(f"{folder}/{name}/weights.safetensors") for folder in ("whole", "sweep"))
+        assert all(torch.equal(whole[key], parts[key]) for key in whole)
+
+
+def test_one_that_fails_does_not_stop_the_others(command: Run, sweep: Path, translated: list[str]) -> None:
+    Path("sweep/window-4").mkdir(parents=True)
+    Path("sweep/window-4/notes.txt").write_text("mine")
+    result = command("sweep", "sweep.yaml")
+    assert result.code == 2
+    assert "[2/4] window-4: failed: sweep/window-4: the model directory exists and holds something else" in result.err
+    assert "error: sweep.yaml: 1 of 4 variants failed: window-4" in result.err
+    assert translated == ["full", "window-2", "disabled"]
+    assert "... 1 variant to come" in result.lines
+
+
+def test_seeds_share_a_cell(command: Run, sweep: Path) -> None:
+    text = SWEEP.replace("metrics:", "seeds: [1, 7]\nmetrics:").partition("  - name: disabled")[0]
+    sweep.write_text(text + "table: {rows: method, columns: k}\n", encoding="utf-8", newline="\n")
+    result = command("sweep", "sweep.yaml", "--only", "full*")
+    assert result.code == 0, result.err
+    assert [path.name for path in sorted(Path("sweep").glob("full*"))] == ["full", "full-seed7"]
+    assert read_recipe(Path("sweep/full-seed7")).training.seed == 7
+    assert "±" in result.lines[5] and "mean ± standard deviation over 2 seeds" in result.lines
+
+
+def test_from_scratch_the_data_are_prepared_and_checkpoints_go(command: Run, sweep: Path) -> None:
+    sweep.write_text(
+        "name: tiny\ndirectory: sweep\nrecipe: small.yaml\nsets: [dev]\ncheckpoints: remove\n"
+        "set: {training.max_updates: 2, data.directory: fresh}\n"
+        "variants:\n  - {name: one}\n  - {name: two, from: one, updates: 2}\n",
+        encoding="utf-8",
+        newline="\n",
+    )
+    result = command("sweep", "sweep.yaml")
+    assert result.code == 0, result.err
+    assert Path("fresh/manifest.json").is_file()
+    assert read_recipe(Path("sweep/two")).training.max_updates == 4
+    assert not Path("sweep/two/checkpoints").exists()
+    assert Path("sweep/one/checkpoints").exists(), "another variant begins from it"
+    assert result.lines[0] == "tiny" and result.lines[3].startswith("one ")
+    again = command("sweep", "sweep.yaml")
+    assert again.code == 0 and again.err.count("finished") == 2 and again.out == result.out
+
+
+CHANGES = {
+    "value": ('k: "${k}"', 'k: "${method}"'),
+    "method": ('name: "${method}"', "name: windov"),
+    "key": ("training.log_every: 1", "training.log_evry: 1"),
+    "recipe": ("small.yaml", "none.yaml"),
+    "from": ("from: model", "from: none"),
+    "test": (" data.test: {source: corpus/test.en, target: corpus/test.de}", " training.seed: 2"),
+    "nothing": ("", ""),
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "arguments", "message"),
+    [
+        ("value", [], "encoder_self.pattern.k (variant window-4): must be a whole number, not 'window'"),
+        ("value", [], "sweep.yaml:15: model.attention.encoder_self.pattern.k"),
+        ("method", [], "sweep.yaml:15: model.attention.encoder_self.pattern.name (variant window-4): there is no"),
+        ("key", [], "sweep.yaml:9: training.log_evry (variant full): unknown key"),
+        ("recipe", [], "none.yaml (variant full): there is no such file"),
+        ("from", [], "none: there is no such model directory"),
+        ("test", [], "sweep.yaml: sets: the recipe of variant full has no `data.test`"),
+        ("nothing", ["--only", "windw"], "--only: no variant is named 'windw'"),
+        ("nothing", ["--only", "disabled"], "variant disabled begins from variant full, which is not finished"),
+        ("nothing", ["--list", "--table"], "--list: --list and --table exclude each other"),
+        ("nothing", ["training.seed=x"], "override 'training.seed=x': training.seed (variant full): must be a whole"),
+    ],
+)
+def test_bad_input(refused: Callable[..., str], sweep: Path, change: str, arguments: list[str], message: str) -> None:
+    assert CHANGES[change][0] in SWEEP
+    sweep.write_text(SWEEP.replace(*CHANGES[change]), encoding="utf-8", newline="\n")
+    assert message in refused("sweep", "sweep.yaml", *arguments)
+
+
+def test_variants_cannot_want_different_data_in_one_place(refused: Callable[..., str], sweep: Path) -> None:
+    changed = SWEEP.replace('{name: "${method}", k: "${k}"}}', '{name: window, k: 2}, data.filters.max_length: "${k}"}')
+    sweep.write_text(changed, encoding="utf-8", newline="\n")
+    assert "prepared: the variants full and window-4 want different data there" in refused("sweep", "sweep.yaml")
+
+
+def test_the_record_says_what_was_trained(command: Run, sweep: Path) -> None:
+    assert command("sweep", "sweep.yaml", "--only", "full").code == 0
+    record = json.loads(Path("sweep/full/sweep.json").read_text())
+    assert record["updates"] == 2 and record["recipe"]["training"]["max_updates"] == 12
+    result = command("sweep", "sweep.yaml", "--only", "full", "training.learning_rate=1e-3")
+    assert result.code == 2 and "belongs to a run with another recipe: training.learning_rate" in result.err

@@ -1,0 +1,151 @@
+"""Layouts of tables, against those of the papers: the published numbers go in, the published table comes out."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparsenmt.commands.sweep_tables import Observation, grids, notes, panels, report
+from sparsenmt.recipe.sweep import Layout
+
+
+def observed(
+    value: float | None, p: float | None = None, *, metric: str = "bleu", set: str = "test", **labels: str
+) -> Observation:
+    test = None if p is None else {"difference": -1.0 if p > 0 else 1.0, "p_value": abs(p)}
+    values = {} if value is None else {"quality": value, "parameters": 7_582_000.0, "attended": 8.04}
+    name = "-".join(labels.values())
+    return Observation(name, {**labels, "set": set, "metric": metric}, values, test, 3003)
+
+
+def test_raganato_2020_table_1() -> None:
+    published = {  # EN-DE and DE-EN, four of seven depths; * as printed
+        ("EN-DE", "8L"): "20.61 21.68 23.36 25.02",
+        ("EN-DE", "7Fword+1L"): "19.72* 21.43 22.88* 24.85",
+        ("DE-EN", "8L"): "25.66 27.28 29.31 30.99",
+        ("DE-EN", "7Fword+1L"): "25.03* 26.72* 28.40* 30.69",
+    }
+    found = [
+        observed(
+            float(cell.rstrip("*")),
+            None if system == "8L" else 0.01 if cell.endswith("*") else 0.4,
+            direction=direction,
+            system=system,
+            layers=layers,
+        )
+        for (direction, system), cells in published.items()
+        for layers, cell in zip(["1+1", "2+1", "6+1", "6+6"], cells.split(), strict=True)
+    ]
+    layout = Layout(rows=["direction", "system"], columns="layers", baseline={"system": "8L"})
+    (grid,) = grids(layout, found)
+    assert (
+        str(grid)
+        == """\
+BLEU, test
+direction  system       1+1     2+1     6+1     6+6
+---------------------------------------------------
+EN-DE      8L         20.61   21.68   23.36   25.02
+           7Fword+1L  19.72*  21.43   22.88*  24.85
+DE-EN      8L         25.66   27.28   29.31   30.99
+           7Fword+1L  25.03*  26.72*  28.40*  30.69"""
+    )
+    assert notes(layout, found) == [
+        "* significantly worse than system 8L, + better: p < 0.05, paired bootstrap, 1000 resamples"
+    ]
+
+
+def test_zhao_table_1() -> None:
+    rows = {  # IWSLT French-English; AVG as printed
+        "Full Attention": ([("Full", 37.10)], "-"),
+        "Block Attention": ([("16", 35.04), ("8", 34.27), ("4", 33.63), ("2", 31.80)], "33.69"),
+        "Window Attention": ([("16", 37.44), ("8", 37.03), ("4", 36.69), ("2", 31.98)], "35.79"),
+    }
+    found = [observed(value, method=method, k=k) for method, (cells, _) in rows.items() for k, value in cells]
+    (grid,) = grids(Layout(rows="method", columns="k", average=True), found)
+    assert (
+        str(grid)
+        == """\
+BLEU, test
+method             Full     16      8      4      2    AVG
+----------------------------------------------------------
+Full Attention    37.10      -      -      -      -      -
+Block Attention       -  35.04  34.27  33.63  31.80  33.69
+Window Attention      -  37.44  37.03  36.69  31.98  35.78"""
+    )  # the paper rounds 35.785 up
+
+
+def test_correia_2019_table_1_for_two_sets() -> None:
+    found = [
+        observed(value + (set == "dev"), activation=activation, data=data, set=set)
+        for activation, values in {"softmax": (29.79, 21.57), "α-entmax": (29.90, 21.74)}.items()
+        for data, value in zip(["DE-EN", "JA-EN"], values, strict=True)
+        for set in ("test", "dev")
+    ]
+    test, dev = grids(Layout(rows="activation", columns="data", sections="set"), found)
+    assert (
+        str(test)
+        == """\
+test | BLEU
+activation  DE-EN  JA-EN
+------------------------
+softmax     29.79  21.57
+α-entmax    29.90  21.74"""
+    )
+    assert str(dev).startswith("dev | BLEU\n") and "30.79  22.57" in str(dev)
+    (both,) = grids(Layout(rows="activation", columns=["data", "set"]), found)
+    assert both.heads == [["", "DE-EN", "", "JA-EN", ""], ["activation", "test", "dev", "test", "dev"]]
+
+
+def test_seeds_what_is_to_come_and_other_cells() -> None:
+    found = [
+        observed(20.0, system="a", k="8", seed="1"),
+        observed(22.0, system="a", k="8", seed="2"),
+        observed(None, system="b", k="8", seed="1"),
+        observed(None, system="b", k="8", seed="2"),
+        observed(30.0, system="b", k="4", seed="1"),
+        observed(50.0, system="a", k="8", seed="1", metric="chrf"),
+    ]
+    layout = Layout(rows="system", columns="k")
+    (grid,) = grids(layout, found)
+    assert grid.rows == [["a", "21.00±1.41", "-"], ["b", "...", "30.00"]]
+    assert notes(layout, found) == ["mean ± standard deviation over 2 seeds", "... 2 variants to come"]
+    (metrics,) = grids(Layout(rows=["system", "k"], columns="metric"), found)
+    assert metrics.heads == [["system", "k", "BLEU", "chrF2"]] and metrics.rows[0] == ["a", "8", "21.00±1.41", "50.00"]
+    for cell, shown in (("parameters", "7,582,000±0"), ("attended", "8.0±0.0"), ("sparsity", "-")):
+        (grid,) = grids(Layout(rows="system", columns="k", cell=cell), found)  # type: ignore[arg-type]
+        assert grid.rows[0][1] == shown
+
+
+@pytest.mark.parametrize(
+    ("difference", "p_value", "metric", "mark"),
+    [
+        (-1.0, 0.01, "bleu", "*"),
+        (1.0, 0.01, "bleu", "+"),
+        (1.0, 0.01, "ter", "*"),
+        (-1.0, 0.2, "bleu", ""),
+        (0.0, 0.001, "bleu", ""),
+    ],
+)
+def test_marks(difference: float, p_value: float, metric: str, mark: str) -> None:
+    test = {"difference": difference, "p_value": p_value}
+    assert Observation("a", {"metric": metric}, {"quality": 1.0}, test).mark == mark
+
+
+def test_diagrams_are_curves_over_numbers_and_bars_over_names() -> None:
+    found = [observed(value, method="top-k", k=k) for k, value in (("full", 30.0), ("8", 29.0), ("4", 28.0))]
+    (panel,) = panels(Layout(rows="method", columns="k"), found)
+    assert panel.style == "curves" and panel.series == {"top-k": [(0.0, 30.0), (1.0, 29.0), (2.0, 28.0)]}
+    assert panel.ticks == [(0.0, "full"), (1.0, "8"), (2.0, "4")] and panel.y_label == "BLEU, test"
+    (panel,) = panels(Layout(rows="k", columns="method"), found)
+    assert panel.style == "bars" and panel.y_range is not None and 0 < panel.y_range[0] < 28
+    assert panels(Layout(rows="k", columns="method"), [observed(None, method="a", k="1")]) == []
+
+
+def test_the_rows_of_csv_and_json() -> None:
+    found = [observed(20.0, 0.01, system="a"), observed(None, system="b")]
+    (table,) = report("s", "Title", found, ["system"]).tables
+    (row,) = table.records()
+    assert row == {
+        **{"variant": "a", "system": "a", "set": "test", "metric": "bleu", "sentences": 3003, "quality": 20.0},
+        **{"difference": -1.0, "p_value": 0.01, "parameters": 7_582_000.0, "sparsity": None, "attended": 8.04},
+        **{"density": None, "training_speed": None},
+    }

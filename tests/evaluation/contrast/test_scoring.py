@@ -1,0 +1,67 @@
+"""What a model is asked for a suite, and how its answers come back to the items."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from sparsenmt.data.tagging.tagged_text import TaggedSentence
+from sparsenmt.decoding.choices import Choice, Choices
+from sparsenmt.decoding.inputs import SourceLine
+from sparsenmt.evaluation.contrast import scoring
+from sparsenmt.evaluation.contrast.items import Item, Suite
+from sparsenmt.evaluation.contrast.scoring import Questions
+
+SUITE = Suite(
+    "invented",
+    "lingeval97",
+    ("the bank", "a dog", "the bank"),
+    (
+        Item(0, "aa", ("b", "ccc"), "x", "1"),
+        Item(0, "aa", ("dddd",), "y", "1"),
+        Item(2, "b", ("eeeee",), "x", "3"),
+        Item(1, "aa", ("aa",), "x", "2"),
+    ),
+)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What `score_choices` was called with; its scores are the lengths of the targets."""
+    seen: dict[str, Any] = {}
+
+    def answer(bundle: object, sources: Sequence[str], targets: Sequence[Sequence[str]], **keys: Any) -> list[Choices]:
+        seen.update(sources=sources, targets=targets, **keys)
+        return [
+            Choices(SourceLine(i, source, [1], cut=i), tuple(Choice(len(text), 1) for text in own))
+            for i, (source, own) in enumerate(zip(sources, targets, strict=True))
+        ]
+
+    monkeypatch.setattr(scoring, "score_choices", answer)
+    return seen
+
+
+def scores(questions: Questions) -> list[tuple[float, list[float], int]]:
+    return [
+        (each.correct.log_probability, [one.log_probability for one in each.contrastive], each.source_cut)
+        for each in questions.answer(None, batch_tokens=1)  # type: ignore[arg-type]
+    ]
+
+
+def test_every_source_and_target_is_asked_for_once(asked: dict[str, Any]) -> None:
+    questions = Questions(SUITE)
+    assert len(questions) == 2
+    assert scores(questions) == [(2, [1, 3], 0), (2, [4], 0), (1, [5], 0), (2, [2], 1)]
+    assert (asked["sources"], asked["tags"]) == (["the bank", "a dog"], None)
+    assert asked["targets"] == [["aa", "b", "ccc", "dddd", "eeeee"], ["aa"]]
+
+
+def test_a_source_with_other_tags_is_another_one(asked: dict[str, Any]) -> None:
+    tags = [TaggedSentence(tuple(source.split()), ("D", tag)) for source, tag in zip(SUITE.sources, "NMV", strict=True)]
+    questions = Questions(SUITE, tags)
+    assert scores(questions) == [(2, [1, 3], 0), (2, [4], 0), (1, [5], 1), (2, [2], 2)]
+    assert asked["sources"] == ["the bank", "the bank", "a dog"]
+    assert asked["tags"] == [tags[0], tags[2], tags[1]]
+    assert asked["targets"] == [["aa", "b", "ccc", "dddd"], ["b", "eeeee"], ["aa"]]

@@ -1,0 +1,127 @@
+"""The compiled kernel: kept in the cache, built again when that is damaged, and never in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from sparsenmt.files import locked
+from sparsenmt.sparsity.simplex import native
+from sparsenmt.sparsity.simplex.function import entmax
+
+SCORES = torch.linspace(-2, 2, 24).view(1, 2, 3, 4)
+
+
+@pytest.fixture(autouse=True)
+def found_again() -> Iterator[None]:
+    """What a test finds is forgotten after it."""
+    native._found.cache_clear()
+    yield
+    native._found.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A library, compiled once for all tests."""
+    compiler = native._compiler()
+    built = None if compiler is None else native._compile(compiler, native._VARIANTS[-1], tmp_path_factory.mktemp("so"))
+    if built is None:
+        pytest.skip("no compiler")
+    return built
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: bytes) -> Path:
+    """An empty cache, beside a compiler that takes no time."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(native, "_compile", lambda *arguments: compiled)
+    return tmp_path / "sparsenmt" / "kernels"
+
+
+def test_it_is_built_once_and_agrees(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = native.native(SCORES)
+    assert built is not None and native.error(built) <= 1e-5
+    assert sorted(path.suffix for path in cache.iterdir()) == [".json", ".so"]
+    assert native.native(SCORES) is built
+    native._found.cache_clear()
+    monkeypatch.setattr(native, "_compile", lambda *arguments: pytest.fail("it is in the cache"))
+    assert native.native(SCORES) is not None
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "gone", "no seal"])
+def test_a_damaged_cache_is_not_used(cache: Path, damage: str) -> None:
+    assert native.native(SCORES) is not None
+    (library,) = cache.glob("*.so")
+    content = library.read_bytes()
+    library.unlink()
+    if damage == "cut":
+        library.write_bytes(content[:-100])
+    elif damage == "changed":
+        library.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    elif damage == "no seal":
+        library.write_bytes(content)
+        (seal,) = cache.glob("*.json")
+        seal.unlink()
+    native._found.cache_clear()
+    assert native.native(SCORES) is not None
+    assert library.read_bytes() == content
+
+
+def test_without_a_compiler_or_a_cache_pytorch_does_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "new"))
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert native.native(SCORES) is None
+    torch.testing.assert_close(entmax(SCORES, 1.3).sum(-1), torch.ones(1, 2, 3))
+    native._found.cache_clear()
+    monkeypatch.delenv("CXX")
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert native.native(SCORES) is None
+
+
+def test_a_compiler_that_fails_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    broken = tmp_path / "compiler"
+    broken.write_bytes(b"#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("CXX", str(broken))
+    assert native.native(SCORES) is None
+
+
+def test_a_kernel_that_is_wrong_is_not_used(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "error", lambda kernel: 1.0)
+    assert native.native(SCORES) is None
+    assert not list(cache.iterdir())
+
+
+def test_what_another_process_builds_is_waited_for(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache.mkdir(parents=True)
+    monkeypatch.setattr(native, "_WAIT", 0.0)
+    monkeypatch.setattr(native, "_WAITS", 3)
+    with locked(cache, "builds"):
+        assert native.native(SCORES) is None, "it took too long"
+    native._found.cache_clear()
+    assert native.native(SCORES) is not None
+
+
+def test_it_is_for_single_precision_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert native.native(SCORES.double()) is None
+    assert native.native(torch.zeros(0)) is None
+    monkeypatch.setenv(native.SWITCH, "0")
+    assert native.native(SCORES) is None
+
+
+@torch.no_grad()
+def test_strides_of_scores_and_masks() -> None:
+    if native.native(SCORES) is None:
+        pytest.skip("no compiler")
+    scores = torch.randn(5, 4, 3, 2).permute(3, 2, 1, 0)
+    visible = torch.rand(5, 2) < 0.7
+    visible[0] = True
+    turned = visible.t()[:, None, None]
+    torch.testing.assert_close(
+        entmax(scores, 1.4, turned), entmax(scores.contiguous(), 1.4, turned.expand(2, 3, 4, 5).contiguous())
+    )
