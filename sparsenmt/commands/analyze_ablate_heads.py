@@ -9,6 +9,7 @@ import click
 
 from sparsenmt.commands.analyzing import Job, analysis_options
 from sparsenmt.commands.attending import SITES
+from sparsenmt.commands.metric_options import metrics_option, resamples_option
 from sparsenmt.errors import UserError
 
 if TYPE_CHECKING:
@@ -27,17 +28,8 @@ METRICS = ("bleu", "chrf", "ter")
 @click.option(
     "--head", "heads", multiple=True, type=click.IntRange(1), help="Only this head, from 1; repeatable.  [default: all]"
 )
-@click.option(
-    "--metric",
-    "-m",
-    "metrics",
-    multiple=True,
-    type=click.Choice(METRICS),
-    help="Repeat for more.  [default: bleu chrf]",
-)
-@click.option(
-    "--resamples", type=click.IntRange(1, 1_000_000), default=1000, show_default=True, help="Samples of the bootstrap."
-)
+@metrics_option(METRICS, ".  [default: bleu chrf]")
+@resamples_option
 @analysis_options(translates=True)
 def command(
     job: Job, reference: Path, site: SiteName, heads: tuple[int, ...], metrics: tuple[str, ...], resamples: int

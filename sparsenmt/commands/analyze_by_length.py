@@ -9,6 +9,7 @@ import click
 
 from sparsenmt.commands.analyze_ablate_heads import METRICS
 from sparsenmt.commands.analyzing import Job, Text, analysis_options
+from sparsenmt.commands.metric_options import metrics_option, resamples_option
 from sparsenmt.errors import UserError
 
 
@@ -21,17 +22,8 @@ from sparsenmt.errors import UserError
     metavar="N,N",
     help="Last length of every bucket but the last, in words of the reference.",
 )
-@click.option(
-    "--metric",
-    "-m",
-    "metrics",
-    multiple=True,
-    type=click.Choice(METRICS),
-    help="Repeat for more.  [default: bleu]",
-)
-@click.option(
-    "--resamples", type=click.IntRange(1, 1_000_000), default=1000, show_default=True, help="Samples of the bootstrap."
-)
+@metrics_option(METRICS, ".  [default: bleu]")
+@resamples_option
 @analysis_options(translates=True, files=True)
 def command(job: Job, reference: Path, edges: str, metrics: tuple[str, ...], resamples: int) -> None:
     """Quality by the length of the reference, in words, of models and of files of translations, in any order.

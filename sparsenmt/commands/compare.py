@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sparsenmt.commands.metric_options import metrics_option
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.names import METRICS
 
@@ -27,14 +28,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("--tags", type=_PATH, help="Part-of-speech tags of --source, for models that read them.")
 @click.option("--set", "kind", type=click.Choice(["test", "dev"]), default="test", help="Which text of the recipes.")
 @click.option("--baseline", type=_PATH, help="Model that the others are tested against.  [default: the first]")
-@click.option(
-    "--metric",
-    "-m",
-    "metrics",
-    multiple=True,
-    type=click.Choice(METRICS),
-    help="Repeat for more, the most important first.  [default: the first recipe's; with BLEU, chrF too]",
-)
+@metrics_option(METRICS, ", the most important first.  [default: the first recipe's; with BLEU, chrF too]")
 @click.option("--attention/--no-attention", default=True, help="Count attended positions.  [default: do]")
 @click.option("--speed/--no-speed", default=True, help="Time decoding, the models taking turns.  [default: do]")
 @click.option("--speed-lines", type=click.IntRange(1), default=200, show_default=True, help="Lines that are timed.")

@@ -13,6 +13,7 @@ import click
 from sparsenmt.commands import disabled as disabling
 from sparsenmt.commands import documents as document_option
 from sparsenmt.commands.cuts import tell_cuts
+from sparsenmt.commands.metric_options import metrics_option, resamples_option
 from sparsenmt.commands.tags import HELP, read_tags
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.names import DEFAULT_METRICS, METRICS, OF_DOCUMENTS
@@ -50,22 +51,13 @@ class Options:
 @click.command("score")
 @click.argument("hypothesis", metavar="[HYP]", required=False)
 @click.option("--reference", "-r", "references", multiple=True, help="Reference translation; repeat for more than one.")
-@click.option(
-    "--metric",
-    "-m",
-    "metrics",
-    multiple=True,
-    type=click.Choice(METRICS),
-    help="Repeat for more.  [default: bleu chrf ter; with --documents, dbleu too]",
-)
+@metrics_option(METRICS, ".  [default: bleu chrf ter; with --documents, dbleu too]")
 @click.option("--documents", help=f"{document_option.HELP} For dbleu, and for models of documents.")
 @click.option("--lowercase", "-l", is_flag=True, help="Ignore case in BLEU and chrF (TER and ROUGE always do).")
 @click.option("--tokenize", default="13a", show_default=True, help="sacrebleu's tokenizer for BLEU.")
 @click.option("--language", help="Language of the text, for ROUGE.  [default: en, or the model's target language]")
 @click.option("--baseline", metavar="HYP2", help="Compare HYP with these translations by paired bootstrap.")
-@click.option(
-    "--resamples", type=click.IntRange(1, 1_000_000), default=1000, show_default=True, help="Samples of the bootstrap."
-)
+@resamples_option
 @click.option("--seed", type=click.IntRange(0), default=12345, show_default=True, help="Seed of the bootstrap.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--model", metavar="DIR", help="Model directory: score the model, not a file.")

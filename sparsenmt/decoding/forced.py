@@ -1,6 +1,6 @@
 """Forced decoding: the probability of given outputs.
 
-Shapes: B sentences, T target pieces, </s> included, N real target pieces of a batch, V vocabulary.
+Shapes: B sentences, R targets a sentence, T pieces of one, </s> included, N real pieces of a batch, V vocabulary.
 """
 
 from __future__ import annotations
@@ -60,13 +60,52 @@ def score_pairs(
     lines = read_sources(bundle, sources, tags=tags, numbers=numbers)
     most = bundle.max_positions - 1
     pieces = bundle.tokenizers.target.encode_batch(list(targets))
-    wanted = [[*ids[:most], EOS] for ids in pieces]
+    wanted = [(*ids[:most], EOS) for ids in pieces]
     results: dict[int, PairScore] = {}
-    lengths = [max(len(line.ids), len(ids)) for line, ids in zip(lines, wanted, strict=True)]
+
+    def shape(chosen: Sequence[int]) -> str:
+        return f"{max(len(wanted[i]) for i in chosen):,} target pieces"
+
+    rows = [[ids] for ids in wanted]
+    for found in score_batches(bundle, lines, rows, shape, alone=_ALONE, batch_tokens=batch_tokens, compact=compact):
+        for i, (values,) in found.items():
+            names = bundle.tokenizers.target.pieces(list(wanted[i]))
+            cut = max(len(pieces[i]) - most, 0)
+            results[i] = PairScore(float(values.sum()), values.tolist(), names, lines[i], cut)
+        if advance:
+            advance(len(found))
+    yield from (results[i] for i in range(len(lines)))
+
+
+_ALONE = "Split the pair, or use a machine with more memory."
+
+
+def score_batches(
+    bundle: ModelBundle,
+    lines: Sequence[SourceLine],
+    rows: Sequence[Sequence[Sequence[int]]],
+    shape: Callable[[Sequence[int]], str],
+    *,
+    alone: str,
+    batch_tokens: int,
+    compact: bool,
+) -> Iterator[dict[int, Sequence[Tensor]]]:
+    """Batch by batch, by the number of a source, the natural logarithms (T) of each of its R targets' pieces.
+
+    Every source is encoded once, and its keys and values projected once.
+
+    Args:
+        rows: R targets of each source, as many for all, `</s>` included.
+        shape: of the targets of these sources, for a message; ``alone``: what helps if one source is too much.
+        batch_tokens: sentences times the longest source, or times all targets of one, at most.
+
+    Raises:
+        UserError: a batch needs more memory than there is; a probability is no number.
+    """
+    lengths = [max(len(line.ids), len(own) * max(map(len, own))) for line, own in zip(lines, rows, strict=True)]
 
     def naming(chosen: Sequence[int]) -> AbstractContextManager[None]:
-        shape = f"{max(len(wanted[i]) for i in chosen):,} target pieces"
-        return naming_shape([lines[i] for i in chosen], shape, batch_tokens=batch_tokens, alone=_ALONE)
+        return naming_shape([lines[i] for i in chosen], shape(chosen), batch_tokens=batch_tokens, alone=alone)
 
     for chosen, memory in encode_ahead(
         bundle.model,
@@ -78,31 +117,26 @@ def score_pairs(
         compact=compact,
     ):
         with naming(chosen):
-            found = _score_batch(bundle, memory, [wanted[i] for i in chosen])
+            found = _score_batch(bundle, memory, [rows[i] for i in chosen])
         for i, values in zip(chosen, found, strict=True):
-            if not bool(values.isfinite().all()):
+            if not all(bool(each.isfinite().all()) for each in values):
                 raise not_numbers(lines[i])
-            names = bundle.tokenizers.target.pieces(wanted[i])
-            cut = max(len(pieces[i]) - most, 0)
-            results[i] = PairScore(float(values.sum()), values.tolist(), names, lines[i], cut)
-        if advance:
-            advance(len(chosen))
-    yield from (results[i] for i in range(len(lines)))
-
-
-_ALONE = "Split the pair, or use a machine with more memory."
+        yield dict(zip(chosen, found, strict=True))
 
 
 @torch.inference_mode()
-def _score_batch(bundle: ModelBundle, memory: Memory, targets: list[list[int]]) -> tuple[Tensor, ...]:
-    """Of every pair the natural logarithms (T) of its target's pieces."""
-    outputs, valid = pad(targets)
-    inputs, _ = pad([[BOS, *row[:-1]] for row in targets])
+def _score_batch(
+    bundle: ModelBundle, memory: Memory, targets: Sequence[Sequence[Sequence[int]]]
+) -> list[Sequence[Tensor]]:
+    """Of every sentence, for each of its R targets, the natural logarithms (T) of its pieces."""
+    flat = [list(row) for own in targets for row in own]  # B * R, those of a sentence side by side
+    outputs, valid = pad(flat)
+    inputs, _ = pad([[BOS, *row[:-1]] for row in flat])
     outputs, valid, inputs = (x.to(bundle.device) for x in (outputs, valid, inputs))
-    (hidden,) = bundle.model.decode(inputs, memory).values()
-    flat = token_log_probabilities(bundle.model, hidden[valid], outputs[valid])
-    found: tuple[Tensor, ...] = flat.split(valid.sum(1).tolist())
-    return found
+    (hidden,) = bundle.model.decode(inputs, memory).values()  # (B * R, T, D)
+    values = token_log_probabilities(bundle.model, hidden[valid], outputs[valid])  # (N,)
+    parts, count = values.split(valid.sum(1).tolist()), len(targets[0])
+    return [parts[first : first + count] for first in range(0, len(parts), count)]
 
 
 def token_log_probabilities(model: TranslationModel, hidden: Tensor, targets: Tensor) -> Tensor:
