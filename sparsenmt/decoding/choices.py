@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import chain
 
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.forced import score_batches
-from sparsenmt.decoding.inputs import ModelBundle, SourceLine, read_sources
+from sparsenmt.decoding.inputs import ModelBundle, SourceLine, naming_shape, read_sources
 
 
 @dataclass(frozen=True)
@@ -64,14 +65,18 @@ def score_choices(
         members = [i for i, own in enumerate(rows) if len(own) == count]
         part = [rows[i] for i in members]
 
-        def shape(chosen: Sequence[int], part: Sequence[Sequence[tuple[int, ...]]] = part) -> str:
-            longest = max(len(row) for i in chosen for row in part[i])
-            return f"{len(part[0])} targets each of up to {longest:,} pieces"
-
         own_lines = [lines[i] for i in members]
-        for scored in score_batches(
-            bundle, own_lines, part, shape, alone=_ALONE, batch_tokens=batch_tokens, compact=compact
-        ):
+
+        def naming(
+            chosen: Sequence[int],
+            own_lines: Sequence[SourceLine] = own_lines,
+            part: Sequence[Sequence[tuple[int, ...]]] = part,
+        ) -> AbstractContextManager[None]:
+            longest = max(len(row) for i in chosen for row in part[i])
+            shape = f"{len(part[0])} targets each of up to {longest:,} pieces"
+            return naming_shape([own_lines[i] for i in chosen], shape, batch_tokens=batch_tokens, alone=_ALONE)
+
+        for scored in score_batches(bundle, own_lines, part, naming, batch_tokens=batch_tokens, compact=compact):
             for i, values in scored.items():
                 sums = [float(each.double().sum()) for each in values]
                 found[members[i]] = dict(zip(part[i], sums, strict=True))

@@ -63,11 +63,12 @@ def score_pairs(
     wanted = [(*ids[:most], EOS) for ids in pieces]
     results: dict[int, PairScore] = {}
 
-    def shape(chosen: Sequence[int]) -> str:
-        return f"{max(len(wanted[i]) for i in chosen):,} target pieces"
+    def naming(chosen: Sequence[int]) -> AbstractContextManager[None]:
+        shape = f"{max(len(wanted[i]) for i in chosen):,} target pieces"
+        return naming_shape([lines[i] for i in chosen], shape, batch_tokens=batch_tokens, alone=_ALONE)
 
     rows = [[ids] for ids in wanted]
-    for found in score_batches(bundle, lines, rows, shape, alone=_ALONE, batch_tokens=batch_tokens, compact=compact):
+    for found in score_batches(bundle, lines, rows, naming, batch_tokens=batch_tokens, compact=compact):
         for i, (values,) in found.items():
             names = bundle.tokenizers.target.pieces(list(wanted[i]))
             cut = max(len(pieces[i]) - most, 0)
@@ -84,9 +85,8 @@ def score_batches(
     bundle: ModelBundle,
     lines: Sequence[SourceLine],
     rows: Sequence[Sequence[Sequence[int]]],
-    shape: Callable[[Sequence[int]], str],
+    naming: Callable[[Sequence[int]], AbstractContextManager[None]],
     *,
-    alone: str,
     batch_tokens: int,
     compact: bool,
 ) -> Iterator[dict[int, Sequence[Tensor]]]:
@@ -96,16 +96,13 @@ def score_batches(
 
     Args:
         rows: R targets of each source, as many for all, `</s>` included.
-        shape: of the targets of these sources, for a message; ``alone``: what helps if one source is too much.
+        naming: what says, if memory ends while these sources are worked on, how large they were.
         batch_tokens: sentences times the longest source, or times all targets of one, at most.
 
     Raises:
         UserError: a batch needs more memory than there is; a probability is no number.
     """
     lengths = [max(len(line.ids), len(own) * max(map(len, own))) for line, own in zip(lines, rows, strict=True)]
-
-    def naming(chosen: Sequence[int]) -> AbstractContextManager[None]:
-        return naming_shape([lines[i] for i in chosen], shape(chosen), batch_tokens=batch_tokens, alone=alone)
 
     for chosen, memory in encode_ahead(
         bundle.model,
