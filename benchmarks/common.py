@@ -16,7 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
+
+Name = TypeVar("Name")
 
 FOLDER = Path(__file__).resolve().parent
 # Idle threads of OpenMP keep spinning for a while after their work: they must not take time from the other side.
@@ -94,6 +96,11 @@ class Worker:
         ready = self._reply()
         self.what, self.units = str(ready["what"]), int(ready["units"])
 
+    @property
+    def process_id(self) -> int:
+        """Number of the process."""
+        return self._process.pid
+
     def _reply(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
@@ -108,6 +115,11 @@ class Worker:
         self._process.stdin.write(b"{}\n")
         self._process.stdin.flush()
         return float(self._reply()["seconds"])
+
+    def peak(self) -> int:
+        """Megabytes of memory that the process has held at most so far (Linux)."""
+        status = Path(f"/proc/{self._process.pid}/status").read_bytes().decode()
+        return next(int(line.split()[1]) // 1024 for line in status.split("\n") if line.startswith("VmHWM:"))
 
     def __enter__(self) -> Worker:
         return self
@@ -132,6 +144,24 @@ def interleave(workers: Sequence[Worker], repeats: int, *, pause: float | None =
             time.sleep(PAUSE_SECONDS if pause is None else pause)
             taken.append(worker.repeat())
     return [Timing(w.what, w.units, tuple(s)) for w, s in zip(workers, seconds, strict=True)]
+
+
+def take_turns(
+    sides: Mapping[Name, Callable[[], float]], repeats: int, *, units: int = 1, pause: float = 0.0
+) -> dict[Name, Timing]:
+    """The same in this process: each side does its work once and returns seconds; the first time is to warm up.
+
+    Args:
+        pause: seconds before each turn.
+    """
+    for once in sides.values():
+        once()
+    seconds: dict[Name, list[float]] = {name: [] for name in sides}
+    for _ in range(repeats):
+        for name, once in sides.items():
+            time.sleep(pause)
+            seconds[name].append(once())
+    return {name: Timing(str(name), units, tuple(taken)) for name, taken in seconds.items()}
 
 
 def compare(case: Case, repeats: int) -> float:

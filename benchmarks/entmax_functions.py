@@ -20,13 +20,15 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from common import PAUSE_SECONDS, command_line, parse
+from common import PAUSE_SECONDS, command_line, parse, take_turns, verdict
+from sparsenmt.native.build import SWITCH
 from sparsenmt.sparsity.simplex import native
 from sparsenmt.sparsity.simplex.function import entmax
 
@@ -49,15 +51,6 @@ class Side:
     function: Function
     learned: bool = False
     compiled: bool = False
-    seconds: list[float] = field(default_factory=list)
-
-    @property
-    def best(self) -> float:
-        return min(self.seconds)
-
-    @property
-    def spread(self) -> float:
-        return max(self.seconds) / self.best - 1
 
 
 def sides() -> list[Side]:
@@ -86,7 +79,7 @@ def sides() -> list[Side]:
 
 def once(side: Side, scores: Tensor, given: Tensor, logits: Tensor) -> float:
     """Seconds of one pass forward and back."""
-    os.environ[native.SWITCH] = "1" if side.compiled else "0"
+    os.environ[SWITCH] = "1" if side.compiled else "0"
     scores.grad = logits.grad = None
     alphas = 1.01 + 0.99 * torch.sigmoid(logits)
     start = time.perf_counter()
@@ -101,18 +94,13 @@ def measure(name: str, work: dict[str, Any], repeats: int) -> dict[str, float]:
     scores = torch.randn(work["shape"], generator=rng).requires_grad_()
     given = torch.randn(work["shape"], generator=rng)
     logits = torch.randn(work["shape"][1], generator=rng).requires_grad_()
-    everyone = sides()
-    for side in everyone:
-        once(side, scores, given, logits)
-    for _ in range(repeats):
-        for side in everyone:
-            time.sleep(min(PAUSE_SECONDS, 0.1))
-            side.seconds.append(once(side, scores, given, logits))
-    best = {side.name: side.best for side in everyone}
+    everyone = {side.name: partial(once, side, scores, given, logits) for side in sides()}
+    timings = take_turns(everyone, repeats, pause=min(PAUSE_SECONDS, 0.1))
+    best = {name: timing.best for name, timing in timings.items()}
     shape = " x ".join(map(str, work["shape"]))
     print(f"\n{name}: {shape}, {work['threads']} threads; forward + backward, fastest of {repeats}, taking turns")
-    for side in everyone:
-        print(f"  {side.name:<20}{side.best * 1e3:>10.2f} ms  (spread {side.spread:6.1%})")
+    for side, timing in timings.items():
+        print(f"  {side:<20}{timing.best * 1e3:>10.2f} ms  (spread {timing.spread:6.1%})")
     ours = best.get("entmax15 compiled", best["entmax15"])
     ratios = {
         f"entmax15_{name}": best["package entmax15"] / ours,
@@ -138,7 +126,7 @@ def bars_of(name: str, work: dict[str, Any], ratios: dict[str, float]) -> dict[s
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given, changes = parse(command_line(__doc__, repeats=7), list(CASES), arguments)
-    switch = os.environ.get(native.SWITCH)
+    switch = os.environ.get(SWITCH)
     ratios: dict[str, float] = {}
     bars: dict[str, float] = {}
     try:
@@ -148,13 +136,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             ratios |= found
             bars |= {} if changes else bars_of(name, work, found)
     finally:
-        os.environ.pop(native.SWITCH, None)
+        os.environ.pop(SWITCH, None)
         if switch is not None:
-            os.environ[native.SWITCH] = switch
-    ok = all(ratios[key] >= bar for key, bar in bars.items())
-    rounded = {key: round(value, 4) for key, value in ratios.items()}
-    print(json.dumps({"name": "entmax_functions", "ratios": rounded, "bars": bars, "ok": ok}))
-    return 0 if ok else 1
+            os.environ[SWITCH] = switch
+    result = verdict("entmax_functions", ratios, bars)
+    print(json.dumps(result))
+    return 0 if result["ok"] else 1
 
 
 if __name__ == "__main__":

@@ -26,7 +26,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -39,9 +38,10 @@ from sparsenmt.decoding.beam import beam_search
 from sparsenmt.model import attention
 from sparsenmt.model.attend import attend_fused, memory_mask
 from sparsenmt.model.attention import Attention
-from sparsenmt.model.interfaces import Gates, Memory, MemoryFilter, Source, Transform
+from sparsenmt.model.interfaces import Source, Transform
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe import schema
+from workers.coins import Coins, coins
 from workers.model import random_model
 
 # source_length: without </s>; batches: how many batches' sentences are regrouped; published: end to end, on a GPU.
@@ -58,16 +58,6 @@ CASES: dict[str, dict[str, Any]] = {
 }
 REALISED_BAR = 0.8
 KEYS_READ = 1.1  # of kept positions, and the stand-in
-
-
-class Coins(MemoryFilter):
-    """Gates that come with the source."""
-
-    requires = frozenset({"kept"})
-    position_dependent = True
-
-    def forward(self, memory: Memory) -> Gates:
-        return Gates(memory.features["kept"].to(memory.states.dtype))
 
 
 @dataclass
@@ -152,8 +142,7 @@ class Bench:
         self.model = random_model(work)
         self.model.pack(torch.float32)
         self.rows = [[*row, EOS] for row in decoding_sources(work)]
-        coins = np.random.default_rng(1).random((len(self.rows), len(self.rows[0])))
-        self.kept = torch.from_numpy(coins >= work["dropped"])
+        self.kept = coins(len(self.rows), len(self.rows[0]), work["dropped"])
         length = work["target_length"]
         # EOS is forbidden for `min_length` steps, and the search ends after `length` steps: no hypothesis ends before.
         self.options = schema.Decoding(

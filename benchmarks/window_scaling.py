@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from common import command_line, parse
+from common import Timing, command_line, parse, take_turns
 from sparsenmt.model.attend import attend_banded
 from sparsenmt.model.interfaces import Keys
 from sparsenmt.sparsity.softmax import Softmax
@@ -65,7 +65,6 @@ class Work:
         self.attend = attend
         self.inputs = [heads(work, length, seed).requires_grad_() for seed in range(3)]
         self.gradient = heads(work, length, 3)
-        self.seconds: list[float] = []
 
     def repeat(self) -> float:
         """Forward and backward once; returns seconds."""
@@ -74,16 +73,11 @@ class Work:
         return time.perf_counter() - start
 
 
-def measure(work: dict[str, Any], repeats: int) -> dict[tuple[str, int], Work]:
+def measure(work: dict[str, Any], repeats: int) -> dict[tuple[str, int], Timing]:
     """Every side at every length, taking turns."""
     sides = {("full", length): Work(full, work, length) for length in work["full"]}
     sides |= {("window", length): Work(windowed(work, length), work, length) for length in work["lengths"]}
-    for side in sides.values():
-        side.repeat()  # to warm up
-    for _ in range(repeats):
-        for side in sides.values():
-            side.seconds.append(side.repeat())
-    return sides
+    return take_turns({name: side.repeat for name, side in sides.items()}, repeats)
 
 
 def ratio_of(best: dict[tuple[str, int], float], work: dict[str, Any]) -> float:
@@ -102,12 +96,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in given.cases or CASES:
         work = CASES[name] | changes
         torch.set_num_threads(work["threads"])
-        sides = measure(work, given.repeats)
-        best = {key: min(side.seconds) for key, side in sides.items()}
+        timings = measure(work, given.repeats)
+        best = {key: timing.best for key, timing in timings.items()}
         print(f"\n{name}: window of {work['window']}, forward + backward; fastest of {given.repeats}, taking turns")
-        for (side, length), fastest in best.items():
-            spread = max(sides[side, length].seconds) / fastest - 1
-            print(f"  {side:<8} {length:>6} positions {1e3 * fastest:>9.2f} ms  spread {spread:6.1%}")
+        for (side, length), timing in timings.items():
+            print(f"  {side:<8} {length:>6} positions {1e3 * timing.best:>9.2f} ms  spread {timing.spread:6.1%}")
         ratios[name] = ratio_of(best, work)
         if not changes:
             bars[name] = work["bar"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import Any
 
@@ -54,7 +54,12 @@ def _build(socket: Socket, choice: schema.MethodChoice, where: str, **context: A
         ) from None
 
 
-def _plan(model: schema.Model) -> DepthPlan:
+def depth_plan(model: schema.Model) -> DepthPlan:
+    """Which block runs at which step of a recipe's model, and which exits are trained.
+
+    Raises:
+        UserError: the depth method's options have no meaning here.
+    """
     layers = {"encoder_layers": model.encoder_layers, "decoder_layers": model.decoder_layers}
     plan: DepthPlan = _build("depth", model.depth, "model.depth", **layers)
     return plan
@@ -125,10 +130,21 @@ def _check_some_learned(site: schema.Site, key: str, *, learned: int) -> None:
 
 def _filters(model: schema.Model, at: str) -> list[MemoryFilter]:
     """The filters of one place."""
+    return [_filter(model, i) for i, choice in enumerate(model.memory) if choice.at == at]
+
+
+def _filter(model: schema.Model, index: int) -> MemoryFilter:
+    where = f"model.memory.{index}"
+    built: MemoryFilter = _build("memory", model.memory[index], where, dimension=model.dimension)
+    return built
+
+
+def _output_filters(model: schema.Model, exits: Sequence[int]) -> list[MemoryFilter | dict[int, MemoryFilter]]:
+    """Those after the encoder: for all exits, or for each its own."""
     return [
-        _build("memory", choice, f"model.memory.{i}", dimension=model.dimension)
+        {n: _filter(model, i) for n in exits} if choice.per == "exit" else _filter(model, i)
         for i, choice in enumerate(model.memory)
-        if choice.at == at
+        if choice.at == "output"
     ]
 
 
@@ -143,9 +159,9 @@ def build_model(model: schema.Model, *, source_size: int, target_size: int, seed
     with torch.random.fork_rng(devices=[], enabled=seed is not None):
         if seed is not None:
             torch.manual_seed(seed)
-        plan = _plan(model)
-        places = {"output": 1, "between": len(plan.encoder) - 1}
-        filters = {at: [_filters(model, at) for _ in range(count)] for at, count in places.items()}
+        plan = depth_plan(model)
+        output = _output_filters(model, plan.encoder_exits)
+        between = [_filters(model, "between") for _ in plan.encoder[1:]]
         shared: dict[Hashable, Any] = {}
         sites = (
             _site(model, "encoder_self", shared),
@@ -166,19 +182,18 @@ def build_model(model: schema.Model, *, source_size: int, target_size: int, seed
             PositionOptions(model.positions, model.max_positions),
             plan,
             sites,
-            output=filters["output"][0],
-            between=filters["between"] if any(filters["between"]) else (),
+            output=output,
+            between=between if any(between) else (),
         )
 
 
 def filters_without_gain(section: schema.Model, model: Transformer) -> list[str]:
     """Of every filter that saves no time, because compaction would not be exact: where it stands, and why."""
-    between = model.memory.between
-    places = {"output": list(model.memory.output), "between": list(between[0].children()) if len(between) else []}
+    places = {"output": model.memory.at_exit(model.plan.deepest[0]), "between": model.memory.after_step(0)}
     notes = []
     for i, choice in enumerate(section.memory):
         number = sum(other.at == choice.at for other in section.memory[:i])
-        later = [f for f in places[choice.at][number + 1 :] if isinstance(f, MemoryFilter)]
+        later = places[choice.at][number + 1 :]
         reason = model.obstacle(choice.at)
         if reason is None and any(f.position_dependent for f in later):
             reason = "a filter after it decides by position or feature"
@@ -216,7 +231,7 @@ def check_recipe(recipe: schema.Recipe) -> None:
     """
     model = recipe.model
     with torch.random.fork_rng(devices=[]):
-        _plan(model)
+        _check_depth(recipe.decoding, depth_plan(model))
         for at in ("output", "between"):
             _filters(model, at)
         shared: dict[Hashable, Any] = {}
@@ -228,6 +243,20 @@ def check_recipe(recipe: schema.Recipe) -> None:
             _check_losses_of_small_model(recipe)
 
 
+def _check_depth(decoding: schema.Decoding, plan: DepthPlan) -> None:
+    """Refuse to decode with more layers than there are."""
+    for side, layers, most in (
+        ("encoder", decoding.encoder_layers, len(plan.encoder)),
+        ("decoder", decoding.decoder_layers, len(plan.decoder)),
+    ):
+        if layers is not None and layers > most:
+            raise UserError(
+                f"{layers} layers cannot run: the {side} has {most}",
+                where=f"decoding.{side}_layers",
+                hint=f"Take a number from 1 to {most}, or leave it out for all.",
+            )
+
+
 def _check_losses_of_small_model(recipe: schema.Recipe) -> None:
     """As `check_losses`, with the smallest dimension that the heads allow, if the methods can do with it."""
     model = recipe.model
@@ -236,7 +265,7 @@ def _check_losses_of_small_model(recipe: schema.Recipe) -> None:
     if sizes["dimension"] > _SMALL:
         return
     try:
-        found = _loss_names(recipe, build_model(model.model_copy(update=sizes), source_size=8, target_size=8))
+        found = loss_names(recipe, build_model(model.model_copy(update=sizes), source_size=8, target_size=8))
     except Exception:  # some method needs the real size: then `train` says what is wrong, with the real model
         return
     _compare_losses(recipe, found)
@@ -247,10 +276,10 @@ def check_losses(recipe: schema.Recipe, model: Transformer) -> None:
 
     Found out by running the untrained model on two pieces.
     """
-    _compare_losses(recipe, _loss_names(recipe, model))
+    _compare_losses(recipe, loss_names(recipe, model))
 
 
-def _loss_names(recipe: schema.Recipe, model: Transformer) -> set[str]:
+def loss_names(recipe: schema.Recipe, model: Transformer) -> set[str]:
     """The losses that the model's methods have."""
     tokens = torch.full((1, 2), 4, device=next(model.parameters()).device)
     features = {name: torch.zeros_like(tokens) for name in required_features(recipe)}

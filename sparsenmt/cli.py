@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from sparsenmt.commands.waiting import wait_briefly
 from sparsenmt.errors import UserError, is_out_of_memory
 from sparsenmt.interrupts import Interrupted, listening
 
@@ -38,11 +39,17 @@ COMMANDS: dict[str, Entry] = {
     "decode": Entry("decode", "Translate text with a trained model."),
     "score": Entry("score", "Score translations, or a model on a test set."),
     "contrast": Entry("contrast", "Contrastive test suites: is the correct translation more probable?"),
+    "select-depth": Entry("select_depth", "Train what chooses a depth for each sentence, and measure it."),
     "analyze": Entry("analyze", "Report what gates drop, and where attention goes."),
     "analyze-pos": Entry("analyze_pos", "The same as `sparsenmt analyze pos`: sparsity rate by part of speech."),
     "compare": Entry("compare", "Compare trained models: quality, size, attention, speed."),
     "sweep": Entry("sweep", "Train and evaluate the variants of a recipe; print their table."),
+    "distill": Entry("distill", "Train a student on a teacher's translations."),
+    "depth-table": Entry("depth_table", "Quality and time at every depth, and the oracle."),
+    "slice": Entry("slice", "Cut a model to fewer layers."),
     "average": Entry("average", "Average checkpoints into one model."),
+    "export": Entry("export", "Write a model for CTranslate2 or Transformers."),
+    "benchmark": Entry("benchmark", "Measure decoding and training speed, and the share of the limit."),
     "demo": Entry("demo", "Prepare, train, decode and score on the built-in demo corpus."),
     "recipe-docs": Entry("recipe_docs", "Write the reference of all recipe keys.", hidden=True),
     "error-docs": Entry("error_docs", "Write the catalogue of all errors and warnings.", hidden=True),
@@ -156,6 +163,7 @@ def cli() -> None:
 
 def main() -> None:
     """The entry point of the program: run the command line of the process and exit with its code."""
+    wait_briefly()
     try:
         with listening():
             code = run(sys.argv[1:])

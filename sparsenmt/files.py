@@ -88,6 +88,29 @@ def naming(path: Path) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def writing(path: str | os.PathLike[str], *, another: str = "place") -> Iterator[None]:
+    """What a block cannot write is told as the user's to mend. A pipe that nobody reads any more is passed on.
+
+    Args:
+        path: the file that the user wants.
+        another: what the user may name instead.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UserError(
+            f"cannot be written: {error.strerror}",
+            where=os.fspath(path),
+            hint=f"Free space there, or check its permissions, or name another {another}.",
+        ) from None
+
+
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file, complete or not at all."""
     with replacing(path) as stream:

@@ -19,7 +19,7 @@ import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import yaml
@@ -64,6 +64,9 @@ _WEIGHTS_HINT = (
 )
 
 
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
+
+
 @dataclass(frozen=True)
 class Bundle:
     """A model with all that it takes to use it."""
@@ -75,6 +78,13 @@ class Bundle:
     device: torch.device
     weights_digest: str = ""
     """Hash of the weights that were read."""
+    dtype: torch.dtype | None = None
+    """What the weights are packed to; None: they are as they were trained."""
+
+    @property
+    def dtype_name(self) -> str:
+        """As recipes name it."""
+        return next((name for name, dtype in _DTYPES.items() if dtype == self.dtype), str(self.dtype))
 
     @property
     def max_positions(self) -> int:
@@ -162,6 +172,34 @@ def copy_model(
             (partial / name).parent.mkdir(exist_ok=True)
             write_bytes(partial / name, (source / name).read_bytes())
         write_weights(partial, weights, after=after, made_of=made_of)
+
+
+def copy_cut(source: Path, target: Path, recipe: Recipe, weights: Mapping[str, Tensor], depth: tuple[int, int]) -> None:
+    """Make a model directory of some layers of the model in ``source``, without metrics and checkpoints.
+
+    It is complete or not there at all.
+
+    Args:
+        recipe: of the cut model.
+        weights: of the cut model.
+        depth: encoder and decoder layers that are kept.
+
+    Raises:
+        UserError: ``target`` exists, or a file of ``source`` is damaged.
+    """
+    check_absent(target)
+    manifest = read_manifest(source)
+    check_listing(source, manifest["files"], hint=_COPY)
+    notes = read_notes(source / WEIGHTS, hint=_WEIGHTS_HINT)
+    origin = {"path": str(source), "sha256": weights_digest(source), "layers": list(depth)}
+    provenance = manifest["provenance"] | {"recipe_sha256": hashlib.sha256(dump(recipe).encode()).hexdigest()}
+    with new_directory(target.resolve()) as partial:
+        for name in manifest["files"]:
+            (partial / name).parent.mkdir(exist_ok=True)
+            write_bytes(partial / name, (source / name).read_bytes())
+        write_recipe(partial, recipe)
+        write_sealed(partial / MANIFEST, manifest | {"cut_from": origin, "provenance": provenance})
+        save_tensors(partial / WEIGHTS, weights, notes=notes)
 
 
 def check_absent(directory: Path) -> None:
@@ -292,14 +330,15 @@ def open_model(
     directory: Path | str,
     *,
     device: torch.device | None = None,
-    dtype: torch.dtype | None = torch.float32,
+    dtype: torch.dtype | Literal["recipe", "auto", "fp32", "bf16", "int8"] | None = torch.float32,
     disabled: Mapping[SiteName, Collection[int]] | None = None,
 ) -> Bundle:
     """Open a model directory for decoding.
 
     Args:
         device: default CUDA where there is one.
-        dtype: of the packed weights; None leaves the model as it was trained, unpacked.
+        dtype: of the packed weights, or its name in a recipe, or ``recipe`` for what the model's own says; None leaves
+            the model as it was trained, unpacked.
         disabled: heads, from 1, that give zeros beside those that the recipe has disabled; also in `Bundle.recipe`.
     """
     directory = Path(directory)
@@ -314,9 +353,26 @@ def open_model(
     )
     model.load_state_dict(read_weights(directory, model))
     model.to(device).eval()
-    if dtype is not None:
-        model.pack(dtype)
-    return Bundle(recipe, tokenizers, features, model, device, weights_digest(directory))
+    chosen = _named_dtype(model, recipe.decoding.dtype if dtype == "recipe" else dtype)
+    if chosen is not None:
+        model.pack(chosen)
+    return Bundle(recipe, tokenizers, features, model, device, weights_digest(directory), chosen)
+
+
+def _named_dtype(model: Transformer, name: torch.dtype | str | None) -> torch.dtype | None:
+    """The dtype of that name, ``auto`` by a measurement; UserError where this machine cannot decode in it."""
+    if not isinstance(name, str):
+        return name
+    if name == "auto":
+        return model.fastest_dtype()
+    dtype = _DTYPES[name]
+    if not model.packs(dtype):
+        raise UserError(
+            "there are no matrix products in int8 here: they take a processor with AVX-512 VNNI, and a C++ compiler",
+            where="decoding.dtype",
+            hint="Give --dtype fp32, bf16 or auto.",
+        )
+    return dtype
 
 
 def _disabling(recipe: Recipe, disabled: Mapping[SiteName, Collection[int]]) -> Recipe:

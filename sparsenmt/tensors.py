@@ -31,7 +31,13 @@ _TYPES = {
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def save_tensors(path: Path, tensors: Mapping[str, Tensor], *, notes: Mapping[str, str] | None = None) -> str:
+def save_tensors(
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    *,
+    notes: Mapping[str, str] | None = None,
+    metadata: Mapping[str, str] | None = None,
+) -> str:
     """Write tensors, complete or not at all; returns the hash of the contents. Equal contents give equal bytes.
 
     The safetensors library writes a file of its own that it renames itself: it is not brought to the disk before, stays
@@ -40,6 +46,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], *, notes: Mapping[st
 
     Args:
         notes: kept with them, see `read_notes`.
+        metadata: further entries of the file, for other programs; no part of the hash.
 
     Raises:
         OSError: with the name of the file.
@@ -48,7 +55,8 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], *, notes: Mapping[st
     digest = digest_of(whole, notes)
     # Wide types first, so that every tensor begins at a multiple of its own size.
     order = sorted(whole, key=lambda name: (-whole[name].element_size(), name))
-    header: dict[str, object] = {"__metadata__": {_ENTRY: json.dumps({**(notes or {}), _KEY: digest}, sort_keys=True)}}
+    entry = json.dumps({**(notes or {}), _KEY: digest}, sort_keys=True)
+    header: dict[str, object] = {"__metadata__": {_ENTRY: entry, **(metadata or {})}}
     end = 0
     for name in order:
         tensor = whole[name]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common import Case, Side, Worker, interleave, run, verdict
+from common import Case, Side, Worker, interleave, run, take_turns, verdict
 from peers.environments import PEERS
 from protocol import BOS, EOS, PAD, training_batches
 
@@ -51,6 +51,20 @@ def test_the_sides_take_turns_and_the_fastest_repeat_counts(tmp_path: Path) -> N
     assert all(len(timing.seconds) == 3 for timing in timings)
     assert timings[1].best == min(timings[1].seconds) >= 0.02
     assert timings[1].rate == pytest.approx(100 / timings[1].best)
+
+
+def test_turns_in_one_process_begin_with_one_to_warm_up() -> None:
+    calls: list[str] = []
+    seconds = iter([9.0, 9.0, 1.0, 4.0, 2.0, 3.0])
+
+    def turn(name: str) -> float:
+        calls.append(name)
+        return next(seconds)
+
+    found = take_turns({"a": lambda: turn("a"), "b": lambda: turn("b")}, 2, units=6)
+    assert calls == ["a", "b"] * 3
+    assert {name: timing.seconds for name, timing in found.items()} == {"a": (1.0, 2.0), "b": (4.0, 3.0)}
+    assert (found["a"].best, found["a"].spread, found["b"].rate) == (1.0, 1.0, 2.0)
 
 
 def test_a_worker_that_dies_is_named(tmp_path: Path) -> None:
@@ -214,3 +228,21 @@ def test_window_scaling_times_both_sides(monkeypatch: pytest.MonkeyPatch, capsys
     assert window_scaling.ratio_of({("window", 10): 1.0, ("window", 80): 10.0}, work) == pytest.approx(1.25)
     work = {"lengths": [10], "full": [10]}
     assert window_scaling.ratio_of({("window", 10): 2.0, ("full", 10): 9.0}, work) == pytest.approx(4.5)
+
+
+def test_all_depths_are_timed_beside_the_plain_model(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a tiny size, whatever the timings are; the bars are those of the full one, and are not to be exceeded."""
+    import tied_multi
+
+    bars = {name: bar for case in tied_multi.CASES.values() for name, bar in case.bars.items()}
+    assert bars == {"time_exact": 7.0, "memory_exact": 1.4, "time_sampled": 1.6}
+    shape = {"encoder_layers": 6, "decoder_layers": 6, "dimension": 512, "feed_forward": 2048, "vocabulary": 8000}
+    assert shape.items() <= tied_multi.WORK.items()
+    monkeypatch.setattr("common.PAUSE_SECONDS", 0)
+    tiny = {"dimension": 16, "feed_forward": 16, "heads": 2, "vocabulary": 40, "threads": 1, "batch_tokens": 32}
+    changes = [part for key, value in tiny.items() for part in ("--set", f"{key}={value}")]
+    assert tied_multi.main(["--repeats", "1", *changes]) == 0
+    last = json.loads(capsys.readouterr().out.rstrip("\n").split("\n")[-1])
+    assert last["name"] == "tied_multi" and last["ratios"].keys() == bars.keys() and last["bars"] == {}

@@ -25,6 +25,19 @@ def program(code: str, **options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, **options)  # type: ignore[call-overload,no-any-return]
 
 
+@pytest.mark.parametrize(
+    ("given", "spins"),
+    [({}, "10000"), ({"GOMP_SPINCOUNT": "5"}, "5"), ({"OMP_WAIT_POLICY": "active"}, "None")],
+)
+def test_idle_threads_sleep_soon_unless_the_environment_says_otherwise(given: dict[str, str], spins: str) -> None:
+    kept = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    code = (
+        "import os, sys; from sparsenmt import cli; sys.argv = ['sparsenmt', '--version']\n"
+        "try: cli.main()\nfinally: print(os.environ.get('GOMP_SPINCOUNT'), 'torch' in sys.modules)"
+    )
+    assert program(code, env=kept | given).stdout.split("\n")[-2] == f"{spins} False"
+
+
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Callable[[], object]], int]:
     """Runs `sparsenmt train` with a body of the test's own, in an empty folder; returns the exit code."""

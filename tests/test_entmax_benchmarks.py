@@ -14,7 +14,7 @@ import torch
 import attention_training
 import entmax_functions
 from protocol import EOS, PAD, training_batches
-from sparsenmt.sparsity.simplex import native
+from sparsenmt.native.build import SWITCH
 
 
 def test_bars_and_sizes() -> None:
@@ -30,13 +30,13 @@ def test_bars_and_sizes() -> None:
 @pytest.mark.skipif(importlib.util.find_spec("entmax") is None, reason="the package entmax is not installed")
 def test_functions_beside_the_package(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entmax_functions, "PAUSE_SECONDS", 0)
-    monkeypatch.setenv(native.SWITCH, "1")
+    monkeypatch.setenv(SWITCH, "1")
     threads = torch.get_num_threads()
     try:
         assert entmax_functions.main(["15", "--repeats", "1", "--set", "shape=[2,2,3,4]", "--set", "threads=1"]) == 0
     finally:
         torch.set_num_threads(threads)
-    assert os.environ[native.SWITCH] == "1", "the switch is put back"
+    assert os.environ[SWITCH] == "1", "the switch is put back"
     last = json.loads(capsys.readouterr().out.rstrip("\n").split("\n")[-1])
     assert last["ratios"].keys() >= {"entmax15_15", "adaptive_15"} and last["bars"] == {}
 

@@ -6,6 +6,7 @@ A worker of ``benchmarks/decode_vs_ctranslate2.py``. Like the peer's, it starts 
 from __future__ import annotations
 
 import torch
+from torch import nn
 
 import sparsenmt
 from protocol import decoding_sources, serve, work_from_arguments
@@ -15,16 +16,23 @@ from sparsenmt.decoding.beam import beam_search
 from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.model.interfaces import Source
 from sparsenmt.recipe import schema
-from sparsenmt.training.precision import pick_device, pick_dtype
+from workers.coins import Coins, coins
 from workers.model import random_model
+
+DTYPES = {"auto": None, "fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
 
 
 def main() -> None:
     work = work_from_arguments()
     torch.set_num_threads(work["threads"])
     model = random_model(work)
-    model.pack(pick_dtype(work["our_dtype"], pick_device("cpu")))
+    dtype = DTYPES[work["our_dtype"]] or model.fastest_dtype()
+    model.pack(dtype)
     sources = [[*source, EOS] for source in decoding_sources(work)]
+    kept = None
+    if "dropped" in work:
+        kept = coins(len(sources), len(sources[0]), work["dropped"])
+        model.memory.output = nn.ModuleList([Coins()])
     rows, length = work["batch_sentences"], work["target_length"]
     # EOS is forbidden for `min_length` steps, and the search ends after `length` steps: no hypothesis ends before.
     options = schema.Decoding(
@@ -32,17 +40,21 @@ def main() -> None:
     )
 
     @torch.inference_mode()
-    def translate(batch: list[list[int]]) -> list[list[Hypothesis]]:
-        (memory,) = model.encode(Source(*pad(batch)), compact=True).memories.values()
+    def translate(start: int) -> list[list[Hypothesis]]:
+        batch = sources[start : start + rows]
+        features = {} if kept is None else {"kept": kept[start : start + rows]}
+        (memory,) = model.encode(Source(*pad(batch), features), compact=True).memories.values()
         return beam_search(model, memory, torch.full((len(batch),), length), options)
 
     def repeat() -> None:
         for start in range(0, len(sources), rows):
-            results = translate(sources[start : start + rows])
+            results = translate(start)
             assert all(len(hypotheses[0].tokens) == length for hypotheses in results)
 
+    name = next(name for name, each in DTYPES.items() if each == dtype)
     serve(
-        what=f"sparsenmt {sparsenmt.__version__} {work['our_dtype']}",
+        what=f"sparsenmt {sparsenmt.__version__} {name}"
+        + (f", {work['dropped']:.1%} dropped" if kept is not None else ""),
         units=len(sources) * length,
         repeat=repeat,
     )

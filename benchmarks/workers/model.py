@@ -16,6 +16,9 @@ def random_model(work: dict[str, Any]) -> Transformer:
     dropout = schema.Dropout(residual=work.get("dropout", 0.0))
     memory = [schema.MemoryChoice(**each) for each in work.get("memory", ())]
     attention = schema.Attention.model_validate(work.get("attention", {}))
+    depth = schema.MethodChoice.model_validate(work.get("depth", {"name": "plain"}))
     sizes = {key: work[key] for key in SIZES}
-    section = schema.Model(**sizes, dropout=dropout, tie_embeddings="all", attention=attention, memory=memory)
+    section = schema.Model(
+        **sizes, dropout=dropout, tie_embeddings="all", attention=attention, memory=memory, depth=depth
+    )
     return build_model(section, source_size=work["vocabulary"], target_size=work["vocabulary"], seed=0)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 
 import sparsenmt
 from protocol import PAD, Ids, serve, training_batches, work_from_arguments
 from sparsenmt.data.batching import Batch
+from sparsenmt.model.interfaces import DepthPlan
+from sparsenmt.training.exits import Pairs, complete_gradients
 from sparsenmt.training.gradients import Objective, Totals, accumulate
 from sparsenmt.training.precision import Weights, pick_device, pick_dtype
 from sparsenmt.training.state import make_optimizer
@@ -28,6 +32,15 @@ def as_batch(source: Ids, target_input: Ids, target_output: Ids) -> Batch:
     )
 
 
+def turns(plan: DepthPlan) -> list[Pairs]:
+    """The pairs of exits of each step, by turns: where a step draws one encoder exit, each of them once."""
+    pairs = plan.pairs()
+    if plan.drawn[0] is None:
+        return [pairs]
+    count = len(plan.encoder_exits)
+    return [{pair: count * share for pair, share in pairs.items() if pair[0] == n} for n in plan.encoder_exits]
+
+
 def main() -> None:
     work = work_from_arguments()
     torch.set_num_threads(work["threads"])
@@ -39,13 +52,14 @@ def main() -> None:
     for group in optimizer.param_groups:
         group["lr"] = 1e-4
     losses = {name: work["penalty"] for name in work.get("losses", ())}
-    objective = Objective(work["label_smoothing"], "tokens", losses)
+    objectives = [Objective(work["label_smoothing"], "tokens", losses, pairs) for pairs in turns(model.plan)]
     batches = [as_batch(*batch) for batch in training_batches(work)]
 
     def repeat() -> None:
-        for batch in batches:
+        for objective, batch in zip(itertools.cycle(objectives), batches):
             accumulate(model, batch, objective, Totals.of([batch]))
             weights.collect()
+            complete_gradients(model.plan, weights.named.values())
             optimizer.step()
             optimizer.zero_grad()
             weights.publish()

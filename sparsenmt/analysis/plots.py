@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsenmt.errors import UserError
-from sparsenmt.files import replacing
+from sparsenmt.files import replacing, writing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
 SUFFIXES = (".png", ".svg")
@@ -178,10 +179,7 @@ class Heatmap:
 
 def heatmaps(grid: Sequence[Sequence[Heatmap]]) -> Figure:
     """Maps in rows and columns: darker is more, white is 0 exactly; dropped columns are red, in brackets."""
-    from matplotlib.colors import LinearSegmentedColormap
-
-    scale = LinearSegmentedColormap.from_list("weights", ["#DEEBF7", "#6BAED6", "#08306B"])
-    colours = scale.with_extremes(under="white")
+    colours = _scale()
     heights = [max(1, *(len(each.rows) for each in line)) for line in grid]
     widths = [max(map(_columns_of, column)) for column in zip(*grid, strict=True)]
     figure = _figure(sum(widths) * _CELL + _MARGIN * len(widths), sum(heights) * _CELL + _MARGIN * len(heights))
@@ -202,6 +200,65 @@ def heatmaps(grid: Sequence[Sequence[Heatmap]]) -> Figure:
                 if dropped:
                     label.set_color(_DROPPED)
     return figure
+
+
+@dataclass(frozen=True)
+class ValueMap:
+    """A matrix of numbers that stand in its cells, on a scale of colours.
+
+    Args:
+        values: (rows, columns); NaN where there is none.
+        form: of the numbers, as `format` takes it.
+        ends: of the scale; None: the least and the largest value.
+    """
+
+    title: str
+    row_label: str
+    rows: Sequence[str]
+    column_label: str
+    columns: Sequence[str]
+    values: NDArray[np.float64]
+    form: str = ".1f"
+    ends: tuple[float, float] | None = None
+
+
+def value_maps(grid: Sequence[Sequence[ValueMap]]) -> Figure:
+    """Equally long lines of maps: darker is more, a cell without a number is white."""
+    widest = max(len(each.columns) for line in grid for each in line)
+    tallest = max(len(each.rows) for line in grid for each in line)
+    size = (0.62 * widest + 1.6) * len(grid[0]), (0.42 * tallest + 1.2) * len(grid)
+    figure = _figure(*size)
+    places = figure.subplots(len(grid), len(grid[0]), squeeze=False)
+    for line, axes in zip(grid, places, strict=True):
+        for each, axis in zip(line, axes, strict=True):
+            _draw_values(each, axis)
+    return figure
+
+
+def _draw_values(each: ValueMap, axis: Axes) -> None:
+    known = each.values[~np.isnan(each.values)]
+    least, most = each.ends or ((known.min(), known.max()) if known.size else (0.0, 1.0))
+    span = max(float(most - least), 1e-9)
+    axis.imshow(each.values, cmap=_scale(), vmin=least, vmax=least + span, aspect="auto", interpolation="nearest")
+    axis.set_xticks(range(len(each.columns)), _literal(each.columns), fontsize=9)
+    axis.set_yticks(range(len(each.rows)), _literal(each.rows), fontsize=9)
+    axis.set_xlabel(each.column_label, fontsize=9)
+    axis.set_ylabel(each.row_label, fontsize=9)
+    axis.set_title(each.title.replace("$", r"\$"), fontsize=9)
+    axis.tick_params(length=0)
+    for row, values in enumerate(each.values.tolist()):
+        for column, value in enumerate(values):
+            if not np.isnan(value):
+                colour = "white" if value - least > 0.6 * span else "black"
+                axis.text(column, row, format(value, each.form), ha="center", va="center", fontsize=8, color=colour)
+
+
+def _scale() -> Colormap:
+    """From pale to dark blue; white below it."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    scale = LinearSegmentedColormap.from_list("weights", ["#DEEBF7", "#6BAED6", "#08306B"])
+    return scale.with_extremes(under="white", bad="white")
 
 
 def _columns_of(each: Heatmap) -> int:
@@ -230,16 +287,9 @@ def save(figure: Figure, path: Path) -> None:
     kind = path.suffix.lower().removeprefix(".")
     # The same figure gives the same bytes: no date, no random ids.
     metadata: dict[str, Any] = {"Date": None} if kind == "svg" else {"Software": None}
-    try:
-        with matplotlib.rc_context({"svg.hashsalt": "sparsenmt"}), replacing(path) as stream:
-            dpi = min(_DPI, _MOST_PIXELS / max(figure.get_size_inches()))
-            figure.savefig(stream, format=kind, dpi=dpi, metadata=metadata)
-    except OSError as error:
-        raise UserError(
-            f"cannot be written: {error.strerror}",
-            where=str(path),
-            hint="Free space there, or check its permissions, or name another place.",
-        ) from None
+    with matplotlib.rc_context({"svg.hashsalt": "sparsenmt"}), writing(path), replacing(path) as stream:
+        dpi = min(_DPI, _MOST_PIXELS / max(figure.get_size_inches()))
+        figure.savefig(stream, format=kind, dpi=dpi, metadata=metadata)
 
 
 def _figure(width: float, height: float) -> Figure:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sparsenmt.analysis.pieces import left, right, width
-from sparsenmt.errors import UserError, printable
-from sparsenmt.files import write_json, write_text
+from sparsenmt.errors import printable
+from sparsenmt.files import write_json, write_text, writing
 
 Value = str | int | float | None
 """A cell. None: not measured, or nothing to measure it on."""
@@ -97,20 +97,16 @@ def write_report(report: Report, *, json: Path | None = None, csv: Path | None =
         UserError: a place cannot be written.
     """
     written: list[Path] = []
-    try:
-        if json is not None:
-            written.append(json)
+    if json is not None:
+        with writing(json):
             write_json(json, as_object(report))
-        for i, table in enumerate(report.tables if csv is not None else ()):
-            assert csv is not None
-            written.append(csv if i == 0 else csv.with_name(f"{csv.stem}.{table.name}{csv.suffix}"))
-            write_text(written[-1], csv_text(table))
-    except OSError as error:
-        raise UserError(
-            f"cannot be written: {error.strerror}",
-            where=str(written[-1]),
-            hint="Free space there, or check its permissions, or name another place.",
-        ) from None
+        written.append(json)
+    for i, table in enumerate(report.tables if csv is not None else ()):
+        assert csv is not None
+        path = csv if i == 0 else csv.with_name(f"{csv.stem}.{table.name}{csv.suffix}")
+        with writing(path):
+            write_text(path, csv_text(table))
+        written.append(path)
     return written
 
 

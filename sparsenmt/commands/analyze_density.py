@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sparsenmt.commands.analyzing import Job, analysis_options
-from sparsenmt.commands.attending import SITES, attend, read_along, sites_option
+from sparsenmt.commands.attending import SITES, each_attended, finish, sites_option
 
 if TYPE_CHECKING:
     from sparsenmt.model.interfaces import SiteName
@@ -30,17 +30,10 @@ def command(job: Job, sites: tuple[SiteName, ...]) -> None:
     text = job.read()
     wanted = sites or SITES
 
-    from dataclasses import replace
-
     from sparsenmt.analysis.alphas import learned_alphas
     from sparsenmt.analysis.density import DensityCounter, panels, report
     from sparsenmt.analysis.plots import panel_grid
 
-    found = []
-    for label, bundle in job.opened():
-        counter = DensityCounter()
-        sources, outputs = read_along(job, label, bundle, text, wanted)
-        attend(job, label, bundle, sources, outputs, [counter], wanted)
-        found.append(counter.found(label, learned_alphas(bundle.model)))
-    settings = {"sites": list(wanted), "target": str(job.target_file) if job.target_file else None}
-    job.finish(replace(report(found), settings=settings), draw=lambda: panel_grid(panels(found)))
+    attended = each_attended(job, text, DensityCounter, wanted)
+    found = [counter.found(label, learned_alphas(bundle.model)) for label, bundle, counter in attended]
+    finish(job, report(found), wanted, draw=lambda: panel_grid(panels(found)))

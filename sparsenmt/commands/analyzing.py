@@ -358,9 +358,9 @@ class Job:
 
 
 @contextmanager
-def progress(what: str, total: int) -> Iterator[Callable[[int], object]]:
+def progress(what: str, total: int, *, unit: str = "sentence") -> Iterator[Callable[[int], object]]:
     """A bar on stderr with the time left; what it gives is told how many more sentences are done."""
     from sparsenmt.data.progress import Bars
 
-    with Bars(not os.environ.get("TQDM_DISABLE")).counting(what, total=total, unit="sentence") as bar:
+    with Bars(not os.environ.get("TQDM_DISABLE")).counting(what, total=total, unit=unit) as bar:
         yield bar.update

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from sparsenmt.commands.analyzing import Job, Text, progress
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from sparsenmt.analysis.observe import Observer, Output
+    from sparsenmt.analysis.tables import Report
     from sparsenmt.decoding.inputs import SourceLine
     from sparsenmt.model.interfaces import SiteName
     from sparsenmt.store import Bundle
+
+Listener = TypeVar("Listener", bound="Observer")
 
 # As `model.interfaces.SITES`, which takes PyTorch to read.
 SITES: tuple[SiteName, ...] = ("encoder_self", "decoder_self", "cross")
@@ -46,3 +52,20 @@ def attend(
     with progress(f"{label}: attention", len(sources)) as advance:
         limit = job.batch_limit(bundle)
         observe(bundle, sources, outputs, observers, sites=sites, batch_tokens=limit, advance=advance)
+
+
+def each_attended(
+    job: Job, text: Text, observer: Callable[[], Listener], sites: Collection[SiteName]
+) -> Iterator[tuple[str, Bundle, Listener]]:
+    """The models of a job, each with an observer that has listened while the model read the text."""
+    for label, bundle in job.opened():
+        listener = observer()
+        sources, outputs = read_along(job, label, bundle, text, sites)
+        attend(job, label, bundle, sources, outputs, [listener], sites)
+        yield label, bundle, listener
+
+
+def finish(job: Job, report: Report, sites: Collection[SiteName], *, draw: Callable[[], Figure]) -> None:
+    """Print and write a report on sites, which its settings then name."""
+    settings = {"sites": list(sites), "target": str(job.target_file) if job.target_file else None}
+    job.finish(replace(report, settings=settings), draw=draw)

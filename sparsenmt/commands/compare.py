@@ -75,7 +75,7 @@ def command(
     from sparsenmt.commands.several import check_models, check_outputs, model_labels
     from sparsenmt.commands.speeds import decoding_speeds
 
-    given = _given_text(source, reference, documents, tags)
+    given = given_text(source, reference, documents, tags)
     files = {"--json": json_file, "--csv": csv_file, "--plot": plot_file}
     everybody = _with_baseline(models, baseline)
     check_models(everybody)
@@ -89,7 +89,7 @@ def command(
 
         use_threads(threads)
     labels = model_labels(everybody)
-    text, names = given or _shared_text(labels, kind), metrics or _default_metrics(everybody[0])
+    text, names = given or shared_text(labels, kind), metrics or _default_metrics(everybody[0])
     found = {label: evaluate(directory, text, names, attention=attention) for label, directory in labels.items()}
     against = next(label for label, path in labels.items() if path.resolve() == (baseline or models[0]).resolve())
     speeds = decoding_speeds(labels, text, lines=speed_lines, rounds=rounds) if speed else {}
@@ -97,9 +97,14 @@ def command(
     _write(report(rows, against, text, names, attention=attention), files)
 
 
-def _given_text(
-    source: Path | None, reference: Path | None, documents: Path | None, tags: Path | None
+def given_text(
+    source: Path | None, reference: Path | None, documents: Path | None = None, tags: Path | None = None
 ) -> TestText | None:
+    """The text that options name; None where they name none.
+
+    Raises:
+        UserError: only a part of it is named, or a file cannot be read.
+    """
     from sparsenmt.commands.evaluating import TestText
     from sparsenmt.data.text import check_readable
 
@@ -133,7 +138,7 @@ def _default_metrics(model: Path) -> tuple[str, ...]:
     return (metric, "chrf") if metric == "bleu" else (metric,)
 
 
-def _shared_text(models: Mapping[str, Path], kind: str) -> TestText:
+def shared_text(models: Mapping[str, Path], kind: str) -> TestText:
     """The text that all recipes name.
 
     Raises:

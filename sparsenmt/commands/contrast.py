@@ -242,16 +242,10 @@ def training_texts(paths: Sequence[Path]) -> Iterator[tuple[Literal["source", "t
 def save_suite(suite: Suite, path: Path) -> None:
     """Write the suite as JSON."""
     from sparsenmt.evaluation.contrast.entries import as_entries
-    from sparsenmt.files import write_json
+    from sparsenmt.files import write_json, writing
 
-    try:
+    with writing(path):
         write_json(path, as_entries(suite))
-    except OSError as error:
-        raise UserError(
-            f"cannot be written: {error.strerror}",
-            where=str(path),
-            hint="Free space there, or check its permissions, or name another place.",
-        ) from None
 
 
 def judge(job: Job, suite: Suite, label: str, directory: Path) -> Judged:

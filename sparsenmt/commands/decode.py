@@ -9,13 +9,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import click
 
+from sparsenmt.commands import depth as depth_option
 from sparsenmt.commands import disabled as disabling
 from sparsenmt.commands import documents as document_option
+from sparsenmt.commands import selected as selection
 from sparsenmt.commands.decode_bar import Bar
+from sparsenmt.commands.decode_files import InputFile, check_files, read_input
 from sparsenmt.commands.tags import HELP, GivenTags, open_tags, with_tags
 from sparsenmt.errors import UserError
 
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from sparsenmt.decoding.resume import Growing
     from sparsenmt.decoding.translate import Translation
     from sparsenmt.recipe.schema import Decoding
+    from sparsenmt.selection.translate import SelectedDepths
     from sparsenmt.store import Bundle
 
 
@@ -53,7 +57,13 @@ if TYPE_CHECKING:
 @click.option("--batch-tokens", type=click.IntRange(1), help="Source tokens in a batch, padding included, times beam.")
 @click.option("--n-best", type=click.IntRange(1), default=1, help="Hypotheses to write for each line, best first.")
 @click.option("--json", "as_json", is_flag=True, help="Write a JSON object a line: texts, scores, log-probabilities.")
-@click.option("--dtype", type=click.Choice(["fp32", "bf16"]), default="fp32", show_default=True, help="Precision.")
+@click.option(
+    "--dtype",
+    type=click.Choice(["auto", "fp32", "bf16", "int8"]),
+    help="Of matrix products; auto: the fastest, by a measurement at the start.",
+)
+@depth_option.options
+@selection.option
 @disabling.option
 @click.option("--threads", type=click.IntRange(1), help="CPU threads.  [default: all cores]")
 @click.option(
@@ -69,7 +79,10 @@ def command(
     documents_file: Path | None,
     n_best: int,
     as_json: bool,
-    dtype: str,
+    dtype: Literal["auto", "fp32", "bf16", "int8"] | None,
+    encoder_layers: int | None,
+    decoder_layers: int | None,
+    depth: str | None,
     disabled: tuple[str, ...],
     threads: int | None,
     window: int | None,
@@ -86,6 +99,9 @@ def command(
     each document in such blocks, and every line still gives one line. Where a translation has other sentences than its
     block, the missing ones are empty lines, and those that are too many are joined to the last; their number is told.
 
+    With --depth auto every line is translated at the depth that the model's selector chooses for it, which `sparsenmt
+    select-depth` has trained; at the end stands how many lines each depth got.
+
     An output file has its name when it is complete. If a command that reads a file and writes a file is interrupted,
     killed, or finds the disk full, the same command goes on after the windows that were finished, and gives the very
     bytes that an undisturbed run gives. It starts again, and says why, if the text, the model, an option, the number of
@@ -101,33 +117,34 @@ def command(
     With --documents, scores are those of blocks, and --json writes an object for
     each: line (its first), lines, document, source, hypotheses; for text, texts.
     """
-    import torch
-
     from sparsenmt.assemble import without_gain
     from sparsenmt.commands.threads import use_threads
     from sparsenmt.decoding import documents as blocks
     from sparsenmt.decoding.translate import WINDOW
     from sparsenmt.store import open_model
 
-    _check_files(input_file, output_file)
+    check_files(input_file, output_file)
+    selection.check_selected(depth, encoder_layers, decoder_layers, documents_file)
     documents = document_option.open_documents(documents_file, input_file or "stdin")
     if documents is not None and input_file is not None and input_file.is_file():
-        documents.check(_read(input_file))
+        documents.check(read_input(input_file))
     if threads is not None:
         use_threads(threads)
     heads = disabling.read_disabled(model, disabled)
-    bundle = open_model(model, dtype=torch.bfloat16 if dtype == "bf16" else torch.float32, disabled=heads)
+    bundle = open_model(model, dtype=dtype or "recipe", disabled=heads)
     for note in without_gain(bundle.recipe.model, bundle.model):
         click.echo(f"warning: {note}", err=True)
     options = _options(bundle.recipe.decoding, settings, n_best)
+    options = depth_option.at_depth(bundle.model.plan, options, encoder_layers, decoder_layers)
+    selected = selection.open_selected(depth, model, bundle)
     document_option.check_use(bundle, documents)
     # A person at a terminal waits for each answer; a file or a pipe is better sorted into large batches.
     usual = WINDOW if documents is None else blocks.WINDOW
     window = window or (1 if input_file is None and sys.stdin.isatty() else usual)
     tags = open_tags(tags_file, bundle, input_file or "stdin")
     if tags is not None and input_file is not None and input_file.is_file():
-        tags.check(_read(input_file))
-    job = _Job(model, bundle, options, dtype, window, n_best, as_json, tags, documents)
+        tags.check(read_input(input_file))
+    job = _Job(model, bundle, options, window, n_best, as_json, tags, documents, selected)
     if output_file is None or (output_file.exists() and not output_file.is_file()):  # a pipe, a device
         _stream(job, input_file, output_file)
     else:
@@ -141,12 +158,12 @@ class _Job:
     directory: Path
     bundle: Bundle
     options: Decoding
-    dtype: str
     window: int
     n_best: int
     as_json: bool
     tags: GivenTags | None
     documents: document_option.GivenDocuments | None
+    selected: SelectedDepths | None
 
     def translate(self, lines: Iterable[str], bar: Bar, first: int = 0) -> Iterator[tuple[int, list[str]]]:
         """Of one input line, or block of lines, after the other: how many they are, and their output lines.
@@ -171,12 +188,15 @@ class _Job:
             for each in blocks:
                 yield len(each.block.sentences), document_option.render(each, self.n_best, self.as_json)
             return
-        found = translate_lines(
+        through = translate_lines if self.selected is None else self.selected.translate
+        found = through(
             self.bundle, ours, self.options, advance=bar.advance, window=self.window, first=first, tags=tags
         )
         yield from ((1, _render(bar.warn(each), self.n_best, self.as_json)) for each in found)
+        if self.selected is not None:
+            selection.tell_depths(self.selected.counts)
 
-    def work(self, source: _InputFile) -> dict[str, Any]:
+    def work(self, source: InputFile) -> dict[str, Any]:
         """Everything that the bytes of the output depend on: a run goes on only with what the same work has made.
 
         The number of threads, the device and the version of PyTorch belong to it, since sums in fp32 are rounded in
@@ -205,7 +225,8 @@ class _Job:
             "model": sha256_text(json.dumps([self.bundle.weights_digest, files, shape], sort_keys=True)),
             "max_source_length": self.bundle.max_source_length,
             "decoding": self.options.model_dump(mode="json"),
-            "dtype": self.dtype,
+            "selector": None if self.selected is None else self.selected.digest,
+            "dtype": self.bundle.dtype_name,
             "window": self.window,
             "n_best": self.n_best,
             "json": self.as_json,
@@ -216,46 +237,13 @@ class _Job:
         }
 
 
-class _InputFile:
-    """A file that must stay as it is while it is translated."""
-
-    def __init__(self, path: Path) -> None:
-        from sparsenmt.data.text import read_lines
-
-        self._path = path
-        self._state = self._look()
-        self.lines = sum(1 for _ in read_lines(path))
-
-    def sha256(self) -> str:
-        """Of its bytes, as they are on the disk."""
-        from sparsenmt.files import sha256_file
-
-        return sha256_file(self._path)
-
-    def check(self) -> None:
-        """UserError if somebody has written to it."""
-        if self._look() != self._state:
-            raise UserError(
-                "the text changed while it was translated",
-                where=str(self._path),
-                hint="Start again when nothing writes to it any more.",
-            )
-
-    def _look(self) -> tuple[int, int, int] | None:
-        try:
-            found = self._path.stat()
-        except OSError:
-            return None
-        return found.st_ino, found.st_size, found.st_mtime_ns
-
-
 def _stream(job: _Job, input_file: Path | None, output_file: Path | None) -> None:
     """To standard output, a pipe or a device, line by line: what is written there is gone."""
     from sparsenmt.data.text import write_lines
 
-    total = _InputFile(input_file).lines if input_file is not None and input_file.is_file() else None
+    total = InputFile(input_file).lines if input_file is not None and input_file.is_file() else None
     with Bar(total) as bar:
-        lines = (line for _, each in job.translate(_read(input_file), bar) for line in each)
+        lines = (line for _, each in job.translate(read_input(input_file), bar) for line in each)
         if output_file is not None:
             write_lines(output_file, lines)
             return
@@ -269,7 +257,7 @@ def _make(job: _Job, input_file: Path | None, output_file: Path) -> None:
     """To a file, which is there when it is complete. If the input is a file too, an interrupted run goes on."""
     from sparsenmt.decoding.resume import growing
 
-    source = _InputFile(input_file) if input_file is not None and input_file.is_file() else None
+    source = InputFile(input_file) if input_file is not None and input_file.is_file() else None
     work, total = (None, 0) if source is None else (job.work(source), source.lines)
     with growing(output_file, work, total) as file, _kept(file, output_file):
         if file.complete:
@@ -281,7 +269,7 @@ def _make(job: _Job, input_file: Path | None, output_file: Path) -> None:
             click.echo(f"{output_file}: goes on after line {file.lines:,}", err=True)
         done = file.lines
         with Bar(None if source is None else source.lines, done) as bar:
-            found = job.translate(islice(_read(input_file), done, None), bar, done)
+            found = job.translate(islice(read_input(input_file), done, None), bar, done)
             for number, (count, lines) in enumerate(found, start=1):
                 file.write(lines)
                 done += count
@@ -309,25 +297,6 @@ def _kept(file: Growing, output_file: Path) -> Iterator[None]:
         raise
 
 
-def _check_files(input_file: Path | None, output_file: Path | None) -> None:
-    """Find out what is wrong with the files before the model is loaded."""
-    from sparsenmt.data.text import check_readable
-
-    if output_file is None and sys.stdout is None:
-        raise UserError("there is nothing to write to", where="standard output", hint="Name a file with --output.")
-    if input_file is None and sys.stdin is None:
-        raise UserError("there is nothing to read from", where="standard input", hint="Name a file with --input.")
-    if output_file is not None and not output_file.exists() and not output_file.resolve().parent.is_dir():
-        raise UserError("there is no such directory", where=str(output_file.parent), hint="Make it first.")
-    if output_file is not None and output_file.is_dir():
-        raise UserError("this is a directory", where=str(output_file), hint="Name a file as --output.")
-    if input_file is None or input_file.is_fifo() or input_file.is_char_device():  # what is read there is gone
-        return
-    check_readable(input_file)
-    if output_file is not None and output_file.exists() and output_file.samefile(input_file):
-        raise UserError("input and output are the same file", where=str(input_file), hint="Name another --output.")
-
-
 def _options(base: Decoding, settings: dict[str, Any], n_best: int) -> Decoding:
     """The recipe's settings with those of the command line, checked as the recipe's are."""
     from pydantic import ValidationError
@@ -352,21 +321,6 @@ def _options(base: Decoding, settings: dict[str, Any], n_best: int) -> Decoding:
     return options
 
 
-def _read(input_file: Path | None) -> Iterator[str]:
-    from sparsenmt.data.text import decode_lines, read_lines
-
-    return read_lines(input_file) if input_file is not None else decode_lines(_standard_input(), "stdin")
-
-
-def _standard_input() -> Iterator[bytes]:
-    """Lines as they come; UserError where they are gzipped, which only files may be."""
-    for number, line in enumerate(sys.stdin.buffer):
-        if number == 0 and line.startswith(b"\x1f\x8b"):
-            hint = "Unpack it first, as `zcat` does, or name the file with --input."
-            raise UserError("this is gzip, not text", where="stdin", hint=hint)
-        yield line
-
-
 def _render(translation: Translation, n_best: int, as_json: bool) -> list[str]:
     pairs = list(zip(translation.texts, translation.hypotheses, strict=True))[:n_best]
     if as_json:
@@ -381,6 +335,8 @@ def _render(translation: Translation, n_best: int, as_json: bool) -> list[str]:
             for text, h in pairs
         ]
         line = {"line": translation.source.number + 1, "source": translation.source.text, "hypotheses": hypotheses}
+        if translation.depth is not None:
+            line["encoder_layers"], line["decoder_layers"] = translation.depth
         return [json.dumps(line, ensure_ascii=False, allow_nan=False)]
     if n_best > 1:
         return [f"{translation.source.number} ||| {text} ||| {h.score:.6f}" for text, h in pairs]

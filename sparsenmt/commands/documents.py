@@ -146,6 +146,7 @@ def score_blocks(
     ids: Sequence[str],
     tags: Sequence[TaggedSentence] | None,
     batch_tokens: int,
+    depth: tuple[int, int] | None,
 ) -> tuple[list[Block], list[PairScore]]:
     """Forced scoring of sources and targets in blocks: the blocks, and the score of each."""
     from sparsenmt.decoding.documents import pack_pairs, tags_of
@@ -154,7 +155,9 @@ def score_blocks(
     blocks = pack_pairs(bundle, *columns, ids, needed_packing(bundle), tags=tags)
     sources, targets = ([block.texts[side] for block in blocks] for side in (0, 1))
     numbers = [block.first for block in blocks]
-    scores = score_pairs(bundle, sources, targets, tags=tags_of(blocks), numbers=numbers, batch_tokens=batch_tokens)
+    scores = score_pairs(
+        bundle, sources, targets, tags=tags_of(blocks), numbers=numbers, batch_tokens=batch_tokens, depth=depth
+    )
     return blocks, list(scores)
 
 

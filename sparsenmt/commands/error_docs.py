@@ -50,6 +50,7 @@ in good order, a second one at once, which loses no more than the work since the
 - `train`: the state after the last finished update is saved as a checkpoint. The same command goes on from it, as if
   it had never stopped.
 - `decode --output FILE`: the finished lines stay beside the place of the output. The same command goes on after them.
+- `distill`, `depth-table`: the stages, and the depths, that are complete stay; the same command makes what is missing.
 - `average`, `score`: nothing is changed before the end.
 """
 
@@ -85,7 +86,10 @@ GROUPS = (
         ("commands/train.py", "commands/checks.py", "commands/validate.py", "training/"),
     ),
     Group("Model directories and other files", "", ("store.py", "files.py", "tensors.py", "commands/average.py")),
-    Group("`sparsenmt decode`", "", ("commands/decode.py", "commands/documents.py", "decoding/")),
+    Group("`sparsenmt decode`", "", ("commands/decode", "commands/documents.py", "commands/selected.py", "decoding/")),
+    Group("`sparsenmt distill`", "", ("commands/distill",)),
+    Group("`sparsenmt depth-table` and `sparsenmt slice`", "", ("commands/depth", "commands/slic")),
+    Group("`sparsenmt select-depth`", "", ("commands/select_depth.py", "commands/selecting.py", "selection/")),
     Group("`sparsenmt contrast`", "", ("commands/contrast.py", "evaluation/contrast/")),
     Group("`sparsenmt score`", "", ("commands/score.py", "evaluation/")),
     Group("`sparsenmt analyze`", "", ("commands/analyz", "analysis/")),

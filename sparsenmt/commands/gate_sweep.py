@@ -11,6 +11,7 @@ import click
 
 if TYPE_CHECKING:
     from sparsenmt.analysis.tables import Report, Value
+    from sparsenmt.commands.evaluating import Evaluation
 
 
 def compare_runs(runs: Mapping[str, Path], output: Path) -> None:
@@ -51,10 +52,11 @@ def sweep_report(runs: Mapping[str, Path]) -> Report:
         Column("metric"),
         Column("quality", "number"),
         Column("against_first", "number"),
+        Column("p_value", "number"),
         Column("sparsity", "share"),
     )
     rows: list[tuple[Value, ...]] = []
-    first: dict[tuple[str, str], float] = {}
+    first: dict[tuple[str, str], Evaluation] = {}
     for name, directory in runs.items():
         recipe = store.read_recipe(directory)
         metric = metric_of(recipe)
@@ -63,8 +65,15 @@ def sweep_report(runs: Mapping[str, Path]) -> Report:
             if text is None:
                 continue
             found = evaluate(directory, text, [metric], attention=False)
-            quality = found.scores[metric]
-            difference = quality - first.setdefault((kind, metric), quality)
-            rows.append((name, kind, found.sentences, metric, quality, difference, found.sparsity))
-    note = "sparsity: share of source pieces, </s> included, whose gate is 0 in evaluation"
-    return Report("sweep", (Table("sweep", "quality against sparsity", columns, tuple(rows)),), (note,))
+            baseline = first.setdefault((kind, metric), found)
+            tested: Mapping[str, float] = {}
+            if baseline is not found and baseline.key["text"] == found.key["text"]:
+                tested = found.against(baseline, metric, text, recipe.data.target_language)
+            difference = found.scores[metric] - baseline.scores[metric]
+            measured = (found.scores[metric], difference, tested.get("p_value"), found.sparsity)
+            rows.append((name, kind, found.sentences, metric, *measured))
+    notes = (
+        "p value: against the first model, paired bootstrap, 1000 resamples",
+        "sparsity: share of source pieces, </s> included, whose gate is 0 in evaluation",
+    )
+    return Report("sweep", (Table("sweep", "quality against sparsity", columns, tuple(rows)),), notes)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sparsenmt.commands import depth as depth_option
 from sparsenmt.commands import disabled as disabling
 from sparsenmt.commands import documents as document_option
 from sparsenmt.commands.cuts import tell_cuts
@@ -48,6 +49,26 @@ class Options:
         }
 
 
+@dataclass(frozen=True)
+class Use:
+    """How a model is used: what `--model` takes beside the texts."""
+
+    batch_tokens: int | None = None
+    tags: str | None = None
+    disabled: tuple[str, ...] = ()
+    documents: str | None = None
+    layers: tuple[int | None, int | None] = (None, None)
+
+    def given(self) -> dict[str, object]:
+        """Flags that have no meaning without a model, with their values."""
+        return {
+            "--batch-tokens": self.batch_tokens,
+            "--tags": self.tags,
+            disabling.OPTION: self.disabled or None,
+            **dict(zip(depth_option.OPTIONS, self.layers, strict=True)),
+        }
+
+
 @click.command("score")
 @click.argument("hypothesis", metavar="[HYP]", required=False)
 @click.option("--reference", "-r", "references", multiple=True, help="Reference translation; repeat for more than one.")
@@ -64,6 +85,7 @@ class Options:
 @click.option("--source", help="With --model: the source text.")
 @click.option("--tags", help=f"With --model: {HELP[0].lower()}{HELP[1:]}")
 @click.option("--target", help="With --model: print the log-probability of this translation of the source.")
+@depth_option.options
 @disabling.option
 @click.option(
     "--batch-tokens",
@@ -86,6 +108,8 @@ def command(
     source: str | None,
     tags: str | None,
     target: str | None,
+    encoder_layers: int | None,
+    decoder_layers: int | None,
     disabled: tuple[str, ...],
     batch_tokens: int | None,
 ) -> None:
@@ -105,7 +129,8 @@ def command(
     blocks, and its output is put back into lines; with --target, every block gets a log-probability.
     """
     mode = _mode(hypothesis, references, baseline, model, source, target)
-    for name, value in (("--batch-tokens", batch_tokens), ("--tags", tags), (disabling.OPTION, disabled or None)):
+    use = Use(batch_tokens, tags, disabled, documents, (encoder_layers, decoder_layers))
+    for name, value in use.given().items():
         if mode == "text" and value is not None:
             raise UserError("needs --model", where=name, hint=_HINT)
     options = Options(
@@ -119,15 +144,9 @@ def command(
     )
     _check_documents(mode, options.metrics, documents)
     if mode == "target":
-        forced = (str(model), str(source), str(target))
-        score_target(
-            *forced, as_json=as_json, batch_tokens=batch_tokens, tags=tags, disabled=disabled, documents=documents
-        )
+        score_target(str(model), str(source), str(target), use, as_json=as_json)
     elif mode == "model":
-        keep = language is not None
-        score_model(
-            str(model), str(source), references, baseline, options, keep, batch_tokens, tags, disabled, documents
-        )
+        score_model(str(model), str(source), references, baseline, options, use, keep_language=language is not None)
     else:
         score_text(str(hypothesis), references, baseline, options, documents)
 
@@ -211,11 +230,9 @@ def score_model(
     references: Sequence[str],
     baseline: str | None,
     options: Options,
-    keep_language: bool = False,
-    batch_tokens: int | None = None,
-    tags: str | None = None,
-    disabled: Sequence[str] = (),
-    documents: str | None = None,
+    use: Use,
+    *,
+    keep_language: bool,
 ) -> None:
     """Translate a file with a model, by its recipe's decoding options; metrics of the translations."""
     from sparsenmt.data.text import read_parallel
@@ -225,18 +242,18 @@ def score_model(
     if not rows:
         raise UserError("the file has no lines", where=source, hint=_EMPTY)
     columns = [list(column) for column in zip(*rows, strict=True)]
-    options = _with_documents(options, documents, source, columns[0])
+    options = _with_documents(options, use.documents, source, columns[0])
 
     from sparsenmt.decoding.translate import sparsity_rate, translate_lines
     from sparsenmt.store import open_model
 
-    bundle = open_model(model, disabled=disabling.read_disabled(model, disabled))
+    bundle = open_model(model, disabled=disabling.read_disabled(model, use.disabled))
     if not keep_language:
         options = replace(options, language=bundle.recipe.data.target_language)
-    decoding = bundle.recipe.decoding
-    if batch_tokens is not None:
-        decoding = decoding.model_copy(update={"batch_tokens": batch_tokens})
-    given = read_tags(tags, bundle, source, columns[0])
+    decoding = depth_option.at_depth(bundle.model.plan, bundle.recipe.decoding, *use.layers)
+    if use.batch_tokens is not None:
+        decoding = decoding.model_copy(update={"batch_tokens": use.batch_tokens})
+    given = read_tags(use.tags, bundle, source, columns[0])
     if options.documents is not None and bundle.recipe.data.documents is not None:
         outputs, translations = document_option.translate_all(bundle, columns[0], options.documents, decoding, given)
     else:
@@ -291,17 +308,7 @@ def _report(
         click.echo(table(scores, comparisons, note="\n".join(notes)))
 
 
-def score_target(
-    model: str,
-    source: str,
-    target: str,
-    *,
-    as_json: bool,
-    batch_tokens: int | None = None,
-    tags: str | None = None,
-    disabled: Sequence[str] = (),
-    documents: str | None = None,
-) -> None:
+def score_target(model: str, source: str, target: str, use: Use, *, as_json: bool) -> None:
     """Forced decoding: one output line a sentence pair; with documents, a block, separators included.
 
     Plain: the log-probability, a tab, and ``piece:log-probability`` items. JSON: an object a line, with documents the
@@ -314,23 +321,24 @@ def score_target(
     if not pairs:
         raise UserError("the file has no lines", where=source, hint=_EMPTY)
     columns = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    beside = document_option.open_documents(documents, source)
+    beside = document_option.open_documents(use.documents, source)
     ids = None if beside is None else beside.check(columns[0])
 
     from sparsenmt.decoding.forced import score_pairs
     from sparsenmt.decoding.inputs import cut_warning
     from sparsenmt.store import open_model
 
-    bundle = open_model(model, disabled=disabling.read_disabled(model, disabled))
+    bundle = open_model(model, disabled=disabling.read_disabled(model, use.disabled))
+    depth = depth_option.at_depth(bundle.model.plan, bundle.recipe.decoding, *use.layers).depth
     total, pieces = 0.0, 0
-    given = read_tags(tags, bundle, source, columns[0])
-    limit = batch_tokens or bundle.recipe.decoding.batch_tokens
+    given = read_tags(use.tags, bundle, source, columns[0])
+    limit = use.batch_tokens or bundle.recipe.decoding.batch_tokens
     blocks: list[Block] | None = None
     if ids is None:
         document_option.check_single(bundle)
-        found = list(score_pairs(bundle, *columns, tags=given, batch_tokens=limit))
+        found = list(score_pairs(bundle, *columns, tags=given, batch_tokens=limit, depth=depth))
     else:
-        blocks, found = document_option.score_blocks(bundle, columns, ids, given, limit)
+        blocks, found = document_option.score_blocks(bundle, columns, ids, given, limit, depth)
     tell_cuts(bundle, [scored.source for scored in found], source, "read")
     for index, scored in enumerate(found):
         if scored.cut:

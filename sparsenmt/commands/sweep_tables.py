@@ -222,7 +222,9 @@ def notes(layout: Layout | None, observations: Sequence[Observation]) -> list[st
     """What the tables' signs mean."""
     found = []
     tested = [each for each in observations if each.test is not None]
-    if layout is not None and tested:
+    if layout is None and tested:
+        found.append("difference, p value: against the first variant, paired bootstrap, 1000 resamples")
+    elif layout is not None and tested:
         against = ", ".join(f"{axis} {label}" for axis, label in layout.baseline.items())
         found.append(f"* significantly worse than {against}, + better: p < {LEVEL:g}, paired bootstrap, 1000 resamples")
     seeds = {each.labels["seed"] for each in observations if "seed" in each.labels}

@@ -325,11 +325,15 @@ def _observed(sweep: Sweep, job: Job, jobs: Sequence[Job], kind: str, kept: dict
 
 
 def _baseline(sweep: Sweep, job: Job, jobs: Sequence[Job]) -> Job | None:
-    """The variant that this one is tested against."""
-    if sweep.layout is None or not sweep.layout.baseline:
+    """The variant that this one is tested against: where nothing is laid out, the first one with its seed."""
+    if sweep.layout is None:
+        seed = job.variant.labels.get("seed")
+        found = next((other for other in jobs if other.variant.labels.get("seed") == seed), None)
+    elif sweep.layout.baseline:
+        wanted = {**job.variant.labels, **{axis: str(label) for axis, label in sweep.layout.baseline.items()}}
+        found = next((other for other in jobs if other.variant.labels == wanted), None)
+    else:
         return None
-    wanted = {**job.variant.labels, **{axis: str(label) for axis, label in sweep.layout.baseline.items()}}
-    found = next((other for other in jobs if other.variant.labels == wanted), None)
     return None if found is job else found
 
 

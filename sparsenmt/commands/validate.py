@@ -51,4 +51,12 @@ def make_validator(recipe: Recipe, data: PreparedData, model: Transformer, devic
         return metric_value(validation.metric, outputs, targets, recipe.data.target_language, ids)
 
     metrics: dict[str, Callable[[], float]] = {} if validation.metric == "loss" else {validation.metric: measure}
-    return Validator(model, load, data.dev, metrics, device=device, batch_tokens=recipe.training.batch_tokens)
+    return Validator(
+        model,
+        load,
+        data.dev,
+        metrics,
+        device=device,
+        batch_tokens=recipe.training.batch_tokens,
+        depth=(options.encoder_exits, options.decoder_exits),
+    )

@@ -116,6 +116,11 @@ class SentencePieceTokenizer:
             ) from None
 
     @property
+    def model(self) -> bytes:
+        """SentencePiece's own model file, which other programs read."""
+        return self._model
+
+    @property
     def size(self) -> int:
         return int(self._processor.get_piece_size())
 

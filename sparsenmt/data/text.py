@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, TypeVar, cast
 
 from sparsenmt.errors import UserError
-from sparsenmt.files import replacing
+from sparsenmt.files import replacing, writing
 
 StrPath = str | os.PathLike[str]
 T = TypeVar("T")
@@ -138,21 +138,12 @@ def write_lines(path: StrPath, lines: Iterable[str]) -> None:
     """
     target = Path(path)
     special = target.exists() and not target.is_file()  # a pipe or a device cannot be replaced
-    try:
-        # A link stays one: what it leads to is replaced.
-        with open(target, "wb") if special else replacing(target.resolve()) as stream:
-            for line in lines:
-                if "\n" in line:
-                    raise ValueError("a line cannot hold a line end")
-                stream.write(line.encode("utf-8") + b"\n")
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise UserError(
-            f"cannot be written: {error.strerror}",
-            where=os.fspath(path),
-            hint="Free space there, or check its permissions, or name another place.",
-        ) from None
+    # A link stays one: what it leads to is replaced.
+    with writing(path), open(target, "wb") if special else replacing(target.resolve()) as stream:
+        for line in lines:
+            if "\n" in line:
+                raise ValueError("a line cannot hold a line end")
+            stream.write(line.encode("utf-8") + b"\n")
 
 
 @contextmanager

@@ -35,6 +35,7 @@ def encode_ahead(
     *,
     read: Callable[[list[int]], Source],
     naming: Callable[[list[int]], AbstractContextManager[None]],
+    exits: Sequence[int] | None = None,
     compact: bool = True,
 ) -> Iterator[tuple[list[int], Memory]]:
     """Encode batches, and give what to search together: numbers of sentences, and their memory.
@@ -49,6 +50,7 @@ def encode_ahead(
         batch_tokens: the limit that they were made by.
         read: makes the input of a batch.
         naming: a context that says what was done where the memory of the machine ends.
+        exits: the one depth of the encoder that is wanted; None: the deepest that was trained.
         compact: False leaves zeros where they are, as in training: the same outputs, later.
     """
     regrouping = compact and model.compacts
@@ -59,7 +61,7 @@ def encode_ahead(
             yield from regroup(held, batch_tokens)
             held = []
         with naming(batch), torch.inference_mode():
-            (memory,) = model.encode(read(batch), compact=compact).memories.values()
+            (memory,) = model.encode(read(batch), exits=exits, compact=compact).memories.values()
         if regrouping:
             held.append((batch, memory))
         else:

@@ -74,7 +74,7 @@ def ancestral_search(
     last = torch.full((count, 1), BOS, device=device)
     found: dict[int, list[Hypothesis]] = {}
     while len(numbers):
-        (states,) = model.decode(last, cache.memory, cache=cache).values()
+        (states,) = model.decode(last, cache.memory, cache=cache, exits=options.decoder_exits).values()
         logits = model.project(states[:, -1])
         logits = logits if logits.dtype == torch.float64 else logits.float()
         normalizer = log_normalizer(logits)

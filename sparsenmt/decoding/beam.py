@@ -4,7 +4,8 @@ Stopping rule: a sentence is done when ``beam_size`` of its hypotheses have ende
 can go on. A hypothesis ends when EOS is among the ``beam_size`` best continuations of a step; the beam goes on with the
 best others. Hypotheses still open at the maximum length only fill places that no ended one took.
 
-Shapes: B sentences still searched, K beam size, T pieces so far, V vocabulary.
+Shapes: B sentences still searched, K beam size, J hypotheses that are open: one at first, then K; T pieces so far,
+V vocabulary.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from __future__ import annotations
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from sparsenmt.data.vocabulary import BOS, EOS
-from sparsenmt.decoding.scores import Hypothesis, forbid, length_divisor, log_normalizer
+from sparsenmt.decoding.scores import Hypothesis, best_pieces, forbid, length_divisor, log_normalizer
 from sparsenmt.model.interfaces import DecoderCache, Memory, TranslationModel
 from sparsenmt.recipe.schema import Decoding
 
@@ -31,31 +33,35 @@ class _Beam:
         self.cache = cache
         self.limits = limits
         self.numbers = torch.arange(sentences, device=device)  # (B) which sentence of the batch
-        self.tokens = torch.empty(sentences, k, 0, dtype=torch.long, device=device)
-        # All hypotheses start equal: only the first may be continued.
-        self.scores = torch.full((sentences, k), -math.inf, dtype=dtype, device=device)
-        self.scores[:, 0] = 0.0
-        self.ended_ranks = torch.full_like(self.scores, -math.inf)
-        self.ended_log_probabilities = torch.zeros_like(self.scores)
+        self.tokens = torch.empty(sentences, 1, 0, dtype=torch.long, device=device)  # (B, J, T): all start as one
+        self.scores = torch.zeros(sentences, 1, dtype=dtype, device=device)  # (B, J)
+        self.ended_ranks = torch.full((sentences, k), -math.inf, dtype=dtype, device=device)
+        self.ended_log_probabilities = torch.zeros_like(self.ended_ranks)
         self.ended_lengths = torch.zeros(sentences, k, dtype=torch.long, device=device)
         self.ended_tokens = torch.zeros(sentences, k, int(limits.max()), dtype=torch.long, device=device)
         self.ended_count = torch.zeros(sentences, dtype=torch.long, device=device)
 
     def candidates(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """logits (B * K, V) -> the 2K best continuations: log-probabilities, parents in 0..K-1, pieces; (B, 2K)."""
-        sentences, k = self.scores.shape
+        """logits (B * J, V) -> the 2K best continuations: log-probabilities, parents in 0..J-1, pieces; (B, 2K)."""
+        sentences, opened = self.scores.shape
         wide = logits if logits.dtype == torch.float64 else logits.float()
         normalizer = log_normalizer(wide)
-        flat = self.tokens.view(sentences * k, -1)
-        width = min(2 * k, wide.shape[1])
-        values, pieces = forbid(wide, flat, self.options).topk(width, -1)
-        totals = (values - normalizer).view(sentences, k, width) + self.scores[:, :, None]
-        best, where = totals.view(sentences, -1).topk(min(2 * k, k * width), -1)
-        return best, where // width, pieces.view(sentences, -1).gather(1, where)
+        flat = self.tokens.view(sentences * opened, -1)
+        wanted = 2 * self.options.beam_size
+        width = min(wanted, wide.shape[1])
+        values, pieces = best_pieces(forbid(wide, flat, self.options), width)
+        totals = (values - normalizer).view(sentences, opened, width) + self.scores[:, :, None]
+        best, where = totals.view(sentences, -1).topk(min(wanted, opened * width), -1)
+        parents, pieces = where // width, pieces.view(sentences, -1).gather(1, where)
+        missing = wanted - best.shape[1]  # where the vocabulary is smaller than the beam is wide
+        if missing > 0:
+            best = F.pad(best, (0, missing), value=-math.inf)
+            parents, pieces = F.pad(parents, (0, missing)), F.pad(pieces, (0, missing))
+        return best, parents, pieces
 
     def advance(self, best: Tensor, parents: Tensor, pieces: Tensor) -> Tensor:
-        """Take a step; returns the rows (B * K) of the cache that go on, in order."""
-        sentences, k = self.scores.shape
+        """Take a step; returns the rows (B * K), out of B * J, of the cache that go on, in order."""
+        (sentences, opened), k = self.scores.shape, self.options.beam_size
         history = self.tokens.gather(1, parents[:, :, None].expand(-1, -1, self.tokens.shape[2]))
         grown = torch.cat([history, pieces[:, :, None]], 2)  # (B, 2K, T)
         length = grown.shape[2]
@@ -73,7 +79,7 @@ class _Beam:
         order = ending.int().argsort(dim=1, stable=True)[:, :k]
         self.scores = best.gather(1, order).masked_fill(ending.gather(1, order), -math.inf)
         self.tokens = grown.gather(1, order[:, :, None].expand(-1, -1, length))
-        rows = torch.arange(sentences, device=best.device)[:, None] * k + parents.gather(1, order)
+        rows = torch.arange(sentences, device=best.device)[:, None] * opened + parents.gather(1, order)
         full = self.limits <= length
         if bool(full.any()):
             # Both are sorted already: first all that ended, then all that are open, then the empty places.
@@ -160,9 +166,9 @@ def beam_search(model: TranslationModel, memory: Memory, limits: Tensor, options
     """
     beam = _Beam(memory, limits, options, model.new_cache(memory))
     found: dict[int, list[Hypothesis]] = {}
-    last = torch.full((memory.valid.shape[0] * options.beam_size, 1), BOS, device=memory.states.device)
+    last = torch.full((memory.valid.shape[0], 1), BOS, device=memory.states.device)
     while len(beam.numbers):
-        hidden = model.decode(last, beam.cache.memory, cache=beam.cache)
+        hidden = model.decode(last, beam.cache.memory, cache=beam.cache, exits=options.decoder_exits)
         (states,) = hidden.values()
         rows = beam.advance(*beam.candidates(model.project(states[:, -1])))
         done = beam.done()

@@ -42,6 +42,7 @@ def score_choices(
     batch_tokens: int = 4096,
     advance: Callable[[int], object] | None = None,
     compact: bool = True,
+    depth: tuple[int, int] | None = None,
 ) -> list[Choices]:
     """Score the targets of every source. Targets of the same pieces get the same score, to the last bit.
 
@@ -51,6 +52,7 @@ def score_choices(
         batch_tokens: sentences times the longest source, or times all targets of one, at most.
         advance: told the number of sources that each batch finished.
         compact: as for `forced.score_pairs`.
+        depth: as for `forced.score_pairs`.
 
     Raises:
         UserError: a batch needs more memory than there is; tags are needed and cannot be had.
@@ -76,7 +78,9 @@ def score_choices(
             shape = f"{len(part[0])} targets each of up to {longest:,} pieces"
             return naming_shape([own_lines[i] for i in chosen], shape, batch_tokens=batch_tokens, alone=_ALONE)
 
-        for scored in score_batches(bundle, own_lines, part, naming, batch_tokens=batch_tokens, compact=compact):
+        for scored in score_batches(
+            bundle, own_lines, part, naming, batch_tokens=batch_tokens, compact=compact, depth=depth
+        ):
             for i, values in scored.items():
                 sums = [float(each.double().sum()) for each in values]
                 found[members[i]] = dict(zip(part[i], sums, strict=True))

@@ -44,6 +44,7 @@ def score_pairs(
     batch_tokens: int = 4096,
     advance: Callable[[int], object] | None = None,
     compact: bool = True,
+    depth: tuple[int, int] | None = None,
 ) -> Iterator[PairScore]:
     """Score line-aligned pairs, in order. Texts longer than the model reads are cut, and say so.
 
@@ -53,6 +54,7 @@ def score_pairs(
         batch_tokens: sentences times the longest source or target of a batch, at most.
         advance: told the number of pairs that each batch finished.
         compact: False leaves zeros in place of what filters drop: the same scores, later.
+        depth: encoder and decoder layers that run; None: those of the deepest trained exits.
 
     Raises:
         UserError: a batch needs more memory than there is; tags are needed and cannot be had.
@@ -68,7 +70,7 @@ def score_pairs(
         return naming_shape([lines[i] for i in chosen], shape, batch_tokens=batch_tokens, alone=_ALONE)
 
     rows = [[ids] for ids in wanted]
-    for found in score_batches(bundle, lines, rows, naming, batch_tokens=batch_tokens, compact=compact):
+    for found in score_batches(bundle, lines, rows, naming, batch_tokens=batch_tokens, compact=compact, depth=depth):
         for i, (values,) in found.items():
             names = bundle.tokenizers.target.pieces(list(wanted[i]))
             cut = max(len(pieces[i]) - most, 0)
@@ -89,6 +91,7 @@ def score_batches(
     *,
     batch_tokens: int,
     compact: bool,
+    depth: tuple[int, int] | None = None,
 ) -> Iterator[dict[int, Sequence[Tensor]]]:
     """Batch by batch, by the number of a source, the natural logarithms (T) of each of its R targets' pieces.
 
@@ -98,6 +101,7 @@ def score_batches(
         rows: R targets of each source, as many for all, `</s>` included.
         naming: what says, if memory ends while these sources are worked on, how large they were.
         batch_tokens: sentences times the longest source, or times all targets of one, at most.
+        depth: as for `score_pairs`.
 
     Raises:
         UserError: a batch needs more memory than there is; a probability is no number.
@@ -111,10 +115,11 @@ def score_batches(
         batch_tokens,
         read=lambda chosen: make_source(bundle, [lines[i] for i in chosen]),
         naming=naming,
+        exits=None if depth is None else depth[:1],
         compact=compact,
     ):
         with naming(chosen):
-            found = _score_batch(bundle, memory, [rows[i] for i in chosen])
+            found = _score_batch(bundle, memory, [rows[i] for i in chosen], None if depth is None else depth[1:])
         for i, values in zip(chosen, found, strict=True):
             if not all(bool(each.isfinite().all()) for each in values):
                 raise not_numbers(lines[i])
@@ -123,14 +128,14 @@ def score_batches(
 
 @torch.inference_mode()
 def _score_batch(
-    bundle: ModelBundle, memory: Memory, targets: Sequence[Sequence[Sequence[int]]]
+    bundle: ModelBundle, memory: Memory, targets: Sequence[Sequence[Sequence[int]]], exits: Sequence[int] | None
 ) -> list[Sequence[Tensor]]:
     """Of every sentence, for each of its R targets, the natural logarithms (T) of its pieces."""
     flat = [list(row) for own in targets for row in own]  # B * R, those of a sentence side by side
     outputs, valid = pad(flat)
     inputs, _ = pad([[BOS, *row[:-1]] for row in flat])
     outputs, valid, inputs = (x.to(bundle.device) for x in (outputs, valid, inputs))
-    (hidden,) = bundle.model.decode(inputs, memory).values()  # (B * R, T, D)
+    (hidden,) = bundle.model.decode(inputs, memory, exits=exits).values()  # (B * R, T, D)
     values = token_log_probabilities(bundle.model, hidden[valid], outputs[valid])  # (N,)
     parts, count = values.split(valid.sum(1).tolist()), len(targets[0])
     return [parts[first : first + count] for first in range(0, len(parts), count)]

@@ -17,7 +17,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from sparsenmt.files import (
     read_sealed,
     sha256_file,
     write_sealed,
+    writing,
 )
 
 _BLOCK = 1 << 20
@@ -68,10 +69,8 @@ class Growing:
     def _open(self) -> int:
         """Open and lock the partial file."""
         while True:
-            try:
+            with self._writing():
                 descriptor = os.open(self._partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            except OSError as error:
-                raise self._refusal(error) from None
             try:
                 self._lock(descriptor)
                 # The process that had the lock may have given the file its final name, or removed it.
@@ -109,15 +108,13 @@ class Growing:
         if self.complete:
             self._remove(self._partial, self._journal, aside(self._journal))
             return
-        try:
+        with self._writing():
             self._remove(aside(self._journal))
             if not self.lines:
                 self._bytes, self._digest = 0, hashlib.sha256()
                 self._remove(self._journal)
             os.ftruncate(self._descriptor, self._bytes)
             os.lseek(self._descriptor, self._bytes, os.SEEK_SET)
-        except OSError as error:
-            raise self._refusal(error) from None
 
     def _recover(self) -> str | None:
         """Read the journal, and check the bytes it speaks of; returns what is wrong with them."""
@@ -177,14 +174,12 @@ class Growing:
         if self._work is None or lines == self.lines:
             return
         self._flush()
-        try:
+        with self._writing():
             os.fsync(self._descriptor)
             write_sealed(
                 self._journal,
                 {"work": self._work, "lines": lines, "bytes": self._bytes, "sha256": self._digest.hexdigest()},
             )
-        except OSError as error:
-            raise self._refusal(error) from None
         self.lines = lines
 
     def finish(self, lines: int) -> None:
@@ -196,30 +191,22 @@ class Growing:
         if self.lines:  # should the process end after the renaming, the journal tells the next run that all is done
             self.keep(lines)
         self._flush()
-        try:
+        with self._writing():
             os.fsync(self._descriptor)
             place(self._partial, self._target)
             self._remove(self._journal)
-        except OSError as error:
-            raise self._refusal(error) from None
 
     def _flush(self) -> None:
         data = memoryview(bytes(self._waiting))
         self._waiting.clear()
         self._digest.update(data)
         self._bytes += len(data)
-        try:
+        with self._writing():
             while data:
                 data = data[os.write(self._descriptor, data) :]
-        except OSError as error:
-            raise self._refusal(error) from None
 
-    def _refusal(self, error: OSError) -> UserError:
-        return UserError(
-            f"cannot be written: {error.strerror}",
-            where=str(self._output),
-            hint="Free space there, or check its permissions, or name another --output.",
-        )
+    def _writing(self) -> AbstractContextManager[None]:
+        return writing(self._output, another="--output")
 
     # --- at the end ----------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from sparsenmt.data.vocabulary import BOS, EOS, PAD
+from sparsenmt.native.kernels import Kernels, kernels
 from sparsenmt.recipe.schema import Decoding
 
 
@@ -68,6 +69,9 @@ def forbid(logits: Tensor, tokens: Tensor, options: Decoding) -> Tensor:
         logits.scatter_(1, torch.where(same, windows[:, :, n - 1], EOS), -math.inf)
     if too_short:
         logits[:, EOS] = -math.inf
+        # Where no n-gram was forbidden there is no need to look: some piece is left.
+        if not repeats and logits.shape[1] > len((PAD, BOS, EOS)):
+            return logits
         end = end.masked_fill(logits.amax(1) > -math.inf, -math.inf)
     logits[:, EOS] = end
     return logits
@@ -78,5 +82,25 @@ _BLOCK = 2**19  # logits whose exponentials are alive at a time: they stay in th
 
 def log_normalizer(logits: Tensor) -> Tensor:
     """(N, V) -> (N, 1): log of the sum of exponentials; no softmax over the vocabulary is ever written out."""
+    found = _kernels_for(logits)
+    if found is not None:
+        return found.log_sums(logits)
     rows = max(_BLOCK // logits.shape[1], 1)
     return torch.cat([block.logsumexp(-1, keepdim=True) for block in logits.split(rows)])
+
+
+def best_pieces(logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """(N, V) -> logits and pieces (N, width), best first."""
+    found = _kernels_for(logits)
+    if found is not None and width <= _WIDEST:
+        return found.best(logits, width)
+    values, pieces = logits.topk(width, -1)
+    return values, pieces
+
+
+_WIDEST = 64  # candidates that the kernel keeps in order
+
+
+def _kernels_for(logits: Tensor) -> Kernels | None:
+    ours = logits.dtype == torch.float32 and logits.device.type == "cpu" and logits.stride(-1) == 1
+    return kernels() if ours else None

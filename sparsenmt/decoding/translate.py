@@ -34,6 +34,8 @@ class Translation:
     hypotheses: list[Hypothesis]
     closed: int | None = None
     """Source positions, `</s>` included, whose gate is 0; None where no filter decided."""
+    depth: tuple[int, int] | None = None
+    """Encoder and decoder layers, where every line has its own."""
 
     @property
     def text(self) -> str:
@@ -113,6 +115,7 @@ def _translate_block(
         limit,
         read=lambda chosen: make_source(bundle, lines(chosen)),
         naming=naming,
+        exits=options.encoder_exits,
         compact=compact,
     ):
         batch = lines(chosen)

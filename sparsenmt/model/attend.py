@@ -27,6 +27,7 @@ from sparsenmt.model.bands import (
 )
 from sparsenmt.model.dropout import dropout as drop_out
 from sparsenmt.model.interfaces import Keys, Pattern, Transform
+from sparsenmt.native.kernels import kernels
 
 
 def relative(queries: Tensor, positions: Tensor) -> Tensor:
@@ -104,9 +105,22 @@ def memory_mask(keys: Keys, transform: Transform, dtype: torch.dtype) -> Mask | 
 _FEW = 8  # queries: a step of a beam
 
 
-def _attend_few(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+def _attend_compiled(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None) -> Tensor | None:
+    """(B, H, Q, E) by a compiled kernel, where there is one for these."""
+    found = kernels()
+    if found is None or not found.attends(q, v) or not k.shape[2]:
+        return None
+    if mask is None:
+        return found.attend(q, k, v)
+    same = mask.scores.shape == (k.shape[0], 1, 1, k.shape[2])  # for all heads and queries of a row
+    return found.attend(q, k, v, bias=mask.scores) if same and mask.scores.is_contiguous() else None
+
+
+def _attend_few(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None) -> Tensor:
     """(B, H, Q, E) by plain products, for which a CPU needs less time a head than the fused kernel."""
-    scores = at_least_single(q @ k.transpose(-1, -2)).mul_(q.shape[-1] ** -0.5).add_(mask.scores)
+    scores = at_least_single(q @ k.transpose(-1, -2)).mul_(q.shape[-1] ** -0.5)
+    if mask is not None:
+        scores = scores.add_(mask.scores)
     return torch.softmax(scores, -1).to(v.dtype) @ v
 
 
@@ -156,12 +170,20 @@ def attend_fused(
     if _plain_is_faster(q, k, dropout):
         context = _attend_plain(q, k, v, mask, dropout, causal)
         return context if mask is None or mask.blind is None else context.masked_fill(mask.blind, 0.0)
-    if mask is None:
-        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal)
-    if keys.counts is not None and q.shape[2] <= _FEW and not dropout and q.device.type == "cpu":
+    inference = q.device.type == "cpu" and not torch.is_grad_enabled()
+    few = inference and q.shape[2] <= _FEW
+    if mask is None and causal:
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
+    compiled = _attend_compiled(q, k, v, mask) if inference else None
+    if compiled is not None:
+        context = compiled
+    elif few:
         context = _attend_few(q, k, v, mask)
     else:
-        context = F.scaled_dot_product_attention(q, k, v, attn_mask=mask.scores, dropout_p=dropout)
+        scores = None if mask is None else mask.scores
+        context = F.scaled_dot_product_attention(q, k, v, attn_mask=scores, dropout_p=dropout)
+    if mask is None:
+        return context
     return context if mask.blind is None else context.masked_fill(mask.blind, 0.0)
 
 

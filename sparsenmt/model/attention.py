@@ -1,6 +1,7 @@
 """Multi-head attention with sockets: projections here, the function in `attend`.
 
-Shapes: B rows, H heads = G given + L learned, Q queries, K keys, D model dimension, E head size.
+Shapes: B rows, H heads = G given + L learned, Q queries, K keys, D model dimension, E head size, S slots, N rows of a
+search.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from sparsenmt.model.interfaces import (
     Transform,
 )
 from sparsenmt.model.linear import Linear, Product, packed_product
+from sparsenmt.native.kernels import kernels
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,37 @@ class KeysValues:
         if self.keys is None or not self.upright:
             return KeysValues(None if self.keys is None else self.keys.index_select(0, rows), values)
         return KeysValues(self.keys.transpose(-1, -2).index_select(0, rows).transpose(-1, -2), values, True)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Keys and values of N rows as their steps have put them: those of row n at position t lie in ``slots[n, t]``."""
+
+    keys: Tensor | None  # (K, S, L, E); None if no head is learned
+    values: Tensor  # (K, S, H, E)
+    slots: Tensor  # (N, K) int32
+    straight: bool  # row n is in slot n everywhere
+
+    @property
+    def length(self) -> int:
+        """K."""
+        return self.values.shape[0]
+
+    def gather(self) -> KeysValues:
+        """The same row by row: copied, unless they lie straight."""
+        if self.straight:
+            rows = self.slots.shape[0]
+            keys = None if self.keys is None else self.keys[:, :rows].permute(1, 2, 0, 3)
+            return KeysValues(keys, self.values[:, :rows].permute(1, 2, 0, 3))
+        steps = torch.arange(self.length, device=self.slots.device) * self.values.shape[1]
+        places = (self.slots + steps).flatten()
+
+        def pick(x: Tensor) -> Tensor:
+            """(K, S, H, E) -> (N, H, K, E)."""
+            picked: Tensor = x.flatten(0, 1).index_select(0, places).unflatten(0, self.slots.shape)
+            return picked.transpose(1, 2)
+
+        return KeysValues(None if self.keys is None else pick(self.keys), pick(self.values))
 
 
 class AttentionStep(nn.Module):
@@ -143,13 +176,19 @@ class Attention(nn.Module):
         return self._split(self.q(x)) if self.learned_heads else None
 
     def forward(
-        self, q: Tensor | None, kv: KeysValues, keys: Keys, step: AttentionStep, mask: Mask | None = None
+        self, q: Tensor | None, kv: KeysValues | Stored, keys: Keys, step: AttentionStep, mask: Mask | None = None
     ) -> Tensor:
         """q (B, L, Q, E), kv (B, heads, K, E) -> (B, Q, D).
 
         ``keys.allowed`` of the caller is None if nothing but causality and the pattern hides a key. ``mask`` is that
         of `AttentionStep.memory_mask`, so that it is made once a memory rather than once a step.
         """
+        if isinstance(kv, Stored):
+            context = self._at_once(q, kv, keys, step)
+            if context is not None:
+                output: Tensor = self.o(step.without_disabled(context, 2).flatten(2))
+                return output
+            kv = kv.gather()
         contexts = []
         own, values = self._given_values(kv.values)
         if self.given is not None:
@@ -160,8 +199,19 @@ class Attention(nn.Module):
             self._tell(q, kv, keys, step)
         contexts = [context.transpose(1, 2) for context in contexts]  # (B, Q, heads, E): in the order of the product
         context = step.without_disabled(contexts[0] if len(contexts) == 1 else torch.cat(contexts, 2), 2)
-        output: Tensor = self.o(context.flatten(2))
-        return output
+        result: Tensor = self.o(context.flatten(2))
+        return result
+
+    def _at_once(self, q: Tensor | None, kv: Stored, keys: Keys, step: AttentionStep) -> Tensor | None:
+        """(N, 1, heads, E) of one query a row, by a compiled kernel from where keys lie; None where there is none."""
+        if q is None or kv.keys is None or self.given is not None or q.shape[2] > 1 or step.observed or not step.fused:
+            return None
+        found = kernels()
+        if found is None or self.training or not found.attends(q, kv.values):
+            return None
+        if step.transform.score_bias(keys) is not None:
+            return None
+        return found.attend(q, kv.keys, kv.values, slots=kv.slots).transpose(1, 2)
 
     def _given_values(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """(B, H, K, E) -> those of given and of learned heads; all of them twice, where there is one kind."""
@@ -199,19 +249,23 @@ class Attention(nn.Module):
             parts.append(weigh(q, kv.keys, keys, step.transform))
         step.tell(step.without_disabled(torch.cat([part.to(parts[-1].dtype) for part in parts], 1), 1), keys)
 
-    def pack(self, *, self_attention: bool) -> None:
-        """Fuse and pack the projections for decoding (design rule 10: on disk they stay apart)."""
-        self.o.pack()
+    def pack(self, dtype: torch.dtype | None, *, self_attention: bool) -> None:
+        """Fuse and pack the projections for decoding (design rule 10: on disk they stay apart).
+
+        ``dtype`` as for `linear.packed_product`.
+        """
+        self.o.pack(dtype)
         if not self.learned_heads:
-            self.v.pack()
+            self.v.pack(dtype)
             return
         parts = [self.q, self.k, self.v] if self_attention else [self.k, self.v]
-        fused = packed_product(torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts]))
+        weight, bias = torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts])
+        fused = packed_product(weight, bias, dtype=dtype)
         if self_attention:
             self._fused_qkv = fused
         else:
             self._fused_kv = fused
-            self.q.pack()
+            self.q.pack(dtype)
 
 
 def hide_padding(keys: Keys) -> Keys:

@@ -2,98 +2,155 @@
 
 Self-attention keys and values belong to an execution step; those of the memory belong to (block, memory) and are
 projected once a sentence, never per hypothesis.
-Shapes: B sentences, R hypotheses a sentence, K positions so far.
+Shapes: B sentences, R hypotheses a sentence, N = B * R rows, T positions, K of them kept, S slots, H heads, E head
+size.
 """
 
 from __future__ import annotations
 
+import math
+import weakref
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from sparsenmt.model.attend import Mask
-from sparsenmt.model.attention import KeysValues
+from sparsenmt.model.attention import KeysValues, Stored
 from sparsenmt.model.interfaces import Memory
+from sparsenmt.native.kernels import kernels
 
 _ROOM = 16  # positions that there is room for at first
 
 
-class _Growing:
-    """Keys or values (N, H, T, E) of a step, with room for more positions.
-
-    They lie in one of two places of equal size, and are reordered from one into the other: a step of beam search, whose
-    tensors are large, then allocates nothing and copies what it has once.
-    """
+class Rooms:
+    """Memory that one search leaves to the next: what comes fresh from the system costs a fault a page."""
 
     def __init__(self) -> None:
-        self._here: Tensor | None = None
-        self._there: Tensor | None = None
-        self._rows = self._first = self._end = 0
+        self._free: list[Tensor] = []  # flat
+
+    def take(self, size: int, like: Tensor) -> Tensor:
+        """An empty tensor (at least ``size``), with dtype and device of ``like``."""
+        if not torch.is_inference_mode_enabled():  # what was made in it cannot be written to outside of it
+            return like.new_empty(size)
+        ours = [i for i, x in enumerate(self._free) if x.dtype == like.dtype and x.device == like.device]
+        fitting = [i for i in ours if self._free[i].shape[0] >= size]
+        if fitting:
+            return self._free.pop(min(fitting, key=lambda i: self._free[i].shape[0]))
+        if ours:  # as much is held as a search has needed, not more
+            self._free.pop(max(ours, key=lambda i: self._free[i].shape[0]))
+        return like.new_empty(size)
+
+    def give(self, rooms: list[Tensor]) -> None:
+        """Take back what `take` gave and nobody reads any more."""
+        self._free += [room for room in rooms if room.is_inference()]
+        rooms.clear()
+
+
+class _Store:
+    """Keys or values of a step, (T, S, H, E), with room for more positions.
+
+    What a row brings stays where it was put, position after position: a search that reorders its rows copies nothing
+    but the numbers of slots.
+    """
+
+    def __init__(self, rooms: Rooms) -> None:
+        self._rooms = rooms
+        self._flat: list[Tensor] = []  # what ``_room`` lies in
+        self._room: Tensor | None = None
+        self._first = self._end = 0
 
     @property
     def content(self) -> Tensor:
-        assert self._here is not None
-        return self._here[: self._rows, :, self._first : self._end]
+        """(K, S, H, E)."""
+        assert self._room is not None
+        return self._room[self._first : self._end]
 
     def append(self, new: Tensor, keep: int | None) -> Tensor:
-        """Add positions after the last ``keep``; all of them if it is None. Returns what there is then."""
-        if self._here is None:
-            self._rows = new.shape[0]
-        elif keep is not None:
+        """Add new (N, H, T, E), row n in slot n, after the last ``keep`` positions; after all of them if it is None."""
+        upright = new.permute(2, 0, 1, 3)
+        count, rows = upright.shape[:2]
+        if keep is not None:
             self._first = max(self._end - keep, self._first)
-        if torch.is_grad_enabled() and (new.requires_grad or (self._here is not None and self._here.requires_grad)):
-            self._place(new if self._here is None else torch.cat([self.content, new], 2))
+        if torch.is_grad_enabled() and (new.requires_grad or (self._room is not None and self._room.requires_grad)):
+            slots = rows if self._room is None else max(rows, self._room.shape[1])
+            parts = [upright] if self._room is None else [self.content, upright]
+            self._room = torch.cat([F.pad(part, (0, 0, 0, 0, 0, slots - part.shape[1])) for part in parts])
+            self._first, self._end = 0, self._room.shape[0]
             return self.content
-        count = new.shape[2]
-        if self._here is None or self._end + count > self._here.shape[2]:
-            self._make_room(new)
-        assert self._here is not None
-        self._here[: self._rows, :, self._end : self._end + count] = new
+        if self._room is None or self._end + count > self._room.shape[0] or rows > self._room.shape[1]:
+            self._make_room(upright)
+        assert self._room is not None
+        self._room[self._end : self._end + count, :rows] = upright
         self._end += count
         return self.content
 
     def _make_room(self, new: Tensor) -> None:
-        kept = self._end - self._first
-        size = list(new.shape)
-        size[2] = max(_ROOM, 2 * (kept + new.shape[2]))
-        larger = new.new_empty(size)
+        kept, slots = self._end - self._first, new.shape[1]
+        if self._room is not None:
+            slots = max(slots, self._room.shape[1])
+        shape = (max(_ROOM, 2 * (kept + new.shape[0])), slots, *new.shape[2:])
+        size = math.prod(shape)
+        flat = self._rooms.take(size, new)
+        larger = flat[:size].view(shape)
         if kept:
-            larger[:, :, :kept] = self.content
-        self._here, self._there, self._first, self._end = larger, None, 0, kept
+            larger[:kept, : self.content.shape[1]] = self.content
+        self.leave()
+        self._flat, self._room, self._first, self._end = [flat], larger, 0, kept
+
+    def leave(self) -> None:
+        """Give back the room."""
+        self._rooms.give(self._flat)
+
+
+class _Slots:
+    """Where the rows that there are lie at every position, for all steps: (N, T) int32."""
+
+    def __init__(self) -> None:
+        self._room: Tensor | None = None
+        self._end = 0
+        self.straight = True  # row n has always been in slot n
+
+    def last(self, count: int) -> Tensor:
+        """(N, count)."""
+        assert self._room is not None
+        return self._room[:, self._end - count : self._end]
+
+    def append(self, rows: int, count: int, device: torch.device) -> None:
+        """So many more positions of so many rows."""
+        if self._room is None or self._end + count > self._room.shape[1]:
+            larger = torch.empty(rows, max(_ROOM, 2 * (self._end + count)), dtype=torch.int32, device=device)
+            if self._room is not None:
+                larger[:, : self._end] = self.last(self._end)
+            self._room = larger
+        self._room[:, self._end : self._end + count] = torch.arange(rows, device=device)[:, None]
+        self._end += count
 
     def select(self, rows: Tensor) -> None:
         """Only these rows, in this order."""
-        content, count = self.content, rows.shape[0]
-        assert self._here is not None
-        if torch.is_grad_enabled() and content.requires_grad:
-            self._place(content.index_select(0, rows))
-            return
-        if self._there is None or self._there.shape[0] < count:
-            self._there = self._here.new_empty([count, *self._here.shape[1:]])
-        torch.index_select(content, 0, rows, out=self._there[:count, :, self._first : self._end])
-        self._here, self._there, self._rows = self._there, self._here, count
-
-    def _place(self, content: Tensor) -> None:
-        self._here, self._there, self._rows = content, None, content.shape[0]
-        self._first, self._end = 0, content.shape[2]
+        if self._room is not None:
+            self._room = self._room.index_select(0, rows)
+            self.straight = False
 
 
 class _Own:
     """Keys and values of one step of self-attention."""
 
-    def __init__(self, has_keys: bool) -> None:
-        self.keys = _Growing() if has_keys else None
-        self.values = _Growing()
+    def __init__(self, has_keys: bool, rooms: Rooms) -> None:
+        self.keys = _Store(rooms) if has_keys else None
+        self.values = _Store(rooms)
 
-    def append(self, new: KeysValues, keep: int | None) -> KeysValues:
-        keys = None if self.keys is None or new.keys is None else self.keys.append(new.keys, keep)
-        return KeysValues(keys, self.values.append(new.values, keep))
-
-    def select(self, rows: Tensor) -> None:
+    def leave(self) -> None:
+        """Give back the room."""
+        self.values.leave()
         if self.keys is not None:
-            self.keys.select(rows)
-        self.values.select(rows)
+            self.keys.leave()
+
+
+def _leave(own: dict[int, _Own]) -> None:
+    for each in own.values():
+        each.leave()
 
 
 class Cache:
@@ -101,12 +158,16 @@ class Cache:
 
     Args:
         stepwise: it will be read many times, by few queries.
+        rooms: where its memory comes from, and goes when nothing refers to the cache any more.
     """
 
-    def __init__(self, memory: Memory, *, stepwise: bool = True) -> None:
+    def __init__(self, memory: Memory, *, stepwise: bool = True, rooms: Rooms | None = None) -> None:
+        self._rooms = rooms or Rooms()
         self._memory = memory
         self._stepwise = stepwise
         self._own: dict[int, _Own] = {}
+        weakref.finalize(self, _leave, self._own)
+        self._slots = _Slots()
         self._memory_kv: dict[int, KeysValues] = {}
         self._memory_masks: dict[int, Mask | None] = {}
         self.length = 0
@@ -115,21 +176,30 @@ class Cache:
     def memory(self) -> Memory:
         return self._memory
 
-    def append(self, step: int, new: KeysValues, keep: int | None) -> tuple[KeysValues, int]:
+    def advance(self, rows: int, count: int) -> None:
+        """So many rows take so many more positions."""
+        self._slots.append(rows, count, self._memory.states.device)
+        self.length += count
+
+    def append(self, step: int, new: KeysValues, keep: int | None) -> tuple[Stored, int]:
         """Add what step ``step`` projected; return all of it, and the position of the first.
 
         keep: positions before the new ones that are still of use (a pattern's reach); None: all.
         """
         if step not in self._own:
-            self._own[step] = _Own(new.keys is not None)
-        kept = self._own[step].append(new, keep)
-        return kept, self.length - kept.values.shape[2]
+            self._own[step] = _Own(new.keys is not None, self._rooms)
+        own = self._own[step]
+        keys = None if own.keys is None or new.keys is None else own.keys.append(new.keys, keep)
+        values = own.values.append(new.values, keep)
+        count = values.shape[0]
+        return Stored(keys, values, self._slots.last(count), self._slots.straight), self.length - count
 
     def memory_keys_values(self, block: int, project: Callable[..., KeysValues]) -> KeysValues:
         """The memory's keys and values for a block, projected at the first call."""
         if block not in self._memory_kv:
             memory = self._memory
-            upright = self._stepwise and memory.counts is not None and memory.states.device.type == "cpu"
+            plain = memory.states.device.type == "cpu" and kernels() is None  # compiled ones read rows of keys
+            upright = self._stepwise and memory.counts is not None and plain
             self._memory_kv[block] = project(memory.states, upright=upright)
         return self._memory_kv[block]
 
@@ -140,8 +210,7 @@ class Cache:
         return self._memory_masks[step]
 
     def reorder(self, hypotheses: Tensor) -> None:
-        for own in self._own.values():
-            own.select(hypotheses)
+        self._slots.select(hypotheses)
 
     def keep_sentences(self, sentences: Tensor) -> None:
         self._memory = self._memory.select(sentences)

@@ -6,6 +6,8 @@ T target positions, D model dimension, E head size, V vocabulary.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -93,12 +95,28 @@ class Shares:
 
 
 @dataclass(frozen=True)
+class Decided:
+    """What the filters on the way to an exit gave, each the mean over them."""
+
+    losses: Mapping[str, Tensor] = field(default_factory=dict)  # name -> (B,)
+    shares: Mapping[str, Shares] = field(default_factory=dict)  # name of a loss -> what its filters do in evaluation
+
+
+@dataclass(frozen=True)
 class Encoded:
-    """The encoder's result: a memory for every exit asked for, and the filters' losses."""
+    """The encoder's result, for every exit asked for: a memory, and what filters decided."""
 
     memories: Mapping[int, Memory]  # encoder depth n -> memory
-    losses: Mapping[str, Tensor]  # name -> (B,)
-    shares: Mapping[str, Shares] = field(default_factory=dict)  # name of a loss -> what its filters do in evaluation
+    decided: Mapping[int, Decided]
+
+    @property
+    def losses(self) -> dict[str, Tensor]:
+        """Name -> (B,): the mean over the exits; one that no filter stands before counts as 0."""
+        found: dict[str, list[Tensor]] = {}
+        for decided in self.decided.values():
+            for name, values in decided.losses.items():
+                found.setdefault(name, []).append(values)
+        return {name: torch.stack(each).sum(0) / len(self.decided) for name, each in found.items()}
 
 
 class Pattern(Protocol):
@@ -188,14 +206,46 @@ class DepthPlan:
     decoder: tuple[int, ...]
     encoder_exits: tuple[int, ...]
     decoder_exits: tuple[int, ...]
+    weights: tuple[tuple[float, ...], ...] | None = None
+    """Of the loss at each pair of exits, a row for each encoder exit; they need not sum to 1. None: all the same."""
+    drawn: tuple[int | None, int | None] = (None, None)
+    """How many exits of the encoder, and of the decoder, an update trains, drawn anew for each; None: all."""
 
     def __post_init__(self) -> None:
-        for side in ("encoder", "decoder"):
+        for side, drawn in zip(("encoder", "decoder"), self.drawn, strict=True):
             steps, exits = getattr(self, side), getattr(self, f"{side}_exits")
             if not steps or sorted(set(steps)) != list(range(max(steps) + 1)):
                 raise ValueError(f"{side}: blocks must be numbered from 0 without gaps, not {steps}")
             if list(exits) != sorted(set(exits)) or not exits or exits[0] < 1 or exits[-1] > len(steps):
                 raise ValueError(f"{side}: exits must rise within 1..{len(steps)}, not {exits}")
+            if drawn is not None and not 1 <= drawn <= len(exits):
+                raise ValueError(f"{side}: {drawn} exits cannot be drawn of {len(exits)}")
+        if self.weights is not None:
+            self._check_weights(self.weights)
+
+    def _check_weights(self, rows: tuple[tuple[float, ...], ...]) -> None:
+        shape = len(self.encoder_exits), len(self.decoder_exits)
+        if len(rows) != shape[0] or any(len(row) != shape[1] for row in rows):
+            raise ValueError(f"the exits take {shape[0]} rows of {shape[1]} weights")
+        if any(not 0 <= weight < math.inf for row in rows for weight in row):
+            raise ValueError("weights of exits must be at least 0, and finite")
+        if not all(map(any, rows)) or not all(map(any, zip(*rows, strict=True))):
+            raise ValueError("an exit all of whose weights are 0 is none")
+        if None not in self.drawn and not all(map(all, rows)):
+            raise ValueError("where exits of both sides are drawn, no pair may have the weight 0")
+
+    @property
+    def deepest(self) -> tuple[int, int]:
+        """The deepest exits: where a model runs to unless told otherwise."""
+        return self.encoder_exits[-1], self.decoder_exits[-1]
+
+    def pairs(self) -> dict[tuple[int, int], float]:
+        """The share of every trained pair of exits in the loss; they sum to 1."""
+        rows = self.weights or ((1.0,) * len(self.decoder_exits),) * len(self.encoder_exits)
+        total = math.fsum(itertools.chain.from_iterable(rows))
+        exits = itertools.product(self.encoder_exits, self.decoder_exits)
+        found = zip(exits, itertools.chain.from_iterable(rows), strict=True)
+        return {pair: weight / total for pair, weight in found if weight}
 
 
 class DepthPolicy(Protocol):
@@ -287,6 +337,11 @@ class TranslationModel(Protocol):
         """
         ...
 
+    @property
+    def output_table(self) -> nn.Parameter:
+        """(V, D): what `project` multiplies with, where nothing is packed. Training writes its gradient itself."""
+        ...
+
     def project(self, hidden: Tensor) -> Tensor:
         """(..., D) -> logits (..., V)."""
         ...
@@ -315,8 +370,20 @@ class TranslationModel(Protocol):
         """
         ...
 
+    def packs(self, dtype: torch.dtype) -> bool:
+        """Whether this machine can decode in it: all floating dtypes, and int8 where there are such products."""
+        ...
+
+    def fastest_dtype(self) -> torch.dtype:
+        """What to pack to for speed, by a measurement here and now; fp32 unless another is clearly faster."""
+        ...
+
     def pack(self, dtype: torch.dtype) -> None:
-        """Prepare for decoding: cast, fuse and pack the weights. Training is not possible afterwards."""
+        """Prepare for decoding: cast, fuse and pack the weights. Training is not possible afterwards.
+
+        bf16 and int8 are dtypes of the matrix products where a CPU can round their inputs on the way: all else stays in
+        fp32. Otherwise bf16 is the dtype of everything, methods' parameters excepted.
+        """
         ...
 
     def state_dict(self) -> dict[str, Tensor]: ...

@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from sparsenmt.model.attend import Mask
-from sparsenmt.model.attention import Attention, AttentionStep, KeysValues
+from sparsenmt.model.attention import Attention, AttentionStep, KeysValues, Stored
 from sparsenmt.model.dropout import dropout
 from sparsenmt.model.interfaces import GivenHeads, Keys
 from sparsenmt.model.linear import ACTIVATIONS, Activation, Linear, Product, packed_product
@@ -68,9 +69,10 @@ class FeedForward(nn.Module):
         output: Tensor = self.outer(hidden)
         return output
 
-    def pack(self) -> None:
-        self._packed_inner = packed_product(self.inner.weight, self.inner.bias, self.activation)
-        self.outer.pack()
+    def pack(self, dtype: torch.dtype | None) -> None:
+        """``dtype`` as for `linear.packed_product`."""
+        self._packed_inner = packed_product(self.inner.weight, self.inner.bias, self.activation, dtype=dtype)
+        self.outer.pack(dtype)
 
 
 class Block(nn.Module):
@@ -117,7 +119,7 @@ class Block(nn.Module):
         """What queries, keys and values of the self-attention are projected from. (B, T, D) -> (B, T, D)."""
         return self._before(x, self.self_norm)
 
-    def add_self(self, x: Tensor, q: Tensor | None, kv: KeysValues, keys: Keys, step: AttentionStep) -> Tensor:
+    def add_self(self, x: Tensor, q: Tensor | None, kv: KeysValues | Stored, keys: Keys, step: AttentionStep) -> Tensor:
         """x (B, T, D) plus self-attention."""
         return self._after(x, self.own(q, kv, keys, step), self.self_norm)
 
@@ -133,8 +135,9 @@ class Block(nn.Module):
         """x (B, T, D) plus the feed-forward network."""
         return self._after(x, self.feed_forward(self._before(x, self.feed_forward_norm)), self.feed_forward_norm)
 
-    def pack(self) -> None:
-        self.own.pack(self_attention=True)
+    def pack(self, dtype: torch.dtype | None) -> None:
+        """``dtype`` as for `linear.packed_product`."""
+        self.own.pack(dtype, self_attention=True)
         if self.cross is not None:
-            self.cross.pack(self_attention=False)
-        self.feed_forward.pack()
+            self.cross.pack(dtype, self_attention=False)
+        self.feed_forward.pack(dtype)

@@ -1,17 +1,23 @@
 """The one linear layer of the engine, and the packed products behind it (design rule 11).
 
 oneDNN can reorder a weight once into the blocked layout that its kernels want; products then skip that step at every
-call. The operators are private to PyTorch, so a packed product is used only after it agreed with `F.linear`.
+call. In bf16 and int8 a compiled kernel multiplies rounded weights with inputs that it rounds itself (int8: a scale for
+each column of the weights, a scale and an offset for each row of the input), so that all else stays in fp32. Operators
+that are private to PyTorch, or not built here, are used only after they agreed with `F.linear`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import time
+from collections.abc import Callable, Collection
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from sparsenmt.native.kernels import kernels, pack
 
 Activation = Literal["none", "relu", "gelu", "silu"]
 _ONEDNN_NAMES = {"none": "none", "relu": "relu", "gelu": "gelu", "silu": "swish"}
@@ -22,6 +28,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
 }
 _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2}
+_TRIES, _CLEARLY = 25, 1.1
 # Products with few rows gain nothing from a packed weight tuned for them; this is a typical decoding batch.
 _TYPICAL_ROWS = 128
 
@@ -39,19 +46,43 @@ class Linear(nn.Linear):
             return self._packed(input)
         return F.linear(input, self.weight, self.bias)
 
-    def pack(self) -> None:
-        """Use a packed product from now on, where one is to be had."""
-        self._packed = packed_product(self.weight, self.bias)
+    def pack(self, dtype: torch.dtype | None = None) -> None:
+        """Use a packed product from now on, where one is to be had; ``dtype`` as for `packed_product`."""
+        self._packed = packed_product(self.weight, self.bias, dtype=dtype)
 
 
-def packed_product(weight: Tensor, bias: Tensor | None, activation: Activation = "none") -> Product:
+def packed_product(
+    weight: Tensor, bias: Tensor | None, activation: Activation = "none", *, dtype: torch.dtype | None = None
+) -> Product:
     """A function ``x -> activation(x @ weight.T + bias)``, with the weight packed if that is possible and right.
 
     weight (out, in), bias (out). The result is for inference only.
+
+    Args:
+        dtype: what an fp32 weight is rounded to, if `rounds` says that it can be; None: it stays as it is.
     """
     weight, bias = weight.detach(), None if bias is None else bias.detach()
+    if dtype is not None and dtype != weight.dtype:
+        return _rounded_product(weight, bias, activation, dtype)
     packed = _onednn_product(weight, bias, activation)
     return packed if packed is not None else _plain_product(weight, bias, activation)
+
+
+def rounds(weight: Tensor, dtype: torch.dtype) -> bool:
+    """Whether there are products with a weight that is rounded to bf16 or int8, for inputs in fp32."""
+    if weight.dtype != torch.float32 or weight.device.type != "cpu" or dtype not in (torch.bfloat16, torch.int8):
+        return False
+    found = kernels()
+    return found is not None and found.has_products
+
+
+def _rounded_product(weight: Tensor, bias: Tensor | None, activation: Activation, dtype: torch.dtype) -> Product:
+    found, apply = kernels(), ACTIVATIONS[activation]
+    assert found is not None  # as `rounds` says
+    packed, product = pack(weight, bias, dtype), found.product
+    if activation in ("none", "relu"):
+        return lambda x: product(x, packed, relu=activation == "relu")
+    return lambda x: apply(product(x, packed))
 
 
 def _plain_product(weight: Tensor, bias: Tensor | None, activation: Activation) -> Product:
@@ -78,3 +109,18 @@ def _onednn_product(weight: Tensor, bias: Tensor | None, activation: Activation)
         return run if float(error) <= _TOLERANCE[weight.dtype] else None
     except (AttributeError, RuntimeError):  # the private operator changed or is not built in: plain products are right
         return None
+
+
+def fastest(weight: Tensor, dtypes: Collection[torch.dtype]) -> torch.dtype:
+    """The dtype whose products with this weight are the fastest here and now; fp32 unless another is clearly faster."""
+    x = torch.ones(_TYPICAL_ROWS, weight.shape[1])
+    products = {dtype: packed_product(weight, None, dtype=dtype) for dtype in (torch.float32, *dtypes)}
+    seconds = dict.fromkeys(products, math.inf)
+    with torch.inference_mode():
+        for _ in range(_TRIES):
+            for dtype, product in products.items():  # in turns: what disturbs one disturbs the others
+                start = time.perf_counter()
+                product(x)
+                seconds[dtype] = min(seconds[dtype], time.perf_counter() - start)
+    best = min(seconds, key=lambda dtype: seconds[dtype])
+    return best if seconds[best] * _CLEARLY < seconds[torch.float32] else torch.float32

@@ -14,11 +14,12 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from sparsenmt.model.attention import AttentionStep, hide_padding
+from sparsenmt.model.attention import AttentionStep, KeysValues, Stored, hide_padding
 from sparsenmt.model.caches import Cache
 from sparsenmt.model.compaction import apply_gates
 from sparsenmt.model.interfaces import (
     AttentionListener,
+    Decided,
     GateListener,
     Gates,
     GatesSeen,
@@ -108,20 +109,27 @@ class Decisions:
             self.closed.setdefault(name, []).append(closed)
             self.partial.setdefault(name, []).append(partial)
 
-    def mean_losses(self) -> dict[str, Tensor]:
-        """Each the mean over the filters."""
-        return {name: torch.stack(values).mean(0) for name, values in self.losses.items()}
+    def branch(self) -> Decisions:
+        """What was decided so far, to go on from without changing it."""
 
-    def mean_shares(self) -> dict[str, Shares]:
+        def copy(part: dict[str, list[Tensor]]) -> dict[str, list[Tensor]]:
+            return {name: list(each) for name, each in part.items()}
+
+        return Decisions(copy(self.losses), copy(self.closed), copy(self.partial), self.listeners)
+
+    def means(self) -> Decided:
         """Each the mean over the filters."""
-        return {
-            name: Shares(torch.stack(closed).mean(0), torch.stack(self.partial[name]).mean(0))
-            for name, closed in self.closed.items()
-        }
+        return Decided(
+            {name: torch.stack(values).mean(0) for name, values in self.losses.items()},
+            {
+                name: Shares(torch.stack(closed).mean(0), torch.stack(self.partial[name]).mean(0))
+                for name, closed in self.closed.items()
+            },
+        )
 
 
 def run_filters(
-    filters: nn.ModuleList,
+    filters: Sequence[MemoryFilter],
     memory: Memory,
     decisions: Decisions,
     *,
@@ -130,12 +138,11 @@ def run_filters(
     compact: bool,
 ) -> Memory:
     """Let each filter decide in turn and drop what it closed; collect the decisions."""
-    decided: list[MemoryFilter] = [module for module in filters if isinstance(module, MemoryFilter)]
-    for i, module in enumerate(decided):
+    for i, module in enumerate(filters):
         gates = module(memory)
         decisions.add(memory, gates)
         decisions.tell(GatesSeen(depth, place, i, memory, gates))
-        merge = compact and not any(later.position_dependent for later in decided[i + 1 :])
+        merge = compact and not any(later.position_dependent for later in filters[i + 1 :])
         memory = apply_gates(memory, gates, compact=merge)
     return memory
 
@@ -185,7 +192,7 @@ class Decoder(nn.Module):
         rows, length, _ = x.shape
         start = 0 if cache is None else cache.length
         if cache is not None:
-            cache.length += length
+            cache.advance(rows, length)
         positions = torch.arange(start, start + length, device=x.device).expand(rows, -1)
         cross_keys = Keys(
             memory.valid,
@@ -199,10 +206,11 @@ class Decoder(nn.Module):
         # Without a cache, too, blocks that several steps execute project once.
         seen = Cache(memory, stepwise=False) if cache is None else cache
         result = {}
+        known: dict[int, Keys] = {}
         for t in range(max(exits)):
             block = self.layers[self.plan[t]]
             assert isinstance(block, Block) and block.cross is not None
-            x = self._add_self(t, block, x, positions, cache)
+            x = self._add_self(t, block, x, positions, cache, known)
             step = self.steps.at(t, "cross")
             kv = seen.memory_keys_values(self.plan[t], block.cross.project_keys_values)
             mask = seen.memory_mask(t, partial(step.memory_mask, cross_keys, kv.values.dtype))
@@ -211,11 +219,19 @@ class Decoder(nn.Module):
                 result[t + 1] = self.norm(x)
         return result
 
-    def _add_self(self, t: int, block: Block, x: Tensor, positions: Tensor, cache: Cache | None) -> Tensor:
-        q, kv = block.own.project_all(block.self_input(x))
-        seen = positions
+    def _add_self(
+        self, t: int, block: Block, x: Tensor, positions: Tensor, cache: Cache | None, known: dict[int, Keys]
+    ) -> Tensor:
+        """x (N, T, D) plus self-attention of step ``t``. ``known``: keys of this pass, by their number."""
+        q, new = block.own.project_all(block.self_input(x))
+        kv: KeysValues | Stored = new
+        first, count = 0, x.shape[1]
         if cache is not None:
-            kv, first = cache.append(t, kv, self._keep)
-            seen = torch.arange(first, first + kv.values.shape[2], device=x.device).expand(x.shape[0], -1)
-        keys = Keys(torch.ones_like(seen, dtype=torch.bool), positions, seen)
-        return block.add_self(x, q, kv, keys, self.steps.at(t, "self"))
+            kv, first = cache.append(t, new, self._keep)
+            count = kv.length
+        if count not in known:
+            seen = positions
+            if cache is not None:
+                seen = torch.arange(first, first + count, device=x.device).expand(x.shape[0], -1)
+            known[count] = Keys(torch.ones_like(seen, dtype=torch.bool), positions, seen)
+        return block.add_self(x, q, kv, known[count], self.steps.at(t, "self"))

@@ -7,7 +7,7 @@ Shapes: B sentences, R hypotheses a sentence, S source positions, T target posit
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sparsenmt.model.attention import AttentionStep
-from sparsenmt.model.caches import Cache
+from sparsenmt.model.caches import Cache, Rooms
 from sparsenmt.model.dropout import dropout
 from sparsenmt.model.embeddings import Positions, embed
 from sparsenmt.model.interfaces import (
@@ -33,8 +33,8 @@ from sparsenmt.model.interfaces import (
     Source,
     Transform,
 )
-from sparsenmt.model.layers import Block, BlockOptions
-from sparsenmt.model.linear import Linear, Product, packed_product
+from sparsenmt.model.layers import Block, BlockOptions, FeedForward
+from sparsenmt.model.linear import Linear, Product, fastest, packed_product, rounds
 from sparsenmt.model.stacks import Decisions, Decoder, Encoder, Site, run_filters
 
 
@@ -56,12 +56,42 @@ class PositionOptions:
 
 
 class Filters(nn.Module):
-    """Memory filters by place; names on disk are ``memory.output.0.*`` and ``memory.between.<step>.0.*``."""
+    """Memory filters by place.
 
-    def __init__(self, output: Sequence[MemoryFilter], between: Sequence[Sequence[MemoryFilter]]) -> None:
+    Names on disk are ``memory.output.0.*``, where each exit has its own ``memory.output.0.<exit>.*``, and
+    ``memory.between.<step>.0.*``.
+    """
+
+    def __init__(
+        self,
+        output: Sequence[MemoryFilter | Mapping[int, MemoryFilter]],
+        between: Sequence[Sequence[MemoryFilter]],
+    ) -> None:
         super().__init__()
-        self.output = nn.ModuleList(output)
+        self.output = nn.ModuleList(
+            each if isinstance(each, MemoryFilter) else nn.ModuleDict({str(n): own for n, own in each.items()})
+            for each in output
+        )
         self.between = nn.ModuleList(nn.ModuleList(filters) for filters in between)
+
+    def at_exit(self, depth: int) -> list[MemoryFilter]:
+        """Those of an exit, in order; at a depth that has none of its own, those of the next deeper one."""
+        found = []
+        for each in self.output:
+            if isinstance(each, nn.ModuleDict):
+                exits = sorted(map(int, each))
+                each = each[str(next((n for n in exits if n >= depth), exits[-1]))]
+            assert isinstance(each, MemoryFilter)
+            found.append(each)
+        return found
+
+    def after_step(self, step: int) -> list[MemoryFilter]:
+        """Those between a step and the next, in order."""
+        if step >= len(self.between):
+            return []
+        filters = self.between[step]
+        assert isinstance(filters, nn.ModuleList)
+        return [each for each in filters if isinstance(each, MemoryFilter)]
 
 
 class Transformer(nn.Module):
@@ -73,7 +103,7 @@ class Transformer(nn.Module):
         positions: position encodings.
         plan: which blocks run at which steps, and the exits.
         sites: the attention sites ``encoder_self``, ``decoder_self``, ``cross``.
-        output: filters after the encoder.
+        output: filters after the encoder: for all exits, or for each its own.
         between: filters after each step but the last; empty for none.
     """
 
@@ -85,7 +115,7 @@ class Transformer(nn.Module):
         plan: DepthPlan,
         sites: tuple[Site, Site, Site],
         *,
-        output: Sequence[MemoryFilter] = (),
+        output: Sequence[MemoryFilter | Mapping[int, MemoryFilter]] = (),
         between: Sequence[Sequence[MemoryFilter]] = (),
     ) -> None:
         super().__init__()
@@ -107,6 +137,7 @@ class Transformer(nn.Module):
         self.decoder = Decoder(options, plan.decoder, own_decoder, cross, self._listeners)
         self.memory = Filters(output, between)
         self._packed_output: Product | None = None
+        self._rooms = Rooms()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -165,22 +196,22 @@ class Transformer(nn.Module):
         states = self._embed(source.tokens, "source")
         positions = torch.arange(states.shape[1], device=states.device).expand(states.shape[0], -1)
         memory = Memory(states, source.valid, positions, None, source.features)
-        decisions = Decisions(listeners=self._gate_listeners)
-        memories = {}
+        between = Decisions(listeners=self._gate_listeners)
+        memories, decided = {}, {}
         for t in range(max(wanted)):
             memory = self.encoder.step(t, memory)
-            if t + 1 in wanted:
-                exit_memory = replace(memory, states=self.encoder.norm(memory.states))
+            depth = t + 1
+            if depth in wanted:
+                exit_memory, own = replace(memory, states=self.encoder.norm(memory.states)), between.branch()
                 merge = compact and self.compacts_output
-                memories[t + 1] = run_filters(
-                    self.memory.output, exit_memory, decisions, depth=t + 1, place="output", compact=merge
+                memories[depth] = run_filters(
+                    self.memory.at_exit(depth), exit_memory, own, depth=depth, place="output", compact=merge
                 )
-            if t < len(self.memory.between) and t + 1 < max(wanted):
-                filters = self.memory.between[t]
-                assert isinstance(filters, nn.ModuleList)
+                decided[depth] = own.means()
+            if depth < max(wanted) and (filters := self.memory.after_step(t)):
                 merge = compact and self.compacts_between
-                memory = run_filters(filters, memory, decisions, depth=t + 1, place="between", compact=merge)
-        return Encoded(memories, decisions.mean_losses(), decisions.mean_shares())
+                memory = run_filters(filters, memory, between, depth=depth, place="between", compact=merge)
+        return Encoded(memories, decided)
 
     def decode(
         self,
@@ -196,13 +227,18 @@ class Transformer(nn.Module):
         hidden: dict[int, Tensor] = self.decoder(x, memory, cache, wanted)
         return hidden
 
+    @property
+    def output_table(self) -> nn.Parameter:
+        table: nn.Parameter = self.embeddings[self._keys[2]]
+        return table
+
     def project(self, hidden: Tensor) -> Tensor:
         if self._packed_output is not None:
             return self._packed_output(hidden)
         return F.linear(hidden, self.embeddings[self._keys[2]])
 
     def new_cache(self, memory: Memory) -> DecoderCache:
-        return Cache(memory)
+        return Cache(memory, rooms=self._rooms)
 
     @contextmanager
     def listen(self, listener: AttentionListener) -> Iterator[None]:
@@ -238,16 +274,29 @@ class Transformer(nn.Module):
             for step, disabled in zip(steps, before, strict=True):
                 step.disabled = disabled
 
+    def packs(self, dtype: torch.dtype) -> bool:
+        floating = dtype in (torch.float32, torch.float64, torch.bfloat16)
+        return floating or rounds(self.embeddings[self._keys[2]], dtype)
+
+    def fastest_dtype(self) -> torch.dtype:
+        weight = next(module for module in self.decoder.modules() if isinstance(module, FeedForward)).inner.weight
+        if weight.device.type == "cuda":
+            native = torch.cuda.is_bf16_supported(including_emulation=False)
+            return torch.bfloat16 if native else torch.float32
+        return fastest(weight.detach().float(), [d for d in (torch.bfloat16, torch.int8) if rounds(weight, d)])
+
     def pack(self, dtype: torch.dtype) -> None:
         self.eval().requires_grad_(False)
+        output = self.embeddings[self._keys[2]]
+        rounded = dtype if rounds(output, dtype) else None  # then all but the products stays as it is
         keep = {id(p) for m in self.modules() if isinstance(m, Transform | MemoryFilter) for p in m.parameters()}
         for parameter in self.parameters():
             if id(parameter) not in keep:  # methods compute in fp32: their parameters stay
-                parameter.data = parameter.data.to(dtype)
+                parameter.data = parameter.data.to(torch.float32 if rounded else dtype)
         for block in (*self.encoder.layers, *self.decoder.layers):
             assert isinstance(block, Block)
-            block.pack()
-        self._packed_output = packed_product(self.embeddings[self._keys[2]], None)
+            block.pack(rounded)
+        self._packed_output = packed_product(output, None, dtype=rounded)
 
 
 def _table_keys(tie: Literal["all", "target", "none"]) -> tuple[str, str, str]:

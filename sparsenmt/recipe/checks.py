@@ -116,6 +116,15 @@ def _model(model: Model, path: KeyPath) -> Iterator[Finding]:
                     "Write `at: output`, or take more `model.encoder_layers`.",
                 ),
             )
+        if choice.at == "between" and choice.per == "exit":
+            key = (*path, "memory", index, "per")
+            yield Finding(
+                (key, (*path, "memory", index, "at")),
+                Complaint(
+                    "between encoder layers every filter is before all later exits",
+                    "Leave `per` out, or write `at: output`.",
+                ),
+            )
 
 
 def _training(training: Training, path: KeyPath) -> Iterator[Finding]:

@@ -46,6 +46,11 @@ class MemoryChoice(MethodChoice):
     at: Literal["output", "between"] = Field(
         "output", description="`output`: after the encoder; `between`: between every two encoder layers."
     )
+    per: Literal["model", "exit"] = Field(
+        "model",
+        description="At the output of an encoder that has several trained exits: one filter for all (`model`), or for "
+        "each `exit` its own.",
+    )
 
 
 class Heads(Section):
@@ -353,6 +358,33 @@ class Decoding(Section):
     top_p: float = Field(1.0, gt=0, le=1, description="Sampling: the smallest set of pieces with this mass.")
     seed: NonNegativeInt = Field(1, lt=2**32, description="Sampling: seed.")
     batch_tokens: PositiveInt = Field(2048, description="Source tokens in a batch, padding included, times the beam.")
+    dtype: Literal["auto", "fp32", "bf16", "int8"] = Field(
+        "fp32", description="Of matrix products in `decode`; auto = the fastest, by a measurement at the start."
+    )
+    encoder_layers: PositiveInt | None = Field(
+        None, description="Encoder layers that run, from the first on; default: all that were trained to be the last."
+    )
+    decoder_layers: PositiveInt | None = Field(None, description="Decoder layers that run, likewise.")
+
+    @property
+    def encoder_exits(self) -> tuple[int, ...] | None:
+        """Depth of the encoder whose output is wanted; None: the deepest that was trained."""
+        return None if self.encoder_layers is None else (self.encoder_layers,)
+
+    @property
+    def decoder_exits(self) -> tuple[int, ...] | None:
+        """The same of the decoder."""
+        return None if self.decoder_layers is None else (self.decoder_layers,)
+
+    @property
+    def depth(self) -> tuple[int, int] | None:
+        """Encoder and decoder layers that run, where both are given."""
+        return (self.encoder_layers, self.decoder_layers) if self.encoder_layers and self.decoder_layers else None
+
+    def at(self, depth: tuple[int, int] | None) -> Decoding:
+        """These settings at a depth: encoder and decoder layers that run; None: the deepest that were trained."""
+        encoder, decoder = depth or (None, None)
+        return self.model_copy(update={"encoder_layers": encoder, "decoder_layers": decoder})
 
 
 class Recipe(Section):

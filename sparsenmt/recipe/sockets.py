@@ -26,7 +26,7 @@ SOCKETS: dict[tuple[str, ...], str] = {
     ("model", "depth"): "depth",
 }
 # Keys beside the method's options that belong to the socket.
-PLACE_KEYS: dict[str, tuple[str, ...]] = {"memory": ("name", "at")}
+PLACE_KEYS: dict[str, tuple[str, ...]] = {"memory": ("name", "at", "per")}
 
 
 def socket_at(path: KeyPath) -> str | None:

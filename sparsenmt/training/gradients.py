@@ -14,6 +14,7 @@ from torch import Tensor
 
 from sparsenmt.data.batching import Batch
 from sparsenmt.model.interfaces import Encoded, Source, TranslationModel
+from sparsenmt.training.exits import Pairs
 from sparsenmt.training.loss import backward_through_projection
 
 Normalization = Literal["tokens", "sentences"]
@@ -43,6 +44,8 @@ class Objective:
     smoothing: float
     normalization: Normalization
     auxiliary: Mapping[str, float]
+    pairs: Pairs | None = None
+    """Shares of the pairs of exits in the loss of this update; None: those of the model's plan."""
 
     def token_weights(self, valid: Tensor, totals: Totals) -> Tensor:
         """valid (B, T) -> (N) weight of each real token's loss, in float64; an update's sum to 1."""
@@ -66,7 +69,7 @@ class BatchResult:
     """A batch's share of the update's losses (sums over an update give its means)."""
 
     loss: float
-    nll: float  # sum over real target tokens, mean over pairs of exits
+    nll: float  # sum over real target tokens, mean over pairs of exits by their shares
     auxiliary: Mapping[str, float]
     closed: Mapping[str, float] = field(default_factory=dict)  # loss -> share of source positions with gate 0
     partial: Mapping[str, float] = field(default_factory=dict)  # loss -> share of gates strictly between 0 and 1
@@ -78,35 +81,65 @@ def accumulate(model: TranslationModel, batch: Batch, objective: Objective, tota
     Encoder exits are detached, so that only one of them has a decoder's activations alive; one pass through the
     encoder ends it.
     """
-    source = Source(batch.source, batch.source_valid, batch.features)
-    encoded = model.encode(source, exits=model.plan.encoder_exits)
-    target = batch.target_output[batch.target_valid]
-    pairs = len(model.plan.encoder_exits) * len(model.plan.decoder_exits)
-    weights = (objective.token_weights(batch.target_valid, totals) / pairs).to(_wide(encoded))
-    loss, nll = 0.0, 0.0
+    pairs = model.plan.pairs() if objective.pairs is None else objective.pairs
+    shares = {n: sum(share for (other, _), share in pairs.items() if other == n) for n in sorted({n for n, _ in pairs})}
+    encoded = model.encode(Source(batch.source, batch.source_valid, batch.features), exits=tuple(shares))
+    rows = _Rows(batch, objective.token_weights(batch.target_valid, totals).to(_wide(encoded)))
+    likelihood = torch.zeros(2, dtype=_wide(encoded), device=batch.target_output.device)  # loss, nll
     states, gradients = [], []
-    for memory in encoded.memories.values():
+    for n, memory in encoded.memories.items():
         leaf = memory.states.detach().requires_grad_()
-        exits = model.decode(batch.target_input, replace(memory, states=leaf), exits=model.plan.decoder_exits)
-        rows, row_gradients = [], []
-        for hidden in exits.values():
-            real = hidden[batch.target_valid]  # (N, D): padding is never projected
-            gradient, sums = backward_through_projection(model, real, target, weights, objective.smoothing)
-            rows.append(real)
-            row_gradients.append(gradient)
-            loss += sums.loss
-            nll += sums.nll / pairs
-        torch.autograd.backward(rows, row_gradients)
+        own = {m: share for (other, m), share in pairs.items() if other == n}
+        hidden = model.decode(batch.target_input, replace(memory, states=leaf), exits=tuple(own))
+        likelihood += rows.backward(model, hidden, own, objective.smoothing)
         assert leaf.grad is not None
         states.append(memory.states)
         gradients.append(leaf.grad)
-    auxiliary = _backward_encoder(encoded, states, gradients, batch, objective, totals)
-    lengths = batch.source_valid.sum(1, dtype=torch.float64)
-    weight = lengths / totals.source_tokens
-    closed = {name: float((shares.closed * weight).sum()) for name, shares in encoded.shares.items()}
-    partial = {name: float((shares.partial * weight).sum()) for name, shares in encoded.shares.items()}
+    auxiliary = _backward_encoder(encoded, states, gradients, batch, objective, totals, shares)
+    closed, partial = _mean_shares(encoded, batch, totals, shares, objective)
+    loss, nll = likelihood.tolist()
     loss += sum(objective.auxiliary[name] * value for name, value in auxiliary.items())
     return BatchResult(loss, nll, auxiliary, closed, partial)
+
+
+class _Rows:
+    """The real target positions of a batch: padding is never projected.
+
+    Args:
+        weights: (N) of each one's loss.
+    """
+
+    def __init__(self, batch: Batch, weights: Tensor) -> None:
+        self.weights = weights
+        self.index = batch.target_valid.flatten().nonzero().squeeze(1)  # (N) of B * T
+        self.target = batch.target_output.flatten()[self.index]
+        self.all = len(self.index) == batch.target_valid.numel()
+
+    def backward(
+        self, model: TranslationModel, hidden: Mapping[int, Tensor], shares: Mapping[int, float], smoothing: float
+    ) -> Tensor:
+        """Backward from decoder exits, whose losses have these shares; the sums of loss and likelihood, (2)."""
+        flat = {m: states.flatten(0, 1) for m, states in hidden.items()}  # (B * T, D)
+        share = torch.tensor([shares[m] for m in flat], dtype=self.weights.dtype, device=self.weights.device)
+        weights = (share[:, None] * self.weights).flatten()  # (exits * N)
+        gathered = torch.cat([self._gather(states.detach()) for states in flat.values()])
+        targets = self.target.repeat(len(flat))
+        gradient, losses = backward_through_projection(model, gathered, targets, weights, smoothing)
+        del gathered
+        parts = gradient.split(len(self.index))
+        roots = [self._spread(part, states) for part, states in zip(parts, flat.values(), strict=True)]
+        del gradient, parts
+        torch.autograd.backward(list(flat.values()), roots)
+        nll = losses.nll.view(len(flat), -1).sum(1)
+        return torch.stack([losses.loss @ weights, nll @ share])
+
+    def _gather(self, states: Tensor) -> Tensor:
+        """(B * T, D) -> (N, D)."""
+        return states if self.all else states.index_select(0, self.index)
+
+    def _spread(self, rows: Tensor, states: Tensor) -> Tensor:
+        """(N, D) -> (B * T, D), with zeros at padding."""
+        return rows if self.all else torch.zeros_like(states).index_copy_(0, self.index, rows)
 
 
 def _backward_encoder(
@@ -116,19 +149,36 @@ def _backward_encoder(
     batch: Batch,
     objective: Objective,
     totals: Totals,
+    shares: Mapping[int, float],
 ) -> dict[str, float]:
+    """One pass from all exits, and from the filters' losses: the mean over the exits, by their shares."""
     roots, root_gradients = list(states), list(gradients)
-    auxiliary = {}
+    auxiliary = dict.fromkeys(objective.auxiliary, 0.0)
     sentence_weights = objective.sentence_weights(batch.source_valid, totals).to(_wide(encoded))
-    for name, values in encoded.losses.items():
-        mean = (values * sentence_weights).sum()
-        auxiliary[name] = float(mean.detach())
-        weight = objective.auxiliary[name]
-        if weight and mean.requires_grad:
-            roots.append(mean)
-            root_gradients.append(torch.full_like(mean, weight))
+    for n, decided in encoded.decided.items():
+        for name, values in decided.losses.items():
+            mean = (values * sentence_weights).sum() * shares[n]
+            auxiliary[name] += float(mean.detach())
+            weight = objective.auxiliary[name]
+            if weight and mean.requires_grad:
+                roots.append(mean)
+                root_gradients.append(torch.full_like(mean, weight))
     torch.autograd.backward(roots, root_gradients)
     return auxiliary
+
+
+def _mean_shares(
+    encoded: Encoded, batch: Batch, totals: Totals, shares: Mapping[int, float], objective: Objective
+) -> tuple[dict[str, float], dict[str, float]]:
+    """By the name of a loss, the batch's part of the source positions whose gate is 0, and neither 0 nor 1."""
+    closed, partial = dict.fromkeys(objective.auxiliary, 0.0), dict.fromkeys(objective.auxiliary, 0.0)
+    weight = batch.source_valid.sum(1, dtype=torch.float64) / totals.source_tokens
+    for n, decided in encoded.decided.items():
+        part = shares[n] / sum(shares.values())
+        for name, found in decided.shares.items():
+            closed[name] += float((found.closed * weight).sum()) * part
+            partial[name] += float((found.partial * weight).sum()) * part
+    return closed, partial
 
 
 def _wide(encoded: Encoded) -> torch.dtype:

@@ -21,6 +21,7 @@ from sparsenmt.model.interfaces import TranslationModel
 from sparsenmt.recipe.schema import AuxiliaryLoss, Training
 from sparsenmt.training.checkpoints import Checkpoint, prune, write_checkpoint
 from sparsenmt.training.distribution import Workers
+from sparsenmt.training.exits import complete_gradients, draw_pairs
 from sparsenmt.training.failures import not_finite, out_of_memory, provenance, suspects
 from sparsenmt.training.gradients import BatchResult, Objective, Totals, accumulate
 from sparsenmt.training.memory import release_free_memory
@@ -218,7 +219,8 @@ class Trainer:
     def _objective(self) -> Objective:
         options, progress = self.options, self.progress
         auxiliary = current_weights(self.losses, progress.multipliers, progress.update)
-        return Objective(options.label_smoothing, options.loss_normalization, auxiliary)
+        pairs = draw_pairs(self.model.plan, (options.seed, progress.update, progress.skipped))
+        return Objective(options.label_smoothing, options.loss_normalization, auxiliary, pairs)
 
     def _update(self, index_batches: Sequence[IndexBatch], reporter: Reporter) -> bool:
         """Forward, backward and step over the batches of one update; False if it was left out as not finite."""
@@ -240,6 +242,7 @@ class Trainer:
             results.append(self._accumulate(batch.to(self.device), objective, totals))
             self.weights.collect()
         parameters: list[nn.Parameter] = list(self.weights.named.values())
+        complete_gradients(self.model.plan, parameters)
         self.workers.sum_gradients(parameters)
         norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.options.clip_norm or math.inf))
         result = self._sum(results)

@@ -24,6 +24,7 @@ class Validator:
         load: puts weights into ``model`` and makes it ready for decoding.
         dev: the validation set.
         metrics: name -> what measures it, looking at ``model``; run after the loss.
+        depth: exits of the encoder and of the decoder that are measured; None: the deepest.
     """
 
     def __init__(
@@ -35,8 +36,10 @@ class Validator:
         *,
         device: torch.device,
         batch_tokens: int,
+        depth: tuple[Sequence[int] | None, Sequence[int] | None] = (None, None),
     ) -> None:
         self._model, self._load, self._dev, self._metrics = model, load, dev, dict(metrics)
+        self._encoder_exits, self._decoder_exits = depth
         self._device, self._batch_tokens = device, batch_tokens
 
     def __call__(self, weights: Weights) -> Mapping[str, float]:
@@ -56,9 +59,10 @@ class Validator:
         closed: dict[str, float] = {}
         for chosen in self._batches():
             batch = collate([self._dev], chosen).to(self._device)
-            encoded = self._model.encode(Source(batch.source, batch.source_valid, batch.features), compact=True)
+            source = Source(batch.source, batch.source_valid, batch.features)
+            encoded = self._model.encode(source, exits=self._encoder_exits, compact=True)
             (memory,) = encoded.memories.values()
-            (hidden,) = self._model.decode(batch.target_input, memory).values()
+            (hidden,) = self._model.decode(batch.target_input, memory, exits=self._decoder_exits).values()
             nll = negative_log_likelihood(
                 self._model, hidden[batch.target_valid], batch.target_output[batch.target_valid]
             )
@@ -66,7 +70,8 @@ class Validator:
             tokens += batch.target_tokens
             positions += batch.source_tokens
             lengths = batch.source_valid.sum(1)
-            for name, shares in encoded.shares.items():
+            (decided,) = encoded.decided.values()
+            for name, shares in decided.shares.items():
                 closed[f"{name}_closed"] = closed.get(f"{name}_closed", 0.0) + float((shares.closed * lengths).sum())
         return {"loss": total / max(tokens, 1), **{name: value / max(positions, 1) for name, value in closed.items()}}
 

@@ -139,9 +139,15 @@ def test_extreme_settings(command: Run) -> None:
         ["--min-length", "5000", "--method", "greedy"],
         ["--threads", "100000"],
         ["--dtype", "bf16"],
+        ["--dtype", "auto"],
     ):
         result = command("decode", "model", *options, stdin=b"a b\n")
         assert result.code == 0 and len(result.lines) >= 1, options
+
+
+def test_int8_where_there_are_no_such_products(refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARSENMT_NATIVE", "0")
+    assert "--dtype" in refused("decode", "model", "--dtype", "int8", stdin=b"a b\n")
 
 
 @pytest.mark.parametrize(

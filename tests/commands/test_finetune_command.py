@@ -82,7 +82,8 @@ def test_a_sweep_goes_on_and_compares(command: Run, workspace: Path) -> None:
     report = json.loads(Path("sweep/sweep.json").read_text())
     rows = report["tables"]["sweep"]
     assert [(row["model"], row["set"]) for row in rows] == [(name, s) for name in names for s in ("dev", "test")]
-    assert rows[0]["sparsity"] is None and rows[0]["against_first"] == 0
+    assert rows[0]["sparsity"] is None and rows[0]["against_first"] == 0 and rows[0]["p_value"] is None
+    assert all(0 < row["p_value"] <= 1 for row in rows[2:]), "against the first model"
     assert all(0 <= row["sparsity"] <= 1 for row in rows[2:])
     assert all(name in result.out.decode() for name in names)
     csv = Path("sweep/sweep.csv").read_text().splitlines()

@@ -187,6 +187,17 @@ def test_seeds_share_a_cell(command: Run, sweep: Path) -> None:
     assert "±" in result.lines[5] and "mean ± standard deviation over 2 seeds" in result.lines
 
 
+def test_without_a_layout_the_first_variant_is_the_baseline(command: Run, sweep: Path) -> None:
+    sweep.write_text(SWEEP.partition("table:")[0], encoding="utf-8", newline="\n")
+    result = command("sweep", "sweep.yaml", "--only", "full", "--only", "window-2")
+    assert result.code == 0, result.err
+    rows = {row["variant"]: row for row in json.loads(Path("sweep/table.json").read_text())["tables"]["variants"]}
+    assert rows["full"]["difference"] is None and rows["full"]["p_value"] is None
+    assert rows["window-2"]["difference"] == pytest.approx(rows["window-2"]["quality"] - rows["full"]["quality"])
+    assert 0 < rows["window-2"]["p_value"] <= 1
+    assert any("against the first variant" in line for line in result.lines)
+
+
 def test_from_scratch_the_data_are_prepared_and_checkpoints_go(command: Run, sweep: Path) -> None:
     sweep.write_text(
         "name: tiny\ndirectory: sweep\nrecipe: small.yaml\nsets: [dev]\ncheckpoints: remove\n"

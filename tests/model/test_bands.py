@@ -186,7 +186,7 @@ def test_the_cache_forgets_what_is_out_of_reach(choice: dict[str, Any], kept: in
     found = [model.decode(target[:, i : i + 1], cache.memory, cache=cache)[2] for i in range(40)]
     torch.testing.assert_close(torch.cat(found, 1), model.decode(target, memory)[2], atol=1e-10, rtol=0)
     own = cache._own.values()  # type: ignore[attr-defined]
-    assert {each.values.content.shape[2] for each in own} == {kept}
+    assert {each.values.content.shape[0] for each in own} == {kept}
 
 
 def test_a_pattern_without_a_reach_has_no_bands() -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sparsenmt.model.attention import Attention, KeysValues
-from sparsenmt.model.caches import _Growing
+from sparsenmt.model.caches import Cache
 from sparsenmt.model.interfaces import Memory, Source
 from sparsenmt.model.transformer import Transformer
 from tests.model.support import random_model, random_source, random_target
@@ -118,25 +118,43 @@ def test_a_reach_bounds_what_is_kept() -> None:
     cache = model.new_cache(encode(model, random_source()))
     for i in range(6):
         model.decode(random_target(3, 6)[:, i : i + 1], cache.memory, cache=cache)
-    kept = {own.values.content.shape[2] for own in cache._own.values()}  # type: ignore[attr-defined]
+    kept = {own.values.content.shape[0] for own in cache._own.values()}  # type: ignore[attr-defined]
     assert kept == {3}
 
 
 @pytest.mark.parametrize("keep", [None, 5])
 @pytest.mark.parametrize("gradients", [False, True])
-def test_what_grows_is_what_naive_copies_give(keep: int | None, gradients: bool) -> None:
+def test_what_is_stored_is_what_naive_copies_give(keep: int | None, gradients: bool) -> None:
     """Over many steps: more room is made, rows are doubled, left out and reordered."""
     torch.manual_seed(0)
-    growing, naive = _Growing(), torch.empty(3, 2, 0, 4)
+    memory = Memory(torch.zeros(3, 1, 8), torch.ones(3, 1, dtype=torch.bool), torch.zeros(3, 1, dtype=torch.long))
+    cache = Cache(memory)
+    naive = torch.empty(2, 3, 2, 0, 4)  # keys and values, row by row
     for step in range(90):
-        new = torch.randn(naive.shape[0], 2, 1 + step % 3, 4, requires_grad=gradients)
-        naive = torch.cat([naive if keep is None else naive[:, :, max(naive.shape[2] - keep, 0) :], new], 2)
-        torch.testing.assert_close(growing.append(new, keep), naive, atol=0, rtol=0)
+        new = torch.randn(2, naive.shape[1], 2, 1 + step % 3, 4, requires_grad=gradients)
+        naive = torch.cat([naive if keep is None else naive[..., max(naive.shape[3] - keep, 0) :, :], new], 3)
+        cache.advance(new.shape[1], new.shape[3])
+        stored, first = cache.append(0, KeysValues(new[0], new[1]), keep)
+        assert first == cache.length - naive.shape[3] and stored.length == naive.shape[3]
+        found = stored.gather()
+        assert found.keys is not None and found.keys.requires_grad is gradients
+        torch.testing.assert_close(torch.stack([found.keys, found.values]), naive, atol=0, rtol=0)
         if step % 4 == 3:
             continue  # nothing is reordered before the next step
         count = (6, 6, 4, 2, 9)[step // 18]
-        rows = torch.randint(0, naive.shape[0], (count,))
-        growing.select(rows)
-        naive = naive[rows]
-        torch.testing.assert_close(growing.content, naive, atol=0, rtol=0)
-    assert growing.content.requires_grad is gradients
+        rows = torch.randint(0, naive.shape[1], (count,))
+        cache.reorder(rows)
+        naive = naive[:, rows]
+
+
+def test_reordering_copies_no_keys() -> None:
+    """Only the numbers of slots: what a step has stored stays in its place."""
+    model = random_model()
+    cache = model.new_cache(encode(model, random_source()))
+    model.decode(random_target(6, 4), cache.memory, cache=cache)
+    stores = [own.values for own in cache._own.values()]  # type: ignore[attr-defined]
+    before = [store.content.clone() for store in stores]
+    places = [store.content.data_ptr() for store in stores]
+    cache.reorder(torch.tensor([1, 1, 2, 2, 5, 4]))
+    assert places == [store.content.data_ptr() for store in stores]
+    assert all(torch.equal(old, store.content) for old, store in zip(before, stores, strict=True))

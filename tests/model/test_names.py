@@ -38,6 +38,19 @@ MODELS: dict[str, dict[str, Any]] = {
         },
         "depth": {"name": "toy_revisit"},
     },
+    "one layer on each side, applied several times": {
+        "encoder_layers": 3,
+        "attention": {
+            "encoder_self": {"transform": {"name": "entmax"}},
+            "decoder_self": {"transform": {"name": "entmax", "per": "application"}},
+        },
+        "memory": [{"name": "toy_faint", "at": "between"}],
+        "depth": {"name": "recurrent"},
+    },
+    "many exits, with filters for all and of their own": {
+        "memory": [{"name": "l0drop"}, {"name": "l0drop", "per": "exit"}],
+        "depth": {"name": "tied_multi"},
+    },
     "nothing learned at a site": {
         "encoder_layers": 1,
         "decoder_layers": 1,

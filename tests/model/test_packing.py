@@ -37,9 +37,17 @@ def logits(model: Transformer, source: Source, target: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("keys", MODELS.values(), ids=MODELS)
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.05)])
-def test_packed_equals_unpacked(keys: dict[str, Any], dtype: torch.dtype, tolerance: float) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.05), (torch.int8, 0.1)], ids=str
+)
+@pytest.mark.parametrize("native", ["0", "1"])
+def test_packed_equals_unpacked(
+    keys: dict[str, Any], dtype: torch.dtype, tolerance: float, native: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARSENMT_NATIVE", native)
     model = random_model(torch.float32, **keys)
+    if not model.packs(dtype):
+        pytest.skip("no such products")
     source, target = random_source(), random_target(6, 5)
     expected = logits(model, source, target)
     packed = copy.deepcopy(model)
@@ -49,7 +57,8 @@ def test_packed_equals_unpacked(keys: dict[str, Any], dtype: torch.dtype, tolera
     assert packed.state_dict().keys() == model.state_dict().keys()
 
 
-def test_packing_keeps_what_methods_learn_in_single_precision() -> None:
+def test_packing_keeps_what_methods_learn_in_single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARSENMT_NATIVE", "0")  # where only products are in bf16, all parameters are kept
     keys = MODELS["a learned transform and a filter"]
     model = random_model(torch.float32, **keys)
     model.pack(torch.bfloat16)
@@ -89,3 +98,10 @@ def test_a_wrong_packed_product_is_not_used(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(torch.ops, "mkldnn", Wrong())
     weight, x = torch.randn(12, 8), torch.randn(3, 8)
     assert torch.equal(packed_product(weight, None)(x), torch.nn.functional.linear(x, weight))
+
+
+def test_the_fastest_is_one_that_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = random_model(torch.float32)
+    assert model.packs(model.fastest_dtype())
+    monkeypatch.setattr("sparsenmt.model.transformer.rounds", lambda weight, dtype: False)
+    assert model.fastest_dtype() == torch.float32 and not model.packs(torch.int8)

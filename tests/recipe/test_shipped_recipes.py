@@ -59,11 +59,15 @@ SHIPPED = {
     "multi30k-l0drop-sweep",
     "multi30k-oow",
     "multi30k-random",
+    "multi30k-recurrent",
+    "multi30k-recurrent-distilled",
     "multi30k-rule-freq",
     "multi30k-rule-group",
     "multi30k-rule-inv-freq",
     "multi30k-rule-pos",
     "multi30k-sparsemax",
+    "multi30k-tied-multi",
+    "multi30k-tied-multi-distilled",
     "multi30k-topk",
     "multi30k-window",
     "news-en-de-doc",
@@ -78,6 +82,11 @@ SHIPPED = {
     "wmt14-en-de-l0drop",
     "wmt16-en-ro",
     "wmt16-ro-en",
+    "wmt18-en-de",
+    "wmt18-en-de-recurrent",
+    "wmt18-en-de-recurrent-distilled",
+    "wmt18-en-de-tied-multi",
+    "wmt18-en-de-tied-multi-distilled",
     "wmt18-zh-en",
     "wmt18-zh-en-l0drop",
     "wmt19-de-en",
@@ -125,7 +134,7 @@ def test_of_a_shipped_recipe_a_model_can_be_built(path: Path, monkeypatch: pytes
     monkeypatch.setenv("SPARSENMT_DATA", "data")
     recipe = load(path, methods(), ["data.filters.max_ratio=null"], check_recipe)
     model = build_model(recipe.model, source_size=8, target_size=8, seed=1)
-    assert len(model.encoder.layers) == recipe.model.encoder_layers
+    assert len(model.encoder.steps) == recipe.model.encoder_layers
     assert len(model.memory.output) == sum(choice.at == "output" for choice in recipe.model.memory)
     assert recipe.training.average_last * recipe.training.save_every <= recipe.training.max_updates
 
@@ -137,7 +146,7 @@ def test_a_shipped_recipe_says_what_it_is_and_how_to_run_it(path: Path, monkeypa
     monkeypatch.setenv("SPARSENMT_DATA", "data")
     assert "\n Settings" in header(path)
     found = commands(path)
-    assert {"train", "finetune-l0"} & {command[1] for command in found}
+    assert {"train", "finetune-l0", "distill"} & {command[1] for command in found}
     known = methods()
     for command in found:  # the overrides that it tells of can be given
         overrides = [part for part in command[command.index(f"recipes/{path.name}") + 1 :] if "=" in part]

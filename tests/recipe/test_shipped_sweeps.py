@@ -17,11 +17,14 @@ VARIANTS = {
     "fixed-heads-low-resource": 4,
     "fixed-heads-table1": 2 * 4 * 7,
     "multi30k-10k": 6,
+    "multi30k-depths": 3 * 3,
     "multi30k-patterns": 1 + 7 * 3,
     "multi30k-scratch": 5 * 2 + 2 + 2,
     "multi30k-transforms": 5,
     "topk-table1": 2 * (1 + 6 * 4),
     "topk-table2": 2 * (1 + 7 * 3),
+    "wmt18-depths": 6 * 6,
+    "wmt18-teachers": 5,
 }
 
 

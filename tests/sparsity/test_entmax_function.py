@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from sparsenmt.native.build import SWITCH
 from sparsenmt.sparsity.simplex import native
 from sparsenmt.sparsity.simplex.function import entmax, entmax15, sparsemax
 
@@ -22,7 +23,7 @@ SINGLE = 1e-5  # what is allowed in fp32
 
 @pytest.fixture(params=["torch", "native"], autouse=True)
 def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setenv(native.SWITCH, "0" if request.param == "torch" else "1")
+    monkeypatch.setenv(SWITCH, "0" if request.param == "torch" else "1")
     if request.param == "native" and native.native(torch.zeros(1)) is None:
         pytest.skip("no compiler")
     yield request.param

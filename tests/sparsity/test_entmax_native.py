@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from sparsenmt.files import locked
+from sparsenmt.native import build
 from sparsenmt.sparsity.simplex import native
 from sparsenmt.sparsity.simplex.function import entmax
 
@@ -26,8 +28,11 @@ def found_again() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """A library, compiled once for all tests."""
-    compiler = native._compiler()
-    built = None if compiler is None else native._compile(compiler, native._VARIANTS[-1], tmp_path_factory.mktemp("so"))
+    folder = Path(native.__file__).parent
+    library = build.Library("simplex", [folder / "native.cpp"], native._checked)
+    compiler = build._compiler()
+    scratch = tmp_path_factory.mktemp("so")
+    built = None if compiler is None else library._compile(compiler, build._VARIANTS[-1], scratch)
     if built is None:
         pytest.skip("no compiler")
     return built
@@ -37,7 +42,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: bytes) -> Path:
     """An empty cache, beside a compiler that takes no time."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(native, "_compile", lambda *arguments: compiled)
+    monkeypatch.setattr(build.Library, "_compile", lambda *arguments: compiled)
     return tmp_path / "sparsenmt" / "kernels"
 
 
@@ -47,7 +52,7 @@ def test_it_is_built_once_and_agrees(cache: Path, monkeypatch: pytest.MonkeyPatc
     assert sorted(path.suffix for path in cache.iterdir()) == [".json", ".so"]
     assert native.native(SCORES) is built
     native._found.cache_clear()
-    monkeypatch.setattr(native, "_compile", lambda *arguments: pytest.fail("it is in the cache"))
+    monkeypatch.setattr(build.Library, "_compile", lambda *arguments: pytest.fail("it is in the cache"))
     assert native.native(SCORES) is not None
 
 
@@ -99,8 +104,8 @@ def test_a_kernel_that_is_wrong_is_not_used(cache: Path, monkeypatch: pytest.Mon
 
 def test_what_another_process_builds_is_waited_for(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache.mkdir(parents=True)
-    monkeypatch.setattr(native, "_WAIT", 0.0)
-    monkeypatch.setattr(native, "_WAITS", 3)
+    monkeypatch.setattr(build, "_WAIT", 0.0)
+    monkeypatch.setattr(build, "_WAITS", 3)
     with locked(cache, "builds"):
         assert native.native(SCORES) is None, "it took too long"
     native._found.cache_clear()
@@ -110,7 +115,7 @@ def test_what_another_process_builds_is_waited_for(cache: Path, monkeypatch: pyt
 def test_it_is_for_single_precision_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert native.native(SCORES.double()) is None
     assert native.native(torch.zeros(0)) is None
-    monkeypatch.setenv(native.SWITCH, "0")
+    monkeypatch.setenv(build.SWITCH, "0")
     assert native.native(SCORES) is None
 
 
@@ -125,3 +130,28 @@ def test_strides_of_scores_and_masks() -> None:
     torch.testing.assert_close(
         entmax(scores, 1.4, turned), entmax(scores.contiguous(), 1.4, turned.expand(2, 3, 4, 5).contiguous())
     )
+
+
+@pytest.mark.parametrize("keys", [1, 13, 16, 24, 25, 128, 129])
+def test_neighbours_do_not_matter(keys: int) -> None:
+    """Short rows are solved together: each gives what it gives alone, whatever it sees, and whatever its alpha is."""
+    kernel = native.native(SCORES)
+    if kernel is None:
+        pytest.skip("no compiler")
+    rng = torch.Generator().manual_seed(1)
+    shape = (3, 4, 5, keys)
+    scores, given = torch.randn(shape, generator=rng) * 3, torch.randn(shape, generator=rng)
+    visible = torch.rand(3, 1, 5, keys, generator=rng) < 0.7
+    visible[1, :, 2] = False
+    counts = torch.randint(1, 4, (3, keys), generator=rng).float()
+    alphas = torch.tensor([1.0, 1.3, 1.5, 2.0])
+    mass = kernel.forward(scores, visible, counts, alphas)
+    gradient, sums = kernel.backward(mass, given, counts, alphas, of_alpha=True)
+    assert sums is not None and not bool(mass[1, :, 2].any())
+    for batch, head, query in itertools.product(range(3), range(4), range(5)):
+        one = (slice(batch, batch + 1), slice(head, head + 1), slice(query, query + 1))
+        own = counts[batch : batch + 1]
+        alone = kernel.forward(scores[one], visible[batch : batch + 1, :, one[2]], own, alphas[one[1]])
+        slope, bend = kernel.backward(alone, given[one], own, alphas[one[1]], of_alpha=True)
+        assert bend is not None
+        assert torch.equal(alone, mass[one]) and torch.equal(slope, gradient[one]) and torch.equal(bend, sums[one])

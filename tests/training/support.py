@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ PIECES = 17
 PLAIN = DepthPlan((0, 1), (0, 1), (2,), (2,))
 EXITS = DepthPlan((0, 1), (0, 1, 0), (1, 2), (2, 3))
 """Two exits on each side, and a decoder block that is executed twice."""
+DRAWN = dataclasses.replace(EXITS, weights=((1.0, 2.0), (3.0, 4.0)), drawn=(1, 1))
+"""One of them an update."""
 
 
 class Dimmer(MemoryFilter):

@@ -16,11 +16,12 @@ import torch
 from safetensors.torch import load_file
 
 from sparsenmt.data.store import Dataset
+from sparsenmt.model.interfaces import DepthPlan
 from sparsenmt.recipe.schema import AuxiliaryLoss
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.distribution import Workers
 from sparsenmt.training.loop import Trainer
-from tests.training.support import EXITS, make_trainer, small_model, training_options, write_dataset
+from tests.training.support import DRAWN, EXITS, make_trainer, small_model, training_options, write_dataset
 
 LIMITS = {"max_epochs": 2, "max_updates": 999}
 
@@ -99,8 +100,8 @@ def metrics(directory: Path) -> list[dict[str, float]]:
     return [line for line in map(json.loads, lines) if line["kind"] == "train"]
 
 
-@pytest.mark.parametrize("size", [2, 3])
-def test_workers_share_an_update(tmp_path: Path, size: int) -> None:
+@pytest.mark.parametrize(("size", "plan"), [(2, EXITS), (3, EXITS), (2, DRAWN)])
+def test_workers_share_an_update(tmp_path: Path, size: int, plan: DepthPlan) -> None:
     """In float64, over two epochs whose batches do not divide by the number of workers."""
     dataset = write_dataset(tmp_path / "data")
     losses = {name: AuxiliaryLoss(weight=0.3) for name in ("open", "mass")}
@@ -109,7 +110,7 @@ def test_workers_share_an_update(tmp_path: Path, size: int) -> None:
         options = training_options(
             batch_tokens=batch_tokens, accumulate_tokens=accumulate_tokens, log_every=1, **LIMITS
         )
-        model = small_model(plan=EXITS, filtered=True)
+        model = small_model(plan=plan, filtered=True)
         made = make_trainer(tmp_path / name, dataset, options, model=model, workers=workers)
         made.losses = losses
         return made

@@ -12,11 +12,15 @@ import torch
 
 from sparsenmt.data.store import Dataset
 from sparsenmt.errors import UserError
+from sparsenmt.model.interfaces import DepthPlan
 from sparsenmt.recipe.schema import AuxiliaryLoss
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.loop import Trainer
 from sparsenmt.training.validation import Validator
 from tests.training.support import (
+    DRAWN,
+    EXITS,
+    PLAIN,
     Script,
     dataset_of,
     make_batch,
@@ -92,14 +96,16 @@ def test_the_same_seed_gives_the_same_weights(tmp_path: Path, dataset: Dataset) 
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("stop", [3, 7, 10])
-def test_goes_on_from_a_checkpoint(tmp_path: Path, dataset: Dataset, stop: int, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(("stop", "plan"), [(3, PLAIN), (7, PLAIN), (10, PLAIN), (7, EXITS), (7, DRAWN)])
+def test_goes_on_from_a_checkpoint(
+    tmp_path: Path, dataset: Dataset, stop: int, plan: DepthPlan, dtype: torch.dtype
+) -> None:
     """With dropout, within and across epochs: the same weights as without the interruption."""
     options = training_options(max_updates=20, save_every=stop, keep_last=99, validation={"every": 4, "metric": "loss"})
 
     def trainer(directory: Path, seed: int) -> Trainer:
         torch.manual_seed(seed)
-        model = small_model(seed, dropout=0.2, dtype=torch.float32)
+        model = small_model(seed, plan=plan, dropout=0.2, dtype=torch.float32)
         return make_trainer(directory, dataset, options, model=model, validate=Script([3.0, 2.0, 4.0]), dtype=dtype)
 
     whole = trainer(tmp_path / "whole", 1)

@@ -1,0 +1,108 @@
+"""Peak memory of decoding and training beside the peers', each side doing the work of the speed benchmarks.
+
+The same workers, with the same sizes, batches and threads as `decode_vs_ctranslate2.py` and `train_vs_transformers.py`:
+each is a process of its own that builds its model, does its work once to warm up and then ``--repeats`` times. What is
+compared is the most resident memory that it ever had (``VmHWM`` of /proc; Linux only): interpreter and libraries, model
+and work. What the libraries alone take is printed beside it: PyTorch is larger than CTranslate2.
+
+Ends with one JSON line. The ratios are the peer's peak over ours, so that at least 1 is wanted.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import decode_vs_ctranslate2
+import train_vs_transformers
+from common import Side, Worker, command_line, parse, verdict
+from multi30k import write_batches
+
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The same work on both sides; ``imports`` is what each side loads before it has done anything."""
+
+    ours: Side
+    peer: Side
+    work: dict[str, Any]
+    imports: tuple[str, str]
+    prepare: Callable[[dict[str, Any]], dict[str, Any]] = dict
+
+
+def _decoding(**changes: Any) -> Memory:
+    sides = decode_vs_ctranslate2.OURS, decode_vs_ctranslate2.CTRANSLATE2
+    return Memory(*sides, decode_vs_ctranslate2.BASE | changes, ("torch, sparsenmt.store", "ctranslate2"))
+
+
+def _training(**changes: Any) -> Memory:
+    sides, work = (train_vs_transformers.OURS, train_vs_transformers.MARIAN), train_vs_transformers.SMALL | changes
+    imports = "torch, sparsenmt.store", "torch, transformers.models.marian.modeling_marian"
+    return Memory(*sides, work, imports, write_batches)
+
+
+CASES = {
+    "decoding_fp32": _decoding(),
+    "decoding_400_fp32": _decoding(source_length=399, target_length=60, batch_sentences=10, sentences=20),
+    "training_fp32": _training(),
+    "training_bf16": _training(our_dtype="bf16", peer_dtype="bf16"),
+}
+
+
+def peak(process: int) -> int:
+    """Bytes: the most resident memory that a living process ever had."""
+    status = Path(f"/proc/{process}/status").read_bytes().decode()
+    line = next(line for line in status.split("\n") if line.startswith("VmHWM:"))
+    return int(line.split()[1]) * 1024
+
+
+def of_worker(side: Side, work: dict[str, Any], repeats: int) -> tuple[str, int]:
+    """What the worker calls itself, and its peak after the work."""
+    with Worker(side, work) as worker:
+        for _ in range(repeats):
+            worker.repeat()
+        return worker.what, peak(worker.process_id)
+
+
+def of_imports(side: Side, modules: str) -> int:
+    """Bytes at the peak of a process that imports these and ends."""
+    code = f"import {modules}\nfor line in open('/proc/self/status', 'rb'):\n    print(line.decode(), end='')"
+    done = subprocess.run([str(side.python()), "-c", code], stdout=subprocess.PIPE, check=True)
+    line = next(line for line in done.stdout.decode().split("\n") if line.startswith("VmHWM:"))
+    return int(line.split()[1]) * 1024
+
+
+def compare(name: str, case: Memory, changes: dict[str, Any], repeats: int) -> float:
+    """Print both sides; the peer's peak over ours."""
+    work = case.prepare(case.work | changes)
+    peaks = []
+    print(f"\n{name}")
+    for side, modules in zip((case.ours, case.peer), case.imports, strict=True):
+        what, most = of_worker(side, work, repeats)
+        libraries = of_imports(side, modules)
+        peaks.append(most)
+        print(f"  {what:<40} {most / MIB:>7.0f} MiB at the peak, of which {libraries / MIB:.0f} MiB for libraries")
+    ratio = peaks[1] / peaks[0]
+    print(f"  ratio {ratio:.3f}, bar 1.0", flush=True)
+    return ratio
+
+
+def main() -> int:
+    parser = command_line(__doc__, 2)
+    arguments, changes = parse(parser, list(CASES))
+    chosen = {name: case for name, case in CASES.items() if not arguments.cases or name in arguments.cases}
+    ratios = {name: compare(name, case, changes, arguments.repeats) for name, case in chosen.items()}
+    result = verdict("peak_memory", ratios, {} if changes else dict.fromkeys(chosen, 1.0))
+    print(json.dumps(result))
+    return 0 if result["ok"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""CTranslate2: translating lines with an exported model, from pieces to pieces.
+
+A worker of ``benchmarks/real_text.py``, whose table of cases says what the keys of the work mean.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import ctranslate2
+
+from protocol import serve, work_from_arguments
+
+
+def main() -> None:
+    work = work_from_arguments()
+    translator = ctranslate2.Translator(
+        work["exported"],
+        device="cpu",
+        compute_type=work["peer_compute_type"],
+        inter_threads=1,
+        intra_threads=work["threads"],
+    )
+    sources = json.loads(Path(work["pieces"]).read_bytes())
+
+    def translate() -> list[Any]:
+        results: list[Any] = translator.translate_batch(
+            sources,
+            max_batch_size=work["batch_tokens"],
+            batch_type="tokens",
+            beam_size=work["beam_size"],
+            length_penalty=1.0,  # the log-probability over length ^ 1
+            min_decoding_length=0,
+            max_input_length=0,
+        )
+        return results
+
+    found = translate()  # the warm-up
+    Path(work["peer_output"]).write_bytes(json.dumps([each.hypotheses[0] for each in found]).encode())
+
+    def repeat() -> None:
+        translate()
+
+    serve(
+        what=f"CTranslate2 {ctranslate2.__version__} {work['peer_compute_type']}",
+        units=len(sources),
+        repeat=repeat,
+        warm_up=lambda: None,
+    )
+
+
+if __name__ == "__main__":
+    main()

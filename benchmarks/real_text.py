@@ -1,0 +1,150 @@
+"""Real text beside CTranslate2: the same trained weights, the test sets of Multi30k, the same search.
+
+    python benchmarks/real_text.py [--model MODEL_DIR]
+
+The model is exported with `sparsenmt export --to ctranslate2`. Both sides search with the recipe's beam, rank by the
+log-probability over the length (`length_penalty: average`, alpha 1), stop when as many hypotheses have ended as the
+beam is wide, sort all lines by length and fill batches with as many source pieces. Start-up (loading, packing, a first
+pass) is excluded. This engine's side begins and ends with text, CTranslate2's with pieces.
+
+Where translations differ, this engine scores both by force: a near tie (scores less than 1e-3 apart) rounds either way.
+The bars: 1.2 times as fast, at least 99% of translations identical, every difference a near tie. Ends with a JSON line.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common import Side, Worker, command_line, interleave, parse, verdict
+from multi30k import ROOT, corpus
+from peers.environments import python_of
+
+OURS = Side("workers/translate.py")
+CTRANSLATE2 = Side("peers/ctranslate2_translate.py", lambda: python_of("ctranslate2"))
+BARS = {"real_text": 1.2, "identical": 0.99, "near_ties": 1.0}
+NEAR_TIE = 1e-3
+
+WORK: dict[str, Any] = {
+    "sentences": None,  # of all test sets; None: all
+    "beam_size": None,  # None: the recipe's
+    "batch_tokens": 512,  # source pieces of a batch, padding included
+    "threads": 2,
+    "our_dtype": "fp32",
+    "peer_compute_type": "float32",
+}
+
+
+def export(model: Path, output: Path) -> None:
+    """`sparsenmt export`, with CTranslate2's package out of the peer's environment where ours has none."""
+    site = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    found = subprocess.run([str(python_of("ctranslate2")), "-c", site], stdout=subprocess.PIPE, check=True)
+    code = "import sys; sys.path.append(sys.argv.pop(1)); from sparsenmt.cli import main; main()"
+    path = found.stdout.decode().strip()
+    command = [sys.executable, "-c", code, path, "export", str(model), "--to", "ctranslate2", str(output)]
+    subprocess.run(command, check=True, cwd=ROOT)
+
+
+def text() -> list[str]:
+    """The English side of the test sets that are there."""
+    from sparsenmt.data.text import read_lines
+
+    return [line for path in sorted(corpus().glob("test_*.en.gz")) for line in read_lines(path)]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A line that the two sides translate differently, with the scores that this engine gives to both."""
+
+    line: str
+    ours: str
+    theirs: str
+    our_score: float
+    their_score: float
+
+    @property
+    def is_near_tie(self) -> bool:
+        return abs(self.our_score - self.their_score) < NEAR_TIE
+
+
+def differences(model: str, lines: list[str], ours: list[list[str]], theirs: list[list[str]]) -> list[Difference]:
+    """All lines whose pieces are not the same; scored in fp32."""
+    from sparsenmt.data.vocabulary import EOS
+    from sparsenmt.decoding.forced import score_batches
+    from sparsenmt.decoding.inputs import naming_shape, read_sources
+    from sparsenmt.store import open_model
+    from sparsenmt.training.precision import pick_device
+
+    places = [i for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b]
+    if not places:
+        return []
+    bundle = open_model(model, device=pick_device("cpu"))
+    target = bundle.tokenizers.target
+    ids = {piece: id_ for id_, piece in reversed(list(enumerate(target.pieces(range(target.size)))))}
+    sources = read_sources(bundle, [lines[i] for i in places])
+    rows = [[[*(ids[piece] for piece in side[i]), EOS] for side in (ours, theirs)] for i in places]
+
+    def naming(chosen: Any) -> Any:
+        return naming_shape([sources[i] for i in chosen], "2 targets", batch_tokens=4096, alone="")
+
+    found: dict[int, Difference] = {}
+    for scored in score_batches(bundle, sources, rows, naming, batch_tokens=4096, compact=True):
+        for i, values in scored.items():
+            scores = [float(each.double().sum()) / len(each) for each in values]
+            texts = [target.decode(row) for row in rows[i]]
+            found[i] = Difference(lines[places[i]], texts[0], texts[1], scores[0], scores[1])
+    return [found[i] for i in range(len(places))]
+
+
+def prepare(model: Path, work: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Export the model and write what both sides read."""
+    from sparsenmt.data.tokenizer import Tokenizers
+    from sparsenmt.store import read_recipe
+
+    export(model, folder / "exported")
+    lines = [line for line in text() if line.strip(" ")][: work["sentences"]]
+    source = Tokenizers.load(model / "tokenizers").source
+    pieces = [source.pieces(ids) for ids in source.encode_batch(lines)]
+    (folder / "lines.json").write_bytes(json.dumps(lines).encode())
+    (folder / "pieces.json").write_bytes(json.dumps(pieces).encode())
+    names = {key: str(folder / f"{key}.json") for key in ("lines", "pieces", "our_output", "peer_output")}
+    beam = work["beam_size"] or read_recipe(model).decoding.beam_size
+    return work | names | {"model": str(model.resolve()), "exported": str(folder / "exported"), "beam_size": beam}
+
+
+def main() -> int:
+    parser = command_line(__doc__, 5)
+    parser.add_argument("--model", type=Path, default=ROOT / "runs" / "multi30k-en-de", help="default: %(default)s")
+    arguments, changes = parse(parser, ["real_text"])
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        work = prepare(arguments.model, WORK | changes, folder)
+        with Worker(OURS, work) as ours, Worker(CTRANSLATE2, work) as peer:
+            timings = interleave([ours, peer], arguments.repeats)
+        lines, *outputs = (json.loads(Path(work[key]).read_bytes()) for key in ("lines", "our_output", "peer_output"))
+    print(f"\nreal_text: {len(lines)} sentences, beam {work['beam_size']}, start-up excluded, taking turns")
+    for timing in timings:
+        every = " ".join(f"{s:.3f}" for s in timing.seconds)
+        print(f"  {timing.what:<40} {timing.rate:>8.1f} sentences/s  spread {timing.spread:5.1%}  seconds: {every}")
+    found = differences(work["model"], lines, *outputs)
+    for each in found:
+        kind = "near tie" if each.is_near_tie else "NOT A TIE"
+        print(f"  {kind}: ours {each.our_score:.6f}, theirs {each.their_score:.6f}: {each.line}")
+        print(f"    ours:   {each.ours}\n    theirs: {each.theirs}")
+    ratios = {
+        "real_text": timings[0].rate / timings[1].rate,
+        "identical": 1 - len(found) / len(lines),
+        "near_ties": sum(each.is_near_tie for each in found) / len(found) if found else 1.0,
+    }
+    result = verdict("real_text", ratios, {} if changes else BARS)
+    print(json.dumps(result))
+    return 0 if result["ok"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

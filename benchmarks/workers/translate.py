@@ -1,0 +1,56 @@
+"""This project: translating lines with a trained model, from text to text. A worker of ``benchmarks/real_text.py``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+
+import sparsenmt
+from protocol import serve, work_from_arguments
+from sparsenmt.decoding.translate import Translation, translate_lines
+from sparsenmt.store import open_model
+from workers.decode import DTYPES
+
+
+def main() -> None:
+    work = work_from_arguments()
+    torch.set_num_threads(work["threads"])
+    bundle = open_model(work["model"], device=torch.device("cpu"), dtype=None)
+    dtype = DTYPES[work["our_dtype"]] or bundle.model.fastest_dtype()
+    bundle.model.pack(dtype)
+    lines = json.loads(Path(work["lines"]).read_bytes())
+    options = bundle.recipe.decoding.model_copy(
+        update={
+            "method": "beam",
+            "beam_size": work["beam_size"],
+            "length_penalty": "average",
+            "alpha": 1.0,
+            "min_length": 0,
+            "no_repeat_ngram": 0,
+            "batch_tokens": work["batch_tokens"] * work["beam_size"],
+        }
+    )
+
+    def translate() -> list[Translation]:
+        return list(translate_lines(bundle, lines, options))
+
+    found = translate()  # the warm-up
+    target = bundle.tokenizers.target
+    pieces = [target.pieces(each.hypotheses[0].tokens) for each in found]
+    Path(work["our_output"]).write_bytes(json.dumps(pieces).encode())
+
+    def repeat() -> None:
+        translate()
+
+    serve(
+        what=f"sparsenmt {sparsenmt.__version__} {next(name for name, each in DTYPES.items() if each == dtype)}",
+        units=len(lines),
+        repeat=repeat,
+        warm_up=lambda: None,
+    )
+
+
+if __name__ == "__main__":
+    main()

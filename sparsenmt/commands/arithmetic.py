@@ -1,0 +1,131 @@
+"""How much arithmetic a piece of work is, and how fast this machine does nothing but that.
+
+What is counted are the matrix products that are really executed: a multiplication and an addition are two FLOP. What
+filters dropped, bands left out and given heads saved is not in it; padding, and hypotheses that are thrown away, are.
+Attention is counted as its two products without any fusion, so that a causal mask saves nothing. Everything else
+(norms, softmax, dropout, the optimizer) is not counted: its time shows as a smaller share of the limit.
+
+Shapes: a product (R, C, O) multiplies R rows of C numbers by a weight (O, C).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+Shape = tuple[int, int, int]
+SQUARE = {"cpu": 1024, "cuda": 8192}
+"""Size of the square product whose rate a device is said to reach."""
+
+_SHARE = 0.99  # of the arithmetic whose shapes are timed: the many small rest would take long
+_SECONDS = 0.1  # that a product is repeated for
+_FEWEST = 3
+
+
+@dataclass(frozen=True)
+class Work:
+    """The arithmetic of a piece of work."""
+
+    flop: float
+    products: Mapping[Shape, int]
+    """How often each product of a matrix with a matrix ran; batched ones (attention) are in ``flop`` alone."""
+
+
+def count(work: Callable[[], object]) -> Work:
+    """Do the work once, and count. It must not use packed products, whose operators nobody can look into."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
+    products: Counter[Shape] = Counter()
+
+    def mm(a: Any, b: Any, *rest: Any, **named: Any) -> int:
+        products[int(a[0]), int(a[1]), int(b[1])] += 1
+        return 2 * int(a[0]) * int(a[1]) * int(b[1])
+
+    def addmm(bias: Any, a: Any, b: Any, *rest: Any, **named: Any) -> int:
+        return mm(a, b)
+
+    def baddbmm(bias: Any, a: Any, b: Any, *rest: Any, **named: Any) -> int:
+        return 2 * int(a[0]) * int(a[1]) * int(a[2]) * int(b[2])
+
+    aten = torch.ops.aten
+    own = {aten.mm: mm, aten.addmm: addmm, aten.addmm_: addmm, aten.baddbmm_: baddbmm}
+    counter = FlopCounterMode(display=False, custom_mapping=own)
+    with sdpa_kernel(SDPBackend.MATH), counter:
+        work()
+    return Work(float(counter.get_total_flops()), products)
+
+
+def product_rate(work: Work, dtype: torch.dtype, device: torch.device) -> float:
+    """FLOP a second of the work's own products, each alone, repeated, in its fastest form: the limit of the work.
+
+    The weighted mean over the shapes: what the machine would reach if nothing had to be done between two products.
+    """
+    by_share = sorted(work.products, key=lambda shape: -_flop(shape) * work.products[shape])
+    total = sum(_flop(shape) * times for shape, times in work.products.items())
+    flop = seconds = 0.0
+    for shape in by_share:
+        if flop > _SHARE * total:
+            break
+        flop += work.products[shape] * _flop(shape)
+        seconds += work.products[shape] * _fastest(shape, dtype, device)
+    return flop / seconds
+
+
+def square_rate(dtype: torch.dtype, device: torch.device) -> float:
+    """FLOP a second of one large square product."""
+    size = SQUARE[device.type]
+    return _flop((size, size, size)) / _fastest((size, size, size), dtype, device)
+
+
+def _flop(shape: Shape) -> float:
+    rows, inner, outer = shape
+    return 2.0 * rows * inner * outer
+
+
+@torch.inference_mode()
+def _fastest(shape: Shape, dtype: torch.dtype, device: torch.device) -> float:
+    """Seconds of a product: plain, with the weight packed for decoding, or with a rounded weight."""
+    from sparsenmt.model.linear import packed_product, rounds
+
+    rows, inner, outer = shape
+    x, weight = torch.randn(rows, inner, device=device), torch.randn(outer, inner, device=device)
+    ways: list[Callable[[], object]] = []
+    if dtype.is_floating_point:
+        given, own = x.to(dtype), weight.to(dtype)
+        ways.append(partial(torch.nn.functional.linear, given, own))
+        if device.type == "cpu":
+            ways.append(partial(packed_product(own, None), given))
+    if dtype != torch.float32 and rounds(weight, dtype):
+        ways.append(partial(packed_product(weight, None, dtype=dtype), x))
+    return min(_seconds(way, device) for way in ways)
+
+
+def _seconds(work: Callable[[], object], device: torch.device) -> float:
+    """The fastest of several runs, in blocks that are long enough for the clock."""
+    work()
+    synchronize(device)
+    best, spent, block = float("inf"), 0.0, 1
+    runs = 0
+    while spent < _SECONDS or runs < _FEWEST:
+        began = time.perf_counter()
+        for _ in range(block):
+            work()
+        synchronize(device)
+        taken = time.perf_counter() - began
+        best, spent, runs = min(best, taken / block), spent + taken, runs + 1
+        if taken < _SECONDS / 50:
+            block *= 2
+    return best
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done all that it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,77 @@
+"""Model directories of other programs: weights, vocabularies, how to run them, and what they were made from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import sparsenmt
+from sparsenmt.data.sentencepiece_tokenizer import SentencePieceTokenizer
+from sparsenmt.export import to_ctranslate2, to_transformers
+from sparsenmt.export.plain import Plain, plain_model
+from sparsenmt.export.readme import readme
+from sparsenmt.files import listing, new_directory, write_bytes, write_sealed, write_text
+from sparsenmt.store import Bundle, check_absent
+
+Target = Literal["ctranslate2", "safetensors-hf"]
+TARGETS: tuple[Target, ...] = ("ctranslate2", "safetensors-hf")
+MANIFEST = "sparsenmt.json"
+_NAMES: dict[Target, str] = {"ctranslate2": to_ctranslate2.NAME, "safetensors-hf": to_transformers.NAME}
+
+
+def check_target(target: Target, output: Path) -> None:
+    """Find out what is wrong before the model is read.
+
+    Raises:
+        UserError: ``output`` exists; a package is missing.
+    """
+    check_absent(output)
+    if target == "ctranslate2":
+        to_ctranslate2.check_installed()
+
+
+def export_model(bundle: Bundle, output: Path, target: Target, depth: tuple[int, int] | None = None) -> Plain:
+    """Write a model for another program, complete or not at all; returns what was written.
+
+    Args:
+        bundle: opened unpacked.
+        depth: encoder and decoder layers that run; None: the deepest exits.
+
+    Raises:
+        UserError: the target does not compute what the model does; the place cannot be written.
+    """
+    plain = plain_model(bundle, _NAMES[target], depth)
+    with new_directory(output.resolve()) as partial:
+        if target == "ctranslate2":
+            to_ctranslate2.write(plain, bundle.tokenizers, partial)
+            _write_pieces(bundle, partial)
+        else:
+            to_transformers.write(plain, bundle.tokenizers, bundle.recipe, partial)
+        if not _is_sentencepiece(bundle):
+            bundle.tokenizers.save(partial / "tokenizers")
+        write_text(partial / "README.md", readme(bundle, plain, target, sentencepiece=_is_sentencepiece(bundle)))
+        write_sealed(partial / MANIFEST, {**_origin(bundle, plain, target), "files": listing(partial)})
+    return plain
+
+
+def _is_sentencepiece(bundle: Bundle) -> bool:
+    sides = bundle.tokenizers.source, bundle.tokenizers.target
+    return all(isinstance(side, SentencePieceTokenizer) for side in sides)
+
+
+def _write_pieces(bundle: Bundle, directory: Path) -> None:
+    """The SentencePiece models beside CTranslate2's vocabularies."""
+    for name, side in (("source", bundle.tokenizers.source), ("target", bundle.tokenizers.target)):
+        if isinstance(side, SentencePieceTokenizer):
+            write_bytes(directory / f"{name}.spm", side.model)
+
+
+def _origin(bundle: Bundle, plain: Plain, target: Target) -> dict[str, object]:
+    return {
+        "exported_to": target,
+        "model": bundle.recipe.name,
+        "weights_sha256": bundle.weights_digest,
+        "encoder_layers": len(plain.encoder),
+        "decoder_layers": len(plain.decoder),
+        "sparsenmt": sparsenmt.__version__,
+    }

@@ -1,0 +1,164 @@
+"""A trained model as the plain Transformer that other programs compute: one block a layer, softmax over everything.
+
+What can be written so is: blocks that run several times (one copy a step), a depth of several (the steps up to it, and
+the last normalisation), disabled heads (the rows of the output projection that read them are zeroed). What cannot is
+refused, with the method and the socket where it stands.
+
+Shapes: D model dimension, F inner dimension, V vocabulary, P positions, E head size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from sparsenmt.assemble import chosen_methods
+from sparsenmt.errors import UserError
+from sparsenmt.model.interfaces import SITES, SiteName
+from sparsenmt.recipe import schema
+from sparsenmt.store import Bundle
+
+Layer = Mapping[str, Tensor]
+"""The weights of one layer by their names within a block, such as ``self.q.weight`` (D, D)."""
+
+_HINT = (
+    "Other programs compute full softmax attention with learned heads, and drop nothing: `sparsenmt decode` runs it."
+)
+
+
+@dataclass(frozen=True)
+class Plain:
+    """All numbers of a plain Transformer."""
+
+    dimension: int
+    feed_forward: int
+    encoder_heads: int
+    decoder_heads: int
+    norm: Literal["pre", "post"]
+    activation: Literal["relu", "gelu", "silu"]
+    tie: Literal["all", "target", "none"]
+    source: Tensor  # (V, D), scaled by sqrt(D) where it is used
+    target: Tensor  # (V, D), the same
+    output: Tensor  # (V, D)
+    source_positions: Tensor  # (P, D)
+    target_positions: Tensor  # (P, D)
+    encoder: Sequence[Layer]
+    decoder: Sequence[Layer]
+    encoder_norm: Layer | None  # weight and bias of the normalisation after the last layer; None with norm `post`
+    decoder_norm: Layer | None
+
+    @property
+    def max_positions(self) -> int:
+        return int(self.source_positions.shape[0])
+
+
+def plain_model(bundle: Bundle, target: str, depth: tuple[int, int] | None = None) -> Plain:
+    """The model of a bundle that was opened unpacked, in fp32.
+
+    Args:
+        target: name of the program that it is for, for messages.
+        depth: encoder and decoder layers that run; None: the deepest exits.
+
+    Raises:
+        UserError: the model computes something else.
+    """
+    section, model = bundle.recipe.model, bundle.model
+    _check_methods(section, target)
+    heads = {site: _count(section, site) for site in SITES}
+    if heads["decoder_self"] != heads["cross"]:
+        raise UserError(
+            f"{target} has one number of heads for the whole decoder, not {heads['decoder_self']} and {heads['cross']}",
+            where="model.attention.cross.heads.count",
+            hint=_HINT,
+        )
+    encoder_steps, decoder_steps = depth or (model.plan.encoder_exits[-1], model.plan.decoder_exits[-1])
+    weights = model.state_dict()
+    keys = {"all": ("shared",) * 3, "target": ("source", "target", "target"), "none": ("source", "target", "output")}
+    tables = [weights[f"embeddings.{key}"] for key in keys[section.tie_embeddings]]
+    positions = [_positions(bundle, side, tables[0]) for side in ("source", "target")]
+    return Plain(
+        dimension=section.dimension,
+        feed_forward=section.feed_forward,
+        encoder_heads=heads["encoder_self"],
+        decoder_heads=heads["cross"],
+        norm=section.norm,
+        activation=section.activation,
+        tie=section.tie_embeddings,
+        source=tables[0],
+        target=tables[1],
+        output=tables[2],
+        source_positions=positions[0],
+        target_positions=positions[1],
+        encoder=_layers(section, weights, "encoder", model.plan.encoder[:encoder_steps]),
+        decoder=_layers(section, weights, "decoder", model.plan.decoder[:decoder_steps]),
+        encoder_norm=_inside(weights, "encoder.norm.") or None,
+        decoder_norm=_inside(weights, "decoder.norm.") or None,
+    )
+
+
+def _check_methods(section: schema.Model, target: str) -> None:
+    """UserError for the first method that is not the plain one. How deep the model is built does not matter."""
+    plain = {"pattern": schema.Site().pattern.name, "transform": schema.Site().transform.name}
+    for key, method, choice in chosen_methods(section):
+        if method.socket != "depth" and choice.name != plain.get(method.socket):
+            raise UserError(f"{target} does not compute the {method.socket} {choice.name}", where=key, hint=_HINT)
+
+
+def _count(section: schema.Model, site: SiteName) -> int:
+    chosen: schema.Site = getattr(section.attention, site)
+    return chosen.heads.count or section.heads
+
+
+def _positions(bundle: Bundle, side: str, like: Tensor) -> Tensor:
+    """(P, D): as many as the model reads."""
+    encodings: Tensor = bundle.model.positions[side](0, bundle.max_positions, like)
+    return encodings.detach().clone()
+
+
+def _layers(section: schema.Model, weights: Layer, side: str, blocks: Sequence[int]) -> list[Layer]:
+    sites: dict[str, SiteName] = {"self": "encoder_self" if side == "encoder" else "decoder_self", "cross": "cross"}
+    layers: list[Layer] = []
+    for block in blocks:
+        layer = _inside(weights, f"{side}.layers.{block}.")
+        for name, site in sites.items():
+            disabled = getattr(section.attention, site).heads.disabled
+            if disabled and f"{name}.o.weight" in layer:
+                layer[f"{name}.o.weight"] = _without(layer[f"{name}.o.weight"], disabled, _count(section, site))
+        layers.append(layer)
+    return layers
+
+
+def _without(weight: Tensor, disabled: Collection[int], heads: int) -> Tensor:
+    """The output projection (D, heads * E) with zeros where it reads these heads, numbered from 1."""
+    split = weight.clone().unflatten(1, (heads, -1))
+    split[:, [head - 1 for head in disabled]] = 0.0
+    changed: Tensor = split.flatten(1)
+    return changed
+
+
+def _inside(weights: Layer, prefix: str) -> dict[str, Tensor]:
+    """The weights whose names begin so, with the rest of their names."""
+    return {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
+
+
+def attention_weights(layer: Layer, site: str) -> dict[str, tuple[Tensor, Tensor]]:
+    """Weight (D, D) and bias (D) of the projections ``q``, ``k``, ``v`` and ``o`` of ``self`` or ``cross``."""
+    return {part: (layer[f"{site}.{part}.weight"], layer[f"{site}.{part}.bias"]) for part in ("q", "k", "v", "o")}
+
+
+def parameters(plain: Plain) -> int:
+    """Numbers that differ: what several steps or tables share counts once."""
+    tensors = [plain.source, plain.target, plain.output]
+    tensors += [tensor for layer in (*plain.encoder, *plain.decoder) for tensor in layer.values()]
+    tensors += [tensor for norm in (plain.encoder_norm, plain.decoder_norm) for tensor in (norm or {}).values()]
+    storages = {tensor.data_ptr(): tensor.numel() for tensor in tensors}
+    return sum(storages.values())
+
+
+def as_fp32(tensor: Tensor) -> Tensor:
+    """On the CPU, contiguous."""
+    return tensor.detach().to("cpu", torch.float32).contiguous()

@@ -1,0 +1,134 @@
+"""The README of an exported model: what it is, and the lines that run it."""
+
+from __future__ import annotations
+
+from sparsenmt.data.vocabulary import BOS, PAD, SPECIAL_PIECES
+from sparsenmt.export.plain import Plain, parameters
+from sparsenmt.export.to_transformers import is_pegasus, length_penalty
+from sparsenmt.store import Bundle
+
+_CTRANSLATE2 = """\
+import ctranslate2
+{imports}
+
+translator = ctranslate2.Translator(".", device="cpu", compute_type="float32")
+{pieces}
+lines = ["..."]
+results = translator.translate_batch(
+    {encode},
+    beam_size={beam},
+    length_penalty={penalty},
+    max_input_length={positions},
+    min_decoding_length={shortest},
+    max_decoding_length={longest},
+    suppress_sequences={never},
+)
+for result in results:
+    print({decode})
+"""
+
+_TRANSFORMERS = """\
+{imports}
+from transformers import {architecture}
+
+model = {architecture}.from_pretrained(".")
+{pieces}
+lines = ["..."]
+batch = {encode}
+for ids in model.generate(**batch):
+    print({decode})
+"""
+
+
+def readme(bundle: Bundle, plain: Plain, target: str, *, sentencepiece: bool) -> str:
+    """The text. Its code runs in the directory that it lies in, with the target's packages installed."""
+    recipe = bundle.recipe
+    facts = [
+        f"{recipe.data.source_language} to {recipe.data.target_language}, {len(plain.encoder)} encoder and "
+        f"{len(plain.decoder)} decoder layers, {parameters(plain):,} weights, exported from a model of sparsenmt "
+        f"(`sparsenmt.json` says which). Run in this directory:",
+        "",
+        "```python",
+        (_for_ctranslate2 if target == "ctranslate2" else _for_transformers)(bundle, plain, sentencepiece).rstrip(),
+        "```",
+        "",
+        *(f"- {note}" for note in _notes(bundle, target, sentencepiece)),
+    ]
+    return "\n".join([f"# {recipe.name}", "", *facts, ""])
+
+
+def _for_ctranslate2(bundle: Bundle, plain: Plain, sentencepiece: bool) -> str:
+    decoding = bundle.recipe.decoding
+    if sentencepiece:
+        own = {
+            "imports": "import sentencepiece",
+            "pieces": 'source, target = (sentencepiece.SentencePieceProcessor(f"{side}.spm") for side in '
+            '("source", "target"))',
+            "encode": "[source.encode(line, out_type=str) for line in lines]",
+            "decode": "target.decode(result.hypotheses[0])",
+        }
+    else:
+        own = {
+            "imports": "from pathlib import Path\n\nfrom sparsenmt.data.tokenizer import Tokenizers",
+            "pieces": 'tokenizers = Tokenizers.load(Path("tokenizers"))\n'
+            "source, target = tokenizers.source, tokenizers.target\n"
+            "ids = {piece: id_ for id_, piece in enumerate(target.pieces(range(target.size)))}",
+            "encode": "[source.pieces(source.encode(line)) for line in lines]",
+            "decode": "target.decode([ids[piece] for piece in result.hypotheses[0]])",
+        }
+    return _CTRANSLATE2.format(
+        **own,
+        beam=decoding.beam_size if decoding.method == "beam" else 1,
+        penalty=f"{length_penalty(decoding):g}",
+        positions=plain.max_positions,
+        shortest=decoding.min_length,
+        longest=min(plain.max_positions, 256),
+        never=[[SPECIAL_PIECES[PAD]], [SPECIAL_PIECES[BOS]]],
+    )
+
+
+def _for_transformers(bundle: Bundle, plain: Plain, sentencepiece: bool) -> str:
+    architecture = "PegasusForConditionalGeneration" if is_pegasus(plain) else "MarianMTModel"
+    if sentencepiece:
+        own = {
+            "imports": "from transformers import MarianTokenizer",
+            "pieces": 'tokenizer = MarianTokenizer.from_pretrained(".")',
+            "encode": 'tokenizer(lines, return_tensors="pt", padding=True)',
+            "decode": "tokenizer.decode(ids, skip_special_tokens=True)",
+        }
+        return _TRANSFORMERS.format(architecture=architecture, **own).replace(
+            f"import MarianTokenizer\nfrom transformers import {architecture}",
+            f"import {', '.join(sorted(('MarianTokenizer', architecture)))}",
+        )
+    own = {
+        "imports": "from pathlib import Path\n\nfrom sparsenmt.data.batching import pad\n"
+        "from sparsenmt.data.tokenizer import Tokenizers\nfrom sparsenmt.data.vocabulary import EOS",
+        "pieces": 'tokenizers = Tokenizers.load(Path("tokenizers"))',
+        "encode": 'dict(zip(("input_ids", "attention_mask"), pad([[*tokenizers.source.encode(line), EOS] '
+        "for line in lines])))",
+        "decode": "tokenizers.target.decode(ids.tolist())",
+    }
+    return _TRANSFORMERS.format(architecture=architecture, **own)
+
+
+def _notes(bundle: Bundle, target: str, sentencepiece: bool) -> list[str]:
+    recipe = bundle.recipe
+    decoding, data = recipe.decoding, recipe.data
+    notes = []
+    if target == "safetensors-hf" and recipe.model.norm == "pre" and recipe.model.tie_embeddings != "all":
+        notes.append("Transformers 5 or later: earlier ones give both sides of a Pegasus model one table, silently.")
+    if sentencepiece and data.tokenizer.lowercase:
+        notes.append("The model was trained on lowercased text: lowercase the lines first.")
+    if decoding.method == "beam" and decoding.length_penalty == "gnmt" and decoding.alpha:
+        notes.append(
+            f"The recipe ranks by log-probability / ((5 + length) / 6)^{decoding.alpha:g}, which is not to be had "
+            "here; the lines above rank by log-probability / length."
+        )
+    if data.filters.max_source_length is not None:
+        notes.append(f"Sources were cut to {data.filters.max_source_length:,} pieces in training: cut longer ones too.")
+    if data.documents is not None:
+        notes.append(
+            f"A line is a block of sentences with the word {data.documents.separator} between them, "
+            f"at most {data.documents.max_length:,} pieces."
+        )
+    return notes or ["Outputs are those of `sparsenmt decode` with the same settings, but for ties."]

@@ -1,0 +1,119 @@
+"""A plain Transformer as a model directory of CTranslate2 (https://opennmt.net/CTranslate2).
+
+Written through that package's own specifications, so that its version decides about the format.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sparsenmt.data.tokenizer import Tokenizer, Tokenizers
+from sparsenmt.data.vocabulary import BOS, EOS, SPECIAL_PIECES, UNK
+from sparsenmt.errors import UserError
+from sparsenmt.export.plain import Layer, Plain, as_fp32, attention_weights
+
+NAME = "CTranslate2"
+_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH"}
+
+Array = NDArray[np.float32]
+
+
+def check_installed() -> None:
+    """UserError without the package."""
+    if importlib.util.find_spec("ctranslate2") is None:
+        raise UserError(
+            "the package ctranslate2 is not installed",
+            where="--to ctranslate2",
+            hint="Install it: pip install 'sparsenmt[export]'.",
+        )
+
+
+def write(plain: Plain, tokenizers: Tokenizers, directory: Path) -> None:
+    """Write ``model.bin``, ``config.json`` and the vocabularies into a directory.
+
+    Raises:
+        UserError: two pieces of a vocabulary have one name.
+    """
+    from ctranslate2.specs import common_spec, transformer_spec
+
+    common: dict[str, Any] = {
+        "pre_norm": plain.norm == "pre",
+        "activation": getattr(common_spec.Activation, _ACTIVATIONS[plain.activation]),
+    }
+    spec = transformer_spec.TransformerSpec(
+        transformer_spec.TransformerEncoderSpec(len(plain.encoder), plain.encoder_heads, **common),
+        transformer_spec.TransformerDecoderSpec(len(plain.decoder), plain.decoder_heads, **common),
+    )
+    spec.encoder.embeddings[0].weight = _array(plain.source)
+    spec.decoder.embeddings.weight = _array(plain.target)
+    spec.decoder.projection.weight = _array(plain.output)
+    spec.encoder.position_encodings.encodings = _array(plain.source_positions)
+    spec.decoder.position_encodings.encodings = _array(plain.target_positions)
+    for stack, layers, norm in (
+        (spec.encoder, plain.encoder, plain.encoder_norm),
+        (spec.decoder, plain.decoder, plain.decoder_norm),
+    ):
+        stack.scale_embeddings = True
+        if norm is not None:
+            _norm(stack.layer_norm, norm["weight"], norm["bias"])
+        for part, layer in zip(stack.layer, layers, strict=True):
+            _fill(part, layer)
+    spec.register_source_vocabulary(_vocabulary(tokenizers.source, "source"))
+    spec.register_target_vocabulary(_vocabulary(tokenizers.target, "target"))
+    spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = (SPECIAL_PIECES[i] for i in (UNK, BOS, EOS))
+    spec.config.decoder_start_token = SPECIAL_PIECES[BOS]
+    spec.config.add_source_eos = True
+    spec.validate()
+    spec.optimize()  # without quantization: what is equal is written once
+    spec.save(str(directory))
+
+
+def _fill(part: Any, layer: Layer) -> None:
+    """Query, key and value are one product at self-attention, query apart from key and value at cross-attention."""
+    own = attention_weights(layer, "self")
+    _linear(part.self_attention.linear[0], own["q"], own["k"], own["v"])
+    _linear(part.self_attention.linear[1], own["o"])
+    _norm(part.self_attention.layer_norm, layer["self_norm.weight"], layer["self_norm.bias"])
+    if "cross.q.weight" in layer:
+        cross = attention_weights(layer, "cross")
+        _linear(part.attention.linear[0], cross["q"])
+        _linear(part.attention.linear[1], cross["k"], cross["v"])
+        _linear(part.attention.linear[2], cross["o"])
+        _norm(part.attention.layer_norm, layer["cross_norm.weight"], layer["cross_norm.bias"])
+    for number, name in enumerate(("inner", "outer")):
+        weights = layer[f"feed_forward.{name}.weight"], layer[f"feed_forward.{name}.bias"]
+        _linear(getattr(part.ffn, f"linear_{number}"), weights)
+    _norm(part.ffn.layer_norm, layer["feed_forward_norm.weight"], layer["feed_forward_norm.bias"])
+
+
+def _linear(spec: Any, *parts: tuple[Tensor, Tensor]) -> None:
+    spec.weight = np.concatenate([_array(weight) for weight, _ in parts])
+    spec.bias = np.concatenate([_array(bias) for _, bias in parts])
+
+
+def _norm(spec: Any, weight: Tensor, bias: Tensor) -> None:
+    spec.gamma, spec.beta = _array(weight), _array(bias)
+
+
+def _array(tensor: Tensor) -> Array:
+    array: Array = as_fp32(tensor).numpy()
+    return array
+
+
+def _vocabulary(tokenizer: Tokenizer, side: str) -> list[str]:
+    """The names of all pieces, in the order of their ids."""
+    pieces = tokenizer.pieces(range(tokenizer.size))
+    if len(set(pieces)) < len(pieces):
+        twice = next(piece for i, piece in enumerate(pieces) if piece in pieces[:i])
+        raise UserError(
+            f"the {side} vocabulary has two pieces named {twice}, which {NAME} cannot tell apart",
+            where="data.tokenizer",
+            hint="A word of the text is written like a special piece: replace it there, and train again.",
+        )
+    return pieces

@@ -1,0 +1,194 @@
+"""A plain Transformer as a model directory of Hugging Face Transformers. That package is not needed to write it.
+
+Two of its architectures compute exactly what the engine does: ``MarianMTModel`` with normalisation after each
+sub-layer, ``PegasusForConditionalGeneration`` with normalisation before it and after the stack. Both scale embeddings
+by sqrt(D), add a table of positions (which is written out: their own sinusoids have other wavelengths) and project
+without a bias. Pegasus has one size of vocabulary for both sides, and separate tables from version 5 on.
+
+Shapes: D model dimension, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sparsenmt.data.sentencepiece_tokenizer import SentencePieceTokenizer
+from sparsenmt.data.tokenizer import Tokenizer, Tokenizers
+from sparsenmt.data.vocabulary import BOS, EOS, PAD, SPECIAL_PIECES, UNK
+from sparsenmt.export.plain import Layer, Plain, as_fp32, attention_weights
+from sparsenmt.files import write_bytes, write_json
+from sparsenmt.recipe import schema
+from sparsenmt.tensors import save_tensors
+
+NAME = "Transformers"
+_NEVER = -1e9
+"""Bias of the rows that fill a table up to the common size: their probability is exactly 0."""
+
+
+def write(plain: Plain, tokenizers: Tokenizers, recipe: schema.Recipe, directory: Path) -> None:
+    """Write weights, configurations and, of SentencePiece vocabularies, the tokenizer's files."""
+    save_tensors(directory / "model.safetensors", weights(plain), metadata={"format": "pt"})
+    write_json(directory / "config.json", configuration(plain, recipe.model.dropout))
+    write_json(directory / "generation_config.json", generation(plain, recipe.decoding))
+    _write_tokenizer(tokenizers, recipe.data, plain.max_positions, directory)
+
+
+def is_pegasus(plain: Plain) -> bool:
+    """Whether it becomes a Pegasus model; otherwise a Marian model."""
+    return plain.norm == "pre"
+
+
+def configuration(plain: Plain, dropout: schema.Dropout) -> dict[str, Any]:
+    """What stands in ``config.json``. Dropout is for who trains it further."""
+    pegasus, tied = is_pegasus(plain), plain.tie == "all"
+    sizes = {"vocab_size": _rows(plain)} if pegasus else {
+        "vocab_size": plain.source.shape[0],
+        "decoder_vocab_size": plain.target.shape[0],
+        "share_encoder_decoder_embeddings": tied,
+    }  # fmt: skip
+    return {
+        "architectures": ["PegasusForConditionalGeneration" if pegasus else "MarianMTModel"],
+        "model_type": "pegasus" if pegasus else "marian",
+        **sizes,
+        "d_model": plain.dimension,
+        "encoder_layers": len(plain.encoder),
+        "decoder_layers": len(plain.decoder),
+        "encoder_attention_heads": plain.encoder_heads,
+        "decoder_attention_heads": plain.decoder_heads,
+        "encoder_ffn_dim": plain.feed_forward,
+        "decoder_ffn_dim": plain.feed_forward,
+        "activation_function": plain.activation,
+        "max_position_embeddings": plain.max_positions,
+        "scale_embedding": True,
+        "tie_word_embeddings": tied if pegasus else plain.tie != "none",
+        "dropout": dropout.residual,
+        "attention_dropout": dropout.attention,
+        "activation_dropout": dropout.activation,
+        "encoder_layerdrop": 0.0,
+        "decoder_layerdrop": 0.0,
+        "is_encoder_decoder": True,
+        **_special(),
+        "forced_eos_token_id": None,
+        "torch_dtype": "float32",
+    }
+
+
+def generation(plain: Plain, decoding: schema.Decoding) -> dict[str, Any]:
+    """What stands in ``generation_config.json``: the recipe's search, as far as it is one of Transformers'."""
+    beams = decoding.beam_size if decoding.method == "beam" else 1
+    search: dict[str, Any] = {"num_beams": beams, "do_sample": False}
+    if beams > 1:
+        search |= {"early_stopping": True, "length_penalty": length_penalty(decoding)}
+    return {
+        **_special(),
+        **search,
+        "max_length": plain.max_positions,
+        "suppress_tokens": [PAD, BOS],
+        "forced_eos_token_id": None,
+    }
+
+
+def length_penalty(decoding: schema.Decoding) -> float:
+    """The exponent of the length that a log-probability is divided by; 1 where the recipe's penalty is another one."""
+    return {"average": decoding.alpha, "none": 0.0}.get(decoding.length_penalty, 1.0)
+
+
+def _special() -> dict[str, int]:
+    return {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS, "decoder_start_token_id": BOS}
+
+
+def _rows(plain: Plain) -> int:
+    """Rows of every table of a Pegasus model."""
+    return max(plain.source.shape[0], plain.target.shape[0])
+
+
+def weights(plain: Plain) -> dict[str, Tensor]:
+    """All tensors by Transformers' names; of tables that are tied, the first."""
+    pegasus = is_pegasus(plain)
+    rows = _rows(plain) if pegasus else plain.target.shape[0]
+    bias = torch.zeros(1, rows)
+    bias[:, plain.target.shape[0] :] = _NEVER
+    found = {"final_logits_bias": bias, **_tables(plain)}
+    for side, positions, layers, norm in (
+        ("encoder", plain.source_positions, plain.encoder, plain.encoder_norm),
+        ("decoder", plain.target_positions, plain.decoder, plain.decoder_norm),
+    ):
+        found[f"model.{side}.embed_positions.weight"] = positions
+        for number, layer in enumerate(layers):
+            found |= {f"model.{side}.layers.{number}.{name}": tensor for name, tensor in _layer(layer).items()}
+        if norm is not None:
+            found |= {f"model.{side}.layer_norm.{name}": tensor for name, tensor in norm.items()}
+    return {name: as_fp32(tensor) for name, tensor in found.items()}
+
+
+def _tables(plain: Plain) -> dict[str, Tensor]:
+    if plain.tie == "all":
+        return {"model.shared.weight": plain.source}
+    tables = {"model.encoder.embed_tokens.weight": plain.source, "model.decoder.embed_tokens.weight": plain.target}
+    if not is_pegasus(plain):
+        return tables if plain.tie == "target" else {**tables, "lm_head.weight": plain.output}
+    # `model.shared` is read by nothing, but must be there.
+    tables |= {"lm_head.weight": plain.output, "model.shared.weight": plain.target}
+    return {name: _filled(table, _rows(plain)) for name, table in tables.items()}
+
+
+def _filled(table: Tensor, rows: int) -> Tensor:
+    """(V, D) with zeros below."""
+    return torch.cat([table, table.new_zeros(rows - table.shape[0], table.shape[1])])
+
+
+def _layer(layer: Layer) -> dict[str, Tensor]:
+    found: dict[str, Tensor] = {}
+    for site, theirs in (("self", "self_attn"), ("cross", "encoder_attn")):
+        if f"{site}.q.weight" not in layer:
+            continue
+        for part, (weight, bias) in attention_weights(layer, site).items():
+            name = f"{theirs}.{'out' if part == 'o' else part}_proj"
+            found |= {f"{name}.weight": weight, f"{name}.bias": bias}
+    names = {
+        "self_norm": "self_attn_layer_norm",
+        "cross_norm": "encoder_attn_layer_norm",
+        "feed_forward.inner": "fc1",
+        "feed_forward.outer": "fc2",
+        "feed_forward_norm": "final_layer_norm",
+    }
+    for ours, theirs in names.items():
+        for kind in ("weight", "bias"):
+            if f"{ours}.{kind}" in layer:
+                found[f"{theirs}.{kind}"] = layer[f"{ours}.{kind}"]
+    return found
+
+
+def _write_tokenizer(tokenizers: Tokenizers, data: schema.Data, longest: int, directory: Path) -> None:
+    """Files of a ``MarianTokenizer``, which splits by SentencePiece and looks ids up in a table of its own."""
+    sides = tokenizers.source, tokenizers.target
+    write_json(directory / "vocab.json", _ids(tokenizers.source))
+    if not tokenizers.shared:
+        write_json(directory / "target_vocab.json", _ids(tokenizers.target))
+    if not all(isinstance(side, SentencePieceTokenizer) for side in sides):
+        return
+    for name, side in zip(("source", "target"), sides, strict=True):
+        assert isinstance(side, SentencePieceTokenizer)
+        write_bytes(directory / f"{name}.spm", side.model)
+    settings = {
+        "tokenizer_class": "MarianTokenizer",
+        "separate_vocabs": not tokenizers.shared,
+        "source_lang": data.source_language,
+        "target_lang": data.target_language,
+        "model_max_length": longest,
+        "unk_token": SPECIAL_PIECES[UNK],
+        "eos_token": SPECIAL_PIECES[EOS],
+        "pad_token": SPECIAL_PIECES[PAD],
+        "clean_up_tokenization_spaces": False,
+    }
+    write_json(directory / "tokenizer_config.json", settings)
+
+
+def _ids(tokenizer: Tokenizer) -> dict[str, int]:
+    """Piece -> id; of two pieces with one name the first, which is the special one."""
+    pieces = tokenizer.pieces(range(tokenizer.size))
+    return {piece: id_ for id_, piece in reversed(list(enumerate(pieces)))}

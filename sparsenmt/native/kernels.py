@@ -1,0 +1,268 @@
+"""The compiled kernels of decoding on tensors: fp32, on the CPU.
+
+B rows, H heads, Q queries, K keys, E head size, N rows, V vocabulary, D inner dimension.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sparsenmt.native.build import Library, wanted
+
+_FOLDER = Path(__file__).parent
+_SIZES = frozenset({16, 32, 48, 64, 96, 128})  # heads that attention is compiled for
+_TOLERANCE = 1e-5
+_PRODUCT_TOLERANCE = {torch.bfloat16: 2e-2, torch.int8: 4e-2}
+_WORK = 1 << 14  # multiplications that a thread is worth waking for
+_COLUMNS = 32  # of a panel of weights
+_FEW = 8  # queries that read keys and values as they lie
+_LEVELS = 127
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A matrix (N, D) in the layout of `Kernels.product`."""
+
+    panels: Tensor
+    bias: Tensor | None  # (N)
+    inner: int
+    outer: int
+    scales: Tensor | None = None  # (N), of int8
+    sums: Tensor | None = None  # (N), of int8, over the inner dimension
+
+
+class Kernels:
+    """The library's functions."""
+
+    def __init__(self, path: Path) -> None:
+        library = ctypes.CDLL(str(path))
+        pointer, number, size = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
+        self._attend = library.sparsenmt_attend
+        self._attend.argtypes = [*[pointer] * 7, size, *[pointer] * 3, number]
+        self._attend_many = library.sparsenmt_attend_many
+        self._attend_many.argtypes = [*[pointer] * 9, number]
+        self._log_sums = library.sparsenmt_log_sums
+        self._log_sums.argtypes = [pointer, size, size, size, pointer, number]
+        self._best = library.sparsenmt_best
+        self._best.argtypes = [pointer, size, size, size, size, pointer, pointer, number]
+        self._product = library.sparsenmt_product
+        self._product.argtypes = [*[pointer] * 6, number, *[pointer] * 3, number]
+        for function in (self._attend, self._attend_many, self._log_sums, self._best, self._product):
+            function.restype = None
+        self.has_products = bool(library.sparsenmt_has_products())
+
+    def attends(self, q: Tensor, values: Tensor) -> bool:
+        """Whether `attend` is for such queries (B, H, Q, E) and values (..., E)."""
+        return (
+            q.dtype == values.dtype == torch.float32
+            and q.device.type == "cpu"
+            and q.shape[3] in _SIZES
+            and values.shape[-1] == q.shape[3]
+            and not (torch.is_grad_enabled() and (q.requires_grad or values.requires_grad))
+        )
+
+    def attend(
+        self, q: Tensor, keys: Tensor, values: Tensor, *, bias: Tensor | None = None, slots: Tensor | None = None
+    ) -> Tensor:
+        """q (B, H, Q, E), keys and values (B, H, K, E) -> (B, H, Q, E): softmax(q keys' / sqrt(E) + bias) values.
+
+        Args:
+            bias: (B, K), contiguous; minus infinity hides a key, but never all keys of a row.
+            slots: (B, K) int32: keys and values are (K, slots, H, E), and those of row b at position t lie in slot
+                ``slots[b, t]``.
+        """
+        rows, heads, count, size = q.shape
+        q, keys, values = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, keys, values))
+        out = q.new_empty(rows, count, heads, size)
+        if count > _FEW:
+            assert slots is None
+            self._many(q, keys, values, bias, out)
+            return out.transpose(1, 2)
+        if slots is None:
+            length = keys.shape[2]
+            order = (0, 1, 2)
+        else:
+            length = keys.shape[0]
+            order = (1, 2, 0)
+        key, value = keys.stride(), values.stride()
+        self._attend(
+            q.data_ptr(),
+            (ctypes.c_int64 * 3)(*q.stride()[:3]),
+            keys.data_ptr(),
+            (ctypes.c_int64 * 3)(*(key[i] for i in order)),
+            values.data_ptr(),
+            (ctypes.c_int64 * 3)(*(value[i] for i in order)),
+            None if slots is None else slots.data_ptr(),
+            0 if slots is None else slots.stride(0),
+            None if bias is None else bias.data_ptr(),
+            (ctypes.c_int64 * 5)(rows, heads, count, length, size),
+            out.data_ptr(),
+            _threads(out.numel() * length),
+        )
+        return out.transpose(1, 2)
+
+    def _many(self, q: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, out: Tensor) -> None:
+        rows, heads, count, size = q.shape
+        length = keys.shape[2]
+        self._attend_many(
+            q.data_ptr(),
+            (ctypes.c_int64 * 3)(*q.stride()[:3]),
+            keys.data_ptr(),
+            (ctypes.c_int64 * 3)(*keys.stride()[:3]),
+            values.data_ptr(),
+            (ctypes.c_int64 * 3)(*values.stride()[:3]),
+            None if bias is None else bias.data_ptr(),
+            (ctypes.c_int64 * 5)(rows, heads, count, length, size),
+            out.data_ptr(),
+            _threads(out.numel() * length),
+        )
+
+    def log_sums(self, logits: Tensor) -> Tensor:
+        """(N, V) -> (N, 1): log of the sum of exponentials."""
+        rows, size = logits.shape
+        out = logits.new_empty(rows, 1)
+        self._log_sums(logits.data_ptr(), logits.stride(0), rows, size, out.data_ptr(), _threads(logits.numel()))
+        return out
+
+    def best(self, logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
+        """(N, V) -> values and indices (N, width), best first; of equals the first. Minus infinity: none is left."""
+        rows, size = logits.shape
+        values, indices = logits.new_empty(rows, width), logits.new_empty(rows, width, dtype=torch.long)
+        self._best(
+            logits.data_ptr(),
+            logits.stride(0),
+            rows,
+            size,
+            width,
+            values.data_ptr(),
+            indices.data_ptr(),
+            _threads(logits.numel()),
+        )
+        return values, indices
+
+    def product(self, x: Tensor, weight: Packed, *, relu: bool = False, added: Tensor | None = None) -> Tensor:
+        """x (..., D) -> relu(x weight' + bias) + added, (..., N); ``added`` of that shape, contiguous."""
+        rows = x.reshape(-1, weight.inner).contiguous()
+        count, groups = rows.shape[0], weight.panels.shape[1]
+        out = x.new_empty(*x.shape[:-1], weight.outer)
+        scratch = torch.empty(count * (4 * groups + 8), dtype=torch.uint8)
+        self._product(
+            rows.data_ptr(),
+            weight.panels.data_ptr(),
+            None if weight.scales is None else weight.scales.data_ptr(),
+            None if weight.sums is None else weight.sums.data_ptr(),
+            None if weight.bias is None else weight.bias.data_ptr(),
+            None if added is None else added.data_ptr(),
+            relu,
+            (ctypes.c_int64 * 3)(count, weight.inner, weight.outer),
+            out.data_ptr(),
+            scratch.data_ptr(),
+            _threads(out.numel() * weight.inner),
+        )
+        return out
+
+
+def pack(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Packed:
+    """A matrix (N, D) with its bias (N), rounded to bf16, or to int8 with a scale for each of the N rows."""
+    outer, inner = weight.shape
+    bias = None if bias is None else bias.detach().float().contiguous()
+    weight = weight.detach().float()
+    if dtype == torch.bfloat16:
+        return Packed(_panels(weight.to(torch.bfloat16), 2), bias, inner, outer)
+    scales = weight.abs().amax(1).div_(_LEVELS)
+    levels = (weight / scales.clamp_min(torch.finfo(torch.float32).tiny)[:, None]).round_()
+    sums = levels.sum(1).to(torch.int32)
+    return Packed(_panels(levels.to(torch.int8), 4), bias, inner, outer, scales, sums)
+
+
+def _panels(weight: Tensor, group: int) -> Tensor:
+    """(N, D) -> (panels, groups, columns of a panel, group), filled up with zeros."""
+    outer, inner = weight.shape
+    filled = F.pad(weight, (0, -inner % group, 0, -outer % _COLUMNS))
+    return filled.view(-1, _COLUMNS, filled.shape[1] // group, group).transpose(1, 2).contiguous()
+
+
+def _threads(work: int) -> int:
+    return max(1, min(torch.get_num_threads(), work // _WORK))
+
+
+def kernels() -> Kernels | None:
+    """The library, if there is one that works here and is not turned off."""
+    return _found() if wanted() else None
+
+
+@functools.cache
+def _found() -> Kernels | None:
+    sources = [_FOLDER / name for name in ("few.cpp", "many.cpp", "vocabulary.cpp", "products.cpp")]
+    return Library("decoding", sources, _checked, headers=[_FOLDER / "vectors.h"]).find()
+
+
+def _checked(path: Path) -> Kernels | None:
+    """The library, if it agrees with PyTorch."""
+    found = Kernels(path)
+    return found if error(found) <= 1 else None
+
+
+def _numbers(*shape: int, speed: float = 0.7) -> Tensor:
+    """Different numbers of both signs, without a random state."""
+    return (torch.arange(math.prod(shape), dtype=torch.float32).view(shape) * speed).sin() * 2
+
+
+@torch.no_grad()
+def error(found: Kernels) -> float:
+    """How far the library is from PyTorch on small problems, over what is allowed."""
+    errors = [_attention_error(found), _vocabulary_error(found)]
+    if found.has_products:
+        errors += [_product_error(found, dtype) / allowed for dtype, allowed in _PRODUCT_TOLERANCE.items()]
+    return max(errors)
+
+
+def _attention_error(found: Kernels) -> float:
+    worst = 0.0
+    for queries, length, size in ((1, 37, 64), (5, 16, 32), (4, 3, 96), (29, 33, 48), (71, 40, 64)):
+        q, bias = _numbers(2, 3, queries, size), _numbers(2, length)
+        k, v = _numbers(2, 3, length, size, speed=1.3), _numbers(2, 3, length, size, speed=0.3)
+        bias[0, 1] = -math.inf
+        expected = F.scaled_dot_product_attention(q, k, v, attn_mask=bias[:, None, None])
+        worst = max(worst, _distance(found.attend(q, k, v, bias=bias), expected))
+        if queries > _FEW:
+            continue
+        slots = torch.tensor([[1], [0]], dtype=torch.int32).repeat(1, length)
+        expected = F.scaled_dot_product_attention(q, k.flip(0), v.flip(0))
+        stored = (x.permute(2, 0, 1, 3).contiguous() for x in (k, v))
+        worst = max(worst, _distance(found.attend(q, *stored, slots=slots), expected))
+    return worst / _TOLERANCE
+
+
+def _vocabulary_error(found: Kernels) -> float:
+    logits = _numbers(3, 1037, speed=1.1) * 5
+    values, indices = found.best(logits, 7)
+    expected = logits.topk(7, -1)
+    right = torch.equal(values, expected.values) and torch.equal(logits.gather(1, indices), values)
+    return _distance(found.log_sums(logits), logits.logsumexp(-1, keepdim=True)) / _TOLERANCE if right else math.inf
+
+
+def _product_error(found: Kernels, dtype: torch.dtype) -> float:
+    x, weight, bias = _numbers(17, 70), _numbers(41, 70, speed=1.3), _numbers(41)
+    added = _numbers(17, 41, speed=0.2)
+    exact = F.linear(x, weight, bias)
+    largest = float(exact.abs().max())
+    packed = pack(weight, bias, dtype)
+    both = (
+        _distance(found.product(x, packed), exact),
+        _distance(found.product(x, packed, relu=True, added=added), exact.relu() + added),
+    )
+    return max(both) / largest
+
+
+def _distance(found: Tensor, expected: Tensor) -> float:
+    """The largest; infinite where there is none."""
+    return float((found - expected).abs().nan_to_num(nan=math.inf).max())

@@ -1,0 +1,166 @@
+// Softmax attention of many queries, on the CPU in fp32: an encoder. Built and checked by kernels.py.
+//
+// A task is one head. Its keys are laid into panels of 32, its values side by side; then up to 56 queries at a time have
+// their scores written out, softened, and multiplied with the values, in tiles of up to 14 rows by 32 columns that stay
+// in registers.
+
+#include <algorithm>
+#include <vector>
+
+#include "vectors.h"
+
+namespace sparsenmt {
+namespace {
+
+constexpr int64_t kPanel = 2 * kLanes;
+constexpr int64_t kRows = 14;           // of a tile, at most
+constexpr int64_t kBlock = 4 * kRows;   // queries whose scores are written out together
+
+// out (R, C vectors) = a (R, inner) b (inner, C vectors), each row times its own factor.
+template <int R, int C>
+void tile(const float* a, int64_t a_step, const float* b, int64_t b_step, int64_t inner, const float* factors,
+          float* out, int64_t out_step) {
+  Floats sums[R][C];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; r++)
+#pragma GCC unroll 2
+    for (int c = 0; c < C; c++) sums[r][c] = Floats{};
+  for (int64_t i = 0; i < inner; i++, b += b_step) {
+    Floats row[C];
+#pragma GCC unroll 2
+    for (int c = 0; c < C; c++) row[c] = load(b + c * kLanes);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; r++) {
+      const float x = a[r * a_step + i];
+#pragma GCC unroll 2
+      for (int c = 0; c < C; c++) sums[r][c] += row[c] * x;
+    }
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < R; r++)
+#pragma GCC unroll 2
+    for (int c = 0; c < C; c++) store(out + r * out_step + c * kLanes, factors ? sums[r][c] * factors[r] : sums[r][c]);
+}
+
+template <int C>
+void tile_of(int64_t height, const float* a, int64_t a_step, const float* b, int64_t b_step, int64_t inner,
+             const float* factors, float* out, int64_t out_step) {
+  switch (height) {
+#define SPARSENMT_TILE(R) \
+  case R: return tile<R, C>(a, a_step, b, b_step, inner, factors, out, out_step)
+    SPARSENMT_TILE(1);
+    SPARSENMT_TILE(2);
+    SPARSENMT_TILE(3);
+    SPARSENMT_TILE(4);
+    SPARSENMT_TILE(5);
+    SPARSENMT_TILE(6);
+    SPARSENMT_TILE(7);
+    SPARSENMT_TILE(8);
+    SPARSENMT_TILE(9);
+    SPARSENMT_TILE(10);
+    SPARSENMT_TILE(11);
+    SPARSENMT_TILE(12);
+    SPARSENMT_TILE(13);
+    SPARSENMT_TILE(14);
+#undef SPARSENMT_TILE
+  }
+}
+
+// Scores of a row to exponentials, with zeros from `count` to `width`; returns one over their sum.
+float soften(float* scores, const float* bias, int64_t count, int64_t width) {
+  const float never = -std::numeric_limits<float>::infinity();
+  std::fill(scores + count, scores + width, never);
+  Floats most[2] = {all(never), all(never)};
+  for (int64_t t = 0; t < width; t += kPanel)
+    for (int c = 0; c < 2; c++) {
+      Floats x = load(scores + t + c * kLanes);
+      if (bias) {
+        x += load(bias + t + c * kLanes);
+        store(scores + t + c * kLanes, x);
+      }
+      most[c] = larger(most[c], x);
+    }
+  const float peak = largest(larger(most[0], most[1]));
+  Floats sum[2] = {};
+  for (int64_t t = 0; t < width; t += kPanel)
+    for (int c = 0; c < 2; c++) {
+      const Floats x = exponential(load(scores + t + c * kLanes) - peak);
+      store(scores + t + c * kLanes, x);
+      sum[c] += x;
+    }
+  return 1.0f / total(sum[0] + sum[1]);
+}
+
+struct Scratch {
+  std::vector<float> panels, values, scores, queries, bias;
+
+  Scratch(int64_t width, int64_t size)
+      : panels(width * size), values(width * size), scores(kBlock * width), queries(kBlock * size), bias(width) {}
+};
+
+void attend(const float* queries, int64_t query_step, int64_t query_count, const float* keys, int64_t key_step,
+            const float* values, int64_t value_step, const float* bias, int64_t count, int64_t size, float* out,
+            int64_t out_step, Scratch& scratch) {
+  const int64_t width = (count + kPanel - 1) / kPanel * kPanel;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(size));
+  for (int64_t t = 0; t < width; t++) {
+    float* column = scratch.panels.data() + t / kPanel * kPanel * size + t % kPanel;
+    for (int64_t e = 0; e < size; e++) column[e * kPanel] = t < count ? keys[t * key_step + e] : 0.0f;
+    if (t < count) std::memcpy(scratch.values.data() + t * size, values + t * value_step, sizeof(float) * size);
+  }
+  if (bias) {
+    std::fill(scratch.bias.begin(), scratch.bias.end(), 0.0f);
+    std::memcpy(scratch.bias.data(), bias, sizeof(float) * count);
+  }
+  float inverse[kBlock];
+  for (int64_t top = 0; top < query_count; top += kBlock) {
+    const int64_t here = std::min(kBlock, query_count - top), tiles = (here + kRows - 1) / kRows;
+    for (int64_t r = 0; r < here; r++)
+      for (int64_t e = 0; e < size; e++)
+        scratch.queries[r * size + e] = queries[(top + r) * query_step + e] * scale;
+    for (int64_t t = 0; t < width; t += kPanel)
+      for (int64_t i = 0; i < tiles; i++) {
+        const int64_t from = here * i / tiles, to = here * (i + 1) / tiles;
+        tile_of<2>(to - from, scratch.queries.data() + from * size, size, scratch.panels.data() + t * size, kPanel, size,
+                   nullptr, scratch.scores.data() + from * width + t, width);
+      }
+    for (int64_t r = 0; r < here; r++)
+      inverse[r] = soften(scratch.scores.data() + r * width, bias ? scratch.bias.data() : nullptr, count, width);
+    for (int64_t i = 0; i < tiles; i++) {
+      const int64_t from = here * i / tiles, to = here * (i + 1) / tiles;
+      const float* weights = scratch.scores.data() + from * width;
+      float* target = out + (top + from) * out_step;
+      int64_t e = 0;
+      for (; e + kPanel <= size; e += kPanel)
+        tile_of<2>(to - from, weights, width, scratch.values.data() + e, size, count, inverse + from, target + e,
+                   out_step);
+      if (e < size)
+        tile_of<1>(to - from, weights, width, scratch.values.data() + e, size, count, inverse + from, target + e,
+                   out_step);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sparsenmt
+
+// queries (B, H, Q, E), keys and values (B, H, K, E), bias (B, K) or null; out (B, Q, H, E) contiguous.
+// Strides in floats: of B, H, and Q or K.
+extern "C" void sparsenmt_attend_many(const float* queries, const int64_t* query_strides, const float* keys,
+                                      const int64_t* key_strides, const float* values, const int64_t* value_strides,
+                                      const float* bias, const int64_t* shape, float* out, int threads) {
+  using namespace sparsenmt;
+  const int64_t B = shape[0], H = shape[1], Q = shape[2], K = shape[3], E = shape[4];
+#pragma omp parallel num_threads(threads) if (threads > 1)
+  {
+    Scratch scratch((K + kPanel - 1) / kPanel * kPanel, E);
+#pragma omp for schedule(static)
+    for (int64_t i = 0; i < B * H; i++) {
+      const int64_t b = i / H, h = i % H;
+      attend(queries + b * query_strides[0] + h * query_strides[1], query_strides[2], Q,
+             keys + b * key_strides[0] + h * key_strides[1], key_strides[2],
+             values + b * value_strides[0] + h * value_strides[1], value_strides[2], bias ? bias + b * K : nullptr, K, E,
+             out + (b * Q * H + h) * E, H * E, scratch);
+    }
+  }
+}

@@ -1,0 +1,77 @@
+// Vectors of 16 floats, as wide registers as there are.
+
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+namespace sparsenmt {
+
+constexpr int64_t kLanes = 16;
+typedef float Floats __attribute__((vector_size(64)));
+typedef int32_t Ints __attribute__((vector_size(64)));
+
+inline Floats load(const float* p) {
+  Floats x;
+  std::memcpy(&x, p, sizeof x);
+  return x;
+}
+
+inline void store(float* p, Floats x) { std::memcpy(p, &x, sizeof x); }
+
+inline Floats all(float x) { return Floats{} + x; }
+
+// The first `count` lanes from memory, `other` in the rest.
+inline Floats load_part(const float* p, int64_t count, float other) {
+  if (count >= kLanes) return load(p);
+  Floats x = all(other);
+  std::memcpy(&x, p, sizeof(float) * count);
+  return x;
+}
+
+// NaN in b is kept.
+inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
+
+// Lanes 8 apart, then 4, 2 and 1, until lane 0 has met all of them.
+#define SPARSENMT_FOLD(x, meet)                                                                               \
+  x = meet(x, __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));           \
+  x = meet(x, __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));           \
+  x = meet(x, __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));           \
+  x = meet(x, __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14))
+
+inline Floats sum_of(Floats a, Floats b) { return a + b; }
+
+inline float largest(Floats x) {
+  SPARSENMT_FOLD(x, larger);
+  return x[0];
+}
+
+inline float total(Floats x) {
+  SPARSENMT_FOLD(x, sum_of);
+  return x[0];
+}
+
+// e^x for x <= 88; below -87 what e^-87 is; NaN of NaN. Taylor to r^7, |r| <= ln(2) / 2.
+inline Floats exponential(Floats x) {
+  constexpr float high = 0.693359375f;  // exact in 10 bits
+  constexpr float low = static_cast<float>(0.69314718055994530942 - 0.693359375);
+  x = larger(all(-87.0f), x);
+  const Floats n = (x * 1.44269504f + 12582912.0f) - 12582912.0f;  // to the nearest whole number
+  const Floats r = (x - n * high) - n * low;
+  Floats q = all(1.0f / 5040);
+  q = q * r + 1.0f / 720;
+  q = q * r + 1.0f / 120;
+  q = q * r + 1.0f / 24;
+  q = q * r + 1.0f / 6;
+  q = q * r + 0.5f;
+  q = q * r + 1.0f;
+  q = q * r + 1.0f;
+  const Ints power = (__builtin_convertvector(n, Ints) + 127) << 23;
+  Floats scale;
+  std::memcpy(&scale, &power, sizeof scale);
+  return q * scale;
+}
+
+}  // namespace sparsenmt

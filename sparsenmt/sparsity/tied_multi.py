@@ -1,0 +1,67 @@
+"""Tied-multi Transformers: one training run for models of N x M depths ("Balancing Cost and Benefit with Tied-Multi
+Transformers", Dabre, Rubino and Fujita 2020).
+
+The loss is the mean of the N x M cross-entropies of every decoder depth m that attends to every encoder depth n
+(Algorithm 1; the paper leaves the aggregation open, here it is the mean, or a weighted one). Every exit is what a model
+cut to that depth has at its end: a pre-norm stack passes its last normalisation at each. Training runs the encoder
+once, the decoder once an encoder exit, the projection once a pair (`training.gradients`). Each of `sample`'s sides
+trains a few exits an update instead, drawn anew each time.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from sparsenmt.model.interfaces import DepthPlan
+from sparsenmt.sparsity.recurrent import Sides, blocks
+from sparsenmt.sparsity.registry import Options, register
+
+
+class TiedMultiOptions(Options):
+    weights: list[list[float]] | None = Field(
+        None,
+        description="Weight of the loss at every pair of depths: a row for each encoder depth, in it a number for each "
+        "decoder depth; only their ratios count. A row or column of zeros is a depth that is not trained. `null`: all "
+        "alike.",
+    )
+    sample: dict[Literal["encoder", "decoder"], int] = Field(
+        {},
+        description="How many depths of a side an update trains, drawn anew each time: `{encoder: 1}` is the cheapest, "
+        "as the decoder runs once. A side that is not named trains all of its depths.",
+    )
+    recurrent: Sides = Field(
+        "none", description="Also apply one layer several times, as `recurrent` does: which side's layers are one."
+    )
+
+    @field_validator("weights")
+    @classmethod
+    def _numbers(cls, rows: list[list[float]] | None) -> list[list[float]] | None:
+        if rows is not None and not any(weight > 0 for row in rows for weight in row):
+            raise ValueError("some weight must be above 0")
+        return rows
+
+
+@register(
+    "depth",
+    "tied_multi",
+    options=TiedMultiOptions,
+    examples=({}, {"recurrent": "both"}, {"sample": {"encoder": 1, "decoder": 1}}),
+)
+def build(options: TiedMultiOptions, *, encoder_layers: int, decoder_layers: int) -> DepthPlan:
+    rows = options.weights or [[1.0] * decoder_layers] * encoder_layers
+    if len(rows) != encoder_layers or any(len(row) != decoder_layers for row in rows):
+        raise ValueError(f"`weights` must have {encoder_layers} rows of {decoder_layers} numbers, one for each depth")
+    if any(weight < 0 for row in rows for weight in row):
+        raise ValueError("`weights` may not be negative")
+    encoder = [n for n in range(encoder_layers) if any(rows[n])]
+    decoder = [m for m in range(decoder_layers) if any(row[m] for row in rows)]
+    return DepthPlan(
+        encoder=blocks(encoder_layers, "encoder", options.recurrent),
+        decoder=blocks(decoder_layers, "decoder", options.recurrent),
+        encoder_exits=tuple(n + 1 for n in encoder),
+        decoder_exits=tuple(m + 1 for m in decoder),
+        weights=tuple(tuple(rows[n][m] for m in decoder) for n in encoder),
+        drawn=(options.sample.get("encoder"), options.sample.get("decoder")),
+    )

@@ -1,0 +1,194 @@
+"""What is written, and what is refused; no other program is needed for it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+from sparsenmt.errors import UserError
+from sparsenmt.export import directory
+from sparsenmt.export.directory import MANIFEST, check_target, export_model
+from sparsenmt.export.plain import parameters, plain_model
+from sparsenmt.export.to_transformers import configuration, generation, weights
+from sparsenmt.files import check_listing, read_sealed
+from sparsenmt.sparsity.registry import all_methods
+from tests.export.support import VARIANTS, make_bundle, make_tokenizers
+
+NEITHER = [m for m in all_methods() if m.socket != "depth" and m.name not in ("full", "softmax")]
+DEPTHS = [m.name for m in all_methods() if m.socket == "depth"]
+
+
+def at_socket(socket: str, choice: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The key where a method stands, and a model section that has it there."""
+    if socket == "memory":
+        return "model.memory.0", {"memory": [choice]}
+    site: dict[str, Any] = {"heads": {"given": choice, "count": 8}} if socket == "heads" else {socket: choice}
+    key = f"model.attention.encoder_self.{'heads.given' if socket == 'heads' else socket}"
+    return key, {"attention": {"encoder_self": site}}
+
+
+@pytest.mark.parametrize("method", NEITHER, ids=lambda method: f"{method.socket}-{method.name}")
+def test_what_others_do_not_compute_is_refused(method: Any, tmp_path: Path) -> None:
+    key, section = at_socket(method.socket, {"name": method.name, **method.examples[0]})
+    bundle = make_bundle(**section)
+    for target in ("ctranslate2", "safetensors-hf"):
+        with pytest.raises(UserError) as caught:
+            export_model(bundle, tmp_path / "out", target)
+        assert f"does not compute the {method.socket} {method.name}" in str(caught.value)
+        assert caught.value.where == key
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_numbers_of_heads_in_a_decoder_are_refused() -> None:
+    bundle = make_bundle(attention={"cross": {"heads": {"count": 4}}})
+    with pytest.raises(UserError, match="one number of heads for the whole decoder, not 2 and 4"):
+        plain_model(bundle, "Marian")
+
+
+@pytest.mark.parametrize("name", DEPTHS)
+def test_every_depth_method_is_unrolled(name: str) -> None:
+    bundle = make_bundle(depth={"name": name})
+    plain = plain_model(bundle, "it")
+    assert (len(plain.encoder), len(plain.decoder)) == (2, 3)
+    state = bundle.model.state_dict()
+    for side, layers in (("encoder", plain.encoder), ("decoder", plain.decoder)):
+        for step, layer in enumerate(layers):
+            block = getattr(bundle.model.plan, side)[step]
+            assert torch.equal(layer["self.q.weight"], state[f"{side}.layers.{block}.self.q.weight"])
+    assert parameters(plain) == sum(value.numel() for value in state.values())
+
+
+def test_a_depth_ends_early() -> None:
+    bundle = make_bundle(depth={"name": "tied_multi"})
+    plain = plain_model(bundle, "it", (1, 2))
+    assert (len(plain.encoder), len(plain.decoder)) == (1, 2)
+    assert configuration(plain, bundle.recipe.model.dropout)["decoder_layers"] == 2
+    assert "model.decoder.layers.2.fc1.weight" not in weights(plain)
+
+
+def test_disabled_heads_are_read_by_nobody() -> None:
+    bundle = make_bundle(**VARIANTS["heads"])
+    plain = plain_model(bundle, "it")
+    before = bundle.model.state_dict()["encoder.layers.0.self.o.weight"]
+    after = plain.encoder[0]["self.o.weight"]
+    assert torch.equal(after[:, 4:12], before[:, 4:12]), "heads 2 and 3 of 4"
+    assert not after[:, :4].any() and not after[:, 12:].any()
+    assert before[:, :4].any(), "the model is as it was"
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_what_transformers_gets(variant: str, tmp_path: Path) -> None:
+    bundle = make_bundle(**VARIANTS[variant])
+    export_model(bundle, tmp_path / "out", "safetensors-hf")
+    section = bundle.recipe.model
+    config = json.loads((tmp_path / "out/config.json").read_bytes())
+    tensors = load_file(tmp_path / "out/model.safetensors")
+    with safe_open(tmp_path / "out/model.safetensors", framework="pt") as file:
+        assert file.metadata()["format"] == "pt"
+    assert config["architectures"] == ["PegasusForConditionalGeneration" if section.norm == "pre" else "MarianMTModel"]
+    assert ("model.encoder.layer_norm.weight" in tensors) == (section.norm == "pre")
+    assert config["tie_word_embeddings"] == (section.tie_embeddings in ("all", *["target"] * (section.norm == "post")))
+    tables = {
+        name.split(".")[-2] for name in tensors if "embed_tokens" in name or "shared" in name or "lm_head" in name
+    }
+    if section.tie_embeddings == "all":
+        assert tables == {"shared"}
+    assert tensors["model.decoder.embed_positions.weight"].shape == (72, 16)
+    names = {"encoder": ("self_attn",), "decoder": ("self_attn", "encoder_attn")}
+    for side, attentions in names.items():
+        for attention in attentions:
+            for part in ("q_proj", "k_proj", "v_proj", "out_proj"):
+                assert tensors[f"model.{side}.layers.1.{attention}.{part}.weight"].shape == (16, 16)
+    assert all(tensor.dtype == torch.float32 for tensor in tensors.values())
+
+
+def test_smaller_vocabularies_are_filled_up(tmp_path: Path) -> None:
+    bundle = make_bundle(tie_embeddings="none")
+    rows = [side.size for side in (bundle.tokenizers.source, bundle.tokenizers.target)]
+    assert rows[0] > rows[1]
+    found = weights(plain_model(bundle, "it"))
+    assert found["lm_head.weight"].shape[0] == found["model.encoder.embed_tokens.weight"].shape[0] == rows[0]
+    assert bool((found["final_logits_bias"][0] < 0).nonzero().flatten().tolist() == list(range(rows[1], rows[0])))
+
+
+def test_what_is_written_says_what_it_is_made_from(tmp_path: Path) -> None:
+    bundle = make_bundle()
+    export_model(bundle, tmp_path / "out", "safetensors-hf")
+    manifest = read_sealed(tmp_path / "out" / MANIFEST)
+    assert manifest["exported_to"] == "safetensors-hf" and manifest["encoder_layers"] == 2
+    check_listing(tmp_path / "out", manifest["files"], hint="")
+    assert {"README.md", "config.json", "model.safetensors", "vocab.json", "source.spm"} <= manifest["files"].keys()
+    export_model(bundle, tmp_path / "again", "safetensors-hf")
+    for path in sorted((tmp_path / "out").iterdir()):
+        assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["char", "word"])
+def test_other_tokenizers_come_as_they_are(kind: str, tmp_path: Path) -> None:
+    bundle = make_bundle(kind)
+    export_model(bundle, tmp_path / "out", "safetensors-hf")
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert "tokenizers" in names and not {"source.spm", "tokenizer_config.json"} & names
+    text = (tmp_path / "out/README.md").read_bytes().decode()
+    assert "Tokenizers.load" in text and "MarianTokenizer" not in text
+
+
+def test_half_an_export_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*arguments: object, **named: object) -> str:
+        raise OSError(28, "no space left")
+
+    monkeypatch.setattr(directory, "readme", fails)
+    with pytest.raises(OSError, match="no space"):
+        export_model(make_bundle(), tmp_path / "out", "safetensors-hf")
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_overwritten_and_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="the directory exists"):
+        check_target("safetensors-hf", tmp_path)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"ctranslate2 is not installed"):
+        check_target("ctranslate2", tmp_path / "out")
+    check_target("safetensors-hf", tmp_path / "out")
+
+
+def test_the_search_of_the_recipe() -> None:
+    def search(**decoding: Any) -> dict[str, Any]:
+        bundle = make_bundle(decoding=decoding)
+        return generation(plain_model(bundle, "it"), bundle.recipe.decoding)
+
+    assert search()["length_penalty"] == 1.0 and search()["num_beams"] == 3
+    assert search(length_penalty="none")["length_penalty"] == 0.0
+    assert search(alpha=0.5)["length_penalty"] == 0.5
+    assert search(method="greedy")["num_beams"] == 1
+    assert search()["suppress_tokens"] == [0, 2]
+
+
+def test_the_readme_tells_what_differs() -> None:
+    from sparsenmt.export.readme import readme
+
+    def text(target: str, **given: Any) -> str:
+        bundle = make_bundle(**given)
+        return readme(bundle, plain_model(bundle, "it"), target, sentencepiece=True)
+
+    assert "((5 + length) / 6)^0.7" in text("ctranslate2", decoding={"length_penalty": "gnmt", "alpha": 0.7})
+    assert "Transformers 5" in text("safetensors-hf", tie_embeddings="target")
+    assert "Transformers 5" not in text("safetensors-hf", tie_embeddings="target", norm="post")
+    assert "but for ties" in text("safetensors-hf")
+
+
+def test_two_pieces_of_one_name(tmp_path: Path) -> None:
+    from sparsenmt.data.symbol_tokenizers import WordTokenizer
+    from sparsenmt.export.to_ctranslate2 import _vocabulary
+
+    with pytest.raises(UserError, match="two pieces named </s>"):
+        _vocabulary(WordTokenizer(["Haus", "</s>"], lowercase=False), "source")
+    tokenizers = make_tokenizers("bpe", shared=True)
+    assert _vocabulary(tokenizers.source, "source")[:4] == ["<pad>", "<unk>", "<s>", "</s>"]

@@ -1,0 +1,137 @@
+"""An exported model gives the probabilities and the translations of the engine, in the other program itself.
+
+Needs the packages ctranslate2 (`pip install 'sparsenmt[export]'`) and transformers; skipped where they are absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sparsenmt.data.batching import pad
+from sparsenmt.data.vocabulary import BOS, EOS, PAD, SPECIAL_PIECES
+from sparsenmt.decoding.forced import score_pairs
+from sparsenmt.decoding.translate import Translation, translate_lines
+from sparsenmt.export.directory import export_model
+from sparsenmt.store import Bundle
+from tests.export.support import LIMIT, LINES, VARIANTS, make_bundle
+
+SOURCES = LINES[:12]
+TARGETS = LINES[5:17]
+TOLERANCE = 1e-4
+
+Ids = list[list[int]]
+Depth = tuple[int, int] | None
+
+
+@cache
+def bundle_of(variant: str) -> Bundle:
+    return make_bundle(**VARIANTS[variant])
+
+
+def scores(bundle: Bundle, depth: Depth) -> list[list[float]]:
+    """Natural logarithms, piece by piece, `</s>` included."""
+    return [each.token_log_probabilities for each in score_pairs(bundle, SOURCES, TARGETS, depth=depth)]
+
+
+def outputs(bundle: Bundle, depth: Depth, beam: int) -> dict[int, list[int]]:
+    """Translations by the number of their source, `</s>` included.
+
+    With a beam, only of searches that ended by themselves: what counts at the longest output is each program's own.
+    """
+    options = bundle.recipe.decoding.at(depth).model_copy(update={"beam_size": beam})
+    found = list(translate_lines(bundle, SOURCES, options))
+    kept = {i: [*each.hypotheses[0].tokens, EOS][:LIMIT] for i, each in enumerate(found) if beam == 1 or _ended(each)}
+    assert len(kept) >= 3
+    return kept
+
+
+def _ended(translation: Translation) -> bool:
+    return all(each.ended and len(each.tokens) < LIMIT - 1 for each in translation.hypotheses)
+
+
+def assert_close(found: Sequence[Sequence[float]], expected: Sequence[Sequence[float]]) -> None:
+    for mine, theirs in zip(found, expected, strict=True):
+        assert mine == pytest.approx(theirs, rel=TOLERANCE, abs=TOLERANCE)
+
+
+def pieces(ids: Ids, tokenizer: Any) -> list[list[str]]:
+    return [tokenizer.pieces(row) for row in ids]
+
+
+def check_ctranslate2(bundle: Bundle, folder: Path, depth: Depth = None) -> None:
+    """The model that was exported into a folder, against the bundle."""
+    import ctranslate2
+
+    translator = ctranslate2.Translator(str(folder), compute_type="float32", intra_threads=1)
+    source, target = bundle.tokenizers.source, bundle.tokenizers.target
+    sources = pieces(source.encode_batch(SOURCES), source)
+    scored = translator.score_batch(sources, pieces(target.encode_batch(TARGETS), target))
+    assert_close([each.log_probs for each in scored], scores(bundle, depth))
+    for beam in (1, 3):
+        results = translator.translate_batch(
+            sources,
+            beam_size=beam,
+            length_penalty=1.0,
+            min_decoding_length=0,
+            max_decoding_length=LIMIT,
+            suppress_sequences=[[SPECIAL_PIECES[PAD]], [SPECIAL_PIECES[BOS]]],
+            return_end_token=True,
+        )
+        for number, expected in outputs(bundle, depth, beam).items():
+            assert results[number].hypotheses[0] == target.pieces(expected)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_ctranslate2(variant: str, tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2")
+    bundle = bundle_of(variant)
+    export_model(bundle, tmp_path / "out", "ctranslate2")
+    check_ctranslate2(bundle, tmp_path / "out")
+
+
+def check_transformers(bundle: Bundle, folder: Path, depth: Depth = None) -> None:
+    """The same with Transformers."""
+    from transformers import AutoModelForSeq2SeqLM
+
+    model = AutoModelForSeq2SeqLM.from_pretrained(str(folder)).eval()
+    source, target = bundle.tokenizers.source, bundle.tokenizers.target
+    ids, valid = pad([[*row, EOS] for row in source.encode_batch(SOURCES)])
+    wanted, real = pad([[*row, EOS] for row in target.encode_batch(TARGETS)])
+    given = torch.cat([torch.full((len(wanted), 1), BOS), wanted[:, :-1]], 1)
+    batch = {"input_ids": ids, "attention_mask": valid.long()}
+    with torch.no_grad():
+        logits = model(**batch, decoder_input_ids=given).logits
+    values = logits.log_softmax(-1).gather(2, wanted[:, :, None]).squeeze(2)
+    assert_close([row[mask].tolist() for row, mask in zip(values, real, strict=True)], scores(bundle, depth))
+    for beam in (1, 3):
+        found = model.generate(**batch, num_beams=beam, max_length=None, max_new_tokens=LIMIT, early_stopping=beam > 1)
+        for number, expected in outputs(bundle, depth, beam).items():
+            assert found[number, 1 : 1 + len(expected)].tolist() == expected
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_transformers(variant: str, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    bundle = bundle_of(variant)
+    export_model(bundle, tmp_path / "out", "safetensors-hf")
+    check_transformers(bundle, tmp_path / "out")
+
+
+EXITS: dict[str, Any] = {"ending": 4.0, "depth": {"name": "tied_multi"}}
+
+
+@pytest.mark.parametrize("depth", [(1, 2), (2, 3), None])
+def test_one_depth_of_several(depth: Depth, tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2")
+    pytest.importorskip("transformers")
+    bundle = make_bundle(**EXITS)
+    export_model(bundle, tmp_path / "ctranslate2", "ctranslate2", depth)
+    check_ctranslate2(bundle, tmp_path / "ctranslate2", depth)
+    export_model(bundle, tmp_path / "transformers", "safetensors-hf", depth)
+    check_transformers(bundle, tmp_path / "transformers", depth)

@@ -1,0 +1,136 @@
+"""The compiled kernels of decoding against PyTorch in float64, and against naive twins."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sparsenmt.native import kernels as module
+from sparsenmt.native.kernels import Kernels, kernels, pack
+
+
+@pytest.fixture(scope="module")
+def found() -> Kernels:
+    found = kernels()
+    if found is None:
+        pytest.skip("no compiler")
+    torch.manual_seed(0)
+    return found
+
+
+@pytest.mark.parametrize("queries", [1, 2, 4, 7, 8, 9, 30, 57])
+@pytest.mark.parametrize(("length", "size"), [(1, 16), (16, 64), (33, 32), (70, 96), (130, 128)])
+@pytest.mark.parametrize("biased", [False, True])
+def test_attention(found: Kernels, queries: int, length: int, size: int, biased: bool) -> None:
+    """Queries as they are split from a larger product, keys in any layout."""
+    q = torch.randn(3, queries, 3 * 2 * size)[..., : 2 * size].unflatten(-1, (2, size)).transpose(1, 2)
+    k, v = torch.randn(3, length, 2, size).transpose(1, 2), torch.randn(3, 2, length, size)
+    bias = torch.randn(3, length).masked_fill(torch.rand(3, length) < 0.3, -math.inf) if biased else None
+    if bias is not None:
+        bias[:, 0] = 0.0
+    assert found.attends(q, v)
+    mask = None if bias is None else bias[:, None, None].double()
+    expected = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), attn_mask=mask)
+    torch.testing.assert_close(found.attend(q, k, v, bias=bias).double(), expected, atol=2e-6, rtol=2e-6)
+
+
+def test_attention_to_slots(found: Kernels) -> None:
+    """Row by row what gathering the keys gives."""
+    keys, values = torch.randn(21, 5, 2, 32), torch.randn(21, 5, 2, 32)
+    slots = torch.randint(0, 5, (7, 30), dtype=torch.int32)[:, :21]
+    q = torch.randn(7, 2, 1, 32)
+    places = torch.arange(21), slots.long()
+    k, v = (x[places[0], places[1]].transpose(1, 2).double() for x in (keys, values))
+    expected = F.scaled_dot_product_attention(q.double(), k, v)
+    torch.testing.assert_close(found.attend(q, keys, values, slots=slots).double(), expected, atol=2e-6, rtol=2e-6)
+
+
+def test_what_attention_is_for(found: Kernels) -> None:
+    q, v = torch.zeros(1, 1, 1, 64), torch.zeros(1, 1, 5, 64)
+    assert found.attends(q, v) and not found.attends(q[..., :20], v[..., :20])
+    assert not found.attends(q.double(), v.double()) and not found.attends(q.requires_grad_(), v)
+
+
+@pytest.mark.parametrize("size", [1, 15, 16, 255, 256, 1000, 8003])
+def test_the_vocabulary(found: Kernels, size: int) -> None:
+    logits = torch.randn(5, size + 3)[:, :size] * 10
+    expected = logits.double().logsumexp(-1, keepdim=True)
+    torch.testing.assert_close(found.log_sums(logits).double(), expected, atol=1e-6, rtol=1e-6)
+    width = min(size, 8)
+    values, pieces = found.best(logits, width)
+    best = logits.topk(width, -1)
+    assert torch.equal(values, best.values) and torch.equal(pieces, best.indices)
+
+
+def test_forbidden_and_equal_pieces(found: Kernels) -> None:
+    logits = torch.full((2, 300), -math.inf)
+    logits[0, [7, 200, 299]] = torch.tensor([1.0, 2.0, 1.0])
+    logits[1] = 0.5
+    values, pieces = found.best(logits, 4)
+    assert values[0].tolist() == [2.0, 1.0, 1.0, -math.inf] and pieces[0, :3].tolist() == [200, 7, 299]
+    assert pieces[1].tolist() == [0, 1, 2, 3]
+
+
+def test_what_is_no_number_stays_none(found: Kernels) -> None:
+    logits = torch.zeros(3, 100)
+    logits[1, 37] = math.nan
+    assert found.log_sums(logits).isnan().flatten().tolist() == [False, True, False]
+    if not found.has_products:
+        return
+    for dtype in (torch.bfloat16, torch.int8):
+        result = found.product(logits, pack(torch.randn(40, 100), None, dtype), relu=True)
+        assert result.isnan().any(1).tolist() == [False, True, False]
+
+
+def rounded(x: Tensor, dtype: torch.dtype, *, rows: bool) -> Tensor:
+    """As the kernel rounds weights, or (``rows``) inputs, in float64."""
+    if dtype == torch.bfloat16:
+        return x.to(dtype).double()
+    if not rows:
+        step = x.abs().amax(1, keepdim=True) / 127
+        return (x / step).round().double() * step.double()
+    low, high = x.amin(1, keepdim=True).clamp_max(0), x.amax(1, keepdim=True).clamp_min(0)
+    step = (high - low) / 255
+    zero = (-low / step).round()
+    return (((x / step).round() + zero).clamp(0, 255) - zero).double() * step.double()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int8])
+@pytest.mark.parametrize(("rows", "inner", "outer"), [(1, 8, 32), (13, 70, 41), (33, 64, 100), (260, 33, 7)])
+@pytest.mark.parametrize("scale", [1.0, 1e-3])
+def test_products(found: Kernels, dtype: torch.dtype, rows: int, inner: int, outer: int, scale: float) -> None:
+    if not found.has_products:
+        pytest.skip("no such instructions")
+    x, weight, bias = torch.randn(rows, inner) * scale, torch.randn(outer, inner), torch.randn(outer)
+    added = torch.randn(rows, outer)
+    packed = pack(weight, bias, dtype)
+    expected = rounded(x, dtype, rows=True) @ rounded(weight, dtype, rows=False).T + bias.double()
+    # A step apart where an input lies between two of them: the kernel multiplies by the inverse of the step.
+    error = 2e-5 if dtype == torch.bfloat16 else 1e-2 * scale
+    torch.testing.assert_close(found.product(x, packed).double(), expected, atol=error, rtol=1e-4)
+    both = found.product(x, packed, relu=True, added=added).double()
+    torch.testing.assert_close(both, expected.relu() + added.double(), atol=error, rtol=1e-4)
+    close = F.linear(x, weight, bias)
+    assert float((found.product(x, packed) - close).abs().max()) <= 0.05 * float((close - bias).abs().max())
+
+
+def test_they_can_be_turned_off(found: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARSENMT_NATIVE", "0")
+    assert kernels() is None
+
+
+def test_a_library_that_is_wrong_is_not_used(found: Kernels, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Wrong(Kernels):
+        def __init__(self, path: Path) -> None:
+            vars(self).update(vars(found))
+
+        def log_sums(self, logits: Tensor) -> Tensor:
+            return super().log_sums(logits) * 1.001
+
+    monkeypatch.setattr(module, "Kernels", Wrong)
+    assert module._checked(tmp_path) is None

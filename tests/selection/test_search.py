@@ -1,0 +1,172 @@
+"""Training a classifier, and the search: what is chosen, and that what was stopped goes on to the same end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from sparsenmt.errors import UserError
+from sparsenmt.selection import search as searching
+from sparsenmt.selection.classifier import DepthClassifier
+from sparsenmt.selection.labels import Labelled
+from sparsenmt.selection.search import Search, best_of
+from sparsenmt.selection.training import Cell, Settings, Trial, batches, choose, grid, train_cell
+
+SETTINGS = Settings(epochs=3, patience=2, batch_size=8, learning_rate=0.1)
+CELLS = grid([1], [2], [0, 1], [1], [0.5, 1])
+
+
+def sentences(count: int, seed: int) -> Labelled:
+    """The best depth of three shows in the first piece: 4, 5 or 6."""
+    generator = np.random.default_rng(seed)
+    firsts = generator.integers(3, size=count)
+    pieces = [[4 + int(first), *generator.integers(7, 12, size=generator.integers(1, 6)), 3] for first in firsts]
+    return Labelled(pieces, np.eye(3)[firsts])
+
+
+def table() -> Tensor:
+    return torch.randn(12, 8, generator=torch.Generator().manual_seed(2)) / 8**0.5
+
+
+def test_choosing_takes_the_most_probable_or_the_deepest() -> None:
+    logits = torch.tensor([[0.1, 2.0, 1.0], [-0.1, -3.0, -0.2], [0.0, -1.0, -1.0], [1.0, 1.0, 0.5]])
+    assert choose(logits).tolist() == [1, 2, 0, 0], "none reaches 0.5: the last; exactly 0.5 does; equal: the fastest"
+
+
+def test_a_batch_is_read_as_each_sentence_alone() -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        classifier = DepthClassifier(vocabulary=12, dimension=8, depths=3, layers=2, heads=2).double().eval()
+    rows = sentences(9, 4).pieces
+    together, alone = classifier.read(rows), torch.cat([classifier.read([row]) for row in rows])
+    torch.testing.assert_close(together, alone, rtol=1e-9, atol=1e-9)
+
+
+def test_gradients_reach_everything() -> None:
+    classifier = DepthClassifier(vocabulary=12, dimension=8, depths=3, layers=2, heads=2)
+    classifier.read([[4, 5, 3], [6, 3]]).square().sum().backward()
+    without = [name for name, each in classifier.named_parameters() if each.grad is None or not each.grad.any()]
+    assert without in ([], ["encoder.layers.0.self.k.bias", "encoder.layers.1.self.k.bias"]), "softmax: a key bias"
+
+
+def test_packing_changes_nothing() -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        classifier = DepthClassifier(vocabulary=12, dimension=8, depths=3, layers=2, heads=2).eval()
+    rows = sentences(5, 4).pieces
+    with torch.no_grad():
+        before = classifier.read(rows)
+        classifier.pack()
+        torch.testing.assert_close(classifier.read(rows), before, rtol=1e-4, atol=1e-4)
+
+
+def test_it_learns_what_can_be_learned() -> None:
+    """Plain SGD from the model's embeddings finds the piece that decides."""
+    settings = Settings(epochs=8, patience=8, batch_size=8, learning_rate=0.1)
+    trial, _ = train_cell(Cell(1, 2, 0, 1, 0.5), settings, sentences(200, 1), sentences(60, 2), table())
+    assert trial.chrf > 0.9, "the score of the right depth is 1, that of the others 0"
+
+
+def test_batches_hold_every_sentence_once() -> None:
+    lengths = np.array([3, 9, 4] * 111)
+    found = list(batches(lengths, 8, np.random.default_rng(1)))
+    assert sorted(number for batch in found for number in batch) == list(range(333))
+    assert all(len(batch) <= 8 for batch in found)
+    padding = sum(len(batch) * lengths[batch].max() for batch in found) / lengths.sum()
+    assert padding < 1.1, "sentences of a batch are about equally long"
+
+
+def test_grid() -> None:
+    assert len(CELLS) == 4
+    assert [cell.weight for cell in grid([1], [2], [0], [0.5, 1, 2], [0.5, 1])] == [0.5, 0.5, 0.5, 1]
+    assert len({cell.key for cell in CELLS}) == 4
+
+
+@pytest.fixture
+def parts() -> tuple[Labelled, Labelled, Tensor]:
+    return sentences(40, 1), sentences(20, 2), table()
+
+
+Stopping = Callable[[int], None]
+
+
+@pytest.fixture
+def stopping(monkeypatch: pytest.MonkeyPatch) -> Stopping:
+    """Let the training of the n-th cell from now on (from 0) end with an interrupt, once."""
+    real = train_cell
+
+    def stop(number: int) -> None:
+        calls = iter(range(1000))
+
+        def stopped(*args: object, **kwargs: object) -> object:
+            if next(calls) == number:
+                monkeypatch.setattr(searching, "train_cell", real)
+                raise KeyboardInterrupt
+            return real(*args, **kwargs)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(searching, "train_cell", stopped)
+
+    return stop
+
+
+def run(directory: Path, parts: tuple[Labelled, Labelled, Tensor]) -> tuple[Trial, dict[str, Tensor], list[Trial]]:
+    search = Search(directory, {"task": 1}, CELLS)
+    return *search.run(SETTINGS, *parts), search.trials
+
+
+def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.parametrize("number", [0, 1, 3])
+def test_goes_on(tmp_path: Path, parts: tuple[Labelled, Labelled, Tensor], stopping: Stopping, number: int) -> None:
+    trial, weights, trials = run(tmp_path / "whole", parts)
+    stopping(number)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "part", parts)
+    search = Search(tmp_path / "part", {"task": 1}, CELLS)
+    assert search.again is None and len(search.trials) == number
+    again = run(tmp_path / "part", parts)
+    assert again[0] == trial and again[2] == trials and same(again[1], weights)
+    for folder in ("whole", "part"):
+        assert sorted(path.name for path in (tmp_path / folder).iterdir()) == sorted(
+            ["search.json", f"{trial.cell.key}.safetensors"]
+        )
+
+
+def test_a_cell_does_not_depend_on_the_others(tmp_path: Path, parts: tuple[Labelled, Labelled, Tensor]) -> None:
+    _, _, trials = run(tmp_path / "all", parts)
+    assert train_cell(CELLS[2], SETTINGS, *parts)[0] == trials[2]
+
+
+def test_another_task_starts_again(tmp_path: Path, parts: tuple[Labelled, Labelled, Tensor]) -> None:
+    trial, _, _ = run(tmp_path, parts)
+    assert Search(tmp_path, {"task": 1}, [*CELLS, Cell(2, 2, 0, 1, 1)]).again is None, "more cells go on"
+    search = Search(tmp_path, {"task": 2}, CELLS)
+    assert search.again == "task is 2 instead of 1" and not search.trials
+    assert list(tmp_path.iterdir()) == []
+    run(tmp_path, parts)
+    without = [cell for cell in CELLS if cell != trial.cell]
+    assert Search(tmp_path, {"task": 1}, without).again == "the best cell so far is not asked for"
+
+
+def test_damage_is_found(tmp_path: Path, parts: tuple[Labelled, Labelled, Tensor]) -> None:
+    trial, _, _ = run(tmp_path, parts)
+    path = tmp_path / f"{trial.cell.key}.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    assert Search(tmp_path, {"task": 1}, CELLS).again == "the record of what was done is damaged"
+
+
+def test_divergence_is_no_selector(tmp_path: Path, parts: tuple[Labelled, Labelled, Tensor]) -> None:
+    with pytest.raises(UserError, match="has diverged in every cell"):
+        Search(tmp_path, {}, CELLS[:1]).run(Settings(epochs=2, learning_rate=1e30), *parts)
+
+
+def test_the_least_loss_is_the_best() -> None:
+    trials = [Trial(cell, 1, 0.0, loss, 0.0) for cell, loss in zip(CELLS, (2.0, 1.0, 1.0, float("inf")), strict=True)]
+    assert best_of(trials) is trials[1]

@@ -1,0 +1,102 @@
+"""The scripts beside the ratios: real text, one line, peak memory, where a training step's time goes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from common import Side, Worker
+from tests.test_store import LINES, make_recipe, write_model
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_translations_that_differ_are_scored_by_force(tmp_path: Path) -> None:
+    import real_text
+    from sparsenmt.decoding.forced import score_pairs
+    from sparsenmt.store import open_model
+
+    write_model(tmp_path / "model", make_recipe())
+    bundle = open_model(tmp_path / "model")
+    target = bundle.tokenizers.target
+    ours = [target.pieces(target.encode(line)) for line in LINES]
+    theirs = [*ours[:-1], [*ours[-1], "e"]]
+    assert real_text.differences(str(tmp_path / "model"), LINES, ours, ours) == []
+    (found,) = real_text.differences(str(tmp_path / "model"), LINES, ours, theirs)
+    assert (found.line, found.ours, found.theirs) == (LINES[-1], LINES[-1], f"{LINES[-1]}e")
+    for score, text in ((found.our_score, found.ours), (found.their_score, found.theirs)):
+        (pair,) = score_pairs(bundle, [LINES[-1]], [text])
+        assert score == pytest.approx(pair.log_probability / len(pair.pieces), rel=1e-5)
+    assert found.is_near_tie == (abs(found.our_score - found.their_score) < 1e-3)
+    assert real_text.Difference("", "", "", -0.5, -0.5009).is_near_tie
+    assert not real_text.Difference("", "", "", -0.5, -0.5011).is_near_tie
+
+
+def test_the_bars() -> None:
+    import one_line
+    import peak_memory
+    import real_text
+
+    assert real_text.BARS == {"real_text": 1.2, "identical": 0.99, "near_ties": 1.0}
+    assert one_line.BAR_SECONDS == 3.0
+    assert {"decoding_fp32", "training_fp32", "training_bf16"} <= peak_memory.CASES.keys()
+
+
+def test_every_worker_is_there() -> None:
+    import peak_memory
+    import real_text
+
+    sides = [real_text.OURS, real_text.CTRANSLATE2]
+    for case in peak_memory.CASES.values():
+        sides += [case.ours, case.peer]
+    assert all((ROOT / "benchmarks" / side.script).is_file() for side in sides)
+
+
+def test_the_peak_is_of_the_workers_process(tmp_path: Path) -> None:
+    import peak_memory
+
+    if not Path("/proc/self/status").exists():
+        pytest.skip("Linux only")
+    script = tmp_path / "large.py"
+    script.write_bytes(
+        b"from protocol import serve\n"
+        b"held = [b'x' * 2**26, *range(10)]\n"
+        b"held.clear()\n"
+        b"serve(what='large', units=1, repeat=lambda: None)\n"
+    )
+    with Worker(Side(str(script)), {"threads": 1}) as worker:
+        assert worker.process_id != os.getpid()
+        most = peak_memory.peak(worker.process_id)
+    assert 2**26 < most < 2**31
+    assert 2**20 < peak_memory.of_imports(Side(str(script)), "json") < most
+
+
+def test_operators_by_kind() -> None:
+    from training_profile import KINDS, kind_of
+
+    found = {
+        "aten::addmm": "products",
+        "aten::_scaled_dot_product_flash_attention_for_cpu": "attention",
+        "aten::native_layer_norm_backward": "normalisation",
+        "aten::_softmax": "softmax and loss",
+        "aten::copy_": "copies and casts",
+        "aten::add_": "element-wise",
+        "aten::_fused_adam_": "optimizer",
+        "aten::unknown": "other",
+    }
+    assert {name: kind_of(name) for name in found} == found
+    assert set(found.values()) - {"other"} <= KINDS.keys()
+
+
+@pytest.mark.skipif(shutil.which("sh") is None, reason="needs a shell")
+def test_a_model_with_random_weights_for_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made small here: what matters is that it opens and translates."""
+    import one_line
+    from sparsenmt.recipe import presets
+
+    monkeypatch.setitem(presets.PRESETS, "small", presets.PRESETS["tiny"])
+    one_line.random_model(tmp_path / "model")
+    assert one_line.seconds(tmp_path / "model", one_line.WORK | {"threads": 1}) > 0
