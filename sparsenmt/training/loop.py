@@ -24,7 +24,7 @@ from sparsenmt.training.distribution import Workers
 from sparsenmt.training.exits import complete_gradients, draw_pairs
 from sparsenmt.training.failures import not_finite, out_of_memory, provenance, suspects
 from sparsenmt.training.gradients import BatchResult, Objective, Totals, accumulate
-from sparsenmt.training.memory import release_free_memory
+from sparsenmt.training.memory import FreeMemory
 from sparsenmt.training.multipliers import current_weights, steer
 from sparsenmt.training.outcome import best_updates, is_over, regular
 from sparsenmt.training.precision import Weights
@@ -87,6 +87,7 @@ class Trainer:
         self._saved: int | None = None  # update of the checkpoint that holds the present state
         self._longer = False  # goes on after what was its end
         constants = options.optimizer
+        self.free_memory = FreeMemory()
         self.optimizer = make_optimizer(
             weights,
             betas=(constants.beta1, constants.beta2),
@@ -273,7 +274,7 @@ class Trainer:
         if progress.update % self.options.log_every == 0:
             reporter.record("train", progress.update, epoch=progress.epoch, rate=rate, **recent.values())
             progress.recent = Recent()
-            release_free_memory()
+        self.free_memory.after_update()
 
     def _skip(
         self,

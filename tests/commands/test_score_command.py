@@ -16,6 +16,7 @@ from sparsenmt.cli import run
 from sparsenmt.data.features import FeatureSet
 from sparsenmt.decoding.forced import PairScore
 from sparsenmt.decoding.inputs import SourceLine
+from sparsenmt.model.interfaces import DepthPlan
 from sparsenmt.recipe.schema import Decoding
 
 HYPOTHESES = ["the cat sits on the mat", "a dog sees a red house and\u2028eats", "yes it is so"]
@@ -113,6 +114,7 @@ class FakeModel:
             recipe=SimpleNamespace(data=SimpleNamespace(target_language="de", documents=None), decoding=self.decoding),
             features=FeatureSet({}),
             cuts_by_choice=False,
+            model=SimpleNamespace(plan=DepthPlan((0, 1), (0, 1), (2,), (2,))),
         )
         self.batch_tokens = 512
         self.cut = 0
@@ -135,9 +137,9 @@ class FakeModel:
         return self.sparsity
 
     def score_pairs(
-        self, bundle: object, sources: list[str], targets: list[str], *, tags: None, batch_tokens: int
+        self, bundle: object, sources: list[str], targets: list[str], *, tags: None, batch_tokens: int, depth: None
     ) -> Iterator[PairScore]:
-        assert bundle is self.bundle
+        assert bundle is self.bundle and depth is None
         assert (sources, targets, batch_tokens) == (HYPOTHESES, REFERENCES, self.batch_tokens)
         for number in range(1, 4):
             values = [-1.0 * number, -0.5 * number]

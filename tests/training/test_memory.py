@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from sparsenmt.training.memory import release_free_memory
+from sparsenmt.training import memory
+from sparsenmt.training.memory import FreeMemory, release_free_memory
 
 
 def resident() -> int:
@@ -31,3 +32,21 @@ def test_free_memory_between_used_memory_goes_back() -> None:
     release_free_memory()
     assert full - resident() > 30_000_000  # of the 64 MB that are free
     assert all(float(block[0]) == 1.0 for block in kept)
+
+
+def test_it_is_given_back_when_the_process_has_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = iter([100, 150, 199, 201, 120, 230, 241, 90, 239, 241])
+    released: list[int] = []
+    monkeypatch.setattr(memory, "resident_bytes", lambda: next(sizes))
+    monkeypatch.setattr(memory, "release_free_memory", lambda: released.append(1))
+    free = FreeMemory()
+    # What an update needs is measured after memory went back, and never shrinks: 100, then 120, then 120 again.
+    assert [free.after_update() for _ in range(10)] == [False] * 3 + [True] + [False] * 2 + [True] + [False] * 2 + [
+        True
+    ]
+    assert len(released) == 3
+
+
+def test_where_the_system_does_not_say_nothing_happens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(memory, "_STATM", tmp_path / "none")
+    assert memory.resident_bytes() is None and not FreeMemory().after_update()
