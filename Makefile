@@ -69,6 +69,10 @@ bench: $(STAMP)  ## Time this project beside its peers (makes the peers' environ
 	$(BIN)/python benchmarks/entmax_functions.py
 	$(BIN)/python benchmarks/attention_training.py
 	$(BIN)/python benchmarks/window_scaling.py
+	$(BIN)/python benchmarks/tied_multi.py
+	$(BIN)/python benchmarks/one_line.py
+	$(BIN)/python benchmarks/real_text.py
+	$(BIN)/python benchmarks/peak_memory.py
 	$(BIN)/python benchmarks/scale.py
 
 docs: $(STAMP)  ## Write the generated pages of docs/ again
