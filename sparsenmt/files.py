@@ -111,6 +111,19 @@ def writing(path: str | os.PathLike[str], *, another: str = "place") -> Iterator
         ) from None
 
 
+@contextmanager
+def making(directory: str | os.PathLike[str], *, another: str = "place") -> Iterator[None]:
+    """`writing`, for a directory that a block makes."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"cannot be made: {error.strerror}",
+            where=os.fspath(directory),
+            hint=f"Name another {another}, or free this one.",
+        ) from None
+
+
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file, complete or not at all."""
     with replacing(path) as stream:
@@ -153,14 +166,10 @@ def new_directory(directory: Path) -> Iterator[Path]:
     """
     partial = aside(directory)
     try:
-        try:
+        with making(directory):
             recover(directory)
             shutil.rmtree(partial, ignore_errors=True)
             make_directories(partial)
-        except OSError as error:
-            raise UserError(
-                f"cannot be made: {error.strerror}", where=str(directory), hint="Name another place, or free this one."
-            ) from None
         yield partial
         publish(partial, directory)
     finally:

@@ -36,6 +36,7 @@ from sparsenmt.files import (
     check_listing,
     listing,
     make_directories,
+    making,
     new_directory,
     opened_text,
     read_sealed,
@@ -142,12 +143,8 @@ def initialise(
 
 def make_directory(directory: Path) -> None:
     """Make an empty model directory, if it is not there."""
-    try:
+    with making(directory, another="`directory` in the recipe"):
         make_directories(directory)
-    except OSError as error:
-        raise UserError(
-            f"cannot be made: {error.strerror}", where=str(directory), hint="Name another `directory` in the recipe."
-        ) from None
 
 
 def is_unfinished(directory: Path) -> bool:

@@ -31,7 +31,7 @@ def command(overrides: tuple[str, ...], directory: Path) -> None:
     single keys of the demo's recipe, for instance training.max_updates=200.
     """
     from sparsenmt.assemble import check_recipe
-    from sparsenmt.files import locked
+    from sparsenmt.files import locked, making
     from sparsenmt.interrupts import Interrupted
     from sparsenmt.recipe.load import load
     from sparsenmt.sparsity.registry import methods
@@ -41,12 +41,8 @@ def command(overrides: tuple[str, ...], directory: Path) -> None:
     recipe = load(find_recipe("demo.yaml"), methods(), [*places, *overrides], check_recipe)
     if recipe.data.test is None:
         raise UserError("the demo needs a test set", where="data.test", hint="Leave out the override data.test=null.")
-    try:
+    with making(directory, another="--directory"):
         directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"cannot be made: {error.strerror}", where=str(directory), hint="Name another --directory."
-        ) from None
     try:
         with locked(directory, "runs the demo here"):
             _run(recipe, directory)

@@ -88,16 +88,12 @@ def run(job: Job) -> None:
     Raises:
         UserError: an option, a model or the text is not what it must be.
     """
-    from sparsenmt.files import locked, make_directories
+    from sparsenmt.files import locked, make_directories, making
 
     work = Work(job)
     work.check()
-    try:
+    with making(job.output, another="--output"):
         make_directories(job.output)
-    except OSError as error:
-        raise UserError(
-            f"cannot be made: {error.strerror}", where=str(job.output), hint="Name another folder with --output."
-        ) from None
     with locked(job.output, "writes a depth table there"):
         translations = work.translate()
         seconds = work.measure_time()

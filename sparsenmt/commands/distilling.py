@@ -276,15 +276,11 @@ def _make_corpora(
 ) -> None:
     """What is missing of the distilled text."""
     from sparsenmt import store
-    from sparsenmt.files import locked, make_directories, write_text
+    from sparsenmt.files import locked, make_directories, making, write_text
     from sparsenmt.recipe.load import dump
 
-    try:
+    with making(plan.folder, another="--corpus"):
         make_directories(plan.folder)
-    except OSError as error:
-        raise UserError(
-            f"cannot be made: {error.strerror}", where=str(plan.folder), hint="Name another folder with --corpus."
-        ) from None
     teacher = store.read_recipe(plan.teacher)
     with locked(plan.folder, "distills into this folder"):
         for number, (each, done) in enumerate(zip(plan.corpora(), complete, strict=True), start=1):

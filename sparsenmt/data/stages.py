@@ -23,6 +23,7 @@ from sparsenmt.files import (
     files_in,
     locked,
     make_directories,
+    making,
     read_sealed,
     recover,
     sync,
@@ -43,13 +44,9 @@ def workplace(directory: Path) -> Iterator[Path]:
         UserError: the place cannot be written, or another process has it.
     """
     partial = aside(directory)
-    try:
+    with making(directory):
         make_directories(partial)
         made = partial.stat().st_ino
-    except OSError as error:
-        raise UserError(
-            f"cannot be made: {error.strerror}", where=str(directory), hint="Name another place, or free this one."
-        ) from None
     with locked(partial, "prepares these data"):
         if not partial.exists() or partial.stat().st_ino != made:  # it was published before the lock was free
             raise UserError(
