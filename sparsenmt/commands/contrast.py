@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from sparsenmt.commands import depth as depth_option
 from sparsenmt.commands.analyzing import progress
 from sparsenmt.commands.several import check_models, check_outputs, model_labels
 from sparsenmt.commands.tags import HELP, read_tags
@@ -42,6 +43,8 @@ class Job:
     tags: Path | None
     normalize: bool
     batch_tokens: int | None
+    encoder_layers: int | None
+    decoder_layers: int | None
     files: dict[str, Path | None]
 
 
@@ -67,6 +70,7 @@ class Job:
     type=click.IntRange(1),
     help="Sources in a batch times the longest, or times its targets.  [default: the recipe's]",
 )
+@depth_option.options
 @click.option("--threads", type=click.IntRange(1), help="CPU threads.  [default: all cores]")
 @click.option("--json", "json_file", type=_PATH, help="Write all tables as JSON.")
 @click.option("--csv", "csv_file", type=_PATH, help="Write the table of all items as CSV; further tables beside it.")
@@ -259,9 +263,11 @@ def judge(job: Job, suite: Suite, label: str, directory: Path) -> Judged:
     warn_of_languages(suite, label, bundle)
     path = None if job.tags is None else str(job.tags)
     questions = Questions(suite, read_tags(path, bundle, suite.name, suite.sources))
-    limit = job.batch_tokens or bundle.recipe.decoding.batch_tokens
+    decoding = bundle.recipe.decoding
+    depth = depth_option.at_depth(bundle.model.plan, decoding, job.encoder_layers, job.decoder_layers).depth
+    limit = job.batch_tokens or decoding.batch_tokens
     with progress(label, len(questions)) as advance:
-        scored = questions.answer(bundle, batch_tokens=limit, advance=advance)
+        scored = questions.answer(bundle, batch_tokens=limit, depth=depth, advance=advance)
     cut = sum(each.is_cut for each in scored)
     return Judged(label, tuple(decide(each, normalize=job.normalize) for each in scored), cut)
 

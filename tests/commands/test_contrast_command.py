@@ -43,8 +43,8 @@ def place(gated: Path, workspace: Path) -> Path:
 LINES = ["--source", "src", "--correct", "right", "--incorrect", "wrong"]
 
 
-def log_probabilities(command: Run, model: str, target: str) -> list[float]:
-    result = command("score", "--model", model, "--source", "src", "--target", target, "--json")
+def log_probabilities(command: Run, model: str, target: str, *options: str) -> list[float]:
+    result = command("score", "--model", model, "--source", "src", "--target", target, "--json", *options)
     assert result.code == 0, result.err
     return [json.loads(line)["log_probability"] for line in result.lines]
 
@@ -81,6 +81,17 @@ def test_accuracy_is_that_of_the_scores_of_sparsenmt_score(
     assert decisions == expected
     for item, correct in zip(items, files[0], strict=True):
         assert float(item[heads.index(f"{model} correct")]) == pytest.approx(correct, rel=1e-4)
+
+
+def test_a_depth_is_that_of_sparsenmt_score(place: Path, command: Run) -> None:
+    depth = ["--encoder-layers", "1", "--decoder-layers", "1"]
+    result = command("contrast", "model", *LINES, "--items", "items.tsv", *depth)
+    assert result.code == 0, result.err
+    heads, *items = [line.split("\t") for line in read_lines(place / "items.tsv")]
+    found = [float(item[heads.index("model correct")]) for item in items]
+    assert found == pytest.approx(log_probabilities(command, "model", "right", *depth), rel=1e-4)
+    refused = command("contrast", "model", *LINES, "--encoder-layers", "9")
+    assert refused.code == 2 and "--encoder-layers 9" in refused.err
 
 
 def test_ties_are_counted_and_wrong(place: Path, command: Run) -> None:

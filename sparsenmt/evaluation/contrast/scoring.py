@@ -61,6 +61,7 @@ class Questions:
         batch_tokens: int,
         advance: Callable[[int], object] | None = None,
         compact: bool = True,
+        depth: tuple[int, int] | None = None,
     ) -> list[Scored]:
         """The scores of every item. Arguments and errors are those of `score_choices`."""
         found = score_choices(
@@ -71,6 +72,7 @@ class Questions:
             batch_tokens=batch_tokens,
             advance=advance,
             compact=compact,
+            depth=depth,
         )
         scored = []
         for item, number in zip(self._items, self._number, strict=True):

@@ -58,6 +58,11 @@ def test_every_source_and_target_is_asked_for_once(asked: dict[str, Any]) -> Non
     assert asked["targets"] == [["aa", "b", "ccc", "dddd", "eeeee"], ["aa"]]
 
 
+def test_the_model_runs_at_the_depth_asked_for(asked: dict[str, Any]) -> None:
+    Questions(SUITE).answer(None, batch_tokens=1, depth=(1, 2))  # type: ignore[arg-type]
+    assert asked["depth"] == (1, 2)
+
+
 def test_a_source_with_other_tags_is_another_one(asked: dict[str, Any]) -> None:
     tags = [TaggedSentence(tuple(source.split()), ("D", tag)) for source, tag in zip(SUITE.sources, "NMV", strict=True)]
     questions = Questions(SUITE, tags)
