@@ -75,6 +75,11 @@ class Timing:
         return self.units / self.best
 
 
+def peak_megabytes(status: str) -> int:
+    """The most resident memory that a process ever had, from its `/proc/PID/status`."""
+    return next(int(line.split()[1]) // 1024 for line in status.split("\n") if line.startswith("VmHWM:"))
+
+
 class Worker:
     """A process that builds its model once and then does the work once per request."""
 
@@ -96,11 +101,6 @@ class Worker:
         ready = self._reply()
         self.what, self.units = str(ready["what"]), int(ready["units"])
 
-    @property
-    def process_id(self) -> int:
-        """Number of the process."""
-        return self._process.pid
-
     def _reply(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
@@ -118,8 +118,7 @@ class Worker:
 
     def peak(self) -> int:
         """Megabytes of memory that the process has held at most so far (Linux)."""
-        status = Path(f"/proc/{self._process.pid}/status").read_bytes().decode()
-        return next(int(line.split()[1]) // 1024 for line in status.split("\n") if line.startswith("VmHWM:"))
+        return peak_megabytes(Path(f"/proc/{self._process.pid}/status").read_bytes().decode())
 
     def __enter__(self) -> Worker:
         return self

@@ -15,15 +15,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import decode_vs_ctranslate2
 import train_vs_transformers
-from common import Side, Worker, command_line, parse, verdict
+from common import Side, Worker, command_line, parse, peak_megabytes, verdict
 from multi30k import write_batches
-
-MIB = 2**20
 
 
 @dataclass(frozen=True)
@@ -56,27 +53,19 @@ CASES = {
 }
 
 
-def peak(process: int) -> int:
-    """Bytes: the most resident memory that a living process ever had."""
-    status = Path(f"/proc/{process}/status").read_bytes().decode()
-    line = next(line for line in status.split("\n") if line.startswith("VmHWM:"))
-    return int(line.split()[1]) * 1024
-
-
 def of_worker(side: Side, work: dict[str, Any], repeats: int) -> tuple[str, int]:
     """What the worker calls itself, and its peak after the work."""
     with Worker(side, work) as worker:
         for _ in range(repeats):
             worker.repeat()
-        return worker.what, peak(worker.process_id)
+        return worker.what, worker.peak()
 
 
 def of_imports(side: Side, modules: str) -> int:
-    """Bytes at the peak of a process that imports these and ends."""
+    """MiB at the peak of a process that imports these and ends."""
     code = f"import {modules}\nfor line in open('/proc/self/status', 'rb'):\n    print(line.decode(), end='')"
     done = subprocess.run([str(side.python()), "-c", code], stdout=subprocess.PIPE, check=True)
-    line = next(line for line in done.stdout.decode().split("\n") if line.startswith("VmHWM:"))
-    return int(line.split()[1]) * 1024
+    return peak_megabytes(done.stdout.decode())
 
 
 def compare(name: str, case: Memory, changes: dict[str, Any], repeats: int) -> float:
@@ -88,7 +77,7 @@ def compare(name: str, case: Memory, changes: dict[str, Any], repeats: int) -> f
         what, most = of_worker(side, work, repeats)
         libraries = of_imports(side, modules)
         peaks.append(most)
-        print(f"  {what:<40} {most / MIB:>7.0f} MiB at the peak, of which {libraries / MIB:.0f} MiB for libraries")
+        print(f"  {what:<40} {most:>7} MiB at the peak, of which {libraries} MiB for libraries")
     ratio = peaks[1] / peaks[0]
     print(f"  ratio {ratio:.3f}, bar 1.0", flush=True)
     return ratio

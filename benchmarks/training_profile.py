@@ -28,7 +28,7 @@ WORK: dict[str, Any] = SMALL | {"steps": 6}
 KINDS: dict[str, tuple[str, ...]] = {
     "attention": ("scaled_dot_product", "flash_attention"),
     "products": ("mm", "linear", "dot", "_onednn", "mkldnn"),
-    "softmax and loss": ("softmax", "logsumexp", "SmoothedCrossEntropy", "log_softmax", "gather", "scatter"),
+    "softmax and loss": ("softmax", "logsumexp", "gather", "scatter"),
     "normalisation": ("layer_norm",),
     "dropout": ("dropout", "bernoulli", "random_", "Dropout", "rand"),
     "optimizer": ("adam", "Adam", "_foreach", "clip"),
@@ -46,23 +46,11 @@ def kind_of(name: str) -> str:
 
 def make_step(work: dict[str, Any]) -> tuple[list[Any], dict[str, Callable[[Any], object]]]:
     """The batches, and the phases of a step on one of them, in order."""
-    import torch
-
     from protocol import training_batches
     from sparsenmt.training.gradients import Objective, Totals, accumulate
-    from sparsenmt.training.precision import Weights, pick_device, pick_dtype
-    from sparsenmt.training.state import make_optimizer
-    from workers.model import random_model
-    from workers.train import as_batch
+    from workers.train import as_batch, set_up
 
-    torch.set_num_threads(work["threads"])
-    torch.manual_seed(0)
-    model = random_model(work)
-    model.train()
-    weights = Weights(model, pick_dtype(work["our_dtype"], pick_device("cpu")))
-    optimizer = make_optimizer(weights, betas=(0.9, 0.98), epsilon=1e-9, weight_decay=0.0)
-    for group in optimizer.param_groups:
-        group["lr"] = 1e-4
+    model, weights, optimizer = set_up(work)
     objective = Objective(work["label_smoothing"], "tokens", {})
 
     def update(batch: Any) -> None:

@@ -65,7 +65,8 @@ _WEIGHTS_HINT = (
 )
 
 
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
+"""By the names of recipes."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class Bundle:
     @property
     def dtype_name(self) -> str:
         """As recipes name it."""
-        return next((name for name, dtype in _DTYPES.items() if dtype == self.dtype), str(self.dtype))
+        return next((name for name, dtype in DTYPES.items() if dtype == self.dtype), str(self.dtype))
 
     @property
     def max_positions(self) -> int:
@@ -362,7 +363,7 @@ def _named_dtype(model: Transformer, name: torch.dtype | str | None) -> torch.dt
         return name
     if name == "auto":
         return model.fastest_dtype()
-    dtype = _DTYPES[name]
+    dtype = DTYPES[name]
     if not model.packs(dtype):
         raise UserError(
             "there are no matrix products in int8 here: they take a processor with AVX-512 VNNI, and a C++ compiler",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import torch
 
@@ -10,6 +11,7 @@ import sparsenmt
 from protocol import PAD, Ids, serve, training_batches, work_from_arguments
 from sparsenmt.data.batching import Batch
 from sparsenmt.model.interfaces import DepthPlan
+from sparsenmt.model.transformer import Transformer
 from sparsenmt.training.exits import Pairs, complete_gradients
 from sparsenmt.training.gradients import Objective, Totals, accumulate
 from sparsenmt.training.precision import Weights, pick_device, pick_dtype
@@ -41,8 +43,8 @@ def turns(plan: DepthPlan) -> list[Pairs]:
     return [{pair: count * share for pair, share in pairs.items() if pair[0] == n} for n in plan.encoder_exits]
 
 
-def main() -> None:
-    work = work_from_arguments()
+def set_up(work: dict[str, Any]) -> tuple[Transformer, Weights, torch.optim.Optimizer]:
+    """A model with random weights, its weights in the dtype of the work, and Adam."""
     torch.set_num_threads(work["threads"])
     torch.manual_seed(0)
     model = random_model(work)
@@ -51,6 +53,12 @@ def main() -> None:
     optimizer = make_optimizer(weights, betas=(0.9, 0.98), epsilon=1e-9, weight_decay=0.0)
     for group in optimizer.param_groups:
         group["lr"] = 1e-4
+    return model, weights, optimizer
+
+
+def main() -> None:
+    work = work_from_arguments()
+    model, weights, optimizer = set_up(work)
     losses = {name: work["penalty"] for name in work.get("losses", ())}
     objectives = [Objective(work["label_smoothing"], "tokens", losses, pairs) for pairs in turns(model.plan)]
     batches = [as_batch(*batch) for batch in training_batches(work)]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsenmt.analysis.tables import Column, Report, Table, Value
-from sparsenmt.evaluation.depths import chosen_lines, oracle_depths, sentence_chrf
+from sparsenmt.evaluation.depths import Depth, chosen_lines, fastest_first, oracle_depths, sentence_chrf
 from sparsenmt.evaluation.metrics import Score, corpus_scores
 from sparsenmt.evaluation.names import LABELS
 
@@ -23,13 +23,6 @@ if TYPE_CHECKING:
     from sparsenmt.analysis.plots import ValueMap
 
 METRICS = ("bleu", "chrf")
-Depth = tuple[int, int]
-"""Encoder layers n, decoder layers m."""
-
-
-def fastest_first(depths: Sequence[Depth]) -> list[Depth]:
-    """By m, then by n (Equation 1)."""
-    return sorted(depths, key=lambda depth: (depth[1], depth[0]))
 
 
 @dataclass(frozen=True)
@@ -110,7 +103,7 @@ def measure(
     Args:
         advance: told the number of cells that were scored.
     """
-    depths = fastest_first(list(translations))
+    depths = fastest_first(translations)
     lines = [translations[depth].lines for depth in depths]
     chosen = oracle_depths(sentence_chrf(lines, references))
     counts = Counter(chosen.tolist())

@@ -16,11 +16,11 @@ from sparsenmt.commands.arithmetic import SQUARE, Work, product_rate, square_rat
 from sparsenmt.commands.workloads import Decoding, Part, Sizes, Subject, Training
 from sparsenmt.errors import UserError
 from sparsenmt.recipe import schema
+from sparsenmt.store import DTYPES
 
 if TYPE_CHECKING:
     from sparsenmt.model.transformer import Transformer
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
 _KINDS: dict[Part, type[Decoding] | type[Training]] = {"decoding": Decoding, "training": Training}
 
 

@@ -21,9 +21,10 @@ import click
 from sparsenmt.errors import UserError
 
 if TYPE_CHECKING:
-    from sparsenmt.analysis.depths import Block, Depth, Timed, Translated
+    from sparsenmt.analysis.depths import Block, Timed, Translated
     from sparsenmt.commands.evaluating import TestText
     from sparsenmt.decoding.depths import KeptTranslations
+    from sparsenmt.evaluation.depths import Depth
     from sparsenmt.model.interfaces import DepthPlan
     from sparsenmt.recipe.schema import Decoding, Recipe
     from sparsenmt.store import Bundle
@@ -132,8 +133,8 @@ class Work:
 
     def _exits_of(self, name: str, directory: Path) -> System:
         """One model at its exits, or at those that are asked for."""
-        from sparsenmt.analysis.depths import fastest_first
         from sparsenmt.commands.depth import check_layers, warn_untrained
+        from sparsenmt.evaluation.depths import fastest_first
 
         plan = self._plan(directory)
         sides = []
@@ -158,7 +159,7 @@ class Work:
 
     def _grid_of(self, directories: Sequence[Path]) -> System:
         """Separate models, each at its full depth."""
-        from sparsenmt.analysis.depths import fastest_first
+        from sparsenmt.evaluation.depths import fastest_first
 
         found: dict[Depth, Path] = {}
         for directory in directories:
@@ -177,7 +178,7 @@ class Work:
                 where="--grid",
                 hint="Change --encoder-layers and --decoder-layers, or leave them out.",
             )
-        return System(_GRID, {depth: found[depth] for depth in fastest_first(list(found))})
+        return System(_GRID, {depth: found[depth] for depth in fastest_first(found)})
 
     @property
     def _wanted(self) -> tuple[list[int] | None, list[int] | None]:

@@ -60,6 +60,8 @@ def open_selected(depth: str | None, model: Path, bundle: Bundle) -> SelectedDep
 
 def tell_depths(counts: Counter[tuple[int, int]]) -> None:
     """Say how many lines each depth got."""
-    parts = [f"({n}, {m}) {counts[n, m]:,}" for n, m in sorted(counts, key=lambda depth: (depth[1], depth[0]))]
+    from sparsenmt.evaluation.depths import fastest_first
+
+    parts = [f"({n}, {m}) {counts[n, m]:,}" for n, m in fastest_first(counts)]
     if parts:
         click.echo(f"lines at (encoder, decoder) layers: {', '.join(parts)}", err=True)

@@ -16,7 +16,7 @@ from sparsenmt.commands.analyzing import progress
 from sparsenmt.errors import UserError
 
 if TYPE_CHECKING:
-    from sparsenmt.decoding.depths import Depth
+    from sparsenmt.evaluation.depths import Depth
     from sparsenmt.recipe.schema import Decoding
     from sparsenmt.selection.labels import Labelled, Parts
     from sparsenmt.selection.measure import Measured

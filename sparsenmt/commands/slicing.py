@@ -13,11 +13,10 @@ from typing import Any
 from torch import Tensor
 
 from sparsenmt.assemble import build_model, loss_names
+from sparsenmt.evaluation.depths import Depth
 from sparsenmt.model.interfaces import DepthPlan
-from sparsenmt.model.transformer import Transformer
+from sparsenmt.model.transformer import Transformer, own_exit
 from sparsenmt.recipe.schema import MethodChoice, Model, Recipe
-
-Depth = tuple[int, int]
 
 
 def cut_recipe(recipe: Recipe, plan: DepthPlan, depth: Depth, *, unroll: bool = False) -> Recipe:
@@ -81,8 +80,7 @@ def _origin(name: str, weights: Mapping[str, Tensor], plan: DepthPlan, depth: De
         case ["memory", "output", index, *rest] if name not in weights:
             start = f"memory.output.{index}."
             exits = sorted({int(each.removeprefix(start).split(".")[0]) for each in weights if each.startswith(start)})
-            chosen = next((n for n in exits if n >= depth[0]), exits[-1])
-            return ".".join([*parts[:3], str(chosen), *rest])
+            return ".".join([*parts[:3], str(own_exit(exits, depth[0])), *rest])
     return name
 
 

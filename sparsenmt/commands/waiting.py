@@ -7,7 +7,7 @@ import os
 _SPINS = "10000"
 """How often a thread of GNU OpenMP looks for work before it sleeps; its default is 30 times as many.
 
-On cores that nothing else wants, training is as fast with either, and 4% slower where threads sleep at once
+On cores that nothing else wants, training is as fast with either, and slower where threads sleep at once
 (`OMP_WAIT_POLICY=passive`). Where another program wants the cores, threads that look for work are in its way.
 """
 

@@ -14,20 +14,18 @@ from pathlib import Path
 from sparsenmt.decoding.inputs import ModelBundle
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.errors import UserError
+from sparsenmt.evaluation.depths import Depth, fastest_first
 from sparsenmt.files import make_directories, read_sealed, sha256_text, write_sealed
 from sparsenmt.model.interfaces import DepthPlan
 from sparsenmt.recipe.schema import Decoding
-
-Depth = tuple[int, int]
-"""Encoder layers n, decoder layers m."""
 
 _WINDOW = 1024  # lines that are sorted together, and lost at most
 _AGAIN = "It is made again."
 
 
 def depths_of(plan: DepthPlan) -> list[Depth]:
-    """The trained pairs of exits, the fastest first: by m, then by n (Dabre, Rubino and Fujita 2020, Equation 1)."""
-    return sorted(plan.pairs(), key=lambda depth: (depth[1], depth[0]))
+    """The trained pairs of exits, the fastest first."""
+    return fastest_first(plan.pairs())
 
 
 class KeptTranslations:

@@ -5,10 +5,18 @@ Shapes: S sentences, K depths (pairs of encoder and decoder layers), the fastest
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+
+Depth = tuple[int, int]
+"""Encoder layers n, decoder layers m."""
+
+
+def fastest_first(depths: Iterable[Depth]) -> list[Depth]:
+    """By m, then by n (Dabre, Rubino and Fujita 2020, Equation 1)."""
+    return sorted(depths, key=lambda depth: (depth[1], depth[0]))
 
 
 def sentence_chrf(

@@ -75,7 +75,7 @@ def plain_model(bundle: Bundle, target: str, depth: tuple[int, int] | None = Non
             where="model.attention.cross.heads.count",
             hint=_HINT,
         )
-    encoder_steps, decoder_steps = depth or (model.plan.encoder_exits[-1], model.plan.decoder_exits[-1])
+    encoder_steps, decoder_steps = depth or model.plan.deepest
     weights = model.state_dict()
     keys = {"all": ("shared",) * 3, "target": ("source", "target", "target"), "none": ("source", "target", "output")}
     tables = [weights[f"embeddings.{key}"] for key in keys[section.tie_embeddings]]

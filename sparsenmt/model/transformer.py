@@ -55,6 +55,14 @@ class PositionOptions:
     maximum: int
 
 
+def own_exit(exits: Sequence[int], depth: int) -> int:
+    """The exit whose own filters a depth has: at one that has none, those of the next deeper exit.
+
+    exits: rising.
+    """
+    return next((n for n in exits if n >= depth), exits[-1])
+
+
 class Filters(nn.Module):
     """Memory filters by place.
 
@@ -79,8 +87,7 @@ class Filters(nn.Module):
         found = []
         for each in self.output:
             if isinstance(each, nn.ModuleDict):
-                exits = sorted(map(int, each))
-                each = each[str(next((n for n in exits if n >= depth), exits[-1]))]
+                each = each[str(own_exit(sorted(map(int, each)), depth))]
             assert isinstance(each, MemoryFilter)
             found.append(each)
         return found

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sparsenmt.decoding.depths import Depth
 from sparsenmt.decoding.inputs import read_sources
 from sparsenmt.decoding.translate import translate_lines
-from sparsenmt.evaluation.depths import chosen_lines, oracle_depths
+from sparsenmt.evaluation.depths import Depth, chosen_lines, oracle_depths
 from sparsenmt.evaluation.metrics import corpus_scores
 from sparsenmt.recipe.schema import Decoding
 from sparsenmt.selection.selector import Selector

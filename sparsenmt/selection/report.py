@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sparsenmt.analysis.tables import Column, Report, Table
-from sparsenmt.decoding.depths import Depth
+from sparsenmt.evaluation.depths import Depth
 from sparsenmt.selection.labels import Labelled
 from sparsenmt.selection.measure import Measured, System
 from sparsenmt.selection.training import Trial

@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from sparsenmt import store
-from sparsenmt.decoding.depths import Depth, depths_of
+from sparsenmt.decoding.depths import depths_of
 from sparsenmt.errors import UserError
+from sparsenmt.evaluation.depths import Depth
 from sparsenmt.files import read_sealed, write_sealed
 from sparsenmt.selection.classifier import DepthClassifier
 from sparsenmt.selection.training import Cell, choose

@@ -8,9 +8,9 @@ from dataclasses import replace
 from itertools import count, islice
 
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
-from sparsenmt.decoding.depths import Depth
 from sparsenmt.decoding.inputs import ModelBundle, read_sources
 from sparsenmt.decoding.translate import WINDOW, Translation, translate_lines
+from sparsenmt.evaluation.depths import Depth
 from sparsenmt.recipe.schema import Decoding
 from sparsenmt.selection.selector import Selector
 
