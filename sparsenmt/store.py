@@ -51,7 +51,7 @@ from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.load import dump, load_resolved
 from sparsenmt.recipe.schema import Recipe, Site
 from sparsenmt.sparsity.registry import methods
-from sparsenmt.tensors import differing_shapes, load_tensors, read_notes, recorded_digest, save_tensors
+from sparsenmt.tensors import differing_shapes, load_tensors, read_into, read_notes, recorded_digest, save_tensors
 from sparsenmt.training.reporting import METRICS
 
 FORMAT = 2
@@ -272,13 +272,13 @@ def weights_digest(directory: Path) -> str:
     return recorded_digest(directory / WEIGHTS, hint=_WEIGHTS_HINT)
 
 
-def read_weights(directory: Path, model: torch.nn.Module) -> dict[str, Tensor]:
-    """The weights in a model directory, by name; UserError if they are missing, damaged, or not those of ``model``."""
+def read_weights(directory: Path, model: torch.nn.Module) -> None:
+    """Put the weights of a model directory into a model; UserError if they are missing, damaged, or another's."""
     path = directory / WEIGHTS
     if not path.exists():
         raise UserError("the model has no weights", where=str(path), hint=_WEIGHTS_HINT)
     try:
-        return load_tensors(path, hint=_WEIGHTS_HINT, shapes=_shapes(model.state_dict()))
+        read_into(path, model.state_dict(), hint=_WEIGHTS_HINT)
     except ValueError as error:
         raise UserError(str(error), where=str(path), hint=_FITTING) from None
 
@@ -349,11 +349,11 @@ def open_model(
     model = build_model(
         recipe.model, source_size=tokenizers.source.size, target_size=tokenizers.target.size, seed=recipe.training.seed
     )
-    model.load_state_dict(read_weights(directory, model))
+    read_weights(directory, model)
     model.to(device).eval()
     chosen = _named_dtype(model, recipe.decoding.dtype if dtype == "recipe" else dtype)
     if chosen is not None:
-        model.pack(chosen)
+        model.pack(chosen, final=True)
     return Bundle(recipe, tokenizers, features, model, device, weights_digest(directory), chosen)
 
 

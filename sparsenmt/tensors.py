@@ -76,6 +76,30 @@ def _bytes(tensor: Tensor) -> memoryview:
     return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b"")
 
 
+def read_into(path: Path, places: Mapping[str, Tensor], *, hint: str) -> None:
+    """Copy what `save_tensors` wrote, one tensor at a time, into tensors of the same names and shapes.
+
+    Mapped pages count as a process's memory as long as any of the file is mapped: so it is opened for every tensor
+    anew, and never is the whole of it in memory beside ``places``.
+
+    Raises:
+        Damaged: the file is missing, or is not what was written; what is in ``places`` is of no use then.
+        ValueError: it holds something else than ``places``; says what.
+    """
+    recorded, notes = _check_header(path, hint, {name: tuple(tensor.shape) for name, tensor in places.items()})
+    digest = _begin(notes)
+    for name in sorted(places):
+        try:
+            with safe_open(path, framework="pt") as file:
+                tensor = file.get_tensor(name)
+        except (OSError, SafetensorError) as error:
+            raise _unreadable(path, error, hint) from None
+        _add(digest, name, tensor)
+        places[name].copy_(tensor)
+    if digest.hexdigest() != recorded:
+        raise _changed(path, hint)
+
+
 def load_tensors(path: Path, *, hint: str, shapes: Shapes | None = None) -> dict[str, Tensor]:
     """Read what `save_tensors` wrote.
 
@@ -91,10 +115,18 @@ def load_tensors(path: Path, *, hint: str, shapes: Shapes | None = None) -> dict
     try:
         tensors = load_file(path)
     except (OSError, SafetensorError) as error:
-        raise Damaged(f"the tensors cannot be read ({error})", where=str(path), hint=hint) from None
+        raise _unreadable(path, error, hint) from None
     if digest_of(tensors, notes) != recorded:
-        raise Damaged("damaged: its contents changed after it was written", where=str(path), hint=hint)
+        raise _changed(path, hint)
     return tensors
+
+
+def _unreadable(path: Path, error: Exception, hint: str) -> Damaged:
+    return Damaged(f"the tensors cannot be read ({error})", where=str(path), hint=hint)
+
+
+def _changed(path: Path, hint: str) -> Damaged:
+    return Damaged("damaged: its contents changed after it was written", where=str(path), hint=hint)
 
 
 def recorded_digest(path: Path, *, hint: str) -> str:
@@ -143,9 +175,16 @@ def differing_shapes(wanted: Shapes, found: Shapes) -> str:
 
 def digest_of(tensors: Mapping[str, Tensor], notes: Mapping[str, str] | None = None) -> str:
     """SHA-256 over notes, names, types, shapes and bytes, whatever the order."""
-    digest = hashlib.sha256(json.dumps(dict(notes or {}), sort_keys=True).encode())
+    digest = _begin(notes or {})
     for name in sorted(tensors):
-        tensor = tensors[name].detach().cpu().contiguous()
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(_bytes(tensor))
+        _add(digest, name, tensors[name].detach().cpu().contiguous())
     return digest.hexdigest()
+
+
+def _begin(notes: Mapping[str, str]) -> hashlib._Hash:
+    return hashlib.sha256(json.dumps(dict(notes), sort_keys=True).encode())
+
+
+def _add(digest: hashlib._Hash, name: str, tensor: Tensor) -> None:
+    digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+    digest.update(_bytes(tensor))

@@ -27,7 +27,7 @@ def main() -> None:
     torch.set_num_threads(work["threads"])
     model = random_model(work)
     dtype = DTYPES[work["our_dtype"]] or model.fastest_dtype()
-    model.pack(dtype)
+    model.pack(dtype, final=True)
     sources = [[*source, EOS] for source in decoding_sources(work)]
     kept = None
     if "dropped" in work:

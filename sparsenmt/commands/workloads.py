@@ -118,7 +118,7 @@ class Decoding:
                 where="--dtype",
                 hint="Take fp32 or bf16, or another device.",
             )
-        self._model.pack(dtype)
+        self._model.pack(dtype, final=True)
 
     def run(self) -> None:
         """Once."""

@@ -31,7 +31,7 @@ from sparsenmt.model.interfaces import (
     SiteName,
     Transform,
 )
-from sparsenmt.model.linear import Linear, Product, packed_product
+from sparsenmt.model.linear import Linear, Product, give_up, packed_product
 from sparsenmt.native.kernels import kernels
 
 
@@ -249,14 +249,14 @@ class Attention(nn.Module):
             parts.append(weigh(q, kv.keys, keys, step.transform))
         step.tell(step.without_disabled(torch.cat([part.to(parts[-1].dtype) for part in parts], 1), 1), keys)
 
-    def pack(self, dtype: torch.dtype | None, *, self_attention: bool) -> None:
+    def pack(self, dtype: torch.dtype | None, *, self_attention: bool, final: bool = False) -> None:
         """Fuse and pack the projections for decoding (design rule 10: on disk they stay apart).
 
-        ``dtype`` as for `linear.packed_product`.
+        ``dtype`` and ``final`` as for `Linear.pack`.
         """
-        self.o.pack(dtype)
+        self.o.pack(dtype, final=final)
         if not self.learned_heads:
-            self.v.pack(dtype)
+            self.v.pack(dtype, final=final)
             return
         parts = [self.q, self.k, self.v] if self_attention else [self.k, self.v]
         weight, bias = torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts])
@@ -265,7 +265,9 @@ class Attention(nn.Module):
             self._fused_qkv = fused
         else:
             self._fused_kv = fused
-            self.q.pack(dtype)
+            self.q.pack(dtype, final=final)
+        if final:
+            give_up(*parts)
 
 
 def hide_padding(keys: Keys) -> Keys:

@@ -378,11 +378,12 @@ class TranslationModel(Protocol):
         """What to pack to for speed, by a measurement here and now; fp32 unless another is clearly faster."""
         ...
 
-    def pack(self, dtype: torch.dtype) -> None:
+    def pack(self, dtype: torch.dtype, *, final: bool = False) -> None:
         """Prepare for decoding: cast, fuse and pack the weights. Training is not possible afterwards.
 
         bf16 and int8 are dtypes of the matrix products where a CPU can round their inputs on the way: all else stays in
-        fp32. Otherwise bf16 is the dtype of everything, methods' parameters excepted.
+        fp32. Otherwise bf16 is the dtype of everything, methods' parameters excepted. ``final``: give up the weights
+        that were packed, so that they are not in memory twice; others cannot be loaded any more.
         """
         ...
 

@@ -15,7 +15,7 @@ from sparsenmt.model.attend import Mask
 from sparsenmt.model.attention import Attention, AttentionStep, KeysValues, Stored
 from sparsenmt.model.dropout import dropout
 from sparsenmt.model.interfaces import GivenHeads, Keys
-from sparsenmt.model.linear import ACTIVATIONS, Activation, Linear, Product, packed_product
+from sparsenmt.model.linear import ACTIVATIONS, Activation, Linear, Product, give_up, packed_product
 
 Norm = Literal["pre", "post"]
 
@@ -69,10 +69,12 @@ class FeedForward(nn.Module):
         output: Tensor = self.outer(hidden)
         return output
 
-    def pack(self, dtype: torch.dtype | None) -> None:
-        """``dtype`` as for `linear.packed_product`."""
+    def pack(self, dtype: torch.dtype | None, *, final: bool = False) -> None:
+        """Arguments as for `Linear.pack`."""
         self._packed_inner = packed_product(self.inner.weight, self.inner.bias, self.activation, dtype=dtype)
-        self.outer.pack(dtype)
+        if final:
+            give_up(self.inner)
+        self.outer.pack(dtype, final=final)
 
 
 class Block(nn.Module):
@@ -135,9 +137,9 @@ class Block(nn.Module):
         """x (B, T, D) plus the feed-forward network."""
         return self._after(x, self.feed_forward(self._before(x, self.feed_forward_norm)), self.feed_forward_norm)
 
-    def pack(self, dtype: torch.dtype | None) -> None:
-        """``dtype`` as for `linear.packed_product`."""
-        self.own.pack(dtype, self_attention=True)
+    def pack(self, dtype: torch.dtype | None, *, final: bool = False) -> None:
+        """Arguments as for `Linear.pack`."""
+        self.own.pack(dtype, self_attention=True, final=final)
         if self.cross is not None:
-            self.cross.pack(dtype, self_attention=False)
-        self.feed_forward.pack(dtype)
+            self.cross.pack(dtype, self_attention=False, final=final)
+        self.feed_forward.pack(dtype, final=final)

@@ -46,9 +46,21 @@ class Linear(nn.Linear):
             return self._packed(input)
         return F.linear(input, self.weight, self.bias)
 
-    def pack(self, dtype: torch.dtype | None = None) -> None:
-        """Use a packed product from now on, where one is to be had; ``dtype`` as for `packed_product`."""
+    def pack(self, dtype: torch.dtype | None = None, *, final: bool = False) -> None:
+        """Use a packed product from now on, where one is to be had; ``dtype`` as for `packed_product`.
+
+        Args:
+            final: give up the weight, as `give_up` says.
+        """
         self._packed = packed_product(self.weight, self.bias, dtype=dtype)
+        if final:
+            give_up(self)
+
+
+def give_up(*layers: Linear) -> None:
+    """Free the weights of layers whose products are packed: nothing else can be done with these layers any more."""
+    for layer in layers:
+        layer.weight.data = layer.weight.data.new_empty(0)
 
 
 def packed_product(

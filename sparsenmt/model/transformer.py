@@ -292,7 +292,7 @@ class Transformer(nn.Module):
             return torch.bfloat16 if native else torch.float32
         return fastest(weight.detach().float(), [d for d in (torch.bfloat16, torch.int8) if rounds(weight, d)])
 
-    def pack(self, dtype: torch.dtype) -> None:
+    def pack(self, dtype: torch.dtype, *, final: bool = False) -> None:
         self.eval().requires_grad_(False)
         output = self.embeddings[self._keys[2]]
         rounded = dtype if rounds(output, dtype) else None  # then all but the products stays as it is
@@ -302,7 +302,7 @@ class Transformer(nn.Module):
                 parameter.data = parameter.data.to(torch.float32 if rounded else dtype)
         for block in (*self.encoder.layers, *self.decoder.layers):
             assert isinstance(block, Block)
-            block.pack(rounded)
+            block.pack(rounded, final=final)
         self._packed_output = packed_product(output, None, dtype=rounded)
 
 
