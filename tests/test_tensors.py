@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from sparsenmt.errors import UserError
 from sparsenmt.files import Damaged
-from sparsenmt.tensors import digest_of, load_tensors, read_notes, recorded_digest, save_tensors
+from sparsenmt.tensors import digest_of, load_tensors, read_into, read_notes, recorded_digest, save_tensors
 
 ROOT = Path(__file__).resolve().parents[1]
 HINT = "Take it from a copy."
@@ -61,6 +62,21 @@ def test_round_trip(tmp_path: Path, notes: dict[str, str] | None) -> None:
     assert digest == recorded_digest(path, hint=HINT) == digest_of(tensors, notes)
     assert read_notes(path, hint=HINT) == (notes or {})
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+def test_into_tensors_that_are_there(tmp_path: Path) -> None:
+    path, tensors = tmp_path / "file", sample()
+    save_tensors(path, tensors, notes={"after": "12"})
+    places = {name: torch.zeros_like(tensor) for name, tensor in tensors.items()}
+    read_into(path, places, hint=HINT)
+    assert [name for name in tensors if not same(places[name], tensors[name])] == []
+
+
+def test_into_others(tmp_path: Path) -> None:
+    tensors = small(tmp_path / "file")
+    for places in ({"a": torch.zeros(2, 3)}, {**tensors, "d": torch.zeros(4, 0)}, {**tensors, "e": torch.zeros(1)}):
+        with pytest.raises(ValueError, match="instead of"):
+            read_into(tmp_path / "file", places, hint=HINT)
 
 
 def test_no_tensors_at_all(tmp_path: Path) -> None:
@@ -113,6 +129,17 @@ def refused(path: Path, content: bytes) -> None:
     with pytest.raises(Damaged) as caught:
         load_tensors(path, hint=HINT)
     assert (caught.value.where, caught.value.hint) == (str(path), HINT)
+    with pytest.raises((Damaged, ValueError)):  # a name in the header may have changed
+        read_into(path, shapes_of(path), hint=HINT)
+
+
+def shapes_of(path: Path) -> dict[str, Tensor]:
+    """Places for what the file seems to hold; nothing where it cannot be read."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: torch.zeros(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError):
+        return {}
 
 
 def test_every_flipped_bit_is_found(tmp_path: Path) -> None:

@@ -41,8 +41,14 @@ def logits(model: Transformer, source: Source, target: Tensor) -> Tensor:
     ("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.05), (torch.int8, 0.1)], ids=str
 )
 @pytest.mark.parametrize("native", ["0", "1"])
+@pytest.mark.parametrize("final", [False, True])
 def test_packed_equals_unpacked(
-    keys: dict[str, Any], dtype: torch.dtype, tolerance: float, native: str, monkeypatch: pytest.MonkeyPatch
+    keys: dict[str, Any],
+    dtype: torch.dtype,
+    tolerance: float,
+    native: str,
+    final: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SPARSENMT_NATIVE", native)
     model = random_model(torch.float32, **keys)
@@ -51,9 +57,10 @@ def test_packed_equals_unpacked(
     source, target = random_source(), random_target(6, 5)
     expected = logits(model, source, target)
     packed = copy.deepcopy(model)
-    packed.pack(dtype)
+    packed.pack(dtype, final=final)
     found = logits(packed, source, target)
     assert float((found - expected).abs().max()) <= tolerance * float(expected.abs().max())
+    assert (packed.state_dict()["decoder.layers.0.self.o.weight"].numel() == 0) == final
     assert packed.state_dict().keys() == model.state_dict().keys()
 
 
