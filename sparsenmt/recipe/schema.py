@@ -141,16 +141,17 @@ class AuxiliaryLoss(Section):
     target: float | Ramp | None = Field(
         None,
         description="Instead of a weight: the share of gates to close, between 0 and 1, or `{from, to, steps}`. It is "
-        "measured with the gates of evaluation on training batches; the weight rises until it is reached, and holds "
-        "it.",
+        "measured with the gates of evaluation on training batches; the weight rises until it is reached, holds it, "
+        "and is negative while too many are closed.",
     )
     tolerance: float = Field(
         0.02, gt=0, lt=1, description="With a target: validations farther from it than this are never the best."
     )
     proportional: NonNegativeFloat = Field(6.0, description="With a target: weight per distance from it.")
     integral: NonNegativeFloat = Field(0.05, description="With a target: weight gained per distance and update.")
-    max_weight: PositiveFloat = Field(5.0, description="With a target: largest weight.")
-    smoothing: float = Field(0.9, ge=0, lt=1, description="With a target: smoothing of the share over updates.")
+    max_weight: PositiveFloat = Field(5.0, description="With a target: largest size of the weight.")
+    damping: NonNegativeFloat = Field(20.0, description="With a target: weight lost per share closed in an update.")
+    smoothing: float = Field(0.7, ge=0, lt=1, description="With a target: smoothing of the share over updates.")
 
 
 class Corpus(Section):

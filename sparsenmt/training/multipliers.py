@@ -31,15 +31,19 @@ def current_weights(
 def advance(multiplier: Multiplier, loss: AuxiliaryLoss, update: int, closed: float) -> Multiplier:
     """The multiplier after an update whose batches had this share of gates closed, by the gates of evaluation.
 
-    A proportional and an integral term of the (smoothed) distance from the target, both kept from 0 to `max_weight`, so
-    that nothing winds up while the gates lag behind, and the weight comes down as soon as the target is passed.
+    The (smoothed) distance from the target, its sum over the updates, and a brake in proportion to the speed at which
+    the share moves, as closing gates have momentum. The sum stays between 0 and `max_weight`, so that nothing winds up
+    while the gates lag behind. The weight may be negative: a gate far below its threshold gets no gradient from the
+    likelihood, so that what has closed too much opens again only if opening pays.
     """
     assert loss.target is not None
     keep = loss.smoothing
     smoothed = closed if multiplier.closed is None else keep * multiplier.closed + (1 - keep) * closed
     distance = at(loss.target, update) - smoothed
     integral = min(max(multiplier.integral + loss.integral * distance, 0.0), loss.max_weight)
-    weight = min(max(integral + loss.proportional * distance, 0.0), loss.max_weight)
+    speed = 0.0 if multiplier.closed is None else smoothed - multiplier.closed
+    weight = integral + loss.proportional * distance - loss.damping * speed
+    weight = min(max(weight, -loss.max_weight), loss.max_weight)
     return Multiplier(weight=weight, integral=integral, closed=smoothed)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 from sparsenmt.recipe.schema import AuxiliaryLoss
 from sparsenmt.training.gradients import BatchResult, Totals
@@ -24,26 +25,29 @@ def test_weights_are_constant_or_follow_their_schedule_or_the_multiplier() -> No
 
 
 def test_one_step_of_the_controller() -> None:
-    loss = loss_of(target=0.5, proportional=2.0, integral=0.1, smoothing=0.75, max_weight=5.0)
+    loss = loss_of(target=0.5, proportional=2.0, integral=0.1, damping=3.0, smoothing=0.75, max_weight=5.0)
     first = advance(Multiplier(), loss, 1, 0.1)
     assert first == Multiplier(weight=pytest.approx(0.04 + 0.8), integral=pytest.approx(0.04), closed=0.1)
     second = advance(first, loss, 2, 0.5)  # smoothed: 0.75 * 0.1 + 0.25 * 0.5 = 0.2
-    assert second == Multiplier(weight=pytest.approx(0.07 + 0.6), integral=pytest.approx(0.07), closed=0.2)
+    assert second == Multiplier(weight=pytest.approx(0.07 + 0.6 - 0.3), integral=pytest.approx(0.07), closed=0.2)
 
 
 def test_the_weight_stays_in_its_limits_and_comes_down_at_once() -> None:
     """Nothing winds up while the gates lag behind."""
-    loss = loss_of(target=0.5, proportional=1.0, integral=0.5, smoothing=0.0, max_weight=1.0)
+    loss = loss_of(target=0.5, proportional=1.0, integral=0.5, damping=0.0, smoothing=0.0, max_weight=1.0)
     state = Multiplier()
     for update in range(100):
         state = advance(state, loss, update, 0.0)
     assert state.weight == state.integral == 1.0
     for update in range(100, 104):
         state = advance(state, loss, update, 0.9)
-    assert state.weight == 0.0 and state.integral == pytest.approx(0.2)
+    assert state.weight == pytest.approx(0.2 - 0.4) and state.integral == pytest.approx(0.2)
     for update in range(104, 150):
         state = advance(state, loss, update, 0.9)
-    assert state.integral == 0.0
+    assert state.integral == 0.0 and state.weight == pytest.approx(-0.4)
+    for update in range(150, 153):
+        state = advance(state, loss_of(target=0.0, proportional=9.0, max_weight=1.0), update, 0.9)
+    assert state.weight == -1.0
 
 
 def test_a_simple_plant_is_driven_to_the_target_and_held() -> None:
@@ -55,6 +59,40 @@ def test_a_simple_plant_is_driven_to_the_target_and_held() -> None:
         asked = state.weight / (state.weight + 0.2)  # more weight closes more, with diminishing returns
         closed += 0.02 * (asked - closed)
     assert closed == pytest.approx(0.45, abs=0.005)
+
+
+class Gates:
+    """Gates as an optimizer with momentum moves them: many at nearly one height, so that they fall together."""
+
+    def __init__(self, *, need: float, step: float, spread: float) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.logits = 2.0 + spread * torch.randn(2000, generator=generator)
+        self.worth = need * torch.rand(2000, generator=generator)  # what the likelihood pulls each one up with
+        self.step, self.momentum = step, torch.zeros(2000)
+
+    def closed(self) -> float:
+        return float((self.logits < -2.4).float().mean())
+
+    def update(self, weight: float) -> None:
+        open_ = torch.sigmoid(self.logits + 1.6)
+        seen = (self.logits > -2.4).float()  # a closed gate's output does not depend on its logit
+        gradient = weight * open_ * (1 - open_) - seen * self.worth * open_ * (1 - open_)
+        self.momentum = 0.9 * self.momentum + 0.1 * gradient / gradient.abs().mean().clamp_min(1e-6)
+        self.logits = self.logits - self.step * self.momentum
+
+
+@pytest.mark.parametrize("step", [0.02, 0.1, 0.3])
+@pytest.mark.parametrize("need", [0.5, 2.0])
+def test_gates_that_fall_together_do_not_stay_closed(step: float, need: float) -> None:
+    """Whatever the speed at which gates move, the share ends at the target, also when it was far beyond it once."""
+    gates, state = Gates(need=need, step=step, spread=0.3), Multiplier()
+    loss = loss_of(target=0.46)
+    shares = []
+    for update in range(1500):
+        state = advance(state, loss, update, gates.closed())
+        gates.update(state.weight)
+        shares.append(gates.closed())
+    assert sum(shares[-200:]) / 200 == pytest.approx(0.46, abs=0.02), shares[::100]
 
 
 def test_what_the_log_says() -> None:
