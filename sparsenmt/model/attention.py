@@ -31,7 +31,7 @@ from sparsenmt.model.interfaces import (
     SiteName,
     Transform,
 )
-from sparsenmt.model.linear import Linear, Product, give_up, packed_product
+from sparsenmt.model.linear import Linear, Packing, Product, give_up
 from sparsenmt.native.kernels import kernels
 
 
@@ -145,8 +145,8 @@ class Attention(nn.Module):
             self.k = Linear(dimension, self.learned_heads * self.head_size)
         self.v = Linear(dimension, inner)
         self.o = Linear(inner, dimension)
-        self._fused_kv: Product | None = None
-        self._fused_qkv: Product | None = None
+        self.packed_kv: Product | None = None
+        self.packed_qkv: Product | None = None
 
     def _split(self, x: Tensor) -> Tensor:
         """(B, K, heads * E) -> (B, heads, K, E)."""
@@ -155,9 +155,9 @@ class Attention(nn.Module):
 
     def project_keys_values(self, x: Tensor, *, upright: bool = False) -> KeysValues:
         """x (B, K, D). ``upright``: as `KeysValues` says, if the projections are packed for decoding."""
-        if self._fused_kv is None:
+        if self.packed_kv is None:
             return KeysValues(self._split(self.k(x)) if self.learned_heads else None, self._split(self.v(x)))
-        k, v = self._fused_kv(x).split([self.learned_heads * self.head_size, self.v.out_features], -1)
+        k, v = self.packed_kv(x).split([self.learned_heads * self.head_size, self.v.out_features], -1)
         keys, values = self._split(k), self._split(v).contiguous()
         if upright:
             return KeysValues(keys.transpose(-1, -2).contiguous().transpose(-1, -2), values, True)
@@ -165,9 +165,9 @@ class Attention(nn.Module):
 
     def project_all(self, x: Tensor) -> tuple[Tensor | None, KeysValues]:
         """x (B, K, D) -> queries (B, L, K, E), keys and values, for self-attention."""
-        if self._fused_qkv is not None:
+        if self.packed_qkv is not None:
             learned = self.learned_heads * self.head_size
-            q, k, v = self._fused_qkv(x).split([learned, learned, self.v.out_features], -1)
+            q, k, v = self.packed_qkv(x).split([learned, learned, self.v.out_features], -1)
             return self._split(q), KeysValues(self._split(k), self._split(v))
         return self.project_queries(x), self.project_keys_values(x)
 
@@ -249,24 +249,21 @@ class Attention(nn.Module):
             parts.append(weigh(q, kv.keys, keys, step.transform))
         step.tell(step.without_disabled(torch.cat([part.to(parts[-1].dtype) for part in parts], 1), 1), keys)
 
-    def pack(self, dtype: torch.dtype | None, *, self_attention: bool, final: bool = False) -> None:
-        """Fuse and pack the projections for decoding (design rule 10: on disk they stay apart).
-
-        ``dtype`` and ``final`` as for `Linear.pack`.
-        """
-        self.o.pack(dtype, final=final)
+    def pack(self, how: Packing, *, self_attention: bool) -> None:
+        """Fuse and pack the projections for decoding (design rule 10: on disk they stay apart)."""
+        self.o.pack(how)
         if not self.learned_heads:
-            self.v.pack(dtype, final=final)
+            self.v.pack(how)
             return
         parts = [self.q, self.k, self.v] if self_attention else [self.k, self.v]
         weight, bias = torch.cat([part.weight for part in parts]), torch.cat([part.bias for part in parts])
-        fused = packed_product(weight, bias, dtype=dtype)
+        fused = how.product(weight, bias)
         if self_attention:
-            self._fused_qkv = fused
+            self.packed_qkv = fused
         else:
-            self._fused_kv = fused
-            self.q.pack(dtype, final=final)
-        if final:
+            self.packed_kv = fused
+            self.q.pack(how)
+        if how.final:
             give_up(*parts)
 
 

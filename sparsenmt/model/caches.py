@@ -86,6 +86,13 @@ class _Store:
         self._end += count
         return self.content
 
+    def extend(self, like: Tensor) -> Tensor:
+        """Room for one more position of the rows of ``like`` (1, N, H, E), which is not written yet."""
+        if self._room is None or self._end == self._room.shape[0] or like.shape[1] > self._room.shape[1]:
+            self._make_room(like)
+        self._end += 1
+        return self.content
+
     def _make_room(self, new: Tensor) -> None:
         kept, slots = self._end - self._first, new.shape[1]
         if self._room is not None:
@@ -170,6 +177,8 @@ class Cache:
         self._slots = _Slots()
         self._memory_kv: dict[int, KeysValues] = {}
         self._memory_masks: dict[int, Mask | None] = {}
+        self.compiled: tuple[int, bool] | None = None
+        """Whether `compiled.CompiledDecoder` can read the memory to so many layers; None: nobody has asked."""
         self.length = 0
 
     @property
@@ -193,6 +202,22 @@ class Cache:
         values = own.values.append(new.values, keep)
         count = values.shape[0]
         return Stored(keys, values, self._slots.last(count), self._slots.straight), self.length - count
+
+    def extend(self, step: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Room for what step ``step`` will project of one more position: keys and values (T, S, H, E).
+
+        like: (1, N, H, E), not read.
+        """
+        if step not in self._own:
+            self._own[step] = _Own(True, self._rooms)
+        own = self._own[step]
+        assert own.keys is not None
+        return own.keys.extend(like), own.values.extend(like)
+
+    @property
+    def slots(self) -> Tensor:
+        """(N, T) int32: where the keys and values of every row lie."""
+        return self._slots.last(self.length)
 
     def memory_keys_values(self, block: int, project: Callable[..., KeysValues]) -> KeysValues:
         """The memory's keys and values for a block, projected at the first call."""

@@ -8,14 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
 
 from sparsenmt.model.attend import Mask
 from sparsenmt.model.attention import Attention, AttentionStep, KeysValues, Stored
 from sparsenmt.model.dropout import dropout
 from sparsenmt.model.interfaces import GivenHeads, Keys
-from sparsenmt.model.linear import ACTIVATIONS, Activation, Linear, Product, give_up, packed_product
+from sparsenmt.model.linear import ACTIVATIONS, Activation, Linear, Packing, Product, give_up
 
 Norm = Literal["pre", "post"]
 
@@ -57,24 +56,24 @@ class FeedForward(nn.Module):
         self.outer = Linear(options.feed_forward, options.dimension)
         self.activation: Activation = options.activation
         self.dropout = options.activation_dropout
-        self._packed_inner: Product | None = None
+        self.packed_inner: Product | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        if self._packed_inner is not None:
-            hidden = self._packed_inner(x)
+        if self.packed_inner is not None:
+            hidden = self.packed_inner(x)
         else:
             hidden = ACTIVATIONS[self.activation](self.inner(x))
             hidden = dropout(hidden, self.dropout) if self.training else hidden
         output: Tensor = self.outer(hidden)
         return output
 
-    def pack(self, dtype: torch.dtype | None, *, final: bool = False) -> None:
-        """Arguments as for `Linear.pack`."""
-        self._packed_inner = packed_product(self.inner.weight, self.inner.bias, self.activation, dtype=dtype)
-        if final:
+    def pack(self, how: Packing) -> None:
+        """As `Linear.pack`; the activation goes into the product."""
+        self.packed_inner = how.product(self.inner.weight, self.inner.bias, self.activation)
+        if how.final:
             give_up(self.inner)
-        self.outer.pack(dtype, final=final)
+        self.outer.pack(how)
 
 
 class Block(nn.Module):
@@ -137,9 +136,9 @@ class Block(nn.Module):
         """x (B, T, D) plus the feed-forward network."""
         return self._after(x, self.feed_forward(self._before(x, self.feed_forward_norm)), self.feed_forward_norm)
 
-    def pack(self, dtype: torch.dtype | None, *, final: bool = False) -> None:
-        """Arguments as for `Linear.pack`."""
-        self.own.pack(dtype, self_attention=True, final=final)
+    def pack(self, how: Packing) -> None:
+        """As `Linear.pack`."""
+        self.own.pack(how, self_attention=True)
         if self.cross is not None:
-            self.cross.pack(dtype, self_attention=False, final=final)
-        self.feed_forward.pack(dtype, final=final)
+            self.cross.pack(how, self_attention=False)
+        self.feed_forward.pack(how)

@@ -11,13 +11,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sparsenmt.native.kernels import kernels, pack
+from sparsenmt.native.kernels import kernels
+from sparsenmt.native.packing import Packed, pack
 
 Activation = Literal["none", "relu", "gelu", "silu"]
 _ONEDNN_NAMES = {"none": "none", "relu": "relu", "gelu": "gelu", "silu": "swish"}
@@ -35,25 +37,40 @@ _TYPICAL_ROWS = 128
 Product = Callable[[Tensor], Tensor]
 
 
+@dataclass(frozen=True)
+class Packing:
+    """How weights are packed for decoding.
+
+    Args:
+        dtype: what fp32 weights are rounded to, if `rounds` says that they can be; None: they stay as they are.
+        final: give up what was packed, as `give_up` says.
+        compiled: in the layout of the compiled kernels also in fp32, where there are such kernels.
+    """
+
+    dtype: torch.dtype | None = None
+    final: bool = False
+    compiled: bool = False
+
+    def product(self, weight: Tensor, bias: Tensor | None, activation: Activation = "none") -> Product:
+        """As `packed_product`."""
+        return packed_product(weight, bias, activation, dtype=self.dtype, compiled=self.compiled)
+
+
 class Linear(nn.Linear):
     """``x @ weight.T + bias``; packed for decoding on request."""
 
-    _packed: Product | None = None
+    packed: Product | None = None
 
     def forward(self, input: Tensor) -> Tensor:
         """(..., in) -> (..., out)."""
-        if self._packed is not None:
-            return self._packed(input)
+        if self.packed is not None:
+            return self.packed(input)
         return F.linear(input, self.weight, self.bias)
 
-    def pack(self, dtype: torch.dtype | None = None, *, final: bool = False) -> None:
-        """Use a packed product from now on, where one is to be had; ``dtype`` as for `packed_product`.
-
-        Args:
-            final: give up the weight, as `give_up` says.
-        """
-        self._packed = packed_product(self.weight, self.bias, dtype=dtype)
-        if final:
+    def pack(self, how: Packing = Packing()) -> None:
+        """Use a packed product from now on, where one is to be had."""
+        self.packed = how.product(self.weight, self.bias)
+        if how.final:
             give_up(self)
 
 
@@ -64,7 +81,12 @@ def give_up(*layers: Linear) -> None:
 
 
 def packed_product(
-    weight: Tensor, bias: Tensor | None, activation: Activation = "none", *, dtype: torch.dtype | None = None
+    weight: Tensor,
+    bias: Tensor | None,
+    activation: Activation = "none",
+    *,
+    dtype: torch.dtype | None = None,
+    compiled: bool = False,
 ) -> Product:
     """A function ``x -> activation(x @ weight.T + bias)``, with the weight packed if that is possible and right.
 
@@ -72,10 +94,12 @@ def packed_product(
 
     Args:
         dtype: what an fp32 weight is rounded to, if `rounds` says that it can be; None: it stays as it is.
+        compiled: in the layout of the compiled kernels also in fp32, where there are such kernels.
     """
     weight, bias = weight.detach(), None if bias is None else bias.detach()
-    if dtype is not None and dtype != weight.dtype:
-        return _rounded_product(weight, bias, activation, dtype)
+    dtype = dtype or weight.dtype
+    if dtype != weight.dtype or (compiled and rounds(weight, torch.bfloat16)):
+        return CompiledProduct(pack(weight, bias, dtype), activation)
     packed = _onednn_product(weight, bias, activation)
     return packed if packed is not None else _plain_product(weight, bias, activation)
 
@@ -88,13 +112,25 @@ def rounds(weight: Tensor, dtype: torch.dtype) -> bool:
     return found is not None and found.has_products
 
 
-def _rounded_product(weight: Tensor, bias: Tensor | None, activation: Activation, dtype: torch.dtype) -> Product:
-    found, apply = kernels(), ACTIVATIONS[activation]
-    assert found is not None  # as `rounds` says
-    packed, product = pack(weight, bias, dtype), found.product
-    if activation in ("none", "relu"):
-        return lambda x: product(x, packed, relu=activation == "relu")
-    return lambda x: apply(product(x, packed))
+class CompiledProduct:
+    """A product by the compiled kernels.
+
+    Args:
+        packed: the matrix, in the layout of the kernels, with its bias.
+        activation: of the result.
+    """
+
+    def __init__(self, packed: Packed, activation: Activation) -> None:
+        found = kernels()
+        assert found is not None  # as `rounds` says
+        self.packed, self.activation = packed, activation
+        self._product = found.product
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x (..., in) -> (..., out)."""
+        if self.activation in ("none", "relu"):
+            return self._product(x, self.packed, relu=self.activation == "relu")
+        return ACTIVATIONS[self.activation](self._product(x, self.packed))
 
 
 def _plain_product(weight: Tensor, bias: Tensor | None, activation: Activation) -> Product:

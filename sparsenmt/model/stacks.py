@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from sparsenmt.model.attention import AttentionStep, KeysValues, Stored, hide_padding
 from sparsenmt.model.caches import Cache
 from sparsenmt.model.compaction import apply_gates
+from sparsenmt.model.compiled import CompiledDecoder
 from sparsenmt.model.interfaces import (
     AttentionListener,
     Decided,
@@ -32,6 +33,7 @@ from sparsenmt.model.interfaces import (
     Transform,
 )
 from sparsenmt.model.layers import Block, BlockOptions, SiteHeads
+from sparsenmt.model.linear import Packing
 
 
 @dataclass(frozen=True)
@@ -170,6 +172,18 @@ class Encoder(nn.Module):
         states = block.add_self(memory.states, q, kv, hide_padding(keys), self.steps.at(t, "self"))
         return replace(memory, states=block.add_feed_forward(states))
 
+    def pack(self, how: Packing) -> None:
+        """As `Block.pack`."""
+        for block in self.layers:
+            assert isinstance(block, Block)
+            block.pack(how)
+
+
+def _memory_keys(memory: Memory, positions: Tensor) -> Keys:
+    """What queries at ``positions`` (B * R, T) may look at, with the padding hidden."""
+    queries = positions.reshape(memory.valid.shape[0], -1)
+    return hide_padding(Keys(memory.valid, queries, memory.positions, None, memory.counts, memory.features))
+
 
 class Decoder(nn.Module):
     """A stack of causal self-attention and cross-attention blocks."""
@@ -186,6 +200,7 @@ class Decoder(nn.Module):
         self.obstacle = cross.obstacle(self.steps.at(0, "cross").transform)
         reach = None if own.pattern is None or own.heads.given is not None else own.pattern.reach
         self._keep = None if reach is None else reach[0]
+        self._compiled: CompiledDecoder | None = None  # once it is packed
 
     def forward(self, x: Tensor, memory: Memory, cache: Cache | None, exits: Sequence[int]) -> dict[int, Tensor]:
         """x (B * R, T, D) embedded tokens -> {depth: (B * R, T, D)}."""
@@ -193,16 +208,11 @@ class Decoder(nn.Module):
         start = 0 if cache is None else cache.length
         if cache is not None:
             cache.advance(rows, length)
+            found = self._at_once(x, memory, cache, exits)
+            if found is not None:
+                return found
         positions = torch.arange(start, start + length, device=x.device).expand(rows, -1)
-        cross_keys = Keys(
-            memory.valid,
-            positions.reshape(memory.valid.shape[0], -1),
-            memory.positions,
-            None,
-            memory.counts,
-            memory.features,
-        )
-        cross_keys = hide_padding(cross_keys)
+        cross_keys = _memory_keys(memory, positions)
         # Without a cache, too, blocks that several steps execute project once.
         seen = Cache(memory, stepwise=False) if cache is None else cache
         result = {}
@@ -218,6 +228,26 @@ class Decoder(nn.Module):
             if t + 1 in exits:
                 result[t + 1] = self.norm(x)
         return result
+
+    def _at_once(self, x: Tensor, memory: Memory, cache: Cache, exits: Sequence[int]) -> dict[int, Tensor] | None:
+        """As `forward`, by one call of a compiled kernel; None where there is none for this."""
+        if self._compiled is None or len(exits) != 1:
+            return None
+        (depth,) = exits
+
+        def keys() -> Keys:
+            positions = torch.full((x.shape[0], 1), cache.length - 1, device=x.device)
+            return _memory_keys(memory, positions)
+
+        return {depth: self._compiled.run(x, cache, depth)} if self._compiled.takes(x, cache, depth, keys) else None
+
+    def pack(self, how: Packing) -> None:
+        """As `Block.pack`."""
+        blocks = [block for block in self.layers if isinstance(block, Block)]
+        for block in blocks:
+            block.pack(replace(how, compiled=True))
+        sockets = [(self.steps.at(t, "self"), self.steps.at(t, "cross")) for t in range(len(self.plan))]
+        self._compiled = CompiledDecoder.of(self.plan, blocks, sockets, self.norm)
 
     def _add_self(
         self, t: int, block: Block, x: Tensor, positions: Tensor, cache: Cache | None, known: dict[int, Keys]

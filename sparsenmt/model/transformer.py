@@ -33,8 +33,8 @@ from sparsenmt.model.interfaces import (
     Source,
     Transform,
 )
-from sparsenmt.model.layers import Block, BlockOptions, FeedForward
-from sparsenmt.model.linear import Linear, Product, fastest, packed_product, rounds
+from sparsenmt.model.layers import BlockOptions, FeedForward
+from sparsenmt.model.linear import Linear, Packing, Product, fastest, packed_product, rounds
 from sparsenmt.model.stacks import Decisions, Decoder, Encoder, Site, run_filters
 
 
@@ -300,9 +300,9 @@ class Transformer(nn.Module):
         for parameter in self.parameters():
             if id(parameter) not in keep:  # methods compute in fp32: their parameters stay
                 parameter.data = parameter.data.to(torch.float32 if rounded else dtype)
-        for block in (*self.encoder.layers, *self.decoder.layers):
-            assert isinstance(block, Block)
-            block.pack(rounded, final=final)
+        how = Packing(rounded, final)
+        self.encoder.pack(how)
+        self.decoder.pack(how)
         self._packed_output = packed_product(output, None, dtype=rounded)
 
 

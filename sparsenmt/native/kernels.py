@@ -8,35 +8,22 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sparsenmt.native import steps
 from sparsenmt.native.build import Library, wanted
+from sparsenmt.native.packing import Packed, pack
 
 _FOLDER = Path(__file__).parent
-_SIZES = frozenset({16, 32, 48, 64, 96, 128})  # heads that attention is compiled for
+HEAD_SIZES = frozenset({16, 32, 48, 64, 96, 128})  # heads that attention is compiled for
 _TOLERANCE = 1e-5
-_PRODUCT_TOLERANCE = {torch.bfloat16: 2e-2, torch.int8: 4e-2}
+_PRODUCT_TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.int8: 4e-2}
 _WORK = 1 << 14  # multiplications that a thread is worth waking for
-_COLUMNS = 32  # of a panel of weights
 _FEW = 8  # queries that read keys and values as they lie
-_LEVELS = 127
-
-
-@dataclass(frozen=True)
-class Packed:
-    """A matrix (N, D) in the layout of `Kernels.product`."""
-
-    panels: Tensor
-    bias: Tensor | None  # (N)
-    inner: int
-    outer: int
-    scales: Tensor | None = None  # (N), of int8
-    sums: Tensor | None = None  # (N), of int8, over the inner dimension
 
 
 class Kernels:
@@ -54,8 +41,10 @@ class Kernels:
         self._best = library.sparsenmt_best
         self._best.argtypes = [pointer, size, size, size, size, pointer, pointer, number]
         self._product = library.sparsenmt_product
-        self._product.argtypes = [*[pointer] * 6, number, *[pointer] * 3, number]
-        for function in (self._attend, self._attend_many, self._log_sums, self._best, self._product):
+        self._product.argtypes = [pointer, pointer, size, pointer, number, pointer, pointer, number]
+        self.step = library.sparsenmt_step
+        self.step.argtypes = [pointer, pointer, size, *[pointer] * 7, number]
+        for function in (self._attend, self._attend_many, self._log_sums, self._best, self._product, self.step):
             function.restype = None
         self.has_products = bool(library.sparsenmt_has_products())
 
@@ -64,7 +53,7 @@ class Kernels:
         return (
             q.dtype == values.dtype == torch.float32
             and q.device.type == "cpu"
-            and q.shape[3] in _SIZES
+            and q.shape[3] in HEAD_SIZES
             and values.shape[-1] == q.shape[3]
             and not (torch.is_grad_enabled() and (q.requires_grad or values.requires_grad))
         )
@@ -105,7 +94,7 @@ class Kernels:
             None if bias is None else bias.data_ptr(),
             (ctypes.c_int64 * 5)(rows, heads, count, length, size),
             out.data_ptr(),
-            _threads(out.numel() * length),
+            threads(out.numel() * length),
         )
         return out.transpose(1, 2)
 
@@ -122,14 +111,14 @@ class Kernels:
             None if bias is None else bias.data_ptr(),
             (ctypes.c_int64 * 5)(rows, heads, count, length, size),
             out.data_ptr(),
-            _threads(out.numel() * length),
+            threads(out.numel() * length),
         )
 
     def log_sums(self, logits: Tensor) -> Tensor:
         """(N, V) -> (N, 1): log of the sum of exponentials."""
         rows, size = logits.shape
         out = logits.new_empty(rows, 1)
-        self._log_sums(logits.data_ptr(), logits.stride(0), rows, size, out.data_ptr(), _threads(logits.numel()))
+        self._log_sums(logits.data_ptr(), logits.stride(0), rows, size, out.data_ptr(), threads(logits.numel()))
         return out
 
     def best(self, logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
@@ -144,53 +133,31 @@ class Kernels:
             width,
             values.data_ptr(),
             indices.data_ptr(),
-            _threads(logits.numel()),
+            threads(logits.numel()),
         )
         return values, indices
 
     def product(self, x: Tensor, weight: Packed, *, relu: bool = False, added: Tensor | None = None) -> Tensor:
         """x (..., D) -> relu(x weight' + bias) + added, (..., N); ``added`` of that shape, contiguous."""
         rows = x.reshape(-1, weight.inner).contiguous()
-        count, groups = rows.shape[0], weight.panels.shape[1]
+        count = rows.shape[0]
         out = x.new_empty(*x.shape[:-1], weight.outer)
-        scratch = torch.empty(count * (4 * groups + 8), dtype=torch.uint8)
+        scratch = torch.empty(weight.scratch(count), dtype=torch.uint8)
         self._product(
+            ctypes.addressof(weight.matrix),
             rows.data_ptr(),
-            weight.panels.data_ptr(),
-            None if weight.scales is None else weight.scales.data_ptr(),
-            None if weight.sums is None else weight.sums.data_ptr(),
-            None if weight.bias is None else weight.bias.data_ptr(),
+            count,
             None if added is None else added.data_ptr(),
             relu,
-            (ctypes.c_int64 * 3)(count, weight.inner, weight.outer),
             out.data_ptr(),
             scratch.data_ptr(),
-            _threads(out.numel() * weight.inner),
+            threads(out.numel() * weight.inner),
         )
         return out
 
 
-def pack(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Packed:
-    """A matrix (N, D) with its bias (N), rounded to bf16, or to int8 with a scale for each of the N rows."""
-    outer, inner = weight.shape
-    bias = None if bias is None else bias.detach().float().contiguous()
-    weight = weight.detach().float()
-    if dtype == torch.bfloat16:
-        return Packed(_panels(weight.to(torch.bfloat16), 2), bias, inner, outer)
-    scales = weight.abs().amax(1).div_(_LEVELS)
-    levels = (weight / scales.clamp_min(torch.finfo(torch.float32).tiny)[:, None]).round_()
-    sums = levels.sum(1).to(torch.int32)
-    return Packed(_panels(levels.to(torch.int8), 4), bias, inner, outer, scales, sums)
-
-
-def _panels(weight: Tensor, group: int) -> Tensor:
-    """(N, D) -> (panels, groups, columns of a panel, group), filled up with zeros."""
-    outer, inner = weight.shape
-    filled = F.pad(weight, (0, -inner % group, 0, -outer % _COLUMNS))
-    return filled.view(-1, _COLUMNS, filled.shape[1] // group, group).transpose(1, 2).contiguous()
-
-
-def _threads(work: int) -> int:
+def threads(work: int) -> int:
+    """For so many multiplications."""
     return max(1, min(torch.get_num_threads(), work // _WORK))
 
 
@@ -199,10 +166,16 @@ def kernels() -> Kernels | None:
     return _found() if wanted() else None
 
 
+def library() -> Library[Kernels]:
+    """How it is built and checked."""
+    names = ("few.cpp", "many.cpp", "vocabulary.cpp", "products.cpp", "step.cpp")
+    headers = [_FOLDER / name for name in ("vectors.h", "few.h", "products.h")]
+    return Library("decoding", [_FOLDER / name for name in names], _checked, headers=headers)
+
+
 @functools.cache
 def _found() -> Kernels | None:
-    sources = [_FOLDER / name for name in ("few.cpp", "many.cpp", "vocabulary.cpp", "products.cpp")]
-    return Library("decoding", sources, _checked, headers=[_FOLDER / "vectors.h"]).find()
+    return library().find()
 
 
 def _checked(path: Path) -> Kernels | None:
@@ -221,6 +194,7 @@ def error(found: Kernels) -> float:
     """How far the library is from PyTorch on small problems, over what is allowed."""
     errors = [_attention_error(found), _vocabulary_error(found)]
     if found.has_products:
+        errors.append(steps.error(found.step))
         errors += [_product_error(found, dtype) / allowed for dtype, allowed in _PRODUCT_TOLERANCE.items()]
     return max(errors)
 

@@ -1,172 +1,6 @@
-// x W' + b with weights in bf16 or int8, for x and results in fp32. Built and checked by kernels.py.
-//
-// Weights lie in panels of 32 columns: of each panel group after group of 4 bytes along the inner dimension (two bf16 or
-// four int8), for all of its columns. A tile of up to 14 rows by one panel stays in registers over the whole inner
-// dimension. Rows of x are rounded once a call; for int8 each row has a scale and an offset of its own:
-// x = scale (u - zero), 0 <= u <= 255, and the zero's share is taken off again by the sums of the weights' columns.
+// x W' + b with packed weights, for x and results in fp32. Built and checked by kernels.py.
 
-#include <algorithm>
-
-#include "vectors.h"
-
-#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VNNI__) && defined(__AVX512BF16__)
-#define SPARSENMT_PRODUCTS 1
-#include <immintrin.h>
-#endif
-
-namespace sparsenmt {
-namespace {
-
-constexpr int64_t kColumns = 32;  // of a panel
-constexpr int64_t kRows = 14;     // of a tile, at most
-constexpr int64_t kBlock = 18 * kRows;  // rows that pass all panels together
-
-#ifdef SPARSENMT_PRODUCTS
-
-enum Kind { kBf16, kInt8 };
-
-struct Job {
-  const int32_t *rows, *panels;
-  int64_t groups;  // of 4 bytes, along the inner dimension
-  int64_t columns;
-  const float* column_scale;
-  const int32_t* column_sum;
-  const float* row_scale;
-  const int32_t* row_zero;
-  const float *bias, *added;  // either may be null
-  bool relu;
-  float* out;
-};
-
-template <Kind kind>
-inline __m512 step(__m512 sum, __m512i row, __m512i weights) {
-  // Through the instruction: compilers of 2022 copy the sums around these intrinsics.
-  if constexpr (kind == kBf16)
-    asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(row), "v"(weights));
-  else
-    asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(row), "v"(weights));
-  return sum;
-}
-
-template <Kind kind, int R>
-void tile(const Job& job, int64_t row, int64_t panel) {
-  __m512 sums[R][2];
-#pragma GCC unroll 16
-  for (int r = 0; r < R; r++) sums[r][0] = sums[r][1] = _mm512_setzero_ps();
-  const int32_t *rows = job.rows + row * job.groups, *weights = job.panels + panel * job.groups * kColumns;
-  for (int64_t g = 0; g < job.groups; g++, weights += kColumns) {
-    const __m512i left = _mm512_loadu_si512(weights), right = _mm512_loadu_si512(weights + kLanes);
-#pragma GCC unroll 16
-    for (int r = 0; r < R; r++) {
-      const __m512i x = _mm512_set1_epi32(rows[r * job.groups + g]);
-      sums[r][0] = step<kind>(sums[r][0], x, left);
-      sums[r][1] = step<kind>(sums[r][1], x, right);
-    }
-  }
-#pragma GCC unroll 2
-  for (int half = 0; half < 2; half++) {
-    const int64_t column = panel * kColumns + half * kLanes, left = job.columns - column;
-    if (left <= 0) break;
-    const __mmask16 mask = left >= kLanes ? 0xffff : static_cast<__mmask16>((1 << left) - 1);
-    const __m512 bias = job.bias ? _mm512_maskz_loadu_ps(mask, job.bias + column) : _mm512_setzero_ps();
-    __m512 scale = _mm512_setzero_ps();
-    __m512i column_sum = _mm512_setzero_si512();
-    if constexpr (kind == kInt8) {
-      scale = _mm512_maskz_loadu_ps(mask, job.column_scale + column);
-      column_sum = _mm512_maskz_loadu_epi32(mask, job.column_sum + column);
-    }
-#pragma GCC unroll 16
-    for (int r = 0; r < R; r++) {
-      const int64_t at = (row + r) * job.columns + column;
-      __m512 value = sums[r][half];
-      if constexpr (kind == kInt8) {
-        const __m512i zero = _mm512_mullo_epi32(column_sum, _mm512_set1_epi32(job.row_zero[row + r]));
-        value = _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_castps_si512(value), zero));
-        value = _mm512_fmadd_ps(value, _mm512_mul_ps(scale, _mm512_set1_ps(job.row_scale[row + r])), bias);
-      } else {
-        value = _mm512_add_ps(value, bias);
-      }
-      if (job.relu) value = _mm512_max_ps(_mm512_setzero_ps(), value);  // in this order NaN is kept
-      if (job.added) value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(mask, job.added + at));
-      _mm512_mask_storeu_ps(job.out + at, mask, value);
-    }
-  }
-}
-
-template <Kind kind>
-void tile_of(int64_t height, const Job& job, int64_t row, int64_t panel) {
-  switch (height) {
-    case 1: return tile<kind, 1>(job, row, panel);
-    case 2: return tile<kind, 2>(job, row, panel);
-    case 3: return tile<kind, 3>(job, row, panel);
-    case 4: return tile<kind, 4>(job, row, panel);
-    case 5: return tile<kind, 5>(job, row, panel);
-    case 6: return tile<kind, 6>(job, row, panel);
-    case 7: return tile<kind, 7>(job, row, panel);
-    case 8: return tile<kind, 8>(job, row, panel);
-    case 9: return tile<kind, 9>(job, row, panel);
-    case 10: return tile<kind, 10>(job, row, panel);
-    case 11: return tile<kind, 11>(job, row, panel);
-    case 12: return tile<kind, 12>(job, row, panel);
-    case 13: return tile<kind, 13>(job, row, panel);
-    default: return tile<kind, 14>(job, row, panel);
-  }
-}
-
-// The panels from `first` to `last`, for all rows.
-template <Kind kind>
-void multiply(const Job& job, int64_t rows, int64_t first, int64_t last) {
-  for (int64_t top = 0; top < rows; top += kBlock) {
-    const int64_t here = std::min(kBlock, rows - top), tiles = (here + kRows - 1) / kRows;
-    for (int64_t panel = first; panel < last; panel++)
-      for (int64_t i = 0; i < tiles; i++) {
-        const int64_t from = here * i / tiles, to = here * (i + 1) / tiles;
-        tile_of<kind>(to - from, job, top + from, panel);
-      }
-  }
-}
-
-void round_bf16(const float* x, int64_t size, int64_t padded, uint16_t* out) {
-  int64_t i = 0;
-  for (; i + kLanes <= size; i += kLanes) {
-    const __m256bh rounded = _mm512_cvtneps_pbh(_mm512_loadu_ps(x + i));
-    std::memcpy(out + i, &rounded, sizeof rounded);
-  }
-  if (i < size) {
-    const __m256bh rounded = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps((1 << (size - i)) - 1, x + i));
-    std::memcpy(out + i, &rounded, sizeof *out * (size - i));
-  }
-  std::fill(out + size, out + padded, 0);
-}
-
-// Not a number anywhere in a row makes its scale one, and so all its results.
-void round_int8(const float* x, int64_t size, int64_t padded, uint8_t* out, float* scale, int32_t* zero) {
-  __m512 low = _mm512_setzero_ps(), high = low, sum = low;
-  for (int64_t i = 0; i < size; i += kLanes) {
-    const __mmask16 mask = size - i >= kLanes ? 0xffff : static_cast<__mmask16>((1 << (size - i)) - 1);
-    const __m512 value = _mm512_maskz_loadu_ps(mask, x + i);
-    low = _mm512_min_ps(low, value);
-    high = _mm512_max_ps(high, value);
-    sum = _mm512_add_ps(sum, _mm512_sub_ps(value, value));
-  }
-  const float least = _mm512_reduce_min_ps(low), step = (_mm512_reduce_max_ps(high) - least) / 255.0f;
-  const float inverse = step > 0.0f && std::isfinite(step) ? 1.0f / step : 0.0f;
-  *scale = step + _mm512_reduce_add_ps(sum);
-  *zero = static_cast<int32_t>(std::lrint(-least * inverse));
-  const __m512i offset = _mm512_set1_epi32(*zero);
-  for (int64_t i = 0; i < size; i += kLanes) {
-    const __mmask16 mask = size - i >= kLanes ? 0xffff : static_cast<__mmask16>((1 << (size - i)) - 1);
-    const __m512 steps = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, x + i), _mm512_set1_ps(inverse));
-    const __m512i level = _mm512_max_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(steps), offset), _mm512_setzero_si512());
-    _mm512_mask_cvtusepi32_storeu_epi8(out + i, mask, level);
-  }
-  std::fill(out + size, out + padded, 0);
-}
-
-#endif
-
-}  // namespace
-}  // namespace sparsenmt
+#include "products.h"
 
 extern "C" int sparsenmt_has_products() {
 #ifdef SPARSENMT_PRODUCTS
@@ -176,42 +10,23 @@ extern "C" int sparsenmt_has_products() {
 #endif
 }
 
-// x (M, K) contiguous -> out (M, N) = relu(x W' + bias) + added. scratch: M (4 groups + 8) bytes, aligned to 4.
-// column_scale (N) and column_sum (N), for int8; null: the weights are bf16.
-extern "C" void sparsenmt_product(const float* x, const void* panels, const float* column_scale,
-                                  const int32_t* column_sum, const float* bias, const float* added, int relu,
-                                  const int64_t* shape, float* out, void* scratch, int threads) {
+// x (rows, inner) contiguous -> out (rows, outer) = relu(x W' + bias) + added. scratch: rows (4 groups + 8) bytes, aligned
+// to 4; may be null for fp32.
+extern "C" void sparsenmt_product(const void* packed, const float* x, int64_t rows, const float* added, int relu,
+                                  float* out, void* scratch, int threads) {
 #ifdef SPARSENMT_PRODUCTS
   using namespace sparsenmt;
-  const int64_t M = shape[0], K = shape[1], N = shape[2];
-  const bool wide = column_scale == nullptr;
-  const int64_t groups = wide ? (K + 1) / 2 : (K + 3) / 4, count = (N + kColumns - 1) / kColumns;
-  char* rounded = static_cast<char*>(scratch);
-  float* row_scale = reinterpret_cast<float*>(rounded + M * groups * 4);
-  int32_t* row_zero = reinterpret_cast<int32_t*>(row_scale + M);
-  const Job job{reinterpret_cast<int32_t*>(rounded), static_cast<const int32_t*>(panels), groups, N, column_scale,
-                column_sum, row_scale, row_zero, bias, added, relu != 0, out};
+  const Matrix& matrix = *static_cast<const Matrix*>(packed);
+  const Product product(matrix, x, rows, added, relu != 0, out, scratch);
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {
 #pragma omp for schedule(static)
-    for (int64_t m = 0; m < M; m++) {
-      char* row = rounded + m * groups * 4;
-      if (wide)
-        round_bf16(x + m * K, K, groups * 2, reinterpret_cast<uint16_t*>(row));
-      else
-        round_int8(x + m * K, K, groups * 4, reinterpret_cast<uint8_t*>(row), row_scale + m, row_zero + m);
-    }
+    for (int64_t m = 0; m < rows; m++) product.round(m, m + 1);
 #pragma omp for schedule(static)
-    for (int64_t part = 0; part < threads; part++) {
-      const int64_t first = count * part / threads, last = count * (part + 1) / threads;
-      if (wide)
-        multiply<kBf16>(job, M, first, last);
-      else
-        multiply<kInt8>(job, M, first, last);
-    }
+    for (int64_t part = 0; part < threads; part++)
+      product.run({0, rows, matrix.count() * part / threads, matrix.count() * (part + 1) / threads});
   }
 #else
-  (void)x, (void)panels, (void)column_scale, (void)column_sum, (void)bias, (void)added, (void)relu, (void)shape,
-      (void)out, (void)scratch, (void)threads;
+  (void)packed, (void)x, (void)rows, (void)added, (void)relu, (void)out, (void)scratch, (void)threads;
 #endif
 }

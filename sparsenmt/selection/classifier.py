@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from sparsenmt.data.batching import pad
 from sparsenmt.model.embeddings import Positions, embed
 from sparsenmt.model.interfaces import Memory
-from sparsenmt.model.layers import Block, BlockOptions, SiteHeads
-from sparsenmt.model.linear import Linear
+from sparsenmt.model.layers import BlockOptions, SiteHeads
+from sparsenmt.model.linear import Linear, Packing
 from sparsenmt.model.stacks import Encoder, Site
 from sparsenmt.sparsity.softmax import Softmax
 
@@ -79,7 +79,5 @@ class DepthClassifier(nn.Module):
     def pack(self) -> None:
         """Prepare for decoding; training is not possible afterwards."""
         self.eval().requires_grad_(False)
-        for block in self.encoder.layers:
-            assert isinstance(block, Block)
-            block.pack(None)
+        self.encoder.pack(Packing())
         self.output.pack()

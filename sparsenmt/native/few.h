@@ -1,0 +1,141 @@
+// Softmax attention of few queries, on the CPU in fp32.
+//
+// A task is one head: its scores lie in a scratch row, keys and values are read once for up to four queries.
+
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "vectors.h"
+
+namespace sparsenmt {
+namespace {
+
+constexpr int kQueries = 4;     // that read the keys together
+constexpr int64_t kAhead = 16;  // keys that are fetched before they are needed
+
+// Sums over the lanes of 16 vectors: lane i of the result is that of vector i.
+inline Floats sums(const Floats* v) {
+  Floats a[8], b[4], c[2];
+  for (int i = 0; i < 8; i++)
+    a[i] = __builtin_shufflevector(v[2 * i], v[2 * i + 1], 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29) +
+           __builtin_shufflevector(v[2 * i], v[2 * i + 1], 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
+  for (int i = 0; i < 4; i++)
+    b[i] = __builtin_shufflevector(a[2 * i], a[2 * i + 1], 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29) +
+           __builtin_shufflevector(a[2 * i], a[2 * i + 1], 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+  for (int i = 0; i < 2; i++)
+    c[i] = __builtin_shufflevector(b[2 * i], b[2 * i + 1], 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
+           __builtin_shufflevector(b[2 * i], b[2 * i + 1], 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+  return __builtin_shufflevector(c[0], c[1], 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
+         __builtin_shufflevector(c[0], c[1], 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+}
+
+// The keys and values of a head.
+struct Head {
+  const float *keys, *values;
+  int64_t key_step, value_step;  // from one position to the next
+  const int32_t* slots;          // null, or for each position the slot that it lies in
+  int64_t key_slot, value_slot;  // from one slot to the next
+  const float* bias;             // null, or added to the scores
+  int64_t count;
+  float scale;
+
+  const float* key(int64_t t) const { return keys + t * key_step + (slots ? slots[t] * key_slot : 0); }
+  const float* value(int64_t t) const { return values + t * value_step + (slots ? slots[t] * value_slot : 0); }
+};
+
+template <int V>
+inline void fetch(const float* p) {
+  for (int e = 0; e < V; e++) __builtin_prefetch(p + kLanes * e);
+}
+
+// Scores of R queries, `width` apart. 16 / R keys make a block of 16 scores.
+template <int R, int V>
+void score(const Head& head, const float* queries, int64_t query_step, float* scores, int64_t width) {
+  constexpr int kBlock = 16 / R;
+  for (int64_t t = 0; t < head.count; t += kBlock) {
+    Floats products[16] = {};
+    const int here = static_cast<int>(std::min<int64_t>(kBlock, head.count - t));
+    for (int i = 0; i < here; i++) {
+      const float* key = head.key(t + i);
+      if (t + i + kAhead < head.count) fetch<V>(head.key(t + i + kAhead));
+      for (int r = 0; r < R; r++) {
+        const float* query = queries + r * query_step;
+        Floats product = load(query) * load(key);
+        for (int e = 1; e < V; e++) product += load(query + kLanes * e) * load(key + kLanes * e);
+        products[r * kBlock + i] = product;
+      }
+    }
+    const Floats found = sums(products) * head.scale;
+    for (int r = 0; r < R; r++)
+      for (int i = 0; i < kBlock; i++) scores[r * width + t + i] = found[r * kBlock + i];
+  }
+}
+
+// Scores to exponentials, with zeros up to `width`; returns one over their sum.
+float soften(const Head& head, float* scores, int64_t width) {
+  const float never = -std::numeric_limits<float>::infinity();
+  Floats most = all(never);
+  for (int64_t t = 0; t < width; t += kLanes) {
+    const int64_t left = head.count - t;
+    Floats x = load_part(scores + t, left, never);
+    if (head.bias) x += load_part(head.bias + t, left, 0.0f);
+    store(scores + t, x);
+    most = larger(most, x);
+  }
+  const float peak = largest(most);
+  Floats sum = {};
+  for (int64_t t = 0; t < width; t += kLanes) {
+    const Floats x = exponential(load(scores + t) - peak);
+    store(scores + t, x);
+    const int64_t left = head.count - t;
+    if (left < kLanes) std::fill(scores + t + left, scores + t + kLanes, 0.0f);
+    sum += load(scores + t);
+  }
+  return 1.0f / total(sum);
+}
+
+template <int R, int V>
+void attend(const Head& head, const float* queries, int64_t query_step, float* out, int64_t out_step, float* scratch) {
+  const int64_t width = (head.count + kLanes - 1) / kLanes * kLanes;
+  score<R, V>(head, queries, query_step, scratch, width);
+  float inverse[R];
+  for (int r = 0; r < R; r++) inverse[r] = soften(head, scratch + r * width, width);
+  Floats context[R][V] = {};
+  for (int64_t t = 0; t < head.count; t++) {
+    const float* value = head.value(t);
+    if (t + kAhead < head.count) fetch<V>(head.value(t + kAhead));
+    for (int r = 0; r < R; r++) {
+      const float weight = scratch[r * width + t];
+      for (int e = 0; e < V; e++) context[r][e] += load(value + kLanes * e) * weight;
+    }
+  }
+  for (int r = 0; r < R; r++)
+    for (int e = 0; e < V; e++) store(out + r * out_step + kLanes * e, context[r][e] * inverse[r]);
+}
+
+template <int V>
+void attend_all(const Head& head, int64_t queries, const float* from, int64_t query_step, float* out, int64_t out_step,
+                float* scratch) {
+  int64_t done = 0;
+  for (; done + kQueries <= queries; done += kQueries)
+    attend<kQueries, V>(head, from + done * query_step, query_step, out + done * out_step, out_step, scratch);
+  for (; done < queries; done++)
+    attend<1, V>(head, from + done * query_step, query_step, out + done * out_step, out_step, scratch);
+}
+
+void attend_sized(int64_t size, const Head& head, int64_t queries, const float* from, int64_t query_step, float* out,
+                  int64_t out_step, float* scratch) {
+  switch (size / kLanes) {
+    case 1: return attend_all<1>(head, queries, from, query_step, out, out_step, scratch);
+    case 2: return attend_all<2>(head, queries, from, query_step, out, out_step, scratch);
+    case 3: return attend_all<3>(head, queries, from, query_step, out, out_step, scratch);
+    case 4: return attend_all<4>(head, queries, from, query_step, out, out_step, scratch);
+    case 6: return attend_all<6>(head, queries, from, query_step, out, out_step, scratch);
+    default: return attend_all<8>(head, queries, from, query_step, out, out_step, scratch);
+  }
+}
+
+}  // namespace
+}  // namespace sparsenmt

@@ -1,0 +1,225 @@
+// One more position of every hypothesis through all layers of a decoder, on the CPU. Built by kernels.py, checked by steps.py.
+//
+// With many rows each thread takes sentences of its own through all layers and waits for nobody. With few rows the
+// weights are what takes time: each thread multiplies all rows with a part of the columns, and threads wait for each
+// other between products.
+//
+// N rows, R hypotheses a sentence, B = N / R sentences, D dimension, H heads, E = D / H, F feed-forward dimension,
+// T positions so far, the new one included, K entries of the memory, S slots.
+
+#include <vector>
+
+#include "few.h"
+#include "products.h"
+
+#ifdef SPARSENMT_PRODUCTS
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+namespace sparsenmt {
+namespace {
+
+struct Norm {
+  const float *weight, *bias;  // (D)
+};
+
+// What a layer has learned; steps.py has the same.
+struct Layer {
+  Matrix own, own_out, query, cross_out, inner, outer;  // own: queries, keys and values at once
+  Norm own_norm, cross_norm, feed_forward_norm;
+};
+
+// What a layer reads beside its input; steps.py has the same.
+struct Room {
+  float *keys, *values;                      // (T, S, H, E): position T - 1 is written here
+  const float *memory_keys, *memory_values;  // (B, H, K, E)
+  const float* memory_bias;                  // (B, K), or null
+  int64_t slots;
+};
+
+// steps.py has the same.
+struct Sizes {
+  int64_t rows, sentences, dimension, feed_forward, heads, length, entries, slot_stride;
+  int64_t pre_norm;
+  double epsilon;
+};
+
+struct Scratch {
+  float *normed, *wide, *context;  // (N, D), (N, max(3 D, F)), (N, D)
+  char* rounded;                   // (N, max(4 D, 4 F) + 8)
+};
+
+int64_t widest(const Sizes& sizes) { return std::max(3 * sizes.dimension, sizes.feed_forward); }
+int64_t rounded_bytes(const Sizes& sizes) { return 4 * std::max(sizes.dimension, sizes.feed_forward) + 8; }
+
+void normalize(const float* x, const Norm& norm, float epsilon, int64_t size, float* out) {
+  Floats sum = {};
+  for (int64_t i = 0; i < size; i += kLanes) sum += load(x + i);
+  const float mean = total(sum) / size;
+  Floats squares = {};
+  for (int64_t i = 0; i < size; i += kLanes) {
+    const Floats off = load(x + i) - mean;
+    squares += off * off;
+  }
+  const float scale = 1.0f / std::sqrt(total(squares) / size + epsilon);
+  for (int64_t i = 0; i < size; i += kLanes)
+    store(out + i, (load(x + i) - mean) * scale * load(norm.weight + i) + load(norm.bias + i));
+}
+
+// What one thread does. Rows are numbered from the first one of its region: with few rows, of all that there are; with
+// many, of its own. Scratch is laid out for each product anew, so that threads that do not wait for each other may not
+// share any of it.
+class Worker {
+ public:
+  Worker(const Sizes& sizes, const Scratch& scratch, const int32_t* slots, float* x, int64_t thread, int64_t threads)
+      : sizes_(sizes), thread_(thread), threads_(threads), few_(threads > 1 && sizes.rows < threads * kRows) {
+    const int64_t sentences = sizes.sentences, D = sizes.dimension;
+    hypotheses_ = sizes.rows / sentences;
+    first_ = sentences * thread / threads;
+    last_ = sentences * (thread + 1) / threads;
+    const int64_t own = first_ * hypotheses_, end = last_ * hypotheses_;
+    start_ = few_ ? 0 : own;
+    rows_ = few_ ? sizes.rows : end - own;
+    top_ = own - start_;
+    bottom_ = end - start_;
+    x_ = x + start_ * D;
+    slots_ = slots + start_ * sizes.slot_stride;
+    normed_ = scratch.normed + start_ * D;
+    wide_ = scratch.wide + start_ * widest(sizes);
+    context_ = scratch.context + start_ * D;
+    rounded_ = scratch.rounded + start_ * rounded_bytes(sizes);
+    scores_.resize(kQueries * (std::max(sizes.length, sizes.entries) + kLanes));
+  }
+
+  void pass(const Layer& layer, const Room& room) {
+    project(layer.own, before(layer.own_norm), nullptr, false, wide_);
+    attend_own(room);
+    project(layer.own_out, context_, x_, false, x_);
+    after(layer.own_norm);
+    project(layer.query, before(layer.cross_norm), nullptr, false, wide_);
+    attend_memory(room);
+    project(layer.cross_out, context_, x_, false, x_);
+    after(layer.cross_norm);
+    project(layer.inner, before(layer.feed_forward_norm), nullptr, true, wide_);
+    project(layer.outer, wide_, x_, false, x_);
+    after(layer.feed_forward_norm);
+  }
+
+  void finish(const Norm& norm, float* out) const {
+    const int64_t D = sizes_.dimension;
+    for (int64_t n = top_; n < bottom_; n++) {
+      float* row = out + (start_ + n) * D;
+      if (sizes_.pre_norm)
+        normalize(x_ + n * D, norm, sizes_.epsilon, D, row);
+      else
+        std::copy(x_ + n * D, x_ + (n + 1) * D, row);
+    }
+  }
+
+ private:
+  // The other threads' rows are there.
+  void meet() const {
+    if (few_) {
+#pragma omp barrier
+    }
+  }
+
+  const float* before(const Norm& norm) const {
+    if (!sizes_.pre_norm) return x_;
+    const int64_t D = sizes_.dimension;
+    for (int64_t n = top_; n < bottom_; n++) normalize(x_ + n * D, norm, sizes_.epsilon, D, normed_ + n * D);
+    return normed_;
+  }
+
+  void after(const Norm& norm) const {
+    if (sizes_.pre_norm) return;
+    const int64_t D = sizes_.dimension;
+    for (int64_t n = top_; n < bottom_; n++) normalize(x_ + n * D, norm, sizes_.epsilon, D, x_ + n * D);
+  }
+
+  void project(const Matrix& matrix, const float* from, const float* added, bool relu, float* out) const {
+    const Product product(matrix, from, rows_, added, relu, out, rounded_);
+    product.round(top_, bottom_);
+    meet();
+    const int64_t count = matrix.count();
+    if (few_)
+      product.run({0, rows_, count * thread_ / threads_, count * (thread_ + 1) / threads_});
+    else
+      product.run({0, rows_, 0, count});
+    meet();
+  }
+
+  void attend_own(const Room& room) {
+    const int64_t D = sizes_.dimension, E = D / sizes_.heads, step = room.slots * D, last = sizes_.length - 1;
+    for (int64_t n = top_; n < bottom_; n++) {
+      const float* row = wide_ + n * 3 * D;
+      const int64_t written = last * step + (start_ + n) * D;
+      std::copy(row + D, row + 2 * D, room.keys + written);
+      std::copy(row + 2 * D, row + 3 * D, room.values + written);
+      for (int64_t h = 0; h < sizes_.heads; h++) {
+        const Head head{room.keys + h * E, room.values + h * E, step, step, slots_ + n * sizes_.slot_stride, D, D,
+                        nullptr, sizes_.length, scale(E)};
+        attend_sized(E, head, 1, row + h * E, 3 * D, context_ + n * D + h * E, D, scores_.data());
+      }
+    }
+  }
+
+  void attend_memory(const Room& room) {
+    const int64_t D = sizes_.dimension, H = sizes_.heads, E = D / H, K = sizes_.entries;
+    for (int64_t b = first_; b < last_; b++)
+      for (int64_t h = 0; h < H; h++) {
+        const int64_t lies = (b * H + h) * K * E, row = (b * hypotheses_ - start_) * D + h * E;
+        const Head head{room.memory_keys + lies, room.memory_values + lies, E, E, nullptr, 0, 0,
+                        room.memory_bias ? room.memory_bias + b * K : nullptr, K, scale(E)};
+        attend_sized(E, head, hypotheses_, wide_ + row, D, context_ + row, D, scores_.data());
+      }
+  }
+
+  static float scale(int64_t size) { return 1.0f / std::sqrt(static_cast<float>(size)); }
+
+  const Sizes& sizes_;
+  const int64_t thread_, threads_;
+  const bool few_;                     // few rows for so many threads
+  int64_t first_, last_, hypotheses_;  // own sentences
+  int64_t start_, rows_;               // first row of the region, and how many it has
+  int64_t top_, bottom_;               // own rows
+  const int32_t* slots_;
+  float *x_, *normed_, *wide_, *context_;
+  char* rounded_;
+  std::vector<float> scores_;
+};
+
+}  // namespace
+}  // namespace sparsenmt
+#endif
+
+// x (N, D): embedded pieces; it is overwritten. slots (N, T), rows `slot_stride` apart. scratch: floats for (N, D),
+// (N, max(3 D, F)), (N, D), then N (max(4 D, 4 F) + 8) bytes -> out (N, D).
+extern "C" void sparsenmt_step(const void* layers, const void* rooms, int64_t count, const float* norm_weight,
+                               const float* norm_bias, const void* sizes, const int32_t* slots, float* x,
+                               float* scratch, float* out, int threads) {
+#ifdef SPARSENMT_PRODUCTS
+  using namespace sparsenmt;
+  const Sizes& given = *static_cast<const Sizes*>(sizes);
+  const int64_t all = given.rows * given.dimension;
+  const int64_t wide = given.rows * widest(given);
+  char* rounded = reinterpret_cast<char*>(scratch + 2 * all + wide);
+  const Scratch parts{scratch, scratch + all, scratch + all + wide, rounded};
+  const Layer* layer = static_cast<const Layer*>(layers);
+  const Room* room = static_cast<const Room*>(rooms);
+#pragma omp parallel num_threads(threads) if (threads > 1)
+  {
+#ifdef _OPENMP
+    Worker worker(given, parts, slots, x, omp_get_thread_num(), omp_get_num_threads());
+#else
+    Worker worker(given, parts, slots, x, 0, 1);
+#endif
+    for (int64_t t = 0; t < count; t++) worker.pass(layer[t], room[t]);
+    worker.finish({norm_weight, norm_bias}, out);
+  }
+#else
+  (void)layers, (void)rooms, (void)count, (void)norm_weight, (void)norm_bias, (void)sizes, (void)slots, (void)x,
+      (void)scratch, (void)out, (void)threads;
+#endif
+}

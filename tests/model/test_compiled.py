@@ -1,0 +1,148 @@
+"""A decoder's step in one compiled call, against the same packed model without it."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from torch import Tensor
+
+from sparsenmt.model.interfaces import AttentionSeen, Source
+from sparsenmt.model.linear import Packing
+from sparsenmt.model.transformer import Transformer
+from sparsenmt.native.kernels import kernels
+from sparsenmt.native.steps import Stack
+from tests.model.support import random_model, random_source, random_target
+
+SIZES = {"dimension": 64, "feed_forward": 96, "heads": 4, "decoder_layers": 3}
+MODELS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "post-norm, one table": {"norm": "post", "tie_embeddings": "all"},
+    "a filter": {"memory": [{"name": "toy_faint"}]},
+    "a block twice": {"depth": {"name": "toy_revisit"}},
+}
+NOT_KNOWN: dict[str, dict[str, Any]] = {
+    "gelu": {"activation": "gelu"},
+    "a window": {"attention": {"decoder_self": {"pattern": {"name": "toy_lookback", "left": 2}}}},
+    "given heads": {"attention": {"decoder_self": {"heads": {"given": {"name": "toy_left"}}}}},
+    "another transform": {"attention": {"cross": {"transform": {"name": "toy_temperature"}}}},
+    "heads of an odd size": {"heads": 8},
+}
+
+
+@pytest.fixture(autouse=True)
+def compiled() -> None:
+    found = kernels()
+    if found is None or not found.has_products:
+        pytest.skip("no compiler, or no such instructions")
+
+
+def packed(dtype: torch.dtype = torch.float32, **keys: Any) -> Transformer:
+    model = random_model(torch.float32, **{**SIZES, **keys})
+    model.pack(dtype)
+    return model
+
+
+def search(model: Transformer, source: Source, depth: int | None = None) -> list[Tensor]:
+    """States of a search that reorders its hypotheses, and loses sentences and hypotheses on the way."""
+    outputs = []
+    with torch.no_grad():
+        memory = model.encode(source, compact=True).memories[model.plan.encoder_exits[-1]]
+        cache = model.new_cache(memory)
+        exits = None if depth is None else (depth,)
+        target = random_target(source.tokens.shape[0], 40)
+
+        def step(rows: Tensor, t: int) -> None:
+            found = model.decode(rows[:, t : t + 1], cache.memory, cache=cache, exits=exits)
+            outputs.append(found[max(found)])
+
+        step(target, 0)
+        many = torch.arange(len(target)).repeat_interleave(6)
+        cache.reorder(many)
+        target = target[many]
+        for t in range(1, 40):
+            step(target, t)
+            moved = torch.arange(len(target)).view(-1, 6).roll(t, 1)
+            if t == 12:
+                moved = moved[1:]
+                cache.keep_sentences(torch.arange(1, len(moved) + 1))
+            cache.reorder(moved.reshape(-1))
+            target = target[moved.reshape(-1)]
+    return outputs
+
+
+def calls(model: Transformer, source: Source, depth: int | None = None) -> tuple[list[Tensor], int]:
+    """The states, and in how many steps one call did it all."""
+    with mock.patch.object(Stack, "run", autospec=True, side_effect=Stack.run) as run:
+        return search(model, source, depth), run.call_count
+
+
+@pytest.mark.parametrize("keys", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("lengths", [(7, 4, 6), (5, 5, 5, 5, 5, 5, 5)], ids=str)
+def test_one_call_is_all_the_layers(keys: dict[str, Any], lengths: tuple[int, ...]) -> None:
+    model, source = packed(**keys), random_source(lengths)
+    found, count = calls(model, source)
+    model.decoder._compiled = None
+    expected, none = calls(model, source)
+    assert (count, none) == (len(expected), 0)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=2e-5)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 0.05), (torch.int8, 0.1)], ids=str)
+def test_rounded_products(dtype: torch.dtype, tolerance: float) -> None:
+    model, source = packed(dtype), random_source()
+    found, count = calls(model, source)
+    model.decoder._compiled = None
+    for ours, theirs in zip(found, search(model, source), strict=True):
+        assert float((ours - theirs).abs().max()) <= tolerance * float(theirs.abs().max())
+    assert count == len(found)
+
+
+@pytest.mark.parametrize("keys", NOT_KNOWN.values(), ids=NOT_KNOWN)
+def test_what_the_kernel_does_not_know_goes_layer_by_layer(keys: dict[str, Any]) -> None:
+    assert calls(packed(**keys), random_source())[1] == 0
+
+
+def test_fewer_layers() -> None:
+    """Decoding at a depth; the state after the last layer is not that after the second."""
+    model = packed(depth={"name": "tied_multi"})
+    source = random_source()
+    for depth in (1, 2, 3):
+        found, count = calls(model, source, depth)
+        plain = copy.copy(model.decoder._compiled)
+        model.decoder._compiled = None
+        expected = search(model, source, depth)
+        model.decoder._compiled = plain
+        assert count == len(found)
+        torch.testing.assert_close(torch.cat(found), torch.cat(expected), atol=2e-5, rtol=2e-5)
+
+
+def test_whoever_listens_is_told() -> None:
+    """A listener to attention needs the weights, which the kernel does not give."""
+    model, source = packed(), random_source()
+    seen: list[AttentionSeen] = []
+    with model.listen(seen.append):
+        _, count = calls(model, source)
+    assert count == 0 and seen
+
+
+def test_gradients_and_several_positions_go_layer_by_layer() -> None:
+    model, source = packed(), random_source()
+    memory = model.encode(source, compact=True).memories[model.plan.encoder_exits[-1]]
+    with mock.patch.object(Stack, "run", autospec=True, side_effect=Stack.run) as run:
+        model.decode(random_target(3, 1), memory, cache=model.new_cache(memory))
+        with torch.no_grad():
+            model.decode(random_target(3, 2), memory, cache=model.new_cache(memory))
+            model.decode(random_target(3, 1), memory, cache=None)
+    assert run.call_count == 0
+
+
+def test_packing_in_the_kernels_layout_is_for_the_decoder() -> None:
+    """The encoder's many rows are the matrix library's."""
+    model = packed()
+    assert type(model.decoder.layers[0].own.o.packed) is not type(model.encoder.layers[0].own.o.packed)
+    assert Packing().compiled is False

@@ -1,0 +1,188 @@
+"""A decoder's step in one call of the compiled library, against the formulas in float64."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sparsenmt.files import read_sealed
+from sparsenmt.native import build
+from sparsenmt.native import kernels as module
+from sparsenmt.native.kernels import Kernels, kernels
+from sparsenmt.native.packing import pack
+from sparsenmt.native.steps import Layer, Norm, Room, Stack
+
+SIZE, WIDE, HEADS = 64, 176, 4
+SHAPES = [(3 * SIZE, SIZE), (SIZE, SIZE), (SIZE, SIZE), (SIZE, SIZE), (WIDE, SIZE), (SIZE, WIDE)]
+
+
+@pytest.fixture(scope="module")
+def found() -> Kernels:
+    found = kernels()
+    if found is None or not found.has_products:
+        pytest.skip("no compiler, or no such instructions")
+    return found
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A layer's matrices with their biases, and its norms, as tensors."""
+
+    matrices: list[tuple[Tensor, Tensor]]
+    norms: list[Norm]
+
+    def packed(self, dtype: torch.dtype) -> Layer:
+        return Layer(tuple(pack(weight, bias, dtype) for weight, bias in self.matrices), tuple(self.norms))
+
+
+def learned(rng: torch.Generator) -> Learned:
+    matrices = [
+        (torch.randn(*shape, generator=rng) / shape[1] ** 0.5, torch.randn(shape[0], generator=rng) / 4)
+        for shape in SHAPES
+    ]
+    norms = [Norm(*(torch.randn(2, SIZE, generator=rng) * 0.3 + torch.tensor([[1.0], [0.0]]))) for _ in range(3)]
+    return Learned(matrices, norms)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A step of two layers: B sentences, R hypotheses each, T positions, K entries of the memory."""
+
+    layers: list[Learned]
+    last: Norm
+    x: Tensor
+    rooms: list[Room]
+    slots: Tensor
+
+
+def problem(sentences: int, hypotheses: int, length: int, entries: int, *, biased: bool) -> Problem:
+    rng = torch.Generator().manual_seed(length + entries)
+    rows, size = sentences * hypotheses, SIZE // HEADS
+    slots = torch.arange(rows, dtype=torch.int32)[:, None].repeat(1, length + 3)
+    for t in range(length - 1):  # hypotheses go on from others of their sentence
+        picked = torch.randint(0, hypotheses, (sentences, hypotheses), generator=rng)
+        slots[:, t] = (picked + torch.arange(sentences)[:, None] * hypotheses).view(-1)
+    rooms = []
+    for _ in range(2):
+        own = (length, rows + 2, HEADS, size)  # two slots of rows that are gone
+        bias = torch.randn(sentences, 1, 1, entries, generator=rng)
+        bias[:, :, :, 1:] = bias[:, :, :, 1:].masked_fill(bias[:, :, :, 1:] > 1, -math.inf)
+        seen = [torch.randn(sentences, HEADS, entries, size, generator=rng) for _ in range(2)]
+        written = [torch.randn(*own, generator=rng) for _ in range(2)]
+        rooms.append(Room(*written, *seen, bias if biased else None))
+    x = torch.randn(rows, SIZE, generator=rng)
+    return Problem([learned(rng), learned(rng)], learned(rng).norms[0], x, rooms, slots[:, :length])
+
+
+def copies(rooms: list[Room]) -> list[Room]:
+    """With keys and values of their own: those are written to."""
+    return [Room(r.keys.clone(), r.values.clone(), r.memory_keys, r.memory_values, r.memory_bias) for r in rooms]
+
+
+def run(
+    found: Kernels, given: Problem, threads: int, *, pre_norm: bool, dtype: torch.dtype = torch.float32
+) -> tuple[Tensor, list[Room]]:
+    layers = [each.packed(dtype) for each in given.layers]
+    last = given.last if pre_norm else None
+    stack = Stack(found.step, layers, heads=HEADS, last=last, pre_norm=pre_norm, epsilon=1e-5)
+    rooms = copies(given.rooms)
+    return stack.run(given.x.clone(), rooms, given.slots, threads), rooms
+
+
+def naive(given: Problem, *, pre_norm: bool) -> Tensor:
+    """Loops over rows and heads in float64; writes the last position of the rooms."""
+    x = given.x.double()
+
+    def norm(x: Tensor, by: Norm) -> Tensor:
+        return F.layer_norm(x, (SIZE,), by.weight.double(), by.bias.double(), 1e-5)
+
+    for layer, room in zip(given.layers, given.rooms, strict=True):
+        for part, by in enumerate(layer.norms):
+            read = norm(x, by) if pre_norm else x
+            x = x + (_own, _cross, _wide)[part](read, layer, room, given.slots)
+            x = x if pre_norm else norm(x, by)
+    return norm(x, given.last) if pre_norm else x
+
+
+def _linear(x: Tensor, layer: Learned, number: int) -> Tensor:
+    weight, bias = layer.matrices[number]
+    return F.linear(x, weight.double(), bias.double())
+
+
+def _weigh(q: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None = None) -> Tensor:
+    scores = keys @ q / q.shape[0] ** 0.5
+    return (scores if bias is None else scores + bias).softmax(0) @ values
+
+
+def _own(x: Tensor, layer: Learned, room: Room, slots: Tensor) -> Tensor:
+    q, k, v = _linear(x, layer, 0).view(len(x), 3, HEADS, -1).unbind(1)
+    last = slots.shape[1] - 1
+    context = torch.zeros_like(q)
+    for n in range(len(x)):
+        room.keys[last, n], room.values[last, n] = k[n].float(), v[n].float()
+        for h in range(HEADS):
+            past = [[each[t, int(slots[n, t]), h].double() for t in range(last)] for each in (room.keys, room.values)]
+            context[n, h] = _weigh(q[n, h], torch.stack([*past[0], k[n, h]]), torch.stack([*past[1], v[n, h]]))
+    return _linear(context.view(len(x), -1), layer, 1)
+
+
+def _cross(x: Tensor, layer: Learned, room: Room, slots: Tensor) -> Tensor:
+    q = _linear(x, layer, 2).view(len(x), HEADS, -1)
+    hypotheses = len(x) // room.memory_keys.shape[0]
+    context = torch.zeros_like(q)
+    for n in range(len(x)):
+        b = n // hypotheses
+        bias = None if room.memory_bias is None else room.memory_bias[b].double().view(-1)
+        for h in range(HEADS):
+            seen = room.memory_keys[b, h].double(), room.memory_values[b, h].double()
+            context[n, h] = _weigh(q[n, h], *seen, bias)
+    return _linear(context.view(len(x), -1), layer, 3)
+
+
+def _wide(x: Tensor, layer: Learned, room: Room, slots: Tensor) -> Tensor:
+    return _linear(_linear(x, layer, 4).relu(), layer, 5)
+
+
+SIZES = [(1, 1, 1, 1), (3, 2, 5, 4), (3, 20, 3, 5), (7, 5, 18, 21), (5, 1, 2, 40)]
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize("pre_norm", [True, False])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_step_is_the_formulas(found: Kernels, sizes: tuple[int, int, int, int], pre_norm: bool, threads: int) -> None:
+    """With few rows, where threads share the products, and with many, where each has sentences of its own."""
+    for biased in (False, True):
+        given = problem(*sizes, biased=biased)
+        out, rooms = run(found, given, threads, pre_norm=pre_norm)
+        expected = naive(given, pre_norm=pre_norm)
+        torch.testing.assert_close(out.double(), expected, atol=2e-5, rtol=2e-5)
+        for ours, theirs in zip(rooms, given.rooms, strict=True):
+            torch.testing.assert_close(ours.keys, theirs.keys, atol=2e-5, rtol=2e-5)
+            torch.testing.assert_close(ours.values, theirs.values, atol=2e-5, rtol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)
+@pytest.mark.parametrize("sizes", [(3, 2, 5, 4), (11, 5, 3, 9)], ids=str)
+def test_threads_change_nothing(found: Kernels, sizes: tuple[int, int, int, int], dtype: torch.dtype) -> None:
+    """To the bit, time after time: what a thread has laid out in scratch no other one overwrites."""
+    given = problem(*sizes, biased=True)
+    alone, _ = run(found, given, 1, pre_norm=True, dtype=dtype)
+    for _ in range(20):
+        for threads in (2, 3):
+            assert torch.equal(run(found, given, threads, pre_norm=True, dtype=dtype)[0], alone)
+    exact = naive(given, pre_norm=True)
+    allowed = {torch.float32: 1e-5, torch.bfloat16: 0.05, torch.int8: 0.1}[dtype]
+    assert float((alone - exact).abs().max()) <= allowed * float(exact.abs().max())
+
+
+def test_the_library_with_threads_is_the_one_that_is_used(found: Kernels) -> None:
+    """A fault in one variant is not to hide behind the next, which is right but slow."""
+    library, compiler = module.library(), build._compiler()
+    assert compiler is not None
+    kept = str(read_sealed(build.cache() / f"{library._stem(compiler)}.json")["file"])
+    assert kept.endswith("-0.so") or library._compile(compiler, build._VARIANTS[0], build.cache()) is None
