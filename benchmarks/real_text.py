@@ -4,8 +4,10 @@
 
 The model is exported with `sparsenmt export --to ctranslate2`. Both sides search with the recipe's beam, rank by the
 log-probability over the length (`length_penalty: average`, alpha 1), stop when as many hypotheses have ended as the
-beam is wide, sort all lines by length and fill batches with as many source pieces. Start-up (loading, packing, a first
-pass) is excluded. This engine's side begins and ends with text, CTranslate2's with pieces.
+beam is wide, sort all lines by length and fill batches with as many source pieces. Both are timed with small and with
+large batches, CTranslate2 also with as many translations side by side as there are threads, one thread each
+(`inter_threads`): the ratio is that of each side's fastest setting. Start-up (loading, packing, a first pass) is
+excluded. This engine's side begins and ends with text, CTranslate2's with pieces.
 
 Where translations differ, this engine scores both by force: a near tie (scores less than 1e-3 apart) rounds either way.
 The bars: 1.2 times as fast, at least 99% of translations identical, every difference a near tie. Ends with a JSON line.
@@ -17,7 +19,9 @@ import json
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +34,14 @@ CTRANSLATE2 = Side("peers/ctranslate2_translate.py", lambda: python_of("ctransla
 BARS = {"real_text": 1.2, "identical": 0.99, "near_ties": 1.0}
 NEAR_TIE = 1e-3
 
+BATCH_TOKENS = (512, 2048)
+
 WORK: dict[str, Any] = {
     "sentences": None,  # of all test sets; None: all
     "beam_size": None,  # None: the recipe's
     "batch_tokens": 512,  # source pieces of a batch, padding included
     "threads": 2,
+    "side_by_side": 1,  # translations at the same time, which share the threads
     "our_dtype": "fp32",
     "peer_compute_type": "float32",
 }
@@ -55,6 +62,14 @@ def text() -> list[str]:
     from sparsenmt.data.text import read_lines
 
     return [line for path in sorted(corpus().glob("test_*.en.gz")) for line in read_lines(path)]
+
+
+def sides(changes: Mapping[str, Any]) -> tuple[list[Side], list[Side]]:
+    """Ours and the peer's, one for each setting; what is given on the command line is not varied."""
+    sizes = [{"batch_tokens": size} for size in BATCH_TOKENS if "batch_tokens" not in changes] or [{}]
+    ways = [{"side_by_side": count} for count in (1, WORK["threads"]) if "side_by_side" not in changes] or [{}]
+    ours = [replace(OURS, work=size) for size in sizes]
+    return ours, [replace(CTRANSLATE2, work={**size, **way}) for size in sizes for way in ways]
 
 
 @dataclass(frozen=True)
@@ -124,20 +139,22 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         work = prepare(arguments.model, WORK | changes, folder)
-        with Worker(OURS, work) as ours, Worker(CTRANSLATE2, work) as peer:
-            timings = interleave([ours, peer], arguments.repeats)
+        ours, theirs = sides(changes)
+        with ExitStack() as stack:
+            workers = [stack.enter_context(Worker(side, work)) for side in (*ours, *theirs)]
+            timings = interleave(workers, arguments.repeats)
         lines, *outputs = (json.loads(Path(work[key]).read_bytes()) for key in ("lines", "our_output", "peer_output"))
     print(f"\nreal_text: {len(lines)} sentences, beam {work['beam_size']}, start-up excluded, taking turns")
     for timing in timings:
         every = " ".join(f"{s:.3f}" for s in timing.seconds)
-        print(f"  {timing.what:<40} {timing.rate:>8.1f} sentences/s  spread {timing.spread:5.1%}  seconds: {every}")
+        print(f"  {timing.what:<60} {timing.rate:>8.1f} sentences/s  spread {timing.spread:5.1%}  seconds: {every}")
     found = differences(work["model"], lines, *outputs)
     for each in found:
         kind = "near tie" if each.is_near_tie else "NOT A TIE"
         print(f"  {kind}: ours {each.our_score:.6f}, theirs {each.their_score:.6f}: {each.line}")
         print(f"    ours:   {each.ours}\n    theirs: {each.theirs}")
     ratios = {
-        "real_text": timings[0].rate / timings[1].rate,
+        "real_text": max(each.rate for each in timings[: len(ours)]) / max(each.rate for each in timings[len(ours) :]),
         "identical": 1 - len(found) / len(lines),
         "near_ties": sum(each.is_near_tie for each in found) / len(found) if found else 1.0,
     }

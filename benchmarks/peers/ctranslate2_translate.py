@@ -20,8 +20,8 @@ def main() -> None:
         work["exported"],
         device="cpu",
         compute_type=work["peer_compute_type"],
-        inter_threads=1,
-        intra_threads=work["threads"],
+        inter_threads=work["side_by_side"],
+        intra_threads=work["threads"] // work["side_by_side"],
     )
     sources = json.loads(Path(work["pieces"]).read_bytes())
 
@@ -44,7 +44,8 @@ def main() -> None:
         translate()
 
     serve(
-        what=f"CTranslate2 {ctranslate2.__version__} {work['peer_compute_type']}",
+        what=f"CTranslate2 {ctranslate2.__version__} {work['peer_compute_type']}, batches of {work['batch_tokens']}, "
+        f"{work['side_by_side']} at a time",
         units=len(sources),
         repeat=repeat,
         warm_up=lambda: None,

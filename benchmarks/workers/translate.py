@@ -44,8 +44,9 @@ def main() -> None:
     def repeat() -> None:
         translate()
 
+    name = next(name for name, each in DTYPES.items() if each == dtype)
     serve(
-        what=f"sparsenmt {sparsenmt.__version__} {next(name for name, each in DTYPES.items() if each == dtype)}",
+        what=f"sparsenmt {sparsenmt.__version__} {name}, batches of {work['batch_tokens']}",
         units=len(lines),
         repeat=repeat,
         warm_up=lambda: None,
