@@ -200,7 +200,7 @@ class Decoder(nn.Module):
         self.obstacle = cross.obstacle(self.steps.at(0, "cross").transform)
         reach = None if own.pattern is None or own.heads.given is not None else own.pattern.reach
         self._keep = None if reach is None else reach[0]
-        self._compiled: CompiledDecoder | None = None  # once it is packed
+        self.compiled: CompiledDecoder | None = None  # once it is packed; None: layer by layer
 
     def forward(self, x: Tensor, memory: Memory, cache: Cache | None, exits: Sequence[int]) -> dict[int, Tensor]:
         """x (B * R, T, D) embedded tokens -> {depth: (B * R, T, D)}."""
@@ -231,7 +231,7 @@ class Decoder(nn.Module):
 
     def _at_once(self, x: Tensor, memory: Memory, cache: Cache, exits: Sequence[int]) -> dict[int, Tensor] | None:
         """As `forward`, by one call of a compiled kernel; None where there is none for this."""
-        if self._compiled is None or len(exits) != 1:
+        if self.compiled is None or len(exits) != 1:
             return None
         (depth,) = exits
 
@@ -239,7 +239,7 @@ class Decoder(nn.Module):
             positions = torch.full((x.shape[0], 1), cache.length - 1, device=x.device)
             return _memory_keys(memory, positions)
 
-        return {depth: self._compiled.run(x, cache, depth)} if self._compiled.takes(x, cache, depth, keys) else None
+        return {depth: self.compiled.run(x, cache, depth)} if self.compiled.takes(x, cache, depth, keys) else None
 
     def pack(self, how: Packing) -> None:
         """As `Block.pack`."""
@@ -247,7 +247,7 @@ class Decoder(nn.Module):
         for block in blocks:
             block.pack(replace(how, compiled=True))
         sockets = [(self.steps.at(t, "self"), self.steps.at(t, "cross")) for t in range(len(self.plan))]
-        self._compiled = CompiledDecoder.of(self.plan, blocks, sockets, self.norm)
+        self.compiled = CompiledDecoder.of(self.plan, blocks, sockets, self.norm)
 
     def _add_self(
         self, t: int, block: Block, x: Tensor, positions: Tensor, cache: Cache | None, known: dict[int, Keys]

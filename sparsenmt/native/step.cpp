@@ -1,8 +1,8 @@
 // One more position of every hypothesis through all layers of a decoder, on the CPU. Built by kernels.py, checked by steps.py.
 //
 // With many rows each thread takes sentences of its own through all layers and waits for nobody. With few rows the
-// weights are what takes time: each thread multiplies all rows with a part of the columns, and threads wait for each
-// other between products.
+// weights are what takes time: each thread multiplies all rows with a part of the columns, attends for a part of the
+// heads, and threads wait for each other in between.
 //
 // N rows, R hypotheses a sentence, B = N / R sentences, D dimension, H heads, E = D / H, F feed-forward dimension,
 // T positions so far, the new one included, K entries of the memory, S slots.
@@ -73,7 +73,7 @@ void normalize(const float* x, const Norm& norm, float epsilon, int64_t size, fl
 class Worker {
  public:
   Worker(const Sizes& sizes, const Scratch& scratch, const int32_t* slots, float* x, int64_t thread, int64_t threads)
-      : sizes_(sizes), thread_(thread), threads_(threads), few_(threads > 1 && sizes.rows < threads * kRows) {
+      : sizes_(sizes), thread_(thread), threads_(threads), few_(threads > 1 && (sizes.rows < threads * kRows || sizes.sentences < threads)) {
     const int64_t sentences = sizes.sentences, D = sizes.dimension;
     hypotheses_ = sizes.rows / sentences;
     first_ = sentences * thread / threads;
@@ -150,37 +150,49 @@ class Worker {
     meet();
   }
 
+  // Heads of rows or sentences: with few rows each thread takes a part of all, otherwise all of its own.
+  struct Tasks {
+    int64_t first, last;
+  };
+
+  Tasks tasks(int64_t all, int64_t first, int64_t last) const {
+    const int64_t H = sizes_.heads;
+    if (few_) return {all * H * thread_ / threads_, all * H * (thread_ + 1) / threads_};
+    return {first * H, last * H};
+  }
+
   void attend_own(const Room& room) {
-    const int64_t D = sizes_.dimension, E = D / sizes_.heads, step = room.slots * D, last = sizes_.length - 1;
-    for (int64_t n = top_; n < bottom_; n++) {
-      const float* row = wide_ + n * 3 * D;
-      const int64_t written = last * step + (start_ + n) * D;
-      std::copy(row + D, row + 2 * D, room.keys + written);
-      std::copy(row + 2 * D, row + 3 * D, room.values + written);
-      for (int64_t h = 0; h < sizes_.heads; h++) {
-        const Head head{room.keys + h * E, room.values + h * E, step, step, slots_ + n * sizes_.slot_stride, D, D,
-                        nullptr, sizes_.length, scale(E)};
-        attend_sized(E, head, 1, row + h * E, 3 * D, context_ + n * D + h * E, D, scores_.data());
-      }
+    const int64_t D = sizes_.dimension, H = sizes_.heads, E = D / H, step = room.slots * D, last = sizes_.length - 1;
+    const Tasks own = tasks(rows_, top_, bottom_);
+    for (int64_t task = own.first; task < own.last; task++) {
+      const int64_t n = task / H, h = task % H, written = last * step + (start_ + n) * D + h * E;
+      const float* row = wide_ + n * 3 * D + h * E;
+      std::copy(row + D, row + D + E, room.keys + written);
+      std::copy(row + 2 * D, row + 2 * D + E, room.values + written);
+      const Head head{room.keys + h * E, room.values + h * E, step, step, slots_ + n * sizes_.slot_stride, D, D,
+                      nullptr, sizes_.length, scale(E)};
+      attend_sized(E, head, 1, row, 3 * D, context_ + n * D + h * E, D, scores_.data());
     }
+    meet();
   }
 
   void attend_memory(const Room& room) {
     const int64_t D = sizes_.dimension, H = sizes_.heads, E = D / H, K = sizes_.entries;
-    for (int64_t b = first_; b < last_; b++)
-      for (int64_t h = 0; h < H; h++) {
-        const int64_t lies = (b * H + h) * K * E, row = (b * hypotheses_ - start_) * D + h * E;
-        const Head head{room.memory_keys + lies, room.memory_values + lies, E, E, nullptr, 0, 0,
-                        room.memory_bias ? room.memory_bias + b * K : nullptr, K, scale(E)};
-        attend_sized(E, head, hypotheses_, wide_ + row, D, context_ + row, D, scores_.data());
-      }
+    const Tasks own = tasks(sizes_.sentences, first_, last_);
+    for (int64_t task = own.first; task < own.last; task++) {
+      const int64_t b = task / H, h = task % H, row = (b * hypotheses_ - start_) * D + h * E;
+      const Head head{room.memory_keys + task * K * E, room.memory_values + task * K * E, E, E, nullptr, 0, 0,
+                      room.memory_bias ? room.memory_bias + b * K : nullptr, K, scale(E)};
+      attend_sized(E, head, hypotheses_, wide_ + row, D, context_ + row, D, scores_.data());
+    }
+    meet();
   }
 
   static float scale(int64_t size) { return 1.0f / std::sqrt(static_cast<float>(size)); }
 
   const Sizes& sizes_;
   const int64_t thread_, threads_;
-  const bool few_;                     // few rows for so many threads
+  const bool few_;                     // few rows, or sentences, for so many threads
   int64_t first_, last_, hypotheses_;  // own sentences
   int64_t start_, rows_;               // first row of the region, and how many it has
   int64_t top_, bottom_;               // own rows

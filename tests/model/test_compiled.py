@@ -85,7 +85,7 @@ def calls(model: Transformer, source: Source, depth: int | None = None) -> tuple
 def test_one_call_is_all_the_layers(keys: dict[str, Any], lengths: tuple[int, ...]) -> None:
     model, source = packed(**keys), random_source(lengths)
     found, count = calls(model, source)
-    model.decoder._compiled = None
+    model.decoder.compiled = None
     expected, none = calls(model, source)
     assert (count, none) == (len(expected), 0)
     for ours, theirs in zip(found, expected, strict=True):
@@ -96,7 +96,7 @@ def test_one_call_is_all_the_layers(keys: dict[str, Any], lengths: tuple[int, ..
 def test_rounded_products(dtype: torch.dtype, tolerance: float) -> None:
     model, source = packed(dtype), random_source()
     found, count = calls(model, source)
-    model.decoder._compiled = None
+    model.decoder.compiled = None
     for ours, theirs in zip(found, search(model, source), strict=True):
         assert float((ours - theirs).abs().max()) <= tolerance * float(theirs.abs().max())
     assert count == len(found)
@@ -113,10 +113,10 @@ def test_fewer_layers() -> None:
     source = random_source()
     for depth in (1, 2, 3):
         found, count = calls(model, source, depth)
-        plain = copy.copy(model.decoder._compiled)
-        model.decoder._compiled = None
+        plain = copy.copy(model.decoder.compiled)
+        model.decoder.compiled = None
         expected = search(model, source, depth)
-        model.decoder._compiled = plain
+        model.decoder.compiled = plain
         assert count == len(found)
         torch.testing.assert_close(torch.cat(found), torch.cat(expected), atol=2e-5, rtol=2e-5)
 

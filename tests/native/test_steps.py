@@ -148,7 +148,7 @@ def _wide(x: Tensor, layer: Learned, room: Room, slots: Tensor) -> Tensor:
     return _linear(_linear(x, layer, 4).relu(), layer, 5)
 
 
-SIZES = [(1, 1, 1, 1), (3, 2, 5, 4), (3, 20, 3, 5), (7, 5, 18, 21), (5, 1, 2, 40)]
+SIZES = [(1, 1, 1, 1), (1, 40, 3, 70), (2, 15, 4, 9), (3, 2, 5, 4), (3, 20, 3, 5), (7, 5, 18, 21), (5, 1, 2, 40)]
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
@@ -167,7 +167,7 @@ def test_a_step_is_the_formulas(found: Kernels, sizes: tuple[int, int, int, int]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)
-@pytest.mark.parametrize("sizes", [(3, 2, 5, 4), (11, 5, 3, 9)], ids=str)
+@pytest.mark.parametrize("sizes", [(3, 2, 5, 4), (1, 5, 7, 33), (11, 5, 3, 9)], ids=str)
 def test_threads_change_nothing(found: Kernels, sizes: tuple[int, int, int, int], dtype: torch.dtype) -> None:
     """To the bit, time after time: what a thread has laid out in scratch no other one overwrites."""
     given = problem(*sizes, biased=True)
