@@ -135,9 +135,7 @@ class Ramp(Section):
 class AuxiliaryLoss(Section):
     """One auxiliary loss: its weight, or a target that a controller drives the weight to."""
 
-    weight: NonNegativeFloat | Ramp | None = Field(
-        None, description="A number, or `{from, to, steps}`; without it, and without a target, 1."
-    )
+    weight: NonNegativeFloat | Ramp | None = Field(None, description="Without it, and without a target, 1.")
     target: float | Ramp | None = Field(
         None,
         description="Instead of a weight: the share of gates to close, between 0 and 1, or `{from, to, steps}`. It is "
@@ -149,6 +147,7 @@ class AuxiliaryLoss(Section):
     proportional: NonNegativeFloat = Field(6.0, description="With a target: weight per distance from it.")
     integral: NonNegativeFloat = Field(0.05, description="With a target: weight gained per distance and update.")
     max_weight: PositiveFloat = Field(5.0, description="With a target: largest size of the weight.")
+    release: PositiveFloat = Field(4.0, description="With a target: beyond it, the gain shrinks so many times faster.")
     damping: NonNegativeFloat = Field(20.0, description="With a target: weight lost per share closed in an update.")
     smoothing: float = Field(0.7, ge=0, lt=1, description="With a target: smoothing of the share over updates.")
 

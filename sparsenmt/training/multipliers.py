@@ -33,14 +33,16 @@ def advance(multiplier: Multiplier, loss: AuxiliaryLoss, update: int, closed: fl
 
     The (smoothed) distance from the target, its sum over the updates, and a brake in proportion to the speed at which
     the share moves, as closing gates have momentum. The sum stays between 0 and `max_weight`, so that nothing winds up
-    while the gates lag behind. The weight may be negative: a gate far below its threshold gets no gradient from the
-    likelihood, so that what has closed too much opens again only if opening pays.
+    while the gates lag behind; beyond the target it falls faster than it rose, as gates that have closed stay closed
+    under much less weight than it took to close them. The weight may be negative: a gate far below its threshold gets
+    no gradient from the likelihood, so that what has closed too much opens again only if opening pays.
     """
     assert loss.target is not None
     keep = loss.smoothing
     smoothed = closed if multiplier.closed is None else keep * multiplier.closed + (1 - keep) * closed
     distance = at(loss.target, update) - smoothed
-    integral = min(max(multiplier.integral + loss.integral * distance, 0.0), loss.max_weight)
+    gain = loss.integral * (distance if distance > 0 else loss.release * distance)
+    integral = min(max(multiplier.integral + gain, 0.0), loss.max_weight)
     speed = 0.0 if multiplier.closed is None else smoothed - multiplier.closed
     weight = integral + loss.proportional * distance - loss.damping * speed
     weight = min(max(weight, -loss.max_weight), loss.max_weight)

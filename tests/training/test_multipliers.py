@@ -34,7 +34,7 @@ def test_one_step_of_the_controller() -> None:
 
 def test_the_weight_stays_in_its_limits_and_comes_down_at_once() -> None:
     """Nothing winds up while the gates lag behind."""
-    loss = loss_of(target=0.5, proportional=1.0, integral=0.5, damping=0.0, smoothing=0.0, max_weight=1.0)
+    loss = loss_of(target=0.5, proportional=1.0, integral=0.5, release=1.0, damping=0.0, smoothing=0.0, max_weight=1.0)
     state = Multiplier()
     for update in range(100):
         state = advance(state, loss, update, 0.0)
