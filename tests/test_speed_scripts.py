@@ -44,6 +44,16 @@ def test_the_bars() -> None:
     assert {"decoding_fp32", "training_fp32", "training_bf16"} <= peak_memory.CASES.keys()
 
 
+def test_the_peer_is_timed_in_each_of_its_ways() -> None:
+    import real_text
+
+    ours, theirs = real_text.sides({})
+    assert [side.work for side in ours] == [{"batch_tokens": 512}, {"batch_tokens": 2048}]
+    assert [side.work["side_by_side"] for side in theirs] == [1, 2, 1, 2]
+    ours, theirs = real_text.sides({"batch_tokens": 64, "side_by_side": 1})
+    assert [side.work for side in (*ours, *theirs)] == [{}, {}]
+
+
 def test_every_worker_is_there() -> None:
     import peak_memory
     import real_text

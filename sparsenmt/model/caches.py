@@ -79,18 +79,16 @@ class _Store:
             self._room = torch.cat([F.pad(part, (0, 0, 0, 0, 0, slots - part.shape[1])) for part in parts])
             self._first, self._end = 0, self._room.shape[0]
             return self.content
-        if self._room is None or self._end + count > self._room.shape[0] or rows > self._room.shape[1]:
-            self._make_room(upright)
-        assert self._room is not None
-        self._room[self._end : self._end + count, :rows] = upright
-        self._end += count
-        return self.content
+        content = self.extend(upright)
+        content[-count:, :rows] = upright
+        return content
 
     def extend(self, like: Tensor) -> Tensor:
-        """Room for one more position of the rows of ``like`` (1, N, H, E), which is not written yet."""
-        if self._room is None or self._end == self._room.shape[0] or like.shape[1] > self._room.shape[1]:
+        """Room for the positions and rows of ``like`` (T, N, H, E) after all others, which are not written yet."""
+        count, rows = like.shape[:2]
+        if self._room is None or self._end + count > self._room.shape[0] or rows > self._room.shape[1]:
             self._make_room(like)
-        self._end += 1
+        self._end += count
         return self.content
 
     def _make_room(self, new: Tensor) -> None:

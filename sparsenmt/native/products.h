@@ -25,7 +25,7 @@ constexpr int64_t kBlock = 18 * kRows;  // rows that pass all panels together
 
 #ifdef SPARSENMT_PRODUCTS
 
-enum Kind { kFp32, kBf16, kInt8 };  // as kernels.py numbers them
+enum Kind { kFp32, kBf16, kInt8 };  // as packing.py numbers them
 
 using Word = int32_t __attribute__((may_alias));  // four bytes of whatever kind
 
@@ -174,7 +174,7 @@ void round_int8(const float* x, int64_t size, int64_t padded, uint8_t* out, floa
   std::fill(out + size, out + padded, 0);
 }
 
-// A packed matrix; kernels.py has the same.
+// A packed matrix; packing.py has the same.
 struct Matrix {
   const void* panels;
   const float* column_scale;    // (outer), of int8

@@ -73,7 +73,8 @@ void normalize(const float* x, const Norm& norm, float epsilon, int64_t size, fl
 class Worker {
  public:
   Worker(const Sizes& sizes, const Scratch& scratch, const int32_t* slots, float* x, int64_t thread, int64_t threads)
-      : sizes_(sizes), thread_(thread), threads_(threads), few_(threads > 1 && (sizes.rows < threads * kRows || sizes.sentences < threads)) {
+      : sizes_(sizes), thread_(thread), threads_(threads),
+        few_(threads > 1 && (sizes.rows < threads * kRows || sizes.sentences < threads)) {
     const int64_t sentences = sizes.sentences, D = sizes.dimension;
     hypotheses_ = sizes.rows / sentences;
     first_ = sentences * thread / threads;

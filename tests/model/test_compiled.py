@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 from unittest import mock
 
@@ -113,10 +112,10 @@ def test_fewer_layers() -> None:
     source = random_source()
     for depth in (1, 2, 3):
         found, count = calls(model, source, depth)
-        plain = copy.copy(model.decoder.compiled)
+        compiled = model.decoder.compiled
         model.decoder.compiled = None
         expected = search(model, source, depth)
-        model.decoder.compiled = plain
+        model.decoder.compiled = compiled
         assert count == len(found)
         torch.testing.assert_close(torch.cat(found), torch.cat(expected), atol=2e-5, rtol=2e-5)
 
