@@ -139,7 +139,7 @@ class AuxiliaryLoss(Section):
     target: float | Ramp | None = Field(
         None,
         description="Instead of a weight: the share of gates to close, between 0 and 1, or `{from, to, steps}`. It is "
-        "measured with the gates of evaluation on training batches; a controller moves the weight to hold it, below 0 too.",
+        "measured with the gates of evaluation on training batches; a controller moves the weight, also below 0.",
     )
     tolerance: float = Field(
         0.02, gt=0, lt=1, description="With a target: validations farther from it than this are never the best."
