@@ -7,7 +7,8 @@ log-probability over the length (`length_penalty: average`, alpha 1), stop when 
 beam is wide, sort all lines by length and fill batches with as many source pieces. Both are timed with small and with
 large batches, CTranslate2 also with as many translations side by side as there are threads, one thread each
 (`inter_threads`): the ratio is that of each side's fastest setting. Start-up (loading, packing, a first pass) is
-excluded. This engine's side begins and ends with text, CTranslate2's with pieces.
+excluded. Both sides begin and end with text: CTranslate2's pieces are made and joined by SentencePiece, from the same
+model file.
 
 Where translations differ, this engine scores both by force: a near tie (scores less than 1e-3 apart) rounds either way.
 The bars: 1.2 times as fast, at least 99% of translations identical, every difference a near tie. Ends with a JSON line.
@@ -34,7 +35,7 @@ CTRANSLATE2 = Side("peers/ctranslate2_translate.py", lambda: python_of("ctransla
 BARS = {"real_text": 1.2, "identical": 0.99, "near_ties": 1.0}
 NEAR_TIE = 1e-3
 
-BATCH_TOKENS = (512, 2048)
+BATCH_TOKENS = (512, 1024, 2048)
 
 WORK: dict[str, Any] = {
     "sentences": None,  # of all test sets; None: all
@@ -118,16 +119,20 @@ def differences(model: str, lines: list[str], ours: list[list[str]], theirs: lis
 
 def prepare(model: Path, work: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Export the model and write what both sides read."""
+    from sparsenmt.data.sentencepiece_tokenizer import SentencePieceTokenizer
     from sparsenmt.data.tokenizer import Tokenizers
     from sparsenmt.store import read_recipe
 
     export(model, folder / "exported")
     lines = [line for line in text() if line.strip(" ")][: work["sentences"]]
-    source = Tokenizers.load(model / "tokenizers").source
-    pieces = [source.pieces(ids) for ids in source.encode_batch(lines)]
     (folder / "lines.json").write_bytes(json.dumps(lines).encode())
-    (folder / "pieces.json").write_bytes(json.dumps(pieces).encode())
-    names = {key: str(folder / f"{key}.json") for key in ("lines", "pieces", "our_output", "peer_output")}
+    names = {key: str(folder / f"{key}.json") for key in ("lines", "our_output", "peer_output")}
+    tokenizers = Tokenizers.load(model / "tokenizers")
+    for side in ("source", "target"):
+        tokenizer = getattr(tokenizers, side)
+        assert isinstance(tokenizer, SentencePieceTokenizer), "the peer reads SentencePiece's models"
+        (folder / f"{side}.model").write_bytes(tokenizer.model)
+        names[f"{side}_model"] = str(folder / f"{side}.model")
     beam = work["beam_size"] or read_recipe(model).decoding.beam_size
     return work | names | {"model": str(model.resolve()), "exported": str(folder / "exported"), "beam_size": beam}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -48,10 +49,19 @@ def test_the_peer_is_timed_in_each_of_its_ways() -> None:
     import real_text
 
     ours, theirs = real_text.sides({})
-    assert [side.work for side in ours] == [{"batch_tokens": 512}, {"batch_tokens": 2048}]
-    assert [side.work["side_by_side"] for side in theirs] == [1, 2, 1, 2]
+    assert [side.work for side in ours] == [{"batch_tokens": 512}, {"batch_tokens": 1024}, {"batch_tokens": 2048}]
+    assert [side.work["side_by_side"] for side in theirs] == [1, 2] * 3
     ours, theirs = real_text.sides({"batch_tokens": 64, "side_by_side": 1})
     assert [side.work for side in (*ours, *theirs)] == [{}, {}]
+
+
+def test_the_loss_of_a_run_is_that_of_its_last_hundred_updates(tmp_path: Path) -> None:
+    import bf16_loss
+
+    entries = [{"kind": "train", "update": 50 * i, "loss": 10.0 - i} for i in range(1, 7)]
+    entries.append({"kind": "validation", "update": 300, "loss": 0.0})
+    (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(entry)}\n" for entry in entries), encoding="utf-8")
+    assert bf16_loss.final_loss(tmp_path) == 4.5
 
 
 def test_every_worker_is_there() -> None:

@@ -1,4 +1,4 @@
-"""CTranslate2: translating lines with an exported model, from pieces to pieces.
+"""CTranslate2: translating lines with an exported model, from text to text, with SentencePiece around it.
 
 A worker of ``benchmarks/real_text.py``, whose table of cases says what the keys of the work mean.
 """
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import ctranslate2
+import sentencepiece
 
 from protocol import serve, work_from_arguments
 
@@ -23,11 +24,14 @@ def main() -> None:
         inter_threads=work["side_by_side"],
         intra_threads=work["threads"] // work["side_by_side"],
     )
-    sources = json.loads(Path(work["pieces"]).read_bytes())
+    lines = json.loads(Path(work["lines"]).read_bytes())
+    source, target = (
+        sentencepiece.SentencePieceProcessor(model_file=work[f"{side}_model"]) for side in ("source", "target")
+    )
 
     def translate() -> list[Any]:
         results: list[Any] = translator.translate_batch(
-            sources,
+            source.encode(lines, out_type=str),
             max_batch_size=work["batch_tokens"],
             batch_type="tokens",
             beam_size=work["beam_size"],
@@ -37,16 +41,16 @@ def main() -> None:
         )
         return results
 
-    found = translate()  # the warm-up
-    Path(work["peer_output"]).write_bytes(json.dumps([each.hypotheses[0] for each in found]).encode())
+    pieces = [each.hypotheses[0] for each in translate()]  # the warm-up
+    Path(work["peer_output"]).write_bytes(json.dumps(pieces).encode())
 
     def repeat() -> None:
-        translate()
+        target.decode([each.hypotheses[0] for each in translate()])
 
     serve(
         what=f"CTranslate2 {ctranslate2.__version__} {work['peer_compute_type']}, batches of {work['batch_tokens']}, "
         f"{work['side_by_side']} at a time",
-        units=len(sources),
+        units=len(lines),
         repeat=repeat,
         warm_up=lambda: None,
     )

@@ -42,7 +42,8 @@ def main() -> None:
     Path(work["our_output"]).write_bytes(json.dumps(pieces).encode())
 
     def repeat() -> None:
-        translate()
+        for each in translate():
+            assert each.text is not None
 
     name = next(name for name, each in DTYPES.items() if each == dtype)
     serve(

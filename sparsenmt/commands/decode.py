@@ -322,7 +322,9 @@ def _options(base: Decoding, settings: dict[str, Any], n_best: int) -> Decoding:
 
 
 def _render(translation: Translation, n_best: int, as_json: bool) -> list[str]:
-    pairs = list(zip(translation.texts, translation.hypotheses, strict=True))[:n_best]
+    if n_best == 1 and not as_json:
+        return [translation.text]
+    pairs = list(zip(translation.best_texts(n_best), translation.hypotheses, strict=False))
     if as_json:
         hypotheses = [
             {
@@ -338,6 +340,4 @@ def _render(translation: Translation, n_best: int, as_json: bool) -> list[str]:
         if translation.depth is not None:
             line["encoder_layers"], line["decoder_layers"] = translation.depth
         return [json.dumps(line, ensure_ascii=False, allow_nan=False)]
-    if n_best > 1:
-        return [f"{translation.source.number} ||| {text} ||| {h.score:.6f}" for text, h in pairs]
-    return [translation.text]
+    return [f"{translation.source.number} ||| {text} ||| {h.score:.6f}" for text, h in pairs]

@@ -186,7 +186,8 @@ def _make(sweep: Sweep, job: Job, jobs: Sequence[Job]) -> None:
         remedy = "Write `restart: true`, to begin with its weights and a new optimizer, or name another model."
         weights_only = variant.restart or variant.updates == 0
         origin, start = starting_point(variant.start, weights_only=weights_only, remedy=remedy)
-        recipe = counted_on(recipe, start, variant.updates)
+        if variant.updates != 0:  # else nothing is trained, and its settings are only read
+            recipe = counted_on(recipe, start, variant.updates)
         check_vocabularies(recipe, variant.start)
     if origin is not None and variant.updates == 0:
         make_untrained(recipe, origin)

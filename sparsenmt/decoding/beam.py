@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sparsenmt.data.vocabulary import BOS, EOS
-from sparsenmt.decoding.scores import Hypothesis, best_pieces, forbid, length_divisor, log_normalizer
+from sparsenmt.decoding.scores import Hypothesis, candidates, length_divisor
 from sparsenmt.model.interfaces import DecoderCache, Memory, TranslationModel
 from sparsenmt.recipe.schema import Decoding
 
@@ -38,33 +38,19 @@ class _Beam:
         self.ended_ranks = torch.full((sentences, k), -math.inf, dtype=dtype, device=device)
         self.ended_log_probabilities = torch.zeros_like(self.ended_ranks)
         self.ended_lengths = torch.zeros(sentences, k, dtype=torch.long, device=device)
-        self.ended_tokens = torch.zeros(sentences, k, int(limits.max()), dtype=torch.long, device=device)
+        self.ended_tokens = torch.zeros(sentences, k, 0, dtype=torch.long, device=device)  # as long as it need be
         self.ended_count = torch.zeros(sentences, dtype=torch.long, device=device)
 
     def candidates(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """logits (B * J, V) -> the 2K best continuations: log-probabilities, parents in 0..J-1, pieces; (B, 2K)."""
-        sentences, opened = self.scores.shape
         wide = logits if logits.dtype == torch.float64 else logits.float()
-        normalizer = log_normalizer(wide)
-        flat = self.tokens.view(sentences * opened, -1)
-        wanted = 2 * self.options.beam_size
-        width = min(wanted, wide.shape[1])
-        values, pieces = best_pieces(forbid(wide, flat, self.options), width)
-        totals = (values - normalizer).view(sentences, opened, width) + self.scores[:, :, None]
-        best, where = totals.view(sentences, -1).topk(min(wanted, opened * width), -1)
-        parents, pieces = where // width, pieces.view(sentences, -1).gather(1, where)
-        missing = wanted - best.shape[1]  # where the vocabulary is smaller than the beam is wide
-        if missing > 0:
-            best = F.pad(best, (0, missing), value=-math.inf)
-            parents, pieces = F.pad(parents, (0, missing)), F.pad(pieces, (0, missing))
-        return best, parents, pieces
+        flat = self.tokens.view(wide.shape[0], -1)
+        return candidates(wide, flat, self.scores, 2 * self.options.beam_size, self.options)
 
     def advance(self, best: Tensor, parents: Tensor, pieces: Tensor) -> Tensor:
         """Take a step; returns the rows (B * K), out of B * J, of the cache that go on, in order."""
         (sentences, opened), k = self.scores.shape, self.options.beam_size
-        history = self.tokens.gather(1, parents[:, :, None].expand(-1, -1, self.tokens.shape[2]))
-        grown = torch.cat([history, pieces[:, :, None]], 2)  # (B, 2K, T)
-        length = grown.shape[2]
+        length = self.tokens.shape[2] + 1
         ending = pieces == EOS
         ends = ending.clone()
         ends[:, k:] = False  # only what is among the K best ends
@@ -73,13 +59,14 @@ class _Beam:
         if bool(ends.any()):
             ranks = (best[:, :k] / divisor).masked_fill(~ends[:, :k], -math.inf)
             order = torch.cat([self.ended_ranks, ranks], 1).topk(k, -1).indices
-            self._collect(order, grown[:, :k], best[:, :k], ranks)
+            self._collect(order, self._grown(parents[:, :k], pieces[:, :k]), best[:, :k], ranks)
             self.ended_count += ends.sum(1)
         # The K best that do not end, in order: there are that many, as a parent ends in one way only.
         order = ending.int().argsort(dim=1, stable=True)[:, :k]
         self.scores = best.gather(1, order).masked_fill(ending.gather(1, order), -math.inf)
-        self.tokens = grown.gather(1, order[:, :, None].expand(-1, -1, length))
-        rows = torch.arange(sentences, device=best.device)[:, None] * opened + parents.gather(1, order)
+        parents = parents.gather(1, order)
+        self.tokens = self._grown(parents, pieces.gather(1, order))
+        rows = torch.arange(sentences, device=best.device)[:, None] * opened + parents
         full = self.limits <= length
         if bool(full.any()):
             # Both are sorted already: first all that ended, then all that are open, then the empty places.
@@ -88,6 +75,11 @@ class _Beam:
             order = none.int().argsort(dim=1, stable=True)[:, :k]
             self._collect(order, self.tokens, self.scores, ranks)
         return rows.view(-1)
+
+    def _grown(self, parents: Tensor, pieces: Tensor) -> Tensor:
+        """Hypotheses (B, K) with a piece more, (B, K, T + 1)."""
+        history = self.tokens.gather(1, parents[:, :, None].expand(-1, -1, self.tokens.shape[2]))
+        return torch.cat([history, pieces[:, :, None]], 2)
 
     def _collect(self, order: Tensor, tokens: Tensor, log_probabilities: Tensor, ranks: Tensor) -> None:
         """Of the collected hypotheses and K others, each (B, K, ...), keep those at ``order`` (B, K); -inf is none."""
@@ -99,10 +91,9 @@ class _Beam:
         self.ended_ranks = merge(self.ended_ranks, ranks)
         self.ended_log_probabilities = merge(self.ended_log_probabilities, log_probabilities)
         self.ended_lengths = merge(self.ended_lengths, torch.full_like(order, length))
-        padded = torch.zeros_like(self.ended_tokens)
-        padded[:, :, :length] = tokens
-        both = torch.cat([self.ended_tokens, padded], 1)
-        self.ended_tokens = both.gather(1, order[:, :, None].expand(-1, -1, both.shape[2]))
+        older = F.pad(self.ended_tokens, (0, length - self.ended_tokens.shape[2]))
+        both = torch.cat([older, tokens], 1)
+        self.ended_tokens = both.gather(1, order[:, :, None].expand(-1, -1, length))
 
     def done(self) -> Tensor:
         """(B) bool."""

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from sparsenmt.data.vocabulary import BOS, EOS, PAD
@@ -96,6 +97,37 @@ def best_pieces(logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
         return found.best(logits, width)
     values, pieces = logits.topk(width, -1)
     return values, pieces
+
+
+def candidates(
+    logits: Tensor, tokens: Tensor, scores: Tensor, width: int, options: Decoding
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The best continuations of every sentence, best first; logits are changed. B sentences, J hypotheses each.
+
+    Args:
+        logits: (B * J, V).
+        tokens: (B * J, T) so far, without BOS.
+        scores: (B, J) log-probabilities so far.
+
+    Returns:
+        log-probabilities, hypotheses 0..J-1 that they continue, and pieces; (B, width). Minus infinity: there is none.
+    """
+    (sentences, opened), vocabulary = scores.shape, logits.shape[1]
+    plain = not (options.min_length or options.no_repeat_ngram)
+    found = _kernels_for(logits) if plain and width <= min(vocabulary, _WIDEST) else None
+    if found is not None:
+        return found.candidates(logits, scores.contiguous(), (PAD, BOS), width)
+    normalizer = log_normalizer(logits)
+    each = min(width, vocabulary)
+    values, pieces = best_pieces(forbid(logits, tokens, options), each)
+    totals = (values - normalizer).view(sentences, opened, each) + scores[:, :, None]
+    best, where = totals.view(sentences, -1).topk(min(width, opened * each), -1)
+    parents, pieces = where // each, pieces.view(sentences, -1).gather(1, where)
+    missing = width - best.shape[1]  # where the vocabulary is smaller than the beam is wide
+    if missing > 0:
+        best = F.pad(best, (0, missing), value=-math.inf)
+        parents, pieces = F.pad(parents, (0, missing)), F.pad(pieces, (0, missing))
+    return best, parents, pieces
 
 
 _WIDEST = 64  # candidates that the kernel keeps in order

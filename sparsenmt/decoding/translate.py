@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import count, islice
 
 import torch
 
 from sparsenmt.data.batching import length_batches
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
+from sparsenmt.data.tokenizer import Tokenizer
 from sparsenmt.decoding.ahead import encode_ahead
 from sparsenmt.decoding.ancestral import Pick, ancestral_search, make_sampler, pick_best
 from sparsenmt.decoding.beam import beam_search
@@ -30,16 +32,26 @@ class Translation:
     """The output for one line, best hypothesis first; an empty line has one empty hypothesis."""
 
     source: SourceLine
-    texts: list[str]
     hypotheses: list[Hypothesis]
+    tokenizer: Tokenizer = field(repr=False, compare=False)
     closed: int | None = None
     """Source positions, `</s>` included, whose gate is 0; None where no filter decided."""
     depth: tuple[int, int] | None = None
     """Encoder and decoder layers, where every line has its own."""
 
-    @property
+    def best_texts(self, count: int) -> list[str]:
+        """Those of the best hypotheses. Text is made when it is asked for: mostly nobody asks for all."""
+        return [one_line(self.tokenizer.decode(each.tokens)) for each in self.hypotheses[:count]]
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """Of all hypotheses."""
+        return self.best_texts(len(self.hypotheses))
+
+    @cached_property
     def text(self) -> str:
-        return self.texts[0]
+        (best,) = self.best_texts(1)
+        return best
 
 
 @dataclass(frozen=True)
@@ -129,8 +141,7 @@ def _translate_block(
             advance(len(batch))
     for source in sources:
         found = results[source.number]
-        texts = [one_line(bundle.tokenizers.target.decode(h.tokens)) for h in found.hypotheses]
-        yield Translation(source, texts, found.hypotheses, found.closed)
+        yield Translation(source, found.hypotheses, bundle.tokenizers.target, found.closed)
 
 
 def one_line(text: str) -> str:

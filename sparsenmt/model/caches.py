@@ -174,6 +174,7 @@ class Cache:
         weakref.finalize(self, _leave, self._own)
         self._slots = _Slots()
         self._memory_kv: dict[int, KeysValues] = {}
+        self._memory_rows: Tensor | None = None  # those of `_memory_kv` that are left, as long as nobody moved them
         self._memory_masks: dict[int, Mask | None] = {}
         self.compiled: tuple[int, bool] | None = None
         """Whether `compiled.CompiledDecoder` can read the memory to so many layers; None: nobody has asked."""
@@ -219,12 +220,22 @@ class Cache:
 
     def memory_keys_values(self, block: int, project: Callable[..., KeysValues]) -> KeysValues:
         """The memory's keys and values for a block, projected at the first call."""
+        if self._memory_rows is not None:
+            rows, self._memory_rows = self._memory_rows, None
+            self._memory_kv = {number: kv.select(rows) for number, kv in self._memory_kv.items()}
         if block not in self._memory_kv:
             memory = self._memory
             plain = memory.states.device.type == "cpu" and kernels() is None  # compiled ones read rows of keys
             upright = self._stepwise and memory.counts is not None and plain
             self._memory_kv[block] = project(memory.states, upright=upright)
         return self._memory_kv[block]
+
+    def memory_as_it_lies(self, block: int) -> tuple[KeysValues, Tensor | None]:
+        """What `memory_keys_values` once gave, with sentences that have left, and the rows (B) of those that are there.
+
+        None: all, in order.
+        """
+        return self._memory_kv[block], self._memory_rows
 
     def memory_mask(self, step: int, make: Callable[[], Mask | None]) -> Mask | None:
         """The mask of the memory at a step, made at the first call."""
@@ -237,5 +248,9 @@ class Cache:
 
     def keep_sentences(self, sentences: Tensor) -> None:
         self._memory = self._memory.select(sentences)
-        self._memory_kv = {block: kv.select(sentences) for block, kv in self._memory_kv.items()}
+        if self.compiled is not None and self.compiled[1]:  # the kernel finds them where they lie
+            rows = self._memory_rows
+            self._memory_rows = sentences if rows is None else rows[sentences]
+        else:
+            self._memory_kv = {block: kv.select(sentences) for block, kv in self._memory_kv.items()}
         self._memory_masks = {step: mask and mask.select(sentences) for step, mask in self._memory_masks.items()}

@@ -104,10 +104,10 @@ class CompiledDecoder:
         like = x.view(1, rows, self._blocks[0].own.learned_heads, -1)
         rooms = []
         for t in range(depth):
-            kv, mask = self._memory(cache, t), cache.memory_mask(t, _known)
+            (kv, left), mask = cache.memory_as_it_lies(self._plan[t]), cache.memory_mask(t, _known)
             assert kv.keys is not None
             bias = None if mask is None else mask.scores
-            rooms.append(Room(*cache.extend(t, like), kv.keys, kv.values, bias))
+            rooms.append(Room(*cache.extend(t, like), kv.keys, kv.values, left, bias))
         out = self._stack.run(x.reshape(rows, size).clone(), rooms, cache.slots, threads(rows * self._weights))
         return out.view(rows, 1, size)
 

@@ -15,7 +15,7 @@ extern "C" void sparsenmt_attend(const float* queries, const int64_t* query_stri
   const float scale = 1.0f / std::sqrt(static_cast<float>(E));
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {
-    std::vector<float> scratch(kQueries * (K + kLanes));
+    std::vector<float> scratch(kMost * (K + kLanes));
 #pragma omp for schedule(static)
     for (int64_t i = 0; i < B * H; i++) {
       const int64_t b = i / H, h = i % H, row = slots ? 0 : b;

@@ -1,6 +1,6 @@
 // Softmax attention of few queries, on the CPU in fp32.
 //
-// A task is one head: its scores lie in a scratch row, keys and values are read once for up to four queries.
+// A task is one head: its scores lie in a scratch row, keys and values are read once for up to five queries.
 
 #pragma once
 
@@ -13,6 +13,7 @@ namespace sparsenmt {
 namespace {
 
 constexpr int kQueries = 4;     // that read the keys together
+constexpr int kMost = 5;        // one more, rather than that it reads all keys alone
 constexpr int64_t kAhead = 16;  // keys that are fetched before they are needed
 
 // Sums over the lanes of 16 vectors: lane i of the result is that of vector i.
@@ -69,7 +70,7 @@ void score(const Head& head, const float* queries, int64_t query_step, float* sc
     }
     const Floats found = sums(products) * head.scale;
     for (int r = 0; r < R; r++)
-      for (int i = 0; i < kBlock; i++) scores[r * width + t + i] = found[r * kBlock + i];
+      for (int i = 0; i < (16 % R ? here : kBlock); i++) scores[r * width + t + i] = found[r * kBlock + i];
   }
 }
 
@@ -119,6 +120,10 @@ template <int V>
 void attend_all(const Head& head, int64_t queries, const float* from, int64_t query_step, float* out, int64_t out_step,
                 float* scratch) {
   int64_t done = 0;
+  if (queries % kQueries == kMost - kQueries && queries >= kMost) {
+    attend<kMost, V>(head, from, query_step, out, out_step, scratch);
+    done = kMost;
+  }
   for (; done + kQueries <= queries; done += kQueries)
     attend<kQueries, V>(head, from + done * query_step, query_step, out + done * out_step, out_step, scratch);
   for (; done < queries; done++)

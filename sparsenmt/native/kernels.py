@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -40,12 +41,13 @@ class Kernels:
         self._log_sums.argtypes = [pointer, size, size, size, pointer, number]
         self._best = library.sparsenmt_best
         self._best.argtypes = [pointer, size, size, size, size, pointer, pointer, number]
+        self._candidates = library.sparsenmt_candidates
+        self._candidates.argtypes = [pointer, size, *[pointer] * 8, number]
         self._product = library.sparsenmt_product
         self._product.argtypes = [pointer, pointer, size, pointer, number, pointer, pointer, number]
-        self.step = library.sparsenmt_step
-        self.step.argtypes = [pointer, pointer, size, *[pointer] * 7, number]
-        for function in (self._attend, self._attend_many, self._log_sums, self._best, self._product, self.step):
-            function.restype = None
+        for name in ("_attend", "_attend_many", "_log_sums", "_best", "_candidates", "_product"):
+            getattr(self, name).restype = None
+        self.step = steps.Step(library)
         self.has_products = bool(library.sparsenmt_has_products())
 
     def attends(self, q: Tensor, values: Tensor) -> bool:
@@ -137,6 +139,33 @@ class Kernels:
         )
         return values, indices
 
+    def candidates(
+        self, logits: Tensor, scores: Tensor, never: Sequence[int], width: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The best continuations of sentences: log-probabilities, numbers of hypotheses, pieces; (B, width).
+
+        Minus infinity: none is left, or it is no number. ``scores`` (B, J), contiguous; ``logits`` (B J, V): what may
+        ``never`` come is minus infinity there afterwards.
+        """
+        (rows, size), (sentences, opened) = logits.shape, scores.shape
+        values, indices = logits.new_empty(rows, width), logits.new_empty(rows, width, dtype=torch.long)
+        totals, found = logits.new_empty(sentences, width), logits.new_empty(2, sentences, width, dtype=torch.long)
+        parents, pieces = found.unbind()
+        self._candidates(
+            logits.data_ptr(),
+            logits.stride(0),
+            (ctypes.c_int64 * 5)(sentences, opened, size, width, len(never)),
+            (ctypes.c_int64 * len(never))(*never),
+            scores.data_ptr(),
+            values.data_ptr(),
+            indices.data_ptr(),
+            totals.data_ptr(),
+            parents.data_ptr(),
+            pieces.data_ptr(),
+            threads(logits.numel()),
+        )
+        return totals, parents, pieces
+
     def product(self, x: Tensor, weight: Packed, *, relu: bool = False, added: Tensor | None = None) -> Tensor:
         """x (..., D) -> relu(x weight' + bias) + added, (..., N); ``added`` of that shape, contiguous."""
         rows = x.reshape(-1, weight.inner).contiguous()
@@ -221,7 +250,13 @@ def _vocabulary_error(found: Kernels) -> float:
     values, indices = found.best(logits, 7)
     expected = logits.topk(7, -1)
     right = torch.equal(values, expected.values) and torch.equal(logits.gather(1, indices), values)
-    return _distance(found.log_sums(logits), logits.logsumexp(-1, keepdim=True)) / _TOLERANCE if right else math.inf
+    sums, scores = found.log_sums(logits), _numbers(1, 3)
+    totals, parents, pieces = found.candidates(logits.clone(), scores, (never := int(indices[0, 0]),), 7)
+    rest = logits.index_fill(1, indices[0, :1], -math.inf)
+    expected = ((rest - sums) + scores.view(3, 1)).view(1, -1).topk(7, -1)
+    right &= never not in pieces and torch.equal(parents * logits.shape[1] + pieces, expected.indices)
+    right &= torch.equal(totals, expected.values)
+    return _distance(sums, logits.logsumexp(-1, keepdim=True)) / _TOLERANCE if right else math.inf
 
 
 def _product_error(found: Kernels, dtype: torch.dtype) -> float:

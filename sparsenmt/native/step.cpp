@@ -33,7 +33,8 @@ struct Layer {
 // What a layer reads beside its input; steps.py has the same.
 struct Room {
   float *keys, *values;                      // (T, S, H, E): position T - 1 is written here
-  const float *memory_keys, *memory_values;  // (B, H, K, E)
+  const float *memory_keys, *memory_values;  // (..., H, K, E)
+  const int64_t* memory_rows;                // (B) which of them are the sentences', or null: all, in order
   const float* memory_bias;                  // (B, K), or null
   int64_t slots;
 };
@@ -45,13 +46,22 @@ struct Sizes {
   double epsilon;
 };
 
+int64_t widest(const Sizes& sizes) { return std::max(3 * sizes.dimension, sizes.feed_forward); }
+int64_t rounded_bytes(const Sizes& sizes) { return 4 * std::max(sizes.dimension, sizes.feed_forward) + 8; }
+
 struct Scratch {
   float *normed, *wide, *context;  // (N, D), (N, max(3 D, F)), (N, D)
   char* rounded;                   // (N, max(4 D, 4 F) + 8)
-};
 
-int64_t widest(const Sizes& sizes) { return std::max(3 * sizes.dimension, sizes.feed_forward); }
-int64_t rounded_bytes(const Sizes& sizes) { return 4 * std::max(sizes.dimension, sizes.feed_forward) + 8; }
+  static int64_t floats(const Sizes& sizes) {
+    return sizes.rows * (2 * sizes.dimension + widest(sizes) + rounded_bytes(sizes) / 4);
+  }
+
+  static Scratch in(float* room, const Sizes& sizes) {
+    float *wide = room + sizes.rows * sizes.dimension, *context = wide + sizes.rows * widest(sizes);
+    return {room, wide, context, reinterpret_cast<char*>(context + sizes.rows * sizes.dimension)};
+  }
+};
 
 void normalize(const float* x, const Norm& norm, float epsilon, int64_t size, float* out) {
   Floats sum = {};
@@ -90,7 +100,7 @@ class Worker {
     wide_ = scratch.wide + start_ * widest(sizes);
     context_ = scratch.context + start_ * D;
     rounded_ = scratch.rounded + start_ * rounded_bytes(sizes);
-    scores_.resize(kQueries * (std::max(sizes.length, sizes.entries) + kLanes));
+    scores_.resize(kMost * (std::max(sizes.length, sizes.entries) + kLanes));
   }
 
   void pass(const Layer& layer, const Room& room) {
@@ -182,7 +192,8 @@ class Worker {
     const Tasks own = tasks(sizes_.sentences, first_, last_);
     for (int64_t task = own.first; task < own.last; task++) {
       const int64_t b = task / H, h = task % H, row = (b * hypotheses_ - start_) * D + h * E;
-      const Head head{room.memory_keys + task * K * E, room.memory_values + task * K * E, E, E, nullptr, 0, 0,
+      const int64_t lies = ((room.memory_rows ? room.memory_rows[b] : b) * H + h) * K * E;
+      const Head head{room.memory_keys + lies, room.memory_values + lies, E, E, nullptr, 0, 0,
                       room.memory_bias ? room.memory_bias + b * K : nullptr, K, scale(E)};
       attend_sized(E, head, hypotheses_, wide_ + row, D, context_ + row, D, scores_.data());
     }
@@ -207,18 +218,24 @@ class Worker {
 }  // namespace sparsenmt
 #endif
 
-// x (N, D): embedded pieces; it is overwritten. slots (N, T), rows `slot_stride` apart. scratch: floats for (N, D),
-// (N, max(3 D, F)), (N, D), then N (max(4 D, 4 F) + 8) bytes -> out (N, D).
+// Floats of scratch that a step of such sizes needs.
+extern "C" int64_t sparsenmt_step_scratch(const void* sizes) {
+#ifdef SPARSENMT_PRODUCTS
+  return sparsenmt::Scratch::floats(*static_cast<const sparsenmt::Sizes*>(sizes));
+#else
+  (void)sizes;
+  return 0;
+#endif
+}
+
+// x (N, D): embedded pieces; it is overwritten. slots (N, T), rows `slot_stride` apart -> out (N, D).
 extern "C" void sparsenmt_step(const void* layers, const void* rooms, int64_t count, const float* norm_weight,
                                const float* norm_bias, const void* sizes, const int32_t* slots, float* x,
                                float* scratch, float* out, int threads) {
 #ifdef SPARSENMT_PRODUCTS
   using namespace sparsenmt;
   const Sizes& given = *static_cast<const Sizes*>(sizes);
-  const int64_t all = given.rows * given.dimension;
-  const int64_t wide = given.rows * widest(given);
-  char* rounded = reinterpret_cast<char*>(scratch + 2 * all + wide);
-  const Scratch parts{scratch, scratch + all, scratch + all + wide, rounded};
+  const Scratch parts = Scratch::in(scratch, given);
   const Layer* layer = static_cast<const Layer*>(layers);
   const Room* room = static_cast<const Room*>(rooms);
 #pragma omp parallel num_threads(threads) if (threads > 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +23,18 @@ _NORMS = ("own_norm", "cross_norm", "feed_forward_norm")
 _TOLERANCE = 1e-5
 
 
+class Step:
+    """The library's functions for a step."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self.run = library.sparsenmt_step
+        self.run.argtypes = [_POINTER, _POINTER, _SIZE, *[_POINTER] * 7, ctypes.c_int]
+        self.run.restype = None
+        self.scratch = library.sparsenmt_step_scratch
+        self.scratch.argtypes = [_POINTER]
+        self.scratch.restype = _SIZE
+
+
 class _Norm(ctypes.Structure):
     _fields_ = (("weight", _POINTER), ("bias", _POINTER))
 
@@ -33,7 +45,10 @@ class _Layer(ctypes.Structure):
 
 class _Room(ctypes.Structure):
     _fields_ = (
-        *((name, _POINTER) for name in ("keys", "values", "memory_keys", "memory_values", "memory_bias")),
+        *(
+            (name, _POINTER)
+            for name in ("keys", "values", "memory_keys", "memory_values", "memory_rows", "memory_bias")
+        ),
         ("slots", _SIZE),
     )
 
@@ -92,30 +107,31 @@ class Room:
 
     keys: Tensor  # (T, S, H, E)
     values: Tensor  # (T, S, H, E)
-    memory_keys: Tensor  # (B, H, K, E), contiguous
-    memory_values: Tensor  # (B, H, K, E), contiguous
+    memory_keys: Tensor  # (..., H, K, E), contiguous
+    memory_values: Tensor  # (..., H, K, E), contiguous
+    memory_rows: Tensor | None  # (B) int64: which of them are the sentences'; None: all, in order
     memory_bias: Tensor | None  # (B, ..., K), contiguous: added to the scores; minus infinity hides an entry
 
     @property
     def structure(self) -> _Room:
         """As the library sees it."""
-        bias = None if self.memory_bias is None else self.memory_bias.data_ptr()
-        own = self.keys.data_ptr(), self.values.data_ptr()
-        return _Room(*own, self.memory_keys.data_ptr(), self.memory_values.data_ptr(), bias, self.keys.shape[1])
+        always = (self.keys, self.values, self.memory_keys, self.memory_values)
+        maybe = (None if each is None else each.data_ptr() for each in (self.memory_rows, self.memory_bias))
+        return _Room(*(each.data_ptr() for each in always), *maybe, self.keys.shape[1])
 
 
 class Stack:
     """The layers of a decoder, one a step.
 
     Args:
-        step: the library's function.
+        step: the library's functions.
         heads: of both attentions.
         last: the normalisation after the last layer, with ``pre_norm``.
     """
 
     def __init__(
         self,
-        step: Callable[..., None],
+        step: Step,
         layers: Sequence[Layer],
         *,
         heads: int,
@@ -135,10 +151,10 @@ class Stack:
 
         slots (N, T) int32: where the keys and values of a row lie at every position; at the last, row n's in slot n.
         """
-        (rows, size), memory = x.shape, rooms[0].memory_keys
+        (rows, size), memory, left = x.shape, rooms[0].memory_keys, rooms[0].memory_rows
         sizes = _Sizes(
             rows,
-            memory.shape[0],
+            memory.shape[0] if left is None else left.shape[0],
             size,
             self.feed_forward,
             self._heads,
@@ -148,11 +164,10 @@ class Stack:
             self._pre_norm,
             self._epsilon,
         )
-        most = max(size, self.feed_forward)
-        scratch = x.new_empty(rows * (2 * size + max(3 * size, self.feed_forward) + most + 2))
+        scratch = x.new_empty(self._step.scratch(ctypes.addressof(sizes)))
         out = torch.empty_like(x)
         places = (_Room * len(rooms))(*(room.structure for room in rooms))
-        self._step(
+        self._step.run(
             ctypes.addressof(self._layers),
             ctypes.addressof(places),
             len(rooms),
@@ -199,12 +214,12 @@ def _plain(x: Tensor, weights: dict[str, Tensor], room: Room, slots: Tensor, hea
     return after(x + (before(x) @ weights["inner"].T).relu() @ weights["outer"].T)
 
 
-def error(step: Callable[..., None]) -> float:
+def error(step: Step) -> float:
     """How far the library is from PyTorch on small problems, over what is allowed."""
     return max(_error(step, pre_norm, rows) for pre_norm in (True, False) for rows in (6, 60)) / _TOLERANCE
 
 
-def _error(step: Callable[..., None], pre_norm: bool, rows: int) -> float:
+def _error(step: Step, pre_norm: bool, rows: int) -> float:
     size, wide, heads, length, entries, sentences = 64, 96, 2, 3, 5, 3
     shapes = {"own": (3 * size, size), "inner": (wide, size), "outer": (size, wide)}
     weights = {
@@ -215,7 +230,7 @@ def _error(step: Callable[..., None], pre_norm: bool, rows: int) -> float:
     bias = _numbers(sentences, entries, speed=0.9)
     bias[0, 1] = -math.inf
     shape, own = (sentences, heads, entries, size // heads), (length, rows, heads, size // heads)
-    seen = (_numbers(*shape, speed=0.5), _numbers(*shape, speed=1.7), bias)
+    seen = (_numbers(*shape, speed=0.5), _numbers(*shape, speed=1.7), None, bias)
     room = Room(_numbers(*own, speed=0.7), _numbers(*own, speed=0.3), *seen)
     slots = torch.arange(rows, dtype=torch.int32)[:, None].repeat(1, length)
     slots[:, 0] = slots[:, 0].flip(0)

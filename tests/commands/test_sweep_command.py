@@ -40,7 +40,11 @@ variants:
     at: {method: head 2 disabled, k: full}
     from: full
     updates: 0
-    set: {model.attention.encoder_self.heads.disabled: [2]}
+    set:
+      model.attention.encoder_self.heads.disabled: [2]
+      training.schedule: linear
+      training.max_updates: 40
+      training.warmup_updates: 20  # of a run that does not take place
 table: {rows: method, columns: k, baseline: {method: full, k: full}}
 """
 NAMES = ["full", "window-4", "window-2", "disabled"]

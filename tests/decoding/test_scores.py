@@ -9,7 +9,7 @@ import random
 import pytest
 import torch
 
-from sparsenmt.decoding.scores import forbid, length_divisor, log_normalizer, maximum_length
+from sparsenmt.decoding.scores import candidates, forbid, length_divisor, log_normalizer, maximum_length
 from sparsenmt.recipe.schema import Decoding
 from tests.decoding.support import banned
 
@@ -56,3 +56,28 @@ def test_forbidden_pieces_equal_plain_loops(n: int, min_length: int) -> None:
 def test_normalizer_needs_no_softmax() -> None:
     logits = 100 * torch.randn(5, 9, dtype=torch.float64)
     torch.testing.assert_close(logits - log_normalizer(logits), logits.log_softmax(-1))
+
+
+@pytest.mark.parametrize("values", [{}, {"min_length": 4}, {"no_repeat_ngram": 2}])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("vocabulary", [7, 29])
+def test_candidates_equal_plain_loops(values: dict[str, int], dtype: torch.dtype, vocabulary: int) -> None:
+    torch.manual_seed(0)
+    logits, scores = torch.randn(6, vocabulary, dtype=dtype), torch.randn(3, 2, dtype=dtype)
+    scores[1, 1] = -math.inf
+    chosen, row = options(**values), [5, 6, 5]
+    best, parents, pieces = candidates(logits.clone(), torch.tensor([row] * 6), scores, 8, chosen)
+    gone = banned(row, vocabulary, chosen)
+    for b, found in enumerate(zip(best.tolist(), parents.tolist(), pieces.tolist(), strict=True)):
+        expected = sorted(
+            (
+                (float(logits[2 * b + j].log_softmax(-1)[piece] + scores[b, j]), j, piece)
+                for j in range(2)
+                for piece in set(range(vocabulary)) - set(gone)
+                if scores[b, j] > -math.inf
+            ),
+            reverse=True,
+        )[:8]
+        there = [each for each in zip(*found, strict=True) if each[0] > -math.inf]
+        assert [each[1:] for each in there] == [each[1:] for each in expected]
+        assert [each[0] for each in there] == pytest.approx([each[0] for each in expected], abs=1e-5)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -74,14 +74,14 @@ def problem(sentences: int, hypotheses: int, length: int, entries: int, *, biase
         bias[:, :, :, 1:] = bias[:, :, :, 1:].masked_fill(bias[:, :, :, 1:] > 1, -math.inf)
         seen = [torch.randn(sentences, HEADS, entries, size, generator=rng) for _ in range(2)]
         written = [torch.randn(*own, generator=rng) for _ in range(2)]
-        rooms.append(Room(*written, *seen, bias if biased else None))
+        rooms.append(Room(*written, *seen, None, bias if biased else None))
     x = torch.randn(rows, SIZE, generator=rng)
     return Problem([learned(rng), learned(rng)], learned(rng).norms[0], x, rooms, slots[:, :length])
 
 
 def copies(rooms: list[Room]) -> list[Room]:
     """With keys and values of their own: those are written to."""
-    return [Room(r.keys.clone(), r.values.clone(), r.memory_keys, r.memory_values, r.memory_bias) for r in rooms]
+    return [replace(room, keys=room.keys.clone(), values=room.values.clone()) for room in rooms]
 
 
 def run(
@@ -178,6 +178,26 @@ def test_threads_change_nothing(found: Kernels, sizes: tuple[int, int, int, int]
     exact = naive(given, pre_norm=True)
     allowed = {torch.float32: 1e-5, torch.bfloat16: 0.05, torch.int8: 0.1}[dtype]
     assert float((alone - exact).abs().max()) <= allowed * float(exact.abs().max())
+
+
+@pytest.mark.parametrize("sizes", [(3, 2, 5, 4), (11, 5, 3, 9)], ids=str)
+def test_the_memory_of_sentences_that_have_left_stays_where_it_is(found: Kernels, sizes: tuple[int, ...]) -> None:
+    sentences, hypotheses, length, entries = sizes
+    given = problem(sentences, hypotheses, length, entries, biased=True)
+    expected, _ = run(found, given, 2, pre_norm=True)
+    rows = torch.randperm(2 * sentences)[:sentences]
+
+    def apart(x: Tensor) -> Tensor:
+        lies = torch.full((2 * sentences, *x.shape[1:]), math.nan)
+        lies[rows] = x
+        return lies
+
+    rooms = [
+        replace(r, memory_keys=apart(r.memory_keys), memory_values=apart(r.memory_values), memory_rows=rows)
+        for r in given.rooms
+    ]
+    out, _ = run(found, replace(given, rooms=rooms), 2, pre_norm=True)
+    assert torch.equal(out, expected)
 
 
 def test_the_library_with_threads_is_the_one_that_is_used(found: Kernels) -> None:
