@@ -324,7 +324,7 @@ def _options(base: Decoding, settings: dict[str, Any], n_best: int) -> Decoding:
 def _render(translation: Translation, n_best: int, as_json: bool) -> list[str]:
     if n_best == 1 and not as_json:
         return [translation.text]
-    pairs = list(zip(translation.best_texts(n_best), translation.hypotheses, strict=False))
+    pairs = list(zip(translation.best_texts(n_best), translation.hypotheses[:n_best], strict=True))
     if as_json:
         hypotheses = [
             {

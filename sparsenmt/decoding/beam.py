@@ -97,15 +97,15 @@ class _Beam:
 
     def done(self) -> Tensor:
         """(B) bool."""
-        stuck = self.scores[:, 0] == -math.inf  # scores are sorted
+        stuck = ~(self.scores[:, 0] > -math.inf)  # scores are sorted; NaN is stuck, too
         return stuck | (self.ended_count >= self.options.beam_size) | (self.limits <= self.tokens.shape[2])
 
     def results(self, which: Tensor) -> dict[int, list[Hypothesis]]:
-        """Hypotheses, best first, of the sentences in ``which`` (B) bool, by number."""
+        """Hypotheses, best first, of the sentences in ``which`` (B) bool, by number; none if logits were no numbers."""
         chosen = which.nonzero().squeeze(1)
         columns = (
             self.numbers,
-            self.ended_ranks,
+            self.ended_ranks.masked_fill(self.scores[:, :1].isnan(), -math.inf),
             self.ended_log_probabilities,
             self.ended_lengths,
             self.ended_tokens,

@@ -111,16 +111,21 @@ def candidates(
 
     Returns:
         log-probabilities, hypotheses 0..J-1 that they continue, and pieces; (B, width). Minus infinity: there is none.
+        NaN, in all of a sentence: a logit of a hypothesis that is open (its score above minus infinity) is no number.
     """
     (sentences, opened), vocabulary = scores.shape, logits.shape[1]
     plain = not (options.min_length or options.no_repeat_ngram)
-    found = _kernels_for(logits) if plain and width <= min(vocabulary, _WIDEST) else None
+    plain &= scores.dtype == logits.dtype and width <= min(vocabulary, _WIDEST)
+    found = _kernels_for(logits) if plain else None
     if found is not None:
         return found.candidates(logits, scores.contiguous(), (PAD, BOS), width)
     normalizer = log_normalizer(logits)
     each = min(width, vocabulary)
     values, pieces = best_pieces(forbid(logits, tokens, options), each)
     totals = (values - normalizer).view(sentences, opened, each) + scores[:, :, None]
+    closed = scores == -math.inf
+    unsound = (normalizer.view_as(scores).isnan() & ~closed).any(1)
+    totals = totals.masked_fill(closed[:, :, None], -math.inf).masked_fill(unsound[:, None, None], math.nan)
     best, where = totals.view(sentences, -1).topk(min(width, opened * each), -1)
     parents, pieces = where // each, pieces.view(sentences, -1).gather(1, where)
     missing = width - best.shape[1]  # where the vocabulary is smaller than the beam is wide

@@ -44,11 +44,6 @@ class Translation:
         return [one_line(self.tokenizer.decode(each.tokens)) for each in self.hypotheses[:count]]
 
     @cached_property
-    def texts(self) -> list[str]:
-        """Of all hypotheses."""
-        return self.best_texts(len(self.hypotheses))
-
-    @cached_property
     def text(self) -> str:
         (best,) = self.best_texts(1)
         return best

@@ -115,8 +115,9 @@ extern "C" void sparsenmt_best(const float* logits, int64_t stride, int64_t rows
 
 // The `width` best continuations of each of B sentences, whose H hypotheses are rows beside each other: what both
 // functions above find, while a row is in the cache, then the best of a sentence's rows. What is not there has minus
-// infinity, parent 0 and piece 0; so has what is not a number. `never` (count) numbers what may not come: it is minus
-// infinity afterwards.
+// infinity, parent 0 and piece 0. Totals are no numbers where the row of a hypothesis that is open (its score is above
+// minus infinity) holds one that is none. `never` (count <= kForbidden, no two the same) numbers what may not come: it
+// is minus infinity afterwards.
 // logits (B H, V), rows `stride` apart, scores (B, H), room for (B H, width) values and indices -> totals, parents and
 // pieces (B, width)
 extern "C" void sparsenmt_candidates(float* logits, int64_t stride, const int64_t* sizes, const int64_t* never,
@@ -141,10 +142,13 @@ extern "C" void sparsenmt_candidates(float* logits, int64_t stride, const int64_
   }
   for (int64_t b = 0; b < sentences; b++) {
     const int64_t first = b * hypotheses * width, to = b * width;
-    std::fill(totals + to, totals + to + width, kNever);
+    bool sound = true;
+    for (int64_t n = b * hypotheses; n < (b + 1) * hypotheses; n++)
+      sound &= !(std::isnan(values[n * width]) && scores[n] > kNever);
+    std::fill(totals + to, totals + to + width, sound ? kNever : std::numeric_limits<float>::quiet_NaN());
     std::fill(parents + to, parents + to + width, 0);
     Best best{width, totals + to, parents + to, kNever};
-    best.offer(values + first, 0, hypotheses * width);
+    if (sound) best.offer(values + first, 0, hypotheses * width);
     for (int64_t i = to; i < to + width; i++) {
       pieces[i] = totals[i] > kNever ? indices[first + parents[i]] : 0;
       parents[i] /= width;

@@ -6,7 +6,7 @@ Shapes: S sentences, T of them that are timed, K depths, the fastest first.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sparsenmt.decoding.inputs import read_sources
-from sparsenmt.decoding.translate import translate_lines
+from sparsenmt.decoding.translate import Translation, translate_lines
 from sparsenmt.evaluation.depths import Depth, chosen_lines, oracle_depths
 from sparsenmt.evaluation.metrics import corpus_scores
 from sparsenmt.recipe.schema import Decoding
@@ -119,11 +119,13 @@ def time_depths(
             alone[i, k] = _seconds(partial(_translate, bundle, line, options, depth))
             tell(1)
         choosing[i] = _seconds(partial(_choose, bundle, selector, [line]))
-    ways: list[Callable[[], object]] = [
-        partial(translate_at_depths, bundle, lines, [depth] * len(lines), options) for depth in depths
-    ]
-    ways.append(lambda: translate_at_depths(bundle, lines, _choose(bundle, selector, lines), options))
-    ways.append(partial(translate_at_depths, bundle, lines, oracle, options))
+
+    def together(chosen: Sequence[Depth]) -> list[str]:
+        return _texts(translate_at_depths(bundle, lines, chosen, options))
+
+    ways: list[Callable[[], object]] = [partial(together, [depth] * len(lines)) for depth in depths]
+    ways.append(lambda: together(_choose(bundle, selector, lines)))
+    ways.append(partial(together, oracle))
     grouped = np.full(len(ways), np.inf)
     for _ in range(ROUNDS):
         for number, way in enumerate(ways):
@@ -143,8 +145,13 @@ def _seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def _translate(bundle: Bundle, line: str, options: Decoding, depth: Depth) -> object:
-    return list(translate_lines(bundle, [line], options.at(depth)))
+def _translate(bundle: Bundle, line: str, options: Decoding, depth: Depth) -> list[str]:
+    return _texts(translate_lines(bundle, [line], options.at(depth)))
+
+
+def _texts(translations: Iterable[Translation]) -> list[str]:
+    """Text is made when it is asked for, and what is timed ends with it."""
+    return [each.text for each in translations]
 
 
 def _choose(bundle: Bundle, selector: Selector, lines: Sequence[str]) -> list[Depth]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 from unittest import mock
 
@@ -45,8 +46,12 @@ def packed(dtype: torch.dtype = torch.float32, **keys: Any) -> Transformer:
     return model
 
 
-def search(model: Transformer, source: Source, depth: int | None = None) -> list[Tensor]:
-    """States of a search that reorders its hypotheses, and loses sentences and hypotheses on the way."""
+def search(model: Transformer, source: Source, depth: int | None = None, heard: int | None = None) -> list[Tensor]:
+    """States of a search that reorders its hypotheses, and loses sentences and hypotheses on the way.
+
+    Args:
+        heard: a step to which somebody listens.
+    """
     outputs = []
     with torch.no_grad():
         memory = model.encode(source, compact=True).memories[model.plan.encoder_exits[-1]]
@@ -55,7 +60,8 @@ def search(model: Transformer, source: Source, depth: int | None = None) -> list
         target = random_target(source.tokens.shape[0], 40)
 
         def step(rows: Tensor, t: int) -> None:
-            found = model.decode(rows[:, t : t + 1], cache.memory, cache=cache, exits=exits)
+            with model.listen(lambda seen: None) if t == heard else nullcontext():
+                found = model.decode(rows[:, t : t + 1], cache.memory, cache=cache, exits=exits)
             outputs.append(found[max(found)])
 
         step(target, 0)
@@ -65,18 +71,21 @@ def search(model: Transformer, source: Source, depth: int | None = None) -> list
         for t in range(1, 40):
             step(target, t)
             moved = torch.arange(len(target)).view(-1, 6).roll(t, 1)
-            if t == 12:
-                moved = moved[1:]
-                cache.keep_sentences(torch.arange(1, len(moved) + 1))
+            if t in (12, 20) and len(moved) > 1:  # the first leaves, and the others change places
+                staying = torch.arange(1, len(moved)).flip(0)
+                moved = moved[staying]
+                cache.keep_sentences(staying)
             cache.reorder(moved.reshape(-1))
             target = target[moved.reshape(-1)]
     return outputs
 
 
-def calls(model: Transformer, source: Source, depth: int | None = None) -> tuple[list[Tensor], int]:
+def calls(
+    model: Transformer, source: Source, depth: int | None = None, heard: int | None = None
+) -> tuple[list[Tensor], int]:
     """The states, and in how many steps one call did it all."""
     with mock.patch.object(Stack, "run", autospec=True, side_effect=Stack.run) as run:
-        return search(model, source, depth), run.call_count
+        return search(model, source, depth, heard), run.call_count
 
 
 @pytest.mark.parametrize("keys", MODELS.values(), ids=MODELS)
@@ -118,6 +127,18 @@ def test_fewer_layers() -> None:
         model.decoder.compiled = compiled
         assert count == len(found)
         torch.testing.assert_close(torch.cat(found), torch.cat(expected), atol=2e-5, rtol=2e-5)
+
+
+@pytest.mark.parametrize("step", [5, 15, 25])
+def test_one_step_goes_layer_by_layer(step: int) -> None:
+    """Also after sentences have left: their memory lay where it was until then."""
+    model, source = packed(), random_source((7, 4, 6, 5))
+    found, count = calls(model, source, heard=step)
+    model.decoder.compiled = None
+    expected = search(model, source)
+    assert count == len(found) - 1
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=2e-5)
 
 
 def test_whoever_listens_is_told() -> None:

@@ -68,10 +68,11 @@ def test_the_vocabulary(found: Kernels, size: int) -> None:
 
 
 @pytest.mark.parametrize("opened", [1, 3])
+@pytest.mark.parametrize("size", [37, 300])
 @pytest.mark.parametrize("never", [(), (0,), (5, 2), (0, 1, 2, 3, 4, 5, 6, 7)])
-def test_candidates(found: Kernels, never: tuple[int, ...], opened: int) -> None:
+def test_candidates(found: Kernels, never: tuple[int, ...], opened: int, size: int) -> None:
     """Also where what may never come is the largest, nothing else is left, or a hypothesis is closed."""
-    logits, scores = torch.randn(6, 37), torch.randn(6 // opened, opened)
+    logits, scores = torch.randn(6, size), torch.randn(6 // opened, opened)
     logits[1, list(never)] = 50.0
     logits[2, 8:] = -math.inf
     scores[1, 0] = -math.inf
@@ -82,17 +83,18 @@ def test_candidates(found: Kernels, never: tuple[int, ...], opened: int) -> None
     expected = every.topk(5, -1)
     assert torch.equal(totals, expected.values)
     there = totals > -math.inf
-    assert torch.equal((parents * 37 + pieces)[there], expected.indices[there])
+    assert torch.equal((parents * size + pieces)[there], expected.indices[there])
     assert not (parents[~there].any() or pieces[~there].any())
     assert torch.equal(given, rest)
 
 
 def test_what_is_no_number_is_no_candidate(found: Kernels) -> None:
-    logits = torch.randn(3, 90)
-    logits[0, 70] = math.nan
+    logits = torch.randn(4, 90)
+    logits[[0, 3], 7] = math.nan
     logits[1] = math.inf
-    totals, _, _ = found.candidates(logits, torch.zeros(3, 1), (), 4)
-    assert (totals[:2] == -math.inf).all() and totals[2].isfinite().all()
+    scores = torch.tensor([[0.0], [0.0], [0.0], [-math.inf]])
+    totals, _, _ = found.candidates(logits, scores, (), 4)
+    assert totals[:2].isnan().all() and totals[2].isfinite().all() and (totals[3] == -math.inf).all()
 
 
 def test_forbidden_and_equal_pieces(found: Kernels) -> None:
