@@ -79,7 +79,7 @@ class Mask:
 
 def make_mask(keys: Keys, transform: Transform, dtype: torch.dtype, *, causal: bool, square: bool) -> Mask | None:
     """The mask of a fused attention; None if nothing but causality, at equally many queries and keys, needs one."""
-    bias, allowed = transform.score_bias(keys), keys.allowed
+    bias, allowed = transform.score_bias(keys) if transform.fusable else None, keys.allowed
     if allowed is None and bias is None and (square or not causal):
         return None
     if allowed is None:

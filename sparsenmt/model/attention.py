@@ -114,9 +114,16 @@ class AttentionStep(nn.Module):
         """Whether learned heads take the fused route."""
         return self.pattern is None and self.transform.fusable
 
+    @property
+    def compilable(self) -> bool:
+        """Whether a compiled kernel may know a step of learned heads: softmax over all scores, or the largest."""
+        transform = self.transform
+        known = transform.fusable or transform.places is not None
+        return self.pattern is None and known and not transform.position_dependent
+
     def memory_mask(self, keys: Keys, dtype: torch.dtype) -> Mask | None:
         """The mask of every attention to one memory, where there is one for all queries; see `attend_fused`."""
-        return memory_mask(keys, self.transform, dtype) if self.fused else None
+        return memory_mask(keys, self.transform, dtype) if self.fused or self.compilable else None
 
     def without_disabled(self, x: Tensor, dim: int) -> Tensor:
         """``x`` with zeros for disabled heads, which lie along ``dim``."""

@@ -1,7 +1,7 @@
 """A step of decoding in one call: a packed decoder whose layers a compiled kernel knows.
 
 It is for what most steps are: one new position of fp32 rows on a CPU, learned heads with softmax over everything
-before, nobody listening. All else goes through `stacks.Decoder`, which computes the same.
+before, or over the largest scores, nobody listening. All else goes through `stacks.Decoder`, which computes the same.
 
 N rows, D dimension, H heads, E head size.
 """
@@ -9,6 +9,7 @@ N rows, D dimension, H heads, E head size.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -50,14 +51,14 @@ class CompiledDecoder:
         """
         found, layers = kernels(), [_layer(block) for block in blocks]
         known = [layer for layer in layers if layer is not None]
-        simple = all(s.fused and not s.transform.position_dependent for both in sockets for s in both)
+        simple = all(step.compilable for both in sockets for step in both)
         if found is None or not found.has_products or len(known) < len(layers) or not simple:
             return None
         norm = blocks[0].self_norm
         assert isinstance(norm, nn.LayerNorm)
         stack = Stack(
             found.step,
-            [known[number] for number in plan],
+            [replace(known[number], places=_places(*both)) for number, both in zip(plan, sockets, strict=True)],
             heads=blocks[0].own.learned_heads,
             last=_norm(last) if isinstance(last, nn.LayerNorm) else None,
             pre_norm=blocks[0].norm == "pre",
@@ -82,14 +83,16 @@ class CompiledDecoder:
     def _reads(self, cache: Cache, t: int, keys: Keys) -> bool:
         """Whether the kernel can read the memory at step ``t``."""
         own, cross = self._sockets[t]
-        if own.disabled or cross.disabled or own.transform.score_bias(_one_key()) is not None:
+        if own.disabled or cross.disabled or _adds(own, _one_key()):
+            return False
+        if cross.transform.places is not None and keys.counts is not None:  # a key may take several places
             return False
         kv = self._memory(cache, t)
         if kv.upright or kv.keys is None or not kv.keys.shape[2] or not _plain(kv.keys) or not _plain(kv.values):
             return False
         mask = cache.memory_mask(t, lambda: cross.memory_mask(keys, kv.values.dtype))
         if mask is None:  # either nothing is hidden, or every query needs a mask of its own
-            return keys.allowed is None and cross.transform.score_bias(keys) is None
+            return keys.allowed is None and not _adds(cross, keys)
         rows, _, entries, _ = kv.keys.shape
         return mask.blind is None and _plain(mask.scores) and mask.scores.shape == (rows, 1, 1, entries)
 
@@ -110,6 +113,15 @@ class CompiledDecoder:
             rooms.append(Room(*cache.extend(t, like), kv.keys, kv.values, left, bias))
         out = self._stack.run(x.reshape(rows, size).clone(), rooms, cache.slots, threads(rows * self._weights))
         return out.view(rows, 1, size)
+
+
+def _adds(step: AttentionStep, keys: Keys) -> bool:
+    """Whether the transform adds something to the scores."""
+    return step.transform.fusable and step.transform.score_bias(keys) is not None
+
+
+def _places(own: AttentionStep, cross: AttentionStep) -> tuple[int, int]:
+    return own.transform.places or 0, cross.transform.places or 0
 
 
 def _known() -> Mask | None:

@@ -129,9 +129,8 @@ class Pattern(Protocol):
     def reach(self) -> tuple[int, int] | None:
         """Keys farther left or right than this are never seen: the engine gathers bands. None: it only masks.
 
-        A pattern with a reach may also have ``segment: int`` (a query sees nothing outside of its own of the segments
-        of so many positions that begin at position 0) or ``stride: int`` (only keys at distances that are multiples of
-        it): its bands are then cut closer.
+        With a reach, bands are cut closer by ``segment: int`` (a query sees nothing outside of its own of the segments
+        of so many positions that begin at position 0) or ``stride: int`` (only keys at distances that are multiples).
         """
 
     def __call__(self, queries: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
@@ -144,6 +143,8 @@ class Transform(nn.Module):
 
     position_dependent: bool = False
     """True if the result depends on positions: dropped positions then cannot be merged into one stand-in."""
+
+    places: int | None = None  # softmax over so many largest scores, and all from 1e-5 (1 + |t|) below the last, t
 
     def forward(self, scores: Tensor, keys: Keys) -> Tensor:
         """scores (B, H, Q, K) -> mass (B, H, Q, K); rows that see nothing are all zero."""

@@ -1,4 +1,4 @@
-// Softmax attention of few queries, on the CPU in fp32.
+// Softmax attention of few queries, to all positions or to those with the largest scores, on the CPU in fp32.
 //
 // A task is one head: its scores lie in a scratch row, keys and values are read once for up to five queries.
 
@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "vectors.h"
+#include "best.h"
 
 namespace sparsenmt {
 namespace {
@@ -15,6 +15,7 @@ namespace {
 constexpr int kQueries = 4;     // that read the keys together
 constexpr int kMost = 5;        // one more, rather than that it reads all keys alone
 constexpr int64_t kAhead = 16;  // keys that are fetched before they are needed
+constexpr float kTie = 1e-5f;   // sparsity/topk.py has the same
 
 // Sums over the lanes of 16 vectors: lane i of the result is that of vector i.
 inline Floats sums(const Floats* v) {
@@ -41,7 +42,9 @@ struct Head {
   const float* bias;             // null, or added to the scores
   int64_t count;
   float scale;
+  int64_t places = 0;  // 0, or of how many of the largest scores, with those that tie with the last, the softmax is
 
+  bool chooses() const { return places && places < count; }
   const float* key(int64_t t) const { return keys + t * key_step + (slots ? slots[t] * key_slot : 0); }
   const float* value(int64_t t) const { return values + t * value_step + (slots ? slots[t] * value_slot : 0); }
 };
@@ -74,22 +77,27 @@ void score(const Head& head, const float* queries, int64_t query_step, float* sc
   }
 }
 
-// Scores to exponentials, with zeros up to `width`; returns one over their sum.
+// What scores must reach to be among the chosen: a little less than the last one, so that roundings decide nothing.
+inline float threshold(const Head& head, const float* scores) {
+  const float last = nth_largest(scores, head.count, head.places);
+  return std::max(last - kTie * (1.0f + std::fabs(last)), -std::numeric_limits<float>::max());
+}
+
+// Scores to exponentials, with zeros where they are not chosen and up to `width`; returns one over their sum.
 float soften(const Head& head, float* scores, int64_t width) {
-  const float never = -std::numeric_limits<float>::infinity();
-  Floats most = all(never);
+  Floats most = all(kNever);
   for (int64_t t = 0; t < width; t += kLanes) {
     const int64_t left = head.count - t;
-    Floats x = load_part(scores + t, left, never);
+    Floats x = load_part(scores + t, left, kNever);
     if (head.bias) x += load_part(head.bias + t, left, 0.0f);
     store(scores + t, x);
     most = larger(most, x);
   }
-  const float peak = largest(most);
+  const float peak = largest(most), least = head.chooses() ? threshold(head, scores) : kNever;
   Floats sum = {};
   for (int64_t t = 0; t < width; t += kLanes) {
-    const Floats x = exponential(load(scores + t) - peak);
-    store(scores + t, x);
+    const Floats x = load(scores + t);
+    store(scores + t, x < least ? Floats{} : exponential(x - peak));
     const int64_t left = head.count - t;
     if (left < kLanes) std::fill(scores + t + left, scores + t + kLanes, 0.0f);
     sum += load(scores + t);
@@ -104,9 +112,13 @@ void attend(const Head& head, const float* queries, int64_t query_step, float* o
   float inverse[R];
   for (int r = 0; r < R; r++) inverse[r] = soften(head, scratch + r * width, width);
   Floats context[R][V] = {};
+  const bool chooses = head.chooses();
   for (int64_t t = 0; t < head.count; t++) {
+    bool read = !chooses;
+    for (int r = 0; r < R; r++) read |= scratch[r * width + t] != 0.0f;
+    if (!read) continue;
     const float* value = head.value(t);
-    if (t + kAhead < head.count) fetch<V>(head.value(t + kAhead));
+    if (!chooses && t + kAhead < head.count) fetch<V>(head.value(t + kAhead));
     for (int r = 0; r < R; r++) {
       const float weight = scratch[r * width + t];
       for (int e = 0; e < V; e++) context[r][e] += load(value + kLanes * e) * weight;

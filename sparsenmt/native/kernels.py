@@ -200,7 +200,7 @@ def kernels() -> Kernels | None:
 def library() -> Library[Kernels]:
     """How it is built and checked."""
     names = ("few.cpp", "many.cpp", "vocabulary.cpp", "products.cpp", "step.cpp")
-    headers = [_FOLDER / name for name in ("vectors.h", "few.h", "products.h")]
+    headers = [_FOLDER / name for name in ("vectors.h", "best.h", "few.h", "products.h")]
     return Library("decoding", [_FOLDER / name for name in names], _checked, headers=headers)
 
 

@@ -28,6 +28,7 @@ struct Norm {
 struct Layer {
   Matrix own, own_out, query, cross_out, inner, outer;  // own: queries, keys and values at once
   Norm own_norm, cross_norm, feed_forward_norm;
+  int64_t own_places, cross_places;  // see Head
 };
 
 // What a layer reads beside its input; steps.py has the same.
@@ -105,11 +106,11 @@ class Worker {
 
   void pass(const Layer& layer, const Room& room) {
     project(layer.own, before(layer.own_norm), nullptr, false, wide_);
-    attend_own(room);
+    attend_own(room, layer.own_places);
     project(layer.own_out, context_, x_, false, x_);
     after(layer.own_norm);
     project(layer.query, before(layer.cross_norm), nullptr, false, wide_);
-    attend_memory(room);
+    attend_memory(room, layer.cross_places);
     project(layer.cross_out, context_, x_, false, x_);
     after(layer.cross_norm);
     project(layer.inner, before(layer.feed_forward_norm), nullptr, true, wide_);
@@ -172,7 +173,7 @@ class Worker {
     return {first * H, last * H};
   }
 
-  void attend_own(const Room& room) {
+  void attend_own(const Room& room, int64_t places) {
     const int64_t D = sizes_.dimension, H = sizes_.heads, E = D / H, step = room.slots * D, last = sizes_.length - 1;
     const Tasks own = tasks(rows_, top_, bottom_);
     for (int64_t task = own.first; task < own.last; task++) {
@@ -181,20 +182,20 @@ class Worker {
       std::copy(row + D, row + D + E, room.keys + written);
       std::copy(row + 2 * D, row + 2 * D + E, room.values + written);
       const Head head{room.keys + h * E, room.values + h * E, step, step, slots_ + n * sizes_.slot_stride, D, D,
-                      nullptr, sizes_.length, scale(E)};
+                      nullptr, sizes_.length, scale(E), places};
       attend_sized(E, head, 1, row, 3 * D, context_ + n * D + h * E, D, scores_.data());
     }
     meet();
   }
 
-  void attend_memory(const Room& room) {
+  void attend_memory(const Room& room, int64_t places) {
     const int64_t D = sizes_.dimension, H = sizes_.heads, E = D / H, K = sizes_.entries;
     const Tasks own = tasks(sizes_.sentences, first_, last_);
     for (int64_t task = own.first; task < own.last; task++) {
       const int64_t b = task / H, h = task % H, row = (b * hypotheses_ - start_) * D + h * E;
       const int64_t lies = ((room.memory_rows ? room.memory_rows[b] : b) * H + h) * K * E;
       const Head head{room.memory_keys + lies, room.memory_values + lies, E, E, nullptr, 0, 0,
-                      room.memory_bias ? room.memory_bias + b * K : nullptr, K, scale(E)};
+                      room.memory_bias ? room.memory_bias + b * K : nullptr, K, scale(E), places};
       attend_sized(E, head, hypotheses_, wide_ + row, D, context_ + row, D, scores_.data());
     }
     meet();

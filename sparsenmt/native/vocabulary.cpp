@@ -1,15 +1,12 @@
 // What a search needs of the logits, on the CPU in fp32: the normaliser, and the best few. Built and checked by
 // kernels.py.
 
-#include <algorithm>
-
-#include "vectors.h"
+#include "best.h"
 
 namespace sparsenmt {
 namespace {
 
 constexpr int64_t kStride = 4 * kLanes;
-const float kNever = -std::numeric_limits<float>::infinity();
 constexpr int64_t kForbidden = 8;  // that a row can be without, at most
 
 float largest_of(const float* row, int64_t size) {
@@ -31,65 +28,6 @@ float log_sum(const float* row, int64_t size, float peak) {
   float rest = 0.0f;
   for (; i < size; i++) rest += exponential(all(row[i] - peak))[0];
   return peak + std::log(total((sum[0] + sum[1]) + (sum[2] + sum[3])) + rest);
-}
-
-// The `width` best of a row so far, in falling order, the first of equals first.
-struct Best {
-  int64_t width;
-  float* values;
-  int64_t* where;
-  float least;  // what the next one must be above
-
-  // What is no number is never among them.
-  void offer(const float* row, int64_t from, int64_t to) {
-    for (int64_t i = from; i < to; i++) {
-      const float value = row[i];
-      if (!(value > least)) continue;
-      int64_t j = width - 1;
-      for (; j > 0 && values[j - 1] < value; j--) {
-        values[j] = values[j - 1];
-        where[j] = where[j - 1];
-      }
-      values[j] = value;
-      where[j] = i;
-      least = values[width - 1] > least ? values[width - 1] : least;
-    }
-  }
-};
-
-constexpr int kLots = 4;  // vectors whose every lane has met a share of the row
-
-// Something that at least `width` numbers of the row are above, or minus infinity: below the `width`-th largest of what
-// the lanes have met. Without it most that is offered early is pushed out again, and no branch can be foretold.
-float floor_of(Floats* lots, int64_t width) {
-  float found = kNever;
-  for (int64_t i = 0; i < width; i++) {
-    found = largest(larger(larger(lots[0], lots[1]), larger(lots[2], lots[3])));
-    for (int j = 0; j < kLots; j++) lots[j] = lots[j] == found ? all(kNever) : lots[j];
-  }
-  return std::nextafter(found, kNever);
-}
-
-void find_best(const float* row, int64_t size, int64_t width, float* values, int64_t* where) {
-  constexpr int kVectors = 16;
-  constexpr int64_t kStride = kVectors * kLanes;
-  std::fill(values, values + width, kNever);
-  std::fill(where, where + width, 0);
-  Floats lots[kLots] = {all(kNever), all(kNever), all(kNever), all(kNever)};
-  for (int64_t i = 0; i + kLots * kLanes <= size; i += kLots * kLanes)
-    for (int j = 0; j < kLots; j++) lots[j] = larger(load(row + i + j * kLanes), lots[j]);
-  Best best{width, values, where, floor_of(lots, width)};
-  int64_t first = 0;
-  for (; first + kStride <= size; first += kStride) {
-    Floats most[4] = {all(kNever), all(kNever), all(kNever), all(kNever)};
-    for (int j = 0; j < kVectors; j++) most[j % 4] = larger(load(row + first + j * kLanes), most[j % 4]);
-    if (!(largest(larger(larger(most[0], most[1]), larger(most[2], most[3]))) > best.least)) continue;
-    for (int j = 0; j < kVectors; j++) {
-      const int64_t from = first + j * kLanes;
-      if (largest(larger(load(row + from), all(kNever))) > best.least) best.offer(row, from, from + kLanes);
-    }
-  }
-  best.offer(row, first, size);
 }
 
 }  // namespace

@@ -72,12 +72,14 @@ def softmax_among(scores: Tensor, kept: Tensor, keys: Keys) -> Tensor:
 class TopK(Transform):
     """Softmax over the k largest scores of the visible keys, which counts weigh."""
 
+    places: int
+
     def __init__(self, k: int) -> None:
         super().__init__()
-        self.k = k
+        self.places = k
 
     def forward(self, scores: Tensor, keys: Keys) -> Tensor:
-        return softmax_among(scores, largest(scores, keys.visible(), self.k, keys.counts), keys)
+        return softmax_among(scores, largest(scores, keys.visible(), self.places, keys.counts), keys)
 
 
 @register("transform", "topk", options=TopKOptions, examples=({"k": 2}, {"k": 4}))
