@@ -4,9 +4,9 @@
 
 The model is exported with `sparsenmt export --to ctranslate2`. Both sides search with the recipe's beam, rank by the
 log-probability over the length (`length_penalty: average`, alpha 1), stop when as many hypotheses have ended as the
-beam is wide, sort all lines by length and fill batches with as many source pieces. Both are timed with batches of
-three sizes, CTranslate2 also with as many translations side by side as there are threads, one thread each
-(`inter_threads`): the ratio is that of each side's fastest setting. Start-up (loading, packing, a first pass) is
+beam is wide, or at 256 pieces, sort all lines by length and fill batches with as many source pieces. Both are timed
+with batches of three sizes, CTranslate2 also with as many translations side by side as there are threads, one thread
+each (`inter_threads`): the ratio is that of each side's fastest setting. Start-up (loading, packing, a first pass) is
 excluded. Both sides begin and end with text: CTranslate2's pieces are made and joined by SentencePiece, from the same
 model file.
 
@@ -41,6 +41,7 @@ WORK: dict[str, Any] = {
     "sentences": None,  # of all test sets; None: all
     "beam_size": None,  # None: the recipe's
     "batch_tokens": 512,  # source pieces of a batch, padding included
+    "longest": 256,  # pieces of an output
     "threads": 2,
     "side_by_side": 1,  # translations at the same time, which share the threads
     "our_dtype": "fp32",

@@ -38,6 +38,7 @@ def main() -> None:
             length_penalty=1.0,  # the log-probability over length ^ 1
             min_decoding_length=0,
             max_input_length=0,
+            max_decoding_length=work["longest"],
         )
         return results
 

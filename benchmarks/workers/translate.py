@@ -27,6 +27,8 @@ def main() -> None:
             "beam_size": work["beam_size"],
             "length_penalty": "average",
             "alpha": 1.0,
+            "max_length_factor": 0.0,
+            "max_length_offset": work["longest"] + 1,  # with </s>
             "min_length": 0,
             "no_repeat_ngram": 0,
             "batch_tokens": work["batch_tokens"] * work["beam_size"],
