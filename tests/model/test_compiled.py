@@ -88,16 +88,20 @@ def calls(
         return search(model, source, depth, heard), run.call_count
 
 
-@pytest.mark.parametrize("keys", MODELS.values(), ids=MODELS)
-@pytest.mark.parametrize("lengths", [(7, 4, 6), (5, 5, 5, 5, 5, 5, 5)], ids=str)
-def test_one_call_is_all_the_layers(keys: dict[str, Any], lengths: tuple[int, ...]) -> None:
-    model, source = packed(**keys), random_source(lengths)
+def assert_one_call_is_all(model: Transformer, source: Source) -> None:
+    """Every step is one call, and gives what the layers give one by one."""
     found, count = calls(model, source)
     model.decoder.compiled = None
     expected, none = calls(model, source)
     assert (count, none) == (len(expected), 0)
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=2e-5)
+
+
+@pytest.mark.parametrize("keys", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("lengths", [(7, 4, 6), (5, 5, 5, 5, 5, 5, 5)], ids=str)
+def test_one_call_is_all_the_layers(keys: dict[str, Any], lengths: tuple[int, ...]) -> None:
+    assert_one_call_is_all(packed(**keys), random_source(lengths))
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 0.05), (torch.int8, 0.1)], ids=str)

@@ -14,7 +14,7 @@ from sparsenmt.model.interfaces import Encoded
 from sparsenmt.native.kernels import kernels
 from sparsenmt.sparsity.softmax import Softmax
 from tests.model.support import random_source
-from tests.model.test_compiled import calls, packed
+from tests.model.test_compiled import assert_one_call_is_all, calls, packed
 
 
 @pytest.fixture(autouse=True)
@@ -42,22 +42,11 @@ def sites(**k: int) -> dict[str, Any]:
 )
 @pytest.mark.parametrize("lengths", [(7, 4, 6), (5, 5, 5, 5, 5)], ids=str)
 def test_one_call_is_all_the_layers(keys: dict[str, Any], lengths: tuple[int, ...]) -> None:
-    model, source = packed(**keys), random_source(lengths)
-    found, count = calls(model, source)
-    model.decoder.compiled = None
-    expected, none = calls(model, source)
-    assert (count, none) == (len(expected), 0)
-    for ours, theirs in zip(found, expected, strict=True):
-        torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=2e-5)
+    assert_one_call_is_all(packed(**keys), random_source(lengths))
 
 
 def test_more_places_than_are_kept_in_order() -> None:
-    model, source = packed(**sites(cross=70)), random_source((90, 71, 60))
-    found, count = calls(model, source)
-    model.decoder.compiled = None
-    expected, _ = calls(model, source)
-    assert count == len(expected)
-    torch.testing.assert_close(torch.cat(found), torch.cat(expected), atol=2e-5, rtol=2e-5)
+    assert_one_call_is_all(packed(**sites(cross=70)), random_source((90, 71, 60)))
 
 
 @pytest.mark.parametrize("k", [1, 3, 70])
