@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import platform
-import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +49,7 @@ from sparsenmt.model.interfaces import MemoryFilter, SiteName, Transform
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.load import dump, load_resolved
 from sparsenmt.recipe.schema import Recipe, Site
+from sparsenmt.revision import git_revision
 from sparsenmt.sparsity.registry import methods
 from sparsenmt.tensors import differing_shapes, load_tensors, read_into, read_notes, recorded_digest, save_tensors
 from sparsenmt.training.reporting import METRICS
@@ -98,6 +98,11 @@ class Bundle:
         return reach if chosen is None else min(reach, chosen)
 
     @property
+    def depth(self) -> tuple[int, int]:
+        recipes, deepest = self.recipe.decoding, self.model.plan.deepest
+        return recipes.encoder_layers or deepest[0], recipes.decoder_layers or deepest[1]
+
+    @property
     def cuts_by_choice(self) -> bool:
         """Whether it is the recipe that cuts long sources, not the model's positions."""
         return self.max_source_length == self.recipe.data.filters.max_source_length
@@ -132,7 +137,7 @@ def initialise(
         "files": {f"{part}/{name}": entry for part in _PARTS for name, entry in listing(directory / part).items()},
         "provenance": {
             "sparsenmt": sparsenmt.__version__,
-            "git_revision": _git_revision(),
+            "git_revision": git_revision(),
             "recipe_sha256": hashlib.sha256(text.encode()).hexdigest(),
             "seed": recipe.training.seed,
             "torch": torch.__version__,
@@ -382,16 +387,3 @@ def _disabling(recipe: Recipe, disabled: Mapping[SiteName, Collection[int]]) -> 
         sites[name] = site.model_copy(update={"heads": heads})
     attention = recipe.model.attention.model_copy(update=sites)
     return recipe.model_copy(update={"model": recipe.model.model_copy(update={"attention": attention})})
-
-
-def _git_revision() -> str | None:
-    """The revision of this program's source, if it runs from a checkout."""
-    file = Path(__file__).resolve()
-    git = ["git", "-C", str(file.parent)]
-    try:
-        # An installed copy may lie inside somebody else's checkout: only one that tracks this file counts.
-        subprocess.run([*git, "ls-files", "--error-unmatch", file.name], capture_output=True, timeout=5, check=True)
-        done = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, timeout=5, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.decode().strip()

@@ -56,7 +56,7 @@ def line_entropies(
 ) -> list[LineEntropy]:
     """Of every line, in their order."""
     found: list[LineEntropy | None] = [None] * len(lines)
-    observer = SelfAttentionEntropy(bundle.model.plan.encoder_exits[-1] - 1)
+    observer = SelfAttentionEntropy(bundle.depth[0] - 1)
     with bundle.model.listen(observer):
         for chosen, _, memory in encoded_batches(bundle, lines, batch_tokens=batch_tokens, advance=advance):
             assert observer.entropy is not None

@@ -83,7 +83,7 @@ def encoded_batches(
             begin(chosen)
         with naming_shape(batch, "without a beam", batch_tokens=batch_tokens, alone=ALONE):
             source = make_source(bundle, batch)
-            (memory,) = bundle.model.encode(source).memories.values()
+            (memory,) = bundle.model.encode(source, exits=bundle.depth[:1]).memories.values()
             yield chosen, source, memory
         if advance is not None:
             advance(len(batch))

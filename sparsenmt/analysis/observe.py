@@ -145,4 +145,4 @@ def _decode(bundle: ModelBundle, memory: Memory, batch: Sequence[Output], ear: _
     with ExitStack() as stack:
         if not listening:
             stack.enter_context(bundle.model.listen(ear))
-        bundle.model.decode(inputs.to(bundle.device), memory)
+        bundle.model.decode(inputs.to(bundle.device), memory, exits=bundle.depth[1:])

@@ -79,10 +79,7 @@ def _check(label: str, bundle: Bundle, pick: Pick) -> None:
     Raises:
         UserError: there are some.
     """
-    plan = bundle.model.plan
-    side, count = (
-        ("encoder", plan.encoder_exits[-1]) if pick.site == "encoder_self" else ("decoder", plan.decoder_exits[-1])
-    )
+    side, count = ("encoder", bundle.depth[0]) if pick.site == "encoder_self" else ("decoder", bundle.depth[1])
     if pick.layers and pick.layers[-1] > count:
         raise UserError(
             f"{label} has {count} {side} layer{'' if count == 1 else 's'}, not {pick.layers[-1]}",

@@ -38,6 +38,11 @@ class ModelBundle(Protocol):
         ...
 
     @property
+    def depth(self) -> tuple[int, int]:
+        """Encoder and decoder layers that run unless told otherwise: those of the recipe, or the deepest exits."""
+        ...
+
+    @property
     def device(self) -> torch.device: ...
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation import rouge
 from sparsenmt.evaluation.documents import by_document
-from sparsenmt.evaluation.names import LABELS, METRICS, OF_DOCUMENTS, ROUGE
+from sparsenmt.evaluation.names import LABELS, LENGTH, METRICS, OF_DOCUMENTS, ROUGE
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
@@ -26,7 +26,11 @@ _MOST_PAIRS = 10_000_000
 
 @dataclass(frozen=True)
 class Score:
-    """A metric's value for a corpus, in percent (lower is better for TER), with the signature that defines it."""
+    """A metric's value for a corpus, in percent, with the signature that defines it.
+
+    Lower is better for TER; 100 is best for the length, which is said in words of BLEU's tokenizer, over those of the
+    reference that is nearest in length.
+    """
 
     name: str
     value: float
@@ -80,7 +84,7 @@ def corpus_scores(
         else:
             metric = _sacrebleu(name, lowercase=lowercase, tokenize=tokenize)
             ours, theirs = _put_together(name, hypotheses, references, documents)
-            value = float(metric.corpus_score(ours, theirs).score)
+            value = _value(name, metric.corpus_score(ours, theirs))
             of_documents = f"docs:{len(ours)}|" if name in OF_DOCUMENTS else ""
             scores.append(Score(name, value, f"{of_documents}{metric.get_signature()}"))
     return scores
@@ -121,7 +125,7 @@ def statistics(
             # sacrebleu has no public call for this; its own significance tests use the same two methods.
             ours, theirs = _put_together(name, hypotheses, references, documents)
             values = np.array(metric._extract_corpus_statistics(ours, theirs), dtype=np.float64)
-            found.append(Statistics(name, values, _score_of(metric)))
+            found.append(Statistics(name, values, _score_of(name, metric)))
     return found
 
 
@@ -138,8 +142,13 @@ def _mean_f1(sums: NDArray[np.float64]) -> float:
     return float(100 * sums[0] / sums[1])
 
 
-def _score_of(metric: Metric) -> Callable[[NDArray[np.float64]], float]:
-    return lambda sums: float(metric._compute_score_from_stats(sums.tolist()).score)
+def _score_of(name: str, metric: Metric) -> Callable[[NDArray[np.float64]], float]:
+    return lambda sums: _value(name, metric._compute_score_from_stats(sums.tolist()))
+
+
+def _value(name: str, found: Any) -> float:
+    """What is wanted of sacrebleu's result: the length is a by-product of BLEU."""
+    return float(100 * found.ratio if name == LENGTH else found.score)
 
 
 def _sacrebleu(name: str, *, lowercase: bool, tokenize: str) -> Metric:

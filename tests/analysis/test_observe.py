@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -20,6 +22,18 @@ def test_only_the_sites_that_are_asked_for_are_told(site: SiteName) -> None:
     listen(bundle, told.append, sites=[site])
     assert {each.site for each in told} == {site}
     assert {each.layer for each in told} == ({1, 2, 3} if site == "encoder_self" else {1, 2})
+
+
+def test_as_many_layers_run_as_the_recipe_decodes_with() -> None:
+    told: list[Attended] = []
+    whole = attention_bundle("dense")
+    listen(replace(whole, chosen_depth=(2, 1)), told.append)
+    layers = {site: {each.layer for each in told if each.site == site} for site in SITES}
+    assert layers == {"encoder_self": {1, 2}, "decoder_self": {1}, "cross": {1}}
+    in_whole: list[Attended] = []
+    listen(whole, in_whole.append)
+    ours, theirs = (next(e for e in each if (e.site, e.layer) == ("cross", 1)) for each in (told, in_whole))
+    assert not torch.equal(ours.weights, theirs.weights)  # another memory
 
 
 def test_every_query_of_every_sentence_is_real_once() -> None:

@@ -204,6 +204,11 @@ class TinyBundle:
     features: FeatureSet
     max_positions: int
     device: torch.device
+    chosen_depth: tuple[int, int] | None = None
+
+    @property
+    def depth(self) -> tuple[int, int]:
+        return self.chosen_depth or self.model.plan.deepest
 
     @property
     def max_source_length(self) -> int:

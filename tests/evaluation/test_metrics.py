@@ -45,6 +45,17 @@ def test_bleu_by_hand() -> None:
     assert value("bleu", [hypothesis], [[reference]]) == pytest.approx(100 * (1 / 3) ** 0.25)
 
 
+def test_length_by_hand() -> None:
+    # 13a splits off the full stop: 3 and 1 words against 4 and 1, or 3 and 5.
+    hypotheses, references = ["A cat.", "Yes"], [["A big cat.", "No"], ["No cat.", "Not at all, no"]]
+    assert value("length", hypotheses, references[:1]) == pytest.approx(100 * 4 / 5)
+    assert value("length", hypotheses, references) == pytest.approx(100 * 4 / 4)
+    (found,) = statistics(hypotheses, references[:1], metrics=["length"])
+    assert found.score(found.values[0]) == pytest.approx(100 * 3 / 4)
+    (score,) = corpus_scores(hypotheses, references, metrics=["length"])
+    assert "nrefs:2|" in score.signature and "tok:13a" in score.signature
+
+
 def test_lowercase_and_tokenize_reach_sacrebleu() -> None:
     shouting = [line.upper() for line in HYPOTHESES]
     assert value("bleu", shouting, [REFERENCES], lowercase=True) == value(
