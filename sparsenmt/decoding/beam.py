@@ -22,6 +22,9 @@ from sparsenmt.model.interfaces import DecoderCache, Memory, TranslationModel
 from sparsenmt.recipe.schema import Decoding
 
 
+_ROWS = 384  # whose logits are alive at a time: those of 8,000 pieces stay in a processor's last cache
+
+
 class _Beam:
     """The state of a batch. Sentences that are done leave it, in every tensor and in the cache."""
 
@@ -41,11 +44,20 @@ class _Beam:
         self.ended_tokens = torch.zeros(sentences, k, 0, dtype=torch.long, device=device)  # as long as it need be
         self.ended_count = torch.zeros(sentences, dtype=torch.long, device=device)
 
-    def candidates(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """logits (B * J, V) -> the 2K best continuations: log-probabilities, parents in 0..J-1, pieces; (B, 2K)."""
-        wide = logits if logits.dtype == torch.float64 else logits.float()
-        flat = self.tokens.view(wide.shape[0], -1)
-        return candidates(wide, flat, self.scores, 2 * self.options.beam_size, self.options)
+    def candidates(self, model: TranslationModel, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """states (B * J, D) -> the 2K best continuations: log-probabilities, parents in 0..J-1, pieces; (B, 2K)."""
+        sentences, opened = self.scores.shape
+        parts = -(-states.shape[0] // _ROWS) if states.device.type == "cpu" else 1
+        each = -(-sentences // parts)
+        flat, found = self.tokens.view(states.shape[0], -1), []
+        for first in range(0, sentences, each):
+            rows = slice(first * opened, (first + each) * opened)
+            logits = model.project(states[rows])
+            wide = logits if logits.dtype == torch.float64 else logits.float()
+            scores = self.scores[first : first + each]
+            found.append(candidates(wide, flat[rows], scores, 2 * self.options.beam_size, self.options))
+        best, parents, pieces = (torch.cat(part) for part in zip(*found, strict=True))
+        return best, parents, pieces
 
     def advance(self, best: Tensor, parents: Tensor, pieces: Tensor) -> Tensor:
         """Take a step; returns the rows (B * K), out of B * J, of the cache that go on, in order."""
@@ -161,7 +173,7 @@ def beam_search(model: TranslationModel, memory: Memory, limits: Tensor, options
     while len(beam.numbers):
         hidden = model.decode(last, beam.cache.memory, cache=beam.cache, exits=options.decoder_exits)
         (states,) = hidden.values()
-        rows = beam.advance(*beam.candidates(model.project(states[:, -1])))
+        rows = beam.advance(*beam.candidates(model, states[:, -1]))
         done = beam.done()
         if bool(done.any()):
             found.update(beam.results(done))

@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 import torch
 
+from sparsenmt.decoding import beam
 from sparsenmt.decoding.beam import beam_search
 from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.recipe.schema import Decoding
@@ -65,6 +66,12 @@ def test_equals_plain_loops_in_fp32(beam_size: int, vocabulary: int) -> None:
     """What the compiled kernel finds, where there is a compiler."""
     chosen = options(beam_size=beam_size)
     compare(20 + beam_size, chosen, [6, 11, 8, 5], ending=2.0, vocabulary=vocabulary, dtype=torch.float32)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 7])
+def test_equals_plain_loops_where_logits_are_made_in_parts(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beam, "_ROWS", rows)
+    compare(rows, options(beam_size=3), [6, 11, 8, 5], ending=2.0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -13,8 +13,8 @@ from sacrebleu.significance import PairedTest
 
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import corpus_scores
-from sparsenmt.evaluation.names import METRICS as ALL
 from sparsenmt.evaluation.names import LENGTH, OF_DOCUMENTS
+from sparsenmt.evaluation.names import METRICS as ALL
 from sparsenmt.evaluation.significance import compare
 
 METRICS = tuple(name for name in ALL if name not in (*OF_DOCUMENTS, LENGTH))
