@@ -21,7 +21,6 @@ from sparsenmt.decoding.scores import Hypothesis, candidates, length_divisor
 from sparsenmt.model.interfaces import DecoderCache, Memory, TranslationModel
 from sparsenmt.recipe.schema import Decoding
 
-
 _ROWS = 384  # whose logits are alive at a time: those of 8,000 pieces stay in a processor's last cache
 
 
