@@ -28,6 +28,7 @@ import sparsenmt
 from sparsenmt.assemble import build_model
 from sparsenmt.data.features import FeatureSet
 from sparsenmt.data.tokenizer import Tokenizers
+from sparsenmt.decoding.depths import chosen_depth
 from sparsenmt.errors import UserError
 from sparsenmt.files import (
     Damaged,
@@ -99,8 +100,8 @@ class Bundle:
 
     @property
     def depth(self) -> tuple[int, int]:
-        recipes, deepest = self.recipe.decoding, self.model.plan.deepest
-        return recipes.encoder_layers or deepest[0], recipes.decoder_layers or deepest[1]
+        options = self.recipe.decoding
+        return chosen_depth(self.model.plan, options.encoder_layers, options.decoder_layers)
 
     @property
     def cuts_by_choice(self) -> bool:

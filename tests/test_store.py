@@ -27,6 +27,7 @@ from sparsenmt.recipe.schema import Recipe
 from sparsenmt.sparsity.registry import methods
 from sparsenmt.tensors import load_tensors, save_tensors
 from tests.decoding.support import invented_lines
+from tests.export.support import make_bundle
 
 CORPUS = {"source": "/a", "target": "/b"}
 LINES = invented_lines(6, 1)
@@ -311,3 +312,16 @@ def test_a_damaged_model_is_not_copied(directory: Path, tmp_path: Path, name: st
         with pytest.raises(UserError, match=f"{name}: .*(damaged|missing)"):
             store.copy_model(directory, tmp_path / "copy", weights, after=7, made_of=[7])
     assert {path.name for path in tmp_path.iterdir()} == {"model"}
+
+
+@pytest.mark.parametrize(
+    ("chosen", "depth"),
+    [
+        ({}, (2, 3)),
+        ({"encoder_layers": 1}, (1, 3)),
+        ({"decoder_layers": 2}, (2, 2)),
+        ({"encoder_layers": 1, "decoder_layers": 1}, (1, 1)),
+    ],
+)
+def test_a_model_is_as_deep_as_its_recipe_decodes(chosen: dict[str, Any], depth: tuple[int, int]) -> None:
+    assert make_bundle(decoding=chosen).depth == depth

@@ -30,6 +30,8 @@ def at_depth(plan: DepthPlan, decoding: Decoding, encoder_layers: int | None, de
     Raises:
         UserError: the model has no such layer.
     """
+    from sparsenmt.decoding.depths import chosen_depth
+
     given, usual = (encoder_layers, decoder_layers), (decoding.encoder_layers, decoding.decoder_layers)
     if given == usual == (None, None):
         return decoding
@@ -39,8 +41,8 @@ def at_depth(plan: DepthPlan, decoding: Decoding, encoder_layers: int | None, de
         layers = recipes if own is None else own
         where = f"decoding.{side}_layers" if own is None else f"{OPTIONS[i]} {own}"
         check_layers(plan, side, layers, where)
-        chosen.append(plan.deepest[i] if layers is None else layers)
-    depth = (chosen[0], chosen[1])
+        chosen.append(layers)
+    depth = chosen_depth(plan, *chosen)
     warn_untrained(plan, depth)
     return decoding.at(depth)
 

@@ -23,13 +23,14 @@ def command(model: Path, output: Path, encoder_layers: int | None, decoder_layer
     from sparsenmt import store
     from sparsenmt.commands.depth import check_layers, warn_untrained
     from sparsenmt.commands.slicing import cut_model, cut_recipe
+    from sparsenmt.decoding.depths import chosen_depth
 
     store.check_absent(output)
     bundle = store.open_model(model, dtype=None)
     plan = bundle.model.plan
     check_layers(plan, "encoder", encoder_layers, f"--encoder-layers {encoder_layers}")
     check_layers(plan, "decoder", decoder_layers, f"--decoder-layers {decoder_layers}")
-    depth = (encoder_layers or plan.deepest[0], decoder_layers or plan.deepest[1])
+    depth = chosen_depth(plan, encoder_layers, decoder_layers)
     warn_untrained(plan, depth)
     recipe = cut_recipe(bundle.recipe, plan, depth, unroll=unroll)
     changed = {"name": f"{recipe.name}-{depth[0]}-{depth[1]}", "directory": str(output)}

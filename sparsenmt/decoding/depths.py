@@ -28,6 +28,11 @@ def depths_of(plan: DepthPlan) -> list[Depth]:
     return fastest_first(plan.pairs())
 
 
+def chosen_depth(plan: DepthPlan, encoder_layers: int | None, decoder_layers: int | None) -> Depth:
+    """The layers that run where so many are asked for; None: those of the deepest exit."""
+    return encoder_layers or plan.deepest[0], decoder_layers or plan.deepest[1]
+
+
 class KeptTranslations:
     """A text's translations at every depth.
 
