@@ -23,8 +23,9 @@ import torch
 from sparsenmt.data.text import read_parallel
 from sparsenmt.decoding.forced import score_pairs
 from sparsenmt.decoding.inputs import SourceLine, make_source, read_sources
+from sparsenmt.decoding.pool import Pool, Results
 from sparsenmt.decoding.scores import Hypothesis
-from sparsenmt.decoding.translate import search
+from sparsenmt.decoding.translate import search_batch
 from sparsenmt.recipe.schema import Decoding
 from sparsenmt.store import Bundle, open_model
 
@@ -35,14 +36,15 @@ SHARE = 0.005  # of sentences that may differ in fp32
 
 
 def translate(bundle: Bundle, lines: Sequence[SourceLine], options: Decoding, size: int) -> list[Hypothesis]:
-    """The best hypothesis of every line, searched in batches of ``size`` in the order given."""
-    found = []
+    """The best hypothesis of every line, searched in batches of ``size`` in the order given, as `decode` does it."""
+    pool, found = Pool(bundle.model, options), Results()
     for start in range(0, len(lines), size):
         batch = lines[start : start + size]
         with torch.inference_mode():
             (memory,) = bundle.model.encode(make_source(bundle, batch), compact=True).memories.values()
-        found += [each.hypotheses[0] for each in search(bundle, memory, batch, options)]
-    return found
+        found |= search_batch(bundle, memory, list(range(start, start + len(batch))), batch, options, pool)
+    found |= pool.finish()
+    return [found[number][0] for number in range(len(lines))]
 
 
 def force(bundle: Bundle, sources: Sequence[str], targets: Sequence[str], size: int) -> list[float]:

@@ -5,7 +5,7 @@
 The model is exported with `sparsenmt export --to ctranslate2`. Both sides search with the recipe's beam, rank by the
 log-probability over the length (`length_penalty: average`, alpha 1), stop when as many hypotheses have ended as the
 beam is wide, or at 256 pieces, sort all lines by length and fill batches with as many source pieces. Both are timed
-with batches of three sizes, CTranslate2 also with as many translations side by side as there are threads, one thread
+with batches of four sizes, CTranslate2 also with as many translations side by side as there are threads, one thread
 each (`inter_threads`): the ratio is that of each side's fastest setting. Start-up (loading, packing, a first pass) is
 excluded. Both sides begin and end with text: CTranslate2's pieces are made and joined by SentencePiece, from the same
 model file.
@@ -35,7 +35,7 @@ CTRANSLATE2 = Side("peers/ctranslate2_translate.py", lambda: python_of("ctransla
 BARS = {"real_text": 1.2, "identical": 0.99, "near_ties": 1.0}
 NEAR_TIE = 1e-3
 
-BATCH_TOKENS = (512, 1024, 2048)
+BATCH_TOKENS = (512, 1024, 2048, 4096)
 
 WORK: dict[str, Any] = {
     "sentences": None,  # of all test sets; None: all

@@ -49,8 +49,8 @@ def test_the_peer_is_timed_in_each_of_its_ways() -> None:
     import real_text
 
     ours, theirs = real_text.sides({})
-    assert [side.work for side in ours] == [{"batch_tokens": 512}, {"batch_tokens": 1024}, {"batch_tokens": 2048}]
-    assert [side.work["side_by_side"] for side in theirs] == [1, 2] * 3
+    assert [side.work for side in ours] == [{"batch_tokens": size} for size in real_text.BATCH_TOKENS]
+    assert [side.work["side_by_side"] for side in theirs] == [1, 2] * len(ours)
     ours, theirs = real_text.sides({"batch_tokens": 64, "side_by_side": 1})
     assert [side.work for side in (*ours, *theirs)] == [{}, {}]
 

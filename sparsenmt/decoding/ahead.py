@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from sparsenmt.model.interfaces import Memory, Source, TranslationModel
@@ -95,31 +94,7 @@ def _index(rows: list[int], memory: Memory) -> Tensor:
 
 def join(memories: Sequence[Memory]) -> Memory:
     """The sentences of several compacted memories in one, as wide as the widest of them needs."""
-    parts = [_trim(memory) for memory in memories]
-
-    def together(tensors: Sequence[Tensor | None], fill: int = 0) -> Tensor | None:
-        """(B, n, ...) of every part, n filled up to the largest."""
-        known = [tensor for tensor in tensors if tensor is not None]
-        if len(known) < len(tensors):
-            return None
-        size = max(tensor.shape[1] for tensor in known)
-        tails = [(0, 0) * (tensor.dim() - 2) + (0, size - tensor.shape[1]) for tensor in known]
-        return torch.cat([F.pad(tensor, tail, value=fill) for tensor, tail in zip(known, tails, strict=True)])
-
-    def every(tensors: Sequence[Tensor], fill: int = 0) -> Tensor:
-        joined = together(tensors, fill)
-        assert joined is not None
-        return joined
-
-    return Memory(
-        states=every([part.states for part in parts]),
-        valid=every([part.valid for part in parts]),
-        positions=every([part.positions for part in parts]),
-        counts=together([part.counts for part in parts]),
-        features={name: every([part.features[name] for part in parts]) for name in parts[0].features},
-        gates=together([part.gates for part in parts]),
-        entries=together([part.entries for part in parts], fill=-1),
-    )
+    return Memory.join([_trim(memory) for memory in memories])
 
 
 def _trim(memory: Memory) -> Memory:
@@ -127,17 +102,13 @@ def _trim(memory: Memory) -> Memory:
     used = memory.valid.any(0)
     used[0] = used[0] | ~used.any()
     columns = used.nonzero().squeeze(1)
-    counts, entries = memory.counts, memory.entries
-    if counts is None:
-        counts = memory.valid.to(torch.promote_types(memory.states.dtype, torch.float32))
-    if entries is None:
-        entries = torch.where(memory.valid, memory.positions, -1)  # nothing was dropped yet
+    entries = memory.written_entries()
     moved = (used.cumsum(0) - 1)[entries.clamp_min(0)].masked_fill(entries < 0, -1)
     return replace(
         memory,
         states=memory.states[:, columns],
         valid=memory.valid[:, columns],
         positions=memory.positions[:, columns],
-        counts=counts[:, columns],
+        counts=memory.written_counts()[:, columns],
         entries=moved,
     )

@@ -43,6 +43,14 @@ def length_divisor(length: int, options: Decoding) -> float:
     return 1.0
 
 
+def length_divisors(lengths: Tensor, options: Decoding) -> Tensor:
+    """`length_divisor` of each, float64."""
+    wide = lengths.double()
+    if options.length_penalty == "gnmt":
+        return ((5.0 + wide) / 6.0).pow(options.alpha)
+    return wide.pow(options.alpha if options.length_penalty == "average" else 0.0)
+
+
 def maximum_length(source_pieces: int, options: Decoding, positions: int) -> int:
     """Most pieces of an output, EOS included, for a source of so many pieces without EOS."""
     wanted = int(min(options.max_length_factor * source_pieces, positions)) + options.max_length_offset

@@ -15,8 +15,8 @@ from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.tokenizer import Tokenizer
 from sparsenmt.decoding.ahead import encode_ahead
 from sparsenmt.decoding.ancestral import Pick, ancestral_search, make_sampler, pick_best
-from sparsenmt.decoding.beam import beam_search
 from sparsenmt.decoding.inputs import ModelBundle, SourceLine, make_source, naming_shape, not_numbers, read_sources
+from sparsenmt.decoding.pool import Pool, Results
 from sparsenmt.decoding.scores import Hypothesis, maximum_length
 from sparsenmt.model.interfaces import Memory
 from sparsenmt.recipe.schema import Decoding
@@ -115,6 +115,17 @@ def _translate_block(
     def naming(chosen: Sequence[int]) -> AbstractContextManager[None]:
         return naming_shape(lines(chosen), f"beam {beams:,}", batch_tokens=options.batch_tokens, alone=_ALONE)
 
+    pool = Pool(bundle.model, options) if options.method == "beam" else None
+    closed: dict[int, int | None] = {}
+
+    def take(found: Results) -> None:
+        for i, hypotheses in found.items():
+            if not hypotheses:
+                raise not_numbers(real[i])
+            results[real[i].number] = Found(hypotheses, closed.pop(i))
+        if advance and found:
+            advance(len(found))
+
     for chosen, memory in encode_ahead(
         bundle.model,
         length_batches(lengths, limit),
@@ -125,15 +136,12 @@ def _translate_block(
         exits=options.encoder_exits,
         compact=compact,
     ):
-        batch = lines(chosen)
+        closed |= zip(chosen, _closed(memory, lines(chosen)), strict=True)
         with naming(chosen):
-            all_found = search(bundle, memory, batch, options)
-        for source, found in zip(batch, all_found, strict=True):
-            if not found.hypotheses:
-                raise not_numbers(source)
-            results[source.number] = found
-        if advance:
-            advance(len(batch))
+            take(search_batch(bundle, memory, chosen, lines(chosen), options, pool))
+    if pool is not None:
+        with naming(pool.waiting):
+            take(pool.finish())
     for source in sources:
         found = results[source.number]
         yield Translation(source, found.hypotheses, bundle.tokenizers.target, found.closed)
@@ -145,31 +153,34 @@ def one_line(text: str) -> str:
 
 
 @torch.inference_mode()
-def search(bundle: ModelBundle, memory: Memory, batch: Sequence[SourceLine], options: Decoding) -> list[Found]:
-    """Search over an encoded batch as the options say."""
-    limits = [maximum_length(len(line.ids) - 1, options, bundle.max_positions) for line in batch]
-    hypotheses = search_memory(bundle, memory, torch.tensor(limits, device=bundle.device), batch, options)
-    closed: list[int | None] = [None] * len(batch)
-    if memory.gates is not None:
-        opened = (memory.gates != 0).sum(1).tolist()  # padding has the gate 0 too
-        closed = [len(line.ids) - count for line, count in zip(batch, opened, strict=True)]
-    return [Found(each, count) for each, count in zip(hypotheses, closed, strict=True)]
+def search_batch(
+    bundle: ModelBundle,
+    memory: Memory,
+    numbers: list[int],
+    batch: Sequence[SourceLine],
+    options: Decoding,
+    pool: Pool | None,
+) -> Results:
+    """Search over an encoded batch as the options say; returns what is done, by ``numbers`` of the lines."""
+    most = [maximum_length(len(line.ids) - 1, options, bundle.max_positions) for line in batch]
+    limits = torch.tensor(most, device=bundle.device)
+    if pool is not None:
+        return pool.search(memory, limits, numbers)
+    pick: Pick = pick_best
+    if options.method == "sample":
+        pick = make_sampler(options, [line.number for line in batch], max(most), bundle.device)
+    return dict(zip(numbers, ancestral_search(bundle.model, memory, limits, options, pick), strict=True))
+
+
+def _closed(memory: Memory, batch: Sequence[SourceLine]) -> list[int | None]:
+    """Of each line's positions, how many a filter has dropped; None where none decided."""
+    if memory.gates is None:
+        return [None] * len(batch)
+    opened = (memory.gates != 0).sum(1).tolist()  # padding has the gate 0 too
+    return [len(line.ids) - count for line, count in zip(batch, opened, strict=True)]
 
 
 def sparsity_rate(translations: Iterable[Translation]) -> float | None:
     """Share of source positions whose test gate is 0; None where no filter decided."""
     decided = [t for t in translations if t.closed is not None]
     return sum(t.closed or 0 for t in decided) / sum(len(t.source.ids) for t in decided) if decided else None
-
-
-def search_memory(
-    bundle: ModelBundle, memory: Memory, limits: torch.Tensor, batch: Sequence[SourceLine], options: Decoding
-) -> list[list[Hypothesis]]:
-    """Search over an encoded batch."""
-    if options.method == "beam":
-        return beam_search(bundle.model, memory, limits, options)
-    pick: Pick = pick_best
-    if options.method == "sample":
-        numbers = [line.number for line in batch]
-        pick = make_sampler(options, numbers, int(limits.max()), bundle.device)
-    return ancestral_search(bundle.model, memory, limits, options, pick)

@@ -6,10 +6,11 @@ search.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sparsenmt.model.attend import (
@@ -49,6 +50,29 @@ class KeysValues:
         if self.keys is None or not self.upright:
             return KeysValues(None if self.keys is None else self.keys.index_select(0, rows), values)
         return KeysValues(self.keys.transpose(-1, -2).index_select(0, rows).transpose(-1, -2), values, True)
+
+    def pad(self, length: int) -> KeysValues:
+        """With zeros behind, up to so many keys; in memory as before."""
+        missing = length - self.values.shape[2]
+        if not missing:
+            return self
+        values, keys = F.pad(self.values, (0, 0, 0, missing)), self.keys
+        if keys is not None and self.upright:
+            keys = F.pad(keys.transpose(-1, -2), (0, missing)).transpose(-1, -2)
+        elif keys is not None:
+            keys = F.pad(keys, (0, 0, 0, missing))
+        return KeysValues(keys, values, self.upright)
+
+    @staticmethod
+    def join(parts: Sequence[KeysValues]) -> KeysValues:
+        """The rows of several, which lie alike, in order; padded to the longest."""
+        length, upright = max(part.values.shape[2] for part in parts), parts[0].upright
+        padded = [part.pad(length) for part in parts]
+        values = torch.cat([part.values for part in padded])
+        keys = [part.keys.transpose(-1, -2) if upright else part.keys for part in padded if part.keys is not None]
+        if not keys:
+            return KeysValues(None, values)
+        return KeysValues(torch.cat(keys).transpose(-1, -2) if upright else torch.cat(keys), values, upright)
 
 
 @dataclass(frozen=True)
@@ -212,6 +236,8 @@ class Attention(nn.Module):
     def _at_once(self, q: Tensor | None, kv: Stored, keys: Keys, step: AttentionStep) -> Tensor | None:
         """(N, 1, heads, E) of one query a row, by a compiled kernel from where keys lie; None where there is none."""
         if q is None or kv.keys is None or self.given is not None or q.shape[2] > 1 or step.observed or not step.fused:
+            return None
+        if keys.allowed is not None:  # rows that begin at different positions
             return None
         found = kernels()
         if found is None or self.training or not found.attends(q, kv.values):

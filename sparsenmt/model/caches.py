@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -18,10 +18,11 @@ from torch import Tensor
 
 from sparsenmt.model.attend import Mask
 from sparsenmt.model.attention import KeysValues, Stored
-from sparsenmt.model.interfaces import Memory
+from sparsenmt.model.interfaces import DecoderCache, Memory
 from sparsenmt.native.kernels import kernels
 
 _ROOM = 16  # positions that there is room for at first
+_RESERVE = 128  # the same on a CPU, where memory that nobody has written to takes no place
 
 
 class Rooms:
@@ -95,18 +96,50 @@ class _Store:
         kept, slots = self._end - self._first, new.shape[1]
         if self._room is not None:
             slots = max(slots, self._room.shape[1])
-        shape = (max(_ROOM, 2 * (kept + new.shape[0])), slots, *new.shape[2:])
-        size = math.prod(shape)
-        flat = self._rooms.take(size, new)
-        larger = flat[:size].view(shape)
+        flat, larger = self._take(2 * (kept + new.shape[0]), slots, new)
         if kept:
             larger[:kept, : self.content.shape[1]] = self.content
         self.leave()
         self._flat, self._room, self._first, self._end = [flat], larger, 0, kept
 
+    def _take(self, positions: int, slots: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Room for so many positions and slots, or more, and what it lies in."""
+        if like.device.type == "cpu" and positions < _RESERVE:
+            size = _RESERVE * slots * math.prod(like.shape[2:])
+            try:
+                flat = self._rooms.take(1 << (size - 1).bit_length(), like)  # a later batch of more rows fits, too
+                return flat, flat[:size].view(_RESERVE, slots, *like.shape[2:])
+            except RuntimeError:  # a system that counts what nobody has written to
+                pass
+        shape = (max(_ROOM, positions), slots, *like.shape[2:])
+        size = math.prod(shape)
+        flat = self._rooms.take(size, like)
+        return flat, flat[:size].view(shape)
+
     def leave(self) -> None:
         """Give back the room."""
         self._rooms.give(self._flat)
+
+    @staticmethod
+    def join(stores: Sequence[_Store], slots: Sequence[Tensor], length: int, rooms: Rooms) -> _Store:
+        """What the rows of several stores still read of the last ``length`` positions; zeros where they read nothing.
+
+        slots: for each store, (N, T) as `_Slots` has them. In the result, row n lies in slot n.
+        """
+        joined, kept = _Store(rooms), min(length, max(each.content.shape[0] for each in stores))
+        flat, room = joined._take(2 * kept, sum(each.shape[0] for each in slots), stores[0].content)
+        row = 0
+        for store, own in zip(stores, slots, strict=True):
+            content = store.content[-kept:]
+            count, rows = content.shape[0], own.shape[0]
+            steps = torch.arange(count, device=own.device) * content.shape[1]
+            places = own[:, own.shape[1] - count :].T + steps[:, None]  # (K, N)
+            here = room[:kept, row : row + rows]
+            here[: kept - count] = 0.0  # what is hidden, but multiplied: it must be a number
+            here[kept - count :] = content.flatten(0, 1).index_select(0, places.flatten()).unflatten(0, places.shape)
+            row += rows
+        joined._flat, joined._room, joined._end = [flat], room, kept
+        return joined
 
 
 class _Slots:
@@ -140,11 +173,17 @@ class _Slots:
 
 
 class _Own:
-    """Keys and values of one step of self-attention."""
+    """Keys and values of one step of self-attention; without keys where no head is learned."""
 
-    def __init__(self, has_keys: bool, rooms: Rooms) -> None:
-        self.keys = _Store(rooms) if has_keys else None
-        self.values = _Store(rooms)
+    def __init__(self, keys: _Store | None, values: _Store) -> None:
+        self.keys, self.values = keys, values
+
+    @staticmethod
+    def join(parts: Sequence[_Own], slots: Sequence[Tensor], length: int, rooms: Rooms) -> _Own:
+        """As `_Store.join`."""
+        keys = [part.keys for part in parts if part.keys is not None]
+        values = _Store.join([part.values for part in parts], slots, length, rooms)
+        return _Own(_Store.join(keys, slots, length, rooms) if keys else None, values)
 
     def leave(self) -> None:
         """Give back the room."""
@@ -179,6 +218,7 @@ class Cache:
         self.compiled: tuple[int, bool] | None = None
         """Whether `compiled.CompiledDecoder` can read the memory to so many layers; None: nobody has asked."""
         self.length = 0
+        self._starts: Tensor | None = None  # (B) where the positions of a sentence begin; None: all at 0
 
     @property
     def memory(self) -> Memory:
@@ -195,7 +235,7 @@ class Cache:
         keep: positions before the new ones that are still of use (a pattern's reach); None: all.
         """
         if step not in self._own:
-            self._own[step] = _Own(new.keys is not None, self._rooms)
+            self._own[step] = _Own(None if new.keys is None else _Store(self._rooms), _Store(self._rooms))
         own = self._own[step]
         keys = None if own.keys is None or new.keys is None else own.keys.append(new.keys, keep)
         values = own.values.append(new.values, keep)
@@ -208,7 +248,7 @@ class Cache:
         like: (1, N, H, E), not read.
         """
         if step not in self._own:
-            self._own[step] = _Own(True, self._rooms)
+            self._own[step] = _Own(_Store(self._rooms), _Store(self._rooms))
         own = self._own[step]
         assert own.keys is not None
         return own.keys.extend(like), own.values.extend(like)
@@ -218,11 +258,29 @@ class Cache:
         """(N, T) int32: where the keys and values of every row lie."""
         return self._slots.last(self.length)
 
-    def memory_keys_values(self, block: int, project: Callable[..., KeysValues]) -> KeysValues:
-        """The memory's keys and values for a block, projected at the first call."""
+    @property
+    def starts(self) -> Tensor | None:
+        """(B) int64: of the positions so far, the first one that a sentence has, which is its position 0; None: 0."""
+        return self._starts
+
+    def row_starts(self, rows: int) -> Tensor | None:
+        """(N, 1): `starts` of every row."""
+        return None if self._starts is None else self._starts.repeat_interleave(rows // len(self._starts))[:, None]
+
+    def next_positions(self, rows: int) -> int | Tensor:
+        """The position that all rows have next, or that each has, (N)."""
+        starts = self.row_starts(rows)
+        return self.length if starts is None else self.length - starts.squeeze(1)
+
+    def _select_memory(self) -> None:
+        """Of sentences that have left, nothing."""
         if self._memory_rows is not None:
             rows, self._memory_rows = self._memory_rows, None
             self._memory_kv = {number: kv.select(rows) for number, kv in self._memory_kv.items()}
+
+    def memory_keys_values(self, block: int, project: Callable[..., KeysValues]) -> KeysValues:
+        """The memory's keys and values for a block, projected at the first call."""
+        self._select_memory()
         if block not in self._memory_kv:
             memory = self._memory
             plain = memory.states.device.type == "cpu" and kernels() is None  # compiled ones read rows of keys
@@ -248,9 +306,37 @@ class Cache:
 
     def keep_sentences(self, sentences: Tensor) -> None:
         self._memory = self._memory.select(sentences)
+        if self._starts is not None:
+            self._starts = self._starts[sentences]
         if self.compiled is not None and self.compiled[1]:  # the kernel finds them where they lie
             rows = self._memory_rows
             self._memory_rows = sentences if rows is None else rows[sentences]
         else:
             self._memory_kv = {block: kv.select(sentences) for block, kv in self._memory_kv.items()}
         self._memory_masks = {step: mask and mask.select(sentences) for step, mask in self._memory_masks.items()}
+
+    @property
+    def joins(self) -> bool:
+        return self.compiled is not None and self.compiled[1]
+
+    def join(self, others: Sequence[DecoderCache]) -> Cache:
+        parts = [self, *others]
+        joined = Cache(Memory.join([part.memory for part in parts]), stepwise=self._stepwise, rooms=self._rooms)
+        lengths, slots, own, memory_kv = [], [], [], []
+        for part in parts:
+            assert isinstance(part, Cache)
+            part._select_memory()
+            starts, sentences = part._starts, part.memory.valid.shape[0]
+            whole = torch.full((sentences,), part.length, device=part.slots.device)
+            lengths.append(whole if starts is None else whole - starts)
+            slots.append(part.slots)
+            own.append(part._own)
+            memory_kv.append(part._memory_kv)
+        joined.length = int(torch.cat(lengths).max())
+        starts = joined.length - torch.cat(lengths)
+        joined._starts = starts if bool(starts.any()) else None
+        joined._slots.append(sum(each.shape[0] for each in slots), joined.length, starts.device)
+        for step in self._own:
+            joined._own[step] = _Own.join([each[step] for each in own], slots, joined.length, self._rooms)
+        joined._memory_kv = {block: KeysValues.join([each[block] for each in memory_kv]) for block in self._memory_kv}
+        return joined

@@ -111,7 +111,8 @@ class CompiledDecoder:
             assert kv.keys is not None
             bias = None if mask is None else mask.scores
             rooms.append(Room(*cache.extend(t, like), kv.keys, kv.values, left, bias))
-        out = self._stack.run(x.reshape(rows, size).clone(), rooms, cache.slots, threads(rows * self._weights))
+        flat, cores = x.reshape(rows, size).clone(), threads(rows * self._weights)
+        out = self._stack.run(flat, rooms, cache.slots, cores, cache.starts)
         return out.view(rows, 1, size)
 
 

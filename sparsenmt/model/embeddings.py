@@ -42,23 +42,32 @@ class Positions(nn.Module):
             self.weight = nn.Parameter(torch.empty(maximum, dimension))
             nn.init.normal_(self.weight, std=dimension**-0.5)
 
-    def forward(self, start: int, length: int, like: Tensor) -> Tensor:
-        """(length, D) encodings of positions start, start + 1, ... with the dtype and device of ``like``."""
+    def forward(self, start: int | Tensor, length: int, like: Tensor) -> Tensor:
+        """Encodings of positions start, start + 1, ... with the dtype and device of ``like``.
+
+        start: of all rows -> (length, D); or of every row, (B) -> (B, length, D).
+        """
+        end = length + (start if isinstance(start, int) else int(start.max()))
         if self.weight is not None:
-            if start + length > self.weight.shape[0]:
-                raise ValueError(
-                    f"position {start + length - 1} is beyond the {self.weight.shape[0]} learned positions"
-                )
-            return self.weight[start : start + length]
-        if start + length > self._table.shape[0]:
-            self._table = sinusoids(2 * (start + length), self._dimension)
-        if self._table.device != like.device:
-            self._table = self._table.to(like.device)
-        return self._table[start : start + length].to(like.dtype)
+            if end > self.weight.shape[0]:
+                raise ValueError(f"position {end - 1} is beyond the {self.weight.shape[0]} learned positions")
+            table: Tensor = self.weight
+        else:
+            if end > self._table.shape[0]:
+                self._table = sinusoids(2 * end, self._dimension)
+            if self._table.device != like.device:
+                self._table = self._table.to(like.device)
+            table = self._table
+        if isinstance(start, int):
+            return table[start:end].to(like.dtype)
+        return table[start[:, None] + torch.arange(length, device=start.device)].to(like.dtype)
 
 
-def embed(tokens: Tensor, table: Tensor, positions: Positions, start: int = 0) -> Tensor:
-    """tokens (B, T), table (V, D) -> (B, T, D): vectors scaled by sqrt(D), plus position encodings."""
+def embed(tokens: Tensor, table: Tensor, positions: Positions, start: int | Tensor = 0) -> Tensor:
+    """tokens (B, T), table (V, D) -> (B, T, D): vectors scaled by sqrt(D), plus position encodings.
+
+    start: the position of the first token, or of that of every row (B).
+    """
     vectors = F.embedding(tokens, table) * math.sqrt(table.shape[1])
     encodings: Tensor = positions(start, tokens.shape[1], vectors)
     return vectors + encodings

@@ -16,6 +16,8 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor, nn
 
+from sparsenmt.model.memory import Memory as Memory
+
 
 @dataclass(frozen=True)
 class Source:
@@ -45,35 +47,6 @@ class Keys:
         """Bool, broadcastable to (B, H, Q, K): the keys that a query really sees."""
         seen = self.valid[:, None, None, :] if self.allowed is None else self.allowed
         return seen if self.counts is None else seen & (self.counts > 0)[:, None, None, :]
-
-
-@dataclass(frozen=True)
-class Memory:
-    """What the decoder gets from one depth of the encoder, or one encoder layer from the one below."""
-
-    states: Tensor  # (B, S', D)
-    valid: Tensor  # (B, S') bool
-    positions: Tensor  # (B, S') absolute source positions; stand-ins -1
-    counts: Tensor | None = None  # (B, S') how many positions an entry stands for; None: one each
-    features: Mapping[str, Tensor] = field(default_factory=dict)  # name -> (B, S), uncompacted
-    gates: Tensor | None = None  # (B, S) the last filter's gates over the uncompacted source; None: no filter
-    entries: Tensor | None = None  # (B, S) the entry that stands for each source position, -1: none; None: its own
-
-    def select(self, sentences: Tensor) -> Memory:
-        """Only these sentences, in this order. sentences: (B',)."""
-
-        def pick(x: Tensor | None) -> Tensor | None:
-            return None if x is None else x.index_select(0, sentences)
-
-        return Memory(
-            states=self.states.index_select(0, sentences),
-            valid=self.valid.index_select(0, sentences),
-            positions=self.positions.index_select(0, sentences),
-            counts=pick(self.counts),
-            features={name: value.index_select(0, sentences) for name, value in self.features.items()},
-            gates=pick(self.gates),
-            entries=pick(self.entries),
-        )
 
 
 @dataclass(frozen=True)
@@ -305,6 +278,19 @@ class DecoderCache(Protocol):
 
     def keep_sentences(self, sentences: Tensor) -> None:
         """Keep these sentences (of B) of the memory. sentences: (B',)."""
+        ...
+
+    @property
+    def joins(self) -> bool:
+        """Whether `join` is for it, as it is now."""
+        ...
+
+    def join(self, others: Sequence[DecoderCache]) -> DecoderCache:
+        """A cache of what this one and others have left, in order; they must have as many hypotheses a sentence.
+
+        The next positions of all sentences are decoded together, wherever each of them is. Memory that sentences and
+        hypotheses which are gone have left is not taken along, also where there are no others.
+        """
         ...
 
 

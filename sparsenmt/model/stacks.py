@@ -205,13 +205,14 @@ class Decoder(nn.Module):
     def forward(self, x: Tensor, memory: Memory, cache: Cache | None, exits: Sequence[int]) -> dict[int, Tensor]:
         """x (B * R, T, D) embedded tokens -> {depth: (B * R, T, D)}."""
         rows, length, _ = x.shape
-        start = 0 if cache is None else cache.length
+        start = 0 if cache is None else cache.next_positions(rows)
         if cache is not None:
             cache.advance(rows, length)
             found = self._at_once(x, memory, cache, exits)
             if found is not None:
                 return found
-        positions = torch.arange(start, start + length, device=x.device).expand(rows, -1)
+        first = start if isinstance(start, int) else start[:, None]
+        positions = (first + torch.arange(length, device=x.device)).expand(rows, -1)
         cross_keys = _memory_keys(memory, positions)
         # Without a cache, too, blocks that several steps execute project once.
         seen = Cache(memory, stepwise=False) if cache is None else cache
@@ -260,8 +261,11 @@ class Decoder(nn.Module):
             kv, first = cache.append(t, new, self._keep)
             count = kv.length
         if count not in known:
-            seen = positions
+            seen, starts = positions, None if cache is None else cache.row_starts(x.shape[0])
             if cache is not None:
                 seen = torch.arange(first, first + count, device=x.device).expand(x.shape[0], -1)
-            known[count] = Keys(torch.ones_like(seen, dtype=torch.bool), positions, seen)
+            if starts is not None:
+                seen = seen - starts
+            keys = Keys(seen >= 0, positions, seen)
+            known[count] = keys if starts is None else hide_padding(keys)
         return block.add_self(x, q, kv, known[count], self.steps.at(t, "self"))

@@ -191,7 +191,7 @@ class Transformer(nn.Module):
         output, between = any_filter(self.memory.output), any_filter(self.memory.between)
         return (output and self.compacts_output) or (between and self.compacts_between)
 
-    def _embed(self, tokens: Tensor, side: Literal["source", "target"], start: int = 0) -> Tensor:
+    def _embed(self, tokens: Tensor, side: Literal["source", "target"], start: int | Tensor = 0) -> Tensor:
         positions = self.positions[side]
         assert isinstance(positions, Positions)
         table = self.embeddings[self._keys[0 if side == "source" else 1]]
@@ -229,7 +229,7 @@ class Transformer(nn.Module):
         exits: Sequence[int] | None = None,
     ) -> dict[int, Tensor]:
         assert cache is None or isinstance(cache, Cache)
-        x = self._embed(tokens, "target", 0 if cache is None else cache.length)
+        x = self._embed(tokens, "target", 0 if cache is None else cache.next_positions(tokens.shape[0]))
         wanted = tuple(exits) if exits is not None else self.plan.decoder_exits[-1:]
         hidden: dict[int, Tensor] = self.decoder(x, memory, cache, wanted)
         return hidden

@@ -45,6 +45,7 @@ struct Sizes {
   int64_t rows, sentences, dimension, feed_forward, heads, length, entries, slot_stride;
   int64_t pre_norm;
   double epsilon;
+  const int64_t* starts;  // (B) where the positions of a sentence begin, or null: all at 0
 };
 
 int64_t widest(const Sizes& sizes) { return std::max(3 * sizes.dimension, sizes.feed_forward); }
@@ -178,11 +179,12 @@ class Worker {
     const Tasks own = tasks(rows_, top_, bottom_);
     for (int64_t task = own.first; task < own.last; task++) {
       const int64_t n = task / H, h = task % H, written = last * step + (start_ + n) * D + h * E;
+      const int64_t from = sizes_.starts ? sizes_.starts[(start_ + n) / hypotheses_] : 0, seen = from * step + h * E;
       const float* row = wide_ + n * 3 * D + h * E;
       std::copy(row + D, row + D + E, room.keys + written);
       std::copy(row + 2 * D, row + 2 * D + E, room.values + written);
-      const Head head{room.keys + h * E, room.values + h * E, step, step, slots_ + n * sizes_.slot_stride, D, D,
-                      nullptr, sizes_.length, scale(E), places};
+      const Head head{room.keys + seen, room.values + seen, step, step, slots_ + n * sizes_.slot_stride + from, D, D,
+                      nullptr, sizes_.length - from, scale(E), places};
       attend_sized(E, head, 1, row, 3 * D, context_ + n * D + h * E, D, scores_.data());
     }
     meet();

@@ -65,6 +65,7 @@ class _Sizes(ctypes.Structure):
         ),
         ("pre_norm", _SIZE),
         ("epsilon", ctypes.c_double),
+        ("starts", _POINTER),
     )
 
 
@@ -153,10 +154,13 @@ class Stack:
         self._heads, self._pre_norm, self._epsilon = heads, pre_norm, epsilon
         self.feed_forward = layers[0].matrices[-1].inner
 
-    def run(self, x: Tensor, rooms: Sequence[Room], slots: Tensor, threads: int) -> Tensor:
+    def run(
+        self, x: Tensor, rooms: Sequence[Room], slots: Tensor, threads: int, starts: Tensor | None = None
+    ) -> Tensor:
         """x (N, D), contiguous, which is overwritten -> (N, D), after as many layers as there are rooms.
 
         slots (N, T) int32: where the keys and values of a row lie at every position; at the last, row n's in slot n.
+        starts (B) int64, contiguous: the first position that the rows of a sentence have; None: 0.
         """
         (rows, size), memory, left = x.shape, rooms[0].memory_keys, rooms[0].memory_rows
         sizes = _Sizes(
@@ -170,6 +174,7 @@ class Stack:
             slots.stride(0),
             self._pre_norm,
             self._epsilon,
+            None if starts is None else starts.data_ptr(),
         )
         scratch = x.new_empty(self._step.scratch(ctypes.addressof(sizes)))
         out = torch.empty_like(x)
@@ -203,7 +208,14 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | float, places: int) 
 
 
 def _plain(
-    x: Tensor, weights: dict[str, Tensor], room: Room, slots: Tensor, heads: int, pre_norm: bool, places: Sequence[int]
+    x: Tensor,
+    weights: dict[str, Tensor],
+    room: Room,
+    slots: Tensor,
+    starts: Tensor,
+    heads: int,
+    pre_norm: bool,
+    places: Sequence[int],
 ) -> Tensor:
     """What a layer computes, by PyTorch; norms do nothing but normalise."""
     (rows, size), sentences = x.shape, room.memory_keys.shape[0]
@@ -221,7 +233,9 @@ def _plain(
         torch.stack([each[t, slots[:, t].long()] if t < last else new[numbers] for t in range(last + 1)], 2)
         for each, new in ((room.keys, k), (room.values, v))
     )
-    context = _attend(q[:, :, None], keys, values, 0.0, places[0])
+    before_start = torch.arange(last + 1) < starts.repeat_interleave(rows // sentences)[:, None]
+    hidden = torch.zeros(rows, 1, 1, last + 1).masked_fill(before_start[:, None, None], -math.inf)
+    context = _attend(q[:, :, None], keys, values, hidden, places[0])
     x = after(x + context.reshape(rows, size) @ weights["own_out"].T)
     q = (before(x) @ weights["query"].T).view(sentences, -1, heads, size // heads).transpose(1, 2)
     assert room.memory_bias is not None
@@ -251,10 +265,11 @@ def _error(step: Step, pre_norm: bool, rows: int, places: tuple[int, int]) -> fl
     room = Room(_numbers(*own, speed=0.7), _numbers(*own, speed=0.3), *seen)
     slots = torch.arange(rows, dtype=torch.int32)[:, None].repeat(1, length)
     slots[:, 0] = slots[:, 0].flip(0)
+    starts = torch.tensor([0, 1, 2])
     x = _numbers(rows, size, speed=0.6)
-    expected = _plain(x, weights, room, slots, heads, pre_norm, places)
+    expected = _plain(x, weights, room, slots, starts, heads, pre_norm, places)
     stack = Stack(step, [layer], heads=heads, last=norm if pre_norm else None, pre_norm=pre_norm, epsilon=1e-5)
-    found = stack.run(x.clone(), [room], slots, min(torch.get_num_threads(), 2))
+    found = stack.run(x.clone(), [room], slots, min(torch.get_num_threads(), 2), starts)
     if pre_norm:
         expected = F.layer_norm(expected, (size,))
     return float((found - expected).abs().nan_to_num(nan=math.inf).max())

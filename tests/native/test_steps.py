@@ -58,9 +58,12 @@ class Problem:
     x: Tensor
     rooms: list[Room]
     slots: Tensor
+    starts: Tensor | None = None
 
 
-def problem(sentences: int, hypotheses: int, length: int, entries: int, *, biased: bool) -> Problem:
+def problem(
+    sentences: int, hypotheses: int, length: int, entries: int, *, biased: bool, joined: bool = False
+) -> Problem:
     rng = torch.Generator().manual_seed(length + entries)
     rows, size = sentences * hypotheses, SIZE // HEADS
     slots = torch.arange(rows, dtype=torch.int32)[:, None].repeat(1, length + 3)
@@ -76,7 +79,8 @@ def problem(sentences: int, hypotheses: int, length: int, entries: int, *, biase
         written = [torch.randn(*own, generator=rng) for _ in range(2)]
         rooms.append(Room(*written, *seen, None, bias if biased else None))
     x = torch.randn(rows, SIZE, generator=rng)
-    return Problem([learned(rng), learned(rng)], learned(rng).norms[0], x, rooms, slots[:, :length])
+    starts = torch.randint(0, length, (sentences,), generator=rng) if joined else None
+    return Problem([learned(rng), learned(rng)], learned(rng).norms[0], x, rooms, slots[:, :length], starts)
 
 
 def copies(rooms: list[Room]) -> list[Room]:
@@ -91,7 +95,7 @@ def run(
     last = given.last if pre_norm else None
     stack = Stack(found.step, layers, heads=HEADS, last=last, pre_norm=pre_norm, epsilon=1e-5)
     rooms = copies(given.rooms)
-    return stack.run(given.x.clone(), rooms, given.slots, threads), rooms
+    return stack.run(given.x.clone(), rooms, given.slots, threads, given.starts), rooms
 
 
 def naive(given: Problem, *, pre_norm: bool) -> Tensor:
@@ -104,7 +108,7 @@ def naive(given: Problem, *, pre_norm: bool) -> Tensor:
     for layer, room in zip(given.layers, given.rooms, strict=True):
         for part, by in enumerate(layer.norms):
             read = norm(x, by) if pre_norm else x
-            x = x + (_own, _cross, _wide)[part](read, layer, room, given.slots)
+            x = x + (_own, _cross, _wide)[part](read, layer, room, given)
             x = x if pre_norm else norm(x, by)
     return norm(x, given.last) if pre_norm else x
 
@@ -119,19 +123,23 @@ def _weigh(q: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None = None) 
     return (scores if bias is None else scores + bias).softmax(0) @ values
 
 
-def _own(x: Tensor, layer: Learned, room: Room, slots: Tensor) -> Tensor:
+def _own(x: Tensor, layer: Learned, room: Room, given: Problem) -> Tensor:
     q, k, v = _linear(x, layer, 0).view(len(x), 3, HEADS, -1).unbind(1)
+    slots, sentences = given.slots, room.memory_keys.shape[0]
     last = slots.shape[1] - 1
     context = torch.zeros_like(q)
     for n in range(len(x)):
+        start = 0 if given.starts is None else int(given.starts[n * sentences // len(x)])
         room.keys[last, n], room.values[last, n] = k[n].float(), v[n].float()
         for h in range(HEADS):
-            past = [[each[t, int(slots[n, t]), h].double() for t in range(last)] for each in (room.keys, room.values)]
+            past = [
+                [each[t, int(slots[n, t]), h].double() for t in range(start, last)] for each in (room.keys, room.values)
+            ]
             context[n, h] = _weigh(q[n, h], torch.stack([*past[0], k[n, h]]), torch.stack([*past[1], v[n, h]]))
     return _linear(context.view(len(x), -1), layer, 1)
 
 
-def _cross(x: Tensor, layer: Learned, room: Room, slots: Tensor) -> Tensor:
+def _cross(x: Tensor, layer: Learned, room: Room, given: Problem) -> Tensor:
     q = _linear(x, layer, 2).view(len(x), HEADS, -1)
     hypotheses = len(x) // room.memory_keys.shape[0]
     context = torch.zeros_like(q)
@@ -144,7 +152,7 @@ def _cross(x: Tensor, layer: Learned, room: Room, slots: Tensor) -> Tensor:
     return _linear(context.view(len(x), -1), layer, 3)
 
 
-def _wide(x: Tensor, layer: Learned, room: Room, slots: Tensor) -> Tensor:
+def _wide(x: Tensor, layer: Learned, room: Room, given: Problem) -> Tensor:
     return _linear(_linear(x, layer, 4).relu(), layer, 5)
 
 
@@ -156,8 +164,8 @@ SIZES = [(1, 1, 1, 1), (1, 40, 3, 70), (2, 15, 4, 9), (3, 2, 5, 4), (3, 20, 3, 5
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_a_step_is_the_formulas(found: Kernels, sizes: tuple[int, int, int, int], pre_norm: bool, threads: int) -> None:
     """With few rows, where threads share the products, and with many, where each has sentences of its own."""
-    for biased in (False, True):
-        given = problem(*sizes, biased=biased)
+    for biased, joined in ((False, False), (True, False), (True, True)):
+        given = problem(*sizes, biased=biased, joined=joined)
         out, rooms = run(found, given, threads, pre_norm=pre_norm)
         expected = naive(given, pre_norm=pre_norm)
         torch.testing.assert_close(out.double(), expected, atol=2e-5, rtol=2e-5)

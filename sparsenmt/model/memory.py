@@ -1,0 +1,74 @@
+"""What the decoder reads of the encoder.
+
+Shapes: B sentences, S source positions, S' entries of a memory, D model dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the decoder gets from one depth of the encoder, or one encoder layer from the one below."""
+
+    states: Tensor  # (B, S', D)
+    valid: Tensor  # (B, S') bool
+    positions: Tensor  # (B, S') absolute source positions; stand-ins -1
+    counts: Tensor | None = None  # (B, S') how many positions an entry stands for; None: one each
+    features: Mapping[str, Tensor] = field(default_factory=dict)  # name -> (B, S), uncompacted
+    gates: Tensor | None = None  # (B, S) the last filter's gates over the uncompacted source; None: no filter
+    entries: Tensor | None = None  # (B, S) the entry that stands for each source position, -1: none; None: its own
+
+    def select(self, sentences: Tensor) -> Memory:
+        """Only these sentences, in this order. sentences: (B',)."""
+
+        def pick(x: Tensor | None) -> Tensor | None:
+            return None if x is None else x.index_select(0, sentences)
+
+        return Memory(
+            states=self.states.index_select(0, sentences),
+            valid=self.valid.index_select(0, sentences),
+            positions=self.positions.index_select(0, sentences),
+            counts=pick(self.counts),
+            features={name: value.index_select(0, sentences) for name, value in self.features.items()},
+            gates=pick(self.gates),
+            entries=pick(self.entries),
+        )
+
+    def written_counts(self) -> Tensor:
+        """(B, S') `counts`, also where none were needed."""
+        wide = torch.promote_types(self.states.dtype, torch.float32)
+        return self.valid.to(wide) if self.counts is None else self.counts
+
+    def written_entries(self) -> Tensor:
+        """(B, S) `entries`, also where none were needed: nothing was dropped yet."""
+        return torch.where(self.valid, self.positions, -1) if self.entries is None else self.entries
+
+    @staticmethod
+    def join(memories: Sequence[Memory]) -> Memory:
+        """The sentences of several memories of one model, in order, with padding after the entries of narrower ones."""
+        counted = any(each.counts is not None for each in memories)
+        entered = any(each.entries is not None for each in memories)
+        gates = [each.gates for each in memories if each.gates is not None]
+        return Memory(
+            states=_together([each.states for each in memories]),
+            valid=_together([each.valid for each in memories]),
+            positions=_together([each.positions for each in memories]),
+            counts=_together([each.written_counts() for each in memories]) if counted else None,
+            features={name: _together([each.features[name] for each in memories]) for name in memories[0].features},
+            gates=_together(gates) if len(gates) == len(memories) else None,
+            entries=_together([each.written_entries() for each in memories], fill=-1) if entered else None,
+        )
+
+
+def _together(tensors: Sequence[Tensor], fill: int = 0) -> Tensor:
+    """(B, n, ...) of every part, n filled up to the largest."""
+    size = max(each.shape[1] for each in tensors)
+    tails = [(0, 0) * (each.dim() - 2) + (0, size - each.shape[1]) for each in tensors]
+    return torch.cat([F.pad(each, tail, value=fill) for each, tail in zip(tensors, tails, strict=True)])

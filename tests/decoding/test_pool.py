@@ -1,0 +1,120 @@
+"""Batches that are left when few of their sentences are not done: the results are those of each sentence alone."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+import pytest
+import torch
+
+from sparsenmt.decoding import pool as module
+from sparsenmt.decoding.beam import Beam, beam_search
+from sparsenmt.decoding.pool import Pool, Results
+from sparsenmt.decoding.scores import Hypothesis
+from sparsenmt.decoding.translate import translate_lines
+from sparsenmt.model.caches import Cache
+from sparsenmt.model.transformer import Transformer
+from sparsenmt.native.kernels import kernels
+from sparsenmt.recipe.schema import Decoding
+from tests.decoding.support import encode, invented_lines, naive_beam, sources, tiny_bundle, tiny_model
+from tests.decoding.test_beam import assert_same, options
+from tests.model.support import random_model
+
+Rows = list[list[int]]
+
+
+@contextmanager
+def joining() -> Iterator[list[int]]:
+    """Caches of small models in float64 are joined too; what comes is told how many searches each join had."""
+    counts, join = list[int](), Beam.join
+
+    def counted(beams: list[Beam]) -> Beam:
+        counts.append(len(beams))
+        return join(beams)
+
+    with mock.patch.object(Cache, "joins", True), mock.patch.object(Beam, "join", counted):
+        yield counts
+
+
+def search(model: Transformer, batches: list[Rows], limits: list[list[int]], chosen: Decoding) -> Results:
+    """Over batches, one after the other; sentences are numbered through, from 100."""
+    pool, found, number = Pool(model, chosen), Results(), 100
+    for rows, own in zip(batches, limits, strict=True):
+        numbers = list(range(number, number := number + len(rows)))
+        now = pool.search(encode(model, rows), torch.tensor(own), numbers)
+        assert not now.keys() & found.keys() and len(pool.waiting) < max(map(len, batches))
+        found |= now
+        assert sorted([*found, *pool.waiting]) == list(range(100, number))
+    found |= pool.finish()
+    assert not pool.waiting and not pool.finish() and sorted(found) == list(range(100, number))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("share", [2, 4])
+def test_equals_plain_loops_with_all_options_drawn(seed: int, share: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SHARE", share)
+    draw = random.Random(seed)
+    chosen = options(
+        beam_size=draw.randint(1, 4),
+        length_penalty=draw.choice(["gnmt", "average", "none"]),
+        alpha=draw.choice([0.0, 0.6, 1.0]),
+        min_length=draw.choice([0, 0, 3]),
+        no_repeat_ngram=draw.choice([0, 0, 2, 3]),
+    )
+    batches = [sources(seed, [draw.randint(2, 9) for _ in range(draw.randint(1, 8))]) for _ in range(4)]
+    limits = [[draw.randint(chosen.min_length + 1, 14) for _ in rows] for rows in batches]
+    model = tiny_model(seed, ending=draw.choice([-2.0, 1.0, 2.5]))
+    with joining() as counts:
+        found = search(model, batches, limits, chosen)
+    rows, most = ([each for batch in parts for each in batch] for parts in (batches, limits))
+    for number, (row, limit) in enumerate(zip(rows, most, strict=True), 100):
+        assert_same(found[number], naive_beam(model, row, limit, chosen))
+    if share == 2 and not chosen.min_length and not chosen.no_repeat_ngram:
+        assert max(counts) > 1
+
+
+def test_with_the_compiled_step() -> None:
+    library = kernels()
+    if library is None or not library.has_products:
+        pytest.skip("no compiler, or no such instructions")
+    model = random_model(torch.float32, dimension=64, feed_forward=96)
+    model.pack(torch.float32)
+    chosen, draw = options(beam_size=3, length_penalty="average"), random.Random(1)
+    batches = [sources(seed, [draw.randint(2, 9) for _ in range(20)]) for seed in range(3)]
+    limits = [[draw.randint(2, 30) for _ in rows] for rows in batches]
+    with mock.patch.object(Beam, "join", side_effect=Beam.join) as join:
+        found = search(model, batches, limits, chosen)
+    assert max(len(call.args[0]) for call in join.call_args_list) == 3
+    for b, (rows, own) in enumerate(zip(batches, limits, strict=True)):
+        alone = beam_search(model, encode(model, rows), torch.tensor(own), chosen)
+        for i, expected in enumerate(alone):
+            mine: list[Hypothesis] = found[100 + 20 * b + i]
+            assert [each.tokens for each in mine] == [each.tokens for each in expected]
+            assert [each.score for each in mine] == pytest.approx([each.score for each in expected], abs=1e-4)
+
+
+def test_what_does_not_join_is_searched_to_its_end() -> None:
+    """Layer by layer nothing is joined: each batch is done when it was searched."""
+    model, chosen = tiny_model(3, ending=1.0), options(beam_size=2)
+    pool = Pool(model, chosen)
+    rows = sources(3, [4] * 16)
+    assert sorted(pool.search(encode(model, rows), torch.tensor([9] * 16), list(range(16)))) == list(range(16))
+    assert not pool.waiting
+
+
+def test_lines_come_in_order_and_are_told_when_they_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SHARE", 2)
+    bundle, lines, told = tiny_bundle(2), invented_lines(60, 3), list[int]()
+    chosen = Decoding.model_validate({"beam_size": 3, "batch_tokens": 400})
+    expected = list(translate_lines(bundle, lines, chosen))
+    with joining() as counts:
+        found = list(translate_lines(bundle, lines, chosen, advance=told.append))
+    assert max(counts) > 1 and sum(told) == len(lines)
+    assert [each.source for each in found] == [each.source for each in expected]
+    for mine, theirs in zip(found, expected, strict=True):
+        assert [each.tokens for each in mine.hypotheses] == [each.tokens for each in theirs.hypotheses]
+        assert [each.score for each in mine.hypotheses] == pytest.approx([each.score for each in theirs.hypotheses])
