@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sparsenmt.data.vocabulary import BOS, EOS
-from sparsenmt.decoding.scores import Hypothesis, candidates, length_divisor, length_divisors
+from sparsenmt.decoding.scores import NEVER, Hypothesis, candidates, length_divisor, length_divisors, unrestricted
 from sparsenmt.model.interfaces import Memory, TranslationModel
 from sparsenmt.recipe.schema import Decoding
 
@@ -116,7 +116,11 @@ class Beam:
 
     def candidates(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """states (B * J, D) -> the 2K best continuations: log-probabilities, parents in 0..J-1, pieces; (B, 2K)."""
-        sentences, opened = self.scores.shape
+        (sentences, opened), width = self.scores.shape, 2 * self.options.beam_size
+        if unrestricted(self.options):
+            at_once = self.model.continuations(states, self.scores, NEVER, width)
+            if at_once is not None:
+                return at_once
         parts = -(-states.shape[0] // _ROWS) if states.device.type == "cpu" else 1
         each = -(-sentences // parts)
         flat, found = self.tokens.view(states.shape[0], -1), []
@@ -125,7 +129,7 @@ class Beam:
             logits = self.model.project(states[rows])
             wide = logits if logits.dtype == torch.float64 else logits.float()
             scores = self.scores[first : first + each]
-            found.append(candidates(wide, flat[rows], scores, 2 * self.options.beam_size, self.options))
+            found.append(candidates(wide, flat[rows], scores, width, self.options))
         best, parents, pieces = (torch.cat(part) for part in zip(*found, strict=True))
         return best, parents, pieces
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sparsenmt.data.vocabulary import BOS, EOS, PAD
-from sparsenmt.native.kernels import Kernels, kernels
+from sparsenmt.native.kernels import MOST_IN_ORDER, Kernels, kernels
 from sparsenmt.recipe.schema import Decoding
 
 
@@ -55,6 +55,15 @@ def maximum_length(source_pieces: int, options: Decoding, positions: int) -> int
     """Most pieces of an output, EOS included, for a source of so many pieces without EOS."""
     wanted = int(min(options.max_length_factor * source_pieces, positions)) + options.max_length_offset
     return min(max(wanted, options.min_length + 1, 1), positions)
+
+
+NEVER = (PAD, BOS)
+"""Pieces that never come next."""
+
+
+def unrestricted(options: Decoding) -> bool:
+    """Whether all other pieces may always come."""
+    return not (options.min_length or options.no_repeat_ngram)
 
 
 def forbid(logits: Tensor, tokens: Tensor, options: Decoding) -> Tensor:
@@ -101,7 +110,7 @@ def log_normalizer(logits: Tensor) -> Tensor:
 def best_pieces(logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
     """(N, V) -> logits and pieces (N, width), best first."""
     found = _kernels_for(logits)
-    if found is not None and width <= _WIDEST:
+    if found is not None and width <= MOST_IN_ORDER:
         return found.best(logits, width)
     values, pieces = logits.topk(width, -1)
     return values, pieces
@@ -122,11 +131,11 @@ def candidates(
         NaN, in all of a sentence: a logit of a hypothesis that is open (its score above minus infinity) is no number.
     """
     (sentences, opened), vocabulary = scores.shape, logits.shape[1]
-    plain = not (options.min_length or options.no_repeat_ngram)
-    plain &= scores.dtype == logits.dtype and width <= min(vocabulary, _WIDEST)
+    plain = unrestricted(options)
+    plain &= scores.dtype == logits.dtype and width <= min(vocabulary, MOST_IN_ORDER)
     found = _kernels_for(logits) if plain else None
     if found is not None:
-        return found.candidates(logits, scores.contiguous(), (PAD, BOS), width)
+        return found.candidates(logits, scores.contiguous(), NEVER, width)
     normalizer = log_normalizer(logits)
     each = min(width, vocabulary)
     values, pieces = best_pieces(forbid(logits, tokens, options), each)
@@ -141,9 +150,6 @@ def candidates(
         best = F.pad(best, (0, missing), value=-math.inf)
         parents, pieces = F.pad(parents, (0, missing)), F.pad(pieces, (0, missing))
     return best, parents, pieces
-
-
-_WIDEST = 64  # candidates that the kernel keeps in order
 
 
 def _kernels_for(logits: Tensor) -> Kernels | None:

@@ -333,6 +333,12 @@ class TranslationModel(Protocol):
         """(..., D) -> logits (..., V)."""
         ...
 
+    def continuations(
+        self, hidden: Tensor, scores: Tensor, never: Sequence[int], width: int
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        """`decoding.scores.candidates` of hidden (B * J, D), without all logits at once; None: it takes `project`."""
+        ...
+
     def new_cache(self, memory: Memory) -> DecoderCache: ...
 
     def listen(self, listener: AttentionListener) -> AbstractContextManager[None]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sparsenmt.native.kernels import kernels
+from sparsenmt.native.kernels import MOST_IN_ORDER, kernels
 from sparsenmt.native.packing import Packed, pack
 
 Activation = Literal["none", "relu", "gelu", "silu"]
@@ -112,6 +112,12 @@ def rounds(weight: Tensor, dtype: torch.dtype) -> bool:
     return found is not None and found.has_products
 
 
+NEAR = 1 << 24
+"""Bytes of a matrix that a processor's last cache holds: all cores may read all of it, for a few rows at a time."""
+
+_FEW_ROWS = 32  # for which each core reads a part of the matrix, once
+
+
 class CompiledProduct:
     """A product by the compiled kernels.
 
@@ -124,13 +130,23 @@ class CompiledProduct:
         found = kernels()
         assert found is not None  # as `rounds` says
         self.packed, self.activation = packed, activation
-        self._product = found.product
+        self._product, self._next = found.product, found.next
 
     def __call__(self, x: Tensor) -> Tensor:
         """x (..., in) -> (..., out)."""
         if self.activation in ("none", "relu"):
             return self._product(x, self.packed, relu=self.activation == "relu")
         return ACTIVATIONS[self.activation](self._product(x, self.packed))
+
+    def continuations(
+        self, x: Tensor, scores: Tensor, never: Sequence[int], width: int
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        """As `interfaces.TranslationModel.continuations`, where this multiplies with the output table."""
+        if x.dtype != torch.float32 or width > min(self.packed.outer, MOST_IN_ORDER):
+            return None
+        if self.packed.panels.nbytes > NEAR and x.shape[0] > _FEW_ROWS:
+            return None
+        return self._next(x.contiguous(), self.packed, scores.contiguous(), never, width)
 
 
 def _plain_product(weight: Tensor, bias: Tensor | None, activation: Activation) -> Product:

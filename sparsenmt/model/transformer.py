@@ -34,7 +34,7 @@ from sparsenmt.model.interfaces import (
     Transform,
 )
 from sparsenmt.model.layers import BlockOptions, FeedForward
-from sparsenmt.model.linear import Linear, Packing, Product, fastest, packed_product, rounds
+from sparsenmt.model.linear import NEAR, CompiledProduct, Linear, Packing, Product, fastest, packed_product, rounds
 from sparsenmt.model.stacks import Decisions, Decoder, Encoder, Site, run_filters
 
 
@@ -244,6 +244,14 @@ class Transformer(nn.Module):
             return self._packed_output(hidden)
         return F.linear(hidden, self.embeddings[self._keys[2]])
 
+    def continuations(
+        self, hidden: Tensor, scores: Tensor, never: Sequence[int], width: int
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        product = self._packed_output
+        if not isinstance(product, CompiledProduct) or scores.dtype != torch.float32:
+            return None
+        return product.continuations(hidden, scores, never, width)
+
     def new_cache(self, memory: Memory) -> DecoderCache:
         return Cache(memory, rooms=self._rooms)
 
@@ -303,7 +311,8 @@ class Transformer(nn.Module):
         how = Packing(rounded, final)
         self.encoder.pack(how)
         self.decoder.pack(how)
-        self._packed_output = packed_product(output, None, dtype=rounded)
+        near = output.numel() * 4 <= NEAR
+        self._packed_output = packed_product(output, None, dtype=rounded, compiled=near)
 
 
 def _table_keys(tie: Literal["all", "target", "none"]) -> tuple[str, str, str]:

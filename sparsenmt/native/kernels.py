@@ -26,6 +26,42 @@ _PRODUCT_TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.int8: 4e-
 _WORK = 1 << 14  # multiplications that a thread is worth waking for
 _FEW = 8  # queries that read keys and values as they lie
 _MOST_FORBIDDEN = 8  # pieces: kForbidden of the library
+MOST_IN_ORDER = 64  # best pieces that are kept in order
+_BLOCK = 28  # rows whose logits a thread has at a time: two tiles
+
+
+class _Choice(ctypes.Structure):
+    """As the library sees it."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("sentences", "hypotheses", "size", "width", "count")),
+        *((name, ctypes.c_void_p) for name in ("never", "scores", "values", "indices", "totals", "parents", "pieces")),
+    )
+
+
+class _Choosing:
+    """The best continuations of B sentences, and room to find them in.
+
+    Args:
+        scores: (B, J), contiguous.
+        size: V.
+        never: pieces that may not come.
+    """
+
+    def __init__(self, scores: Tensor, size: int, never: Sequence[int], width: int) -> None:
+        assert len(set(never)) == len(never) <= _MOST_FORBIDDEN
+        sentences, opened = scores.shape
+        totals, found = scores.new_empty(sentences, width), scores.new_empty(2, sentences, width, dtype=torch.long)
+        rows = sentences * opened * width
+        values, indices = scores.new_empty(rows), scores.new_empty(rows, dtype=torch.long)
+        parents, pieces = found.unbind()
+        self.found = totals, parents, pieces
+        numbers = (ctypes.c_int64 * len(never))(*never)
+        self._held = numbers, scores, values, indices  # what the pointers point to
+        pointers = (x.data_ptr() for x in (scores, values, indices, *self.found))
+        shape = sentences, opened, size, width, len(never)
+        self._structure = _Choice(*shape, ctypes.addressof(numbers), *pointers)
+        self.pointer = ctypes.addressof(self._structure)
 
 
 class Kernels:
@@ -43,10 +79,12 @@ class Kernels:
         self._best = library.sparsenmt_best
         self._best.argtypes = [pointer, size, size, size, size, pointer, pointer, number]
         self._candidates = library.sparsenmt_candidates
-        self._candidates.argtypes = [pointer, size, *[pointer] * 8, number]
+        self._candidates.argtypes = [pointer, pointer, size, number]
+        self._next = library.sparsenmt_next
+        self._next.argtypes = [*[pointer] * 3, size, pointer, pointer, number]
         self._product = library.sparsenmt_product
         self._product.argtypes = [pointer, pointer, size, pointer, number, pointer, pointer, number]
-        for name in ("_attend", "_attend_many", "_log_sums", "_best", "_candidates", "_product"):
+        for name in ("_attend", "_attend_many", "_log_sums", "_best", "_candidates", "_next", "_product"):
             getattr(self, name).restype = None
         self.step = steps.Step(library)
         self.has_products = bool(library.sparsenmt_has_products())
@@ -148,25 +186,23 @@ class Kernels:
         Minus infinity: none is left. NaN: a logit of an open hypothesis is no number. ``scores`` (B, J), contiguous;
         ``logits`` (B J, V): what may ``never`` come, eight pieces at most, is minus infinity there afterwards.
         """
-        assert len(set(never)) == len(never) <= _MOST_FORBIDDEN
-        (rows, size), (sentences, opened) = logits.shape, scores.shape
-        values, indices = logits.new_empty(rows, width), logits.new_empty(rows, width, dtype=torch.long)
-        totals, found = logits.new_empty(sentences, width), logits.new_empty(2, sentences, width, dtype=torch.long)
-        parents, pieces = found.unbind()
-        self._candidates(
-            logits.data_ptr(),
-            logits.stride(0),
-            (ctypes.c_int64 * 5)(sentences, opened, size, width, len(never)),
-            (ctypes.c_int64 * len(never))(*never),
-            scores.data_ptr(),
-            values.data_ptr(),
-            indices.data_ptr(),
-            totals.data_ptr(),
-            parents.data_ptr(),
-            pieces.data_ptr(),
-            threads(logits.numel()),
-        )
-        return totals, parents, pieces
+        choice = _Choosing(scores, logits.shape[1], never, width)
+        self._candidates(choice.pointer, logits.data_ptr(), logits.stride(0), threads(logits.numel()))
+        return choice.found
+
+    def next(
+        self, x: Tensor, weight: Packed, scores: Tensor, never: Sequence[int], width: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """What `candidates` finds in x weight' + bias, without having all logits at once; x (B J, D), contiguous."""
+        choice, rows = _Choosing(scores, weight.outer, never, width), x.shape[0]
+        cores = threads(rows * weight.outer * weight.inner)
+        block = _BLOCK if rows >= cores * _BLOCK else 0
+        room = cores * block or rows
+        logits = x.new_empty(room * weight.outer)
+        rounded = torch.empty(weight.scratch(room), dtype=torch.uint8)
+        pointers = choice.pointer, ctypes.addressof(weight.matrix), x.data_ptr()
+        self._next(*pointers, block, logits.data_ptr(), rounded.data_ptr(), cores)
+        return choice.found
 
     def product(self, x: Tensor, weight: Packed, *, relu: bool = False, added: Tensor | None = None) -> Tensor:
         """x (..., D) -> relu(x weight' + bias) + added, (..., N); ``added`` of that shape, contiguous."""
@@ -199,8 +235,8 @@ def kernels() -> Kernels | None:
 
 def library() -> Library[Kernels]:
     """How it is built and checked."""
-    names = ("few.cpp", "many.cpp", "vocabulary.cpp", "products.cpp", "step.cpp")
-    headers = [_FOLDER / name for name in ("vectors.h", "best.h", "few.h", "products.h")]
+    names = ("few.cpp", "many.cpp", "vocabulary.cpp", "products.cpp", "step.cpp", "next.cpp")
+    headers = [_FOLDER / name for name in ("vectors.h", "best.h", "few.h", "products.h", "vocabulary.h")]
     return Library("decoding", [_FOLDER / name for name in names], _checked, headers=headers)
 
 
@@ -227,6 +263,7 @@ def error(found: Kernels) -> float:
     if found.has_products:
         errors.append(steps.error(found.step))
         errors += [_product_error(found, dtype) / allowed for dtype, allowed in _PRODUCT_TOLERANCE.items()]
+        errors += [_next_error(found, sentences) for sentences in (2, 40)]
     return max(errors)
 
 
@@ -272,6 +309,16 @@ def _product_error(found: Kernels, dtype: torch.dtype) -> float:
         _distance(found.product(x, packed, relu=True, added=added), exact.relu() + added),
     )
     return max(both) / largest
+
+
+def _next_error(found: Kernels, sentences: int) -> float:
+    """Beside `candidates`, of few and of many rows."""
+    x, packed = _numbers(2 * sentences, 20), pack(_numbers(75, 20, speed=1.3), None, torch.float32)
+    scores = -_numbers(sentences, 2)
+    expected = found.candidates(found.product(x, packed), scores, (0, 70), 5)
+    totals, parents, pieces = found.next(x, packed, scores, (0, 70), 5)
+    right = torch.equal(parents, expected[1]) and torch.equal(pieces, expected[2])
+    return _distance(totals, expected[0]) / _TOLERANCE if right else math.inf
 
 
 def _distance(found: Tensor, expected: Tensor) -> float:

@@ -9,9 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from sparsenmt.decoding.scores import NEVER, candidates
+from sparsenmt.model import linear
 from sparsenmt.model.interfaces import Source
 from sparsenmt.model.linear import ACTIVATIONS, Activation, packed_product
 from sparsenmt.model.transformer import Transformer
+from sparsenmt.recipe.schema import Decoding
 from tests.model.support import random_model, random_source, random_target
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -112,3 +115,25 @@ def test_the_fastest_is_one_that_there_is(monkeypatch: pytest.MonkeyPatch) -> No
     assert model.packs(model.fastest_dtype())
     monkeypatch.setattr("sparsenmt.model.transformer.rounds", lambda weight, dtype: False)
     assert model.fastest_dtype() == torch.float32 and not model.packs(torch.int8)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)
+def test_continuations_without_logits(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of `candidates` in the logits, wherever they are found; elsewhere nothing."""
+    model = random_model(torch.float32)
+    if not model.packs(dtype):
+        pytest.skip("no such products here")
+    rows, scores, chosen = torch.randn(40, 16), -torch.rand(8, 5), Decoding.model_validate({})
+    assert model.continuations(rows, scores, NEVER, 6) is None  # nothing is packed
+    model.pack(dtype)
+    found = model.continuations(rows, scores, NEVER, 6)
+    if found is None:
+        pytest.skip("no compiler, or no such instructions")
+    expected = candidates(model.project(rows), torch.empty(40, 0, dtype=torch.long), scores, 6, chosen)
+    torch.testing.assert_close(found[0], expected[0], atol=1e-5, rtol=1e-5)
+    assert torch.equal(found[1], expected[1]) and torch.equal(found[2], expected[2])
+    assert model.continuations(rows, scores.double(), NEVER, 6) is None
+    assert model.continuations(rows, scores, NEVER, 65) is None
+    monkeypatch.setattr(linear, "NEAR", 0)  # a table that no cache holds is read once, by a core for all rows
+    assert model.continuations(rows, scores, NEVER, 6) is None
+    assert model.continuations(rows[:30], scores[:6], NEVER, 6) is not None

@@ -97,6 +97,33 @@ def test_what_is_no_number_is_no_candidate(found: Kernels) -> None:
     assert totals[:2].isnan().all() and totals[2].isfinite().all() and (totals[3] == -math.inf).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)
+@pytest.mark.parametrize(("sentences", "opened"), [(1, 1), (1, 5), (9, 4), (60, 3), (83, 1)])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_candidates_without_all_logits(
+    found: Kernels,
+    dtype: torch.dtype,
+    sentences: int,
+    opened: int,
+    threads: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To the bit what is found in the logits: few rows, where threads share a product, and many."""
+    if not found.has_products:
+        pytest.skip("no such instructions")
+    monkeypatch.setattr(module, "threads", lambda work: threads)
+    x, weight = torch.randn(sentences * opened, 70), torch.randn(301, 70)
+    packed, scores = pack(weight, None, dtype), -torch.rand(sentences, opened) * 5
+    if opened > 1:
+        scores[-1, 1:] = -math.inf
+    expected = found.candidates(found.product(x, packed), scores, (0, 299), 7)
+    for ours, theirs in zip(found.next(x, packed, scores, (0, 299), 7), expected, strict=True):
+        assert torch.equal(ours, theirs)
+    x[0, 3] = math.nan
+    totals, _, _ = found.next(x, packed, scores, (0, 299), 7)
+    assert bool(totals[0].isnan().all()) and not bool(totals[1:].isnan().any())
+
+
 def test_forbidden_and_equal_pieces(found: Kernels) -> None:
     logits = torch.full((2, 300), -math.inf)
     logits[0, [7, 200, 299]] = torch.tensor([1.0, 2.0, 1.0])

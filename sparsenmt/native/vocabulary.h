@@ -1,0 +1,82 @@
+// What a search needs of a row of logits, on the CPU in fp32: the normaliser, the best few, and the best of a sentence.
+
+#pragma once
+
+#include "best.h"
+
+namespace sparsenmt {
+namespace {
+
+constexpr int64_t kStride = 4 * kLanes;
+constexpr int64_t kForbidden = 8;  // that a row can be without, at most
+
+inline float largest_of(const float* row, int64_t size) {
+  Floats most[4] = {all(kNever), all(kNever), all(kNever), all(kNever)};
+  int64_t i = 0;
+  for (; i + kStride <= size; i += kStride)
+    for (int j = 0; j < 4; j++) most[j] = larger(most[j], load(row + i + j * kLanes));
+  for (; i < size; i += kLanes) most[0] = larger(most[0], load_part(row + i, size - i, kNever));
+  return largest(larger(larger(most[0], most[1]), larger(most[2], most[3])));
+}
+
+// peak: the largest of the row.
+inline float log_sum(const float* row, int64_t size, float peak) {
+  Floats sum[4] = {};
+  int64_t i = 0;
+  for (; i + kStride <= size; i += kStride)
+    for (int j = 0; j < 4; j++) sum[j] += exponential(load(row + i + j * kLanes) - peak);
+  for (; i + kLanes <= size; i += kLanes) sum[0] += exponential(load(row + i) - peak);
+  float rest = 0.0f;
+  for (; i < size; i++) rest += exponential(all(row[i] - peak))[0];
+  return peak + std::log(total((sum[0] + sum[1]) + (sum[2] + sum[3])) + rest);
+}
+
+// A search's step: B sentences, whose H hypotheses are rows beside each other, V pieces; the `width` best of each row
+// and each sentence. `never` (count <= kForbidden, no two the same) numbers the pieces that may not come. What is not
+// there has minus infinity, parent 0 and piece 0.
+struct Choice {
+  int64_t sentences, hypotheses, size, width, count;
+  const int64_t* never;
+  const float* scores;                       // (B, H)
+  float* values;                             // (B H, width)
+  int64_t* indices;                          // (B H, width)
+  float* totals;                             // (B, width)
+  int64_t *parents, *pieces;                 // (B, width)
+
+  // The logits of row n, while they are in the cache: what may not come is minus infinity afterwards.
+  void row(int64_t n, float* logits) const {
+    float kept[kForbidden], peak = kNever, *found = values + n * width;
+    for (int64_t i = 0; i < count; i++) {
+      kept[i] = logits[never[i]];
+      peak = kept[i] > peak ? kept[i] : peak;
+      logits[never[i]] = kNever;
+    }
+    find_best(logits, size, width, found, indices + n * width);
+    for (int64_t i = 0; i < count; i++) logits[never[i]] = kept[i];
+    const float sum = log_sum(logits, size, found[0] > peak ? found[0] : peak);
+    for (int64_t i = 0; i < count; i++) logits[never[i]] = kNever;
+    for (int64_t i = 0; i < width; i++) found[i] = (found[i] - sum) + scores[n];
+  }
+
+  // Once there are all rows. Totals are no numbers where the row of a hypothesis that is open (its score is above minus
+  // infinity) holds one that is none.
+  void finish() const {
+    for (int64_t b = 0; b < sentences; b++) {
+      const int64_t first = b * hypotheses * width, to = b * width;
+      bool sound = true;
+      for (int64_t n = b * hypotheses; n < (b + 1) * hypotheses; n++)
+        sound &= !(std::isnan(values[n * width]) && scores[n] > kNever);
+      std::fill(totals + to, totals + to + width, sound ? kNever : std::numeric_limits<float>::quiet_NaN());
+      std::fill(parents + to, parents + to + width, 0);
+      Best best{width, totals + to, parents + to, kNever};
+      if (sound) best.offer(values + first, 0, hypotheses * width);
+      for (int64_t i = to; i < to + width; i++) {
+        pieces[i] = totals[i] > kNever ? indices[first + parents[i]] : 0;
+        parents[i] /= width;
+      }
+    }
+  }
+};
+
+}  // namespace
+}  // namespace sparsenmt
