@@ -59,13 +59,13 @@ def model(tied: Path, workspace: Path) -> Path:
 def searches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, tuple[int, int] | None]]:
     """Method and depth of every search."""
     found = []
-    search = translate.search
+    search = translate.search_batch
 
-    def noting(bundle: Any, memory: Any, batch: Any, options: Any) -> Any:
+    def noting(bundle: Any, memory: Any, numbers: Any, batch: Any, options: Any, pool: Any) -> Any:
         found.append((options.method, options.depth))
-        return search(bundle, memory, batch, options)
+        return search(bundle, memory, numbers, batch, options, pool)
 
-    monkeypatch.setattr(translate, "search", noting)
+    monkeypatch.setattr(translate, "search_batch", noting)
     return found
 
 
@@ -117,15 +117,15 @@ def _depth(cell: dict[str, Any]) -> tuple[int, int]:
 def test_it_goes_on_where_it_stopped(
     command: Run, model: Path, searches: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    noting = translate.search
+    noting = translate.search_batch
 
-    def stopping(bundle: Any, memory: Any, batch: Any, options: Any) -> Any:
+    def stopping(bundle: Any, memory: Any, numbers: Any, batch: Any, options: Any, pool: Any) -> Any:
         if options.depth == (1, 2):
-            monkeypatch.setattr(translate, "search", noting)
+            monkeypatch.setattr(translate, "search_batch", noting)
             raise Interrupted(signal.SIGINT)
-        return noting(bundle, memory, batch, options)
+        return noting(bundle, memory, numbers, batch, options, pool)
 
-    monkeypatch.setattr(translate, "search", stopping)
+    monkeypatch.setattr(translate, "search_batch", stopping)
     stopped = command(*TABLE)
     assert stopped.code == 130 and stopped.err.endswith(
         f"\ninterrupted; the depths that were translated are kept\n  Go on with: sparsenmt {' '.join(TABLE)}\n"
