@@ -15,6 +15,7 @@ import json
 import random
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,7 +38,7 @@ SHARE = 0.005  # of sentences that may differ in fp32
 
 def translate(bundle: Bundle, lines: Sequence[SourceLine], options: Decoding, size: int) -> list[Hypothesis]:
     """The best hypothesis of every line, searched in batches of ``size`` in the order given, as `decode` does it."""
-    pool, found = Pool(bundle.model, options), Results()
+    pool, found = Pool(bundle.model, options, lambda numbers: nullcontext()), Results()
     for start in range(0, len(lines), size):
         batch = lines[start : start + size]
         with torch.inference_mode():

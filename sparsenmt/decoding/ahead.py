@@ -20,7 +20,8 @@ from sparsenmt.model.interfaces import Memory, Source, TranslationModel
 
 AHEAD = 8
 """Batches that are encoded before the first is searched. Their memories are held, compacted: 8 x D numbers a position
-at most, beside 2 x D x layers for the keys and values of the one batch that is searched."""
+at most, beside 2 x D x layers for the keys and values of the one batch that is searched, and as many at most for the
+last sentences of others (`pool.Pool`)."""
 
 ALIKE = 1 / 8
 """Sources of batches that are encoded together differ in length by this share of the shortest, at most."""

@@ -68,6 +68,11 @@ class Beam:
         """Sentences that are still searched."""
         return len(self.numbers)
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """Of each sentence, padding included: entries of its memory, and pieces so far."""
+        return self.cache.memory.valid.shape[1], self.tokens.shape[2]
+
     @torch.inference_mode()
     def run(self, left: int = 0) -> dict[int, list[Hypothesis]]:
         """Go on until no more than so many sentences are left.

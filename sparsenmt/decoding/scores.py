@@ -70,7 +70,7 @@ def forbid(logits: Tensor, tokens: Tensor, options: Decoding) -> Tensor:
     """Set what may not come next to -inf, in place. Call after `log_normalizer`: probabilities stay the model's.
 
     A hypothesis that nothing else may follow can end, even below the minimum length.
-    logits (N, V), tokens (N, T) generated so far, without BOS.
+    logits (N, V), tokens (N, T) generated so far, without BOS; numbers below 0 before a row begins.
     """
     logits[:, PAD] = -math.inf
     logits[:, BOS] = -math.inf
@@ -83,6 +83,7 @@ def forbid(logits: Tensor, tokens: Tensor, options: Decoding) -> Tensor:
         windows = tokens.unfold(1, n, 1)  # (N, T - n + 1, n)
         suffix = tokens[:, length - n + 1 :]  # (N, n - 1)
         same = (windows[:, :, : n - 1] == suffix[:, None, :]).all(-1)  # (N, T - n + 1)
+        same &= windows[:, :, n - 1] >= 0  # below: nothing, before a row begins
         # What is not banned writes into EOS's place, which repeats nothing: its logit is put back below.
         logits.scatter_(1, torch.where(same, windows[:, :, n - 1], EOS), -math.inf)
     if too_short:

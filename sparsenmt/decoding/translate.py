@@ -115,7 +115,7 @@ def _translate_block(
     def naming(chosen: Sequence[int]) -> AbstractContextManager[None]:
         return naming_shape(lines(chosen), f"beam {beams:,}", batch_tokens=options.batch_tokens, alone=_ALONE)
 
-    pool = Pool(bundle.model, options) if options.method == "beam" else None
+    pool = Pool(bundle.model, options, naming) if options.method == "beam" else None
     closed: dict[int, int | None] = {}
 
     def take(found: Results) -> None:
@@ -140,8 +140,7 @@ def _translate_block(
         with naming(chosen):
             take(search_batch(bundle, memory, chosen, lines(chosen), options, pool))
     if pool is not None:
-        with naming(pool.waiting):
-            take(pool.finish())
+        take(pool.finish())
     for source in sources:
         found = results[source.number]
         yield Translation(source, found.hypotheses, bundle.tokenizers.target, found.closed)

@@ -8,9 +8,11 @@ size.
 
 from __future__ import annotations
 
+import functools
 import math
 import weakref
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +25,18 @@ from sparsenmt.native.kernels import kernels
 
 _ROOM = 16  # positions that there is room for at first
 _RESERVE = 128  # the same on a CPU, where memory that nobody has written to takes no place
+
+
+@functools.cache
+def _lazy() -> bool:
+    """Whether the system gives out memory that takes no place before somebody writes to it."""
+    try:
+        import resource
+
+        limited = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+        return not limited and Path("/proc/sys/vm/overcommit_memory").read_bytes().strip() != b"2"
+    except (ImportError, OSError):  # not Linux
+        return False
 
 
 class Rooms:
@@ -104,12 +118,12 @@ class _Store:
 
     def _take(self, positions: int, slots: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """Room for so many positions and slots, or more, and what it lies in."""
-        if like.device.type == "cpu" and positions < _RESERVE:
+        if like.device.type == "cpu" and positions < _RESERVE and _lazy():
             size = _RESERVE * slots * math.prod(like.shape[2:])
             try:
                 flat = self._rooms.take(1 << (size - 1).bit_length(), like)  # a later batch of more rows fits, too
                 return flat, flat[:size].view(_RESERVE, slots, *like.shape[2:])
-            except RuntimeError:  # a system that counts what nobody has written to
+            except RuntimeError:  # not even that much
                 pass
         shape = (max(_ROOM, positions), slots, *like.shape[2:])
         size = math.prod(shape)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from unittest import mock
 
 import pytest
@@ -41,11 +41,11 @@ def joining() -> Iterator[list[int]]:
 
 def search(model: Transformer, batches: list[Rows], limits: list[list[int]], chosen: Decoding) -> Results:
     """Over batches, one after the other; sentences are numbered through, from 100."""
-    pool, found, number = Pool(model, chosen), Results(), 100
+    pool, found, number = Pool(model, chosen, lambda numbers: nullcontext()), Results(), 100
     for rows, own in zip(batches, limits, strict=True):
         numbers = list(range(number, number := number + len(rows)))
         now = pool.search(encode(model, rows), torch.tensor(own), numbers)
-        assert not now.keys() & found.keys() and len(pool.waiting) < max(map(len, batches))
+        assert not now.keys() & found.keys() and len(pool.waiting) <= max(map(len, batches))
         found |= now
         assert sorted([*found, *pool.waiting]) == list(range(100, number))
     found |= pool.finish()
@@ -63,7 +63,7 @@ def test_equals_plain_loops_with_all_options_drawn(seed: int, share: int, monkey
         length_penalty=draw.choice(["gnmt", "average", "none"]),
         alpha=draw.choice([0.0, 0.6, 1.0]),
         min_length=draw.choice([0, 0, 3]),
-        no_repeat_ngram=draw.choice([0, 0, 2, 3]),
+        no_repeat_ngram=draw.choice([0, 0, 1, 2]),
     )
     batches = [sources(seed, [draw.randint(2, 9) for _ in range(draw.randint(1, 8))]) for _ in range(4)]
     limits = [[draw.randint(chosen.min_length + 1, 14) for _ in rows] for rows in batches]
@@ -100,7 +100,7 @@ def test_with_the_compiled_step() -> None:
 def test_what_does_not_join_is_searched_to_its_end() -> None:
     """Layer by layer nothing is joined: each batch is done when it was searched."""
     model, chosen = tiny_model(3, ending=1.0), options(beam_size=2)
-    pool = Pool(model, chosen)
+    pool = Pool(model, chosen, lambda numbers: nullcontext())
     rows = sources(3, [4] * 16)
     assert sorted(pool.search(encode(model, rows), torch.tensor([9] * 16), list(range(16)))) == list(range(16))
     assert not pool.waiting
@@ -118,3 +118,55 @@ def test_lines_come_in_order_and_are_told_when_they_are_done(monkeypatch: pytest
     for mine, theirs in zip(found, expected, strict=True):
         assert [each.tokens for each in mine.hypotheses] == [each.tokens for each in theirs.hypotheses]
         assert [each.score for each in mine.hypotheses] == pytest.approx([each.score for each in theirs.hypotheses])
+
+
+def test_long_ones_are_not_kept_beside_many_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What goes on together needs no more room, padding included, than a batch has needed."""
+    monkeypatch.setattr(module, "SHARE", 2)
+    model, chosen = tiny_model(3, ending=-3.0, max_positions=100), options(beam_size=2)
+    lengths = [40] * 4, [30] * 5, [8] * 20, [7] * 22, [3] * 50, [3] * 50
+    batches = [sources(seed, own) for seed, own in enumerate(lengths)]
+    limits = [[2 * own[0] - (i % 2) * own[0] for i in range(len(own))] for own in lengths]
+    joined, join = [], Beam.join
+
+    def noted(beams: list[Beam]) -> Beam:
+        made = join(beams)
+        joined.append((len(beams), len(made), *made.size))
+        return made
+
+    with joining():
+        monkeypatch.setattr(Beam, "join", noted)
+        found = search(model, batches, limits, chosen)
+    assert len(found) == sum(map(len, batches))
+    most = max(len(rows) * max(map(len, rows)) for rows in batches)
+    assert max(count for count, *_ in joined) > 1
+    assert all(sentences * width <= most for _, sentences, width, _ in joined)
+
+
+def test_whoever_runs_out_of_memory_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SHARE", 2)
+    model, chosen, named = tiny_model(3, ending=-3.0), options(beam_size=2), list[list[int]]()
+
+    @contextmanager
+    def naming(numbers: list[int]) -> Iterator[None]:
+        try:
+            yield
+        except MemoryError:
+            named.append(numbers)
+            raise
+
+    def fail(beams: list[Beam]) -> Beam:
+        raise MemoryError
+
+    pool = Pool(model, chosen, naming)
+    with joining():
+        for first in (0, 4):
+            limits = torch.tensor([20, 3, 20, 3])
+            assert not pool.search(encode(model, sources(1, [4] * 4)), limits, list(range(first, first + 4))).keys() & {
+                0,
+                2,
+            }
+        monkeypatch.setattr(Beam, "join", fail)
+        with pytest.raises(MemoryError):
+            pool.finish()
+    assert named == [[0, 2, 4, 6]]
