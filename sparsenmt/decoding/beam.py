@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sparsenmt.data.vocabulary import BOS, EOS
-from sparsenmt.decoding.scores import NEVER, Hypothesis, candidates, length_divisor, length_divisors, unrestricted
+from sparsenmt.decoding.scores import NEVER, Hypothesis, candidates, length_divisor, unrestricted
 from sparsenmt.model.interfaces import Memory, TranslationModel
 from sparsenmt.recipe.schema import Decoding
 
@@ -168,7 +168,7 @@ class Beam:
 
     def _divisors(self) -> Tensor:
         """(B, 1)."""
-        return length_divisors(self.lengths, self.options).to(self.scores.dtype)[:, None]
+        return length_divisor(self.lengths.double(), self.options).to(self.scores.dtype)[:, None]
 
     def _grown(self, parents: Tensor, pieces: Tensor) -> Tensor:
         """Hypotheses (B, K) with a piece more, (B, K, T + 1)."""

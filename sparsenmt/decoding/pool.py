@@ -7,7 +7,7 @@ the rest of several batches goes on as one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import torch
@@ -44,7 +44,7 @@ class Pool:
     @property
     def waiting(self) -> list[int]:
         """Numbers of the sentences that were begun and are not done."""
-        return _numbers(self._waiting)
+        return [int(number) for beam in self._waiting for number in beam.numbers]
 
     def search(self, memory: Memory, limits: Tensor, numbers: list[int]) -> Results:
         """Search over a batch; returns what is done, of this and of earlier ones.
@@ -63,19 +63,21 @@ class Pool:
 
     def finish(self) -> Results:
         """The results of all that wait."""
-        waiting, self._waiting = self._waiting, []
-        if not waiting:
+        if not self._waiting:
             return {}
-        with self._naming(_numbers(waiting)):
-            return Beam.join(waiting).run()
+        with self._naming(self.waiting):
+            return self._together().run()
+
+    def _together(self) -> Beam:
+        waiting, self._waiting = self._waiting, []
+        return Beam.join(waiting)
 
     def _wait(self, beam: Beam) -> Results:
         """Let it wait; where there is no room for it beside the others, these go on first."""
         found: Results = {}
         if self._waiting and not self._fits(beam):
-            waiting, self._waiting = self._waiting, []
-            with self._naming(_numbers(waiting)):
-                found, rest = _begin(Beam.join(waiting))
+            with self._naming(self.waiting):
+                found, rest = _begin(self._together())
             self._waiting = [] if rest is None else [rest]
         if self._waiting and not self._fits(beam):
             found |= self.finish()
@@ -95,7 +97,3 @@ def _begin(beam: Beam) -> tuple[Results, Beam | None]:
     if not beam.joins:
         return found | beam.run(), None
     return found, Beam.join([beam]) if len(beam) else None
-
-
-def _numbers(beams: Sequence[Beam]) -> list[int]:
-    return [int(number) for beam in beams for number in beam.numbers]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -34,21 +35,19 @@ class Hypothesis:
     ended: bool
 
 
-def length_divisor(length: int, options: Decoding) -> float:
-    """What a log-probability of ``length`` pieces, EOS included, is divided by (Wu et al. 2016, Eq. 14)."""
-    if options.length_penalty == "gnmt":
-        return float(((5.0 + length) / 6.0) ** options.alpha)
-    if options.length_penalty == "average":
-        return float(length**options.alpha)
-    return 1.0
+Lengths = TypeVar("Lengths", float, Tensor)
 
 
-def length_divisors(lengths: Tensor, options: Decoding) -> Tensor:
-    """`length_divisor` of each, float64."""
-    wide = lengths.double()
+def length_divisor(lengths: Lengths, options: Decoding) -> Lengths:
+    """What log-probabilities of so many pieces, EOS included, are divided by (Wu et al. 2016, Eq. 14).
+
+    lengths: a number, or floating ones of any shape.
+    """
+    base, alpha = lengths, options.alpha if options.length_penalty != "none" else 0.0
     if options.length_penalty == "gnmt":
-        return ((5.0 + wide) / 6.0).pow(options.alpha)
-    return wide.pow(options.alpha if options.length_penalty == "average" else 0.0)
+        base = (5.0 + lengths) / 6.0
+    divisor: Lengths = base**alpha
+    return divisor
 
 
 def maximum_length(source_pieces: int, options: Decoding, positions: int) -> int:

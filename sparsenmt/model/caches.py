@@ -232,7 +232,8 @@ class Cache:
         self.compiled: tuple[int, bool] | None = None
         """Whether `compiled.CompiledDecoder` can read the memory to so many layers; None: nobody has asked."""
         self.length = 0
-        self._starts: Tensor | None = None  # (B) where the positions of a sentence begin; None: all at 0
+        self.starts: Tensor | None = None
+        """(B) int64: of the positions so far, the first one that a sentence has, which is its position 0; None: 0."""
 
     @property
     def memory(self) -> Memory:
@@ -272,14 +273,9 @@ class Cache:
         """(N, T) int32: where the keys and values of every row lie."""
         return self._slots.last(self.length)
 
-    @property
-    def starts(self) -> Tensor | None:
-        """(B) int64: of the positions so far, the first one that a sentence has, which is its position 0; None: 0."""
-        return self._starts
-
     def row_starts(self, rows: int) -> Tensor | None:
         """(N, 1): `starts` of every row."""
-        return None if self._starts is None else self._starts.repeat_interleave(rows // len(self._starts))[:, None]
+        return None if self.starts is None else self.starts.repeat_interleave(rows // len(self.starts))[:, None]
 
     def next_positions(self, rows: int) -> int | Tensor:
         """The position that all rows have next, or that each has, (N)."""
@@ -320,8 +316,8 @@ class Cache:
 
     def keep_sentences(self, sentences: Tensor) -> None:
         self._memory = self._memory.select(sentences)
-        if self._starts is not None:
-            self._starts = self._starts[sentences]
+        if self.starts is not None:
+            self.starts = self.starts[sentences]
         if self.compiled is not None and self.compiled[1]:  # the kernel finds them where they lie
             rows = self._memory_rows
             self._memory_rows = sentences if rows is None else rows[sentences]
@@ -340,7 +336,7 @@ class Cache:
         for part in parts:
             assert isinstance(part, Cache)
             part._select_memory()
-            starts, sentences = part._starts, part.memory.valid.shape[0]
+            starts, sentences = part.starts, part.memory.valid.shape[0]
             whole = torch.full((sentences,), part.length, device=part.slots.device)
             lengths.append(whole if starts is None else whole - starts)
             slots.append(part.slots)
@@ -348,7 +344,7 @@ class Cache:
             memory_kv.append(part._memory_kv)
         joined.length = int(torch.cat(lengths).max())
         starts = joined.length - torch.cat(lengths)
-        joined._starts = starts if bool(starts.any()) else None
+        joined.starts = starts if bool(starts.any()) else None
         joined._slots.append(sum(each.shape[0] for each in slots), joined.length, starts.device)
         for step in self._own:
             joined._own[step] = _Own.join([each[step] for each in own], slots, joined.length, self._rooms)
