@@ -23,7 +23,7 @@ import numpy as np
 from common import Case, Side, run
 from multi30k import ROOT
 from protocol import EOS
-from sparsenmt.model.interfaces import SITES
+from sparsenmt.model.sites import SITES
 from sparsenmt.sparsity.registry import Socket, methods
 
 TRAINING: dict[str, Any] = {

@@ -39,7 +39,9 @@ from sparsenmt.decoding.beam import beam_search
 from sparsenmt.model import attention
 from sparsenmt.model.attend import attend_fused, memory_mask
 from sparsenmt.model.attention import Attention
-from sparsenmt.model.interfaces import Memory, Source, Transform
+from sparsenmt.model.memory import Memory
+from sparsenmt.model.protocol import Source
+from sparsenmt.model.sockets import Transform
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe import schema
 from workers.coins import Coins, coins

@@ -13,7 +13,7 @@ import numpy as np
 from protocol import EOS
 from sparsenmt.data.batching import length_batches, pad
 from sparsenmt.data.text import read_lines
-from sparsenmt.data.tokenizer import train_tokenizer
+from sparsenmt.data.tokenizers.tokenizer import train_tokenizer
 from sparsenmt.recipe import schema
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -33,8 +33,8 @@ def random_model(directory: Path) -> None:
 
     from sparsenmt import store
     from sparsenmt.assemble import build_model
-    from sparsenmt.data.features import FeatureSet
-    from sparsenmt.data.tokenizer import Tokenizers, train_tokenizer
+    from sparsenmt.data.features.feature_set import FeatureSet
+    from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
     from sparsenmt.recipe.load import load_resolved
     from sparsenmt.sparsity.registry import methods
 

@@ -120,8 +120,8 @@ def differences(model: str, lines: list[str], ours: list[list[str]], theirs: lis
 
 def prepare(model: Path, work: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Export the model and write what both sides read."""
-    from sparsenmt.data.sentencepiece_tokenizer import SentencePieceTokenizer
-    from sparsenmt.data.tokenizer import Tokenizers
+    from sparsenmt.data.tokenizers.sentencepiece_tokenizer import SentencePieceTokenizer
+    from sparsenmt.data.tokenizers.tokenizer import Tokenizers
     from sparsenmt.store import read_recipe
 
     export(model, folder / "exported")

@@ -42,7 +42,7 @@ data:
 training: {{device: cpu}}
 """
 IMPORTS = "import torch, sentencepiece, sparsenmt.commands.prepare, sparsenmt.commands.train, sparsenmt.assemble"
-IMPORTS += ", sparsenmt.data.prepare, sparsenmt.training.loop, sparsenmt.sparsity.registry as r; r.methods()"
+IMPORTS += ", sparsenmt.data.prepare.pipeline, sparsenmt.training.loop, sparsenmt.sparsity.registry as r; r.methods()"
 
 
 def anonymous_mb(pid: int | str = "self") -> float:

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from common import Timing, command_line, parse, take_turns
 from sparsenmt.model.attend import attend_banded
-from sparsenmt.model.interfaces import Keys
+from sparsenmt.model.sockets import Keys
 from sparsenmt.sparsity.softmax import Softmax
 from sparsenmt.sparsity.window import Window
 

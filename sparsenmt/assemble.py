@@ -10,7 +10,10 @@ from typing import Any
 import torch
 
 from sparsenmt.errors import UserError
-from sparsenmt.model.interfaces import SITES, DepthPlan, MemoryFilter, SiteName, Source, Transform
+from sparsenmt.model.depth_plan import DepthPlan
+from sparsenmt.model.protocol import Source
+from sparsenmt.model.sites import SITES, SiteName
+from sparsenmt.model.sockets import MemoryFilter, Transform
 from sparsenmt.model.layers import BlockOptions, SiteHeads
 from sparsenmt.model.stacks import Site
 from sparsenmt.model.transformer import PositionOptions, Transformer, Vocabulary

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from sparsenmt.commands.waiting import wait_briefly
+from sparsenmt.runtime import wait_briefly
 from sparsenmt.errors import UserError, is_out_of_memory
 from sparsenmt.interrupts import Interrupted, listening
 
@@ -40,8 +40,8 @@ COMMANDS: dict[str, Entry] = {
     "score": Entry("score", "Score translations, or a model on a test set."),
     "contrast": Entry("contrast", "Contrastive test suites: is the correct translation more probable?"),
     "select-depth": Entry("select_depth", "Train what chooses a depth for each sentence, and measure it."),
-    "analyze": Entry("analyze", "Report what gates drop, and where attention goes."),
-    "analyze-pos": Entry("analyze_pos", "The same as `sparsenmt analyze pos`: sparsity rate by part of speech."),
+    "analyze": Entry("analyze.group", "Report what gates drop, and where attention goes."),
+    "analyze-pos": Entry("analyze.pos", "The same as `sparsenmt analyze pos`: sparsity rate by part of speech."),
     "compare": Entry("compare", "Compare trained models: quality, size, attention, speed."),
     "sweep": Entry("sweep", "Train and evaluate the variants of a recipe; print their table."),
     "distill": Entry("distill", "Train a student on a teacher's translations."),

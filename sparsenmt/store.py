@@ -26,9 +26,9 @@ from torch import Tensor
 
 import sparsenmt
 from sparsenmt.assemble import build_model
-from sparsenmt.data.features import FeatureSet
-from sparsenmt.data.tokenizer import Tokenizers
-from sparsenmt.decoding.depths import chosen_depth
+from sparsenmt.data.features.feature_set import FeatureSet
+from sparsenmt.data.tokenizers.tokenizer import Tokenizers
+from sparsenmt.decoding.kept_translations import chosen_depth
 from sparsenmt.errors import UserError
 from sparsenmt.files import (
     Damaged,
@@ -46,7 +46,8 @@ from sparsenmt.files import (
     write_sealed,
     write_text,
 )
-from sparsenmt.model.interfaces import MemoryFilter, SiteName, Transform
+from sparsenmt.model.sites import SiteName
+from sparsenmt.model.sockets import MemoryFilter, Transform
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.load import dump, load_resolved
 from sparsenmt.recipe.schema import Recipe, Site

@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 
 from sparsenmt import store
 from sparsenmt.assemble import build_model
-from sparsenmt.data.features import FeatureSet
-from sparsenmt.data.tokenizer import Tokenizers, train_tokenizer
+from sparsenmt.data.features.feature_set import FeatureSet
+from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
 from sparsenmt.decoding.forced import score_pairs
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.errors import UserError

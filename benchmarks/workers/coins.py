@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sparsenmt.model.interfaces import Gates, Memory, MemoryFilter
+from sparsenmt.model.memory import Memory
+from sparsenmt.model.sockets import Gates, MemoryFilter
 
 
 class Coins(MemoryFilter):

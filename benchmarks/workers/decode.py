@@ -14,7 +14,7 @@ from sparsenmt.data.batching import pad
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.beam import beam_search
 from sparsenmt.decoding.scores import Hypothesis
-from sparsenmt.model.interfaces import Source
+from sparsenmt.model.protocol import Source
 from sparsenmt.recipe import schema
 from workers.coins import Coins, coins
 from workers.model import random_model

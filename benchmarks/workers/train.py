@@ -10,7 +10,7 @@ import torch
 import sparsenmt
 from protocol import PAD, Ids, serve, training_batches, work_from_arguments
 from sparsenmt.data.batching import Batch
-from sparsenmt.model.interfaces import DepthPlan
+from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.training.exits import Pairs, complete_gradients
 from sparsenmt.training.gradients import Objective, Totals, accumulate

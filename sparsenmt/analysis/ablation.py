@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sparsenmt.analysis.observe import SITE_NAMES
-from sparsenmt.analysis.plots import Panel
-from sparsenmt.analysis.tables import Column, Report, Table, Value
+from sparsenmt.report.plots import Panel
+from sparsenmt.report.tables import Column, Report, Table, Value
 from sparsenmt.evaluation.metrics import corpus_scores
 from sparsenmt.evaluation.names import LABELS
 from sparsenmt.evaluation.significance import Comparison, compare
-from sparsenmt.model.interfaces import SiteName
+from sparsenmt.model.sites import SiteName
 
 NONE = "none"
 """What is disabled in the row of the whole model."""

@@ -16,10 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from sparsenmt.analysis.observe import SITE_NAMES, Head, head_name
-from sparsenmt.analysis.plots import Panel
-from sparsenmt.analysis.tables import Column, Report, Table, Value
+from sparsenmt.report.plots import Panel
+from sparsenmt.report.tables import Column, Report, Table, Value
 from sparsenmt.errors import UserError
-from sparsenmt.model.interfaces import SITES, SiteName, Transform, TranslationModel
+from sparsenmt.model.protocol import TranslationModel
+from sparsenmt.model.sites import SITES, SiteName
+from sparsenmt.model.sockets import Transform
 
 LOW, HIGH, BINS = 1.0, 2.0, 20
 """Of the histogram: softmax at one end, sparsemax at the other."""

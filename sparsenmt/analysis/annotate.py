@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from sparsenmt.analysis.gates import GatedLine, overall_rate
-from sparsenmt.analysis.pieces import shown_pieces
-from sparsenmt.analysis.plots import Heatmap
-from sparsenmt.analysis.tables import Column, Report, Table, Value
-from sparsenmt.data.tokenizer import Tokenizer
+from sparsenmt.report.columns import shown_pieces
+from sparsenmt.report.plots import Heatmap
+from sparsenmt.report.tables import Column, Report, Table, Value
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
 from sparsenmt.errors import printable
 

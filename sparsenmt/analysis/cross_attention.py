@@ -19,7 +19,8 @@ from sparsenmt.analysis.gates import GatedLine, encoded_batches, row_gates
 from sparsenmt.analysis.observe import Attended, Output
 from sparsenmt.data.batching import pad
 from sparsenmt.decoding.inputs import ModelBundle, SourceLine, not_numbers
-from sparsenmt.model.interfaces import AttentionSeen, SiteName
+from sparsenmt.model.protocol import AttentionSeen
+from sparsenmt.model.sites import SiteName
 
 
 @dataclass(frozen=True)

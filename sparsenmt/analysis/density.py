@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from sparsenmt.analysis.observe import SITE_NAMES, Attended, Head, head_name
-from sparsenmt.analysis.plots import Panel
-from sparsenmt.analysis.tables import Column, Report, Table, Value
-from sparsenmt.model.interfaces import SITES, SiteName
+from sparsenmt.report.plots import Panel
+from sparsenmt.report.tables import Column, Report, Table, Value
+from sparsenmt.model.sites import SITES, SiteName
 
 BINS = 20
 """Of the histogram over [0, 1]; the last one holds 1."""

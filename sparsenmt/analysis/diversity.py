@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from sparsenmt.analysis.observe import SITE_NAMES, Attended
-from sparsenmt.analysis.plots import Panel
-from sparsenmt.analysis.tables import Column, Report, Table, Value
-from sparsenmt.model.interfaces import SITES, SiteName
+from sparsenmt.report.plots import Panel
+from sparsenmt.report.tables import Column, Report, Table, Value
+from sparsenmt.model.sites import SITES, SiteName
 
 
 def divergences(seen: Attended) -> Tensor:

@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 
 from sparsenmt.analysis.gates import GatedLine, encoded_batches, overall_rate, row_gates
-from sparsenmt.analysis.plots import Panel
-from sparsenmt.analysis.tables import Column, Report, Table, rows_of
+from sparsenmt.report.plots import Panel
+from sparsenmt.report.tables import Column, Report, Table, rows_of
 from sparsenmt.decoding.inputs import ModelBundle, SourceLine
-from sparsenmt.model.interfaces import AttentionSeen
+from sparsenmt.model.protocol import AttentionSeen
 
 
 class SelfAttentionEntropy:

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from sparsenmt.data.batching import length_batches
 from sparsenmt.decoding.inputs import ModelBundle, SourceLine, make_source, naming_shape
-from sparsenmt.model.interfaces import Memory, Source
+from sparsenmt.model.memory import Memory
+from sparsenmt.model.protocol import Source
 
 ALONE = "Split the line, or use a machine with more memory."
 

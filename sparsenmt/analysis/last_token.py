@@ -17,8 +17,8 @@ from torch import Tensor
 
 from sparsenmt.analysis.gates import GatedLine
 from sparsenmt.analysis.observe import Attended
-from sparsenmt.analysis.plots import Panel
-from sparsenmt.analysis.tables import Column, Report, Table, Value
+from sparsenmt.report.plots import Panel
+from sparsenmt.report.tables import Column, Report, Table, Value
 
 EVEN = "equal weights"
 _MEASURES = 4  # </s>, the piece before it, even, largest

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sparsenmt.analysis.plots import Panel
-from sparsenmt.analysis.tables import Column, Report, Table, Value
-from sparsenmt.model.interfaces import GatesSeen
+from sparsenmt.report.plots import Panel
+from sparsenmt.report.tables import Column, Report, Table, Value
+from sparsenmt.model.protocol import GatesSeen
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sparsenmt.analysis.plots import Panel
-from sparsenmt.analysis.tables import Column, Report, Table, Value
+from sparsenmt.report.plots import Panel
+from sparsenmt.report.tables import Column, Report, Table, Value
 from sparsenmt.evaluation.metrics import corpus_scores
 from sparsenmt.evaluation.names import LABELS
 from sparsenmt.evaluation.significance import Comparison, compare

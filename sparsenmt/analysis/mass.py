@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from sparsenmt.analysis.cross_attention import AttentionMap
 from sparsenmt.analysis.gates import Rate
-from sparsenmt.analysis.plots import Panel
-from sparsenmt.analysis.tables import Column, Report, Table, Value, rows_of
+from sparsenmt.report.plots import Panel
+from sparsenmt.report.tables import Column, Report, Table, Value, rows_of
 from sparsenmt.data.alignment import word_ids
-from sparsenmt.data.tokenizer import Tokenizer
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS
 
 Unit = Literal["piece", "word"]

@@ -18,7 +18,9 @@ from sparsenmt.analysis.gates import ALONE, encoded_batches
 from sparsenmt.data.batching import pad
 from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.decoding.inputs import ModelBundle, SourceLine, naming_shape, not_numbers
-from sparsenmt.model.interfaces import SITES, AttentionSeen, Memory, SiteName
+from sparsenmt.model.memory import Memory
+from sparsenmt.model.protocol import AttentionSeen
+from sparsenmt.model.sites import SITES, SiteName
 
 SITE_NAMES = {"encoder_self": "encoder self", "decoder_self": "decoder self", "cross": "cross"}
 """What reports call the attention sites."""

@@ -14,10 +14,10 @@ from itertools import groupby
 from typing import Literal
 
 from sparsenmt.analysis.gates import GatedLine, Rate, overall_rate
-from sparsenmt.analysis.plots import Panel
-from sparsenmt.analysis.tables import Column, Report, Table, Value
+from sparsenmt.report.plots import Panel
+from sparsenmt.report.tables import Column, Report, Table, Value
 from sparsenmt.data.alignment import word_ids
-from sparsenmt.data.tokenizer import Tokenizer
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
 
 Unit = Literal["characters", "pieces"]

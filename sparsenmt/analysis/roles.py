@@ -27,11 +27,11 @@ import torch
 from torch import Tensor
 
 from sparsenmt.analysis.observe import Attended, Head, head_name
-from sparsenmt.analysis.plots import Heatmap
+from sparsenmt.report.plots import Heatmap
 from sparsenmt.analysis.position import inside_word
-from sparsenmt.analysis.tables import Column, Report, Table, Value
+from sparsenmt.report.tables import Column, Report, Table, Value
 from sparsenmt.data.alignment import word_ids
-from sparsenmt.data.tokenizer import Tokenizer
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
 from sparsenmt.decoding.inputs import SourceLine
 

@@ -21,9 +21,9 @@ from torch import Tensor
 
 from sparsenmt.analysis.density import sentence_densities
 from sparsenmt.analysis.observe import SITE_NAMES, Attended, Head, head_name
-from sparsenmt.analysis.plots import Panel
-from sparsenmt.analysis.tables import Column, Report, Table, Value
-from sparsenmt.model.interfaces import SiteName
+from sparsenmt.report.plots import Panel
+from sparsenmt.report.tables import Column, Report, Table, Value
+from sparsenmt.model.sites import SiteName
 
 LEAST = 10
 """Sentences of similar length that it takes to call one of them unusual."""

@@ -20,7 +20,7 @@ from sparsenmt.errors import UserError
 if TYPE_CHECKING:
     from sparsenmt.analysis.gates import GatedLine
     from sparsenmt.analysis.observe import Output
-    from sparsenmt.analysis.tables import Report
+    from sparsenmt.report.tables import Report
     from sparsenmt.data.tagging.tagged_text import TaggedSentence
     from sparsenmt.decoding.inputs import SourceLine
     from sparsenmt.decoding.translate import Translation
@@ -95,7 +95,7 @@ def analysis_options(
             job = Job(models, outputs, reads=reads, takes_files=files, **shared)
             job.check()
             if threads is not None:
-                from sparsenmt.commands.threads import use_threads
+                from sparsenmt.devices import use_threads
 
                 use_threads(threads)
             function(job, **given)
@@ -161,7 +161,7 @@ class Job:
                 check_readable(path)
         check_outputs(self.files, inputs)
         if self.files["--plot"] is not None:
-            from sparsenmt.analysis.plots import check_plot
+            from sparsenmt.report.plots import check_plot
 
             check_plot(self.files["--plot"])
 
@@ -342,7 +342,7 @@ class Job:
             draw: makes the figure.
             color: whether the text keeps its colours; None: at a terminal.
         """
-        from sparsenmt.analysis.tables import render, write_report
+        from sparsenmt.report.tables import render, write_report
 
         given: dict[str, object] = {"models": list(self.labels())}
         if self.reads:
@@ -351,7 +351,7 @@ class Job:
         report = replace(report, settings={**given, **report.settings})
         write_report(report, json=self.files["--json"], csv=self.files["--csv"])
         if self.files["--plot"] is not None:
-            from sparsenmt.analysis.plots import save
+            from sparsenmt.report.plots import save
 
             save(draw(), self.files["--plot"])
         click.echo(render(report) if text is None else text, color=color)
@@ -360,7 +360,7 @@ class Job:
 @contextmanager
 def progress(what: str, total: int, *, unit: str = "sentence") -> Iterator[Callable[[int], object]]:
     """A bar on stderr with the time left; what it gives is told how many more sentences are done."""
-    from sparsenmt.data.progress import Bars
+    from sparsenmt.progress import Bars
 
     with Bars(not os.environ.get("TQDM_DISABLE")).counting(what, total=total, unit=unit) as bar:
         yield bar.update

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from sparsenmt.analysis.observe import Observer, Output
-    from sparsenmt.analysis.tables import Report
+    from sparsenmt.report.tables import Report
     from sparsenmt.decoding.inputs import SourceLine
-    from sparsenmt.model.interfaces import SiteName
+    from sparsenmt.model.sites import SiteName
     from sparsenmt.store import Bundle
 
 Listener = TypeVar("Listener", bound="Observer")

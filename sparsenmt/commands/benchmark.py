@@ -11,8 +11,8 @@ import click
 from sparsenmt.errors import UserError
 
 if TYPE_CHECKING:
-    from sparsenmt.commands.benchmarking import Case
-    from sparsenmt.commands.workloads import Subject
+    from sparsenmt.workflows.benchmark.measure import Case
+    from sparsenmt.workflows.benchmark.workloads import Subject
 
 _PATH = click.Path(path_type=Path)
 _PRESETS = ("tiny", "small", "base", "big")
@@ -86,11 +86,11 @@ def command(
     share               gflops / limit gflops
     share of square     gflops / what a large square product reaches
     """
-    from sparsenmt.analysis.tables import render, write_report
-    from sparsenmt.commands.benchmarking import check_lengths, measure, report, steps_of
+    from sparsenmt.report.tables import render, write_report
+    from sparsenmt.workflows.benchmark.measure import check_lengths, measure, report, steps_of
     from sparsenmt.commands.several import check_outputs
-    from sparsenmt.commands.threads import use_threads
-    from sparsenmt.data.progress import Bars
+    from sparsenmt.devices import use_threads
+    from sparsenmt.progress import Bars
     from sparsenmt.training.precision import pick_device
 
     check_outputs({"--json": json_file, "--csv": csv_file}, [])
@@ -117,7 +117,7 @@ def command(
 
 
 def _subject(model: Path | None, overrides: Sequence[str], preset: str | None, vocabulary: int | None) -> Subject:
-    from sparsenmt.commands.benchmarking import subject_of_model, subject_of_preset, subject_of_recipe
+    from sparsenmt.workflows.benchmark.measure import subject_of_model, subject_of_preset, subject_of_recipe
 
     if model is None:
         return subject_of_preset(preset or "base", vocabulary or 32_000)
@@ -140,8 +140,8 @@ def _cases(
     parts: Sequence[str], lengths: Sequence[str], dtypes: Sequence[str], sentences: int, beams: int, batch_tokens: int
 ) -> list[Case]:
     """Every part at every length in every precision."""
-    from sparsenmt.commands.benchmarking import Case
-    from sparsenmt.commands.workloads import Sizes
+    from sparsenmt.workflows.benchmark.measure import Case
+    from sparsenmt.workflows.benchmark.workloads import Sizes
 
     cases = []
     for source, target in map(_two_lengths, lengths):

@@ -14,8 +14,8 @@ from sparsenmt.errors import UserError
 from sparsenmt.evaluation.names import METRICS
 
 if TYPE_CHECKING:
-    from sparsenmt.analysis.tables import Report
-    from sparsenmt.commands.evaluating import TestText
+    from sparsenmt.report.tables import Report
+    from sparsenmt.workflows.evaluate import TestText
 
 _PATH = click.Path(path_type=Path)
 
@@ -70,10 +70,10 @@ def command(
     What was translated is kept in the model directories (evaluation/) as long as model and text stay the same: another
     model can be added without translating for the others again. Speed is always measured anew.
     """
-    from sparsenmt.commands.compare_tables import Row, report
-    from sparsenmt.commands.evaluating import evaluate
+    from sparsenmt.workflows.compare_table import Row, report
+    from sparsenmt.workflows.evaluate import evaluate
     from sparsenmt.commands.several import check_models, check_outputs, model_labels
-    from sparsenmt.commands.speeds import decoding_speeds
+    from sparsenmt.workflows.timing import decoding_speeds
 
     given = given_text(source, reference, documents, tags)
     files = {"--json": json_file, "--csv": csv_file, "--plot": plot_file}
@@ -81,11 +81,11 @@ def command(
     check_models(everybody)
     check_outputs(files, [source, reference, documents, tags])
     if plot_file is not None:
-        from sparsenmt.analysis.plots import check_plot
+        from sparsenmt.report.plots import check_plot
 
         check_plot(plot_file)
     if threads is not None:
-        from sparsenmt.commands.threads import use_threads
+        from sparsenmt.devices import use_threads
 
         use_threads(threads)
     labels = model_labels(everybody)
@@ -105,7 +105,7 @@ def given_text(
     Raises:
         UserError: only a part of it is named, or a file cannot be read.
     """
-    from sparsenmt.commands.evaluating import TestText
+    from sparsenmt.workflows.evaluate import TestText
     from sparsenmt.data.text import check_readable
 
     given = {"--source": source, "--reference": reference, "--documents": documents, "--tags": tags}
@@ -131,7 +131,7 @@ def _with_baseline(models: Sequence[Path], baseline: Path | None) -> list[Path]:
 
 
 def _default_metrics(model: Path) -> tuple[str, ...]:
-    from sparsenmt.commands.evaluating import metric_of
+    from sparsenmt.workflows.evaluate import metric_of
     from sparsenmt.store import read_recipe
 
     metric = metric_of(read_recipe(model))
@@ -144,7 +144,7 @@ def shared_text(models: Mapping[str, Path], kind: str) -> TestText:
     Raises:
         UserError: a recipe names none, or they name different ones.
     """
-    from sparsenmt.commands.evaluating import text_of
+    from sparsenmt.workflows.evaluate import text_of
     from sparsenmt.store import read_recipe
 
     found: dict[str, TestText] = {}
@@ -170,13 +170,13 @@ def shared_text(models: Mapping[str, Path], kind: str) -> TestText:
 
 
 def _write(found: Report, files: Mapping[str, Path | None]) -> None:
-    from sparsenmt.analysis.tables import render, write_report
-    from sparsenmt.commands.compare_tables import panels
+    from sparsenmt.report.tables import render, write_report
+    from sparsenmt.workflows.compare_table import panels
 
     write_report(found, json=files["--json"], csv=files["--csv"])
     click.echo(render(found))
     if files["--plot"] is not None:
-        from sparsenmt.analysis.plots import curves, save
+        from sparsenmt.report.plots import curves, save
 
         drawn = panels(found)
         if not drawn:

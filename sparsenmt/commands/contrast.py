@@ -18,7 +18,7 @@ from sparsenmt.evaluation.contrast.items import FORMATS
 
 if TYPE_CHECKING:
     from sparsenmt.evaluation.contrast.items import Suite
-    from sparsenmt.evaluation.contrast.report import Judged
+    from sparsenmt.evaluation.contrast.contrast_report import Judged
     from sparsenmt.recipe.schema import Data
     from sparsenmt.store import Bundle
 
@@ -113,7 +113,7 @@ def command(
     job = Job(models=arguments if plain else arguments[:-1], suite=suite, files=files, **asked)
     check(job)
     if threads is not None:
-        from sparsenmt.commands.threads import use_threads
+        from sparsenmt.devices import use_threads
 
         use_threads(threads)
     run(job)
@@ -148,7 +148,7 @@ def check(job: Job) -> None:
     inputs = [job.suite, job.source, job.correct, *job.incorrect, job.tags, *job.training]
     check_outputs(job.files, inputs)
     if job.files["--plot"] is not None:
-        from sparsenmt.analysis.plots import check_plot
+        from sparsenmt.report.plots import check_plot
 
         check_plot(job.files["--plot"])
 
@@ -165,8 +165,8 @@ def run(job: Job) -> None:
 
     from dataclasses import replace
 
-    from sparsenmt.analysis.tables import render, write_report
-    from sparsenmt.evaluation.contrast.report import item_lines, panels, report, shown, standing_notes
+    from sparsenmt.report.tables import render, write_report
+    from sparsenmt.evaluation.contrast.contrast_report import item_lines, panels, report, shown, standing_notes
 
     judged = [judge(job, suite, label, directory) for label, directory in model_labels(job.models).items()]
     notes = standing_notes(suite, judged, normalize=job.normalize)
@@ -180,7 +180,7 @@ def run(job: Job) -> None:
 
         write_lines(job.files["--items"], item_lines(suite, judged))
     if job.files["--plot"] is not None:
-        from sparsenmt.analysis.plots import curves, save
+        from sparsenmt.report.plots import curves, save
 
         save(curves(panels(suite, judged)), job.files["--plot"])
     click.echo(render(shown(suite, judged, notes)))
@@ -217,7 +217,7 @@ def training_texts(paths: Sequence[Path]) -> Iterator[tuple[Literal["source", "t
     """The lines of all training files, with their sides."""
     import os
 
-    from sparsenmt.data.progress import Bars
+    from sparsenmt.progress import Bars
     from sparsenmt.data.text import read_lines
     from sparsenmt.recipe.load import load
     from sparsenmt.sparsity.registry import methods
@@ -255,7 +255,7 @@ def save_suite(suite: Suite, path: Path) -> None:
 def judge(job: Job, suite: Suite, label: str, directory: Path) -> Judged:
     """Score the suite with one model, and decide."""
     from sparsenmt.evaluation.contrast.decisions import decide
-    from sparsenmt.evaluation.contrast.report import Judged
+    from sparsenmt.evaluation.contrast.contrast_report import Judged
     from sparsenmt.evaluation.contrast.scoring import Questions
     from sparsenmt.store import open_model
 

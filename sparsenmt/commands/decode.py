@@ -23,10 +23,10 @@ from sparsenmt.commands.tags import HELP, GivenTags, open_tags, with_tags
 from sparsenmt.errors import UserError
 
 if TYPE_CHECKING:
-    from sparsenmt.decoding.resume import Growing
+    from sparsenmt.resumable import Growing
     from sparsenmt.decoding.translate import Translation
     from sparsenmt.recipe.schema import Decoding
-    from sparsenmt.selection.translate import SelectedDepths
+    from sparsenmt.depth_selector.translate import SelectedDepths
     from sparsenmt.store import Bundle
 
 
@@ -118,7 +118,7 @@ def command(
     each: line (its first), lines, document, source, hypotheses; for text, texts.
     """
     from sparsenmt.assemble import without_gain
-    from sparsenmt.commands.threads import use_threads
+    from sparsenmt.devices import use_threads
     from sparsenmt.decoding import documents as blocks
     from sparsenmt.decoding.translate import WINDOW
     from sparsenmt.store import open_model
@@ -255,7 +255,7 @@ def _stream(job: _Job, input_file: Path | None, output_file: Path | None) -> Non
 
 def _make(job: _Job, input_file: Path | None, output_file: Path) -> None:
     """To a file, which is there when it is complete. If the input is a file too, an interrupted run goes on."""
-    from sparsenmt.decoding.resume import growing
+    from sparsenmt.resumable import growing
 
     source = InputFile(input_file) if input_file is not None and input_file.is_file() else None
     work, total = (None, 0) if source is None else (job.work(source), source.lines)

@@ -55,12 +55,12 @@ def _run(recipe: Recipe, directory: Path) -> None:
     """All stages, one after the other."""
     from sparsenmt.assemble import required_features
     from sparsenmt.commands.train import train
-    from sparsenmt.data.demo_corpus import write_demo_corpus
-    from sparsenmt.data.prepare import prepare
+    from sparsenmt.data.demo.corpus import write_demo_corpus
+    from sparsenmt.data.prepare.pipeline import prepare
     from sparsenmt.data.text import read_lines, write_lines
     from sparsenmt.decoding.translate import translate_lines
     from sparsenmt.evaluation.metrics import corpus_scores
-    from sparsenmt.evaluation.report import table
+    from sparsenmt.evaluation.score_table import table
     from sparsenmt.store import open_model
 
     assert recipe.data.test is not None

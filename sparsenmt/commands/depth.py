@@ -10,7 +10,7 @@ import click
 from sparsenmt.errors import UserError
 
 if TYPE_CHECKING:
-    from sparsenmt.model.interfaces import DepthPlan
+    from sparsenmt.model.depth_plan import DepthPlan
     from sparsenmt.recipe.schema import Decoding
 
 OPTIONS = ("--encoder-layers", "--decoder-layers")
@@ -30,7 +30,7 @@ def at_depth(plan: DepthPlan, decoding: Decoding, encoder_layers: int | None, de
     Raises:
         UserError: the model has no such layer.
     """
-    from sparsenmt.decoding.depths import chosen_depth
+    from sparsenmt.decoding.kept_translations import chosen_depth
 
     given, usual = (encoder_layers, decoder_layers), (decoding.encoder_layers, decoding.decoder_layers)
     if given == usual == (None, None):

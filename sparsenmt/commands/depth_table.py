@@ -86,7 +86,7 @@ def command(
     where it stopped. Time is measured anew, on the first lines: start-up is not in it, and it is relative to the
     deepest cell of the first model, with the largest beam.
     """
-    from sparsenmt.commands.depth_cells import Job, run
+    from sparsenmt.workflows.depth_table import Job, run
     from sparsenmt.interrupts import Interrupted
 
     if not models and not grid:
@@ -106,7 +106,7 @@ def command(
         plot=plot_file,
     )
     if threads is not None:
-        from sparsenmt.commands.threads import use_threads
+        from sparsenmt.devices import use_threads
 
         use_threads(threads)
     try:

@@ -12,7 +12,7 @@ import click
 from sparsenmt.errors import UserError
 
 if TYPE_CHECKING:
-    from sparsenmt.model.interfaces import SiteName
+    from sparsenmt.model.sites import SiteName
 
 OPTION = "--disable-heads"
 HELP = "Heads that give zeros, in every layer: SITE:NUMBERS from 1, as encoder_self:2,4; repeatable."
@@ -28,7 +28,7 @@ def read_disabled(directory: Path | str, values: Sequence[str]) -> Mapping[SiteN
     """
     if not values:
         return {}
-    from sparsenmt.model.interfaces import SITES
+    from sparsenmt.model.sites import SITES
     from sparsenmt.store import read_manifest, read_recipe
 
     read_manifest(Path(directory))

@@ -50,7 +50,7 @@ def command(
     The options below are those of `sparsenmt decode`, for the teacher: what is not given is as its recipe says.
     """
     from sparsenmt.assemble import check_recipe
-    from sparsenmt.commands.distilling import Plan, run
+    from sparsenmt.workflows.distill import Plan, run
     from sparsenmt.interrupts import Interrupted
     from sparsenmt.recipe.load import load
     from sparsenmt.sparsity.registry import methods

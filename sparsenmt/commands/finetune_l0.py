@@ -54,7 +54,7 @@ def command(
     --keep last     the last checkpoint
     --keep best     the best validation within `tolerance` of the target
     """
-    from sparsenmt.commands.finetuning import Plan, run
+    from sparsenmt.workflows.finetune import Plan, run
     from sparsenmt.interrupts import Interrupted
 
     plan = Plan(

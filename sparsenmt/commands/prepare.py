@@ -17,7 +17,7 @@ def command(recipe: str, overrides: tuple[str, ...], dump_config: bool) -> None:
     recipe, for instance data.tokenizer.vocabulary_size=4000.
     """
     from sparsenmt.assemble import check_recipe, required_features
-    from sparsenmt.data.prepare import prepare
+    from sparsenmt.data.prepare.pipeline import prepare
     from sparsenmt.interrupts import Interrupted
     from sparsenmt.recipe import load
     from sparsenmt.sparsity import registry

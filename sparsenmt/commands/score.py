@@ -286,7 +286,7 @@ def _report(
     sparsity: float | None = None,
 ) -> None:
     from sparsenmt.evaluation.metrics import corpus_scores
-    from sparsenmt.evaluation.report import as_json, table
+    from sparsenmt.evaluation.score_table import as_json, table
     from sparsenmt.evaluation.significance import Comparison, compare
 
     scores = corpus_scores(hypotheses, references, **options.measuring)

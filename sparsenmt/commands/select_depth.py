@@ -64,8 +64,8 @@ def command(
     A command that was interrupted goes on when it is started again: translations stay in MODEL_DIR/depths, and the
     search goes on after the last whole combination.
     """
-    from sparsenmt.commands.selecting import Job, run
-    from sparsenmt.selection.training import Settings, grid
+    from sparsenmt.workflows.select_depth import Job, run
+    from sparsenmt.depth_selector.training import Settings, grid
 
     cells = grid(
         _whole("--layers", layers),
@@ -78,7 +78,7 @@ def command(
         missing, there = ("--test-source", "--test-reference")[:: 1 if test_source is None else -1]
         raise UserError(f"is missing beside {there}", where=missing, hint="Name both files, or neither.")
     if threads is not None:
-        from sparsenmt.commands.threads import use_threads
+        from sparsenmt.devices import use_threads
 
         use_threads(threads)
     test = None if test_source is None or test_reference is None else (test_source, test_reference)

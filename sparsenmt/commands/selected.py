@@ -13,7 +13,7 @@ from sparsenmt.errors import UserError
 if TYPE_CHECKING:
     from collections import Counter
 
-    from sparsenmt.selection.translate import SelectedDepths
+    from sparsenmt.depth_selector.translate import SelectedDepths
     from sparsenmt.store import Bundle
 
 OPTION = "--depth"
@@ -52,15 +52,15 @@ def open_selected(depth: str | None, model: Path, bundle: Bundle) -> SelectedDep
     """
     if depth is None:
         return None
-    from sparsenmt.selection.selector import open_selector
-    from sparsenmt.selection.translate import SelectedDepths
+    from sparsenmt.depth_selector.selector import open_selector
+    from sparsenmt.depth_selector.translate import SelectedDepths
 
     return SelectedDepths(open_selector(model, bundle))
 
 
 def tell_depths(counts: Counter[tuple[int, int]]) -> None:
     """Say how many lines each depth got."""
-    from sparsenmt.evaluation.depths import fastest_first
+    from sparsenmt.model.depth_plan import fastest_first
 
     parts = [f"({n}, {m}) {counts[n, m]:,}" for n, m in fastest_first(counts)]
     if parts:

@@ -27,7 +27,7 @@ def command(
     translated again: the same command started again does what is left, and prints the table. OVERRIDES change keys of
     the recipe in all variants, for instance training.threads=1.
     """
-    from sparsenmt.commands.sweeping import choose, leads, plan, run, show, state
+    from sparsenmt.workflows.sweep import choose, leads, plan, run, show, state
     from sparsenmt.interrupts import Interrupted
     from sparsenmt.recipe.sweep import read_sweep
 
@@ -37,7 +37,7 @@ def command(
     jobs = plan(sweep, overrides, output)
     chosen = choose(jobs, only)
     if lists:
-        from sparsenmt.evaluation.report import columns
+        from sparsenmt.evaluation.score_table import columns
 
         click.echo(columns([(job.name, state(job), str(job.directory)) for job in chosen]))
         return

@@ -49,9 +49,9 @@ def train(recipe: Recipe, origin: Origin | None = None) -> None:
     import torch
 
     from sparsenmt.assemble import required_features
-    from sparsenmt.commands.checks import check_lengths
-    from sparsenmt.commands.threads import use_threads
-    from sparsenmt.data.prepare import check_prepared_for
+    from sparsenmt.workflows.run_checks import check_lengths
+    from sparsenmt.devices import use_threads
+    from sparsenmt.data.prepare.pipeline import check_prepared_for
     from sparsenmt.data.prepared import PreparedData
     from sparsenmt.training.distribution import Workers
     from sparsenmt.training.precision import pick_device
@@ -127,7 +127,7 @@ def _ended(directory: Path, newest: Checkpoint, recipe: Recipe) -> bool:
 def _run_directory(recipe: Recipe, fingerprint: str, origin: Origin | None, workers: Workers) -> Iterator[_Run]:
     """Look at the model directory, lock it, and find the checkpoint to go on from."""
     from sparsenmt import store
-    from sparsenmt.commands.checks import check_start
+    from sparsenmt.workflows.run_checks import check_start
     from sparsenmt.files import locked
     from sparsenmt.training.checkpoints import find_checkpoints, tidy
 
@@ -187,8 +187,8 @@ def make_trainer(
     """Put model, data, losses and validation together."""
     from sparsenmt import store
     from sparsenmt.assemble import build_model, check_losses, without_gain
-    from sparsenmt.commands.checks import same_vocabularies
-    from sparsenmt.commands.validate import make_validator
+    from sparsenmt.workflows.run_checks import same_vocabularies
+    from sparsenmt.workflows.validate import make_validator
     from sparsenmt.data.batching import EpochPlan
     from sparsenmt.training.loop import Trainer, TrainingData
     from sparsenmt.training.precision import Weights, pick_dtype

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sparsenmt.data.vocabulary import EOS
 
 if TYPE_CHECKING:
-    from sparsenmt.data.tokenizer import Tokenizer
+    from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 
 
 def word_ids(ids: Sequence[int] | NDArray[np.integer], tokenizer: Tokenizer) -> NDArray[np.int64]:

@@ -22,7 +22,7 @@ from itertools import islice
 
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.text import StrPath, read_lines
-from sparsenmt.data.tokenizer import Tokenizer
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import UNK
 from sparsenmt.errors import UserError
 from sparsenmt.recipe import schema

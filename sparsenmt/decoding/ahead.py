@@ -16,7 +16,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from sparsenmt.model.interfaces import Memory, Source, TranslationModel
+from sparsenmt.model.memory import Memory
+from sparsenmt.model.protocol import Source, TranslationModel
 
 AHEAD = 8
 """Batches that are encoded before the first is searched. Their memories are held, compacted: 8 x D numbers a position

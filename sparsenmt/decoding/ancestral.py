@@ -12,7 +12,8 @@ from torch import Tensor
 
 from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.decoding.scores import Hypothesis, forbid, length_divisor, log_normalizer
-from sparsenmt.model.interfaces import Memory, TranslationModel
+from sparsenmt.model.memory import Memory
+from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.recipe.schema import Decoding
 
 Pick = Callable[[Tensor, Tensor, int], Tensor]

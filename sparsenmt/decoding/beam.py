@@ -22,7 +22,8 @@ from torch import Tensor
 
 from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.decoding.scores import NEVER, Hypothesis, candidates, length_divisor, unrestricted
-from sparsenmt.model.interfaces import Memory, TranslationModel
+from sparsenmt.model.memory import Memory
+from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.recipe.schema import Decoding
 
 _NO_PIECE = -1  # in columns before a sentence begins: equal to no piece

@@ -8,7 +8,7 @@ from itertools import islice
 
 from sparsenmt.data.documents import Block, Packer, Sentence, realign, separator_id, split_block
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
-from sparsenmt.data.tokenizer import Tokenizer
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.decoding.inputs import ModelBundle
 from sparsenmt.decoding.translate import Translation, one_line, translate_lines
 from sparsenmt.recipe import schema

@@ -17,7 +17,8 @@ from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.decoding.ahead import encode_ahead
 from sparsenmt.decoding.inputs import ModelBundle, SourceLine, make_source, naming_shape, not_numbers, read_sources
-from sparsenmt.model.interfaces import Memory, TranslationModel
+from sparsenmt.model.memory import Memory
+from sparsenmt.model.protocol import TranslationModel
 
 _ROWS = 1024  # rows of logits alive at a time
 

@@ -13,12 +13,12 @@ from typing import Protocol
 import torch
 
 from sparsenmt.data.batching import pad
-from sparsenmt.data.features import FeatureSet
+from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
-from sparsenmt.data.tokenizer import Tokenizers
+from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.errors import UserError, is_out_of_memory
-from sparsenmt.model.interfaces import Source, TranslationModel
+from sparsenmt.model.protocol import Source, TranslationModel
 
 
 class ModelBundle(Protocol):

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from sparsenmt.decoding.beam import Beam
 from sparsenmt.decoding.scores import Hypothesis
-from sparsenmt.model.interfaces import Memory, TranslationModel
+from sparsenmt.model.memory import Memory
+from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.recipe.schema import Decoding
 
 SHARE = 8

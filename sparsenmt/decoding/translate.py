@@ -12,13 +12,13 @@ import torch
 
 from sparsenmt.data.batching import length_batches
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
-from sparsenmt.data.tokenizer import Tokenizer
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.decoding.ahead import encode_ahead
 from sparsenmt.decoding.ancestral import Pick, ancestral_search, make_sampler, pick_best
 from sparsenmt.decoding.inputs import ModelBundle, SourceLine, make_source, naming_shape, not_numbers, read_sources
 from sparsenmt.decoding.pool import Pool, Results
 from sparsenmt.decoding.scores import Hypothesis, maximum_length
-from sparsenmt.model.interfaces import Memory
+from sparsenmt.model.memory import Memory
 from sparsenmt.recipe.schema import Decoding
 
 WINDOW = 4096

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 import sparsenmt
-from sparsenmt.data.sentencepiece_tokenizer import SentencePieceTokenizer
+from sparsenmt.data.tokenizers.sentencepiece_tokenizer import SentencePieceTokenizer
 from sparsenmt.export import to_ctranslate2, to_transformers
 from sparsenmt.export.plain import Plain, plain_model
 from sparsenmt.export.readme import readme

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from sparsenmt.assemble import chosen_methods
 from sparsenmt.errors import UserError
-from sparsenmt.model.interfaces import SITES, SiteName
+from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.recipe import schema
 from sparsenmt.store import Bundle
 

@@ -69,7 +69,7 @@ def _for_ctranslate2(bundle: Bundle, plain: Plain, sentencepiece: bool) -> str:
         }
     else:
         own = {
-            "imports": "from pathlib import Path\n\nfrom sparsenmt.data.tokenizer import Tokenizers",
+            "imports": "from pathlib import Path\n\nfrom sparsenmt.data.tokenizers.tokenizer import Tokenizers",
             "pieces": 'tokenizers = Tokenizers.load(Path("tokenizers"))\n'
             "source, target = tokenizers.source, tokenizers.target\n"
             "ids = {piece: id_ for id_, piece in enumerate(target.pieces(range(target.size)))}",
@@ -102,7 +102,7 @@ def _for_transformers(bundle: Bundle, plain: Plain, sentencepiece: bool) -> str:
         )
     own = {
         "imports": "from pathlib import Path\n\nfrom sparsenmt.data.batching import pad\n"
-        "from sparsenmt.data.tokenizer import Tokenizers\nfrom sparsenmt.data.vocabulary import EOS",
+        "from sparsenmt.data.tokenizers.tokenizer import Tokenizers\nfrom sparsenmt.data.vocabulary import EOS",
         "pieces": 'tokenizers = Tokenizers.load(Path("tokenizers"))',
         "encode": 'dict(zip(("input_ids", "attention_mask"), pad([[*tokenizers.source.encode(line), EOS] '
         "for line in lines])))",

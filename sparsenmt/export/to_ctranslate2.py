@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sparsenmt.data.tokenizer import Tokenizer, Tokenizers
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers
 from sparsenmt.data.vocabulary import BOS, EOS, SPECIAL_PIECES, UNK
 from sparsenmt.errors import UserError
 from sparsenmt.export.plain import Layer, Plain, as_fp32, attention_weights

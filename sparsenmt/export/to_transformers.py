@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparsenmt.data.sentencepiece_tokenizer import SentencePieceTokenizer
-from sparsenmt.data.tokenizer import Tokenizer, Tokenizers
+from sparsenmt.data.tokenizers.sentencepiece_tokenizer import SentencePieceTokenizer
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers
 from sparsenmt.data.vocabulary import BOS, EOS, PAD, SPECIAL_PIECES, UNK
 from sparsenmt.export.plain import Layer, Plain, as_fp32, attention_weights
 from sparsenmt.files import write_bytes, write_json

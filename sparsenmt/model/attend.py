@@ -26,7 +26,7 @@ from sparsenmt.model.bands import (
     unclassed,
 )
 from sparsenmt.model.dropout import dropout as drop_out
-from sparsenmt.model.interfaces import Keys, Pattern, Transform
+from sparsenmt.model.sockets import Keys, Pattern, Transform
 from sparsenmt.native.kernels import kernels
 
 

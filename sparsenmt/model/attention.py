@@ -23,15 +23,9 @@ from sparsenmt.model.attend import (
     weigh,
 )
 from sparsenmt.model.bands import cut_of
-from sparsenmt.model.interfaces import (
-    AttentionListener,
-    AttentionSeen,
-    GivenHeads,
-    Keys,
-    Pattern,
-    SiteName,
-    Transform,
-)
+from sparsenmt.model.protocol import AttentionListener, AttentionSeen
+from sparsenmt.model.sites import SiteName
+from sparsenmt.model.sockets import GivenHeads, Keys, Pattern, Transform
 from sparsenmt.model.linear import Linear, Packing, Product, give_up
 from sparsenmt.native.kernels import kernels
 

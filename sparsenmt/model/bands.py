@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from sparsenmt.model.interfaces import Keys, Pattern
+from sparsenmt.model.sockets import Keys, Pattern
 
 _NOWHERE = -(2**29)  # position of what is no key
 

@@ -10,7 +10,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from sparsenmt.model.interfaces import Gates, Memory
+from sparsenmt.model.memory import Memory
+from sparsenmt.model.sockets import Gates
 
 
 def apply_gates(memory: Memory, gates: Gates, *, compact: bool) -> Memory:

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from sparsenmt.model.attend import Mask
 from sparsenmt.model.attention import Attention, AttentionStep, KeysValues
-from sparsenmt.model.caches import Cache
-from sparsenmt.model.interfaces import Keys
+from sparsenmt.model.kv_cache import Cache
+from sparsenmt.model.sockets import Keys
 from sparsenmt.model.layers import Block
 from sparsenmt.model.linear import CompiledProduct
 from sparsenmt.native.kernels import HEAD_SIZES, kernels, threads

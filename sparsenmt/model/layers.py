@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from sparsenmt.model.attend import Mask
 from sparsenmt.model.attention import Attention, AttentionStep, KeysValues, Stored
 from sparsenmt.model.dropout import dropout
-from sparsenmt.model.interfaces import GivenHeads, Keys
+from sparsenmt.model.sockets import GivenHeads, Keys
 from sparsenmt.model.linear import ACTIVATIONS, Activation, Linear, Packing, Product, give_up
 
 Norm = Literal["pre", "post"]

@@ -15,23 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from sparsenmt.model.attention import AttentionStep, KeysValues, Stored, hide_padding
-from sparsenmt.model.caches import Cache
+from sparsenmt.model.kv_cache import Cache
 from sparsenmt.model.compaction import apply_gates
 from sparsenmt.model.compiled import CompiledDecoder
-from sparsenmt.model.interfaces import (
-    AttentionListener,
-    Decided,
-    GateListener,
-    Gates,
-    GatesSeen,
-    Keys,
-    Memory,
-    MemoryFilter,
-    Pattern,
-    Shares,
-    SiteName,
-    Transform,
-)
+from sparsenmt.model.memory import Memory
+from sparsenmt.model.protocol import AttentionListener, Decided, GateListener, GatesSeen, Shares
+from sparsenmt.model.sites import SiteName
+from sparsenmt.model.sockets import Gates, Keys, MemoryFilter, Pattern, Transform
 from sparsenmt.model.layers import Block, BlockOptions, SiteHeads
 from sparsenmt.model.linear import Packing
 

@@ -17,22 +17,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sparsenmt.model.attention import AttentionStep
-from sparsenmt.model.caches import Cache, Rooms
+from sparsenmt.model.kv_cache import Cache, Rooms
 from sparsenmt.model.dropout import dropout
 from sparsenmt.model.embeddings import Positions, embed
-from sparsenmt.model.interfaces import (
-    SITES,
-    AttentionListener,
-    DecoderCache,
-    DepthPlan,
-    Encoded,
-    GateListener,
-    Memory,
-    MemoryFilter,
-    SiteName,
-    Source,
-    Transform,
-)
+from sparsenmt.model.depth_plan import DepthPlan
+from sparsenmt.model.memory import Memory
+from sparsenmt.model.protocol import AttentionListener, DecoderCache, Encoded, GateListener, Source
+from sparsenmt.model.sites import SITES, SiteName
+from sparsenmt.model.sockets import MemoryFilter, Transform
 from sparsenmt.model.layers import BlockOptions, FeedForward
 from sparsenmt.model.linear import NEAR, CompiledProduct, Linear, Packing, Product, fastest, packed_product, rounds
 from sparsenmt.model.stacks import Decisions, Decoder, Encoder, Site, run_filters

@@ -17,7 +17,7 @@ import torch
 from pydantic import Field, field_validator, model_validator
 from torch import Tensor, nn
 
-from sparsenmt.model.interfaces import Keys, Transform
+from sparsenmt.model.sockets import Keys, Transform
 from sparsenmt.sparsity.registry import Options, Place, register
 from sparsenmt.sparsity.simplex.function import entmax
 

@@ -24,7 +24,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from sparsenmt.model.interfaces import Keys
+from sparsenmt.model.sockets import Keys
 from sparsenmt.sparsity.fixed_maps import Contexts, Head, OrSelf, Plan, Running, Shift, Whole, WordPlan
 from sparsenmt.sparsity.registry import Options
 

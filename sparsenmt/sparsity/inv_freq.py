@@ -7,7 +7,7 @@ from __future__ import annotations
 from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor
 
-from sparsenmt.model.interfaces import Memory
+from sparsenmt.model.memory import Memory
 from sparsenmt.sparsity.registry import register
 from sparsenmt.sparsity.rules import Rule, RuleOptions
 

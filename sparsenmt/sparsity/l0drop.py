@@ -16,7 +16,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from sparsenmt.model.interfaces import Gates, Memory, MemoryFilter
+from sparsenmt.model.memory import Memory
+from sparsenmt.model.sockets import Gates, MemoryFilter
 from sparsenmt.sparsity.registry import Options, register
 
 LOSS = "l0"

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from sparsenmt.model.interfaces import Memory
+from sparsenmt.model.memory import Memory
 from sparsenmt.sparsity.registry import register
 from sparsenmt.sparsity.rules import Rule, RuleOptions
 

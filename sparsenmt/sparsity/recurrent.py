@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from sparsenmt.model.interfaces import DepthPlan
+from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.sparsity.registry import Options, register
 
 Sides = Literal["none", "encoder", "decoder", "both"]

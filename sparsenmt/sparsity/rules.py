@@ -10,7 +10,8 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
-from sparsenmt.model.interfaces import Gates, Memory, MemoryFilter
+from sparsenmt.model.memory import Memory
+from sparsenmt.model.sockets import Gates, MemoryFilter
 from sparsenmt.sparsity.registry import Options
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from sparsenmt.model.interfaces import Keys, Transform
+from sparsenmt.model.sockets import Keys, Transform
 from sparsenmt.sparsity.registry import Options, register
 from sparsenmt.sparsity.simplex.function import sparsemax
 

@@ -17,7 +17,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from sparsenmt.model.interfaces import Keys, Transform
+from sparsenmt.model.sockets import Keys, Transform
 from sparsenmt.sparsity.registry import Options, register
 from sparsenmt.sparsity.selection import kth_largest
 

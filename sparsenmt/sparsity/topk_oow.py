@@ -11,7 +11,7 @@ from __future__ import annotations
 from pydantic import Field
 from torch import Tensor
 
-from sparsenmt.model.interfaces import Keys, Transform
+from sparsenmt.model.sockets import Keys, Transform
 from sparsenmt.sparsity.geometry import is_causal
 from sparsenmt.sparsity.registry import Options, register
 from sparsenmt.sparsity.topk import largest, softmax_among

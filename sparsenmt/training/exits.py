@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from sparsenmt.model.interfaces import DepthPlan
+from sparsenmt.model.depth_plan import DepthPlan
 
 Pairs = Mapping[tuple[int, int], float]
 """(encoder exit, decoder exit) -> share of the loss."""

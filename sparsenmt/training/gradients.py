@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sparsenmt.data.batching import Batch
-from sparsenmt.model.interfaces import Encoded, Source, TranslationModel
+from sparsenmt.model.protocol import Encoded, Source, TranslationModel
 from sparsenmt.training.exits import Pairs
 from sparsenmt.training.loss import backward_through_projection
 

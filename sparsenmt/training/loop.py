@@ -17,7 +17,7 @@ from sparsenmt.data.batching import Batch, EpochPlan, IndexBatch, collate
 from sparsenmt.data.store import Dataset
 from sparsenmt.errors import UserError, is_out_of_memory
 from sparsenmt.interrupts import Interrupted, Signals, listening
-from sparsenmt.model.interfaces import TranslationModel
+from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.recipe.schema import AuxiliaryLoss, Training
 from sparsenmt.training.checkpoints import Checkpoint, prune, write_checkpoint
 from sparsenmt.training.distribution import Workers

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sparsenmt.model.interfaces import TranslationModel
+from sparsenmt.model.protocol import TranslationModel
 
 CHUNK_ROWS = 512
 """Rows projected at a time: enough for the matrix product, little beside the rest of the activations."""

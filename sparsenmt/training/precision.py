@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from sparsenmt.errors import UserError
-from sparsenmt.model.interfaces import MemoryFilter, Transform
+from sparsenmt.model.sockets import MemoryFilter, Transform
 
 
 def pick_device(wanted: Literal["auto", "cpu", "cuda"]) -> torch.device:

@@ -9,7 +9,7 @@ import torch
 
 from sparsenmt.data.batching import IndexBatch, collate, length_batches
 from sparsenmt.data.store import Dataset
-from sparsenmt.model.interfaces import Source, TranslationModel
+from sparsenmt.model.protocol import Source, TranslationModel
 from sparsenmt.training.loss import negative_log_likelihood
 from sparsenmt.training.precision import Weights
 

@@ -10,7 +10,8 @@ import torch
 from sparsenmt.analysis.observe import Output, observe
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.inputs import SourceLine
-from sparsenmt.model.interfaces import SITES, AttentionSeen, SiteName
+from sparsenmt.model.protocol import AttentionSeen
+from sparsenmt.model.sites import SITES, SiteName
 from tests.analysis.support import TinyBundle, encoded_alone, gated_bundle, sources
 
 SPARSE = {site: {"transform": {"name": "sparsemax"}} for site in SITES}

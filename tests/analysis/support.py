@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from sparsenmt.analysis.tables import Report, as_object, csv_text
+from sparsenmt.report.tables import Report, as_object, csv_text
 from sparsenmt.assemble import build_model
-from sparsenmt.data.features import FeatureSet
-from sparsenmt.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
+from sparsenmt.data.features.feature_set import FeatureSet
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from sparsenmt.decoding.inputs import SourceLine, make_source, read_sources
-from sparsenmt.model.interfaces import Memory
+from sparsenmt.model.memory import Memory
 from sparsenmt.recipe import schema
 from sparsenmt.recipe.load import load_resolved
 from sparsenmt.recipe.schema import Tokenizer as TokenizerOptions

@@ -11,7 +11,7 @@ import torch
 
 from sparsenmt.analysis.alphas import BINS, Found, alphas_at, histogram, learned_alphas, panels, report
 from sparsenmt.errors import UserError
-from sparsenmt.model.interfaces import SITES
+from sparsenmt.model.sites import SITES
 from tests.analysis.attention_support import ADAPTIVE, attention_bundle
 from tests.analysis.support import TinyBundle, gated_bundle
 

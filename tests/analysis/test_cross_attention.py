@@ -14,7 +14,8 @@ from sparsenmt.analysis.observe import Output, observe
 from sparsenmt.data.alignment import word_ids
 from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.decoding.inputs import SourceLine
-from sparsenmt.model.interfaces import AttentionSeen, SiteName
+from sparsenmt.model.protocol import AttentionSeen
+from sparsenmt.model.sites import SiteName
 from tests.analysis.support import (
     EVERYWHERE,
     L0DROP,

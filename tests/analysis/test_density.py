@@ -6,7 +6,7 @@ import pytest
 
 from sparsenmt.analysis.density import BINS, DensityCounter, Found, panels, report
 from sparsenmt.analysis.observe import Head
-from sparsenmt.model.interfaces import SITES
+from sparsenmt.model.sites import SITES
 from tests.analysis.attention_support import KINDS, attention_bundle, listen, places, rows_alone, texts
 
 

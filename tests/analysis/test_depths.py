@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import sacrebleu
 
-from sparsenmt.analysis.depths import Block, Timed, Translated, maps, measure, report, views
-from sparsenmt.analysis.plots import ValueMap, value_maps
-from sparsenmt.analysis.tables import render
+from sparsenmt.analysis.depth_table import Block, Timed, Translated, maps, measure, report, views
+from sparsenmt.report.plots import ValueMap, value_maps
+from sparsenmt.report.tables import render
 
 REFERENCES = ["der Hund schläft", "die Katze schläft", "ein Mann läuft", "zwei Kinder spielen"]
 LINES = {

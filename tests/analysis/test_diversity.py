@@ -9,7 +9,7 @@ import torch
 
 from sparsenmt.analysis.diversity import DivergenceCounter, Found, Mean, divergences, panels, report
 from sparsenmt.analysis.observe import Attended
-from sparsenmt.model.interfaces import SITES
+from sparsenmt.model.sites import SITES
 from tests.analysis.attention_support import KINDS, attention_bundle, listen, places, rows_alone
 
 

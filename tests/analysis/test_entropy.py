@@ -9,7 +9,7 @@ import torch
 
 from sparsenmt.analysis.entropy import Found, line_entropies, measure, panels, report
 from sparsenmt.decoding.inputs import SourceLine, make_source
-from sparsenmt.model.interfaces import AttentionSeen
+from sparsenmt.model.protocol import AttentionSeen
 from tests.analysis.support import EVERYWHERE, L0DROP, OUTPUT, TinyBundle, gated_bundle, naive_gates, sources
 
 

@@ -10,7 +10,7 @@ import torch
 from sparsenmt.analysis.gates import encoded_batches
 from sparsenmt.analysis.layers import Filter, Found, GateCounter, Shares, panels, report
 from sparsenmt.decoding.inputs import make_source
-from sparsenmt.model.interfaces import GatesSeen
+from sparsenmt.model.protocol import GatesSeen
 from tests.analysis.support import BETWEEN, EVERYWHERE, L0DROP, MASKED, OUTPUT, TinyBundle, gated_bundle, sources
 
 MASKED_BETWEEN = [{"name": "toy_faint", "at": "between", "closed": "mask"}, *OUTPUT]

@@ -10,7 +10,7 @@ import torch
 from sparsenmt.analysis.observe import Attended, Output, observe
 from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.errors import UserError
-from sparsenmt.model.interfaces import SITES, SiteName
+from sparsenmt.model.sites import SITES, SiteName
 from tests.analysis.attention_support import OUTPUTS, attention_bundle, listen, texts
 from tests.analysis.support import gated_bundle, sources
 

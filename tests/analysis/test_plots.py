@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from sparsenmt.analysis.plots import Heatmap, Panel, check_plot, curves, heatmaps, panel_grid, save
+from sparsenmt.report.plots import Heatmap, Panel, check_plot, curves, heatmaps, panel_grid, save
 from sparsenmt.errors import UserError
 
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -22,7 +22,7 @@ from sparsenmt.analysis.position import (
     places,
     report,
 )
-from sparsenmt.data.symbol_tokenizers import CharTokenizer
+from sparsenmt.data.tokenizers.symbol_tokenizers import CharTokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
 from tests.analysis.support import OUTPUT, gated_bundle, sources, tokenizer
 

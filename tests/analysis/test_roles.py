@@ -17,7 +17,7 @@ from sparsenmt.analysis.roles import (
     interrogatives,
     report,
 )
-from sparsenmt.data.symbol_tokenizers import WordTokenizer
+from sparsenmt.data.tokenizers.symbol_tokenizers import WordTokenizer
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.inputs import SourceLine
 from tests.analysis.attention_support import KINDS, OUTPUTS, all_seen, attention_bundle, listen, seen_alone, texts

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sparsenmt.analysis.tables import Column, Report, Table, as_object, csv_text, render, rows_of, write_report
+from sparsenmt.report.tables import Column, Report, Table, as_object, csv_text, render, rows_of, write_report
 from sparsenmt.errors import UserError
 from tests.analysis.support import check_files
 

@@ -12,8 +12,8 @@ from sparsenmt.analysis import annotate, maps
 from sparsenmt.analysis.cross_attention import Pick, PickedAttention
 from sparsenmt.analysis.gates import GatedLine
 from sparsenmt.analysis.observe import Attended, Output
-from sparsenmt.data.symbol_tokenizers import CharTokenizer, WordTokenizer
-from sparsenmt.data.tokenizer import Tokenizer, Tokenizers
+from sparsenmt.data.tokenizers.symbol_tokenizers import CharTokenizer, WordTokenizer
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers
 from sparsenmt.data.vocabulary import EOS, SPACE
 from sparsenmt.decoding.inputs import SourceLine
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from sparsenmt.commands import arithmetic
-from sparsenmt.commands.arithmetic import Work, count, product_rate, square_rate
-from sparsenmt.commands.benchmarking import Case, Measured, report, subject_of_recipe
-from sparsenmt.commands.workloads import Decoding, Sizes, Training
+from sparsenmt.workflows.benchmark import flops as arithmetic
+from sparsenmt.workflows.benchmark.flops import Work, count, product_rate, square_rate
+from sparsenmt.workflows.benchmark.measure import Case, Measured, report, subject_of_recipe
+from sparsenmt.workflows.benchmark.workloads import Decoding, Sizes, Training
 from tests.commands.support import Run
 from tests.export.support import make_recipe
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sparsenmt.commands import evaluating
+from sparsenmt.workflows import evaluate as evaluating
 from sparsenmt.evaluation.significance import compare
 from tests.commands.support import Run
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from sparsenmt.decoding import translate
-from sparsenmt.decoding.resume import growing
+from sparsenmt.resumable import growing
 from sparsenmt.interrupts import Interrupted
 from sparsenmt.store import WEIGHTS
 from sparsenmt.tensors import load_tensors, save_tensors

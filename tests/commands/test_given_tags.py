@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sparsenmt.cli import run
-from sparsenmt.data.features import FeatureSet
+from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.tagging import taggers
 from sparsenmt.data.tagging.taggers import cut_into_words
 from sparsenmt.data.tagging.tagsets import TagSet

@@ -13,10 +13,10 @@ import pytest
 import sacrebleu
 
 from sparsenmt.cli import run
-from sparsenmt.data.features import FeatureSet
+from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.decoding.forced import PairScore
 from sparsenmt.decoding.inputs import SourceLine
-from sparsenmt.model.interfaces import DepthPlan
+from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.recipe.schema import Decoding
 
 HYPOTHESES = ["the cat sits on the mat", "a dog sees a red house and\u2028eats", "yes it is so"]

@@ -14,10 +14,10 @@ import pytest
 
 from sparsenmt.cli import run
 from sparsenmt.data.vocabulary import EOS
-from sparsenmt.decoding import depths as kept
+from sparsenmt.decoding import kept_translations as kept
 from sparsenmt.decoding import translate
 from sparsenmt.interrupts import Interrupted
-from sparsenmt.selection import search as searching
+from sparsenmt.depth_selector import search as searching
 from sparsenmt.tensors import load_tensors, save_tensors
 from tests.commands.support import Run
 
@@ -99,7 +99,7 @@ def test_the_report_tells_of_every_depth(command: Run, workspace: Path) -> None:
 def test_again_there_is_nothing_left_to_do(command: Run, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("search.train_cell", "measure.time_depths"):
         monkeypatch.setattr(f"sparsenmt.selection.{name}", None)
-    monkeypatch.setattr("sparsenmt.decoding.depths.translate_lines", None)
+    monkeypatch.setattr("sparsenmt.decoding.kept_translations.translate_lines", None)
     again = command(*SELECT)
     assert again.code == 0 and "nothing is left to do" in again.err
     assert again.out == (workspace / "deep/selector/report.txt").read_bytes()
@@ -107,7 +107,7 @@ def test_again_there_is_nothing_left_to_do(command: Run, workspace: Path, monkey
 
 
 def test_other_cells_do_not_translate_again(command: Run, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparsenmt.decoding.depths.translate_lines", None)
+    monkeypatch.setattr("sparsenmt.decoding.kept_translations.translate_lines", None)
     result = command(*SELECT, "--lambda", "0.25")
     assert result.code == 0, result.err
     assert "of 4 depths are the best, on average\n" in result.err
@@ -128,9 +128,9 @@ def choose_all(folder: Path) -> None:
     """Give the selector other weights, so that it chooses several depths for corpus/test.en."""
     import torch
 
-    from sparsenmt.data.tokenizer import Tokenizers
+    from sparsenmt.data.tokenizers.tokenizer import Tokenizers
     from sparsenmt.files import read_sealed, write_sealed
-    from sparsenmt.selection.classifier import DepthClassifier
+    from sparsenmt.depth_selector.classifier import DepthClassifier
 
     path, generator = folder / "deep/selector/weights.safetensors", torch.Generator().manual_seed(3)
     weights = load_tensors(path, hint="")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparsenmt.commands.sweep_tables import Observation, grids, notes, panels, report
+from sparsenmt.workflows.sweep_table import Observation, grids, notes, panels, report
 from sparsenmt.recipe.sweep import Layout
 
 

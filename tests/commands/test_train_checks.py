@@ -12,9 +12,9 @@ import pytest
 from safetensors.torch import load_file
 
 from sparsenmt import store
-from sparsenmt.commands.checks import check_start
-from sparsenmt.data.features import FeatureSet
-from sparsenmt.data.tokenizer import Tokenizers, train_tokenizer
+from sparsenmt.workflows.run_checks import check_start
+from sparsenmt.data.features.feature_set import FeatureSet
+from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
 from sparsenmt.errors import UserError
 from sparsenmt.files import aside, locked
 from sparsenmt.recipe.load import load_resolved

@@ -20,7 +20,10 @@ from torch import Tensor
 
 from sparsenmt.assemble import build_model
 from sparsenmt.model.bands import cut_of
-from sparsenmt.model.interfaces import SITES, Encoded, Keys, Memory, Source
+from sparsenmt.model.memory import Memory
+from sparsenmt.model.protocol import Encoded, Source
+from sparsenmt.model.sites import SITES
+from sparsenmt.model.sockets import Keys
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe import schema
 from sparsenmt.sparsity import registry

@@ -14,7 +14,9 @@ from torch import Tensor
 
 from sparsenmt.model import attention
 from sparsenmt.model.attention import Attention
-from sparsenmt.model.interfaces import AttentionSeen, Memory, Transform
+from sparsenmt.model.memory import Memory
+from sparsenmt.model.protocol import AttentionSeen
+from sparsenmt.model.sockets import Transform
 from tests.conformance.cases import HYPOTHESES, Bench, attention_steps, decides, visible_keys
 
 EXACT = 1e-9

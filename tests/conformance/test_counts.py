@@ -13,7 +13,8 @@ import pytest
 import torch
 from torch import nn
 
-from sparsenmt.model.interfaces import Gates, Memory, MemoryFilter
+from sparsenmt.model.memory import Memory
+from sparsenmt.model.sockets import Gates, MemoryFilter
 from tests.conformance import checks
 from tests.conformance.cases import NORMS, Bench, Case, Plug, accepted, build, plugs
 from tests.conformance.support import bench_or_skip, run

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from sparsenmt.errors import UserError
-from sparsenmt.model.interfaces import SITES, Gates, GivenHeads, Keys, Memory
+from sparsenmt.model.memory import Memory
+from sparsenmt.model.sites import SITES
+from sparsenmt.model.sockets import Gates, GivenHeads, Keys
 from sparsenmt.sparsity import registry
 from tests.conformance import checks
 from tests.conformance.cases import DEFAULTS, NORMS, Bench, Case, Plug, alone, build, mixes, pairs, plugs, refused

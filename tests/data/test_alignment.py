@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sparsenmt.data.alignment import word_ids
-from sparsenmt.data.tokenizer import Tokenizer, train_tokenizer
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer, train_tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
 from sparsenmt.recipe import schema
 

@@ -22,7 +22,7 @@ from sparsenmt.data.documents import (
 )
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.text import write_lines
-from sparsenmt.data.tokenizer import Tokenizer, train_tokenizer
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer, train_tokenizer
 from sparsenmt.errors import UserError
 from sparsenmt.recipe import schema
 from tests.data.conftest import invented_lines

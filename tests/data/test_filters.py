@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from sparsenmt.data.filters import FilterCounts, Pairs, apply_filters, cut_sources
+from sparsenmt.data.prepare.filters import FilterCounts, Pairs, apply_filters, cut_sources
 from sparsenmt.recipe.schema import Filters
 
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparsenmt.data import survey as survey_module
-from sparsenmt.data.prepare import PreparedData, prepare
-from sparsenmt.data.survey import survey
+from sparsenmt.data.prepare import survey as survey_module
+from sparsenmt.data.prepare.pipeline import PreparedData, prepare
+from sparsenmt.data.prepare.survey import survey
 from sparsenmt.errors import UserError
 from sparsenmt.recipe import schema
 

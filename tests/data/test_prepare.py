@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparsenmt.data import features as features_module
-from sparsenmt.data import prepare as prepare_module
+from sparsenmt.data.features.feature_set import feature_set as features_module
+from sparsenmt.data.prepare.pipeline import pipeline as prepare_module
 from sparsenmt.data import text as text_module
-from sparsenmt.data.prepare import PreparedData, prepare, sample_lines
-from sparsenmt.data.sources import Sources
+from sparsenmt.data.prepare.pipeline import PreparedData, prepare, sample_lines
+from sparsenmt.data.features.source_sentences import Sources
 from sparsenmt.data.text import write_lines
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.errors import UserError
@@ -299,7 +299,7 @@ def test_the_vocabulary_is_learned_from_so_many_lines(make_data: MakeData) -> No
 
 
 def test_without_torch() -> None:
-    code = "import sys, sparsenmt.data.prepare; sys.exit('torch' in sys.modules)"
+    code = "import sys, sparsenmt.data.prepare.pipeline; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

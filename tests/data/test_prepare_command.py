@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from sparsenmt.commands.prepare import command
-from sparsenmt.data.prepare import PreparedData
+from sparsenmt.data.prepare.pipeline import PreparedData
 from sparsenmt.errors import UserError
 from sparsenmt.recipe import schema
 

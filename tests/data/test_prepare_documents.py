@@ -11,12 +11,12 @@ import pytest
 
 from sparsenmt.data.alignment import word_ids
 from sparsenmt.data.documents import separator_id
-from sparsenmt.data.prepare import PreparedData, check_prepared_for, prepare
+from sparsenmt.data.prepare.pipeline import PreparedData, check_prepared_for, prepare
 from sparsenmt.data.store import Dataset
 from sparsenmt.data.tagging import taggers
 from sparsenmt.data.tagging.tagsets import Category, TagSet
 from sparsenmt.data.text import write_lines
-from sparsenmt.data.tokenizer import Tokenizer
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
 from sparsenmt.errors import UserError
 from sparsenmt.recipe import schema

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sparsenmt.data.tokenizer import Tokenizer, Tokenizers, load_tokenizer, train_tokenizer
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, load_tokenizer, train_tokenizer
 from sparsenmt.data.vocabulary import BOS, EOS, PAD, SPACE, SPECIAL_PIECES, UNK, UNKNOWN_SURFACE
 from sparsenmt.errors import UserError
 from sparsenmt.recipe import schema

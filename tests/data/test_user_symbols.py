@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sparsenmt.data.alignment import word_ids
-from sparsenmt.data.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE, SPECIAL_PIECES, UNK
 from sparsenmt.errors import UserError
 from sparsenmt.recipe import data_checks, schema

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparsenmt.data.wire_format import without_field
+from sparsenmt.data.tokenizers.wire_format import without_field
 
 # 1: varint 300, 2: bytes "abc", 3: message {1: varint 1, 54: bytes "x"}, 4: eight bytes, 5: four bytes
 INNER, NAMED = b"\x08\x01", b"\xb2\x03\x01x"

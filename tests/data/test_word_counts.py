@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 import sentencepiece
 
-from sparsenmt.data import sentencepiece_tokenizer, symbol_tokenizers, unigram_seeds
+from sparsenmt.data.tokenizers import unigram_seeds
+from sparsenmt.data.tokenizers import symbol_tokenizers
+from sparsenmt.data.tokenizers import sentencepiece_tokenizer
 from sparsenmt.data.text import read_lines
-from sparsenmt.data.tokenizer import train_tokenizer
-from sparsenmt.data.unigram_seeds import seed_pieces
+from sparsenmt.data.tokenizers.tokenizer import train_tokenizer
+from sparsenmt.data.tokenizers.unigram_seeds import seed_pieces
 from sparsenmt.data.vocabulary import UNK
-from sparsenmt.data.word_counts import WordCounts
+from sparsenmt.data.tokenizers.word_counts import WordCounts
 from sparsenmt.recipe import schema
 
 Lines = Callable[..., list[str]]

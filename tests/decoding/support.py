@@ -13,10 +13,12 @@ from dataclasses import dataclass
 import torch
 
 from sparsenmt.data.batching import pad
-from sparsenmt.data.features import FeatureSet
-from sparsenmt.data.tokenizer import Tokenizers, train_tokenizer
+from sparsenmt.data.features.feature_set import FeatureSet
+from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
 from sparsenmt.data.vocabulary import BOS, EOS, PAD
-from sparsenmt.model.interfaces import DepthPlan, Memory, Source
+from sparsenmt.model.depth_plan import DepthPlan
+from sparsenmt.model.memory import Memory
+from sparsenmt.model.protocol import Source
 from sparsenmt.model.layers import BlockOptions, SiteHeads
 from sparsenmt.model.stacks import Site
 from sparsenmt.model.transformer import PositionOptions, Transformer, Vocabulary

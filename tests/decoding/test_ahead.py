@@ -17,7 +17,9 @@ from sparsenmt.decoding.ahead import encode_ahead, join, regroup
 from sparsenmt.decoding.forced import score_pairs
 from sparsenmt.decoding.translate import Translation, sparsity_rate, translate_lines
 from sparsenmt.errors import UserError
-from sparsenmt.model.interfaces import Gates, Memory, MemoryFilter, Source
+from sparsenmt.model.memory import Memory
+from sparsenmt.model.protocol import Source
+from sparsenmt.model.sockets import Gates, MemoryFilter
 from sparsenmt.recipe.schema import Decoding
 from tests.decoding.support import DIMENSION, TinyBundle, invented_lines, sources, tiny_bundle, tiny_model
 from tests.toys.faint_filter import FaintFilter, FaintOptions

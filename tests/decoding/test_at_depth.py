@@ -14,7 +14,7 @@ import torch
 from sparsenmt.decoding.choices import score_choices
 from sparsenmt.decoding.forced import score_pairs
 from sparsenmt.decoding.translate import translate_lines
-from sparsenmt.model.caches import Cache
+from sparsenmt.model.kv_cache import Cache
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.schema import Decoding
 from tests.decoding.support import TinyBundle, invented_lines, tiny_bundle

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from sparsenmt.data.documents import separator_id
-from sparsenmt.data.features import FeatureSet
+from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.tagging import taggers
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.tagging.tagging import Tagging
 from sparsenmt.data.tagging.tagsets import Category, TagSet
-from sparsenmt.data.tokenizer import Tokenizers, train_tokenizer
+from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
 from sparsenmt.decoding.documents import BlockTranslation, Mismatches, pack_pairs, tags_of, translate_documents
 from sparsenmt.decoding.forced import score_pairs
 from sparsenmt.decoding.translate import translate_lines

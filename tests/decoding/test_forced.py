@@ -9,7 +9,7 @@ from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.decoding import forced
 from sparsenmt.decoding.forced import score_pairs
 from sparsenmt.errors import UserError
-from sparsenmt.model.interfaces import Source
+from sparsenmt.model.protocol import Source
 from tests.decoding.support import TinyBundle, invented_lines, tiny_bundle
 
 SOURCES, TARGETS = invented_lines(12, 5), invented_lines(12, 6)

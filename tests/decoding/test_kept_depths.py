@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sparsenmt.decoding import depths as kept_depths
-from sparsenmt.decoding.depths import KeptTranslations, depths_of
+from sparsenmt.decoding import kept_translations as kept_depths
+from sparsenmt.decoding.kept_translations import KeptTranslations, depths_of
 from sparsenmt.decoding.translate import translate_lines
-from sparsenmt.model.interfaces import DepthPlan
+from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.recipe.schema import Decoding
 from tests.selection.support import LINES, deep_bundle
 

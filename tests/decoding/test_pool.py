@@ -15,7 +15,7 @@ from sparsenmt.decoding.beam import Beam, beam_search
 from sparsenmt.decoding.pool import Pool, Results
 from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.decoding.translate import translate_lines
-from sparsenmt.model.caches import Cache
+from sparsenmt.model.kv_cache import Cache
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.native.kernels import kernels
 from sparsenmt.recipe.schema import Decoding

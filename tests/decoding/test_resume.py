@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sparsenmt.decoding.resume import Growing, growing
+from sparsenmt.resumable import Growing, growing
 from sparsenmt.errors import UserError
 
 WORK: dict[str, Any] = {"input": "0" * 64, "decoding": {"alpha": 0.1, "method": "beam"}, "window": 2}

@@ -11,7 +11,8 @@ import torch
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.translate import Translation, one_line, sparsity_rate, translate_lines
 from sparsenmt.errors import UserError
-from sparsenmt.model.interfaces import Gates, Memory, MemoryFilter
+from sparsenmt.model.memory import Memory
+from sparsenmt.model.sockets import Gates, MemoryFilter
 from sparsenmt.recipe.schema import Decoding
 from tests.decoding.support import TinyBundle, invented_lines, naive_beam, tiny_bundle
 

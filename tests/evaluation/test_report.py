@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from sparsenmt.evaluation.metrics import Score
-from sparsenmt.evaluation.report import as_json, columns, table
+from sparsenmt.evaluation.score_table import as_json, columns, table
 from sparsenmt.evaluation.significance import Comparison, Estimate
 
 SCORES = [Score("bleu", 37.123456, "tok:13a"), Score("rougeLsum", 5.0, "stem:no")]

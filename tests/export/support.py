@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from sparsenmt.assemble import build_model
-from sparsenmt.data.features import FeatureSet
-from sparsenmt.data.tokenizer import Tokenizers, train_tokenizer
+from sparsenmt.data.features.feature_set import FeatureSet
+from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
 from sparsenmt.data.vocabulary import BOS, EOS, PAD
 from sparsenmt.recipe.load import load_resolved
 from sparsenmt.recipe.schema import Recipe

@@ -185,7 +185,7 @@ def test_the_readme_tells_what_differs() -> None:
 
 
 def test_two_pieces_of_one_name(tmp_path: Path) -> None:
-    from sparsenmt.data.symbol_tokenizers import WordTokenizer
+    from sparsenmt.data.tokenizers.symbol_tokenizers import WordTokenizer
     from sparsenmt.export.to_ctranslate2 import _vocabulary
 
     with pytest.raises(UserError, match="two pieces named </s>"):

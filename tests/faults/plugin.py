@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from sparsenmt.model.interfaces import Gates, Memory, MemoryFilter
+from sparsenmt.model.memory import Memory
+from sparsenmt.model.sockets import Gates, MemoryFilter
 from sparsenmt.sparsity.registry import Options, register
 
 FEATURE = "frequency_rank"

@@ -92,8 +92,8 @@ def test_checkpoints(lab: Lab, count: int) -> None:
 
 
 LAST_STEPS = {
-    "half decoded": "sparsenmt.decoding.resume.Growing.finish",
-    "half prepared": "sparsenmt.data.prepare.write_manifest",
+    "half decoded": "sparsenmt.resumable.Growing.finish",
+    "half prepared": "sparsenmt.data.prepare.pipeline.write_manifest",
 }
 """Where the work is stopped that a command line finds half done."""
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from sparsenmt.data.tokenizer import Tokenizers
+from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from tests.commands.support import Result
 from tests.fuzz import corpus_texts
 from tests.fuzz.support import Lab, changed, explore, report, sizes, train_small_model

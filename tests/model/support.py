@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sparsenmt.assemble import build_model
-from sparsenmt.model.interfaces import Source
+from sparsenmt.model.protocol import Source
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe import schema
 from tests.toys import registered

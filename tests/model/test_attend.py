@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from sparsenmt.model.attend import attend_banded, attend_fused, attend_masked, restrict
-from sparsenmt.model.interfaces import Keys, Source, Transform
+from sparsenmt.model.protocol import Source
+from sparsenmt.model.sockets import Keys, Transform
 from sparsenmt.sparsity.softmax import Softmax
 from tests.model.support import random_model, random_source, random_target
 from tests.toys.lookback import Lookback

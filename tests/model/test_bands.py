@@ -13,7 +13,7 @@ from torch import Tensor
 from sparsenmt.model import attend, attention, bands
 from sparsenmt.model.attend import attend_banded, attend_masked, restrict
 from sparsenmt.model.bands import Cut, blocks, classes, cut_of, joined, overlapping, unclassed
-from sparsenmt.model.interfaces import Keys, Transform
+from sparsenmt.model.sockets import Keys, Transform
 from sparsenmt.sparsity.block import Block
 from sparsenmt.sparsity.dilated import Dilated
 from sparsenmt.sparsity.softmax import Softmax

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from sparsenmt.model.attention import Attention, KeysValues
-from sparsenmt.model.caches import Cache
-from sparsenmt.model.interfaces import Memory, Source
+from sparsenmt.model.kv_cache import Cache
+from sparsenmt.model.memory import Memory
+from sparsenmt.model.protocol import Source
 from sparsenmt.model.transformer import Transformer
 from tests.model.support import random_model, random_source, random_target
 

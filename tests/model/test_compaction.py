@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from sparsenmt.model.compaction import apply_gates
-from sparsenmt.model.interfaces import Gates, Memory, MemoryFilter
+from sparsenmt.model.memory import Memory
+from sparsenmt.model.sockets import Gates, MemoryFilter
 from sparsenmt.model.transformer import Transformer
 from tests.model.support import random_model, random_source, random_target
 

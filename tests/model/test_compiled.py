@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sparsenmt.model.interfaces import AttentionSeen, Source
+from sparsenmt.model.protocol import AttentionSeen, Source
 from sparsenmt.model.linear import Packing
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.native.kernels import kernels

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from sparsenmt.model.interfaces import SITES, AttentionSeen, SiteName
+from sparsenmt.model.protocol import AttentionSeen
+from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.model.transformer import Transformer
 from tests.model.support import random_model, random_source, random_target
 

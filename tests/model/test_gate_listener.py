@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sparsenmt.model.interfaces import GatesSeen
+from sparsenmt.model.protocol import GatesSeen
 from tests.model.support import random_model, random_source
 
 BOTH = [{"name": "toy_faint", "at": "between"}, {"name": "toy_faint", "at": "output"}]

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from sparsenmt.model.attention import KeysValues
-from sparsenmt.model.caches import Cache, Rooms
-from sparsenmt.model.interfaces import DecoderCache, Memory
+from sparsenmt.model.kv_cache import Cache, Rooms
+from sparsenmt.model.memory import Memory
+from sparsenmt.model.protocol import DecoderCache
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.native.kernels import kernels
 from sparsenmt.native.steps import Stack

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sparsenmt.decoding.scores import NEVER, candidates
 from sparsenmt.model import linear
-from sparsenmt.model.interfaces import Source
+from sparsenmt.model.protocol import Source
 from sparsenmt.model.linear import ACTIVATIONS, Activation, packed_product
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.schema import Decoding

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparsenmt.assemble import depth_plan
-from sparsenmt.commands.sweeping import Job, plan
+from sparsenmt.workflows.sweep import Job, plan
 from sparsenmt.recipe.load import load
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.recipe.sweep import read_sweep

@@ -36,7 +36,7 @@ def test_these_sweeps_are_shipped() -> None:
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
 def test_every_variant_of_a_shipped_sweep_is_a_model(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sparsenmt.commands.sweeping import plan
+    from sparsenmt.workflows.sweep import plan
 
     monkeypatch.setenv("SPARSENMT_DATA", "data")
     sweep = read_sweep(path)
@@ -74,7 +74,7 @@ def test_recipes_name_variants_that_are_there() -> None:
     ],
 )
 def test_methods_of_a_sweep(name: str, kinds: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from sparsenmt.commands.sweeping import plan
+    from sparsenmt.workflows.sweep import plan
 
     monkeypatch.setenv("SPARSENMT_DATA", "data")
     sites = [

@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 
 from sparsenmt.assemble import build_model
-from sparsenmt.data.features import FeatureSet
-from sparsenmt.data.tokenizer import Tokenizers, train_tokenizer
-from sparsenmt.decoding.depths import depths_of
+from sparsenmt.data.features.feature_set import FeatureSet
+from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
+from sparsenmt.decoding.kept_translations import depths_of
 from sparsenmt.recipe.schema import Model
 from sparsenmt.recipe.schema import Tokenizer as TokenizerOptions
-from sparsenmt.selection.classifier import DepthClassifier
-from sparsenmt.selection.selector import Selector
+from sparsenmt.depth_selector.classifier import DepthClassifier
+from sparsenmt.depth_selector.selector import Selector
 from tests.decoding.support import TinyBundle, invented_lines
 
 DEPTHS = [(1, 1), (2, 1), (1, 2), (2, 2), (1, 3), (2, 3)]

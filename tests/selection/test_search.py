@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from sparsenmt.errors import UserError
-from sparsenmt.selection import search as searching
-from sparsenmt.selection.classifier import DepthClassifier
-from sparsenmt.selection.labels import Labelled
-from sparsenmt.selection.search import Search, best_of
-from sparsenmt.selection.training import Cell, Settings, Trial, batches, choose, grid, train_cell
+from sparsenmt.depth_selector import search as searching
+from sparsenmt.depth_selector.classifier import DepthClassifier
+from sparsenmt.depth_selector.labels import Labelled
+from sparsenmt.depth_selector.search import Search, best_of
+from sparsenmt.depth_selector.training import Cell, Settings, Trial, batches, choose, grid, train_cell
 
 SETTINGS = Settings(epochs=3, patience=2, batch_size=8, learning_rate=0.1)
 CELLS = grid([1], [2], [0, 1], [1], [0.5, 1])

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sparsenmt.assemble import build_model
-from sparsenmt.model.interfaces import Source
+from sparsenmt.model.protocol import Source
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe import schema
 from sparsenmt.recipe.presets import PRESETS

@@ -11,7 +11,7 @@ from torch import nn
 
 from sparsenmt.assemble import build_model
 from sparsenmt.errors import UserError
-from sparsenmt.model.interfaces import SITES
+from sparsenmt.model.sites import SITES
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe import schema
 from sparsenmt.recipe.load import load_resolved

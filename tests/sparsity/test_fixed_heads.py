@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sparsenmt.assemble import build_model, check_recipe, required_features
 from sparsenmt.errors import UserError
-from sparsenmt.model.interfaces import Keys
+from sparsenmt.model.sockets import Keys
 from sparsenmt.recipe import schema
 from sparsenmt.recipe.presets import PRESETS
 from sparsenmt.sparsity import fixed_maps, registry

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sparsenmt.model.interfaces import Memory
+from sparsenmt.model.memory import Memory
 from sparsenmt.sparsity.l0drop import L0Drop, L0DropOptions, p_open, sample_gate, test_gate
 
 evaluated = test_gate  # pytest would take a name that begins with test for a test

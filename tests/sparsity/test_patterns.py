@@ -12,7 +12,7 @@ from torch import Tensor
 from sparsenmt.assemble import build_model, check_recipe
 from sparsenmt.errors import UserError
 from sparsenmt.model.attend import restrict
-from sparsenmt.model.interfaces import Keys, Pattern
+from sparsenmt.model.sockets import Keys, Pattern
 from sparsenmt.recipe import schema
 from sparsenmt.sparsity import registry
 from sparsenmt.sparsity.random_pattern import mixed

@@ -11,7 +11,8 @@ from pydantic import ValidationError
 
 from sparsenmt.data.tagging import tagsets
 from sparsenmt.model.compaction import apply_gates
-from sparsenmt.model.interfaces import Memory, MemoryFilter
+from sparsenmt.model.memory import Memory
+from sparsenmt.model.sockets import MemoryFilter
 from sparsenmt.sparsity import pos, registry
 
 LENGTHS = (9, 6, 1)

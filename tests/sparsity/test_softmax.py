@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from sparsenmt.model.interfaces import Keys
+from sparsenmt.model.sockets import Keys
 from sparsenmt.sparsity.softmax import Softmax
 
 

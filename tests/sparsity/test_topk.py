@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sparsenmt.assemble import build_model
 from sparsenmt.errors import UserError
-from sparsenmt.model.interfaces import Keys
+from sparsenmt.model.sockets import Keys
 from sparsenmt.recipe import schema
 from sparsenmt.sparsity.selection import kth_largest
 from sparsenmt.sparsity.topk import TIE, TopK, largest

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from sparsenmt.model.attention import AttentionStep
-from sparsenmt.model.interfaces import Encoded
+from sparsenmt.model.protocol import Encoded
 from sparsenmt.native.kernels import kernels
 from sparsenmt.sparsity.softmax import Softmax
 from tests.model.support import random_source

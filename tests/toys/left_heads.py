@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sparsenmt.model.interfaces import Keys
+from sparsenmt.model.sockets import Keys
 from sparsenmt.sparsity.registry import Options, register
 
 

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from sparsenmt.model.interfaces import Keys, Transform
+from sparsenmt.model.sockets import Keys, Transform
 from sparsenmt.sparsity.registry import Options, register
 
 

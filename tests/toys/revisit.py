@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparsenmt.model.interfaces import DepthPlan
+from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.sparsity.registry import Options, register
 
 

@@ -8,7 +8,8 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from sparsenmt.model.interfaces import Gates, Memory, MemoryFilter
+from sparsenmt.model.memory import Memory
+from sparsenmt.model.sockets import Gates, MemoryFilter
 from sparsenmt.sparsity.registry import Options, register
 
 FEATURE = "pos"

@@ -15,7 +15,10 @@ from torch import Tensor, nn
 from sparsenmt.data.batching import Batch, EpochPlan, pad
 from sparsenmt.data.store import Dataset, DatasetWriter
 from sparsenmt.data.vocabulary import BOS, EOS
-from sparsenmt.model.interfaces import DepthPlan, Gates, Memory, MemoryFilter, Source
+from sparsenmt.model.depth_plan import DepthPlan
+from sparsenmt.model.memory import Memory
+from sparsenmt.model.protocol import Source
+from sparsenmt.model.sockets import Gates, MemoryFilter
 from sparsenmt.model.layers import BlockOptions, SiteHeads
 from sparsenmt.model.stacks import Site
 from sparsenmt.model.transformer import PositionOptions, Transformer, Vocabulary

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from sparsenmt.data.store import Dataset
-from sparsenmt.model.interfaces import DepthPlan
+from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.recipe.schema import AuxiliaryLoss
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.distribution import Workers

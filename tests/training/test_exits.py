@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sparsenmt.data.batching import Batch
-from sparsenmt.model.interfaces import DepthPlan
+from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.training.exits import complete_gradients, draw_pairs
 from sparsenmt.training.gradients import Objective, Totals, accumulate

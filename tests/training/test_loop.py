@@ -12,7 +12,7 @@ import torch
 
 from sparsenmt.data.store import Dataset
 from sparsenmt.errors import UserError
-from sparsenmt.model.interfaces import DepthPlan
+from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.recipe.schema import AuxiliaryLoss
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.loop import Trainer

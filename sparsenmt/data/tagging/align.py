@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from sparsenmt.data.vocabulary import SILENT, SPACE, UNK
 
 if TYPE_CHECKING:
-    from sparsenmt.data.tokenizer import Tokenizer
+    from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 
 _HIDDEN = "\ufffc"  # the character of an unknown piece: it equals nothing
 _SURE = 6  # characters that must agree before both sides go on;

@@ -20,8 +20,8 @@ from sparsenmt.errors import UserError
 from sparsenmt.files import read_json, write_json
 
 if TYPE_CHECKING:
-    from sparsenmt.data.sources import Sources
-    from sparsenmt.data.tokenizer import Tokenizer
+    from sparsenmt.data.features.source_sentences import Sources
+    from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 
 GIVEN = "given"
 """In place of a tagger's name: there is none, tags are always given."""

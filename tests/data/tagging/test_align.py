@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from sparsenmt.data.tagging.align import Alignment, align, comparable
-from sparsenmt.data.tokenizer import Tokenizer, train_tokenizer
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer, train_tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE, UNK
 from sparsenmt.recipe import schema
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparsenmt.data.prepare import PreparedData, check_prepared_for, prepare
+from sparsenmt.data.prepare.pipeline import PreparedData, check_prepared_for, prepare
 from sparsenmt.data.tagging import taggers, tagging
 from sparsenmt.data.tagging.taggers import cut_into_words
 from sparsenmt.data.tagging.tagsets import Category, TagSet

@@ -1,0 +1,284 @@
+"""Frequency ranks of words in tokenized text.
+
+A word is a run of pieces that `alignment` calls a word, without the punctuation marks at its two ends: each piece of
+those is a word of its own, as in text that was tokenized by rules, where punctuation marks are among the most frequent
+words. "dog." counts as "dog" and ".", "t-shirt" as one word. The space symbol at a word's front does not count, and
+the same letters are the same word however they were cut into pieces.
+
+A word is known by a 64-bit hash of its letters, so that counting millions of words takes a few tens of megabytes and no
+Python object per word: with 10 million distinct words, two share a hash with a probability of about 3 in a million.
+
+Up to a million distinct words the counts are exact. Of more, only the most frequent million is kept whenever the table
+has grown to twice as many: a rare word may then miss some of its counts, or have no rank.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparsenmt.data.alignment import starts_of_words
+from sparsenmt.data.tokenizers.hashing import spread
+from sparsenmt.data.store import Dataset
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer
+from sparsenmt.data.vocabulary import EOS, SPACE, SPECIAL_PIECES, UNK
+from sparsenmt.errors import UserError
+from sparsenmt.files import write_bytes
+
+_BLOCK = 1 << 18  # pieces read at once
+_WORDS = 1 << 20  # distinct words that are kept
+_PENDING = 1 << 19  # distinct words of blocks that wait to be merged, at most
+_STORED = np.dtype("<u8")
+_WHOLE = 10_000  # parts that coverage is measured in
+
+
+class WordRanks:
+    """Ranks of words by frequency, 1 = most frequent; of equally frequent ones the word seen first comes first.
+
+    Args:
+        hashes: (W,) the words, most frequent first.
+        tokenizer: the source's.
+    """
+
+    def __init__(self, hashes: NDArray[np.uint64], tokenizer: Tokenizer) -> None:
+        self._hashes = hashes
+        order = np.argsort(hashes)
+        self._sorted = hashes[order]
+        self._ranks = (order + 1).astype(np.int64)
+        self._pieces = _Pieces(tokenizer)
+
+    @classmethod
+    def fit(cls, corpora: Sequence[Dataset], tokenizer: Tokenizer) -> WordRanks:
+        """Count the words of the sources."""
+        return cls(_count(corpora, tokenizer)[0], tokenizer)
+
+    @classmethod
+    def load(cls, path: Path, tokenizer: Tokenizer) -> WordRanks:
+        """Read what `save` wrote.
+
+        Raises:
+            UserError: the file is missing.
+        """
+        return cls(_read(path), tokenizer)
+
+    def save(self, path: Path) -> None:
+        """Write the hashes, most frequent first."""
+        _write(path, self._hashes)
+
+    def __len__(self) -> int:
+        """Number of known words."""
+        return len(self._hashes)
+
+    def ranks(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(S,) the rank of each piece's word; ``len(self) + 1`` for unknown words, 0 for EOS.
+
+        Args:
+            ids: (S,) of one sentence or of several, each ended by EOS.
+        """
+        if not len(ids):
+            return np.zeros(0, dtype=np.int64)
+        words = _Words(ids, self._pieces)
+        ranks = np.full(len(words.hashes), len(self) + 1, dtype=np.int64)
+        if len(self):
+            places = np.minimum(np.searchsorted(self._sorted, words.hashes), len(self) - 1)
+            known = (self._sorted[places] == words.hashes) & words.countable
+            ranks[known] = self._ranks[places[known]]
+        ranks[words.is_end] = 0
+        return np.repeat(ranks, words.lengths)
+
+
+class WordCoverage:
+    """How much of the training text the frequent words cover.
+
+    Args:
+        ranks: of the words.
+        counts: (W,) how often each was seen, most frequent first.
+    """
+
+    def __init__(self, ranks: WordRanks, counts: NDArray[np.uint64]) -> None:
+        self._ranks, self._counts = ranks, counts
+        covered = np.cumsum(counts.astype(np.float64)) * _WHOLE / max(int(counts.sum()), 1)
+        # 0: EOS; then the words by rank; the last: what was never seen.
+        self._coverage: NDArray[np.int64] = np.r_[0, np.floor(covered + 1e-6).astype(np.int64), _WHOLE]
+
+    @classmethod
+    def fit(cls, corpora: Sequence[Dataset], tokenizer: Tokenizer) -> WordCoverage:
+        """Count the words of the sources."""
+        hashes, counts = _count(corpora, tokenizer)
+        return cls(WordRanks(hashes, tokenizer), counts.astype(np.uint64))
+
+    @classmethod
+    def load(cls, words: Path, counts: Path, tokenizer: Tokenizer) -> WordCoverage:
+        """Read what `save` wrote.
+
+        Raises:
+            UserError: a file is missing.
+        """
+        return cls(WordRanks.load(words, tokenizer), _read(counts))
+
+    def save(self, words: Path, counts: Path) -> None:
+        """Write the hashes and the counts, most frequent first."""
+        self._ranks.save(words)
+        _write(counts, self._counts)
+
+    def coverage(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(S,) the share, in 1/10,000 and rounded down, of each piece's word and all more frequent ones; 0 for EOS,
+        10,000 for unknown words.
+        """
+        found: NDArray[np.int64] = self._coverage[self._ranks.ranks(ids)]
+        return found
+
+
+def _read(path: Path) -> NDArray[np.uint64]:
+    try:
+        return np.fromfile(path, dtype=_STORED).astype(np.uint64)
+    except OSError as error:
+        raise UserError(
+            f"cannot be read: {error.strerror}",
+            where=str(path),
+            hint="Take the directory from a copy, or make it again.",
+        ) from None
+
+
+def _write(path: Path, numbers: NDArray[np.uint64]) -> None:
+    write_bytes(path, numbers.astype(_STORED).tobytes())
+
+
+def _count(corpora: Sequence[Dataset], tokenizer: Tokenizer) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """Hashes and counts of the words of the sources, most frequent first."""
+    counter = _Counter()
+    pieces = _Pieces(tokenizer)
+    for ids in _blocks(corpora):
+        words = _Words(ids, pieces)
+        counter.add(words.hashes[words.countable])
+    return counter.most_frequent_first()
+
+
+class _Pieces:
+    """What must be known of a vocabulary: which pieces start words, are punctuation, or are the lone space; and of
+    which letters each is made: ``letters[offsets[i] : offsets[i] + lengths[i]]``, without space symbols.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        names = tokenizer.pieces(range(tokenizer.size))
+        self.word_starts = tokenizer.word_starts
+        self.space = names.index(SPACE) if SPACE in names else -1
+        self.marks = np.array([_is_mark(name) for name in names], dtype=np.bool_)
+        self.marks[: len(SPECIAL_PIECES)] = False
+        texts = [name.replace(SPACE, "") for name in names]
+        self.lengths = np.array([len(text) for text in texts], dtype=np.int64)
+        self.offsets = np.cumsum(self.lengths) - self.lengths
+        self.letters = np.frombuffer("".join(texts).encode("utf-32-le"), dtype="<u4").astype(np.uint64)
+
+
+def _is_mark(name: str) -> bool:
+    """Whether a piece is nothing but punctuation marks and symbols."""
+    text = name.replace(SPACE, "")
+    return bool(text) and all(unicodedata.category(character)[0] in "PS" for character in text)
+
+
+class _Words:
+    """The words of sentences that each end with EOS: their hashes and lengths, all (W,)."""
+
+    def __init__(self, ids: NDArray[np.int64], pieces: _Pieces) -> None:
+        starts = starts_of_words(ids, pieces.word_starts)
+        starts[:1] = True
+        starts = _with_marks_apart(ids, starts, pieces)
+        first = np.flatnonzero(starts)
+        self.lengths = np.diff(first, append=len(ids))
+        sums, letters = _letter_sums(ids, first, pieces)
+        self.hashes: NDArray[np.uint64] = sums
+        self.is_end = ids[first] == EOS
+        has_unknown = np.logical_or.reduceat(ids == UNK, first)
+        self.countable = ~self.is_end & ~has_unknown & (letters > 0)
+
+
+def _letter_sums(
+    ids: NDArray[np.int64], first: NDArray[np.int64], pieces: _Pieces
+) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """(W,) the hashes of words that begin at these pieces: sums over their letters; (W,) how many those are."""
+    lengths = pieces.lengths[ids]
+    ends = np.cumsum(lengths)
+    begins = ends - lengths  # of each piece, the place of its first letter among those of the block
+    place = np.arange(ends[-1])
+    letters = pieces.letters[place + np.repeat(pieces.offsets[ids] - begins, lengths)]
+    last = np.append(first[1:], len(ids)) - 1
+    counts = ends[last] - begins[first]
+    within = place - np.repeat(begins[first], counts)
+    sums = np.append(np.uint64(0), np.cumsum(spread(letters + (within.astype(np.uint64) << np.uint64(32)))))
+    return sums[ends[last]] - sums[begins[first]], counts
+
+
+def _with_marks_apart(ids: NDArray[np.int64], starts: NDArray[np.bool_], pieces: _Pieces) -> NDArray[np.bool_]:
+    """(N,) where words start if the punctuation marks at the two ends of each are words of their own."""
+    marks = pieces.marks[ids]
+    if not marks.any():
+        return starts
+    first = np.flatnonzero(starts)
+    lengths = np.diff(first, append=len(ids))
+    spaces = starts & (ids == pieces.space)
+    inner = (~marks & ~spaces).astype(np.int64)
+    before = np.cumsum(inner) - inner
+    left = before - np.repeat(before[first], lengths)  # of the word, how many inner pieces lie left of each piece
+    right = np.repeat(np.add.reduceat(inner, first), lengths) - left - inner
+    outer = marks & ((left == 0) | (right == 0))
+    result = outer.copy()
+    result[1:] |= outer[:-1]
+    result[1:] &= ~spaces[:-1]  # a space at the front stays with the piece after it
+    joined: NDArray[np.bool_] = result | starts
+    return joined
+
+
+class _Counter:
+    """Counts of hashes, and when each was seen first. New ones are merged in when they outnumber the old."""
+
+    def __init__(self) -> None:
+        self._hashes = np.zeros(0, dtype=np.uint64)
+        self._counts = np.zeros(0, dtype=np.int64)
+        self._first = np.zeros(0, dtype=np.int64)
+        self._seen = 0
+        self._pending: list[tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64]]] = []
+        self._pending_size = 0
+
+    def add(self, hashes: NDArray[np.uint64]) -> None:
+        unique, first, counts = np.unique(hashes, return_index=True, return_counts=True)
+        self._pending.append((unique, counts, first + self._seen))
+        self._pending_size += len(unique)
+        self._seen += len(hashes)
+        if self._pending_size > min(max(len(self._hashes), _BLOCK), _PENDING):
+            self._merge()
+            self._keep_most_frequent()
+
+    def most_frequent_first(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+        self._merge()
+        self._keep_most_frequent()
+        order = np.lexsort((self._first, -self._counts))
+        return self._hashes[order], self._counts[order]
+
+    def _keep_most_frequent(self) -> None:
+        if len(self._hashes) > _WORDS:
+            kept = np.sort(np.lexsort((self._first, -self._counts))[:_WORDS])
+            self._hashes, self._counts, self._first = self._hashes[kept], self._counts[kept], self._first[kept]
+
+    def _merge(self) -> None:
+        parts = [(self._hashes, self._counts, self._first), *self._pending]
+        hashes, counts, first = (np.concatenate(column) for column in zip(*parts, strict=True))
+        if len(hashes):
+            order = np.argsort(hashes, kind="stable")
+            hashes, counts, first = hashes[order], counts[order], first[order]
+            groups = np.flatnonzero(np.r_[True, hashes[1:] != hashes[:-1]])
+            # Parts are in the order of time and the sort is stable: the first of a group was seen first.
+            self._hashes, self._first = hashes[groups], first[groups]
+            self._counts = np.add.reduceat(counts, groups)
+        self._pending, self._pending_size = [], 0
+
+
+def _blocks(corpora: Sequence[Dataset]) -> Iterator[NDArray[np.int64]]:
+    """The source ids of all corpora in blocks of whole sentences."""
+    for corpus in corpora:
+        for first, last in corpus.spans(_BLOCK):
+            yield corpus.source_ids[corpus.source_offsets[first] : corpus.source_offsets[last]].astype(np.int64)

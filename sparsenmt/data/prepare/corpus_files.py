@@ -1,0 +1,168 @@
+"""The texts that a recipe names: read once before any work, and refused where they cannot be prepared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sparsenmt.data.documents import check_count, read_ids
+from sparsenmt.progress import Bars
+from sparsenmt.data.prepare.survey import Survey, survey
+from sparsenmt.data.text import check_aligned, check_readable
+from sparsenmt.errors import UserError
+from sparsenmt.recipe import schema
+
+TAGS, DOCUMENTS = "tags", "documents"
+_BESIDE = (f".{TAGS}", f".{DOCUMENTS}")
+
+
+def input_files(data: schema.Data, *, tags: bool = False) -> list[tuple[str, str]]:
+    """Role and path of every file: source and target of the training corpora, then of `dev`; then, if they are asked
+    for, the tags beside the sources that have some; then the document ids of corpora that are packed, and of `dev`.
+    """
+    roles = [(f"train-{number}", corpus) for number, corpus in enumerate(data.train)] + [("dev", data.dev)]
+    texts = [
+        (f"{role}.{side}", path)
+        for role, corpus in roles
+        for side, path in (("source", corpus.source), ("target", corpus.target))
+    ]
+    tagged = [(f"{role}.{TAGS}", corpus.tags) for role, corpus in roles if tags and corpus.tags is not None]
+    packed = roles if data.documents is not None else roles[-1:]
+    ids = [(f"{role}.{DOCUMENTS}", corpus.documents) for role, corpus in packed if corpus.documents is not None]
+    return texts + tagged + ids
+
+
+def corpus_names(corpora: Sequence[schema.Corpus]) -> list[str]:
+    """The names under which the corpora are reported.
+
+    Raises:
+        UserError: two are the same.
+    """
+    names = [corpus.name or Path(corpus.source).name for corpus in corpora]
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise UserError(
+            f"two training corpora are called {repeated[0]!r}",
+            where="data.train",
+            hint="Give each a `name` of its own.",
+        )
+    return names
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What was found in the texts, in the order of `input_files`."""
+
+    files: list[tuple[str, str]]
+    surveys: list[Survey]
+    stamps: list[tuple[int, int]]
+    """Size and time of change of every file, when it was read."""
+
+    @classmethod
+    def read(cls, data: schema.Data, bars: Bars, *, tags: bool = False) -> Inputs:
+        """Read all texts to their ends, and the tags beside them if they are asked for.
+
+        Raises:
+            UserError: one cannot be read, is not sound, or does not fit the others.
+        """
+        files = input_files(data, tags=tags)
+        for _, path in files:
+            check_readable(path)
+        stamps = [_stamp(path) for _, path in files]
+        with bars.counting("reading", total=sum(size for size, _ in stamps), unit="B") as bar:
+            surveys = [survey(path, bar.update) for _, path in files]
+        inputs = cls(files, surveys, stamps)
+        inputs._check_alignment()
+        inputs._check_documents()
+        inputs._check_for_twins(corpus_names(data.train))
+        inputs._check_dev()
+        return inputs
+
+    @property
+    def entries(self) -> list[dict[str, Any]]:
+        """Plain values for the manifest: of each file its role, path, size, number of lines, and the text's hash."""
+        return [
+            {"role": role, "path": path, "bytes": found.bytes, "lines": found.lines, "sha256": found.sha256}
+            for (role, path), found in zip(self.files, self.surveys, strict=True)
+        ]
+
+    @property
+    def pairs(self) -> list[int]:
+        """Number of pairs of each corpus; `dev` is the last."""
+        return [found.lines for found in self.surveys[: self._texts : 2]]
+
+    @property
+    def _texts(self) -> int:
+        """Number of texts: they come first."""
+        return sum(not role.endswith(_BESIDE) for role, _ in self.files)
+
+    def warn(self) -> None:
+        """Tell of what is odd, but is text."""
+        for (_, path), found in zip(self.files, self.surveys, strict=True):
+            if found.returns:
+                message = f"warning: {path}: {found.returns:,} lines end in \\r (as in Windows), which is kept as text"
+                click.echo(message, err=True)
+
+    def check_unchanged(self) -> None:
+        """Refuse texts that were written to after they were read.
+
+        Raises:
+            UserError: one was.
+        """
+        for (_, path), stamp in zip(self.files, self.stamps, strict=True):
+            if _stamp(path) != stamp:
+                raise UserError(
+                    "the text changed while it was prepared",
+                    where=path,
+                    hint="Start the command again when the file is complete.",
+                )
+
+    def _check_alignment(self) -> None:
+        for first in range(0, self._texts, 2):
+            paths = [path for _, path in self.files[first : first + 2]]
+            lines = [found.lines for found in self.surveys[first : first + 2]]
+            check_aligned(paths, lines)
+            if not lines[0]:
+                raise UserError(
+                    "the corpus is empty", where=f"{paths[0]} and {paths[1]}", hint="Check the paths in the recipe."
+                )
+
+    def _check_documents(self) -> None:
+        """Ids are as many as lines, and no document is begun twice."""
+        numbers = {role: number for number, (role, _) in enumerate(self.files)}
+        for role, path in self.files:
+            name, _, kind = role.partition(".")
+            if kind == DOCUMENTS:
+                source = numbers[f"{name}.source"]
+                count = sum(1 for _ in read_ids(path))
+                check_count(path, count, self.files[source][1], self.surveys[source].lines)
+
+    def _check_for_twins(self, names: Sequence[str]) -> None:
+        seen: dict[tuple[str, str], str] = {}
+        for number, name in enumerate(names):
+            text = (self.surveys[2 * number].sha256, self.surveys[2 * number + 1].sha256)
+            if text in seen:
+                raise UserError(
+                    f"the corpora {seen[text]!r} and {name!r} hold the same text",
+                    where="data.train",
+                    hint="Name it once; to see it twice in an epoch, give it `weight: 2`.",
+                )
+            seen[text] = name
+
+    def _check_dev(self) -> None:
+        dev = slice(self._texts - 2, self._texts)
+        for (_, path), found in zip(self.files[dev], self.surveys[dev], strict=True):
+            if found.blank:
+                raise UserError(
+                    "every line of the validation text is blank",
+                    where=path,
+                    hint="Name validation text with words on both sides in data.dev.",
+                )
+
+
+def _stamp(path: str) -> tuple[int, int]:
+    stat = Path(path).stat()
+    return stat.st_size, stat.st_mtime_ns

@@ -1,0 +1,152 @@
+"""Making a directory in stages that are not done again: beside its place, until it is complete.
+
+The directory that is made has the name that `aside` gives. A sealed state file in it lists the finished stages with the
+sizes and hashes of their files; a stage enters the list when its files are on the disk. Whoever starts the same work
+again goes on after the finished stages whose files are what they were, and everything else in there is removed.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from sparsenmt.progress import Bars
+from sparsenmt.errors import UserError
+from sparsenmt.files import (
+    Damaged,
+    aside,
+    check_listing,
+    entry_of,
+    files_in,
+    locked,
+    make_directories,
+    making,
+    read_sealed,
+    recover,
+    sync,
+    write_sealed,
+)
+
+_STATE = ".state.json"
+
+
+@contextmanager
+def workplace(directory: Path) -> Iterator[Path]:
+    """The sibling in which a directory is made, for one process at a time.
+
+    It is removed when the user's input turns out to be bad; after an interruption, or where the disk is full, it stays.
+    Before the block `recover` puts in order what a process left that was killed while it published.
+
+    Raises:
+        UserError: the place cannot be written, or another process has it.
+    """
+    partial = aside(directory)
+    with making(directory):
+        make_directories(partial)
+        made = partial.stat().st_ino
+    with locked(partial, "prepares these data"):
+        if not partial.exists() or partial.stat().st_ino != made:  # it was published before the lock was free
+            raise UserError(
+                "another process has just prepared these data", where=str(directory), hint="Start the command again."
+            )
+        recover(directory)
+        try:
+            yield partial
+        except UserError:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+
+
+def forget(directory: Path) -> None:
+    """Remove the state file: the directory is complete, and says so itself."""
+    (directory / _STATE).unlink(missing_ok=True)
+
+
+class Stages:
+    """The stages of one piece of work, in order.
+
+    Args:
+        directory: where it is done, see `workplace`.
+        task: plain values: what the files depend on. What was made for another task is removed.
+    """
+
+    def __init__(self, directory: Path, task: Mapping[str, Any], bars: Bars) -> None:
+        self._directory = directory
+        self._task = dict(task)
+        self._bars = bars
+        recorded = self._recorded()
+        self._finished = self._intact(recorded)
+        self._remove_others()
+        if not recorded or len(self._finished) < len(recorded):
+            self._write()
+
+    def run(self, name: str, work: Callable[[], Any]) -> Any:
+        """Do a stage, unless it is done.
+
+        Args:
+            name: unlike the others.
+            work: writes new files; returns a value that JSON can hold.
+
+        Returns:
+            what ``work`` returned, now or when it was done.
+        """
+        if name in self._finished:
+            return self._finished[name]["result"]
+        result = work()
+        known = self.files
+        new = {each: path for each, path in files_in(self._directory).items() if each not in known}
+        for path in sorted({*new.values(), *(path.parent for path in new.values()), self._directory}):
+            sync(path)
+        with self._bars.counting("hashing", total=sum(path.stat().st_size for path in new.values()), unit="B") as bar:
+            files = {each: entry_of(path, bar.update) for each, path in new.items()}
+        self._finished[name] = {"files": files, "result": result}
+        self._write()
+        return result
+
+    @property
+    def files(self) -> dict[str, Any]:
+        """Size and hash of every file of the finished stages, by its path in the directory."""
+        return {name: entry for stage in self._finished.values() for name, entry in stage["files"].items()}
+
+    def _recorded(self) -> dict[str, Any]:
+        """The stages that the state file lists, if it is sound and of the same task."""
+        try:
+            state = read_sealed(self._directory / _STATE)
+        except Damaged:
+            return {}
+        if state["task"] != self._task:
+            return {}
+        return {stage["name"]: {"files": stage["files"], "result": stage["result"]} for stage in state["stages"]}
+
+    def _intact(self, recorded: Mapping[str, Any]) -> dict[str, Any]:
+        """The first stages, up to one whose files are not what they were: later ones may have been made from them."""
+        intact = {}
+        total = sum(entry["bytes"] for stage in recorded.values() for entry in stage["files"].values())
+        with self._bars.counting("checking what is finished", total=total, unit="B") as bar:
+            for name, stage in recorded.items():
+                try:
+                    check_listing(self._directory, stage["files"], hint="It is made again.", advance=bar.update)
+                except Damaged:
+                    break
+                intact[name] = stage
+        return intact
+
+    def _remove_others(self) -> None:
+        """Remove all that belongs to no finished stage."""
+        known = self.files
+        for path in sorted(self._directory.rglob("*"), reverse=True):  # what a directory holds before itself
+            if path.is_dir() and not path.is_symlink():
+                with suppress(OSError):  # it holds files of a stage
+                    path.rmdir()
+            elif self._name(path) not in known and path.name != _STATE:
+                path.unlink()
+
+    def _write(self) -> None:
+        stages = [{"name": name, **stage} for name, stage in self._finished.items()]
+        write_sealed(self._directory / _STATE, {"task": self._task, "stages": stages})
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self._directory).as_posix()

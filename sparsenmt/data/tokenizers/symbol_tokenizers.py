@@ -1,0 +1,218 @@
+"""Tokenizers whose pieces are looked up in a list: characters, or words between spaces."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparsenmt.data.text import blocks
+from sparsenmt.data.vocabulary import BOS, EOS, SILENT, SPACE, SPECIAL_PIECES, UNK, UNKNOWN_SURFACE
+from sparsenmt.data.tokenizers.word_counts import LONGEST_WORD, WordCounts
+from sparsenmt.errors import UserError
+from sparsenmt.files import read_json, write_json
+from sparsenmt.recipe import schema
+
+TABLE_WORDS = 200_000  # distinct words that are counted exactly
+_CHARACTERS_A_WORD = 16  # what the words in the table may have on average
+
+
+class _SymbolTokenizer:
+    """A list of symbols. A subclass says how a line becomes symbols, and how symbols become a line.
+
+    Args:
+        symbols: the symbols after the special pieces, in the order of their ids.
+        lowercase: whether text is lowercased before it is looked up.
+        user_symbols: the first of the symbols: words that are one symbol each.
+    """
+
+    kind: str
+    keeps_word_boundaries = True
+
+    def __init__(self, symbols: Sequence[str], *, lowercase: bool, user_symbols: Sequence[str] = ()) -> None:
+        self._user_symbols = frozenset(user_symbols)
+        self._pieces = [*SPECIAL_PIECES, *symbols]
+        # A word of the text that looks like "</s>" is a word, so the special pieces are not looked up.
+        self._ids = {symbol: id_ for id_, symbol in enumerate(symbols, start=len(SPECIAL_PIECES))}
+        self._lowercase = lowercase
+        self._word_starts = self._find_word_starts()
+        self._word_starts[[BOS, EOS]] = True
+
+    @classmethod
+    def train(cls, options: schema.Tokenizer, lines: Iterator[str]) -> Self:
+        """Keep the most frequent symbols; ties go by code point. Takes no more memory for more lines."""
+        texts = (" ".join(block) for block in blocks(lines, len))
+        if options.lowercase:
+            texts = (text.lower() for text in texts)
+        user_symbols = options.user_symbols
+        if user_symbols:
+            texts = (" ".join(word for word in text.split(" ") if word not in user_symbols) for text in texts)
+        counts = cls._count(texts, options)
+        for symbol in user_symbols:  # one of one character may be met inside words
+            del counts[symbol]
+        return cls(
+            [*user_symbols, *cls._select(counts, options)], lowercase=options.lowercase, user_symbols=user_symbols
+        )
+
+    @classmethod
+    def load(cls, directory: Path, stem: str) -> Self:
+        """Read what `save` wrote."""
+        path = directory / f"{stem}.json"
+        settings = read_json(path)
+        try:
+            symbols, user_symbols = settings["symbols"], settings.get("user_symbols", [])
+            return cls(symbols, lowercase=bool(settings["lowercase"]), user_symbols=user_symbols)
+        except (KeyError, TypeError):
+            raise UserError(
+                "not a tokenizer", where=str(path), hint="Take the directory from a copy, or make it again."
+            ) from None
+
+    @property
+    def size(self) -> int:
+        return len(self._pieces)
+
+    @property
+    def word_starts(self) -> NDArray[np.bool_]:
+        return self._word_starts
+
+    def encode(self, line: str) -> list[int]:
+        if self._lowercase:
+            line = line.lower()
+        return [self._ids.get(symbol, UNK) for symbol in self._symbols(line)]
+
+    def encode_batch(self, lines: Sequence[str]) -> list[list[int]]:
+        return [self.encode(line) for line in lines]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self._join(
+            UNKNOWN_SURFACE if id_ == UNK else self._pieces[id_] for id_ in map(int, ids) if id_ not in SILENT
+        )
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return [self._pieces[int(id_)] for id_ in ids]
+
+    def save(self, directory: Path, stem: str) -> None:
+        settings: dict[str, Any] = {"kind": self.kind, "lowercase": self._lowercase}
+        if self._user_symbols:
+            settings["user_symbols"] = sorted(self._user_symbols)
+        write_json(directory / f"{stem}.json", {**settings, "symbols": self._pieces[len(SPECIAL_PIECES) :]})
+
+    def _symbols(self, line: str) -> Iterable[str]:
+        raise NotImplementedError
+
+    @staticmethod
+    def _join(symbols: Iterable[str]) -> str:
+        raise NotImplementedError
+
+    @classmethod
+    def _count(cls, texts: Iterable[str], options: schema.Tokenizer) -> Counter[str]:
+        """How often each symbol occurs."""
+        raise NotImplementedError
+
+    @classmethod
+    def _select(cls, counts: Counter[str], options: schema.Tokenizer) -> list[str]:
+        """The symbols to keep: at most as many as the vocabulary holds beside the special pieces and the user's."""
+        return sorted(counts, key=lambda symbol: (-counts[symbol], symbol))[: _room(options)]
+
+    def _find_word_starts(self) -> NDArray[np.bool_]:
+        raise NotImplementedError
+
+
+def _room(options: schema.Tokenizer) -> int:
+    """How many symbols of the text the vocabulary can hold.
+
+    Raises:
+        UserError: none.
+    """
+    taken = len(SPECIAL_PIECES) + len(options.user_symbols)
+    if options.vocabulary_size <= taken:
+        others = " and the user's symbols" if options.user_symbols else ""
+        raise UserError(
+            f"a vocabulary of {options.vocabulary_size} holds nothing but the special pieces{others}",
+            where="data.tokenizer.vocabulary_size",
+            hint=f"It must be at least {taken + 1}.",
+        )
+    return options.vocabulary_size - taken
+
+
+class WordTokenizer(_SymbolTokenizer):
+    """Words between runs of spaces (U+0020 and nothing else).
+
+    Of a text with more distinct words than `TABLE_WORDS`, rare ones may miss some of their counts (see `word_counts`);
+    words of more than `LONGEST_WORD` characters are never in the vocabulary.
+    """
+
+    kind = "word"
+
+    def _symbols(self, line: str) -> Iterable[str]:
+        return filter(None, line.split(" "))
+
+    @staticmethod
+    def _join(symbols: Iterable[str]) -> str:
+        return " ".join(symbols)
+
+    @classmethod
+    def _count(cls, texts: Iterable[str], options: schema.Tokenizer) -> Counter[str]:
+        words = max(TABLE_WORDS, 2 * options.vocabulary_size)
+        counts = WordCounts(words=words, characters=words * _CHARACTERS_A_WORD)
+        for text in texts:
+            counts.add((word for word in text.split(" ") if word and len(word) <= LONGEST_WORD), len(text))
+        return Counter(dict(counts.most_frequent_first()))
+
+    def _find_word_starts(self) -> NDArray[np.bool_]:
+        return np.ones(len(self._pieces), dtype=np.bool_)
+
+
+class CharTokenizer(_SymbolTokenizer):
+    """Characters. A space is the symbol U+2581, and belongs to the word after it."""
+
+    kind = "char"
+
+    def _symbols(self, line: str) -> Iterable[str]:
+        if not self._user_symbols:
+            return line.replace(" ", SPACE)
+        words = (
+            (word,) if word in self._user_symbols else word.replace(" ", SPACE)
+            for word in re.split("( )", line)  # the spaces too
+        )
+        return chain.from_iterable(words)
+
+    @staticmethod
+    def _join(symbols: Iterable[str]) -> str:
+        return "".join(symbols).replace(SPACE, " ")
+
+    @classmethod
+    def _count(cls, texts: Iterable[str], options: schema.Tokenizer) -> Counter[str]:
+        counts = np.zeros(sys.maxunicode + 1, dtype=np.int64)
+        for text in texts:
+            code_points = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
+            found = np.bincount(code_points)
+            counts[: len(found)] += found
+        counts[ord(SPACE)] += counts[ord(" ")]
+        counts[ord(" ")] = 0
+        return Counter({chr(point): int(counts[point]) for point in np.flatnonzero(counts).tolist()})
+
+    @classmethod
+    def _select(cls, counts: Counter[str], options: schema.Tokenizer) -> list[str]:
+        # The space comes first whatever its count: without it no word would have a start.
+        others = Counter({symbol: count for symbol, count in counts.items() if symbol != SPACE})
+        frequent = super()._select(others, options)
+        wanted = options.character_coverage * others.total()
+        kept: list[str] = []
+        covered = 0
+        for symbol in frequent:
+            if covered >= wanted:
+                break
+            kept.append(symbol)
+            covered += others[symbol]
+        return [SPACE, *kept][: _room(options)]
+
+    def _find_word_starts(self) -> NDArray[np.bool_]:
+        return np.array([piece == SPACE for piece in self._pieces], dtype=np.bool_)

@@ -1,0 +1,210 @@
+"""Accuracies as tables, for the terminal and for files, and as a plot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sparsenmt.report.plots import Panel
+from sparsenmt.report.tables import Column, Report, Table, Value
+from sparsenmt.evaluation.contrast.decisions import Accuracy, Comparison, Decision, compare_decisions
+from sparsenmt.evaluation.contrast.groups import LAST_DISTANCE, Group, Grouping, group
+from sparsenmt.evaluation.contrast.items import Item, Suite
+
+TITLES = {
+    "overall": "Contrastive accuracy",
+    "types": "By type",
+    "distances": "By distance in words",
+    "frequencies": "By frequency",
+    "origins": "By origin",
+    "domains": "By domain",
+    "senses": "By sense",
+}
+_MEASURED = (
+    Column("items", "count"),
+    Column("right", "count"),
+    Column("ties", "count"),
+    Column("chance", "share"),
+    Column("accuracy", "share"),
+    Column("low", "share"),
+    Column("high", "share"),
+)
+_COMPARED = (
+    Column("difference", "share"),
+    Column("only_first", "count"),
+    Column("only_this", "count"),
+    Column("p_value", "number"),
+)
+_MOST_ROWS = 120
+"""Tables with more rows are in files only."""
+_MOST_PANELS = 4
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A model's decisions, one an item."""
+
+    label: str
+    decisions: tuple[Decision, ...]
+    cut: int = 0
+    """Items with a text that was too long for the model."""
+
+    def of(self, members: Group) -> list[Decision]:
+        return [self.decisions[i] for i in members.members]
+
+
+def report(suite: Suite, judged: Sequence[Judged], *, notes: Sequence[str] = (), normalize: bool = False) -> Report:
+    """All tables, one row a model and group, for files."""
+    tables = [_table(grouping, suite, judged) for grouping in group(suite.items)]
+    settings = {"suite": suite.name, "format": suite.format, "normalize": normalize}
+    cut = {each.label: each.cut for each in judged}
+    return Report("contrast", tuple(tables), tuple(notes), {**settings, "cut": cut})
+
+
+def shown(suite: Suite, judged: Sequence[Judged], notes: Sequence[str]) -> Report:
+    """The tables that a terminal shows; several models stand side by side.
+
+    What says no more than the table of all items is left out, and so are long tables.
+    """
+    groupings = [
+        each
+        for each in group(suite.items)
+        if each.name == "overall" or (each.name != "senses" and 1 < len(each.groups) <= _MOST_ROWS)
+    ]
+    tables = [_table(groupings[0], suite, judged)]
+    for grouping in groupings[1:]:
+        one = len(judged) == 1
+        tables.append(_table(grouping, suite, judged) if one else _side_by_side(grouping, suite, judged))
+    return Report("contrast", tuple(tables), tuple(notes))
+
+
+def standing_notes(suite: Suite, judged: Sequence[Judged], *, normalize: bool) -> list[str]:
+    """How the figures were made, and what was left out."""
+    score = "log-probability a piece" if normalize else "log-probability"
+    notes = [
+        f"right: the correct target has a higher {score} than every contrastive one; ties are wrong",
+        "low, high: 95% confidence, Wilson's score interval",
+    ]
+    if len(judged) > 1:
+        notes.append(f"p: exact McNemar test against {judged[0].label}, two-sided")
+    notes += [
+        f"{each.label}: {_count(each.cut)} with a text that is too long for the model, and is cut"
+        for each in judged
+        if each.cut
+    ]
+    return [*notes, *suite.notes]
+
+
+def _count(items: int) -> str:
+    return "1 item" if items == 1 else f"{items:,} items"
+
+
+def _chance(items: Sequence[Item], members: Group) -> float:
+    """Accuracy of a model that knows nothing."""
+    return sum(1 / (1 + len(items[i].contrastive)) for i in members.members) / len(members.members)
+
+
+def _compared(judged: Sequence[Judged], number: int, members: Group) -> Comparison | None:
+    """The model against the first one; None: it is the first one."""
+    return compare_decisions(judged[0].of(members), judged[number].of(members)) if number else None
+
+
+def _table(grouping: Grouping, suite: Suite, judged: Sequence[Judged]) -> Table:
+    """One row a group and model."""
+    compared = len(judged) > 1
+    rows: list[tuple[Value, ...]] = []
+    for members in grouping.groups:
+        chance = _chance(suite.items, members)
+        for number, each in enumerate(judged):
+            found = Accuracy.of(each.of(members))
+            row: list[Value] = [*members.keys, each.label, found.items, found.right, found.ties, chance]
+            row += [found.accuracy, *found.interval]
+            if compared:
+                against = _compared(judged, number, members)
+                row += (
+                    [None] * len(_COMPARED)
+                    if against is None
+                    else [against.difference, against.only_other, against.only_this, against.p_value]
+                )
+            rows.append(tuple(row))
+    keys = tuple(Column(key) for key in grouping.keys)
+    columns = (*keys, Column("model"), *_MEASURED, *(_COMPARED if compared else ()))
+    across = "model" if grouping.keys else None  # of one model, its name stands in the title
+    return Table(grouping.name, TITLES[grouping.name], columns, tuple(rows), across)
+
+
+def _side_by_side(grouping: Grouping, suite: Suite, judged: Sequence[Judged]) -> Table:
+    """One row a group, one column a model: accuracy, interval, and the p-value against the first one."""
+    rows: list[tuple[Value, ...]] = []
+    for members in grouping.groups:
+        row: list[Value] = [*members.keys, len(members.members), _chance(suite.items, members)]
+        for number, each in enumerate(judged):
+            found = Accuracy.of(each.of(members))
+            low, high = found.interval
+            text = f"{found.accuracy:.1%} [{low * 100:.1f}, {high * 100:.1f}]"
+            against = _compared(judged, number, members)
+            row.append(text if against is None else f"{text} p {against.p_value:.3f}")
+        rows.append(tuple(row))
+    keys = tuple(Column(key) for key in grouping.keys)
+    columns = (*keys, Column("items", "count"), Column("chance", "share"), *(Column(each.label) for each in judged))
+    return Table(grouping.name, TITLES[grouping.name], columns, tuple(rows))
+
+
+def panels(suite: Suite, judged: Sequence[Judged]) -> list[Panel]:
+    """Accuracy by distance, a panel for each of the most frequent types; without distances, by type or by origin."""
+    found = {each.name: each for each in group(suite.items)}
+    if "distances" in found:
+        return [_by_distance(name, groups, judged) for name, groups in _by_type(found["distances"])]
+    names = [name for name in ("types", "origins", "domains") if name in found and len(found[name].groups) > 1]
+    return [_bars(found[names[0] if names else "types"], judged)]
+
+
+def _by_type(grouping: Grouping) -> list[tuple[str, list[Group]]]:
+    types: dict[str, list[Group]] = {}
+    for members in grouping.groups:
+        types.setdefault(str(members.keys[0]), []).append(members)
+    most = sorted(types, key=lambda name: -sum(len(each.members) for each in types[name]))[:_MOST_PANELS]
+    return [(name, types[name]) for name in types if name in most]
+
+
+def _by_distance(name: str, groups: Sequence[Group], judged: Sequence[Judged]) -> Panel:
+    places = [LAST_DISTANCE + 1 if str(each.keys[1]).startswith(">") else int(str(each.keys[1])) for each in groups]
+    series = {
+        each.label: [(place, _percent(each.of(own))) for place, own in zip(places, groups, strict=True)]
+        for each in judged
+    }
+    ticks = [(place, str(own.keys[1])) for place, own in zip(places, groups, strict=True)]
+    return Panel("distance in words", "accuracy (%)", series, title=name, ticks=ticks)
+
+
+def _bars(grouping: Grouping, judged: Sequence[Judged]) -> Panel:
+    series = {
+        each.label: [(place, _percent(each.of(own))) for place, own in enumerate(grouping.groups)] for each in judged
+    }
+    ticks = [(place, str(own.keys[0])) for place, own in enumerate(grouping.groups)]
+    return Panel(grouping.keys[0], "accuracy (%)", series, style="bars", ticks=ticks, y_range=(0, 100))
+
+
+def _percent(decisions: Sequence[Decision]) -> float:
+    return 100 * Accuracy.of(decisions).accuracy
+
+
+def item_lines(suite: Suite, judged: Sequence[Judged]) -> list[str]:
+    """A table of all items, values with tabs between them; tabs and line ends in a text are written as escapes."""
+    heads = ["place", "type", "distance", "frequency", "origin", "domain", "word", "sense"]
+    heads += ["source", "correct", "contrastive"]
+    for each in judged:
+        heads += [f"{each.label} correct", f"{each.label} contrastive", f"{each.label} decision"]
+    lines = [heads]
+    for number, item in enumerate(suite.items):
+        known: list[Value] = [item.place, item.type, item.distance, item.frequency, item.origin, item.domain]
+        known += [item.word, item.sense, suite.sources[item.sentence], item.correct, " ||| ".join(item.contrastive)]
+        cells = ["" if value is None else str(value) for value in known]
+        for each in judged:
+            decision = each.decisions[number]
+            cells += [f"{decision.correct:.6f}", f"{decision.contrastive:.6f}", decision.name]
+        lines.append(cells)
+    return ["\t".join(cell.translate(_ESCAPES) for cell in cells) for cells in lines]
+
+
+_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})

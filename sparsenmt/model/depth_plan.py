@@ -1,0 +1,76 @@
+"""The order in which a model's layers run, and the exits that are trained: what a method of the depth socket builds."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+Depth = tuple[int, int]
+"""Encoder layers n, decoder layers m."""
+
+
+def fastest_first(depths: Iterable[Depth]) -> list[Depth]:
+    """Sort depths by m, then by n (Dabre, Rubino and Fujita 2020, Equation 1)."""
+    return sorted(depths, key=lambda depth: (depth[1], depth[0]))
+
+
+@dataclass(frozen=True)
+class DepthPlan:
+    """Which block runs at which step, and which exits are trained.
+
+    ``encoder[t]`` is the index of the block that step t executes; exits count steps from 1.
+    """
+
+    encoder: tuple[int, ...]
+    decoder: tuple[int, ...]
+    encoder_exits: tuple[int, ...]
+    decoder_exits: tuple[int, ...]
+    weights: tuple[tuple[float, ...], ...] | None = None
+    """Of the loss at each pair of exits, a row for each encoder exit; they need not sum to 1. None: all the same."""
+    drawn: tuple[int | None, int | None] = (None, None)
+    """How many exits of the encoder, and of the decoder, an update trains, drawn anew for each; None: all."""
+
+    def __post_init__(self) -> None:
+        for side, drawn in zip(("encoder", "decoder"), self.drawn, strict=True):
+            steps, exits = getattr(self, side), getattr(self, f"{side}_exits")
+            if not steps or sorted(set(steps)) != list(range(max(steps) + 1)):
+                raise ValueError(f"{side}: blocks must be numbered from 0 without gaps, not {steps}")
+            if list(exits) != sorted(set(exits)) or not exits or exits[0] < 1 or exits[-1] > len(steps):
+                raise ValueError(f"{side}: exits must rise within 1..{len(steps)}, not {exits}")
+            if drawn is not None and not 1 <= drawn <= len(exits):
+                raise ValueError(f"{side}: {drawn} exits cannot be drawn of {len(exits)}")
+        if self.weights is not None:
+            self._check_weights(self.weights)
+
+    def _check_weights(self, rows: tuple[tuple[float, ...], ...]) -> None:
+        shape = len(self.encoder_exits), len(self.decoder_exits)
+        if len(rows) != shape[0] or any(len(row) != shape[1] for row in rows):
+            raise ValueError(f"the exits take {shape[0]} rows of {shape[1]} weights")
+        if any(not 0 <= weight < math.inf for row in rows for weight in row):
+            raise ValueError("weights of exits must be at least 0, and finite")
+        if not all(map(any, rows)) or not all(map(any, zip(*rows, strict=True))):
+            raise ValueError("an exit all of whose weights are 0 is none")
+        if None not in self.drawn and not all(map(all, rows)):
+            raise ValueError("where exits of both sides are drawn, no pair may have the weight 0")
+
+    @property
+    def deepest(self) -> tuple[int, int]:
+        """The deepest exits: where a model runs to unless told otherwise."""
+        return self.encoder_exits[-1], self.decoder_exits[-1]
+
+    def pairs(self) -> dict[tuple[int, int], float]:
+        """The share of every trained pair of exits in the loss; they sum to 1."""
+        rows = self.weights or ((1.0,) * len(self.decoder_exits),) * len(self.encoder_exits)
+        total = math.fsum(itertools.chain.from_iterable(rows))
+        exits = itertools.product(self.encoder_exits, self.decoder_exits)
+        found = zip(exits, itertools.chain.from_iterable(rows), strict=True)
+        return {pair: weight / total for pair, weight in found if weight}
+
+
+class DepthPolicy(Protocol):
+    """A method of the depth socket."""
+
+    def __call__(self, encoder_layers: int, decoder_layers: int) -> DepthPlan: ...

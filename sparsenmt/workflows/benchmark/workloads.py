@@ -1,0 +1,207 @@
+"""The two kinds of work that ``sparsenmt benchmark`` times: beam search and training steps, of stated sizes.
+
+Pieces are random; lengths are forced, so that the amount of work is exactly known: every hypothesis lives to the last
+step, no batch has padding.
+
+Shapes: B sentences, S source pieces with </s>, T target pieces with </s>.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sparsenmt.workflows.benchmark.flops import Work, count
+from sparsenmt.data.batching import Batch, pad
+from sparsenmt.data.vocabulary import BOS, EOS
+from sparsenmt.decoding.inputs import SourceLine
+from sparsenmt.errors import UserError
+from sparsenmt.model.protocol import Source
+from sparsenmt.recipe import schema
+
+if TYPE_CHECKING:
+    from sparsenmt.data.features.feature_set import FeatureSet
+    from sparsenmt.data.tokenizers.tokenizer import Tokenizer
+    from sparsenmt.model.transformer import Transformer
+
+Part = Literal["decoding", "training"]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The model that is measured.
+
+    Args:
+        build: makes it anew, unpacked, in fp32, on the CPU.
+        features: what its methods read of the source; None where there is no trained model, and so no methods that do.
+    """
+
+    name: str
+    recipe: schema.Recipe
+    build: Callable[[], Transformer]
+    source_size: int
+    target_size: int
+    source: Tokenizer | None = None
+    features: FeatureSet | None = None
+
+    @cached_property
+    def auxiliary(self) -> dict[str, float]:
+        """Weights for the losses that the model's methods bring: their sizes do not matter to the time."""
+        rows = [[EOS + 1, EOS]]
+        with torch.no_grad():
+            losses = self.build().encode(self.to_source(rows)).losses
+        return dict.fromkeys(losses, 0.1)
+
+    def random_rows(self, sentences: int, length: int, *, target: bool = False) -> list[list[int]]:
+        """B rows of ``length`` pieces, the last of them </s>. Sources whose methods look at words are whole words."""
+        random = np.random.default_rng(0)
+        pieces = np.arange(EOS + 1, self.target_size if target else self.source_size)
+        if not target and self.source is not None and self.features is not None and self.features.names:
+            words = pieces[self.source.word_starts[EOS + 1 :]]
+            pieces = words if len(words) else pieces
+        rows: list[list[int]] = random.choice(pieces, (sentences, length - 1)).tolist()
+        return [[*row, EOS] for row in rows]
+
+    def to_source(self, rows: Sequence[list[int]]) -> Source:
+        """Rows of ids with their features."""
+        tokens, valid = pad(rows)
+        return Source(tokens, valid, self._features(rows))
+
+    def _features(self, rows: Sequence[list[int]]) -> dict[str, Tensor]:
+        if self.source is None or self.features is None or not self.features.names:
+            return {}
+        lines = [SourceLine(i, self.source.decode(row), row) for i, row in enumerate(rows)]
+        computed = [self.features.compute(line.ids, line.text, line.tags) for line in lines]
+        return {name: pad([row[name] for row in computed])[0] for name in self.features.names}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is done at once."""
+
+    source_length: int
+    """Source pieces, </s> included."""
+    target_length: int
+    """Target pieces, </s> included: steps of the decoder."""
+    sentences: int
+    beam_size: int = 1
+
+    @property
+    def target_tokens(self) -> int:
+        return self.sentences * self.target_length
+
+
+class Decoding:
+    """Beam search over one batch, as `sparsenmt decode` does it: of packed weights, compacted where that is exact."""
+
+    part: Part = "decoding"
+
+    def __init__(self, subject: Subject, sizes: Sizes, dtype: torch.dtype, device: torch.device) -> None:
+        self.sizes = sizes
+        self._rows = subject.random_rows(sizes.sentences, sizes.source_length)
+        self._source = subject.to_source(self._rows)
+        self._options = subject.recipe.decoding.model_copy(
+            update={"beam_size": sizes.beam_size, "min_length": sizes.target_length, "no_repeat_ngram": 0}
+        )
+        self._device = device
+        self._subject = subject
+        self._model = subject.build().to(device)
+        if not self._model.packs(dtype):
+            raise UserError(
+                f"there are no products in {str(dtype).removeprefix('torch.')} here",
+                where="--dtype",
+                hint="Take fp32 or bf16, or another device.",
+            )
+        self._model.pack(dtype, final=True)
+
+    def run(self) -> None:
+        """Once."""
+        self._search(self._model, self._device)
+
+    def count(self) -> Work:
+        """Its arithmetic: in float64, which nothing but PyTorch's own operators computes."""
+        model = self._subject.build().double().eval()
+        return count(lambda: self._search(model, torch.device("cpu")))
+
+    @torch.inference_mode()
+    def _search(self, model: Transformer, device: torch.device) -> None:
+        from sparsenmt.decoding.beam import beam_search
+
+        tokens, valid = self._source.tokens.to(device), self._source.valid.to(device)
+        features = {name: values.to(device) for name, values in self._source.features.items()}
+        source = Source(tokens, valid, features)
+        encoded = model.encode(source, exits=self._options.encoder_exits, compact=True)
+        (memory,) = encoded.memories.values()
+        limits = torch.full((self.sizes.sentences,), self.sizes.target_length, device=device)
+        found = beam_search(model, memory, limits, self._options)
+        assert all(len(each[0].tokens) == self.sizes.target_length for each in found)
+
+
+class Training:
+    """Updates on one batch, as `sparsenmt train` does them: forward, loss, backward, clipping, Adam."""
+
+    part: Part = "training"
+
+    def __init__(self, subject: Subject, sizes: Sizes, dtype: torch.dtype, device: torch.device) -> None:
+        from sparsenmt.training.gradients import Objective
+        from sparsenmt.training.precision import Weights
+        from sparsenmt.training.state import make_optimizer
+
+        self.sizes = sizes
+        self._subject = subject
+        options = subject.recipe.training
+        self._objective = Objective(options.label_smoothing, options.loss_normalization, subject.auxiliary)
+        self._clip = options.clip_norm
+        source = subject.to_source(subject.random_rows(sizes.sentences, sizes.source_length))
+        self._batch = _batch(source, subject.random_rows(sizes.sentences, sizes.target_length, target=True))
+        self._on_device = self._batch.to(device)
+        self._model = subject.build().to(device).train()
+        self._weights = Weights(self._model, dtype)
+        adam = options.optimizer
+        self._optimizer = make_optimizer(
+            self._weights, betas=(adam.beta1, adam.beta2), epsilon=adam.epsilon, weight_decay=adam.weight_decay
+        )
+        for group in self._optimizer.param_groups:
+            group["lr"] = 1e-5
+
+    def run(self) -> None:
+        """One update."""
+        self._gradients(self._model, self._on_device)
+        self._weights.collect()
+        parameters = list(self._weights.named.values())
+        torch.nn.utils.clip_grad_norm_(parameters, self._clip or float("inf"))
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        self._weights.publish()
+
+    def count(self) -> Work:
+        """Its arithmetic."""
+        model = self._subject.build().train()
+        return count(lambda: self._gradients(model, self._batch))
+
+    def _gradients(self, model: Transformer, batch: Batch) -> None:
+        from sparsenmt.training.gradients import Totals, accumulate
+
+        accumulate(model, batch, self._objective, Totals.of([batch]))
+
+
+def _batch(source: Source, targets: Sequence[list[int]]) -> Batch:
+    output, valid = pad(targets)
+    given, _ = pad([[BOS, *row[:-1]] for row in targets])
+    features: dict[str, Any] = dict(source.features)
+    return Batch(
+        source=source.tokens,
+        source_valid=source.valid,
+        features=features,
+        target_input=given,
+        target_output=output,
+        target_valid=valid,
+        corpus=None,
+        indices=tuple(range(len(targets))),
+    )

@@ -1,0 +1,302 @@
+"""What a sweep has measured, laid out as its file says: text for the terminal, diagrams, and rows for CSV and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean, stdev
+from typing import TYPE_CHECKING
+
+from sparsenmt.evaluation.names import LABELS
+from sparsenmt.recipe.sweep import Layout, axes_of
+
+if TYPE_CHECKING:
+    from sparsenmt.report.plots import Panel
+    from sparsenmt.report.tables import Report, Value
+
+LEVEL = 0.05
+"""Differences with a smaller p-value are marked."""
+_NONE, _WAITING = "-", "..."
+_TITLES = {
+    "parameters": "parameters",
+    "sparsity": "sparsity rate",
+    "attended": "attended positions a query",
+    "density": "density of attention",
+    "training_speed": "target tokens/s in training",
+}
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One variant on one set by one metric.
+
+    Args:
+        labels: by axis, `set` and `metric` included.
+        values: what may stand in a cell, by its name in `recipe.sweep.Cell`; empty while the variant is not finished.
+        test: what `Evaluation.against` says of it and its baseline; None: it has none.
+    """
+
+    variant: str
+    labels: Mapping[str, str]
+    values: Mapping[str, float | None]
+    test: Mapping[str, float] | None = None
+    sentences: int | None = None
+
+    @property
+    def mark(self) -> str:
+        """`*`: significantly worse; `+`: significantly better."""
+        if self.test is None or self.test["p_value"] >= LEVEL or not self.test["difference"]:
+            return ""
+        worse = (self.test["difference"] < 0) is not (self.labels.get("metric") == "ter")
+        return "*" if worse else "+"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """One table: lines of heads above lines of cells, all as wide as each other."""
+
+    title: str
+    heads: list[list[str]]
+    rows: list[list[str]]
+    names: int
+    """Columns that name the rows."""
+
+    def __str__(self) -> str:
+        from sparsenmt.evaluation.score_table import columns
+
+        lines = columns([*self.heads, *self.rows], right=set(range(self.names, len(self.heads[0])))).split("\n")
+        rule = "-" * max(map(len, lines))
+        above = len(self.heads)
+        return "\n".join(filter(None, [self.title, *lines[:above], rule, *lines[above:]]))
+
+
+class _Cells:
+    """Observations by their labels on the axes of a layout."""
+
+    def __init__(self, layout: Layout, observations: Sequence[Observation]) -> None:
+        self.layout = layout
+        self._rows, self._columns = axes_of(layout.rows), axes_of(layout.columns)
+        self._sections = axes_of(layout.sections)
+        used = {*self._rows, *self._columns, *self._sections}
+        # What is no axis of the table is shown for its first label: the most important metric, the first set.
+        fixed = {axis: _order(observations, (axis,))[0][0] for axis in ("set", "metric") if observations}
+        self.fixed = {axis: label for axis, label in fixed.items() if axis not in used}
+        kept = [each for each in observations if all(each.labels[axis] == self.fixed[axis] for axis in self.fixed)]
+        self.sections = _order(kept, self._sections)
+        self.rows, self.columns = _order(kept, self._rows), _order(kept, self._columns)
+        self._found: dict[tuple[tuple[str, ...], ...], list[Observation]] = {}
+        for each in kept:
+            place = tuple(_labels(each, axes) for axes in (self._sections, self._rows, self._columns))
+            self._found.setdefault(place, []).append(each)
+
+    def at(self, section: tuple[str, ...], row: tuple[str, ...], column: tuple[str, ...]) -> list[Observation]:
+        """One a seed."""
+        return self._found.get((section, row, column), [])
+
+    def numbers(self, section: tuple[str, ...], row: tuple[str, ...], column: tuple[str, ...]) -> list[float]:
+        """What is measured there."""
+        values = [each.values.get(self.layout.cell) for each in self.at(section, row, column)]
+        return [value for value in values if value is not None]
+
+    def rows_of(self, section: tuple[str, ...]) -> list[tuple[str, ...]]:
+        """The rows that a section has."""
+        return [row for row in self.rows if any(self.at(section, row, column) for column in self.columns)]
+
+    def columns_of(self, section: tuple[str, ...]) -> list[tuple[str, ...]]:
+        return [column for column in self.columns if any(self.at(section, row, column) for row in self.rows)]
+
+    def heading(self, section: tuple[str, ...]) -> str:
+        return ", ".join(_shown(axis, label) for axis, label in zip(self._sections, section, strict=True))
+
+    def name(self, labels: tuple[str, ...], axes: Sequence[str]) -> list[str]:
+        return [_shown(axis, label) for axis, label in zip(axes, labels, strict=True)]
+
+    def row_names(self, row: tuple[str, ...]) -> list[str]:
+        return self.name(row, self._rows)
+
+    def column_names(self, column: tuple[str, ...]) -> list[str]:
+        return self.name(column, self._columns)
+
+    @property
+    def row_axes(self) -> tuple[str, ...]:
+        return self._rows
+
+    @property
+    def cell_title(self) -> str:
+        """What stands in the cells."""
+        if self.layout.cell != "quality":
+            return _TITLES[self.layout.cell]
+        return ", ".join(_shown(axis, self.fixed[axis]) for axis in ("metric", "set") if axis in self.fixed)
+
+
+def grids(layout: Layout, observations: Sequence[Observation]) -> list[Grid]:
+    """The tables, one a section."""
+    cells = _Cells(layout, observations)
+    found = []
+    for section in cells.sections:
+        columns, rows = cells.columns_of(section), cells.rows_of(section)
+        body = [[_cell(cells, section, row, column) for column in columns] for row in rows]
+        if any(text.endswith(("*", "+")) for line in body for text in line):
+            body = [[text if text.endswith(("*", "+")) else f"{text} " for text in line] for line in body]
+        if layout.average:
+            body = [[*line, _average(cells, section, row)] for line, row in zip(body, rows, strict=True)]
+        found.append(
+            Grid(
+                title=" | ".join(filter(None, [cells.heading(section), cells.cell_title])),
+                heads=_heads(cells, columns, marked=any(text.endswith(" ") for line in body for text in line)),
+                rows=[[*head, *line] for head, line in zip(_row_heads(cells, rows), body, strict=True)],
+                names=len(cells.row_axes),
+            )
+        )
+    return found
+
+
+def _heads(cells: _Cells, columns: Sequence[tuple[str, ...]], *, marked: bool) -> list[list[str]]:
+    """A line an axis; a label that goes on is not repeated."""
+    lines = []
+    names = [cells.column_names(column) for column in columns]
+    depth = len(names[0]) if names else 1
+    for level in range(depth):
+        line = []
+        for number, name in enumerate(names):
+            before = names[number - 1][: level + 1] if number and level + 1 < depth else None
+            line.append("" if before == name[: level + 1] else name[level] + " " * marked)
+        first = list(cells.row_axes) if level == depth - 1 else [""] * len(cells.row_axes)
+        average = ["AVG" if level == depth - 1 else ""] if cells.layout.average else []
+        lines.append([*first, *line, *average])
+    return lines
+
+
+def _row_heads(cells: _Cells, rows: Sequence[tuple[str, ...]]) -> list[list[str]]:
+    """The names of the rows; what all but the last axis say is not repeated."""
+    names = [cells.row_names(row) for row in rows]
+    before = [None, *names]
+    return [
+        [
+            "" if last is not None and last[: i + 1] == name[: i + 1] and i + 1 < len(name) else part
+            for i, part in enumerate(name)
+        ]
+        for last, name in zip(before, names, strict=False)
+    ]
+
+
+def _cell(cells: _Cells, section: tuple[str, ...], row: tuple[str, ...], column: tuple[str, ...]) -> str:
+    there, numbers = cells.at(section, row, column), cells.numbers(section, row, column)
+    if not there:
+        return _NONE
+    if not numbers:
+        return _NONE if any(each.values for each in there) else _WAITING
+    text = _number(mean(numbers), cells.layout.cell)
+    if len(numbers) > 1:
+        return f"{text}±{_number(stdev(numbers), cells.layout.cell)}"
+    return text + (there[0].mark if len(there) == 1 and cells.layout.cell == "quality" else "")
+
+
+def _average(cells: _Cells, section: tuple[str, ...], row: tuple[str, ...]) -> str:
+    means = [mean(found) for column in cells.columns_of(section) if (found := cells.numbers(section, row, column))]
+    return _number(mean(means), cells.layout.cell) if len(means) > 1 else _NONE
+
+
+def _number(value: float, cell: str) -> str:
+    if cell in ("sparsity", "density"):
+        return f"{value:.1%}"
+    if cell in ("parameters", "training_speed"):
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if cell == "attended" else f"{value:.2f}"
+
+
+def _order(observations: Sequence[Observation], axes: Sequence[str]) -> list[tuple[str, ...]]:
+    """All combinations of labels, in the order of the sweep."""
+    return list(dict.fromkeys(_labels(each, axes) for each in observations))
+
+
+def _labels(observation: Observation, axes: Sequence[str]) -> tuple[str, ...]:
+    return tuple(observation.labels.get(axis, "") for axis in axes)
+
+
+def _shown(axis: str, label: str) -> str:
+    return LABELS.get(label, label) if axis == "metric" else label
+
+
+def notes(layout: Layout | None, observations: Sequence[Observation]) -> list[str]:
+    """What the tables' signs mean."""
+    found = []
+    tested = [each for each in observations if each.test is not None]
+    if layout is None and tested:
+        found.append("difference, p value: against the first variant, paired bootstrap, 1000 resamples")
+    elif layout is not None and tested:
+        against = ", ".join(f"{axis} {label}" for axis, label in layout.baseline.items())
+        found.append(f"* significantly worse than {against}, + better: p < {LEVEL:g}, paired bootstrap, 1000 resamples")
+    seeds = {each.labels["seed"] for each in observations if "seed" in each.labels}
+    if len(seeds) > 1:
+        found.append(f"mean ± standard deviation over {len(seeds)} seeds")
+    waiting = {each.variant for each in observations if not each.values}
+    if waiting:
+        found.append(f"{_WAITING} {len(waiting)} variant{'' if len(waiting) == 1 else 's'} to come")
+    return found
+
+
+def panels(layout: Layout, observations: Sequence[Observation]) -> list[Panel]:
+    """A diagram a section: curves over columns that are numbers, bars over others; a series a row."""
+    from sparsenmt.report.plots import Panel
+
+    cells = _Cells(layout, observations)
+    found = []
+    for section in cells.sections:
+        columns = cells.columns_of(section)
+        labels = [" ".join(cells.column_names(column)) for column in columns]
+        series: dict[str, list[tuple[float, float | None]]] = {}
+        for row in cells.rows_of(section):
+            points = [cells.numbers(section, row, column) for column in columns]
+            series[" ".join(cells.row_names(row))] = [
+                (float(x), mean(numbers) if numbers else None) for x, numbers in enumerate(points)
+            ]
+        values = [y for points in series.values() for _, y in points if y is not None]
+        if not values:
+            continue
+        numeric = sum(label.replace(".", "").isdecimal() for label in labels) >= max(len(labels) - 1, 2)
+        zoom = None if numeric else _zoomed(values)
+        found.append(
+            Panel(
+                ", ".join(axes_of(layout.columns)),
+                cells.cell_title + (" (cut axis)" if zoom is not None and zoom[0] else ""),
+                series,
+                title=cells.heading(section),
+                style="curves" if numeric else "bars",
+                ticks=[(float(x), label) for x, label in enumerate(labels)],
+                y_range=zoom,
+            )
+        )
+    return found
+
+
+def _zoomed(values: Sequence[float]) -> tuple[float, float]:
+    """Ends of an axis on which bars differ visibly: from 0, unless all are far from it."""
+    low, high = min(values), max(values)
+    spread = max(high - low, abs(high) * 0.02, 1e-9)
+    return (low - spread if low - spread > 0 else 0.0, high + 0.1 * spread)
+
+
+def report(name: str, title: str, observations: Sequence[Observation], axes: Sequence[str]) -> Report:
+    """One row a variant, a set and a metric: for CSV and JSON, and for the terminal where nothing is laid out."""
+    from sparsenmt.report.tables import Column, Report, Table
+
+    columns = (
+        Column("variant"),
+        *(Column(axis, shown=False) for axis in axes),
+        *(Column("set"), Column("metric"), Column("sentences", "count", False), Column("quality", "score")),
+        *(Column("difference", "score"), Column("p_value", "number"), Column("parameters", "count")),
+        *(Column("sparsity", "share"), Column("attended", "number"), Column("density", "share")),
+        Column("training_speed", "rate"),
+    )
+    rows: list[tuple[Value, ...]] = []
+    for each in observations:
+        if not each.values:
+            continue
+        labels = [each.labels.get(axis) for axis in (*axes, "set", "metric")]
+        measured = [each.values.get(name) for name in ("parameters", "sparsity", "attended", "density")]
+        test = each.test or {}
+        tested = [test.get(name) for name in ("difference", "p_value")]
+        numbers = [each.sentences, each.values.get("quality"), *tested, *measured]
+        rows.append((each.variant, *labels, *numbers, each.values.get("training_speed")))
+    return Report(name, (Table("variants", title, columns, tuple(rows)),))
