@@ -38,7 +38,7 @@ from sparsenmt.decoding.ahead import encode_ahead
 from sparsenmt.decoding.beam import beam_search
 from sparsenmt.model import attention
 from sparsenmt.model.attend import attend_fused, memory_mask
-from sparsenmt.model.attention import Attention
+from sparsenmt.model.attention import MultiHeadAttention
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import Source
 from sparsenmt.model.sockets import Transform
@@ -107,7 +107,7 @@ def measuring(model: Transformer, parts: Parts) -> Iterator[None]:
     steps = [model.decoder.steps.at(t, "cross") for t in range(len(model.decoder.plan))]
     transforms = {id(step.transform) for step in steps}
     modules = {id(block.cross) for block in model.decoder.layers}
-    project = Attention.project_keys_values
+    project = MultiHeadAttention.project_keys_values
 
     def attend(q: Tensor, k: Tensor, v: Tensor, keys: Any, transform: Transform, *rest: Any, **named: Any) -> Tensor:
         start = time.perf_counter()
@@ -123,7 +123,7 @@ def measuring(model: Transformer, parts: Parts) -> Iterator[None]:
         parts.attention += time.perf_counter() - start
         return result
 
-    def project_memory(self: Attention, x: Tensor, **layout: bool) -> Any:
+    def project_memory(self: MultiHeadAttention, x: Tensor, **layout: bool) -> Any:
         start = time.perf_counter()
         result = project(self, x, **layout)
         if id(self) in modules:
@@ -134,7 +134,7 @@ def measuring(model: Transformer, parts: Parts) -> Iterator[None]:
     with (
         mock.patch.object(attention, "attend_fused", attend),
         mock.patch.object(attention, "memory_mask", make_mask),
-        mock.patch.object(Attention, "project_keys_values", project_memory),
+        mock.patch.object(MultiHeadAttention, "project_keys_values", project_memory),
     ):
         yield
 

@@ -31,7 +31,7 @@ def corpus() -> Path:
 def write_batches(work: dict[str, Any]) -> dict[str, Any]:
     """Write ``steps`` batches of at most ``batch_tokens`` tokens to a file; the work with its path as ``batches``."""
     texts = [list(read_lines(corpus() / f"train.{language}.gz")) for language in ("en", "de")]
-    options = schema.Tokenizer(kind="bpe", vocabulary_size=work["vocabulary"], shared=True)
+    options = schema.TokenizerSection(kind="bpe", vocabulary_size=work["vocabulary"], shared=True)
     tokenizer = train_tokenizer(options, itertools.chain(*texts))
     sources, targets = (tokenizer.encode_batch(text[:PAIRS]) for text in texts)
     longest = np.array([max(len(s), len(t)) + 1 for s, t in zip(sources, targets, strict=True)])

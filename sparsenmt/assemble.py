@@ -11,15 +11,15 @@ import torch
 
 from sparsenmt.errors import UserError
 from sparsenmt.model.depth_plan import DepthPlan
+from sparsenmt.model.layers import BlockOptions, SiteHeads
 from sparsenmt.model.protocol import Source
 from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.model.sockets import MemoryFilter, Transform
-from sparsenmt.model.layers import BlockOptions, SiteHeads
-from sparsenmt.model.stacks import Site
+from sparsenmt.model.stacks import SiteModules
 from sparsenmt.model.transformer import PositionOptions, Transformer, Vocabulary
 from sparsenmt.recipe import schema
 from sparsenmt.sparsity import registry
-from sparsenmt.sparsity.registry import Method, Place, Socket
+from sparsenmt.sparsity.registry import Method, MethodPlace, Socket
 
 _SMALL = 4096  # the largest dimension of a model that is built to ask for its losses
 
@@ -74,12 +74,12 @@ def _transform(
     site: schema.Site = getattr(model.attention, name)
     key = f"model.attention.{name}.transform"
     shares = registry.get("transform", site.transform.name).shares
-    context = {"place": Place(step, block, shared)} if shares else {}
+    context = {"place": MethodPlace(step, block, shared)} if shares else {}
     transform: Transform = _build("transform", site.transform, key, site=name, heads=heads, **context)
     return transform
 
 
-def _site(model: schema.Model, name: SiteName, shared: dict[Hashable, Any]) -> Site:
+def _site(model: schema.Model, name: SiteName, shared: dict[Hashable, Any]) -> SiteModules:
     site: schema.Site = getattr(model.attention, name)
     key = f"model.attention.{name}"
     count = site.heads.count or model.heads
@@ -106,7 +106,7 @@ def _site(model: schema.Model, name: SiteName, shared: dict[Hashable, Any]) -> S
                 where=f"{key}.heads.disabled",
                 hint="Numbers count from 1; given heads come first.",
             )
-    return Site(
+    return SiteModules(
         heads=SiteHeads(count, given, frozenset(site.heads.disabled)),
         transform=partial(_transform, model, name, shared),
         pattern=_build("pattern", site.pattern, f"{key}.pattern", site=name),

@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 
 import click
 
-from sparsenmt.runtime import wait_briefly
 from sparsenmt.errors import UserError, is_out_of_memory
 from sparsenmt.interrupts import Interrupted, listening
+from sparsenmt.runtime import wait_briefly
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """A row of the table: the module in `sparsenmt.commands` that holds ``command``, and its short help."""
 
     module: str
@@ -32,27 +32,27 @@ class Entry(NamedTuple):
     hidden: bool = False
 
 
-COMMANDS: dict[str, Entry] = {
-    "prepare": Entry("prepare", "Read a recipe's text, train its tokenizer, write binary data."),
-    "train": Entry("train", "Train a recipe's model on prepared data."),
-    "finetune-l0": Entry("finetune_l0", "Add gates to a trained model and train on; sweeps."),
-    "decode": Entry("decode", "Translate text with a trained model."),
-    "score": Entry("score", "Score translations, or a model on a test set."),
-    "contrast": Entry("contrast", "Contrastive test suites: is the correct translation more probable?"),
-    "select-depth": Entry("select_depth", "Train what chooses a depth for each sentence, and measure it."),
-    "analyze": Entry("analyze.group", "Report what gates drop, and where attention goes."),
-    "analyze-pos": Entry("analyze.pos", "The same as `sparsenmt analyze pos`: sparsity rate by part of speech."),
-    "compare": Entry("compare", "Compare trained models: quality, size, attention, speed."),
-    "sweep": Entry("sweep", "Train and evaluate the variants of a recipe; print their table."),
-    "distill": Entry("distill", "Train a student on a teacher's translations."),
-    "depth-table": Entry("depth_table", "Quality and time at every depth, and the oracle."),
-    "slice": Entry("slice", "Cut a model to fewer layers."),
-    "average": Entry("average", "Average checkpoints into one model."),
-    "export": Entry("export", "Write a model for CTranslate2 or Transformers."),
-    "benchmark": Entry("benchmark", "Measure decoding and training speed, and the share of the limit."),
-    "demo": Entry("demo", "Prepare, train, decode and score on the built-in demo corpus."),
-    "recipe-docs": Entry("recipe_docs", "Write the reference of all recipe keys.", hidden=True),
-    "error-docs": Entry("error_docs", "Write the catalogue of all errors and warnings.", hidden=True),
+COMMANDS: dict[str, CommandEntry] = {
+    "prepare": CommandEntry("prepare", "Read a recipe's text, train its tokenizer, write binary data."),
+    "train": CommandEntry("train", "Train a recipe's model on prepared data."),
+    "finetune-l0": CommandEntry("finetune_l0", "Add gates to a trained model and train on; sweeps."),
+    "decode": CommandEntry("decode", "Translate text with a trained model."),
+    "score": CommandEntry("score", "Score translations, or a model on a test set."),
+    "contrast": CommandEntry("contrast", "Contrastive test suites: is the correct translation more probable?"),
+    "select-depth": CommandEntry("select_depth", "Train what chooses a depth for each sentence, and measure it."),
+    "analyze": CommandEntry("analyze.group", "Report what gates drop, and where attention goes."),
+    "analyze-pos": CommandEntry("analyze.pos", "The same as `sparsenmt analyze pos`: sparsity rate by part of speech."),
+    "compare": CommandEntry("compare", "Compare trained models: quality, size, attention, speed."),
+    "sweep": CommandEntry("sweep", "Train and evaluate the variants of a recipe; print their table."),
+    "distill": CommandEntry("distill", "Train a student on a teacher's translations."),
+    "depth-table": CommandEntry("depth_table", "Quality and time at every depth, and the oracle."),
+    "slice": CommandEntry("slice", "Cut a model to fewer layers."),
+    "average": CommandEntry("average", "Average checkpoints into one model."),
+    "export": CommandEntry("export", "Write a model for CTranslate2 or Transformers."),
+    "benchmark": CommandEntry("benchmark", "Measure decoding and training speed, and the share of the limit."),
+    "demo": CommandEntry("demo", "Prepare, train, decode and score on the built-in demo corpus."),
+    "recipe-docs": CommandEntry("recipe_docs", "Write the reference of all recipe keys.", hidden=True),
+    "error-docs": CommandEntry("error_docs", "Write the catalogue of all errors and warnings.", hidden=True),
 }
 
 # What the user can mend; other errors of the system are reported with a traceback.

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sparsenmt.analysis.observe import SITE_NAMES
-from sparsenmt.report.plots import Panel
-from sparsenmt.report.tables import Column, Report, Table, Value
 from sparsenmt.evaluation.metrics import corpus_scores
 from sparsenmt.evaluation.names import LABELS
 from sparsenmt.evaluation.significance import Comparison, compare
 from sparsenmt.model.sites import SiteName
+from sparsenmt.report.plots import Panel
+from sparsenmt.report.tables import Column, Report, Table, Value
 
 NONE = "none"
 """What is disabled in the row of the whole model."""
@@ -35,7 +35,7 @@ class Ablated:
 
 
 @dataclass(frozen=True)
-class Found:
+class AblationResult:
     """One model, all heads first."""
 
     model: str
@@ -54,7 +54,7 @@ def measure(
     language: str = "en",
     resamples: int = 1000,
     seed: int = 12345,
-) -> Found:
+) -> AblationResult:
     """Score the translations of a model.
 
     Args:
@@ -81,10 +81,10 @@ def measure(
         values = {each.name: each.value for each in scores}
         name = NONE if head is None else names[head]
         rows.append(Ablated(head, name, values, {each.name: each for each in compared}))
-    return Found(model, site, rows)
+    return AblationResult(model, site, rows)
 
 
-def report(found: Sequence[Found]) -> Report:
+def report(found: Sequence[AblationResult]) -> Report:
     """A row a metric and head."""
     rows: list[tuple[Value, ...]] = []
     for each in found:
@@ -105,7 +105,7 @@ def report(found: Sequence[Found]) -> Report:
     return Report("ablate-heads", (Table("ablate-heads", title, columns, tuple(rows)),), notes)
 
 
-def panels(found: Sequence[Found]) -> list[Panel]:
+def panels(found: Sequence[AblationResult]) -> list[Panel]:
     """A diagram a metric: the difference that each head makes, a colour a model."""
     result = []
     for metric in found[0].rows[0].scores:

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from sparsenmt.analysis.observe import SITE_NAMES, Head, head_name
-from sparsenmt.report.plots import Panel
-from sparsenmt.report.tables import Column, Report, Table, Value
 from sparsenmt.errors import UserError
 from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.model.sockets import Transform
+from sparsenmt.report.plots import Panel
+from sparsenmt.report.tables import Column, Report, Table, Value
 
 LOW, HIGH, BINS = 1.0, 2.0, 20
 """Of the histogram: softmax at one end, sparsemax at the other."""
@@ -88,7 +88,7 @@ _OTHER = "The weights must be those of a model with the recipe that lies beside 
 
 
 @dataclass(frozen=True)
-class Found:
+class AlphaResult:
     """One model's alphas; ``course``: update -> those of the checkpoint, rising."""
 
     model: str
@@ -104,7 +104,7 @@ def histogram(values: Sequence[float]) -> list[int]:
     return counts
 
 
-def report(found: Sequence[Found]) -> Report:
+def report(found: Sequence[AlphaResult]) -> Report:
     """A row a site; a row a head; the histograms; and a row a checkpoint and head."""
     sites: list[tuple[Value, ...]] = []
     heads: list[tuple[Value, ...]] = []
@@ -171,7 +171,7 @@ def _tables(
     )
 
 
-def panels(found: Sequence[Found]) -> list[list[Panel]]:
+def panels(found: Sequence[AlphaResult]) -> list[list[Panel]]:
     """A column a site: the histograms (Fig. 3), and below, a line a model, the course of every head (Fig. 2)."""
     sites = [site for site in SITES if any(key[0] == site for each in found for key in each.alphas)]
     lines = [[_histogram_panel(found, site) for site in sites]]
@@ -179,7 +179,7 @@ def panels(found: Sequence[Found]) -> list[list[Panel]]:
     return lines
 
 
-def _histogram_panel(found: Sequence[Found], site: SiteName) -> Panel:
+def _histogram_panel(found: Sequence[AlphaResult], site: SiteName) -> Panel:
     series: dict[str, list[tuple[float, float | None]]] = {}
     for each in found:
         counts = histogram([alpha for key, alpha in each.alphas.items() if key[0] == site])
@@ -189,7 +189,7 @@ def _histogram_panel(found: Sequence[Found], site: SiteName) -> Panel:
     return Panel("alpha", "heads", series, title=title, style="steps", x_range=(LOW, HIGH))
 
 
-def _course_panel(found: Found, site: SiteName) -> Panel:
+def _course_panel(found: AlphaResult, site: SiteName) -> Panel:
     """A colour a layer, a line a head."""
     heads = sorted({key for alphas in found.course.values() for key in alphas if key[0] == site})
     series: dict[str, list[tuple[float, float | None]]] = {}

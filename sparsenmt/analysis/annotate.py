@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from sparsenmt.analysis.gates import GatedLine, overall_rate
-from sparsenmt.report.columns import shown_pieces
-from sparsenmt.report.plots import Heatmap
-from sparsenmt.report.tables import Column, Report, Table, Value
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
 from sparsenmt.errors import printable
+from sparsenmt.report.columns import shown_pieces
+from sparsenmt.report.plots import Heatmap
+from sparsenmt.report.tables import Column, Report, Table, Value
 
 Paint = Callable[[str, bool], str]
 """Marks a stretch of text: (text, dropped) -> text."""
@@ -60,7 +60,7 @@ def annotated(each: GatedLine, tokenizer: Tokenizer, paint: Paint = brackets) ->
 
 
 @dataclass(frozen=True)
-class Found:
+class AnnotationResult:
     """One model's view of all sentences."""
 
     model: str
@@ -68,7 +68,7 @@ class Found:
     lines: list[GatedLine]
 
 
-def text(found: Sequence[Found], paint: Paint = brackets) -> str:
+def text(found: Sequence[AnnotationResult], paint: Paint = brackets) -> str:
     """All sentences, each with a line a model."""
     side = max(len(printable(each.model)) for each in found)
     parts = []
@@ -85,7 +85,7 @@ def text(found: Sequence[Found], paint: Paint = brackets) -> str:
     return "\n".join(parts)
 
 
-def _together(found: Sequence[Found]) -> Iterator[list[GatedLine]]:
+def _together(found: Sequence[AnnotationResult]) -> Iterator[list[GatedLine]]:
     """Of every sentence in which all models find something, their views."""
     views = [{line.line.number: line for line in each.lines} for each in found]
     for number in views[0]:
@@ -93,7 +93,7 @@ def _together(found: Sequence[Found]) -> Iterator[list[GatedLine]]:
             yield [view[number] for view in views]
 
 
-def report(found: Sequence[Found]) -> Report:
+def report(found: Sequence[AnnotationResult]) -> Report:
     """Every position in a row, with its gate."""
     rows: list[tuple[Value, ...]] = []
     for each in found:
@@ -109,12 +109,12 @@ def report(found: Sequence[Found]) -> Report:
     return Report("annotate", (Table("annotate", "gates of sentences", columns, tuple(rows)),))
 
 
-def grid(found: Sequence[Found]) -> list[list[Heatmap]]:
+def grid(found: Sequence[AnnotationResult]) -> list[list[Heatmap]]:
     """For a plot: a line a sentence, a column a model; the colour is the gate."""
     return [[_bar(each, line) for each, line in zip(found, places, strict=True)] for places in _together(found)]
 
 
-def _bar(each: Found, line: GatedLine) -> Heatmap:
+def _bar(each: AnnotationResult, line: GatedLine) -> Heatmap:
     gates = np.ones(len(line.line.ids)) if line.gates is None else line.gates
     names = shown_pieces(each.tokenizer.pieces(line.line.ids))
     title = f"{each.model}, sentence {line.line.number + 1}"

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from sparsenmt.analysis.observe import SITE_NAMES, Attended, Head, head_name
+from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.report.plots import Panel
 from sparsenmt.report.tables import Column, Report, Table, Value
-from sparsenmt.model.sites import SITES, SiteName
 
 BINS = 20
 """Of the histogram over [0, 1]; the last one holds 1."""
@@ -59,7 +59,7 @@ class DensityCounter:
         self._sums[key] = added.cpu() if key not in self._sums else self._sums[key] + added.cpu()
         self._histograms[key] = histogram if key not in self._histograms else self._histograms[key] + histogram
 
-    def found(self, model: str, alphas: Mapping[Head, float] | None = None) -> Found:
+    def found(self, model: str, alphas: Mapping[Head, float] | None = None) -> DensityResult:
         """What was gathered.
 
         Args:
@@ -79,7 +79,7 @@ class DensityCounter:
                     histogram=histogram,
                     alpha=(alphas or {}).get((site, layer, number)),
                 )
-        return Found(model, heads)
+        return DensityResult(model, heads)
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class HeadDensity:
 
 
 @dataclass(frozen=True)
-class Found:
+class DensityResult:
     """One model's heads, by site, layer and number."""
 
     model: str
@@ -116,7 +116,7 @@ class Found:
         return sum(values) / len(values) if values else None
 
 
-def report(found: Sequence[Found]) -> Report:
+def report(found: Sequence[DensityResult]) -> Report:
     """The sites; heads sorted by density within a layer; the histograms."""
     sites: list[tuple[Value, ...]] = []
     heads: list[tuple[Value, ...]] = []
@@ -170,7 +170,7 @@ def _tables(
     )
 
 
-def panels(found: Sequence[Found]) -> list[list[Panel]]:
+def panels(found: Sequence[DensityResult]) -> list[list[Panel]]:
     """A column a site: the histograms of all models (Fig. 4), and below, a line a model, its sorted heads (Fig. 5)."""
     sites = [site for site in SITES if any(each.at(site) for each in found)]
     return [
@@ -179,7 +179,7 @@ def panels(found: Sequence[Found]) -> list[list[Panel]]:
     ]
 
 
-def _histogram_panel(found: Sequence[Found], site: SiteName) -> Panel:
+def _histogram_panel(found: Sequence[DensityResult], site: SiteName) -> Panel:
     series = {}
     for each in found:
         total = [sum(counts) for counts in zip(*(one.histogram for one in each.at(site).values()), strict=True)]
@@ -191,7 +191,7 @@ def _histogram_panel(found: Sequence[Found], site: SiteName) -> Panel:
     return Panel("density", label, series, title=title, percent="xy", style="steps", x_range=(0.0, 1.0))
 
 
-def _layer_panel(found: Found, site: SiteName) -> Panel:
+def _layer_panel(found: DensityResult, site: SiteName) -> Panel:
     """A line for the sparsest head of every layer, one for the next, and so on."""
     layers: dict[int, list[float]] = {}
     for (_, layer, _), one in found.at(site).items():

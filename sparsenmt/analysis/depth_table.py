@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sparsenmt.report.tables import Column, Report, Table, Value
-from sparsenmt.model.depth_plan import Depth, fastest_first
 from sparsenmt.evaluation.depth_oracle import chosen_lines, oracle_depths, sentence_chrf
 from sparsenmt.evaluation.metrics import Score, corpus_scores
 from sparsenmt.evaluation.names import LABELS
+from sparsenmt.model.depth_plan import Depth, fastest_first
+from sparsenmt.report.tables import Column, Report, Table, Value
 
 if TYPE_CHECKING:
     from sparsenmt.report.plots import ValueMap
@@ -43,7 +43,7 @@ class Translated:
 
 
 @dataclass(frozen=True)
-class Cell:
+class DepthScore:
     """One block at one depth.
 
     Args:
@@ -62,7 +62,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Block:
+class DepthGrid:
     """One model, or one grid of models, with one search.
 
     Args:
@@ -73,7 +73,7 @@ class Block:
 
     system: str
     search: str
-    cells: tuple[Cell, ...]
+    cells: tuple[DepthScore, ...]
     oracle: Mapping[str, Score]
     depths: NDArray[np.int64]
 
@@ -82,11 +82,11 @@ class Block:
         return f"{self.system}, {self.search}"
 
     @property
-    def deepest(self) -> Cell:
+    def deepest(self) -> DepthScore:
         return self.cells[-1]
 
     @property
-    def best(self) -> Cell:
+    def best(self) -> DepthScore:
         """By BLEU; of several the fastest."""
         return max(self.cells, key=lambda cell: cell.bleu)
 
@@ -98,7 +98,7 @@ def measure(
     references: Sequence[str],
     *,
     advance: Callable[[int], object] = lambda cells: None,
-) -> Block:
+) -> DepthGrid:
     """Score a block, given by depth.
 
     Args:
@@ -111,15 +111,15 @@ def measure(
     cells = []
     for number, depth in enumerate(depths):
         bleu, chrf = corpus_scores(lines[number], [references], metrics=METRICS)
-        cells.append(Cell(depth, translations[depth], bleu.value, chrf.value, counts[number]))
+        cells.append(DepthScore(depth, translations[depth], bleu.value, chrf.value, counts[number]))
         advance(1)
     best = corpus_scores(chosen_lines(lines, chosen), [references], metrics=METRICS)
     taken = np.array(depths, dtype=np.int64)[chosen]
-    return Block(system, search, tuple(cells), {score.name: score for score in best}, taken)
+    return DepthGrid(system, search, tuple(cells), {score.name: score for score in best}, taken)
 
 
 @dataclass(frozen=True)
-class Timed:
+class TimeReference:
     """The cell whose time the others are relative to."""
 
     block: str
@@ -128,11 +128,11 @@ class Timed:
     lines: int
     """That were translated, of every cell."""
 
-    def ratio(self, cell: Cell) -> float | None:
+    def ratio(self, cell: DepthScore) -> float | None:
         return None if cell.seconds is None else cell.seconds / self.seconds
 
 
-def report(text: str, blocks: Sequence[Block], timed: Timed | None) -> Report:
+def report(text: str, blocks: Sequence[DepthGrid], timed: TimeReference | None) -> Report:
     """Everything, for files: a row a cell; a row a block.
 
     Args:
@@ -156,7 +156,7 @@ def report(text: str, blocks: Sequence[Block], timed: Timed | None) -> Report:
     return Report("depths", tables, tuple(_notes(blocks, timed)), {"text": text, "sentences": len(blocks[0].depths)})
 
 
-def views(text: str, blocks: Sequence[Block], timed: Timed | None) -> Report:
+def views(text: str, blocks: Sequence[DepthGrid], timed: TimeReference | None) -> Report:
     """The same for a terminal: a table a measure, encoder layers downwards, decoder layers across."""
     sentences = f"{text}, {len(blocks[0].depths):,} sentences"
     tables = [_view(blocks, metric, f"{LABELS[metric]}, {sentences}") for metric in METRICS]
@@ -166,13 +166,13 @@ def views(text: str, blocks: Sequence[Block], timed: Timed | None) -> Report:
     return Report("depths", (*tables, _blocks(blocks)), tuple(_notes(blocks, timed)))
 
 
-def _value(measure: str, cell: Cell, block: Block, timed: Timed | None) -> float | None:
+def _value(measure: str, cell: DepthScore, block: DepthGrid, timed: TimeReference | None) -> float | None:
     if measure == "time":
         return None if timed is None else timed.ratio(cell)
     return cell.oracle / len(block.depths) if measure == "oracle" else float(getattr(cell, measure))
 
 
-def _view(blocks: Sequence[Block], measure: str, title: str, timed: Timed | None = None) -> Table:
+def _view(blocks: Sequence[DepthGrid], measure: str, title: str, timed: TimeReference | None = None) -> Table:
     rows = []
     for block in blocks:
         for n, m in sorted(cell.depth for cell in block.cells):
@@ -184,7 +184,7 @@ def _view(blocks: Sequence[Block], measure: str, title: str, timed: Timed | None
     return Table(measure, title, columns, tuple(rows), across="decoder", shown=measure)
 
 
-def _blocks(blocks: Sequence[Block]) -> Table:
+def _blocks(blocks: Sequence[DepthGrid]) -> Table:
     """The deepest cell, the best one and the oracle of every block."""
     rows: list[tuple[Value, ...]] = []
     for block in blocks:
@@ -199,11 +199,11 @@ def _blocks(blocks: Sequence[Block]) -> Table:
     return Table("blocks", "deepest and best depth, and the oracle", columns, tuple(rows))
 
 
-def _pair(cell: Cell) -> str:
+def _pair(cell: DepthScore) -> str:
     return f"{cell.depth[0]}+{cell.depth[1]}"
 
 
-def _notes(blocks: Sequence[Block], timed: Timed | None) -> Iterator[str]:
+def _notes(blocks: Sequence[DepthGrid], timed: TimeReference | None) -> Iterator[str]:
     """What the numbers are."""
     yield "n: encoder layers, m: decoder layers"
     yield "oracle: of each sentence the depth with the best sentence-level chrF; of equals the least m, then least n"
@@ -216,7 +216,7 @@ def _notes(blocks: Sequence[Block], timed: Timed | None) -> Iterator[str]:
     yield from (f"{LABELS[metric]}: {blocks[0].oracle[metric].signature}" for metric in METRICS)
 
 
-def maps(blocks: Sequence[Block], timed: Timed | None) -> list[list[ValueMap]]:
+def maps(blocks: Sequence[DepthGrid], timed: TimeReference | None) -> list[list[ValueMap]]:
     """For a plot: a line a block; each measure on one scale for all blocks."""
     measures = {"bleu": (LABELS["bleu"], ".1f"), "chrf": (LABELS["chrf"], ".1f")}
     measures |= {} if timed is None else {"time": ("relative decoding time", ".2f")}
@@ -231,7 +231,7 @@ def maps(blocks: Sequence[Block], timed: Timed | None) -> list[list[ValueMap]]:
     ]
 
 
-def _map(block: Block, label: str, form: str, values: NDArray[np.float64], ends: tuple[float, float]) -> ValueMap:
+def _map(block: DepthGrid, label: str, form: str, values: NDArray[np.float64], ends: tuple[float, float]) -> ValueMap:
     from sparsenmt.report.plots import ValueMap
 
     rows, columns = _axes(block)
@@ -239,12 +239,12 @@ def _map(block: Block, label: str, form: str, values: NDArray[np.float64], ends:
     return ValueMap(title, "encoder layers n", rows, "decoder layers m", columns, values, form, ends)
 
 
-def _axes(block: Block) -> tuple[list[str], list[str]]:
+def _axes(block: DepthGrid) -> tuple[list[str], list[str]]:
     n, m = (sorted({cell.depth[side] for cell in block.cells}) for side in (0, 1))
     return list(map(str, n)), list(map(str, m))
 
 
-def _matrix(block: Block, name: str, timed: Timed | None) -> NDArray[np.float64]:
+def _matrix(block: DepthGrid, name: str, timed: TimeReference | None) -> NDArray[np.float64]:
     """(encoder layers, decoder layers); NaN where there is no cell."""
     rows, columns = _axes(block)
     values = np.full((len(rows), len(columns)), np.nan)

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from sparsenmt.analysis.observe import SITE_NAMES, Attended
+from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.report.plots import Panel
 from sparsenmt.report.tables import Column, Report, Table, Value
-from sparsenmt.model.sites import SITES, SiteName
 
 
 def divergences(seen: Attended) -> Tensor:
@@ -52,10 +52,10 @@ class DivergenceCounter:
         total, count = self._sums.get((seen.site, seen.layer), (0.0, 0))
         self._sums[seen.site, seen.layer] = total + float(values.sum()), count + len(values)
 
-    def found(self, model: str) -> Found:
+    def found(self, model: str) -> DiversityResult:
         """What was gathered."""
         means = {key: Mean(total / count if count else None, count) for key, (total, count) in self._sums.items()}
-        return Found(model, means)
+        return DiversityResult(model, means)
 
 
 @dataclass(frozen=True)
@@ -67,14 +67,14 @@ class Mean:
 
 
 @dataclass(frozen=True)
-class Found:
+class DiversityResult:
     """One model's layers, by site and number, from 1."""
 
     model: str
     layers: dict[tuple[SiteName, int], Mean]
 
 
-def report(found: Sequence[Found]) -> Report:
+def report(found: Sequence[DiversityResult]) -> Report:
     """A row a layer."""
     rows: list[tuple[Value, ...]] = [
         (each.model, SITE_NAMES[site], str(layer), mean.value, mean.queries)
@@ -91,7 +91,7 @@ def report(found: Sequence[Found]) -> Report:
     return Report("diversity", (table,))
 
 
-def panels(found: Sequence[Found]) -> list[Panel]:
+def panels(found: Sequence[DiversityResult]) -> list[Panel]:
     """A diagram a site: the divergence against the layer, a curve a model (Fig. 6)."""
     result = []
     for site in SITES:

@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 
 from sparsenmt.analysis.gates import GatedLine, encoded_batches, overall_rate, row_gates
-from sparsenmt.report.plots import Panel
-from sparsenmt.report.tables import Column, Report, Table, rows_of
 from sparsenmt.decoding.inputs import ModelBundle, SourceLine
 from sparsenmt.model.protocol import AttentionSeen
+from sparsenmt.report.plots import Panel
+from sparsenmt.report.tables import Column, Report, Table, rows_of
 
 
 class SelfAttentionEntropy:
@@ -69,7 +69,7 @@ def line_entropies(
 
 
 @dataclass(frozen=True)
-class Found:
+class EntropyResult:
     """One gated model; None: no position of that kind, or no baseline."""
 
     model: str
@@ -82,12 +82,12 @@ class Found:
     dropped_baseline: float | None = None
 
 
-def measure(model: str, own: Sequence[LineEntropy], baseline: Sequence[LineEntropy] | None) -> Found:
+def measure(model: str, own: Sequence[LineEntropy], baseline: Sequence[LineEntropy] | None) -> EntropyResult:
     """Split the entropies of a gated model, and those of a baseline on the same pieces, by the model's gates."""
     dropped = np.concatenate([each.source.dropped for each in own])
     values = np.concatenate([each.entropy for each in own])
     base = None if baseline is None else np.concatenate([each.entropy for each in baseline])
-    return Found(
+    return EntropyResult(
         model,
         overall_rate(each.source for each in own).sparsity,
         int((~dropped).sum()),
@@ -103,7 +103,7 @@ def _mean(values: NDArray[np.float64]) -> float | None:
     return float(values.mean()) if len(values) else None
 
 
-def report(found: Sequence[Found]) -> Report:
+def report(found: Sequence[EntropyResult]) -> Report:
     """A row a model."""
     columns = (
         *(Column("model"), Column("sparsity", "share"), Column("kept", "count"), Column("dropped", "count")),
@@ -114,7 +114,7 @@ def report(found: Sequence[Found]) -> Report:
     return Report("entropy", (Table("entropy", title, columns, rows_of(found, columns)),))
 
 
-def panels(found: Sequence[Found], baseline: str | None) -> list[Panel]:
+def panels(found: Sequence[EntropyResult], baseline: str | None) -> list[Panel]:
     """Two diagrams against sparsity: kept positions, dropped positions."""
     ordered = sorted(found, key=lambda each: each.sparsity or 0.0)
     x = [each.sparsity or 0.0 for each in ordered]

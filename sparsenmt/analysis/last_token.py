@@ -57,7 +57,7 @@ class LastTokenCounter:
         self._sums[seen.layer] = added if seen.layer not in self._sums else self._sums[seen.layer] + added
         self._rows[seen.layer] = self._rows.get(seen.layer, 0) + int(seen.real.sum())
 
-    def found(self, model: str) -> Found:
+    def found(self, model: str) -> LastTokenResult:
         """What was gathered."""
         layers = {}
         for layer, sums in sorted(self._sums.items()):
@@ -66,7 +66,7 @@ class LastTokenCounter:
             last, before, even, largest = (sum(values) / len(heads) for values in zip(*heads, strict=True))
             layers[layer] = LayerMass(last, before, even, largest, [head[0] for head in heads], rows)
         closed = sum(bool(each.dropped[-1]) for each in self._lines) / len(self._lines) if self._lines else 0.0
-        return Found(model, layers, closed)
+        return LastTokenResult(model, layers, closed)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class LayerMass:
 
 
 @dataclass(frozen=True)
-class Found:
+class LastTokenResult:
     """One model's decoder layers, from 1."""
 
     model: str
@@ -97,7 +97,7 @@ class Found:
     """Share of sentences whose ``</s>`` a filter has closed."""
 
 
-def report(found: Sequence[Found]) -> Report:
+def report(found: Sequence[LastTokenResult]) -> Report:
     """A row a layer; a row a head."""
     layers: list[tuple[Value, ...]] = [
         (each.model, str(layer), m.last, m.before, m.even, m.largest, m.positions)
@@ -132,7 +132,7 @@ def report(found: Sequence[Found]) -> Report:
     return Report("last-token", tables, (*notes, *closed))
 
 
-def panels(found: Sequence[Found]) -> list[Panel]:
+def panels(found: Sequence[LastTokenResult]) -> list[Panel]:
     """Mass against the layer, a curve a model, with the share that equal weights would give."""
     series: dict[str, list[tuple[float, float | None]]] = {
         each.model: [(float(layer), m.last) for layer, m in each.layers.items()] for each in found

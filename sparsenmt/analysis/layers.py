@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from sparsenmt.model.protocol import GatesSeen
 from sparsenmt.report.plots import Panel
 from sparsenmt.report.tables import Column, Report, Table, Value
-from sparsenmt.model.protocol import GatesSeen
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Filter:
 
 
 @dataclass(frozen=True)
-class Shares:
+class LayerShares:
     """What a filter did to so many source positions."""
 
     positions: int
@@ -59,7 +59,7 @@ class GateCounter:
         for sums, chosen in ((self._zero, gates == 0), (self._one, gates == 1), (self._there, gates >= 0)):
             sums[key] = sums.get(key, 0.0) + float((counts * chosen).sum())
 
-    def shares(self, positions: int) -> dict[Filter, Shares]:
+    def shares(self, positions: int) -> dict[Filter, LayerShares]:
         """What every filter did, in the order of execution.
 
         Args:
@@ -68,19 +68,19 @@ class GateCounter:
         found = {}
         for key in sorted(self._there, key=lambda each: (each.depth, each.place == "between", each.index)):
             gone = positions - self._there[key]
-            found[key] = Shares(positions, (self._zero[key] + gone) / positions, self._one[key] / positions)
+            found[key] = LayerShares(positions, (self._zero[key] + gone) / positions, self._one[key] / positions)
         return found
 
 
 @dataclass(frozen=True)
-class Found:
+class LayerResult:
     """One model's filters."""
 
     model: str
-    shares: dict[Filter, Shares]
+    shares: dict[Filter, LayerShares]
 
 
-def report(found: Sequence[Found]) -> Report:
+def report(found: Sequence[LayerResult]) -> Report:
     """A row a filter."""
     rows: list[tuple[Value, ...]] = [
         (each.model, _name(key), key.depth, key.place, key.index, s.positions, s.closed, s.partial, s.opened)
@@ -107,7 +107,7 @@ def _name(key: Filter) -> str:
     return place if key.index == 0 else f"{place}, filter {key.index + 1}"
 
 
-def panels(found: Sequence[Found]) -> list[Panel]:
+def panels(found: Sequence[LayerResult]) -> list[Panel]:
     """The rate against the layer; of several filters in one place, the last."""
     series = {each.model: sorted({key.depth: s.closed for key, s in each.shares.items()}.items()) for each in found}
     depths = sorted({depth for points in series.values() for depth, _ in points})

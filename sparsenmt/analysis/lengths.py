@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sparsenmt.report.plots import Panel
-from sparsenmt.report.tables import Column, Report, Table, Value
 from sparsenmt.evaluation.metrics import corpus_scores
 from sparsenmt.evaluation.names import LABELS
 from sparsenmt.evaluation.significance import Comparison, compare
+from sparsenmt.report.plots import Panel
+from sparsenmt.report.tables import Column, Report, Table, Value
 
 EDGES = (10, 20, 30, 40, 50)
 """The last length of each bucket; a last one is open."""
@@ -49,7 +49,7 @@ def buckets(references: Sequence[str], edges: Sequence[int]) -> list[Bucket]:
 
 
 @dataclass(frozen=True)
-class Cell:
+class BucketScore:
     """One system on one bucket by one metric; without a comparison, it is the first, or the bucket is small."""
 
     system: str
@@ -69,7 +69,7 @@ def measure(
     language: str = "en",
     resamples: int = 1000,
     seed: int = 12345,
-) -> list[Cell]:
+) -> list[BucketScore]:
     """Score every system on every bucket.
 
     Args:
@@ -93,11 +93,13 @@ def measure(
                 )
                 compared = {one.name: one for one in found}
             for score in scores:
-                cells.append(Cell(name, bucket.name, score.name, len(own), score.value, compared.get(score.name)))
+                cells.append(
+                    BucketScore(name, bucket.name, score.name, len(own), score.value, compared.get(score.name))
+                )
     return cells
 
 
-def report(cells: Sequence[Cell]) -> Report:
+def report(cells: Sequence[BucketScore]) -> Report:
     """A row a metric, bucket and system."""
     rows: list[tuple[Value, ...]] = []
     for metric in dict.fromkeys(each.metric for each in cells):
@@ -122,7 +124,7 @@ def report(cells: Sequence[Cell]) -> Report:
     return Report("by-length", (Table("by-length", "quality by length of the reference", columns, tuple(rows)),), notes)
 
 
-def panels(cells: Sequence[Cell]) -> list[Panel]:
+def panels(cells: Sequence[BucketScore]) -> list[Panel]:
     """A diagram a metric: bars a bucket, a colour a system; the last ones are all sentences."""
     result = []
     for metric in dict.fromkeys(each.metric for each in cells):

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from sparsenmt.analysis.cross_attention import Part, Pick, PickedAttention
 from sparsenmt.analysis.gates import GatedLine
 from sparsenmt.analysis.observe import SITE_NAMES, Output, head_name
-from sparsenmt.report.columns import left, right, shown_pieces, width
-from sparsenmt.report.plots import Heatmap
-from sparsenmt.report.tables import Column, Report, Table, Value
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.errors import printable
 from sparsenmt.model.sites import SiteName
+from sparsenmt.report.columns import left, right, shown_pieces, width
+from sparsenmt.report.plots import Heatmap
+from sparsenmt.report.tables import Column, Report, Table, Value
 
 STAND_IN = "(dropped)"
 _DOT = "·"  # a weight of exactly 0

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from sparsenmt.analysis.cross_attention import AttentionMap
 from sparsenmt.analysis.gates import Rate
-from sparsenmt.report.plots import Panel
-from sparsenmt.report.tables import Column, Report, Table, Value, rows_of
 from sparsenmt.data.alignment import word_ids
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS
+from sparsenmt.report.plots import Panel
+from sparsenmt.report.tables import Column, Report, Table, Value, rows_of
 
 Unit = Literal["piece", "word"]
 THRESHOLD = 0.6
@@ -60,12 +60,12 @@ class MassCounter:
         if (dropped & columns).any():
             self._stand_ins.append(float(mass[dropped & columns].sum()))
 
-    def found(self, model: str, threshold: float = THRESHOLD) -> Found:
+    def found(self, model: str, threshold: float = THRESHOLD) -> AttentionMassResult:
         """What was gathered. A share is None where nothing was retained."""
         masses = np.concatenate(self._retained) if self._retained else np.zeros(0)
         bins = np.searchsorted(_EDGES, masses, side="right") - 1
         total = float(masses.sum()) + sum(self._stand_ins)
-        return Found(
+        return AttentionMassResult(
             model=model,
             sparsity=self._rate.sparsity,
             words=self._words,
@@ -80,7 +80,7 @@ class MassCounter:
 
 
 @dataclass(frozen=True)
-class Found:
+class AttentionMassResult:
     """One model's masses."""
 
     model: str
@@ -101,7 +101,7 @@ class Found:
     """Retained words by mass, in bins of `BIN`; the last one is open."""
 
 
-def report(found: Sequence[Found], *, unit: Unit, eos: bool, threshold: float = THRESHOLD) -> Report:
+def report(found: Sequence[AttentionMassResult], *, unit: Unit, eos: bool, threshold: float = THRESHOLD) -> Report:
     """A summary, and the histograms."""
     columns = (
         *(Column("model"), Column("sparsity", "share"), Column("words", "count"), Column("mean", "number")),
@@ -138,7 +138,7 @@ def _bin_name(i: int) -> str:
     return f"{_EDGES[i]:.1f} to {_EDGES[i + 1]:.1f}" if i + 1 < len(_EDGES) else f"{_EDGES[i]:.1f} and more"
 
 
-def panels(found: Sequence[Found], threshold: float = THRESHOLD) -> list[Panel]:
+def panels(found: Sequence[AttentionMassResult], threshold: float = THRESHOLD) -> list[Panel]:
     """The histograms, one a model, with mean and share in the title."""
     result = []
     for each in found:

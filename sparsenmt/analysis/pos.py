@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from sparsenmt.analysis.gates import GatedLine, Rate, overall_rate
-from sparsenmt.report.plots import Panel
-from sparsenmt.report.tables import Column, Report, Table, Value
 from sparsenmt.data.tagging.align import align
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.tagging.tagsets import TagSet, UnknownTags, report_category
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
+from sparsenmt.report.plots import Panel
+from sparsenmt.report.tables import Column, Report, Table, Value
 
 HEAD, LATER, SPACES, END, OVERALL = "BPEH", "BPEO", "space", "</s>", "overall"
 CATEGORIES = ("content", "function", "punctuation", "rest", HEAD, LATER, SPACES, END)
@@ -45,7 +45,7 @@ def categorise(sentences: Iterable[TaggedSentence], tagset: TagSet | None) -> tu
 
 
 @dataclass(frozen=True)
-class Found:
+class PosResult:
     """One model's rates."""
 
     model: str
@@ -64,7 +64,7 @@ def measure(
     tagged: Sequence[TaggedLine],
     tokenizer: Tokenizer,
     advance: Callable[[int], object] | None = None,
-) -> Found:
+) -> PosResult:
     """Count one model's gates.
 
     Args:
@@ -87,7 +87,7 @@ def measure(
     for (_, tag), rate in rates.items():
         if tag is not None:
             by_tag[tag] = by_tag.get(tag, Rate()) + rate
-    return Found(model, overall_rate(lines), categories, by_tag, words, unaligned)
+    return PosResult(model, overall_rate(lines), categories, by_tag, words, unaligned)
 
 
 def label_positions(
@@ -112,7 +112,7 @@ def label_positions(
     return labels, alignment.word_count, alignment.unaligned
 
 
-def report(found: Sequence[Found], tagged: Sequence[TaggedLine]) -> Report:
+def report(found: Sequence[PosResult], tagged: Sequence[TaggedLine]) -> Report:
     """Rates per category and per tag; tags in the order of how frequent they are."""
     kinds = {tag: kind for line in tagged for tag, kind in zip(line.tags, line.categories, strict=True)}
     frequent = Counter(tag for line in tagged for tag in line.tags)
@@ -154,7 +154,7 @@ def _cells(rate: Rate) -> tuple[Value, ...]:
     return rate.positions, rate.dropped, rate.sparsity
 
 
-def panels(found: Sequence[Found]) -> list[Panel]:
+def panels(found: Sequence[PosResult]) -> list[Panel]:
     """Of several models, each category's rate against the overall rate (Fig. 5); of one, bars."""
     names = [name for name in CATEGORIES if any(each.categories[name].positions for each in found)]
     if len(found) == 1:

@@ -14,11 +14,11 @@ from itertools import groupby
 from typing import Literal
 
 from sparsenmt.analysis.gates import GatedLine, Rate, overall_rate
-from sparsenmt.report.plots import Panel
-from sparsenmt.report.tables import Column, Report, Table, Value
 from sparsenmt.data.alignment import word_ids
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
+from sparsenmt.report.plots import Panel
+from sparsenmt.report.tables import Column, Report, Table, Value
 
 Unit = Literal["characters", "pieces"]
 
@@ -32,7 +32,7 @@ _PIECES = (*(f"piece {i}" for i in range(1, MOST_PIECES)), f"piece {MOST_PIECES}
 
 
 @dataclass(frozen=True)
-class Place:
+class WordPart:
     """Where a piece stands: in a word (``index`` of ``length``), or outside of all words (``outside`` says what)."""
 
     index: int = 0
@@ -40,23 +40,23 @@ class Place:
     outside: str | None = None
 
 
-def places(ids: Sequence[int], tokenizer: Tokenizer) -> list[Place]:
+def places(ids: Sequence[int], tokenizer: Tokenizer) -> list[WordPart]:
     """The place of every piece of one sentence, EOS included. (S,)"""
     names = tokenizer.pieces(list(ids))
     words = word_ids(ids, tokenizer).tolist()
-    found = [Place()] * len(ids)
+    found = [WordPart()] * len(ids)
     for _, group in groupby(range(len(ids)), key=words.__getitem__):
         members = list(group)
         inner = inside_word([names[i] for i in members])
         for order, i in enumerate(members):
             if ids[i] == EOS:
-                found[i] = Place(outside=END)
+                found[i] = WordPart(outside=END)
             elif names[i] == SPACE:
-                found[i] = Place(outside=SPACES)
+                found[i] = WordPart(outside=SPACES)
             elif order not in inner:
-                found[i] = Place(outside=PUNCTUATION)
+                found[i] = WordPart(outside=PUNCTUATION)
             else:
-                found[i] = Place(order - inner.start, len(inner))
+                found[i] = WordPart(order - inner.start, len(inner))
     return found
 
 
@@ -66,7 +66,7 @@ def inside_word(names: Sequence[str]) -> range:
     return range(lettered[0], lettered[-1] + 1) if lettered else range(0)
 
 
-def place_name(place: Place, unit: Unit) -> str:
+def place_name(place: WordPart, unit: Unit) -> str:
     """The row in which a place is counted."""
     if place.outside is not None:
         return place.outside
@@ -90,7 +90,7 @@ def rates(lines: Iterable[GatedLine], tokenizer: Tokenizer, unit: Unit) -> dict[
 
 
 @dataclass(frozen=True)
-class Found:
+class PositionResult:
     """One model's rates."""
 
     model: str
@@ -99,12 +99,12 @@ class Found:
     rates: dict[str, Rate]
 
 
-def measure(model: str, lines: Sequence[GatedLine], tokenizer: Tokenizer, unit: Unit) -> Found:
+def measure(model: str, lines: Sequence[GatedLine], tokenizer: Tokenizer, unit: Unit) -> PositionResult:
     """Of one model, on lines."""
-    return Found(model, unit, overall_rate(lines), rates(lines, tokenizer, unit))
+    return PositionResult(model, unit, overall_rate(lines), rates(lines, tokenizer, unit))
 
 
-def report(found: Sequence[Found]) -> Report:
+def report(found: Sequence[PositionResult]) -> Report:
     """The rate of every place; and, of the drops inside words of several symbols, the share in each place (Fig. 6)."""
     rows: list[tuple[Value, ...]] = []
     for each in found:
@@ -131,7 +131,7 @@ def _cells(rate: Rate) -> tuple[Value, ...]:
     return rate.positions, rate.dropped, rate.sparsity
 
 
-def panels(found: Sequence[Found]) -> list[Panel]:
+def panels(found: Sequence[PositionResult]) -> list[Panel]:
     """A diagram for each unit: the rate against the place."""
     result = []
     for unit in dict.fromkeys(each.unit for each in found):

@@ -27,13 +27,13 @@ import torch
 from torch import Tensor
 
 from sparsenmt.analysis.observe import Attended, Head, head_name
-from sparsenmt.report.plots import Heatmap
 from sparsenmt.analysis.position import inside_word
-from sparsenmt.report.tables import Column, Report, Table, Value
 from sparsenmt.data.alignment import word_ids
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
 from sparsenmt.decoding.inputs import SourceLine
+from sparsenmt.report.plots import Heatmap
+from sparsenmt.report.tables import Column, Report, Table, Value
 
 THRESHOLD = 0.5
 """Most of a head's weight."""
@@ -139,7 +139,7 @@ class RoleCounter:
         self._sums[seen.layer] = sums if seen.layer not in self._sums else self._sums[seen.layer] + sums
         self._counts[seen.layer] = counts if seen.layer not in self._counts else self._counts[seen.layer] + counts
 
-    def found(self, model: str, alphas: Mapping[Head, float] | None = None) -> Found:
+    def found(self, model: str, alphas: Mapping[Head, float] | None = None) -> HeadRolesResult:
         """What was gathered."""
         scores: dict[tuple[int, int], dict[str, float | None]] = {}
         counts: dict[str, int] = {}
@@ -150,7 +150,7 @@ class RoleCounter:
                 means = [total / count if count else None for total, count in zip(row, seen, strict=True)]
                 scores[layer, number] = dict(zip(SCORES, means, strict=True))
         own = {(layer, number): (alphas or {}).get(("encoder_self", layer, number)) for layer, number in scores}
-        return Found(model, scores, counts, own)
+        return HeadRolesResult(model, scores, counts, own)
 
 
 def _positional(weights: Tensor, real: Tensor, offset: int) -> tuple[Tensor, int]:
@@ -190,7 +190,7 @@ def _interrogation(weights: Tensor, real: Tensor, anatomies: Sequence[Anatomy]) 
 
 
 @dataclass(frozen=True)
-class Found:
+class HeadRolesResult:
     """One model's heads, by layer and number, from 1; None: nothing to measure it on."""
 
     model: str
@@ -205,7 +205,7 @@ class Found:
         return sorted([(score, head) for score, head in scored if score is not None], key=lambda pair: -pair[0])
 
 
-def report(found: Sequence[Found], *, threshold: float = THRESHOLD) -> Report:
+def report(found: Sequence[HeadRolesResult], *, threshold: float = THRESHOLD) -> Report:
     """A row a role, beside what is published; and the scores of every head."""
     rows: list[tuple[Value, ...]] = []
     heads: list[tuple[Value, ...]] = []
@@ -243,7 +243,7 @@ def report(found: Sequence[Found], *, threshold: float = THRESHOLD) -> Report:
     return Report("roles", tables, (*notes, *unmeasured), {"threshold": threshold})
 
 
-def _unmeasured(found: Found) -> list[str]:
+def _unmeasured(found: HeadRolesResult) -> list[str]:
     notes = []
     if not found.counts.get("interrogation"):
         notes.append("interrogation is not measured: no question with an interrogative word is in the text")
@@ -254,7 +254,7 @@ def _unmeasured(found: Found) -> list[str]:
     return notes
 
 
-def grid(found: Sequence[Found]) -> list[list[Heatmap]]:
+def grid(found: Sequence[HeadRolesResult]) -> list[list[Heatmap]]:
     """For a plot: a line a model; roles down, heads across, percent in the cells."""
     lines = []
     for each in found:

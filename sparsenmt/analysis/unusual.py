@@ -21,9 +21,9 @@ from torch import Tensor
 
 from sparsenmt.analysis.density import sentence_densities
 from sparsenmt.analysis.observe import SITE_NAMES, Attended, Head, head_name
+from sparsenmt.model.sites import SiteName
 from sparsenmt.report.plots import Panel
 from sparsenmt.report.tables import Column, Report, Table, Value
-from sparsenmt.model.sites import SiteName
 
 LEAST = 10
 """Sentences of similar length that it takes to call one of them unusual."""
@@ -95,7 +95,7 @@ def usual(densities: NDArray[np.float32], lengths: NDArray[np.int64]) -> Usual:
 
 
 @dataclass(frozen=True)
-class Sentence:
+class HeadOnSentence:
     """A sentence as a head sees it."""
 
     place: int
@@ -108,11 +108,11 @@ class Sentence:
 
 
 @dataclass(frozen=True)
-class Found:
+class DenseSentencesResult:
     """One model's unusual sentences, the most unusual first."""
 
     model: str
-    sentences: list[Sentence]
+    sentences: list[HeadOnSentence]
     sparse: dict[Head, float]
     """Mean density of the heads that were looked at."""
     densities: dict[Head, NDArray[np.float32]]
@@ -128,7 +128,7 @@ def find(
     limit: float = SPARSE,
     top: int = 20,
     alphas: Mapping[Head, float] | None = None,
-) -> Found:
+) -> DenseSentencesResult:
     """The sentences on which sparse heads are densest for their length.
 
     Args:
@@ -148,13 +148,15 @@ def find(
             excess = float(found.excess[place])
             if excess > 0:
                 row = (int(lengths[place]), float(densities[place]), float(found.mean[place]), excess)
-                sentences.append(Sentence(place, head, *row))
+                sentences.append(HeadOnSentence(place, head, *row))
     sentences.sort(key=lambda each: -each.excess)
     own = {head: heads[head] for head in sparse}
-    return Found(model, sentences[:top], sparse, own, lengths, alphas or {})
+    return DenseSentencesResult(model, sentences[:top], sparse, own, lengths, alphas or {})
 
 
-def report(found: Sequence[Found], texts: Sequence[Sequence[str]], numbers: Sequence[Sequence[int]]) -> Report:
+def report(
+    found: Sequence[DenseSentencesResult], texts: Sequence[Sequence[str]], numbers: Sequence[Sequence[int]]
+) -> Report:
     """A row a sentence and head.
 
     Args:
@@ -195,7 +197,7 @@ def report(found: Sequence[Found], texts: Sequence[Sequence[str]], numbers: Sequ
     return Report("dense-sentences", tables, tuple(notes))
 
 
-def panels(found: Sequence[Found]) -> list[list[Panel]]:
+def panels(found: Sequence[DenseSentencesResult]) -> list[list[Panel]]:
     """A diagram a head, of those with the most unusual sentences: density against length; a few in a line."""
     lines: list[list[Panel]] = []
     for each in found:
@@ -208,7 +210,7 @@ def panels(found: Sequence[Found]) -> list[list[Panel]]:
     return [[*line, *([Panel("", "", {})] * (most - len(line)))] for line in lines]
 
 
-def _panel(found: Found, head: Head) -> Panel:
+def _panel(found: DenseSentencesResult, head: Head) -> Panel:
     own, lengths = found.densities[head], found.lengths
     expected = usual(own, lengths).mean
 

@@ -20,10 +20,10 @@ from sparsenmt.errors import UserError
 if TYPE_CHECKING:
     from sparsenmt.analysis.gates import GatedLine
     from sparsenmt.analysis.observe import Output
-    from sparsenmt.report.tables import Report
     from sparsenmt.data.tagging.tagged_text import TaggedSentence
     from sparsenmt.decoding.inputs import SourceLine
     from sparsenmt.decoding.translate import Translation
+    from sparsenmt.report.tables import Report
     from sparsenmt.store import Bundle
 
 _MOST_DRAWN = 20
@@ -70,7 +70,7 @@ _TARGET = click.option(
 def analysis_options(
     *, sentences: bool = False, translates: bool = False, targets: bool = False, reads: bool = True, files: bool = False
 ) -> Callable[[Callable[..., None]], Any]:
-    """Options of a subcommand, which gets them as one `Job`, and its own options by name.
+    """Options of a subcommand, which gets them as one `AnalysisRequest`, and its own options by name.
 
     Args:
         sentences: whether sentences may stand on the command line.
@@ -92,7 +92,7 @@ def analysis_options(
         ) -> None:
             shared = {name: given.pop(name) for name in _JOB_OPTIONS & given.keys()}
             outputs = {"--json": json_file, "--csv": csv_file, "--plot": plot_file}
-            job = Job(models, outputs, reads=reads, takes_files=files, **shared)
+            job = AnalysisRequest(models, outputs, reads=reads, takes_files=files, **shared)
             job.check()
             if threads is not None:
                 from sparsenmt.devices import use_threads
@@ -122,7 +122,7 @@ _JOB_OPTIONS = {"input_file", "tags_file", "sentences", "limit", "batch_tokens",
 
 
 @dataclass(frozen=True)
-class Job:
+class AnalysisRequest:
     """What a subcommand was asked for."""
 
     models: tuple[Path, ...]

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from sparsenmt.commands.analyzing import Job, Text, progress
+from sparsenmt.commands.analyzing import AnalysisRequest, Text, progress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from sparsenmt.analysis.observe import Observer, Output
-    from sparsenmt.report.tables import Report
     from sparsenmt.decoding.inputs import SourceLine
     from sparsenmt.model.sites import SiteName
+    from sparsenmt.report.tables import Report
     from sparsenmt.store import Bundle
 
 Listener = TypeVar("Listener", bound="Observer")
@@ -29,7 +29,7 @@ sites_option = click.option(
 
 
 def read_along(
-    job: Job, label: str, bundle: Bundle, text: Text, sites: Collection[SiteName]
+    job: AnalysisRequest, label: str, bundle: Bundle, text: Text, sites: Collection[SiteName]
 ) -> tuple[list[SourceLine], list[Output] | None]:
     """The text as pieces, and what is read along it; None where no site of the decoder is asked for."""
     sources = job.sources(bundle, text)
@@ -38,7 +38,7 @@ def read_along(
 
 
 def attend(
-    job: Job,
+    job: AnalysisRequest,
     label: str,
     bundle: Bundle,
     sources: Sequence[SourceLine],
@@ -55,7 +55,7 @@ def attend(
 
 
 def each_attended(
-    job: Job, text: Text, observer: Callable[[], Listener], sites: Collection[SiteName]
+    job: AnalysisRequest, text: Text, observer: Callable[[], Listener], sites: Collection[SiteName]
 ) -> Iterator[tuple[str, Bundle, Listener]]:
     """The models of a job, each with an observer that has listened while the model read the text."""
     for label, bundle in job.opened():
@@ -65,7 +65,7 @@ def each_attended(
         yield label, bundle, listener
 
 
-def finish(job: Job, report: Report, sites: Collection[SiteName], *, draw: Callable[[], Figure]) -> None:
+def finish(job: AnalysisRequest, report: Report, sites: Collection[SiteName], *, draw: Callable[[], Figure]) -> None:
     """Print and write a report on sites, which its settings then name."""
     settings = {"sites": list(sites), "target": str(job.target_file) if job.target_file else None}
     job.finish(replace(report, settings=settings), draw=draw)

@@ -70,9 +70,9 @@ def command(
     What was translated is kept in the model directories (evaluation/) as long as model and text stay the same: another
     model can be added without translating for the others again. Speed is always measured anew.
     """
+    from sparsenmt.commands.several import check_models, check_outputs, model_labels
     from sparsenmt.workflows.compare_table import Row, report
     from sparsenmt.workflows.evaluate import evaluate
-    from sparsenmt.commands.several import check_models, check_outputs, model_labels
     from sparsenmt.workflows.timing import decoding_speeds
 
     given = given_text(source, reference, documents, tags)
@@ -105,8 +105,8 @@ def given_text(
     Raises:
         UserError: only a part of it is named, or a file cannot be read.
     """
-    from sparsenmt.workflows.evaluate import TestText
     from sparsenmt.data.text import check_readable
+    from sparsenmt.workflows.evaluate import TestText
 
     given = {"--source": source, "--reference": reference, "--documents": documents, "--tags": tags}
     if source is not None and reference is not None:
@@ -131,8 +131,8 @@ def _with_baseline(models: Sequence[Path], baseline: Path | None) -> list[Path]:
 
 
 def _default_metrics(model: Path) -> tuple[str, ...]:
-    from sparsenmt.workflows.evaluate import metric_of
     from sparsenmt.store import read_recipe
+    from sparsenmt.workflows.evaluate import metric_of
 
     metric = metric_of(read_recipe(model))
     return (metric, "chrf") if metric == "bleu" else (metric,)
@@ -144,8 +144,8 @@ def shared_text(models: Mapping[str, Path], kind: str) -> TestText:
     Raises:
         UserError: a recipe names none, or they name different ones.
     """
-    from sparsenmt.workflows.evaluate import text_of
     from sparsenmt.store import read_recipe
+    from sparsenmt.workflows.evaluate import text_of
 
     found: dict[str, TestText] = {}
     hint = "Name a text with --source and --reference."

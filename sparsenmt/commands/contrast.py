@@ -17,8 +17,8 @@ from sparsenmt.errors import UserError
 from sparsenmt.evaluation.contrast.items import FORMATS
 
 if TYPE_CHECKING:
-    from sparsenmt.evaluation.contrast.items import Suite
     from sparsenmt.evaluation.contrast.contrast_report import Judged
+    from sparsenmt.evaluation.contrast.items import Suite
     from sparsenmt.recipe.schema import Data
     from sparsenmt.store import Bundle
 
@@ -27,7 +27,7 @@ _RECIPES = (".yaml", ".yml")
 
 
 @dataclass(frozen=True)
-class Job:
+class ContrastRequest:
     """What the command was asked for."""
 
     models: tuple[Path, ...]
@@ -110,7 +110,7 @@ def command(
         "--plot": plot_file,
         "--save-suite": suite_file,
     }
-    job = Job(models=arguments if plain else arguments[:-1], suite=suite, files=files, **asked)
+    job = ContrastRequest(models=arguments if plain else arguments[:-1], suite=suite, files=files, **asked)
     check(job)
     if threads is not None:
         from sparsenmt.devices import use_threads
@@ -122,7 +122,7 @@ def command(
 _WAYS = "See `sparsenmt contrast --help` for the ways to call it."
 
 
-def check(job: Job) -> None:
+def check(job: ContrastRequest) -> None:
     """Find out what is wrong before anything is read.
 
     Raises:
@@ -153,7 +153,7 @@ def check(job: Job) -> None:
         check_plot(job.files["--plot"])
 
 
-def run(job: Job) -> None:
+def run(job: ContrastRequest) -> None:
     """Read the suite, score it with every model, and report."""
     suite = read_suite(job)
     if job.files["--save-suite"] is not None:
@@ -165,8 +165,8 @@ def run(job: Job) -> None:
 
     from dataclasses import replace
 
-    from sparsenmt.report.tables import render, write_report
     from sparsenmt.evaluation.contrast.contrast_report import item_lines, panels, report, shown, standing_notes
+    from sparsenmt.report.tables import render, write_report
 
     judged = [judge(job, suite, label, directory) for label, directory in model_labels(job.models).items()]
     notes = standing_notes(suite, judged, normalize=job.normalize)
@@ -186,7 +186,7 @@ def run(job: Job) -> None:
     click.echo(render(shown(suite, judged, notes)))
 
 
-def read_suite(job: Job) -> Suite:
+def read_suite(job: ContrastRequest) -> Suite:
     """The items that are wanted.
 
     Raises:
@@ -217,8 +217,8 @@ def training_texts(paths: Sequence[Path]) -> Iterator[tuple[Literal["source", "t
     """The lines of all training files, with their sides."""
     import os
 
-    from sparsenmt.progress import Bars
     from sparsenmt.data.text import read_lines
+    from sparsenmt.progress import Bars
     from sparsenmt.recipe.load import load
     from sparsenmt.sparsity.registry import methods
     from sparsenmt.store import read_manifest, read_recipe
@@ -252,10 +252,10 @@ def save_suite(suite: Suite, path: Path) -> None:
         write_json(path, as_entries(suite))
 
 
-def judge(job: Job, suite: Suite, label: str, directory: Path) -> Judged:
+def judge(job: ContrastRequest, suite: Suite, label: str, directory: Path) -> Judged:
     """Score the suite with one model, and decide."""
-    from sparsenmt.evaluation.contrast.decisions import decide
     from sparsenmt.evaluation.contrast.contrast_report import Judged
+    from sparsenmt.evaluation.contrast.decisions import decide
     from sparsenmt.evaluation.contrast.scoring import Questions
     from sparsenmt.store import open_model
 

@@ -23,10 +23,10 @@ from sparsenmt.commands.tags import HELP, GivenTags, open_tags, with_tags
 from sparsenmt.errors import UserError
 
 if TYPE_CHECKING:
-    from sparsenmt.resumable import Growing
     from sparsenmt.decoding.translate import Translation
-    from sparsenmt.recipe.schema import Decoding
     from sparsenmt.depth_selector.translate import SelectedDepths
+    from sparsenmt.recipe.schema import Decoding
+    from sparsenmt.resumable import Growing
     from sparsenmt.store import Bundle
 
 
@@ -118,9 +118,9 @@ def command(
     each: line (its first), lines, document, source, hypotheses; for text, texts.
     """
     from sparsenmt.assemble import without_gain
-    from sparsenmt.devices import use_threads
     from sparsenmt.decoding import documents as blocks
     from sparsenmt.decoding.translate import WINDOW
+    from sparsenmt.devices import use_threads
     from sparsenmt.store import open_model
 
     check_files(input_file, output_file)

@@ -86,12 +86,12 @@ def command(
     where it stopped. Time is measured anew, on the first lines: start-up is not in it, and it is relative to the
     deepest cell of the first model, with the largest beam.
     """
-    from sparsenmt.workflows.depth_table import Job, run
     from sparsenmt.interrupts import Interrupted
+    from sparsenmt.workflows.depth_table import DepthTableRequest, run
 
     if not models and not grid:
         raise UserError("there is no model", where="MODEL_DIR", hint="Name a model directory, or several with --grid.")
-    job = Job(
+    job = DepthTableRequest(
         models=models,
         grid=grid,
         text=(source, reference),

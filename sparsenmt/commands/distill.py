@@ -50,14 +50,14 @@ def command(
     The options below are those of `sparsenmt decode`, for the teacher: what is not given is as its recipe says.
     """
     from sparsenmt.assemble import check_recipe
-    from sparsenmt.workflows.distill import Plan, run
     from sparsenmt.interrupts import Interrupted
     from sparsenmt.recipe.load import load
     from sparsenmt.sparsity.registry import methods
+    from sparsenmt.workflows.distill import DistillRequest, run
 
     recipe = load(recipe_file, methods(), overrides, check_recipe)
     folder = corpus or Path(f"{recipe.data.directory.rstrip('/')}-text")
-    plan = Plan(teacher, recipe, folder, recipe_file.name, search, until)
+    plan = DistillRequest(teacher, recipe, folder, recipe_file.name, search, until)
 
     def translate(source: Path, target: Path, **beside: Path | None) -> None:
         context.invoke(decode, model=teacher, input_file=source, output_file=target, **beside, **search)

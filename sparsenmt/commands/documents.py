@@ -13,7 +13,7 @@ from sparsenmt.errors import UserError
 
 if TYPE_CHECKING:
     from sparsenmt.commands.decode_bar import Bar
-    from sparsenmt.data.documents import Block
+    from sparsenmt.data.documents import DocumentBlock
     from sparsenmt.data.tagging.tagged_text import TaggedSentence
     from sparsenmt.decoding.documents import BlockTranslation, Mismatches
     from sparsenmt.decoding.forced import PairScore
@@ -147,7 +147,7 @@ def score_blocks(
     tags: Sequence[TaggedSentence] | None,
     batch_tokens: int,
     depth: tuple[int, int] | None,
-) -> tuple[list[Block], list[PairScore]]:
+) -> tuple[list[DocumentBlock], list[PairScore]]:
     """Forced scoring of sources and targets in blocks: the blocks, and the score of each."""
     from sparsenmt.decoding.documents import pack_pairs, tags_of
     from sparsenmt.decoding.forced import score_pairs
@@ -161,7 +161,7 @@ def score_blocks(
     return blocks, list(scores)
 
 
-def place(block: Block) -> dict[str, Any]:
+def place(block: DocumentBlock) -> dict[str, Any]:
     """Where a block stands in its text, for JSON."""
     return {"line": block.first + 1, "lines": len(block.sentences), "document": block.document}
 

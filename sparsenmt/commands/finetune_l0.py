@@ -54,10 +54,10 @@ def command(
     --keep last     the last checkpoint
     --keep best     the best validation within `tolerance` of the target
     """
-    from sparsenmt.workflows.finetune import Plan, run
     from sparsenmt.interrupts import Interrupted
+    from sparsenmt.workflows.finetune import FinetuneRequest, run
 
-    plan = Plan(
+    plan = FinetuneRequest(
         model,
         *_recipe_of(recipe_and_overrides),
         weights=_numbers(weights, "--weight", _A_WEIGHT),

@@ -20,11 +20,11 @@ from sparsenmt.errors import UserError
 from sparsenmt.evaluation.names import DEFAULT_METRICS, METRICS, OF_DOCUMENTS
 
 if TYPE_CHECKING:
-    from sparsenmt.data.documents import Block
+    from sparsenmt.data.documents import DocumentBlock
 
 
 @dataclass(frozen=True)
-class Options:
+class ScoreOptions:
     """What to measure, and how to show it."""
 
     metrics: tuple[str, ...]
@@ -133,7 +133,7 @@ def command(
     for name, value in use.given().items():
         if mode == "text" and value is not None:
             raise UserError("needs --model", where=name, hint=_HINT)
-    options = Options(
+    options = ScoreOptions(
         tuple(dict.fromkeys(metrics)) or (DEFAULT_METRICS if documents is None else (*DEFAULT_METRICS, *OF_DOCUMENTS)),
         lowercase,
         tokenize,
@@ -209,7 +209,11 @@ def _check_documents(mode: str, metrics: Sequence[str], documents: str | None) -
 
 
 def score_text(
-    hypothesis: str, references: Sequence[str], baseline: str | None, options: Options, documents: str | None = None
+    hypothesis: str,
+    references: Sequence[str],
+    baseline: str | None,
+    options: ScoreOptions,
+    documents: str | None = None,
 ) -> None:
     """Metrics of a file of translations."""
     from sparsenmt.data.text import read_parallel
@@ -229,7 +233,7 @@ def score_model(
     source: str,
     references: Sequence[str],
     baseline: str | None,
-    options: Options,
+    options: ScoreOptions,
     use: Use,
     *,
     keep_language: bool,
@@ -271,7 +275,7 @@ def score_model(
     )
 
 
-def _with_documents(options: Options, path: str | None, text: str, lines: Sequence[str]) -> Options:
+def _with_documents(options: ScoreOptions, path: str | None, text: str, lines: Sequence[str]) -> ScoreOptions:
     """The options with the document id of every line of a text, if a file is given."""
     given = document_option.open_documents(path, text)
     return options if given is None else replace(options, documents=tuple(given.check(lines)))
@@ -281,7 +285,7 @@ def _report(
     hypotheses: list[str],
     references: list[list[str]],
     baseline: list[str] | None,
-    options: Options,
+    options: ScoreOptions,
     *,
     sparsity: float | None = None,
 ) -> None:
@@ -333,7 +337,7 @@ def score_target(model: str, source: str, target: str, use: Use, *, as_json: boo
     total, pieces = 0.0, 0
     given = read_tags(use.tags, bundle, source, columns[0])
     limit = use.batch_tokens or bundle.recipe.decoding.batch_tokens
-    blocks: list[Block] | None = None
+    blocks: list[DocumentBlock] | None = None
     if ids is None:
         document_option.check_single(bundle)
         found = list(score_pairs(bundle, *columns, tags=given, batch_tokens=limit, depth=depth))

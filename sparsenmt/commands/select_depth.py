@@ -64,8 +64,8 @@ def command(
     A command that was interrupted goes on when it is started again: translations stay in MODEL_DIR/depths, and the
     search goes on after the last whole combination.
     """
-    from sparsenmt.workflows.select_depth import Job, run
     from sparsenmt.depth_selector.training import Settings, grid
+    from sparsenmt.workflows.select_depth import SelectDepthRequest, run
 
     cells = grid(
         _whole("--layers", layers),
@@ -84,7 +84,7 @@ def command(
     test = None if test_source is None or test_reference is None else (test_source, test_reference)
     search = {name: given.pop(name) for name in ("method", "beam_size", "batch_tokens")}
     settings = {name: value for name, value in given.items() if value is not None}
-    job = Job(
+    job = SelectDepthRequest(
         directory=model,
         text=(source, reference),
         test=test,

@@ -22,8 +22,8 @@ def command(model: Path, output: Path, encoder_layers: int | None, decoder_layer
     """
     from sparsenmt import store
     from sparsenmt.commands.depth import check_layers, warn_untrained
-    from sparsenmt.workflows.slice import cut_model, cut_recipe
     from sparsenmt.decoding.kept_translations import chosen_depth
+    from sparsenmt.workflows.slice import cut_model, cut_recipe
 
     store.check_absent(output)
     bundle = store.open_model(model, dtype=None)

@@ -27,9 +27,9 @@ def command(
     translated again: the same command started again does what is left, and prints the table. OVERRIDES change keys of
     the recipe in all variants, for instance training.threads=1.
     """
-    from sparsenmt.workflows.sweep import choose, leads, plan, run, show, state
     from sparsenmt.interrupts import Interrupted
     from sparsenmt.recipe.sweep import read_sweep
+    from sparsenmt.workflows.sweep import choose, leads, plan, run, show, state
 
     if lists and table:
         raise UserError("--list and --table exclude each other", where="--list", hint="Give one of them.")

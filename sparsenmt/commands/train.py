@@ -37,24 +37,24 @@ def command(recipe_file: Path, overrides: tuple[str, ...], start_from: Path | No
     from sparsenmt.interrupts import Interrupted
 
     try:
-        train(recipe, None if start_from is None else Origin(start_from))
+        train(recipe, None if start_from is None else StartingPoint(start_from))
     except Interrupted as interrupt:
         # Whatever was cut short, preparations and the final averaging too, is done again from what is complete.
         interrupt.resumable = os.environ.get("RANK", "0") == "0"
         raise
 
 
-def train(recipe: Recipe, origin: Origin | None = None) -> None:
+def train(recipe: Recipe, origin: StartingPoint | None = None) -> None:
     """Train, and write the final weights; or go on with a run that was interrupted."""
     import torch
 
     from sparsenmt.assemble import required_features
-    from sparsenmt.workflows.run_checks import check_lengths
-    from sparsenmt.devices import use_threads
     from sparsenmt.data.prepare.pipeline import check_prepared_for
     from sparsenmt.data.prepared import PreparedData
+    from sparsenmt.devices import use_threads
     from sparsenmt.training.distribution import Workers
     from sparsenmt.training.precision import pick_device
+    from sparsenmt.workflows.run_checks import check_lengths
 
     options = recipe.training
     if options.threads is not None:
@@ -83,7 +83,7 @@ def train(recipe: Recipe, origin: Origin | None = None) -> None:
 
 
 @dataclass(frozen=True)
-class Origin:
+class StartingPoint:
     """What a run begins from: the weights of a model, or all that another run's checkpoint holds."""
 
     directory: Path
@@ -124,12 +124,12 @@ def _ended(directory: Path, newest: Checkpoint, recipe: Recipe) -> bool:
 
 
 @contextmanager
-def _run_directory(recipe: Recipe, fingerprint: str, origin: Origin | None, workers: Workers) -> Iterator[_Run]:
+def _run_directory(recipe: Recipe, fingerprint: str, origin: StartingPoint | None, workers: Workers) -> Iterator[_Run]:
     """Look at the model directory, lock it, and find the checkpoint to go on from."""
     from sparsenmt import store
-    from sparsenmt.workflows.run_checks import check_start
     from sparsenmt.files import locked
     from sparsenmt.training.checkpoints import find_checkpoints, tidy
+    from sparsenmt.workflows.run_checks import check_start
 
     directory = Path(recipe.directory)
     record = None if origin is None else origin.record()
@@ -182,16 +182,21 @@ def _begin(run: _Run, recipe: Recipe, data: PreparedData, trainer: Trainer) -> N
 
 
 def make_trainer(
-    recipe: Recipe, data: PreparedData, directory: Path, device: torch.device, workers: Workers, origin: Origin | None
+    recipe: Recipe,
+    data: PreparedData,
+    directory: Path,
+    device: torch.device,
+    workers: Workers,
+    origin: StartingPoint | None,
 ) -> Trainer:
     """Put model, data, losses and validation together."""
     from sparsenmt import store
     from sparsenmt.assemble import build_model, check_losses, without_gain
-    from sparsenmt.workflows.run_checks import same_vocabularies
-    from sparsenmt.workflows.validate import make_validator
     from sparsenmt.data.batching import EpochPlan
     from sparsenmt.training.loop import Trainer, TrainingData
     from sparsenmt.training.precision import Weights, pick_dtype
+    from sparsenmt.workflows.run_checks import same_vocabularies
+    from sparsenmt.workflows.validate import make_validator
 
     options = recipe.training
     sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}

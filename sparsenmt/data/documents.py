@@ -99,7 +99,7 @@ def check_count(path: StrPath, ids: int, text: StrPath, lines: int) -> None:
 
 
 @dataclass(frozen=True)
-class Sentence:
+class BlockSentence:
     """A line of a text, or of line-aligned texts: its sides."""
 
     number: int
@@ -119,10 +119,10 @@ class Sentence:
 
 
 @dataclass(frozen=True)
-class Block:
+class DocumentBlock:
     """Sentences that follow each other in a document, as one."""
 
-    sentences: tuple[Sentence, ...]
+    sentences: tuple[BlockSentence, ...]
     texts: tuple[str, ...]
     """Of every side: the sentences, with separators between them."""
     ids: tuple[list[int], ...]
@@ -159,9 +159,9 @@ class Packer:
         # With the pieces of the spaces around it, where a space is a piece.
         self._between = [len(tokenizer.encode(f" {separator} ")) for tokenizer in tokenizers]
 
-    def blocks(self, sentences: Iterable[Sentence]) -> Iterator[Block]:
+    def blocks(self, sentences: Iterable[BlockSentence]) -> Iterator[DocumentBlock]:
         """All sentences in blocks, in order."""
-        waiting: list[Sentence] = []
+        waiting: list[BlockSentence] = []
         for sentence in sentences:
             while waiting and not self._go_together(waiting, sentence):
                 block = self._first_block(waiting)
@@ -173,11 +173,11 @@ class Packer:
             waiting = waiting[len(block.sentences) :]
             yield block
 
-    def holds_separator(self, sentence: Sentence) -> bool:
+    def holds_separator(self, sentence: BlockSentence) -> bool:
         """Whether the text itself has the separator, which would be taken for the end of a sentence."""
         return any(id_ in ids for id_, ids in zip(self._separators, sentence.ids, strict=True))
 
-    def _go_together(self, waiting: Sequence[Sentence], sentence: Sentence) -> bool:
+    def _go_together(self, waiting: Sequence[BlockSentence], sentence: BlockSentence) -> bool:
         last = waiting[-1]
         if last.is_blank or sentence.is_blank or last.document != sentence.document:
             return False
@@ -187,7 +187,7 @@ class Packer:
             for side, between in enumerate(self._between)
         )
 
-    def _first_block(self, sentences: Sequence[Sentence]) -> Block:
+    def _first_block(self, sentences: Sequence[BlockSentence]) -> DocumentBlock:
         """The sentences as a block; fewer, should they together have more pieces than the sum of each.
 
         That happens where two ways to cut a word are equally probable but for the rounding of long sums (unigram).
@@ -197,11 +197,11 @@ class Packer:
             texts = [f" {self.separator} ".join(side) for side in sides]
             ids = [tokenizer.encode(text) for tokenizer, text in zip(self._tokenizers, texts, strict=True)]
             if all(len(side) < self.limit for side in ids):
-                return Block(tuple(sentences[:count]), tuple(texts), tuple(ids), self._tags(sentences[:count]))
+                return DocumentBlock(tuple(sentences[:count]), tuple(texts), tuple(ids), self._tags(sentences[:count]))
         alone = sentences[0]
-        return Block((alone,), alone.texts, alone.ids, alone.tags)
+        return DocumentBlock((alone,), alone.texts, alone.ids, alone.tags)
 
-    def _tags(self, sentences: Sequence[Sentence]) -> TaggedSentence | None:
+    def _tags(self, sentences: Sequence[BlockSentence]) -> TaggedSentence | None:
         """The words of all sentences; the separator is a word that no tag set knows."""
         tagged = [each.tags for each in sentences if each.tags is not None]
         if len(tagged) < len(sentences):
@@ -229,7 +229,7 @@ def separator_id(tokenizer: Tokenizer, separator: str) -> int:
     return ids[0]
 
 
-def tokenizer_options(data: schema.Data) -> schema.Tokenizer:
+def tokenizer_options(data: schema.Data) -> schema.TokenizerSection:
     """How vocabularies are made: with the separator of blocks, if there are any, as a piece of its own."""
     options = data.tokenizer
     if data.documents is None or data.documents.separator in options.user_symbols:

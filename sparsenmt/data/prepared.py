@@ -21,15 +21,15 @@ from typing import Any
 import click
 
 from sparsenmt.data.features.feature_set import FeatureSet
-from sparsenmt.data.prepare.filters import FilterCounts
 from sparsenmt.data.prepare.corpus_files import TAGS
-from sparsenmt.progress import Bars
+from sparsenmt.data.prepare.filters import FilterCounts
 from sparsenmt.data.store import Dataset
 from sparsenmt.data.tagging.tagged_text import TagFile, TaggedSentence
 from sparsenmt.data.text import read_lines, read_parallel
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.errors import UserError
 from sparsenmt.files import Damaged, check_listing, read_json, read_sealed, sha256_text, write_sealed
+from sparsenmt.progress import Bars
 
 FORMAT = 2
 """Version of the layout; other versions are not read."""

@@ -14,7 +14,7 @@ from sparsenmt.decoding.inputs import ModelBundle, SourceLine, naming_shape, rea
 
 
 @dataclass(frozen=True)
-class Choice:
+class TargetScore:
     """The model's view of one target."""
 
     log_probability: float
@@ -26,11 +26,11 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Choices:
+class ScoredTargets:
     """A source and its targets, in the order given."""
 
     source: SourceLine
-    targets: tuple[Choice, ...]
+    targets: tuple[TargetScore, ...]
 
 
 def score_choices(
@@ -43,7 +43,7 @@ def score_choices(
     advance: Callable[[int], object] | None = None,
     compact: bool = True,
     depth: tuple[int, int] | None = None,
-) -> list[Choices]:
+) -> list[ScoredTargets]:
     """Score the targets of every source. Targets of the same pieces get the same score, to the last bit.
 
     Args:
@@ -87,7 +87,9 @@ def score_choices(
             if advance:
                 advance(len(scored))
     return [
-        Choices(line, tuple(Choice(found[i][(*ids[:most], EOS)], *_sizes(len(ids), most)) for ids in pieces[i]))
+        ScoredTargets(
+            line, tuple(TargetScore(found[i][(*ids[:most], EOS)], *_sizes(len(ids), most)) for ids in pieces[i])
+        )
         for i, line in enumerate(lines)
     ]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from sparsenmt.data.documents import Block, Packer, Sentence, realign, separator_id, split_block
+from sparsenmt.data.documents import BlockSentence, DocumentBlock, Packer, realign, separator_id, split_block
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.decoding.inputs import ModelBundle
@@ -22,7 +22,7 @@ _LINES = 1000  # tokenized at once
 class BlockTranslation:
     """The output for one block of lines."""
 
-    block: Block
+    block: DocumentBlock
     translation: Translation
     """Of the block as one line: scores and log-probabilities are the block's."""
     texts: list[list[str]]
@@ -111,7 +111,7 @@ def pack_pairs(
     documents: schema.Documents,
     *,
     tags: Sequence[TaggedSentence] | None = None,
-) -> list[Block]:
+) -> list[DocumentBlock]:
     """Line-aligned pairs in blocks, as `prepare` packs a corpus: for forced scoring.
 
     Args:
@@ -127,7 +127,7 @@ def pack_pairs(
     encoded = zip(tokenizers.source.encode_batch(sources), tokenizers.target.encode_batch(targets), strict=True)
     beside = _tagged(bundle, sources, tags)
     sentences = [
-        Sentence(number, id_, texts, pieces, next(beside, None))
+        BlockSentence(number, id_, texts, pieces, next(beside, None))
         for number, (id_, texts, pieces) in enumerate(
             zip(ids, zip(sources, targets, strict=True), encoded, strict=True)
         )
@@ -135,7 +135,7 @@ def pack_pairs(
     return list(packer.blocks(sentences))
 
 
-def tags_of(blocks: Sequence[Block]) -> list[TaggedSentence] | None:
+def tags_of(blocks: Sequence[DocumentBlock]) -> list[TaggedSentence] | None:
     """The tags of every block; None where there are none."""
     tags = [block.tags for block in blocks if block.tags is not None]
     return tags if tags else None
@@ -143,7 +143,7 @@ def tags_of(blocks: Sequence[Block]) -> list[TaggedSentence] | None:
 
 def _sentences(
     bundle: ModelBundle, lines: Iterable[tuple[str, str]], first: int, tags: Iterable[TaggedSentence] | None
-) -> Iterator[Sentence]:
+) -> Iterator[BlockSentence]:
     number = first
     rest = iter(lines)
     given = None if tags is None else iter(tags)
@@ -151,7 +151,7 @@ def _sentences(
         texts = [line for line, _ in rows]
         beside = _tagged(bundle, texts, None if given is None else list(islice(given, len(rows))))
         for (text, id_), ids in zip(rows, bundle.tokenizers.source.encode_batch(texts), strict=True):
-            yield Sentence(number, id_, (text,), (ids,), next(beside, None))
+            yield BlockSentence(number, id_, (text,), (ids,), next(beside, None))
             number += 1
     if given is not None:
         next(given, None)  # whoever checks them against the lines hears that those are at their end
@@ -167,7 +167,7 @@ def _tagged(
     return map(tagging.tag, lines) if tagging is not None else iter(())
 
 
-def _restored(block: Block, translation: Translation, tokenizer: Tokenizer, separator: int) -> BlockTranslation:
+def _restored(block: DocumentBlock, translation: Translation, tokenizer: Tokenizer, separator: int) -> BlockTranslation:
     count = len(block.sentences)
     split = [split_block(hypothesis.tokens, tokenizer, separator) for hypothesis in translation.hypotheses]
     texts = [[one_line(text) for text in realign(each, count)] for each in split]

@@ -14,9 +14,8 @@ from pathlib import Path
 from sparsenmt.decoding.inputs import ModelBundle
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.errors import UserError
-from sparsenmt.model.depth_plan import Depth, fastest_first
 from sparsenmt.files import make_directories, read_sealed, sha256_text, write_sealed
-from sparsenmt.model.depth_plan import DepthPlan
+from sparsenmt.model.depth_plan import Depth, DepthPlan, fastest_first
 from sparsenmt.recipe.schema import Decoding
 
 _WINDOW = 1024  # lines that are sorted together, and lost at most

@@ -50,7 +50,7 @@ class Translation:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """What a search gives for one sentence."""
 
     hypotheses: list[Hypothesis]
@@ -102,7 +102,9 @@ def _translate_block(
     advance: Callable[[int], object] | None,
     compact: bool,
 ) -> Iterator[Translation]:
-    results: dict[int, Found] = {s.number: Found([Hypothesis([], 0.0, 0.0, True)], None) for s in sources if s.empty}
+    results: dict[int, SearchResult] = {
+        s.number: SearchResult([Hypothesis([], 0.0, 0.0, True)], None) for s in sources if s.empty
+    }
     if advance and results:
         advance(len(results))
     real = [source for source in sources if not source.empty]
@@ -122,7 +124,7 @@ def _translate_block(
         for i, hypotheses in found.items():
             if not hypotheses:
                 raise not_numbers(real[i])
-            results[real[i].number] = Found(hypotheses, closed.pop(i))
+            results[real[i].number] = SearchResult(hypotheses, closed.pop(i))
         if advance and found:
             advance(len(found))
 

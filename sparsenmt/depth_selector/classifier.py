@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from sparsenmt.data.batching import pad
 from sparsenmt.model.embeddings import Positions, embed
-from sparsenmt.model.memory import Memory
 from sparsenmt.model.layers import BlockOptions, SiteHeads
 from sparsenmt.model.linear import Linear, Packing
-from sparsenmt.model.stacks import Encoder, Site
+from sparsenmt.model.memory import Memory
+from sparsenmt.model.stacks import Encoder, SiteModules
 from sparsenmt.sparsity.softmax import Softmax
 
 FEED_FORWARD = 2048
@@ -40,7 +40,7 @@ class DepthClassifier(nn.Module):
         options = BlockOptions(dimension, FEED_FORWARD, "pre", "relu", DROPOUT, 0.0, 0.0)
         self.embeddings = nn.Parameter(torch.empty(vocabulary + 1, dimension))  # the class token is the last
         self.positions = Positions("sinusoidal", dimension, 0)
-        self.encoder = Encoder(options, range(layers), Site(SiteHeads(heads), lambda *place: Softmax()), [])
+        self.encoder = Encoder(options, range(layers), SiteModules(SiteHeads(heads), lambda *place: Softmax()), [])
         self.output = Linear(dimension, depths)
         self.reset_parameters()
 

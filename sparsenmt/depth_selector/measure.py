@@ -16,13 +16,13 @@ from torch import Tensor
 
 from sparsenmt.decoding.inputs import read_sources
 from sparsenmt.decoding.translate import Translation, translate_lines
-from sparsenmt.model.depth_plan import Depth
-from sparsenmt.evaluation.depth_oracle import chosen_lines, oracle_depths
-from sparsenmt.evaluation.metrics import corpus_scores
-from sparsenmt.recipe.schema import Decoding
 from sparsenmt.depth_selector.selector import Selector
 from sparsenmt.depth_selector.training import choose, is_decided
 from sparsenmt.depth_selector.translate import translate_at_depths
+from sparsenmt.evaluation.depth_oracle import chosen_lines, oracle_depths
+from sparsenmt.evaluation.metrics import corpus_scores
+from sparsenmt.model.depth_plan import Depth
+from sparsenmt.recipe.schema import Decoding
 from sparsenmt.store import Bundle
 
 ROUNDS = 2
@@ -30,7 +30,7 @@ ROUNDS = 2
 
 
 @dataclass(frozen=True)
-class Timed:
+class DepthTimes:
     """Seconds on the first T sentences."""
 
     alone: NDArray[np.float64]  # (T, K) a sentence by itself, at each depth
@@ -41,7 +41,7 @@ class Timed:
 
 
 @dataclass(frozen=True)
-class System:
+class DepthChoice:
     """One way to choose depths, on the whole text; times on its first sentences."""
 
     name: str
@@ -57,10 +57,10 @@ class System:
 
 
 @dataclass(frozen=True)
-class Measured:
+class SelectorEvaluation:
     """All systems: the fixed depths, the fastest first, then the selector, then the oracle."""
 
-    systems: list[System]
+    systems: list[DepthChoice]
     selected: NDArray[np.int64]  # (S) numbers of depths
     oracle: NDArray[np.int64]  # (S)
     choosing: float
@@ -71,18 +71,18 @@ class Measured:
     """Share of the sentences for which no probability reaches 0.5."""
 
     @property
-    def fixed(self) -> list[System]:
+    def fixed(self) -> list[DepthChoice]:
         return self.systems[:-2]
 
     @property
-    def full(self) -> System:
+    def full(self) -> DepthChoice:
         return self.systems[-3]
 
     @property
-    def selector(self) -> System:
+    def selector(self) -> DepthChoice:
         return self.systems[-2]
 
-    def better_fixed(self) -> list[System]:
+    def better_fixed(self) -> list[DepthChoice]:
         """Fixed depths that are at least as good as the selector by both metrics, in no more time."""
         own = self.selector
         return [
@@ -100,7 +100,7 @@ def time_depths(
     options: Decoding,
     *,
     advance: Callable[[int], object] | None = None,
-) -> Timed:
+) -> DepthTimes:
     """Time the lines one by one and in groups.
 
     One by one, every depth has its turn at a sentence before the next one comes, so that all see the same machine; in
@@ -132,7 +132,7 @@ def time_depths(
         for number, way in enumerate(ways):
             grouped[number] = min(grouped[number], _seconds(way))
             tell(len(lines))
-    return Timed(alone, choosing, grouped[:-2], float(grouped[-2]), float(grouped[-1]))
+    return DepthTimes(alone, choosing, grouped[:-2], float(grouped[-2]), float(grouped[-1]))
 
 
 def timing_steps(lines: int, depths: int) -> int:
@@ -165,10 +165,10 @@ def measure(
     scores: NDArray[np.float64],
     logits: Tensor,
     depths: Sequence[Depth],
-    timed: Timed,
+    timed: DepthTimes,
     *,
     language: str,
-) -> Measured:
+) -> SelectorEvaluation:
     """Put together what is known of every system.
 
     Args:
@@ -182,11 +182,11 @@ def measure(
     """
     oracle, selected = oracle_depths(scores), choose(logits).cpu().numpy()
 
-    def system(name: str, chosen: NDArray[np.int64], depth: Depth | None, alone: float, grouped: float) -> System:
+    def system(name: str, chosen: NDArray[np.int64], depth: Depth | None, alone: float, grouped: float) -> DepthChoice:
         lines = chosen_lines(translations, chosen)
         bleu, chrf = corpus_scores(lines, [references], metrics=("bleu", "chrf"), language=language)
         mean = float(scores[np.arange(len(chosen)), chosen].mean())
-        return System(name, depth, bleu.value, chrf.value, mean, alone, grouped)
+        return DepthChoice(name, depth, bleu.value, chrf.value, mean, alone, grouped)
 
     count = len(timed.choosing)
 
@@ -202,4 +202,4 @@ def measure(
     systems.append(system("selector", selected, None, seconds(selected) + choosing, timed.grouped_selected))
     systems.append(system("oracle", oracle, None, seconds(oracle), timed.grouped_oracle))
     undecided = 1 - float(is_decided(logits).float().mean())
-    return Measured(systems, selected, oracle, choosing, count, undecided)
+    return SelectorEvaluation(systems, selected, oracle, choosing, count, undecided)

@@ -15,10 +15,10 @@ from typing import Any
 
 from torch import Tensor
 
+from sparsenmt.depth_selector.labels import Labelled
+from sparsenmt.depth_selector.training import Hyperparameters, Settings, Trial, train_cell
 from sparsenmt.errors import UserError
 from sparsenmt.files import changes, describe_change, make_directories, read_sealed, write_sealed
-from sparsenmt.depth_selector.labels import Labelled
-from sparsenmt.depth_selector.training import Cell, Settings, Trial, train_cell
 from sparsenmt.tensors import load_tensors, save_tensors
 
 _RECORD = "search.json"
@@ -34,7 +34,7 @@ class Search:
         cells: what is tried.
     """
 
-    def __init__(self, directory: Path, work: Mapping[str, Any], cells: Sequence[Cell]) -> None:
+    def __init__(self, directory: Path, work: Mapping[str, Any], cells: Sequence[Hyperparameters]) -> None:
         self._directory = directory
         self._work = json.loads(json.dumps(work))
         self._cells = list(cells)
@@ -55,7 +55,7 @@ class Search:
             record = read_sealed(path, hint=_AGAIN)
             if changed := changes(record["work"], self._work):
                 return describe_change(*changed[0])
-            trials = [Trial(cell=Cell(**each.pop("cell")), **each) for each in record["trials"]]
+            trials = [Trial(cell=Hyperparameters(**each.pop("cell")), **each) for each in record["trials"]]
             load_tensors(self._weights(best_of(trials)), hint=_AGAIN)
         except (UserError, KeyError, TypeError, ValueError):
             return "the record of what was done is damaged"

@@ -19,11 +19,11 @@ from torch import Tensor
 
 from sparsenmt import store
 from sparsenmt.decoding.kept_translations import depths_of
-from sparsenmt.errors import UserError
-from sparsenmt.model.depth_plan import Depth
-from sparsenmt.files import read_sealed, write_sealed
 from sparsenmt.depth_selector.classifier import DepthClassifier
-from sparsenmt.depth_selector.training import Cell, choose
+from sparsenmt.depth_selector.training import Hyperparameters, choose
+from sparsenmt.errors import UserError
+from sparsenmt.files import read_sealed, write_sealed
+from sparsenmt.model.depth_plan import Depth
 from sparsenmt.tensors import load_tensors, recorded_digest, save_tensors
 
 FOLDER, WEIGHTS, RECORD = "selector", "weights.safetensors", "selector.json"
@@ -81,7 +81,7 @@ def save(
     *,
     model: Mapping[str, Any],
     depths: Sequence[Depth],
-    cell: Cell,
+    cell: Hyperparameters,
     found: Mapping[str, Any],
 ) -> None:
     """Write a selector into a directory that becomes a model's ``selector/``.
@@ -117,7 +117,7 @@ def open_selector(directory: Path, bundle: store.Bundle, *, folder: Path | None 
     if recorded_digest(folder / WEIGHTS, hint=_ANEW) != record["weights"]:
         raise UserError("the weights are not those of the record beside them", where=str(folder), hint=_ANEW)
     table = source_table(bundle)
-    cell = Cell(**record["cell"])
+    cell = Hyperparameters(**record["cell"])
     classifier = DepthClassifier(
         vocabulary=table.shape[0],
         dimension=table.shape[1],

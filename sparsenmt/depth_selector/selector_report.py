@@ -6,16 +6,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sparsenmt.report.tables import Column, Report, Table
-from sparsenmt.model.depth_plan import Depth
 from sparsenmt.depth_selector.labels import Labelled
-from sparsenmt.depth_selector.measure import Measured, System
+from sparsenmt.depth_selector.measure import DepthChoice, SelectorEvaluation
 from sparsenmt.depth_selector.training import Trial
+from sparsenmt.model.depth_plan import Depth
+from sparsenmt.report.tables import Column, Report, Table
 
 _LAYERS = (Column("encoder_layers", "count"), Column("decoder_layers", "count"))
 
 
-def report(measured: Measured, held_out: Labelled, depths: Sequence[Depth], trials: Sequence[Trial]) -> Report:
+def report(
+    measured: SelectorEvaluation, held_out: Labelled, depths: Sequence[Depth], trials: Sequence[Trial]
+) -> Report:
     """Tables and notes.
 
     Args:
@@ -27,7 +29,7 @@ def report(measured: Measured, held_out: Labelled, depths: Sequence[Depth], tria
     return Report("select-depth", tables, tuple(_notes(measured, held_out)))
 
 
-def _systems(measured: Measured) -> Table:
+def _systems(measured: SelectorEvaluation) -> Table:
     full = measured.full
     columns = (
         Column("system"),
@@ -52,7 +54,7 @@ def _systems(measured: Measured) -> Table:
     return Table("systems", f"Held-out text; times of its first {measured.timed:,} sentences", shown, tuple(rows))
 
 
-def _chosen(measured: Measured, held_out: Labelled, depths: Sequence[Depth]) -> Table:
+def _chosen(measured: SelectorEvaluation, held_out: Labelled, depths: Sequence[Depth]) -> Table:
     columns = (*_LAYERS, Column("selector", "share"), Column("oracle", "share"), Column("among_the_best", "share"))
     best = held_out.prior
     shares = [np.bincount(each, minlength=len(depths)) / len(held_out) for each in (measured.selected, measured.oracle)]
@@ -89,7 +91,7 @@ def _trials(trials: Sequence[Trial]) -> Table:
     return Table("search", "Cells of the search, on the validation part, the chosen one first", columns, rows)
 
 
-def _notes(measured: Measured, held_out: Labelled) -> list[str]:
+def _notes(measured: SelectorEvaluation, held_out: Labelled) -> list[str]:
     """What the figures say, whatever it is."""
     own, full = measured.selector, measured.full
     hits = float(held_out.labels[np.arange(len(held_out)), measured.selected].mean())
@@ -109,5 +111,5 @@ def _notes(measured: Measured, held_out: Labelled) -> list[str]:
     return notes
 
 
-def _named(systems: Sequence[System]) -> str:
+def _named(systems: Sequence[DepthChoice]) -> str:
     return ", ".join(f"({each.depth[0]}, {each.depth[1]})" for each in systems if each.depth is not None)

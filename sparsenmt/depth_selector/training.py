@@ -28,7 +28,7 @@ _VALIDATION_TOKENS = 8192
 
 
 @dataclass(frozen=True)
-class Cell:
+class Hyperparameters:
     """What the search varies."""
 
     layers: int
@@ -62,7 +62,7 @@ class Settings:
 class Trial:
     """What came of a cell, all on the validation part."""
 
-    cell: Cell
+    cell: Hyperparameters
     epoch: int
     """The best one, from 1."""
     own_loss: float
@@ -85,7 +85,7 @@ def is_decided(logits: Tensor) -> Tensor:
 
 
 def train_cell(
-    cell: Cell,
+    cell: Hyperparameters,
     settings: Settings,
     training: Labelled,
     validation: Labelled,
@@ -121,7 +121,7 @@ def train_cell(
 
 def _run(
     classifier: DepthClassifier,
-    cell: Cell,
+    cell: Hyperparameters,
     settings: Settings,
     training: Labelled,
     validation: Labelled,
@@ -157,7 +157,9 @@ def _run(
 
 
 @torch.inference_mode()
-def _validate(classifier: DepthClassifier, cell: Cell, epoch: int, prior: Tensor, validation: Labelled) -> Trial:
+def _validate(
+    classifier: DepthClassifier, cell: Hyperparameters, epoch: int, prior: Tensor, validation: Labelled
+) -> Trial:
     classifier.eval()
     logits = torch.zeros(len(validation), len(prior), device=prior.device)
     for batch in length_batches([len(row) for row in validation.pieces], _VALIDATION_TOKENS):
@@ -194,10 +196,10 @@ def grid(
     alphas: Sequence[float],
     betas: Sequence[float],
     weights: Sequence[float],
-) -> list[Cell]:
+) -> list[Hyperparameters]:
     """Every combination. Without the term of F_beta (lambda 1) beta has no meaning: then only the first counts."""
     return [
-        Cell(count, head, alpha, beta, weight)
+        Hyperparameters(count, head, alpha, beta, weight)
         for count in layers
         for head in heads
         for weight in weights

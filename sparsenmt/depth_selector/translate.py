@@ -10,9 +10,9 @@ from itertools import count, islice
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.decoding.inputs import ModelBundle, read_sources
 from sparsenmt.decoding.translate import WINDOW, Translation, translate_lines
+from sparsenmt.depth_selector.selector import Selector
 from sparsenmt.model.depth_plan import Depth
 from sparsenmt.recipe.schema import Decoding
-from sparsenmt.depth_selector.selector import Selector
 
 
 def translate_at_depths(

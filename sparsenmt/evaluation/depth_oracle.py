@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+
 def sentence_chrf(
     translations: Sequence[Sequence[str]],
     references: Sequence[str],

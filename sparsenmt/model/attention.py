@@ -23,10 +23,10 @@ from sparsenmt.model.attend import (
     weigh,
 )
 from sparsenmt.model.bands import cut_of
+from sparsenmt.model.linear import Linear, Packing, Product, give_up
 from sparsenmt.model.protocol import AttentionListener, AttentionSeen
 from sparsenmt.model.sites import SiteName
-from sparsenmt.model.sockets import GivenHeads, Keys, Pattern, Transform
-from sparsenmt.model.linear import Linear, Packing, Product, give_up
+from sparsenmt.model.sockets import FixedHeads, Keys, Pattern, Transform
 from sparsenmt.native.kernels import kernels
 
 
@@ -154,10 +154,10 @@ class AttentionStep(nn.Module):
             listener(AttentionSeen(self.site, self.step, weights, keys))
 
 
-class Attention(nn.Module):
+class MultiHeadAttention(nn.Module):
     """Given heads first, then learned ones; only learned heads have query and key projections."""
 
-    def __init__(self, dimension: int, heads: int, *, given: GivenHeads | None = None, dropout: float = 0.0) -> None:
+    def __init__(self, dimension: int, heads: int, *, given: FixedHeads | None = None, dropout: float = 0.0) -> None:
         super().__init__()
         self.given = given
         self.head_size = dimension // heads

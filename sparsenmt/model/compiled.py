@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from sparsenmt.model.attend import Mask
-from sparsenmt.model.attention import Attention, AttentionStep, KeysValues
-from sparsenmt.model.kv_cache import Cache
-from sparsenmt.model.sockets import Keys
-from sparsenmt.model.layers import Block
+from sparsenmt.model.attention import AttentionStep, KeysValues, MultiHeadAttention
+from sparsenmt.model.kv_cache import KVCache
+from sparsenmt.model.layers import TransformerBlock
 from sparsenmt.model.linear import CompiledProduct
+from sparsenmt.model.sockets import Keys
 from sparsenmt.native.kernels import HEAD_SIZES, kernels, threads
 from sparsenmt.native.steps import Layer, Norm, Room, Stack
 
@@ -36,14 +36,19 @@ class CompiledDecoder:
     """
 
     def __init__(
-        self, stack: Stack, plan: Sequence[int], blocks: Sequence[Block], sockets: Sequence[Sockets], weights: int
+        self,
+        stack: Stack,
+        plan: Sequence[int],
+        blocks: Sequence[TransformerBlock],
+        sockets: Sequence[Sockets],
+        weights: int,
     ) -> None:
         self._stack, self._plan, self._blocks, self._sockets = stack, plan, blocks, sockets
         self._weights = weights  # numbers in a layer
 
     @staticmethod
     def of(
-        plan: Sequence[int], blocks: Sequence[Block], sockets: Sequence[Sockets], last: nn.Module
+        plan: Sequence[int], blocks: Sequence[TransformerBlock], sockets: Sequence[Sockets], last: nn.Module
     ) -> CompiledDecoder | None:
         """For these, once they are packed; None where the kernel is not for them, or there is none.
 
@@ -66,7 +71,7 @@ class CompiledDecoder:
         )
         return CompiledDecoder(stack, plan, blocks, sockets, known[0].weights)
 
-    def takes(self, x: Tensor, cache: Cache, depth: int, keys: Callable[[], Keys]) -> bool:
+    def takes(self, x: Tensor, cache: KVCache, depth: int, keys: Callable[[], Keys]) -> bool:
         """Whether `run` is for such embedded pieces (N, T, D).
 
         keys: makes those of the memory, with its padding hidden.
@@ -80,7 +85,7 @@ class CompiledDecoder:
             cache.compiled = depth, all(self._reads(cache, t, seen) for t in range(depth))
         return cache.compiled[1]
 
-    def _reads(self, cache: Cache, t: int, keys: Keys) -> bool:
+    def _reads(self, cache: KVCache, t: int, keys: Keys) -> bool:
         """Whether the kernel can read the memory at step ``t``."""
         own, cross = self._sockets[t]
         if own.disabled or cross.disabled or _adds(own, _one_key()):
@@ -96,12 +101,12 @@ class CompiledDecoder:
         rows, _, entries, _ = kv.keys.shape
         return mask.blind is None and _plain(mask.scores) and mask.scores.shape == (rows, 1, 1, entries)
 
-    def _memory(self, cache: Cache, t: int) -> KeysValues:
+    def _memory(self, cache: KVCache, t: int) -> KeysValues:
         block = self._blocks[self._plan[t]]
         assert block.cross is not None
         return cache.memory_keys_values(self._plan[t], block.cross.project_keys_values)
 
-    def run(self, x: Tensor, cache: Cache, depth: int) -> Tensor:
+    def run(self, x: Tensor, cache: KVCache, depth: int) -> Tensor:
         """x (N, 1, D), embedded pieces at the position that ``cache`` has just advanced to -> (N, 1, D)."""
         rows, _, size = x.shape
         like = x.view(1, rows, self._blocks[0].own.learned_heads, -1)
@@ -139,7 +144,7 @@ def _plain(x: Tensor) -> bool:
     return x.dtype == torch.float32 and x.device.type == "cpu" and x.is_contiguous()
 
 
-def _layer(block: Block) -> Layer | None:
+def _layer(block: TransformerBlock) -> Layer | None:
     """What the kernel needs of a packed block; None where it does not know such blocks."""
     own, cross, wide = block.own, block.cross, block.feed_forward
     if cross is None or not _simple(own) or not _simple(cross) or wide.activation != "relu":
@@ -154,7 +159,7 @@ def _layer(block: Block) -> Layer | None:
     return Layer(tuple(matrices), tuple(_norm(norm) for norm in norms))
 
 
-def _simple(attention: Attention) -> bool:
+def _simple(attention: MultiHeadAttention) -> bool:
     size = attention.head_size
     return attention.given is None and size in HEAD_SIZES and attention.o.out_features == size * attention.learned_heads
 

@@ -40,7 +40,7 @@ def _lazy() -> bool:
         return False
 
 
-class Rooms:
+class BufferPool:
     """Memory that one search leaves to the next: what comes fresh from the system costs a fault a page."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class _Store:
     but the numbers of slots.
     """
 
-    def __init__(self, rooms: Rooms) -> None:
+    def __init__(self, rooms: BufferPool) -> None:
         self._rooms = rooms
         self._flat: list[Tensor] = []  # what ``_room`` lies in
         self._room: Tensor | None = None
@@ -136,7 +136,7 @@ class _Store:
         self._rooms.give(self._flat)
 
     @staticmethod
-    def join(stores: Sequence[_Store], slots: Sequence[Tensor], length: int, rooms: Rooms) -> _Store:
+    def join(stores: Sequence[_Store], slots: Sequence[Tensor], length: int, rooms: BufferPool) -> _Store:
         """What the rows of several stores still read of the last ``length`` positions; zeros where they read nothing.
 
         slots: for each store, (N, T) as `_Slots` has them. In the result, row n lies in slot n.
@@ -194,7 +194,7 @@ class _Own:
         self.keys, self.values = keys, values
 
     @staticmethod
-    def join(parts: Sequence[_Own], slots: Sequence[Tensor], length: int, rooms: Rooms) -> _Own:
+    def join(parts: Sequence[_Own], slots: Sequence[Tensor], length: int, rooms: BufferPool) -> _Own:
         """As `_Store.join`."""
         keys = [part.keys for part in parts if part.keys is not None]
         values = _Store.join([part.values for part in parts], slots, length, rooms)
@@ -212,7 +212,7 @@ def _leave(own: dict[int, _Own]) -> None:
         each.leave()
 
 
-class Cache:
+class KVCache:
     """Implements `interfaces.DecoderCache`.
 
     Args:
@@ -220,8 +220,8 @@ class Cache:
         rooms: where its memory comes from, and goes when nothing refers to the cache any more.
     """
 
-    def __init__(self, memory: Memory, *, stepwise: bool = True, rooms: Rooms | None = None) -> None:
-        self._rooms = rooms or Rooms()
+    def __init__(self, memory: Memory, *, stepwise: bool = True, rooms: BufferPool | None = None) -> None:
+        self._rooms = rooms or BufferPool()
         self._memory = memory
         self._stepwise = stepwise
         self._own: dict[int, _Own] = {}
@@ -330,12 +330,12 @@ class Cache:
     def joins(self) -> bool:
         return self.compiled is not None and self.compiled[1]
 
-    def join(self, others: Sequence[DecoderCache]) -> Cache:
+    def join(self, others: Sequence[DecoderCache]) -> KVCache:
         parts = [self, *others]
-        joined = Cache(Memory.join([part.memory for part in parts]), stepwise=self._stepwise, rooms=self._rooms)
+        joined = KVCache(Memory.join([part.memory for part in parts]), stepwise=self._stepwise, rooms=self._rooms)
         lengths, slots, own, memory_kv = [], [], [], []
         for part in parts:
-            assert isinstance(part, Cache)
+            assert isinstance(part, KVCache)
             part._select_memory()
             starts, sentences = part.starts, part.memory.valid.shape[0]
             whole = torch.full((sentences,), part.length, device=part.slots.device)

@@ -11,10 +11,10 @@ from typing import Literal
 from torch import Tensor, nn
 
 from sparsenmt.model.attend import Mask
-from sparsenmt.model.attention import Attention, AttentionStep, KeysValues, Stored
+from sparsenmt.model.attention import AttentionStep, KeysValues, MultiHeadAttention, Stored
 from sparsenmt.model.dropout import dropout
-from sparsenmt.model.sockets import GivenHeads, Keys
 from sparsenmt.model.linear import ACTIVATIONS, Activation, Linear, Packing, Product, give_up
+from sparsenmt.model.sockets import FixedHeads, Keys
 
 Norm = Literal["pre", "post"]
 
@@ -37,7 +37,7 @@ class SiteHeads:
     """The heads of one attention site."""
 
     count: int
-    given: GivenHeads | None = None
+    given: FixedHeads | None = None
     disabled: frozenset[int] = frozenset()  # numbers, from 1, of those that give zeros
 
     @property
@@ -76,7 +76,7 @@ class FeedForward(nn.Module):
         self.outer.pack(how)
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Self-attention, optionally cross-attention, and a feed-forward network.
 
     A decoder block without ``cross`` is the block of a decoder-only model.
@@ -88,7 +88,7 @@ class Block(nn.Module):
         self.dropout = options.residual_dropout
         self.add_module("self", self._attention(options, own))
         self.self_norm = nn.LayerNorm(options.dimension)
-        self.cross: Attention | None = None
+        self.cross: MultiHeadAttention | None = None
         if cross is not None:
             self.cross = self._attention(options, cross)
             self.cross_norm = nn.LayerNorm(options.dimension)
@@ -96,14 +96,14 @@ class Block(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(options.dimension)
 
     @staticmethod
-    def _attention(options: BlockOptions, heads: SiteHeads) -> Attention:
-        return Attention(options.dimension, heads.count, given=heads.given, dropout=options.attention_dropout)
+    def _attention(options: BlockOptions, heads: SiteHeads) -> MultiHeadAttention:
+        return MultiHeadAttention(options.dimension, heads.count, given=heads.given, dropout=options.attention_dropout)
 
     @property
-    def own(self) -> Attention:
+    def own(self) -> MultiHeadAttention:
         """The self-attention, stored under the name ``self``."""
         attention = self._modules["self"]
-        assert isinstance(attention, Attention)
+        assert isinstance(attention, MultiHeadAttention)
         return attention
 
     def _before(self, x: Tensor, norm: nn.Module) -> Tensor:

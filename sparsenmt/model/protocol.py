@@ -30,7 +30,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Shares:
+class GateShares:
     """Of a sentence's source positions, by the gates of evaluation."""
 
     closed: Tensor  # (B,) share whose gate is 0
@@ -42,7 +42,9 @@ class Decided:
     """What the filters on the way to an exit gave, each the mean over them."""
 
     losses: Mapping[str, Tensor] = field(default_factory=dict)  # name -> (B,)
-    shares: Mapping[str, Shares] = field(default_factory=dict)  # name of a loss -> what its filters do in evaluation
+    shares: Mapping[str, GateShares] = field(
+        default_factory=dict
+    )  # name of a loss -> what its filters do in evaluation
 
 
 @dataclass(frozen=True)

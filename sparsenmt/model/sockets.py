@@ -90,7 +90,7 @@ class Transform(nn.Module):
         return type(self).score_bias is not Transform.score_bias
 
 
-class GivenHeads(Protocol):
+class FixedHeads(Protocol):
     """Heads whose weights are given, not learned: they have values, but no query and key projections."""
 
     heads: int  # G

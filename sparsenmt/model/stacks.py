@@ -15,19 +15,19 @@ import torch
 from torch import Tensor, nn
 
 from sparsenmt.model.attention import AttentionStep, KeysValues, Stored, hide_padding
-from sparsenmt.model.kv_cache import Cache
 from sparsenmt.model.compaction import apply_gates
 from sparsenmt.model.compiled import CompiledDecoder
+from sparsenmt.model.kv_cache import KVCache
+from sparsenmt.model.layers import BlockOptions, SiteHeads, TransformerBlock
+from sparsenmt.model.linear import Packing
 from sparsenmt.model.memory import Memory
-from sparsenmt.model.protocol import AttentionListener, Decided, GateListener, GatesSeen, Shares
+from sparsenmt.model.protocol import AttentionListener, Decided, GateListener, GateShares, GatesSeen
 from sparsenmt.model.sites import SiteName
 from sparsenmt.model.sockets import Gates, Keys, MemoryFilter, Pattern, Transform
-from sparsenmt.model.layers import Block, BlockOptions, SiteHeads
-from sparsenmt.model.linear import Packing
 
 
 @dataclass(frozen=True)
-class Site:
+class SiteModules:
     """One attention site: its heads, its pattern, and how to make the transform of a step."""
 
     heads: SiteHeads
@@ -47,9 +47,9 @@ class Steps(nn.ModuleList):
     """The sockets of a stack's execution steps; ``steps[t].self``, ``steps[t].cross``."""
 
     def __init__(
-        self, sites: Mapping[str, tuple[SiteName, Site]], plan: Sequence[int], listeners: list[AttentionListener]
+        self, sites: Mapping[str, tuple[SiteName, SiteModules]], plan: Sequence[int], listeners: list[AttentionListener]
     ):
-        def make(name: SiteName, site: Site, step: int) -> AttentionStep:
+        def make(name: SiteName, site: SiteModules, step: int) -> AttentionStep:
             learned = site.heads.count - (0 if site.heads.given is None else site.heads.given.heads)
             return AttentionStep(
                 name,
@@ -114,7 +114,7 @@ class Decisions:
         return Decided(
             {name: torch.stack(values).mean(0) for name, values in self.losses.items()},
             {
-                name: Shares(torch.stack(closed).mean(0), torch.stack(self.partial[name]).mean(0))
+                name: GateShares(torch.stack(closed).mean(0), torch.stack(self.partial[name]).mean(0))
                 for name, closed in self.closed.items()
             },
         )
@@ -143,11 +143,11 @@ class Encoder(nn.Module):
     """A stack of self-attention blocks."""
 
     def __init__(
-        self, options: BlockOptions, plan: Sequence[int], site: Site, listeners: list[AttentionListener]
+        self, options: BlockOptions, plan: Sequence[int], site: SiteModules, listeners: list[AttentionListener]
     ) -> None:
         super().__init__()
         self.plan = tuple(plan)
-        self.layers = nn.ModuleList(Block(options, site.heads) for _ in range(max(plan) + 1))
+        self.layers = nn.ModuleList(TransformerBlock(options, site.heads) for _ in range(max(plan) + 1))
         self.steps = Steps({"self": ("encoder_self", site)}, plan, listeners)
         # A pre-norm stack needs a last normalisation, at every exit the one of a model cut to that depth.
         self.norm = nn.LayerNorm(options.dimension) if options.norm == "pre" else nn.Identity()
@@ -156,16 +156,16 @@ class Encoder(nn.Module):
     def step(self, t: int, memory: Memory) -> Memory:
         """Execute step ``t``."""
         block = self.layers[self.plan[t]]
-        assert isinstance(block, Block)
+        assert isinstance(block, TransformerBlock)
         keys = Keys(memory.valid, memory.positions, memory.positions, None, memory.counts, memory.features)
         q, kv = block.own.project_all(block.self_input(memory.states))
         states = block.add_self(memory.states, q, kv, hide_padding(keys), self.steps.at(t, "self"))
         return replace(memory, states=block.add_feed_forward(states))
 
     def pack(self, how: Packing) -> None:
-        """As `Block.pack`."""
+        """As `TransformerBlock.pack`."""
         for block in self.layers:
-            assert isinstance(block, Block)
+            assert isinstance(block, TransformerBlock)
             block.pack(how)
 
 
@@ -179,12 +179,17 @@ class Decoder(nn.Module):
     """A stack of causal self-attention and cross-attention blocks."""
 
     def __init__(
-        self, options: BlockOptions, plan: Sequence[int], own: Site, cross: Site, listeners: list[AttentionListener]
+        self,
+        options: BlockOptions,
+        plan: Sequence[int],
+        own: SiteModules,
+        cross: SiteModules,
+        listeners: list[AttentionListener],
     ) -> None:
         super().__init__()
         self.plan = tuple(plan)
-        self.layers = nn.ModuleList(Block(options, own.heads, cross.heads) for _ in range(max(plan) + 1))
-        sites: dict[str, tuple[SiteName, Site]] = {"self": ("decoder_self", own), "cross": ("cross", cross)}
+        self.layers = nn.ModuleList(TransformerBlock(options, own.heads, cross.heads) for _ in range(max(plan) + 1))
+        sites: dict[str, tuple[SiteName, SiteModules]] = {"self": ("decoder_self", own), "cross": ("cross", cross)}
         self.steps = Steps(sites, plan, listeners)
         self.norm = nn.LayerNorm(options.dimension) if options.norm == "pre" else nn.Identity()
         self.obstacle = cross.obstacle(self.steps.at(0, "cross").transform)
@@ -192,7 +197,7 @@ class Decoder(nn.Module):
         self._keep = None if reach is None else reach[0]
         self.compiled: CompiledDecoder | None = None  # once it is packed; None: layer by layer
 
-    def forward(self, x: Tensor, memory: Memory, cache: Cache | None, exits: Sequence[int]) -> dict[int, Tensor]:
+    def forward(self, x: Tensor, memory: Memory, cache: KVCache | None, exits: Sequence[int]) -> dict[int, Tensor]:
         """x (B * R, T, D) embedded tokens -> {depth: (B * R, T, D)}."""
         rows, length, _ = x.shape
         start = 0 if cache is None else cache.next_positions(rows)
@@ -205,12 +210,12 @@ class Decoder(nn.Module):
         positions = (first + torch.arange(length, device=x.device)).expand(rows, -1)
         cross_keys = _memory_keys(memory, positions)
         # Without a cache, too, blocks that several steps execute project once.
-        seen = Cache(memory, stepwise=False) if cache is None else cache
+        seen = KVCache(memory, stepwise=False) if cache is None else cache
         result = {}
         known: dict[int, Keys] = {}
         for t in range(max(exits)):
             block = self.layers[self.plan[t]]
-            assert isinstance(block, Block) and block.cross is not None
+            assert isinstance(block, TransformerBlock) and block.cross is not None
             x = self._add_self(t, block, x, positions, cache, known)
             step = self.steps.at(t, "cross")
             kv = seen.memory_keys_values(self.plan[t], block.cross.project_keys_values)
@@ -220,7 +225,7 @@ class Decoder(nn.Module):
                 result[t + 1] = self.norm(x)
         return result
 
-    def _at_once(self, x: Tensor, memory: Memory, cache: Cache, exits: Sequence[int]) -> dict[int, Tensor] | None:
+    def _at_once(self, x: Tensor, memory: Memory, cache: KVCache, exits: Sequence[int]) -> dict[int, Tensor] | None:
         """As `forward`, by one call of a compiled kernel; None where there is none for this."""
         if self.compiled is None or len(exits) != 1:
             return None
@@ -233,15 +238,21 @@ class Decoder(nn.Module):
         return {depth: self.compiled.run(x, cache, depth)} if self.compiled.takes(x, cache, depth, keys) else None
 
     def pack(self, how: Packing) -> None:
-        """As `Block.pack`."""
-        blocks = [block for block in self.layers if isinstance(block, Block)]
+        """As `TransformerBlock.pack`."""
+        blocks = [block for block in self.layers if isinstance(block, TransformerBlock)]
         for block in blocks:
             block.pack(replace(how, compiled=True))
         sockets = [(self.steps.at(t, "self"), self.steps.at(t, "cross")) for t in range(len(self.plan))]
         self.compiled = CompiledDecoder.of(self.plan, blocks, sockets, self.norm)
 
     def _add_self(
-        self, t: int, block: Block, x: Tensor, positions: Tensor, cache: Cache | None, known: dict[int, Keys]
+        self,
+        t: int,
+        block: TransformerBlock,
+        x: Tensor,
+        positions: Tensor,
+        cache: KVCache | None,
+        known: dict[int, Keys],
     ) -> Tensor:
         """x (N, T, D) plus self-attention of step ``t``. ``known``: keys of this pass, by their number."""
         q, new = block.own.project_all(block.self_input(x))

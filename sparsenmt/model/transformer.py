@@ -17,17 +17,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sparsenmt.model.attention import AttentionStep
-from sparsenmt.model.kv_cache import Cache, Rooms
+from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.dropout import dropout
 from sparsenmt.model.embeddings import Positions, embed
-from sparsenmt.model.depth_plan import DepthPlan
+from sparsenmt.model.kv_cache import BufferPool, KVCache
+from sparsenmt.model.layers import BlockOptions, FeedForward
+from sparsenmt.model.linear import NEAR, CompiledProduct, Linear, Packing, Product, fastest, packed_product, rounds
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import AttentionListener, DecoderCache, Encoded, GateListener, Source
 from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.model.sockets import MemoryFilter, Transform
-from sparsenmt.model.layers import BlockOptions, FeedForward
-from sparsenmt.model.linear import NEAR, CompiledProduct, Linear, Packing, Product, fastest, packed_product, rounds
-from sparsenmt.model.stacks import Decisions, Decoder, Encoder, Site, run_filters
+from sparsenmt.model.stacks import Decisions, Decoder, Encoder, SiteModules, run_filters
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def own_exit(exits: Sequence[int], depth: int) -> int:
     return next((n for n in exits if n >= depth), exits[-1])
 
 
-class Filters(nn.Module):
+class MemoryFilters(nn.Module):
     """Memory filters by place.
 
     Names on disk are ``memory.output.0.*``, where each exit has its own ``memory.output.0.<exit>.*``, and
@@ -112,7 +112,7 @@ class Transformer(nn.Module):
         vocabulary: Vocabulary,
         positions: PositionOptions,
         plan: DepthPlan,
-        sites: tuple[Site, Site, Site],
+        sites: tuple[SiteModules, SiteModules, SiteModules],
         *,
         output: Sequence[MemoryFilter | Mapping[int, MemoryFilter]] = (),
         between: Sequence[Sequence[MemoryFilter]] = (),
@@ -134,9 +134,9 @@ class Transformer(nn.Module):
         self._head_names = {name: site.heads.names for name, site in zip(SITES, sites, strict=True)}
         self.encoder = Encoder(options, plan.encoder, own_encoder, self._listeners)
         self.decoder = Decoder(options, plan.decoder, own_decoder, cross, self._listeners)
-        self.memory = Filters(output, between)
+        self.memory = MemoryFilters(output, between)
         self._packed_output: Product | None = None
-        self._rooms = Rooms()
+        self._rooms = BufferPool()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -220,7 +220,7 @@ class Transformer(nn.Module):
         cache: DecoderCache | None = None,
         exits: Sequence[int] | None = None,
     ) -> dict[int, Tensor]:
-        assert cache is None or isinstance(cache, Cache)
+        assert cache is None or isinstance(cache, KVCache)
         x = self._embed(tokens, "target", 0 if cache is None else cache.next_positions(tokens.shape[0]))
         wanted = tuple(exits) if exits is not None else self.plan.decoder_exits[-1:]
         hidden: dict[int, Tensor] = self.decoder(x, memory, cache, wanted)
@@ -245,7 +245,7 @@ class Transformer(nn.Module):
         return product.continuations(hidden, scores, never, width)
 
     def new_cache(self, memory: Memory) -> DecoderCache:
-        return Cache(memory, rooms=self._rooms)
+        return KVCache(memory, rooms=self._rooms)
 
     @contextmanager
     def listen(self, listener: AttentionListener) -> Iterator[None]:

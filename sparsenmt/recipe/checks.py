@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from sparsenmt.recipe.data_checks import DATA_CHECKS, Check, Finding
 from sparsenmt.recipe.origins import Node, find, nearest_origin, plain, replace
-from sparsenmt.recipe.problems import Complaint, KeyPath, Origin, Problem
-from sparsenmt.recipe.schema import Documents, Model, Section, Tokenizer, Training
+from sparsenmt.recipe.problems import Complaint, KeyPath, Problem, YamlOrigin
+from sparsenmt.recipe.schema import Documents, Model, Section, TokenizerSection, Training
 from sparsenmt.recipe.sockets import socket_at
 
 
@@ -32,7 +32,7 @@ def cross_problems(recipe: Node, known: list[Problem]) -> list[Problem]:
     return problems
 
 
-def _blame(recipe: Node, keys: tuple[KeyPath, ...]) -> Origin:
+def _blame(recipe: Node, keys: tuple[KeyPath, ...]) -> YamlOrigin:
     """Origin of the first key that stands in the recipe, overrides first: the last change is the likely mistake."""
     written = [node.origin for node in (find(recipe, key) for key in keys) if node is not None]
     overrides = [origin for origin in written if origin.is_override]
@@ -222,7 +222,7 @@ def _metric(sound: Node, recipe: Node, wrong: set[KeyPath]) -> list[Problem]:
 
 
 def _is_false(value: object) -> bool:
-    tokenizer: Tokenizer | None = _section(Tokenizer, {"shared": value})
+    tokenizer: TokenizerSection | None = _section(TokenizerSection, {"shared": value})
     return tokenizer is not None and not tokenizer.shared
 
 

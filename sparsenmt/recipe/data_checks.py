@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from sparsenmt.recipe.problems import Complaint, KeyPath
-from sparsenmt.recipe.schema import Data, Documents, Filters, Section, Tokenizer
+from sparsenmt.recipe.schema import Data, Documents, Filters, Section, TokenizerSection
 
 _SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")  # as in every vocabulary
 _RESERVED = "\u2581"  # stands for a space inside pieces
@@ -19,7 +19,7 @@ class Finding(NamedTuple):
     complaint: Complaint
 
 
-def _tokenizer(tokenizer: Tokenizer, path: KeyPath) -> Iterator[Finding]:
+def _tokenizer(tokenizer: TokenizerSection, path: KeyPath) -> Iterator[Finding]:
     least = len(_SPECIAL)
     if tokenizer.vocabulary_size <= least:
         yield Finding(
@@ -40,7 +40,7 @@ def _tokenizer(tokenizer: Tokenizer, path: KeyPath) -> Iterator[Finding]:
         )
 
 
-def _user_symbols(tokenizer: Tokenizer, path: KeyPath) -> Iterator[Finding]:
+def _user_symbols(tokenizer: TokenizerSection, path: KeyPath) -> Iterator[Finding]:
     symbols = tokenizer.user_symbols
     for number, symbol in enumerate(symbols):
         complaint = _symbol(symbol, tokenizer.lowercase)
@@ -145,8 +145,8 @@ def _documents(data: Data, documents: Documents, path: KeyPath) -> Iterator[Find
 
 Check = Callable[[Any, KeyPath], Iterator[Finding]]
 DATA_CHECKS: tuple[tuple[type[Section], KeyPath, Check], ...] = (
-    (Tokenizer, ("data", "tokenizer"), _tokenizer),
-    (Tokenizer, ("data", "tokenizer"), _user_symbols),
+    (TokenizerSection, ("data", "tokenizer"), _tokenizer),
+    (TokenizerSection, ("data", "tokenizer"), _user_symbols),
     (Filters, ("data", "filters"), _filters),
     (Data, ("data",), _data),
 )

@@ -16,7 +16,7 @@ from sparsenmt.recipe.origins import Node, find, nearest_origin, plain, tree
 from sparsenmt.recipe.overrides import Setting, apply_overrides
 from sparsenmt.recipe.paths import resolve_paths
 from sparsenmt.recipe.presets import expand_preset
-from sparsenmt.recipe.problems import Origin, Problem, raise_together
+from sparsenmt.recipe.problems import Problem, YamlOrigin, raise_together
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.recipe.sockets import Methods, fill_defaults, method_problems
 from sparsenmt.recipe.syntax import write
@@ -78,7 +78,7 @@ def load_resolved(mapping: Mapping[str, Any], methods: Methods, *, origin: str =
     Raises:
         UserError: everything that is wrong with it, in one message.
     """
-    node = expand_preset(tree(dict(mapping), Origin(origin)))
+    node = expand_preset(tree(dict(mapping), YamlOrigin(origin)))
     return _validate(node, methods, [], origin)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from sparsenmt.errors import UserError
-from sparsenmt.recipe.problems import Complaint, KeyPath, Origin, Problem
+from sparsenmt.recipe.problems import Complaint, KeyPath, Problem, YamlOrigin
 from sparsenmt.recipe.syntax import Scalar, compose, container_complaint, scalar
 
 _MAX_BYTES = 1_000_000  # of a file
@@ -23,7 +23,7 @@ class Node:
     """A value of a recipe with its origin. Nodes are shared and never changed in place."""
 
     value: Scalar | dict[str, Node] | list[Node]
-    origin: Origin
+    origin: YamlOrigin
 
 
 def plain(node: Node) -> Any:
@@ -35,7 +35,7 @@ def plain(node: Node) -> Any:
     return node.value
 
 
-def tree(value: Any, origin: Origin) -> Node:
+def tree(value: Any, origin: YamlOrigin) -> Node:
     """The reverse of `plain`: every value gets the same origin."""
     if isinstance(value, dict):
         return Node({str(key): tree(child, origin) for key, child in value.items()}, origin)
@@ -63,7 +63,7 @@ def find(node: Node, path: KeyPath) -> Node | None:
     return current
 
 
-def nearest_origin(node: Node, path: KeyPath) -> Origin:
+def nearest_origin(node: Node, path: KeyPath) -> YamlOrigin:
     """Origin of the value at ``path`` or, where there is none, of the innermost section around it."""
     origin = node.origin
     current: Node | None = node
@@ -148,7 +148,7 @@ def parse(text: str, *, name: str, folder: Path) -> tuple[Node | None, list[Prob
     if composed is None:
         return None, []
     conversion = _Conversion(name, folder)
-    node = conversion.node(composed, Origin(name, folder))
+    node = conversion.node(composed, YamlOrigin(name, folder))
     return node, conversion.problems
 
 
@@ -162,11 +162,11 @@ class _Conversion:
     _open: set[int] = field(default_factory=set)
     _values: int = 0
 
-    def origin(self, composed: yaml.Node) -> Origin:
+    def origin(self, composed: yaml.Node) -> YamlOrigin:
         line = composed.start_mark.line + 1
-        return Origin(f"{self.name}:{line}", self.folder, line=line)
+        return YamlOrigin(f"{self.name}:{line}", self.folder, line=line)
 
-    def node(self, composed: yaml.Node, origin: Origin, path: KeyPath = ()) -> Node:
+    def node(self, composed: yaml.Node, origin: YamlOrigin, path: KeyPath = ()) -> Node:
         self._values += 1
         if self._values > _MAX_VALUES:
             raise UserError(
@@ -192,7 +192,7 @@ class _Conversion:
         finally:
             self._open.discard(id(composed))
 
-    def _inner(self, composed: yaml.Node, origin: Origin, path: KeyPath) -> Node:
+    def _inner(self, composed: yaml.Node, origin: YamlOrigin, path: KeyPath) -> Node:
         if isinstance(composed, yaml.ScalarNode):
             value, complaint = scalar(composed.value, composed.tag)
             return Node(value, origin) if complaint is None else self._empty(origin, path, complaint)
@@ -203,7 +203,7 @@ class _Conversion:
         items = enumerate(composed.value)
         return Node([self.node(item, self.origin(item), (*path, i)) for i, item in items], origin)
 
-    def _empty(self, origin: Origin, path: KeyPath, complaint: Complaint) -> Node:
+    def _empty(self, origin: YamlOrigin, path: KeyPath, complaint: Complaint) -> Node:
         self.problems.append(Problem(origin, path, complaint))
         return Node(None, origin)
 

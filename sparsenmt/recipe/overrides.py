@@ -9,7 +9,7 @@ from pathlib import Path
 from sparsenmt.errors import UserError
 from sparsenmt.recipe.merging import overlay
 from sparsenmt.recipe.origins import Node, parse
-from sparsenmt.recipe.problems import Complaint, KeyPath, Origin, Problem, dotted, show
+from sparsenmt.recipe.problems import Complaint, KeyPath, Problem, YamlOrigin, dotted, show
 
 _MOST_PARTS = 50  # of a key
 
@@ -44,7 +44,7 @@ def apply_overrides(recipe: Node, overrides: Sequence[str | Setting]) -> tuple[N
 
 def _parse(text: str) -> tuple[Setting | None, list[Problem]]:
     """``key=value``; None if it is none."""
-    origin = Origin(f"override '{text}'", Path.cwd(), is_override=True)
+    origin = YamlOrigin(f"override '{text}'", Path.cwd(), is_override=True)
     key, equals, value_text = text.partition("=")
     if not equals or not key.strip():
         complaint = Complaint("must look like `key=value`", "Write for instance `training.seed=2`.")
@@ -74,7 +74,7 @@ def _value_complaint(error: UserError) -> Complaint:
     return Complaint(f"{error.message}", f"Put the value into quotes if it is a text. {error.hint}")
 
 
-def _mark(node: Node, origin: Origin) -> Node:
+def _mark(node: Node, origin: YamlOrigin) -> Node:
     """The value with the override as the origin of all its parts."""
     if isinstance(node.value, dict):
         return Node({key: _mark(child, origin) for key, child in node.value.items()}, origin)

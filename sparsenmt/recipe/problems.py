@@ -16,7 +16,7 @@ _MOST = 20  # problems that are shown
 
 
 @dataclass(frozen=True)
-class Origin:
+class YamlOrigin:
     """Where a value was written.
 
     Args:
@@ -43,7 +43,7 @@ class Complaint(NamedTuple):
 class Problem:
     """One thing that the user has to mend: where it was written, the key it concerns, the complaint."""
 
-    origin: Origin
+    origin: YamlOrigin
     path: KeyPath
     complaint: Complaint
 

@@ -173,7 +173,7 @@ class Corpus(Section):
     )
 
 
-class Tokenizer(Section):
+class TokenizerSection(Section):
     """How text becomes pieces."""
 
     kind: Literal["bpe", "unigram", "char", "word"] = Field(
@@ -196,7 +196,7 @@ class Tokenizer(Section):
     )
 
 
-class Tagger(Section):
+class TaggerSection(Section):
     """What tags the source where a method reads part-of-speech tags, here and when the model decodes."""
 
     name: Literal["hanta", "spacy", "stanza", "given"] = Field(
@@ -255,9 +255,9 @@ class Data(Section):
     test: Corpus | None = Field(
         None, description="Test text: what `sparsenmt demo` translates at its end. Other commands are given files."
     )
-    tokenizer: Tokenizer = Field(Tokenizer(), description="How text becomes pieces.")
+    tokenizer: TokenizerSection = Field(TokenizerSection(), description="How text becomes pieces.")
     filters: Filters = Field(Filters(), description="Training pairs that are left out.")
-    tagger: Tagger = Field(Tagger(), description="What tags the source, where a method reads tags.")
+    tagger: TaggerSection = Field(TaggerSection(), description="What tags the source, where a method reads tags.")
     documents: Documents | None = Field(
         None,
         description="Pack the sentences of documents into blocks; default: every line is by itself. `{}` is enough.",

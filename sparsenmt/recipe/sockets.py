@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from sparsenmt.recipe.origins import Node, child, plain, tree
-from sparsenmt.recipe.problems import Complaint, KeyPath, Origin, Problem
+from sparsenmt.recipe.problems import Complaint, KeyPath, Problem, YamlOrigin
 from sparsenmt.recipe.suggestions import nearest, unknown_key
 from sparsenmt.recipe.translation import misread_booleans, translate
 
@@ -121,7 +121,7 @@ def fill_defaults(recipe: Any, methods: Methods) -> Any:
     So a stored recipe keeps its meaning when a default changes. Options whose type does not take its own defaults back
     stay as they were written.
     """
-    for path, socket, _ in plugged(tree(recipe, Origin("recipe"))):
+    for path, socket, _ in plugged(tree(recipe, YamlOrigin("recipe"))):
         target: Any = recipe
         for key in path:
             target = target[key]

@@ -44,7 +44,7 @@ class Layout(Section):
     )
 
 
-class Block(Section):
+class VariantBlock(Section):
     """One variant, or all that a product of axes gives."""
 
     name: str | None = Field(
@@ -104,7 +104,7 @@ class SweepFile(Section):
         "keep",
         description="`remove`: the checkpoints of a variant go when it is finished, unless another one begins from it.",
     )
-    variants: list[Block] = Field(min_length=1, description="The variants.")
+    variants: list[VariantBlock] = Field(min_length=1, description="The variants.")
     table: Layout | None = Field(None, description="How the table is laid out. Default: a row a variant.")
 
 

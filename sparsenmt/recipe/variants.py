@@ -11,7 +11,7 @@ from pathlib import Path
 from sparsenmt.recipe.origins import Node, child, plain
 from sparsenmt.recipe.overrides import Setting
 from sparsenmt.recipe.paths import expand
-from sparsenmt.recipe.problems import Complaint, KeyPath, Origin, Problem, show
+from sparsenmt.recipe.problems import Complaint, KeyPath, Problem, YamlOrigin, show
 
 OWN_AXES = ("seed", "set", "metric")
 """Axes that every sweep has: what a variant is trained with, and what is measured on it."""
@@ -39,7 +39,7 @@ class Variant:
     start: Path | None
     updates: int | None
     restart: bool
-    origin: Origin
+    origin: YamlOrigin
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class _Label:
 class _Refused(Exception):
     """What is wrong with a block."""
 
-    def __init__(self, origin: Origin, path: KeyPath, complaint: Complaint) -> None:
+    def __init__(self, origin: YamlOrigin, path: KeyPath, complaint: Complaint) -> None:
         self.problem = Problem(origin, path, complaint)
         super().__init__(complaint.message)
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from sparsenmt.report.columns import left, right, width
 from sparsenmt.errors import printable
 from sparsenmt.files import write_json, write_text, writing
+from sparsenmt.report.columns import left, right, width
 
 Value = str | int | float | None
 """A cell. None: not measured, or nothing to measure it on."""

@@ -13,7 +13,7 @@ from sparsenmt.sparsity.geometry import PatternOptions, is_causal, once
 from sparsenmt.sparsity.registry import register
 
 
-class Block:
+class BlockPattern:
     """Positions 0 to k - 1, k to 2k - 1, ...: in the decoder, those of its block that are not after the query."""
 
     def __init__(self, k: int, *, causal: bool) -> None:
@@ -25,5 +25,5 @@ class Block:
 
 
 @register("pattern", "block", options=PatternOptions, examples=({"k": 3},))
-def build(options: PatternOptions, *, site: str) -> Block:
-    return Block(options.k, causal=is_causal(site))
+def build(options: PatternOptions, *, site: str) -> BlockPattern:
+    return BlockPattern(options.k, causal=is_causal(site))

@@ -18,7 +18,7 @@ from pydantic import Field, field_validator, model_validator
 from torch import Tensor, nn
 
 from sparsenmt.model.sockets import Keys, Transform
-from sparsenmt.sparsity.registry import Options, Place, register
+from sparsenmt.sparsity.registry import MethodPlace, Options, register
 from sparsenmt.sparsity.simplex.function import entmax
 
 NAME = "entmax"
@@ -120,7 +120,7 @@ class AdaptiveEntmax(Transform):
     shares=True,
     examples=({"alpha": "learned"}, {"alpha": 1.3}, {"alpha": "learned", "tie": "all", "init": 1.6}),
 )
-def build(options: EntmaxOptions, *, site: str, heads: int, place: Place) -> Transform:
+def build(options: EntmaxOptions, *, site: str, heads: int, place: MethodPlace) -> Transform:
     if options.alpha != "learned":
         return Entmax(float(options.alpha))
     key = _key(options, site, place)
@@ -136,7 +136,7 @@ def build(options: EntmaxOptions, *, site: str, heads: int, place: Place) -> Tra
     return made
 
 
-def _key(options: EntmaxOptions, site: str, place: Place) -> Hashable:
+def _key(options: EntmaxOptions, site: str, place: MethodPlace) -> Hashable:
     """The same for transforms that share their logits."""
     if options.tie == "all":
         return (NAME,)

@@ -128,7 +128,7 @@ class OrSelf:
 
 
 @dataclass(frozen=True)
-class Plan:
+class FixedMap:
     """The given heads of a batch, as a linear map from values to contexts."""
 
     heads: tuple[Head, ...]
@@ -150,9 +150,9 @@ class Plan:
 
 @dataclass(frozen=True)
 class WordPlan:
-    """As `Plan`, of heads that look at words: pieces are added up to words, and every piece gets what its word gets."""
+    """As `FixedMap`, of heads that look at words: pieces are added up to words, and every piece gets what its word gets."""
 
-    words: Plan
+    words: FixedMap
     index: Tensor  # (B * K) the word of each piece, numbered through all rows
     share: Tensor  # (B, K) the part of its word's weight that each piece has
     count: int  # W words in a row
@@ -182,7 +182,7 @@ class Contexts(torch.autograd.Function):
     """What a plan makes of values (B, K, G, E). The gradient is the transpose: nothing of the forward pass is kept."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, plan: Plan | WordPlan) -> Tensor:
+    def forward(ctx: Any, values: Tensor, plan: FixedMap | WordPlan) -> Tensor:
         ctx.plan = plan
         return plan.apply(values).to(values.dtype)
 

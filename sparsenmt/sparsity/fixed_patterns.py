@@ -25,7 +25,7 @@ from pydantic import Field
 from torch import Tensor
 
 from sparsenmt.model.sockets import Keys
-from sparsenmt.sparsity.fixed_maps import Contexts, Head, OrSelf, Plan, Running, Shift, Whole, WordPlan
+from sparsenmt.sparsity.fixed_maps import Contexts, FixedMap, Head, OrSelf, Running, Shift, Whole, WordPlan
 from sparsenmt.sparsity.registry import Options
 
 Pattern = Literal["current", "previous", "next", "left", "right", "end", "start", "last"]
@@ -106,7 +106,7 @@ def _moved(x: Tensor, by: int) -> Tensor:
     return moved
 
 
-class FixedHeads:
+class FixedPatternHeads:
     """Implements `interfaces.GivenHeads`.
 
     Args:
@@ -121,7 +121,7 @@ class FixedHeads:
         self._or_self = or_self
         self._mass = mass
         self._made_for: tuple[object, ...] = ()
-        self._plan: Plan | WordPlan | None = None
+        self._plan: FixedMap | WordPlan | None = None
 
     def __call__(self, values: Tensor, keys: Keys) -> Tensor:
         if keys.queries.shape[1] == values.shape[2]:
@@ -132,7 +132,7 @@ class FixedHeads:
         weights = self.weights(keys).to(torch.promote_types(values.dtype, torch.float32))
         return (weights @ values.to(weights.dtype)).to(values.dtype)
 
-    def _plan_for(self, keys: Keys, dtype: torch.dtype) -> Plan | WordPlan:
+    def _plan_for(self, keys: Keys, dtype: torch.dtype) -> FixedMap | WordPlan:
         """The plan of a batch, made once: the layers of a stack get the same tensors."""
         dtype = torch.promote_types(dtype, torch.float32)
         words = keys.features[WORD] if self._mass is not None else None
@@ -142,10 +142,10 @@ class FixedHeads:
             self._plan = self._make_plan(keys, words, dtype)
         return self._plan
 
-    def _make_plan(self, keys: Keys, words: Tensor | None, dtype: torch.dtype) -> Plan | WordPlan:
+    def _make_plan(self, keys: Keys, words: Tensor | None, dtype: torch.dtype) -> FixedMap | WordPlan:
         if words is None:
             made = make_heads(self.names, keys.valid, keys.positions, or_self=self._or_self, dtype=dtype)
-            return Plan(made)
+            return FixedMap(made)
         rows, count = words.shape  # no more words than pieces
         positions = torch.arange(count, device=words.device).expand(rows, -1)
         pieces = torch.zeros_like(words).scatter_add_(1, words, keys.valid.long())  # (B, W)
@@ -154,7 +154,7 @@ class FixedHeads:
         if self._mass == "split":
             share = share / pieces.gather(1, words).clamp_min(1)
         index = words + count * torch.arange(rows, device=words.device)[:, None]
-        return WordPlan(Plan(made), index.flatten(), share, count)
+        return WordPlan(FixedMap(made), index.flatten(), share, count)
 
     def weights(self, keys: Keys) -> Tensor:
         """(B, G, Q, K) in float64, by the formulas."""

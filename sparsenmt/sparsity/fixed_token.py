@@ -6,7 +6,7 @@ At the decoder's self-attention, where the paper has none, only patterns that lo
 
 from __future__ import annotations
 
-from sparsenmt.sparsity.fixed_patterns import LOOKING_LEFT, FixedHeads, FixedOptions, check_options
+from sparsenmt.sparsity.fixed_patterns import LOOKING_LEFT, FixedOptions, FixedPatternHeads, check_options
 from sparsenmt.sparsity.registry import register
 
 
@@ -21,11 +21,11 @@ from sparsenmt.sparsity.registry import register
         {"patterns": ["left", "previous"], "empty": "self"},
     ),
 )
-def build(options: FixedOptions, *, site: str, heads: int) -> FixedHeads:
+def build(options: FixedOptions, *, site: str, heads: int) -> FixedPatternHeads:
     if site == "cross":
         raise ValueError("positions of the target have no previous, next or last position in the source")
     ahead = [pattern for pattern in options.patterns if pattern not in LOOKING_LEFT]
     if site == "decoder_self" and ahead:
         raise ValueError(f"{', '.join(ahead)}: depends on positions that the decoder has not produced yet")
     check_options(options, heads)
-    return FixedHeads(options.patterns, or_self=options.empty == "self")
+    return FixedPatternHeads(options.patterns, or_self=options.empty == "self")

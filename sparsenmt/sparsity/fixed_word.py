@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from sparsenmt.sparsity.fixed_patterns import WORD, FixedHeads, FixedOptions, check_options
+from sparsenmt.sparsity.fixed_patterns import WORD, FixedOptions, FixedPatternHeads, check_options
 from sparsenmt.sparsity.registry import register
 
 
@@ -31,8 +31,8 @@ class WordOptions(FixedOptions):
         {"patterns": ["start", "last"]},
     ),
 )
-def build(options: WordOptions, *, site: str, heads: int) -> FixedHeads:
+def build(options: WordOptions, *, site: str, heads: int) -> FixedPatternHeads:
     if site != "encoder_self":
         raise ValueError("only the words of the source are known: its place is encoder_self")
     check_options(options, heads)
-    return FixedHeads(options.patterns, or_self=options.empty == "self", mass=options.mass)
+    return FixedPatternHeads(options.patterns, or_self=options.empty == "self", mass=options.mass)

@@ -24,7 +24,7 @@ class GroupOptions(RuleOptions):
     )
 
 
-class Group(Rule):
+class GroupRule(Rule):
     """The paper: "a position-based pattern that only feeds the encodings at odd positions to the decoder, indicating a
     sparsity rate of ~50%": the 1st, 3rd, 5th ... ``</s>`` is a position like all others, and a word of its own.
 
@@ -51,5 +51,5 @@ class Group(Rule):
     requires=frozenset({_WORD}),
     examples=({}, {"size": 3, "unit": "words", "closed": "mask"}),
 )
-def build(options: GroupOptions, *, dimension: int) -> Group:
-    return Group(options)
+def build(options: GroupOptions, *, dimension: int) -> GroupRule:
+    return GroupRule(options)

@@ -46,7 +46,7 @@ class Method:
 
 
 @dataclass(frozen=True)
-class Place:
+class MethodPlace:
     """Where among the execution steps of a model a transform is built, and what it may share with others."""
 
     step: int

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparsenmt.report.tables import Column, Report, Table, Value
 from sparsenmt.evaluation.names import LABELS
+from sparsenmt.report.tables import Column, Report, Table, Value
 
 if TYPE_CHECKING:
     from sparsenmt.report.plots import Panel

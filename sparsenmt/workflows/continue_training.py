@@ -11,13 +11,13 @@ import click
 from sparsenmt.errors import UserError
 
 if TYPE_CHECKING:
-    from sparsenmt.commands.train import Origin
+    from sparsenmt.commands.train import StartingPoint
     from sparsenmt.recipe.schema import Ramp, Recipe
     from sparsenmt.training.checkpoints import Checkpoint
     from sparsenmt.training.state import Progress
 
 
-def starting_point(model: Path, *, weights_only: bool, remedy: str) -> tuple[Origin, Progress]:
+def starting_point(model: Path, *, weights_only: bool, remedy: str) -> tuple[StartingPoint, Progress]:
     """What a run begins from, and where that stands: a model's newest checkpoint, or its final weights at update 0.
 
     Args:
@@ -27,19 +27,19 @@ def starting_point(model: Path, *, weights_only: bool, remedy: str) -> tuple[Ori
         UserError: it is no model, or has no checkpoint to go on from.
     """
     from sparsenmt import store
-    from sparsenmt.commands.train import Origin
+    from sparsenmt.commands.train import StartingPoint
     from sparsenmt.training.checkpoints import find_checkpoints
     from sparsenmt.training.state import Progress
 
     store.read_manifest(model)
     if weights_only:
-        return Origin(model), Progress()
+        return StartingPoint(model), Progress()
     checkpoints = find_checkpoints(model)
     if not checkpoints:
         raise UserError("the model has no checkpoint to go on from", where=str(model), hint=remedy)
     newest: Checkpoint = checkpoints[-1]
     newest.check()
-    return Origin(model, newest), newest.progress()
+    return StartingPoint(model, newest), newest.progress()
 
 
 def counted_on(recipe: Recipe, start: Progress, updates: int | None) -> Recipe:
@@ -73,8 +73,8 @@ def check_vocabularies(recipe: Recipe, model: Path) -> None:
     Raises:
         UserError: the prepared data have other ones.
     """
-    from sparsenmt.workflows.run_checks import same_vocabularies
     from sparsenmt.data.prepared import read_manifest
+    from sparsenmt.workflows.run_checks import same_vocabularies
 
     read_manifest(Path(recipe.data.directory))
     if not same_vocabularies(Path(recipe.data.directory), model):
@@ -85,7 +85,7 @@ def check_vocabularies(recipe: Recipe, model: Path) -> None:
         )
 
 
-def make_untrained(recipe: Recipe, origin: Origin) -> None:
+def make_untrained(recipe: Recipe, origin: StartingPoint) -> None:
     """A model directory with another recipe and otherwise the same weights, complete or not there at all.
 
     Raises:

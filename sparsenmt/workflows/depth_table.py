@@ -21,13 +21,12 @@ import click
 from sparsenmt.errors import UserError
 
 if TYPE_CHECKING:
-    from sparsenmt.analysis.depth_table import Block, Timed, Translated
-    from sparsenmt.workflows.evaluate import TestText
+    from sparsenmt.analysis.depth_table import DepthGrid, TimeReference, Translated
     from sparsenmt.decoding.kept_translations import KeptTranslations
-    from sparsenmt.model.depth_plan import Depth
-    from sparsenmt.model.depth_plan import DepthPlan
+    from sparsenmt.model.depth_plan import Depth, DepthPlan
     from sparsenmt.recipe.schema import Decoding, Recipe
     from sparsenmt.store import Bundle
+    from sparsenmt.workflows.evaluate import TestText
 
 TRANSLATIONS = "translations"
 _GRID = "separate models"
@@ -35,7 +34,7 @@ _WARM_UP = 4  # lines that are translated before the clock starts
 
 
 @dataclass(frozen=True)
-class Job:
+class DepthTableRequest:
     """What was asked for.
 
     Args:
@@ -61,7 +60,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class System:
+class DepthSystem:
     """What makes one table a search: the model that gives each depth."""
 
     name: str
@@ -69,7 +68,7 @@ class System:
 
 
 @dataclass(frozen=True)
-class Cell:
+class DepthRun:
     """A model at a depth with a search; what decides about its translations."""
 
     system: str
@@ -83,7 +82,7 @@ class Cell:
         return self.system, self.search
 
 
-def run(job: Job) -> None:
+def run(job: DepthTableRequest) -> None:
     """Do what is not done, write the report and print it.
 
     Raises:
@@ -91,7 +90,7 @@ def run(job: Job) -> None:
     """
     from sparsenmt.files import locked, make_directories, making
 
-    work = Work(job)
+    work = DepthTableStages(job)
     work.check()
     with making(job.output, another="--output"):
         make_directories(job.output)
@@ -101,10 +100,10 @@ def run(job: Job) -> None:
         work.write(translations, seconds)
 
 
-class Work:
+class DepthTableStages:
     """The stages."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: DepthTableRequest) -> None:
         from sparsenmt.commands.compare import given_text, shared_text
         from sparsenmt.commands.several import check_models, model_labels
 
@@ -131,7 +130,7 @@ class Work:
 
         return depth_plan(self._recipe(directory).model)
 
-    def _exits_of(self, name: str, directory: Path) -> System:
+    def _exits_of(self, name: str, directory: Path) -> DepthSystem:
         """One model at its exits, or at those that are asked for."""
         from sparsenmt.commands.depth import check_layers, warn_untrained
         from sparsenmt.model.depth_plan import fastest_first
@@ -155,9 +154,9 @@ class Work:
         elif len(depths) == 1 and self._wanted == (None, None):
             text = "has one depth only; --encoder-layers and --decoder-layers name others"
             click.echo(f"warning: {directory}: {text}", err=True)
-        return System(name, dict.fromkeys(depths, directory))
+        return DepthSystem(name, dict.fromkeys(depths, directory))
 
-    def _grid_of(self, directories: Sequence[Path]) -> System:
+    def _grid_of(self, directories: Sequence[Path]) -> DepthSystem:
         """Separate models, each at its full depth."""
         from sparsenmt.model.depth_plan import fastest_first
 
@@ -178,7 +177,7 @@ class Work:
                 where="--grid",
                 hint="Change --encoder-layers and --decoder-layers, or leave them out.",
             )
-        return System(_GRID, {depth: found[depth] for depth in fastest_first(found)})
+        return DepthSystem(_GRID, {depth: found[depth] for depth in fastest_first(found)})
 
     @property
     def _wanted(self) -> tuple[list[int] | None, list[int] | None]:
@@ -190,8 +189,8 @@ class Work:
         Raises:
             UserError: it cannot be drawn; or the output is no place to write to.
         """
-        from sparsenmt.report.plots import check_plot
         from sparsenmt.commands.several import check_outputs
+        from sparsenmt.report.plots import check_plot
 
         if self.job.plot is not None:
             check_plot(self.job.plot)
@@ -209,7 +208,7 @@ class Work:
         return self._pairs[0]
 
     @cached_property
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[DepthRun]:
         """System by system, search by search, the fastest depths first."""
         found = []
         for system in self.systems:
@@ -218,7 +217,7 @@ class Work:
                     options = self._recipe(directory).decoding.model_copy(update=change).at(depth)
                     if self.job.batch_tokens is not None:
                         options = options.model_copy(update={"batch_tokens": self.job.batch_tokens})
-                    found.append(Cell(system.name, _search_name(options), depth, directory, options))
+                    found.append(DepthRun(system.name, _search_name(options), depth, directory, options))
         return found
 
     def _searches(self) -> list[dict[str, Any]]:
@@ -229,7 +228,7 @@ class Work:
             for size in sizes
         ]
 
-    def _kept(self, cell: Cell) -> KeptTranslations:
+    def _kept(self, cell: DepthRun) -> KeptTranslations:
         from sparsenmt.decoding.kept_translations import KeptTranslations
         from sparsenmt.files import sha256_text
         from sparsenmt.store import read_manifest, weights_digest
@@ -242,7 +241,7 @@ class Work:
         folder = self.job.output / TRANSLATIONS / cell.directory.resolve().name
         return KeptTranslations(folder, identity, self.sources, cell.options)
 
-    def translate(self) -> dict[Cell, Translated]:
+    def translate(self) -> dict[DepthRun, Translated]:
         """The translations of every cell; a model is read once, if any of its cells is not kept."""
         from sparsenmt.analysis.depth_table import Translated
         from sparsenmt.commands.analyzing import progress
@@ -250,7 +249,7 @@ class Work:
         from sparsenmt.data.text import write_lines
         from sparsenmt.store import open_model
 
-        found: dict[Cell, Translated] = {}
+        found: dict[DepthRun, Translated] = {}
         for directory, group in groupby(self.cells, key=lambda cell: cell.directory):
             bundle: Bundle | None = None
             for cell in group:
@@ -267,11 +266,11 @@ class Work:
                 found[cell] = Translated(done, str(directory), str(file))
         return found
 
-    def measure_time(self) -> dict[Cell, float]:
+    def measure_time(self) -> dict[DepthRun, float]:
         """Seconds that each cell takes for the first lines: the cells take turns, the fastest turn counts."""
         from sparsenmt.commands.analyzing import progress
 
-        lines, found = self.sources[: self.job.speed_lines], dict[Cell, float]()
+        lines, found = self.sources[: self.job.speed_lines], dict[DepthRun, float]()
         if not lines:
             return found
         with progress("decoding time", self.job.rounds * len(self.cells), unit="cell") as advance:
@@ -281,7 +280,7 @@ class Work:
                     advance(1)
         return found
 
-    def _turn(self, lines: Sequence[str]) -> Iterator[tuple[Cell, float]]:
+    def _turn(self, lines: Sequence[str]) -> Iterator[tuple[DepthRun, float]]:
         """Every cell once. No more than one model is in memory; reading it is not timed."""
         from sparsenmt.decoding.translate import translate_lines
         from sparsenmt.store import open_model
@@ -296,12 +295,12 @@ class Work:
                     _ = translation.text  # made when it is asked for
                 yield cell, time.perf_counter() - began
 
-    def write(self, translations: Mapping[Cell, Translated], seconds: Mapping[Cell, float]) -> None:
+    def write(self, translations: Mapping[DepthRun, Translated], seconds: Mapping[DepthRun, float]) -> None:
         """Write tables and the plot; print the tables."""
         from sparsenmt.analysis.depth_table import maps, report, views
+        from sparsenmt.files import write_text
         from sparsenmt.report.plots import save, value_maps
         from sparsenmt.report.tables import render, write_report
-        from sparsenmt.files import write_text
 
         blocks = self._blocks(translations, seconds)
         timed = self._timed(blocks)
@@ -317,7 +316,9 @@ class Work:
         click.echo(shown)
         click.echo("written: " + ", ".join(map(str, paths)), err=True)
 
-    def _blocks(self, translations: Mapping[Cell, Translated], seconds: Mapping[Cell, float]) -> list[Block]:
+    def _blocks(
+        self, translations: Mapping[DepthRun, Translated], seconds: Mapping[DepthRun, float]
+    ) -> list[DepthGrid]:
         from sparsenmt.analysis.depth_table import measure
         from sparsenmt.commands.analyzing import progress
 
@@ -328,15 +329,15 @@ class Work:
                 blocks.append(measure(system, search, made, self._pairs[1], advance=advance))
         return blocks
 
-    def _timed(self, blocks: Sequence[Block]) -> Timed | None:
+    def _timed(self, blocks: Sequence[DepthGrid]) -> TimeReference | None:
         """What others are relative to: the deepest cell of the first system, with its last search."""
-        from sparsenmt.analysis.depth_table import Timed
+        from sparsenmt.analysis.depth_table import TimeReference
 
         block = [each for each in blocks if each.system == blocks[0].system][-1]
         if block.deepest.seconds is None:
             return None
         lines = min(self.job.speed_lines, len(self.sources))
-        return Timed(block.name, block.deepest.depth, block.deepest.seconds, lines)
+        return TimeReference(block.name, block.deepest.depth, block.deepest.seconds, lines)
 
 
 def _expanded(grid: Sequence[Path]) -> Iterator[Path]:

@@ -29,7 +29,7 @@ _AGAIN = "Remove the file and its translation: the same command makes them again
 
 
 @dataclass(frozen=True)
-class Plan:
+class DistillRequest:
     """What the user asked for.
 
     Args:
@@ -148,7 +148,7 @@ class Distilled:
         )
 
 
-def run(plan: Plan, translate: Translate) -> None:
+def run(plan: DistillRequest, translate: Translate) -> None:
     """All stages, one after the other; each goes on where it stopped.
 
     Raises:
@@ -174,7 +174,7 @@ def run(plan: Plan, translate: Translate) -> None:
         train(student)
 
 
-def _work(plan: Plan, corpora: list[Distilled]) -> dict[str, dict[str, Any]]:
+def _work(plan: DistillRequest, corpora: list[Distilled]) -> dict[str, dict[str, Any]]:
     """By corpus, what the distilled text depends on."""
     from sparsenmt import store
     from sparsenmt.data.prepare.survey import survey
@@ -201,7 +201,7 @@ def _work(plan: Plan, corpora: list[Distilled]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _check_teacher(plan: Plan) -> None:
+def _check_teacher(plan: DistillRequest) -> None:
     """Compare what the teacher reads and writes with what the student's recipe is about.
 
     Raises:
@@ -230,7 +230,7 @@ def _check_teacher(plan: Plan) -> None:
             click.echo(f"warning: {text} (data.filters.{key})", err=True)
 
 
-def _check_places(plan: Plan, complete: bool) -> None:
+def _check_places(plan: DistillRequest, complete: bool) -> None:
     """Refuse places that are in use for other text, before any work is done.
 
     Raises:
@@ -261,7 +261,7 @@ def _check_places(plan: Plan, complete: bool) -> None:
             )
 
 
-def _check_ready(plan: Plan, complete: bool) -> None:
+def _check_ready(plan: DistillRequest, complete: bool) -> None:
     """With several processes nothing is left to do but to train."""
     if not complete or not Path(plan.recipe.data.directory).exists():
         raise UserError(
@@ -272,7 +272,11 @@ def _check_ready(plan: Plan, complete: bool) -> None:
 
 
 def _make_corpora(
-    plan: Plan, student: Recipe, work: Mapping[str, Mapping[str, Any]], complete: list[bool], translate: Translate
+    plan: DistillRequest,
+    student: Recipe,
+    work: Mapping[str, Mapping[str, Any]],
+    complete: list[bool],
+    translate: Translate,
 ) -> None:
     """What is missing of the distilled text."""
     from sparsenmt import store
@@ -295,14 +299,14 @@ def _make_corpora(
         click.echo(f"{path}: the recipe with the distilled text", err=True)
 
 
-def _prepare(plan: Plan, student: Recipe) -> None:
+def _prepare(plan: DistillRequest, student: Recipe) -> None:
     """Prepare the distilled text; data of other text are not replaced."""
     from sparsenmt.assemble import required_features
-    from sparsenmt.workflows.run_checks import same_vocabularies
     from sparsenmt.data.prepare.corpus_files import input_files
     from sparsenmt.data.prepare.pipeline import prepare
-    from sparsenmt.data.prepared import MANIFEST, read_manifest
     from sparsenmt.data.prepare.survey import survey
+    from sparsenmt.data.prepared import MANIFEST, read_manifest
+    from sparsenmt.workflows.run_checks import same_vocabularies
 
     directory = Path(student.data.directory)
     if (directory / MANIFEST).exists():

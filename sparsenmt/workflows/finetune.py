@@ -12,7 +12,7 @@ import click
 from sparsenmt.errors import UserError
 
 if TYPE_CHECKING:
-    from sparsenmt.commands.train import Origin
+    from sparsenmt.commands.train import StartingPoint
     from sparsenmt.recipe.schema import AuxiliaryLoss, MemoryChoice, Ramp, Recipe
     from sparsenmt.training.state import Progress
 
@@ -20,7 +20,7 @@ _AVERAGED = 5  # checkpoints, where the recipe does not say: as in the paper
 
 
 @dataclass(frozen=True)
-class Plan:
+class FinetuneRequest:
     """What the user asked for."""
 
     model: Path
@@ -53,15 +53,15 @@ class Run:
         return Path(self.recipe.directory)
 
 
-def run(plan: Plan) -> None:
+def run(plan: FinetuneRequest) -> None:
     """Make all runs of a plan, one after the other, and compare them if there are several.
 
     Raises:
         UserError: the model has gates already, or nothing to go on from; or something is wrong with the recipe.
     """
+    from sparsenmt.commands.train import StartingPoint, train
     from sparsenmt.workflows.continue_training import check_vocabularies, make_untrained
     from sparsenmt.workflows.gate_sweep import compare_runs
-    from sparsenmt.commands.train import Origin, train
 
     origin, start = _start(plan)
     recipe = _recipe(plan)
@@ -72,14 +72,14 @@ def run(plan: Plan) -> None:
         if plan.is_sweep:
             click.echo(f"{each.name}: {each.directory}", err=True)
         if plan.updates == 0:
-            make_untrained(each.recipe, Origin(plan.model))
+            make_untrained(each.recipe, StartingPoint(plan.model))
         else:
             train(each.recipe, origin)
     if plan.is_sweep:
         compare_runs({each.name: each.directory for each in runs}, _output(plan, recipe))
 
 
-def _start(plan: Plan) -> tuple[Origin, Progress]:
+def _start(plan: FinetuneRequest) -> tuple[StartingPoint, Progress]:
     """What the runs begin from, and where that stands."""
     from sparsenmt import store
     from sparsenmt.workflows.continue_training import starting_point
@@ -95,7 +95,7 @@ def _start(plan: Plan) -> tuple[Origin, Progress]:
     return starting_point(plan.model, weights_only=plan.restart or plan.updates == 0, remedy=remedy)
 
 
-def _recipe(plan: Plan) -> Recipe:
+def _recipe(plan: FinetuneRequest) -> Recipe:
     """The recipe with filters; its numbers of updates count from the beginning of the fine-tuning."""
     from sparsenmt import store
     from sparsenmt.assemble import check_recipe
@@ -124,7 +124,7 @@ def _recipe(plan: Plan) -> Recipe:
     return recipe
 
 
-def _runs(plan: Plan, recipe: Recipe, start: Progress) -> list[Run]:
+def _runs(plan: FinetuneRequest, recipe: Recipe, start: Progress) -> list[Run]:
     """One run a value; with neither weights nor targets, the recipe as it is."""
     output = _output(plan, recipe)
     values: list[tuple[str, dict[str, float | Ramp | None]]] = []
@@ -146,7 +146,7 @@ def _runs(plan: Plan, recipe: Recipe, start: Progress) -> list[Run]:
     return runs
 
 
-def _output(plan: Plan, recipe: Recipe) -> Path:
+def _output(plan: FinetuneRequest, recipe: Recipe) -> Path:
     if plan.output is not None:
         return plan.output
     return Path(recipe.directory) if plan.recipe is not None else Path(f"{plan.model}-l0drop")
@@ -159,7 +159,7 @@ def _ramped(value: float, updates: int | None) -> float | Ramp:
 
 
 def _absolute(
-    plan: Plan,
+    plan: FinetuneRequest,
     recipe: Recipe,
     losses: Mapping[str, AuxiliaryLoss],
     memory: list[MemoryChoice],

@@ -16,12 +16,12 @@ from sparsenmt.commands.analyzing import progress
 from sparsenmt.errors import UserError
 
 if TYPE_CHECKING:
+    from sparsenmt.depth_selector.labels import Labelled, Parts
+    from sparsenmt.depth_selector.measure import SelectorEvaluation
+    from sparsenmt.depth_selector.selector import Selector
+    from sparsenmt.depth_selector.training import Hyperparameters, Settings, Trial
     from sparsenmt.model.depth_plan import Depth
     from sparsenmt.recipe.schema import Decoding
-    from sparsenmt.depth_selector.labels import Labelled, Parts
-    from sparsenmt.depth_selector.measure import Measured
-    from sparsenmt.depth_selector.selector import Selector
-    from sparsenmt.depth_selector.training import Cell, Settings, Trial
     from sparsenmt.store import Bundle
 
 TRANSLATIONS = "depths"
@@ -34,7 +34,7 @@ _SEARCH = "search"
 
 
 @dataclass(frozen=True)
-class Job:
+class SelectDepthRequest:
     """What was asked for.
 
     Args:
@@ -51,53 +51,53 @@ class Job:
     test: tuple[Path, Path] | None
     limit: int | None
     decoding: Mapping[str, Any]
-    cells: Sequence[Cell]
+    cells: Sequence[Hyperparameters]
     settings: Callable[[int], Settings]
     time_lines: int
 
 
 @dataclass(frozen=True)
-class Pairs:
+class TextPairs:
     """Sources and their references."""
 
     sources: list[str]
     references: list[str]
 
-    def rows(self, numbers: Sequence[int]) -> Pairs:
+    def rows(self, numbers: Sequence[int]) -> TextPairs:
         """Some of them."""
-        return Pairs([self.sources[i] for i in numbers], [self.references[i] for i in numbers])
+        return TextPairs([self.sources[i] for i in numbers], [self.references[i] for i in numbers])
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredPairs:
     """Pairs with their translations at all depths."""
 
-    pairs: Pairs
+    pairs: TextPairs
     translations: list[list[str]]
     """K lists."""
     labelled: Labelled
 
-    def rows(self, numbers: Sequence[int]) -> Scored:
+    def rows(self, numbers: Sequence[int]) -> ScoredPairs:
         """Some of them."""
         chosen = [[lines[i] for i in numbers] for lines in self.translations]
-        return Scored(self.pairs.rows(numbers), chosen, self.labelled.rows(numbers))
+        return ScoredPairs(self.pairs.rows(numbers), chosen, self.labelled.rows(numbers))
 
 
-def run(job: Job) -> None:
+def run(job: SelectDepthRequest) -> None:
     """Do what is not done yet, and print the report.
 
     Raises:
         UserError: the model has one depth only; the text is too short; a file is not what it must be.
     """
     from sparsenmt import store
+    from sparsenmt.depth_selector.selector import FOLDER
     from sparsenmt.files import aside, locked, make_directories, recover
     from sparsenmt.interrupts import Interrupted
-    from sparsenmt.depth_selector.selector import FOLDER
 
     pairs, test = _read(job.text, job.limit), None if job.test is None else _read(job.test, None)
     bundle = store.open_model(job.directory)
     folder = job.directory / FOLDER
-    work = Work(job, bundle, pairs, test)
+    work = SelectDepthStages(job, bundle, pairs, test)
     work.check()
     make_directories(aside(folder))
     with locked(aside(folder), "trains a selector for this model"):
@@ -115,13 +115,13 @@ def run(job: Job) -> None:
 
 
 @dataclass(frozen=True)
-class Work:
+class SelectDepthStages:
     """The stages, for one model and text."""
 
-    job: Job
+    job: SelectDepthRequest
     bundle: Bundle
-    pairs: Pairs
-    test: Pairs | None
+    pairs: TextPairs
+    test: TextPairs | None
 
     @cached_property
     def depths(self) -> list[Depth]:
@@ -149,8 +149,8 @@ class Work:
         import torch
 
         from sparsenmt import __version__
-        from sparsenmt.files import sha256_text
         from sparsenmt.depth_selector.selector import identity
+        from sparsenmt.files import sha256_text
 
         return {
             "model": identity(self.job.directory),
@@ -217,8 +217,8 @@ class Work:
 
     def is_done(self, folder: Path) -> bool:
         """Whether a sound selector of the same task stands there, with its report."""
-        from sparsenmt.files import read_sealed
         from sparsenmt.depth_selector.selector import RECORD, open_selector
+        from sparsenmt.files import read_sealed
 
         try:
             record = read_sealed(folder / RECORD)
@@ -229,9 +229,9 @@ class Work:
 
     def make(self, folder: Path) -> None:
         """Translate, train and measure; the selector takes its place when all is done."""
-        from sparsenmt.files import aside, publish
         from sparsenmt.depth_selector.search import Search
         from sparsenmt.depth_selector.selector import identity, open_selector, save, source_table
+        from sparsenmt.files import aside, publish
 
         partial = aside(folder)
         text = self._scored(self.pairs, "text")
@@ -264,13 +264,13 @@ class Work:
         shutil.rmtree(partial / _SEARCH)
         publish(partial, folder)
 
-    def _scored(self, pairs: Pairs, what: str) -> Scored:
+    def _scored(self, pairs: TextPairs, what: str) -> ScoredPairs:
         """Translate at every depth, as far as that was not done before, and score."""
-        from sparsenmt.decoding.kept_translations import KeptTranslations
         from sparsenmt.decoding.inputs import read_sources
+        from sparsenmt.decoding.kept_translations import KeptTranslations
+        from sparsenmt.depth_selector.labels import Labelled
         from sparsenmt.evaluation.depth_oracle import sentence_chrf
         from sparsenmt.files import sha256_text
-        from sparsenmt.depth_selector.labels import Labelled
 
         shape = self.bundle.recipe.model.model_dump(mode="json", by_alias=True)
         model = sha256_text(json.dumps([self.task["model"], shape, self.bundle.max_source_length], sort_keys=True))
@@ -281,12 +281,12 @@ class Work:
         with progress(f"{what}: chrF", len(pairs.sources)) as advance:
             scores = sentence_chrf(translations, pairs.references, advance=advance)
         pieces = [source.ids for source in read_sources(self.bundle, pairs.sources)]
-        return Scored(pairs, translations, Labelled(pieces, scores))
+        return ScoredPairs(pairs, translations, Labelled(pieces, scores))
 
-    def _measured(self, selector: Selector, held_out: Scored) -> Measured:
+    def _measured(self, selector: Selector, held_out: ScoredPairs) -> SelectorEvaluation:
         """Time and quality of the selector on held-out text."""
-        from sparsenmt.evaluation.depth_oracle import oracle_depths
         from sparsenmt.depth_selector.measure import measure, time_depths, timing_steps
+        from sparsenmt.evaluation.depth_oracle import oracle_depths
 
         lines = held_out.pairs.sources[: self.job.time_lines]
         oracle = [self.depths[k] for k in oracle_depths(held_out.labelled.scores)[: len(lines)]]
@@ -302,10 +302,12 @@ class Work:
             language=self.bundle.recipe.data.target_language,
         )
 
-    def _write_report(self, directory: Path, selector: Selector, held_out: Scored, trials: Sequence[Trial]) -> None:
-        from sparsenmt.report.tables import render, write_report
-        from sparsenmt.files import write_text
+    def _write_report(
+        self, directory: Path, selector: Selector, held_out: ScoredPairs, trials: Sequence[Trial]
+    ) -> None:
         from sparsenmt.depth_selector.selector_report import report
+        from sparsenmt.files import write_text
+        from sparsenmt.report.tables import render, write_report
 
         found = report(self._measured(selector, held_out), held_out.labelled, self.depths, trials)
         settings = {**self.asked["task"], "time_lines": self.job.time_lines}
@@ -313,7 +315,7 @@ class Work:
         write_text(directory / REPORT, f"{render(found)}\n")
 
 
-def _read(files: tuple[Path, Path], limit: int | None) -> Pairs:
+def _read(files: tuple[Path, Path], limit: int | None) -> TextPairs:
     """The pairs both sides of which have words.
 
     Raises:
@@ -322,4 +324,4 @@ def _read(files: tuple[Path, Path], limit: int | None) -> Pairs:
     from sparsenmt.data.text import read_parallel
 
     rows = [row for row in read_parallel(files) if all(text.strip() for text in row)][:limit]
-    return Pairs([row[0] for row in rows], [row[1] for row in rows])
+    return TextPairs([row[0] for row in rows], [row[1] for row in rows])

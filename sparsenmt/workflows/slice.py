@@ -13,8 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from sparsenmt.assemble import build_model, loss_names
-from sparsenmt.model.depth_plan import Depth
-from sparsenmt.model.depth_plan import DepthPlan
+from sparsenmt.model.depth_plan import Depth, DepthPlan
 from sparsenmt.model.transformer import Transformer, own_exit
 from sparsenmt.recipe.schema import MethodChoice, Model, Recipe
 

@@ -16,18 +16,18 @@ import click
 from sparsenmt.errors import UserError
 
 if TYPE_CHECKING:
-    from sparsenmt.workflows.evaluate import Evaluation
-    from sparsenmt.workflows.sweep_table import Observation
     from sparsenmt.recipe.schema import Recipe
     from sparsenmt.recipe.sweep import Sweep
     from sparsenmt.recipe.variants import Variant
+    from sparsenmt.workflows.evaluate import Evaluation
+    from sparsenmt.workflows.sweep_table import Observation
 
 RECORD = "sweep.json"
 """File of a model directory: which variant it is, and that it is finished."""
 
 
 @dataclass(frozen=True)
-class Job:
+class VariantRun:
     """A variant with its recipe, whose updates count from the beginning of the variant."""
 
     variant: Variant
@@ -42,7 +42,7 @@ class Job:
         return Path(self.recipe.directory)
 
 
-def plan(sweep: Sweep, overrides: Sequence[str] = (), output: Path | None = None) -> list[Job]:
+def plan(sweep: Sweep, overrides: Sequence[str] = (), output: Path | None = None) -> list[VariantRun]:
     """All variants with their recipes.
 
     Args:
@@ -67,13 +67,13 @@ def plan(sweep: Sweep, overrides: Sequence[str] = (), output: Path | None = None
         named = {"directory": str(where / variant.name), "name": f"{sweep.name}-{variant.name}"}
         if str(variant.start) in names:
             variant = replace(variant, start=where / str(variant.start))
-        jobs.append(Job(variant, recipe.model_copy(update=named)))
+        jobs.append(VariantRun(variant, recipe.model_copy(update=named)))
     _check_texts(sweep, jobs)
     _check_data(jobs)
     return jobs
 
 
-def _check_texts(sweep: Sweep, jobs: Sequence[Job]) -> None:
+def _check_texts(sweep: Sweep, jobs: Sequence[VariantRun]) -> None:
     for job in jobs:
         if "test" in sweep.sets and job.recipe.data.test is None:
             raise UserError(
@@ -83,13 +83,13 @@ def _check_texts(sweep: Sweep, jobs: Sequence[Job]) -> None:
             )
 
 
-def _check_data(jobs: Sequence[Job]) -> None:
+def _check_data(jobs: Sequence[VariantRun]) -> None:
     """Variants that share a data directory must want the same data there."""
     from sparsenmt.assemble import required_features
     from sparsenmt.data.prepare.pipeline import settings_of
     from sparsenmt.files import differences
 
-    first: dict[str, tuple[Job, dict[str, Any]]] = {}
+    first: dict[str, tuple[VariantRun, dict[str, Any]]] = {}
     for job in jobs:
         settings = settings_of(job.recipe.data, required_features(job.recipe))
         other, theirs = first.setdefault(job.recipe.data.directory, (job, settings))
@@ -101,7 +101,7 @@ def _check_data(jobs: Sequence[Job]) -> None:
             )
 
 
-def choose(jobs: Sequence[Job], patterns: Sequence[str]) -> list[Job]:
+def choose(jobs: Sequence[VariantRun], patterns: Sequence[str]) -> list[VariantRun]:
     """The jobs whose name fits a pattern (`topk-*`), all without patterns.
 
     Raises:
@@ -114,7 +114,7 @@ def choose(jobs: Sequence[Job], patterns: Sequence[str]) -> list[Job]:
     return [job for job in jobs if not patterns or any(fnmatchcase(job.name, pattern) for pattern in patterns)]
 
 
-def run(sweep: Sweep, jobs: Sequence[Job], chosen: Sequence[Job]) -> list[str]:
+def run(sweep: Sweep, jobs: Sequence[VariantRun], chosen: Sequence[VariantRun]) -> list[str]:
     """Make and measure the chosen variants, one after the other; a variant that fails does not stop the others.
 
     Args:
@@ -145,7 +145,7 @@ def run(sweep: Sweep, jobs: Sequence[Job], chosen: Sequence[Job]) -> list[str]:
     return failed
 
 
-def _check_starts(sweep: Sweep, jobs: Sequence[Job], chosen: Sequence[Job]) -> None:
+def _check_starts(sweep: Sweep, jobs: Sequence[VariantRun], chosen: Sequence[VariantRun]) -> None:
     """Every model that a variant begins from must be there, or come before it."""
     from sparsenmt.store import read_manifest
 
@@ -165,7 +165,7 @@ def _check_starts(sweep: Sweep, jobs: Sequence[Job], chosen: Sequence[Job]) -> N
             )
 
 
-def _prepare(job: Job) -> None:
+def _prepare(job: VariantRun) -> None:
     """Prepare the data of a variant, where nothing is there yet."""
     from sparsenmt.assemble import required_features
     from sparsenmt.data.prepare.pipeline import prepare
@@ -175,11 +175,11 @@ def _prepare(job: Job) -> None:
         click.echo(report.describe(), err=True)
 
 
-def _make(sweep: Sweep, job: Job, jobs: Sequence[Job]) -> None:
+def _make(sweep: Sweep, job: VariantRun, jobs: Sequence[VariantRun]) -> None:
     """Train a variant, or go on with it; and write down that it is finished."""
-    from sparsenmt.workflows.continue_training import check_vocabularies, counted_on, make_untrained, starting_point
     from sparsenmt.commands.train import train
     from sparsenmt.files import write_sealed
+    from sparsenmt.workflows.continue_training import check_vocabularies, counted_on, make_untrained, starting_point
 
     variant, recipe, origin = job.variant, job.recipe, None
     if variant.start is not None:
@@ -199,7 +199,7 @@ def _make(sweep: Sweep, job: Job, jobs: Sequence[Job]) -> None:
             shutil.rmtree(job.directory / "checkpoints", ignore_errors=True)
 
 
-def _needs(other: Job, job: Job) -> bool:
+def _needs(other: VariantRun, job: VariantRun) -> bool:
     """Whether a variant goes on from the checkpoints of another one."""
     variant = other.variant
     same = variant.start is not None and variant.start.resolve() == job.directory.resolve()
@@ -211,7 +211,7 @@ def leads() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def _record(job: Job) -> dict[str, Any]:
+def _record(job: VariantRun) -> dict[str, Any]:
     """What a finished variant was made of."""
     from sparsenmt import store
 
@@ -226,13 +226,13 @@ def _record(job: Job) -> dict[str, Any]:
     }
 
 
-def is_finished(job: Job) -> bool:
+def is_finished(job: VariantRun) -> bool:
     """Whether the variant stands there as the sweep wants it. Checkpoints are not needed, nor what it began from."""
     from sparsenmt import store
-    from sparsenmt.workflows.run_checks import is_same_run
     from sparsenmt.files import read_sealed
     from sparsenmt.recipe.load import load_resolved
     from sparsenmt.sparsity.registry import methods
+    from sparsenmt.workflows.run_checks import is_same_run
 
     path = job.directory / RECORD
     try:
@@ -247,7 +247,7 @@ def is_finished(job: Job) -> bool:
     return same and now["from"] in (written.get("from"), "gone") and is_same_run(recipe, job.recipe)
 
 
-def state(job: Job) -> str:
+def state(job: VariantRun) -> str:
     """How far a variant is, for `--list`."""
     from sparsenmt import store
     from sparsenmt.training.checkpoints import find_checkpoints
@@ -260,13 +260,13 @@ def state(job: Job) -> str:
     return f"after update {checkpoints[-1].update:,}" if checkpoints else "begun"
 
 
-def _metrics(sweep: Sweep, job: Job) -> tuple[str, ...]:
+def _metrics(sweep: Sweep, job: VariantRun) -> tuple[str, ...]:
     from sparsenmt.workflows.evaluate import metric_of
 
     return sweep.metrics or (metric_of(job.recipe),)
 
 
-def _measure(sweep: Sweep, job: Job) -> None:
+def _measure(sweep: Sweep, job: VariantRun) -> None:
     """Translate and score; what is kept is not measured again."""
     from sparsenmt.workflows.evaluate import evaluate, text_of
 
@@ -276,7 +276,7 @@ def _measure(sweep: Sweep, job: Job) -> None:
             evaluate(job.directory, text, _metrics(sweep, job))
 
 
-def observations(sweep: Sweep, jobs: Sequence[Job]) -> list[Observation]:
+def observations(sweep: Sweep, jobs: Sequence[VariantRun]) -> list[Observation]:
     """What is kept of all variants: nothing is trained or translated here."""
     from sparsenmt.workflows.evaluate import kept_evaluation, text_of
 
@@ -295,11 +295,13 @@ def observations(sweep: Sweep, jobs: Sequence[Job]) -> list[Observation]:
     return found
 
 
-def _observed(sweep: Sweep, job: Job, jobs: Sequence[Job], kind: str, kept: dict[str, Evaluation]) -> list[Observation]:
+def _observed(
+    sweep: Sweep, job: VariantRun, jobs: Sequence[VariantRun], kind: str, kept: dict[str, Evaluation]
+) -> list[Observation]:
     """One variant on one set, a metric each."""
     from sparsenmt.workflows.evaluate import text_of
-    from sparsenmt.workflows.timing import training_speed
     from sparsenmt.workflows.sweep_table import Observation
+    from sparsenmt.workflows.timing import training_speed
 
     own, baseline = kept.get(job.name), _baseline(sweep, job, jobs)
     result = []
@@ -325,7 +327,7 @@ def _observed(sweep: Sweep, job: Job, jobs: Sequence[Job], kind: str, kept: dict
     return result
 
 
-def _baseline(sweep: Sweep, job: Job, jobs: Sequence[Job]) -> Job | None:
+def _baseline(sweep: Sweep, job: VariantRun, jobs: Sequence[VariantRun]) -> VariantRun | None:
     """The variant that this one is tested against: where nothing is laid out, the first one with its seed."""
     if sweep.layout is None:
         seed = job.variant.labels.get("seed")
@@ -338,11 +340,11 @@ def _baseline(sweep: Sweep, job: Job, jobs: Sequence[Job]) -> Job | None:
     return None if found is job else found
 
 
-def show(sweep: Sweep, jobs: Sequence[Job], output: Path) -> None:
+def show(sweep: Sweep, jobs: Sequence[VariantRun], output: Path) -> None:
     """Print the table; write it as text, CSV, JSON and plot beside the variants."""
+    from sparsenmt.files import write_text
     from sparsenmt.report.tables import render, write_report
     from sparsenmt.workflows.sweep_table import grids, notes, panels, report
-    from sparsenmt.files import write_text
 
     found = observations(sweep, jobs)
     rows = report(sweep.name, sweep.title, found, [axis for axis in sweep.axes if axis not in ("set", "metric")])

@@ -65,8 +65,8 @@ def decoding_speeds(models: Mapping[str, Path], text: TestText, *, lines: int, r
 
 def _turn(directory: Path, text: TestText, lines: Sequence[str]) -> DecodingSpeed:
     """Translate once. The model is read anew, so that no more than one is in memory; reading is not timed."""
-    from sparsenmt.workflows.evaluate import translations
     from sparsenmt.store import open_model
+    from sparsenmt.workflows.evaluate import translations
 
     bundle = open_model(directory)
     translations(bundle, text, lines[:_WARM_UP])

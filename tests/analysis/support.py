@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 
-from sparsenmt.report.tables import Report, as_object, csv_text
 from sparsenmt.assemble import build_model
 from sparsenmt.data.features.feature_set import FeatureSet
-from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, train_tokenizer
+from sparsenmt.data.tokenizers.tokenizer import Tokenizers, TokenizerSection, train_tokenizer
 from sparsenmt.decoding.inputs import SourceLine, make_source, read_sources
 from sparsenmt.model.memory import Memory
 from sparsenmt.recipe import schema
 from sparsenmt.recipe.load import load_resolved
-from sparsenmt.recipe.schema import Tokenizer as TokenizerOptions
+from sparsenmt.recipe.schema import TokenizerSection as TokenizerOptions
+from sparsenmt.report.tables import Report, as_object, csv_text
 from sparsenmt.sparsity.registry import methods
 from sparsenmt.store import copy_model, open_model, write_recipe
 from tests.decoding.support import TinyBundle, invented_lines
@@ -29,7 +29,7 @@ EVERYWHERE = [*BETWEEN, *OUTPUT]
 L0DROP = [{"name": "l0drop", "at": "output", "init_log_alpha": -6.0}]
 
 
-def tokenizer(kind: str = "char") -> Tokenizer:
+def tokenizer(kind: str = "char") -> TokenizerSection:
     options = TokenizerOptions.model_validate({"kind": kind, "vocabulary_size": 48 if kind == "bpe" else 60})
     return train_tokenizer(options, invented_lines(200, 1))
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from sparsenmt.analysis.alphas import BINS, Found, alphas_at, histogram, learned_alphas, panels, report
+from sparsenmt.analysis.alphas import BINS, AlphaResult, alphas_at, histogram, learned_alphas, panels, report
 from sparsenmt.errors import UserError
 from sparsenmt.model.sites import SITES
 from tests.analysis.attention_support import ADAPTIVE, attention_bundle
@@ -82,7 +82,7 @@ def test_every_alpha_is_in_one_bin() -> None:
 def test_the_report_and_the_plot(tmp_path: Path) -> None:
     alphas = learned_alphas(attention_bundle("adaptive").model)
     later = {key: min(value + 0.1, 2.0) for key, value in alphas.items()}
-    found = [Found("a", later, {10: alphas, 20: later}), Found("b", alphas, {})]
+    found = [AlphaResult("a", later, {10: alphas, 20: later}), AlphaResult("b", alphas, {})]
     sites, heads, bins, course = report(found).tables
     assert [row["heads"] for row in sites.records()] == [12, 8, 8] * 2
     assert len(heads.rows) == 56 and len(course.rows) == 56 and not course.listed

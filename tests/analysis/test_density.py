@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from sparsenmt.analysis.density import BINS, DensityCounter, Found, panels, report
+from sparsenmt.analysis.density import BINS, DensityCounter, DensityResult, panels, report
 from sparsenmt.analysis.observe import Head
 from sparsenmt.model.sites import SITES
 from tests.analysis.attention_support import KINDS, attention_bundle, listen, places, rows_alone, texts
 
 
-def measured(kind: str, batch_tokens: int = 90) -> Found:
+def measured(kind: str, batch_tokens: int = 90) -> DensityResult:
     bundle, counter = attention_bundle(kind), DensityCounter()
     listen(bundle, counter, batch_tokens=batch_tokens)
     return counter.found("m", {("encoder_self", 1, 2): 1.25})
@@ -92,7 +92,7 @@ def test_the_report_sorts_heads_and_counts_all_sentences() -> None:
 
 
 def test_one_column_a_site_and_one_line_a_model() -> None:
-    found = [measured("sparse"), Found("other", measured("dense").heads)]
+    found = [measured("sparse"), DensityResult("other", measured("dense").heads)]
     lines = panels(found)
     assert [len(line) for line in lines] == [3, 3, 3]
     for panel in lines[0]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import sacrebleu
 
-from sparsenmt.analysis.depth_table import Block, Timed, Translated, maps, measure, report, views
+from sparsenmt.analysis.depth_table import DepthGrid, TimeReference, Translated, maps, measure, report, views
 from sparsenmt.report.plots import ValueMap, value_maps
 from sparsenmt.report.tables import render
 
@@ -22,7 +22,7 @@ LINES = {
 SECONDS = {(1, 1): 1.0, (2, 1): 1.5, (1, 2): 3.0, (2, 2): 4.0}
 
 
-def block(system: str = "tied", *, timed: bool = True) -> Block:
+def block(system: str = "tied", *, timed: bool = True) -> DepthGrid:
     made = {
         depth: Translated(lines, system, f"{system}/{depth}", SECONDS[depth] if timed else None)
         for depth, lines in LINES.items()
@@ -64,7 +64,7 @@ def test_the_oracle_is_that_of_a_plain_loop() -> None:
 
 def test_time_is_relative_to_one_cell() -> None:
     found = block()
-    timed = Timed(found.name, (2, 2), 4.0, 200)
+    timed = TimeReference(found.name, (2, 2), 4.0, 200)
     cells = report("test", [found], timed).tables[0].records()
     assert [cell["relative_time"] for cell in cells] == [0.25, 0.375, 0.75, 1.0]
     assert [cell["seconds"] for cell in cells] == [1.0, 1.5, 3.0, 4.0]

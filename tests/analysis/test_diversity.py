@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from sparsenmt.analysis.diversity import DivergenceCounter, Found, Mean, divergences, panels, report
+from sparsenmt.analysis.diversity import DivergenceCounter, DiversityResult, Mean, divergences, panels, report
 from sparsenmt.analysis.observe import Attended
 from sparsenmt.model.sites import SITES
 from tests.analysis.attention_support import KINDS, attention_bundle, listen, places, rows_alone
@@ -76,7 +76,9 @@ def test_mass_that_is_copied_counts_as_a_distribution() -> None:
 
 def test_the_report_and_the_plot() -> None:
     found = [
-        Found(name, {("cross", 2): Mean(0.5, 3), ("cross", 1): Mean(None, 0), ("encoder_self", 1): Mean(0.25, 4)})
+        DiversityResult(
+            name, {("cross", 2): Mean(0.5, 3), ("cross", 1): Mean(None, 0), ("encoder_self", 1): Mean(0.25, 4)}
+        )
         for name in ("a", "b")
     ]
     (table,) = report(found).tables

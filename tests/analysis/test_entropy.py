@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from sparsenmt.analysis.entropy import Found, line_entropies, measure, panels, report
+from sparsenmt.analysis.entropy import EntropyResult, line_entropies, measure, panels, report
 from sparsenmt.decoding.inputs import SourceLine, make_source
 from sparsenmt.model.protocol import AttentionSeen
 from tests.analysis.support import EVERYWHERE, L0DROP, OUTPUT, TinyBundle, gated_bundle, naive_gates, sources
@@ -59,7 +59,7 @@ def test_where_nothing_is_dropped_nothing_is_measured() -> None:
 
 
 def test_curves_rise_with_sparsity() -> None:
-    found = [Found("b", 0.5, 1, 1, 2.0, 3.0, 2.5, 3.5), Found("a", 0.25, 3, 1, 1.0, 2.0, 1.5, None)]
+    found = [EntropyResult("b", 0.5, 1, 1, 2.0, 3.0, 2.5, 3.5), EntropyResult("a", 0.25, 3, 1, 1.0, 2.0, 1.5, None)]
     kept, dropped = panels(found, "dense")
     assert kept.series == {"with gates": [(0.25, 1.0), (0.5, 2.0)], "dense, same positions": [(0.25, 1.5), (0.5, 2.5)]}
     assert dropped.series["dense, same positions"] == [(0.25, None), (0.5, 3.5)]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sparsenmt.analysis.gates import encoded_batches
-from sparsenmt.analysis.layers import Filter, Found, GateCounter, Shares, panels, report
+from sparsenmt.analysis.layers import Filter, GateCounter, LayerResult, LayerShares, panels, report
 from sparsenmt.decoding.inputs import make_source
 from sparsenmt.model.protocol import GatesSeen
 from tests.analysis.support import BETWEEN, EVERYWHERE, L0DROP, MASKED, OUTPUT, TinyBundle, gated_bundle, sources
@@ -17,7 +17,7 @@ MASKED_BETWEEN = [{"name": "toy_faint", "at": "between", "closed": "mask"}, *OUT
 CASES = [OUTPUT, MASKED, BETWEEN, EVERYWHERE, MASKED_BETWEEN, L0DROP, [*OUTPUT, *OUTPUT]]
 
 
-def naive_shares(bundle: TinyBundle) -> dict[Filter, Shares]:
+def naive_shares(bundle: TinyBundle) -> dict[Filter, LayerShares]:
     """Sentence by sentence and gate by gate; what is no longer valid is closed."""
     lines = sources(bundle)
     zeros: dict[Filter, int] = {}
@@ -33,7 +33,7 @@ def naive_shares(bundle: TinyBundle) -> dict[Filter, Shares]:
                 zeros[key] = zeros.get(key, 0) + (gate == 0)
                 ones[key] = ones.get(key, 0) + (gate == 1)
     total = sum(len(line.ids) for line in lines)
-    return {key: Shares(total, zeros[key] / total, ones[key] / total) for key in zeros}
+    return {key: LayerShares(total, zeros[key] / total, ones[key] / total) for key in zeros}
 
 
 @pytest.mark.parametrize("memory", CASES)
@@ -69,8 +69,10 @@ def test_merged_positions_weigh_by_their_counts(memory: list[dict[str, Any]]) ->
 
 def test_the_report_has_a_row_a_filter() -> None:
     found = [
-        Found("m", {Filter(1, "between", 0): Shares(8, 0.25, 0.5), Filter(2, "output", 1): Shares(8, 0.5, 0.0)}),
-        Found("n", {Filter(2, "output", 0): Shares(4, 0.75, 0.25)}),
+        LayerResult(
+            "m", {Filter(1, "between", 0): LayerShares(8, 0.25, 0.5), Filter(2, "output", 1): LayerShares(8, 0.5, 0.0)}
+        ),
+        LayerResult("n", {Filter(2, "output", 0): LayerShares(4, 0.75, 0.25)}),
     ]
     made = report(found)
     assert made.tables[0].rows == (

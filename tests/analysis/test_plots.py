@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from sparsenmt.report.plots import Heatmap, Panel, check_plot, curves, heatmaps, panel_grid, save
 from sparsenmt.errors import UserError
+from sparsenmt.report.plots import Heatmap, Panel, check_plot, curves, heatmaps, panel_grid, save
 
 PNG = b"\x89PNG\r\n\x1a\n"
 POINTS = [(0.0, 0.1), (0.5, None), (1.0, 0.3)]

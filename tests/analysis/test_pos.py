@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from sparsenmt.analysis.gates import GatedLine, Rate, gated_lines
-from sparsenmt.analysis.pos import CATEGORIES, OVERALL, Found, TaggedLine, categorise, measure, panels, report
+from sparsenmt.analysis.pos import CATEGORIES, OVERALL, PosResult, TaggedLine, categorise, measure, panels, report
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.tagging.tagsets import category, report_category
 from sparsenmt.data.vocabulary import EOS, SPACE
@@ -92,8 +92,8 @@ def rates(*dropped: int) -> dict[str, Rate]:
 
 
 def test_one_model_gives_bars_and_several_give_curves() -> None:
-    one = Found("one", Rate(80, 40), rates(1, 2, 3, 4, 5, 6, 7, 8), {"NN": Rate(4, 1)}, 1, 0)
-    two = Found("two", Rate(80, 20), rates(0, 1, 2, 3, 4, 5, 6, 7), {"NN": Rate(4, 0), "DT": Rate(1, 1)}, 1, 0)
+    one = PosResult("one", Rate(80, 40), rates(1, 2, 3, 4, 5, 6, 7, 8), {"NN": Rate(4, 1)}, 1, 0)
+    two = PosResult("two", Rate(80, 20), rates(0, 1, 2, 3, 4, 5, 6, 7), {"NN": Rate(4, 0), "DT": Rate(1, 1)}, 1, 0)
     (bars,) = panels([one])
     assert bars.style == "bars" and "overall 50.0%" in bars.title and len(bars.ticks) == len(CATEGORIES)
     (curve,) = panels([one, two])

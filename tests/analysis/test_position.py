@@ -14,8 +14,8 @@ from sparsenmt.analysis.position import (
     OVERALL,
     PUNCTUATION,
     SPACES,
-    Place,
     Unit,
+    WordPart,
     measure,
     panels,
     place_name,
@@ -53,22 +53,22 @@ def test_places_of_characters(text: str, expected: list[tuple[int, int] | str]) 
 @pytest.mark.parametrize(
     ("place", "unit", "name"),
     [
-        (Place(0, 5), "characters", "0.0 to 0.1"),
-        (Place(1, 5), "characters", "0.2 to 0.3"),
-        (Place(4, 5), "characters", "0.9 to 1.0"),
-        (Place(1, 2), "characters", "0.9 to 1.0"),
-        (Place(1, 3), "characters", "0.5 to 0.6"),
-        (Place(3, 11), "characters", "0.3 to 0.4"),  # 0.3 in floats is 0.30000000000000004 or a little less
-        (Place(0, 1), "characters", ALONE),
-        (Place(0, 1), "pieces", ALONE),
-        (Place(0, 2), "pieces", "piece 1"),
-        (Place(3, 4), "pieces", "piece 4"),
-        (Place(4, 9), "pieces", "piece 5 and later"),
-        (Place(8, 9), "pieces", "piece 5 and later"),
-        (Place(outside=SPACES), "pieces", SPACES),
+        (WordPart(0, 5), "characters", "0.0 to 0.1"),
+        (WordPart(1, 5), "characters", "0.2 to 0.3"),
+        (WordPart(4, 5), "characters", "0.9 to 1.0"),
+        (WordPart(1, 2), "characters", "0.9 to 1.0"),
+        (WordPart(1, 3), "characters", "0.5 to 0.6"),
+        (WordPart(3, 11), "characters", "0.3 to 0.4"),  # 0.3 in floats is 0.30000000000000004 or a little less
+        (WordPart(0, 1), "characters", ALONE),
+        (WordPart(0, 1), "pieces", ALONE),
+        (WordPart(0, 2), "pieces", "piece 1"),
+        (WordPart(3, 4), "pieces", "piece 4"),
+        (WordPart(4, 9), "pieces", "piece 5 and later"),
+        (WordPart(8, 9), "pieces", "piece 5 and later"),
+        (WordPart(outside=SPACES), "pieces", SPACES),
     ],
 )
-def test_rows_of_places(place: Place, unit: Unit, name: str) -> None:
+def test_rows_of_places(place: WordPart, unit: Unit, name: str) -> None:
     assert place_name(place, unit) == name
 
 

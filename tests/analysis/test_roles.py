@@ -10,7 +10,7 @@ from sparsenmt.analysis.roles import (
     OFFSETS,
     SCORES,
     Anatomy,
-    Found,
+    HeadRolesResult,
     RoleCounter,
     dissect,
     grid,
@@ -138,7 +138,7 @@ def test_the_report_names_heads_beside_what_is_published() -> None:
         (2, 1): scored(previous=0.7, merging=0.2),
     }
     counts = dict.fromkeys(SCORES, 5) | {"interrogation": 0}
-    found = Found("m", scores, counts, {head: 1.5 if head == (1, 1) else None for head in scores})
+    found = HeadRolesResult("m", scores, counts, {head: 1.5 if head == (1, 1) else None for head in scores})
     made = report([found], threshold=0.6)
     roles = {row["role"]: row for row in made.tables[0].records()}
     assert (roles["previous"]["heads"], roles["previous"]["median"]) == (2, pytest.approx(0.8))

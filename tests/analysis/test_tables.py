@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sparsenmt.report.tables import Column, Report, Table, as_object, csv_text, render, rows_of, write_report
 from sparsenmt.errors import UserError
+from sparsenmt.report.tables import Column, Report, Table, as_object, csv_text, render, rows_of, write_report
 from tests.analysis.support import check_files
 
 COLUMNS = (

@@ -10,7 +10,7 @@ import pytest
 
 from sparsenmt.analysis.density import DensityCounter
 from sparsenmt.analysis.observe import Head
-from sparsenmt.analysis.unusual import FLOOR, LEAST, DensityRecorder, Found, find, panels, report, usual
+from sparsenmt.analysis.unusual import FLOOR, LEAST, DenseSentencesResult, DensityRecorder, find, panels, report, usual
 from tests.analysis.attention_support import KINDS, attention_bundle, listen, texts
 
 HEAD: Head = ("encoder_self", 2, 1)
@@ -91,7 +91,7 @@ def test_a_few_diagrams_stand_in_a_line() -> None:
     heads: dict[Head, np.ndarray] = {("cross", 1, i): (0.4 * rng.random(60)).astype(np.float32) for i in range(1, 5)}
     found = find("m", heads, np.full(60, 8), top=60)
     assert [len(line) for line in panels([found])] == [3, 3] and panels([found])[1][1].series == {}
-    assert isinstance(found, Found)
+    assert isinstance(found, DenseSentencesResult)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -147,8 +147,8 @@ def test_pieces_are_marked(gates: list[float], expected: str) -> None:
 def test_sentences_have_a_line_a_model_and_a_rate() -> None:
     first = [gated(CHARACTERS, "ab", [0, 1, 1]), gated(CHARACTERS, "c", [0, 1], 4)]
     found = [
-        annotate.Found("gated", CHARACTERS, first),
-        annotate.Found("d", CHARACTERS, [gated(CHARACTERS, "ab", None), gated(CHARACTERS, "c", None, 4)]),
+        annotate.AnnotationResult("gated", CHARACTERS, first),
+        annotate.AnnotationResult("d", CHARACTERS, [gated(CHARACTERS, "ab", None), gated(CHARACTERS, "c", None, 4)]),
     ]
     assert annotate.text(found) == (
         "sentence 1\n"
@@ -167,7 +167,7 @@ def test_sentences_have_a_line_a_model_and_a_rate() -> None:
 
 def test_a_sentence_that_is_empty_to_one_tokenizer_is_left_out() -> None:
     first = [gated(CHARACTERS, "ab", [0, 1, 1]), gated(CHARACTERS, "c", [0, 1], 1)]
-    found = [annotate.Found("a", CHARACTERS, first), annotate.Found("b", CHARACTERS, first[1:])]
+    found = [annotate.AnnotationResult("a", CHARACTERS, first), annotate.AnnotationResult("b", CHARACTERS, first[1:])]
     assert "sentence 1" not in annotate.text(found) and annotate.text(found).startswith("sentence 2\n")
     assert len(annotate.grid(found)) == 1
     one, other = named()[0], named(model="n")[0]

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from sparsenmt.workflows.benchmark import flops as arithmetic
-from sparsenmt.workflows.benchmark.flops import Work, count, product_rate, square_rate
-from sparsenmt.workflows.benchmark.measure import Case, Measured, report, subject_of_recipe
-from sparsenmt.workflows.benchmark.workloads import Decoding, Sizes, Training
+from sparsenmt.workflows.benchmark.flops import Arithmetic, count, product_rate, square_rate
+from sparsenmt.workflows.benchmark.measure import BenchmarkResult, Case, report, subject_of_recipe
+from sparsenmt.workflows.benchmark.workloads import DecodingWorkload, Sizes, TrainingWorkload
 from tests.commands.support import Run
 from tests.export.support import make_recipe
 
@@ -43,11 +43,11 @@ def test_the_arithmetic_of_beam_search() -> None:
     """Cross-attention's keys and values once a sentence; every other product of the decoder once a hypothesis."""
     b, s, t, k = 2, 7, 5, 3
     subject = subject_of_recipe(make_recipe(), "it", V)
-    work = Decoding(subject, Sizes(s, t, b, 1), torch.float32, CPU).count()
+    work = DecodingWorkload(subject, Sizes(s, t, b, 1), torch.float32, CPU).count()
     once = encoder_flop(b * s, s) + M * b * s * 4 * D * D
     assert work.flop == once + sum(decoder_flop(b, length, s) for length in range(1, t + 1))
     assert work.products[b, D, V] == t, "the projection, once a step"
-    wide = Decoding(subject, Sizes(s, t, b, k), torch.float32, CPU).count()
+    wide = DecodingWorkload(subject, Sizes(s, t, b, k), torch.float32, CPU).count()
     # In the first step all hypotheses of a sentence are one.
     assert wide.flop == once + decoder_flop(b, 1, s) + sum(decoder_flop(b * k, n, s) for n in range(2, t + 1))
 
@@ -55,7 +55,7 @@ def test_the_arithmetic_of_beam_search() -> None:
 def test_the_arithmetic_of_training() -> None:
     """Forward once and backward twice, as every weight and every input needs a gradient; causal masks save nothing."""
     b, s, t = 3, 7, 5
-    work = Training(subject_of_recipe(make_recipe(), "it", V), Sizes(s, t, b), torch.float32, CPU).count()
+    work = TrainingWorkload(subject_of_recipe(make_recipe(), "it", V), Sizes(s, t, b), torch.float32, CPU).count()
     forward = encoder_flop(b * s, s) + M * b * s * 4 * D * D + decoder_flop(b * t, t, s)
     assert work.flop == 3 * forward
 
@@ -66,7 +66,7 @@ def test_what_is_saved_is_not_counted() -> None:
 
     def flop(**heads: Any) -> float:
         recipe = make_recipe(attention={"encoder_self": {"heads": {"count": 8, **heads}}})
-        return Decoding(subject_of_recipe(recipe, "it", V), sizes, torch.float32, CPU).count().flop
+        return DecodingWorkload(subject_of_recipe(recipe, "it", V), sizes, torch.float32, CPU).count().flop
 
     saved = flop() - flop(given={"name": "fixed_token", "learned": 1})
     assert saved == pytest.approx(N * 2 * 6 * (7 / 8) * (4 * D * D + 4 * 6 * D), rel=0.05)
@@ -75,7 +75,7 @@ def test_what_is_saved_is_not_counted() -> None:
 def test_rates_are_of_the_counted_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
     timed = {(4, 8, 2): 1.0, (1, 8, 8): 3.0}
     monkeypatch.setattr(arithmetic, "_fastest", lambda shape, dtype, device: timed[shape])
-    work = Work(0.0, {(4, 8, 2): 3, (1, 8, 8): 2})
+    work = Arithmetic(0.0, {(4, 8, 2): 3, (1, 8, 8): 2})
     assert product_rate(work, torch.float32, CPU) == pytest.approx((3 * 128 + 2 * 128) / (3 * 1.0 + 2 * 3.0))
     timed[16, 16, 16] = 2.0
     assert square_rate(torch.float32, CPU) == 2 * 16**3 / 2.0
@@ -90,7 +90,7 @@ def test_products_with_weights_are_listed() -> None:
 
 def test_a_report() -> None:
     sizes = Sizes(10, 20, 5, 4)
-    measured = Measured(Case("decoding", "fp32", sizes), (0.5, 0.4, 0.6), Work(4e9, {}), 20e9, 40e9)
+    measured = BenchmarkResult(Case("decoding", "fp32", sizes), (0.5, 0.4, 0.6), Arithmetic(4e9, {}), 20e9, 40e9)
     subject = subject_of_recipe(make_recipe(), "it", V)
     (table,) = report(subject, [measured], {}, CPU).tables
     (row,) = table.records()

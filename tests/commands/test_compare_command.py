@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sparsenmt.workflows import evaluate as evaluating
 from sparsenmt.evaluation.significance import compare
+from sparsenmt.workflows import evaluate as evaluating
 from tests.commands.support import Run
 
 TEST = ["--source", "corpus/test.en", "--reference", "corpus/test.de"]

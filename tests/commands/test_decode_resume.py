@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from sparsenmt.decoding import translate
-from sparsenmt.resumable import growing
 from sparsenmt.interrupts import Interrupted
+from sparsenmt.resumable import growing
 from sparsenmt.store import WEIGHTS
 from sparsenmt.tensors import load_tensors, save_tensors
 from tests.commands.support import Result, Run, program

@@ -16,8 +16,8 @@ from sparsenmt.cli import run
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding import kept_translations as kept
 from sparsenmt.decoding import translate
-from sparsenmt.interrupts import Interrupted
 from sparsenmt.depth_selector import search as searching
+from sparsenmt.interrupts import Interrupted
 from sparsenmt.tensors import load_tensors, save_tensors
 from tests.commands.support import Run
 
@@ -129,8 +129,8 @@ def choose_all(folder: Path) -> None:
     import torch
 
     from sparsenmt.data.tokenizers.tokenizer import Tokenizers
-    from sparsenmt.files import read_sealed, write_sealed
     from sparsenmt.depth_selector.classifier import DepthClassifier
+    from sparsenmt.files import read_sealed, write_sealed
 
     path, generator = folder / "deep/selector/weights.safetensors", torch.Generator().manual_seed(3)
     weights = load_tensors(path, hint="")

@@ -14,10 +14,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from sparsenmt.workflows import evaluate as evaluating
 from sparsenmt.store import read_manifest, read_recipe, weights_after
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.loop import Trainer
+from sparsenmt.workflows import evaluate as evaluating
 from tests.commands.support import Run
 
 SWEEP = """\

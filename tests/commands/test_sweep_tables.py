@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparsenmt.workflows.sweep_table import Observation, grids, notes, panels, report
 from sparsenmt.recipe.sweep import Layout
+from sparsenmt.workflows.sweep_table import Observation, grids, notes, panels, report
 
 
 def observed(

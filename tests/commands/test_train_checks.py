@@ -12,7 +12,6 @@ import pytest
 from safetensors.torch import load_file
 
 from sparsenmt import store
-from sparsenmt.workflows.run_checks import check_start
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
 from sparsenmt.errors import UserError
@@ -20,6 +19,7 @@ from sparsenmt.files import aside, locked
 from sparsenmt.recipe.load import load_resolved
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.sparsity.registry import methods
+from sparsenmt.workflows.run_checks import check_start
 from tests.commands.support import Run
 
 Refused = Callable[..., str]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sparsenmt.model import attention
-from sparsenmt.model.attention import Attention
+from sparsenmt.model.attention import MultiHeadAttention
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import AttentionSeen
 from sparsenmt.model.sockets import Transform
@@ -89,9 +89,9 @@ def check_keys_read(bench: Bench) -> None:
         return
     seen: list[AttentionSeen] = []
     cross = {id(block.cross) for block in bench.model.decoder.layers}
-    project, projected = Attention.project_keys_values, list[tuple[int, torch.Size]]()
+    project, projected = MultiHeadAttention.project_keys_values, list[tuple[int, torch.Size]]()
 
-    def counted(self: Attention, x: Tensor, **layout: bool) -> Any:
+    def counted(self: MultiHeadAttention, x: Tensor, **layout: bool) -> Any:
         if id(self) in cross:
             projected.append((id(self), x.shape))
         return project(self, x, **layout)
@@ -99,7 +99,7 @@ def check_keys_read(bench: Bench) -> None:
     for memory in bench.encode(compact=True).memories.values():
         seen.clear()
         projected.clear()
-        with bench.model.listen(seen.append), mock.patch.object(Attention, "project_keys_values", counted):
+        with bench.model.listen(seen.append), mock.patch.object(MultiHeadAttention, "project_keys_values", counted):
             in_steps(bench, memory)
         read = [each.weights.shape for each in seen if each.site == "cross"]
         own = memory.valid & (memory.positions >= 0)
@@ -168,9 +168,9 @@ def check_alone(bench: Bench) -> None:
 def check_listening(bench: Bench) -> None:
     """Listening changes nothing; weights give the context, sum to 1 for learned heads, and hide what is hidden."""
     seen: list[AttentionSeen] = []
-    forward = Attention.forward
+    forward = MultiHeadAttention.forward
 
-    def checked(self: Attention, q: Any, kv: Any, keys: Any, step: Any, mask: Any = None) -> Tensor:
+    def checked(self: MultiHeadAttention, q: Any, kv: Any, keys: Any, step: Any, mask: Any = None) -> Tensor:
         result = forward(self, q, kv, keys, step, mask)
         weights = seen[-1].weights
         assert (seen[-1].site, seen[-1].step) == (step.site, step.step)
@@ -181,7 +181,7 @@ def check_listening(bench: Bench) -> None:
 
     for compact in (False, True):
         expected = bench.outputs(compact=compact)
-        with bench.model.listen(seen.append), mock.patch.object(Attention, "forward", checked):
+        with bench.model.listen(seen.append), mock.patch.object(MultiHeadAttention, "forward", checked):
             assert_same(bench.outputs(compact=compact), expected, "listening changes nothing", 0.0)
     told = len(seen)
     bench.outputs()

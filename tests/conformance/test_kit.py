@@ -12,7 +12,7 @@ from torch import Tensor
 from sparsenmt.errors import UserError
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.sites import SITES
-from sparsenmt.model.sockets import Gates, GivenHeads, Keys
+from sparsenmt.model.sockets import FixedHeads, Gates, Keys
 from sparsenmt.sparsity import registry
 from tests.conformance import checks
 from tests.conformance.cases import DEFAULTS, NORMS, Bench, Case, Plug, alone, build, mixes, pairs, plugs, refused
@@ -144,5 +144,5 @@ def test_toys_are_registered_only_while_asked_for() -> None:
 
 
 def test_given_heads_fit_their_protocol() -> None:
-    heads: GivenHeads = LeftHeads()
+    heads: FixedHeads = LeftHeads()
     assert heads.heads == 2

@@ -53,7 +53,7 @@ def make_data(tmp_path: Path) -> Callable[..., schema.Data]:
             directory=str(tmp_path / "prepared"),
             train=[corpus(f"train{number}", sides, weights[number]) for number, sides in enumerate(train)],
             dev=corpus("dev", dev),
-            tokenizer=schema.Tokenizer(**tokenizer),
+            tokenizer=schema.TokenizerSection(**tokenizer),
             **options,  # type: ignore[arg-type]
         )
 

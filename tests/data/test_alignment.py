@@ -23,7 +23,7 @@ def naive(pieces: list[str], kind: str) -> list[int]:
 
 
 def tokenizer(kind: str, lines: list[str]) -> Tokenizer:
-    return train_tokenizer(schema.Tokenizer(kind=kind, vocabulary_size=60), lines)  # type: ignore[arg-type]
+    return train_tokenizer(schema.TokenizerSection(kind=kind, vocabulary_size=60), lines)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "char", "word"])

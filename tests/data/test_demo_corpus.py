@@ -10,9 +10,9 @@ import pytest
 
 from sparsenmt.data.demo import english, german, lexicon, phrases
 from sparsenmt.data.demo.clauses import Clause, phrase
+from sparsenmt.data.demo.corpus import DemoCorpus, write_demo_corpus
 from sparsenmt.data.demo.english import Token
 from sparsenmt.data.demo.grammar import sentences
-from sparsenmt.data.demo.corpus import DemoCorpus, write_demo_corpus
 from sparsenmt.data.text import read_lines
 from sparsenmt.errors import UserError
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparsenmt.data.documents import (
-    Block,
+    BlockSentence,
+    DocumentBlock,
     Packer,
-    Sentence,
     ids_beside,
     read_ids,
     realign,
@@ -33,7 +33,7 @@ KINDS = ("bpe", "unigram", "char", "word")
 
 def trained(kind: str, symbols: Sequence[str] = (SEPARATOR,), seed: int = 0) -> Tokenizer:
     size = 1000 if kind == "word" else 70
-    options = schema.Tokenizer(kind=kind, vocabulary_size=size, user_symbols=list(symbols))  # type: ignore[arg-type]
+    options = schema.TokenizerSection(kind=kind, vocabulary_size=size, user_symbols=list(symbols))  # type: ignore[arg-type]
     return train_tokenizer(options, invented_lines(200, seed))
 
 
@@ -44,18 +44,18 @@ CORPORA = st.lists(st.tuples(LINES, LINES, st.booleans()), max_size=30)
 patient = settings(deadline=None)  # the time that an example takes says nothing here
 
 
-def sentences(kind: str, corpus: Sequence[tuple[str, str, bool]]) -> list[Sentence]:
+def sentences(kind: str, corpus: Sequence[tuple[str, str, bool]]) -> list[BlockSentence]:
     """A corpus of source, target and whether a document begins."""
     found, document = [], 0
     for number, (source, target, begins) in enumerate(corpus):
         document += begins
         texts = (source, target)
         ids = tuple(tokenizer.encode(text) for tokenizer, text in zip(TOKENIZERS[kind], texts, strict=True))
-        found.append(Sentence(number, document, texts, ids))
+        found.append(BlockSentence(number, document, texts, ids))
     return found
 
 
-def packed(kind: str, given: Sequence[Sentence], limit: int) -> list[Block]:
+def packed(kind: str, given: Sequence[BlockSentence], limit: int) -> list[DocumentBlock]:
     return list(Packer(TOKENIZERS[kind], SEPARATOR, limit).blocks(given))
 
 
@@ -116,9 +116,11 @@ def test_packing_goes_on_after_any_block(corpus: list[tuple[str, str, bool]], li
 
 def test_a_block_by_hand() -> None:
     lines = ["a b", "c", "d e f", "", "g", "h", "i i i i i i i i"]
-    tokenizer = train_tokenizer(schema.Tokenizer(kind="word", vocabulary_size=50, user_symbols=["|"]), iter(lines))
+    tokenizer = train_tokenizer(
+        schema.TokenizerSection(kind="word", vocabulary_size=50, user_symbols=["|"]), iter(lines)
+    )
     given_sentences = [
-        Sentence(number, number == 5, (line,), (tokenizer.encode(line),)) for number, line in enumerate(lines)
+        BlockSentence(number, number == 5, (line,), (tokenizer.encode(line),)) for number, line in enumerate(lines)
     ]
     blocks = list(Packer([tokenizer], "|", 5).blocks(given_sentences))
     # "a b | c" and </s> are 5; "d e f" would make 8; blank lines stand alone; h is of another document than g and i.
@@ -138,7 +140,7 @@ class Fickle:
 
 def test_the_limit_holds_where_a_line_is_cut_otherwise_in_company() -> None:
     words = trained("word")
-    given_sentences = [Sentence(number, 0, (line,), (words.encode(line),)) for number, line in enumerate("abcdef")]
+    given_sentences = [BlockSentence(number, 0, (line,), (words.encode(line),)) for number, line in enumerate("abcdef")]
     blocks = list(Packer([Fickle(words)], SEPARATOR, 6).blocks(given_sentences))  # type: ignore[list-item]
     assert [len(block.sentences) for block in blocks] == [2, 2, 2]
     assert all(len(block.ids[0]) < 6 for block in blocks)
@@ -151,7 +153,7 @@ def test_tags_of_a_block_are_those_of_its_words() -> None:
         TaggedSentence(("b", "c"), ("NN", "."), 2, tagset="penn"),
     ]
     given_sentences = [
-        Sentence(number, 0, (" ".join(each.words),), (words.encode(" ".join(each.words)),), each)
+        BlockSentence(number, 0, (" ".join(each.words),), (words.encode(" ".join(each.words)),), each)
         for number, each in enumerate(tags)
     ]
     (block,) = Packer([words], SEPARATOR, 50).blocks(given_sentences)

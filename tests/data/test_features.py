@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparsenmt.data.features import word_frequency
 from sparsenmt.data.alignment import word_ids
+from sparsenmt.data.features import word_frequency
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.store import Dataset, DatasetWriter
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, train_tokenizer
@@ -31,7 +31,7 @@ def stored(directory: Path, tokenizer: Tokenizer, lines: list[str]) -> Dataset:
 
 
 def fitted(directory: Path, kind: str, *corpora: list[str], size: int = 60) -> tuple[Tokenizers, FeatureSet]:
-    options = schema.Tokenizer(kind=kind, vocabulary_size=size)  # type: ignore[arg-type]
+    options = schema.TokenizerSection(kind=kind, vocabulary_size=size)  # type: ignore[arg-type]
     tokenizer = train_tokenizer(options, [line for corpus in corpora for line in corpus])
     tokenizers = Tokenizers(tokenizer, tokenizer, True)
     datasets = [stored(directory / str(number), tokenizer, corpus) for number, corpus in enumerate(corpora)]

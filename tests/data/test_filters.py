@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from sparsenmt.data.prepare.filters import FilterCounts, Pairs, apply_filters, cut_sources
+from sparsenmt.data.prepare.filters import EncodedPairs, FilterCounts, apply_filters, cut_sources
 from sparsenmt.recipe.schema import Filters
 
 
@@ -34,7 +34,9 @@ def test_filters_equal_their_naive_twin() -> None:
         )
         sides = [([7] * generator.randint(0, 10), [8] * generator.randint(0, 10)) for _ in range(50)]
         counts = FilterCounts()
-        kept = apply_filters(Pairs([s for s, _ in sides], [t for _, t in sides], range(100, 150)), filters, counts)
+        kept = apply_filters(
+            EncodedPairs([s for s, _ in sides], [t for _, t in sides], range(100, 150)), filters, counts
+        )
 
         judged = [naive(source, target, filters) for source, target in sides]
         expected = [row for row, (reason, _, _) in enumerate(judged) if reason is None]
@@ -50,18 +52,20 @@ def test_filters_equal_their_naive_twin() -> None:
 def test_counts_add_up_over_blocks() -> None:
     counts = FilterCounts()
     for _ in range(3):
-        apply_filters(Pairs([[5], []], [[5], [5]], [0, 1]), Filters(), counts)
+        apply_filters(EncodedPairs([[5], []], [[5], [5]], [0, 1]), Filters(), counts)
     assert (counts.read, counts.kept, counts.removed["empty"]) == (6, 3, 3)
 
 
 @pytest.mark.parametrize("limit", [None, 1000, 999, 1])
 def test_cutting_leaves_no_pair_out(limit: int | None) -> None:
     counts = FilterCounts()
-    pairs = Pairs([[], [5] * 1000, [6]], [[5], [], [5] * 2000], [0, 1, 2])
+    pairs = EncodedPairs([[], [5] * 1000, [6]], [[5], [], [5] * 2000], [0, 1, 2])
     left = [[], [5] * (limit or 1000), [6]]
-    assert cut_sources(pairs, limit, counts) == Pairs(left, pairs.target, pairs.lines)
+    assert cut_sources(pairs, limit, counts) == EncodedPairs(left, pairs.target, pairs.lines)
     assert (counts.read, counts.kept, counts.cut) == (3, 3, limit in (999, 1))
 
 
 def test_no_pairs() -> None:
-    assert len(apply_filters(Pairs([], [], []), Filters(max_ratio=2.0, max_source_length=3), FilterCounts())) == 0
+    assert (
+        len(apply_filters(EncodedPairs([], [], []), Filters(max_ratio=2.0, max_source_length=3), FilterCounts())) == 0
+    )

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparsenmt.data.features.feature_set import feature_set as features_module
-from sparsenmt.data.prepare.pipeline import pipeline as prepare_module
 from sparsenmt.data import text as text_module
-from sparsenmt.data.prepare.pipeline import PreparedData, prepare, sample_lines
+from sparsenmt.data.features.feature_set import feature_set as features_module
 from sparsenmt.data.features.source_sentences import Sources
+from sparsenmt.data.prepare.pipeline import PreparedData, prepare, sample_lines
+from sparsenmt.data.prepare.pipeline import pipeline as prepare_module
 from sparsenmt.data.text import write_lines
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.errors import UserError
@@ -101,7 +101,7 @@ def test_changes_are_noticed(make_data: MakeData, lines: Lines) -> None:
 
     features: tuple[str, ...] = ()
     changed(filters=schema.Filters(max_length=20))
-    changed(tokenizer=schema.Tokenizer(kind="bpe", vocabulary_size=61))
+    changed(tokenizer=schema.TokenizerSection(kind="bpe", vocabulary_size=61))
     features = FEATURES
     changed()
     write_lines(data.dev.target, lines(20, seed=99))
@@ -216,7 +216,7 @@ def test_a_failure_keeps_the_old_data(make_data: MakeData) -> None:
     prepare(data)
     before = files(data.directory)
     with pytest.raises(UserError):
-        prepare(data.model_copy(update={"tokenizer": schema.Tokenizer(vocabulary_size=100_000)}))
+        prepare(data.model_copy(update={"tokenizer": schema.TokenizerSection(vocabulary_size=100_000)}))
     assert files(data.directory) == before
 
 

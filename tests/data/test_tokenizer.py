@@ -17,7 +17,7 @@ Lines = Callable[..., list[str]]
 
 
 def trained(kind: str, lines: list[str], size: int = 60, **options: object) -> Tokenizer:
-    return train_tokenizer(schema.Tokenizer(kind=kind, vocabulary_size=size, **options), lines)  # type: ignore[arg-type]
+    return train_tokenizer(schema.TokenizerSection(kind=kind, vocabulary_size=size, **options), lines)  # type: ignore[arg-type]
 
 
 @pytest.fixture(params=KINDS)

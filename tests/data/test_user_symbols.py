@@ -26,7 +26,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 def trained(kind: str, lines: list[str], symbols: list[str] = SYMBOLS, **options: object) -> Tokenizer:
     size = options.pop("vocabulary_size", 90 if kind != "word" else 1000)
     options = {"kind": kind, "vocabulary_size": size, "user_symbols": symbols, **options}
-    return train_tokenizer(schema.Tokenizer.model_validate(options), lines)
+    return train_tokenizer(schema.TokenizerSection.model_validate(options), lines)
 
 
 def name(kind: str, symbol: str) -> str:
@@ -72,7 +72,7 @@ def test_the_same_without_symbols(kind: str, lines: Lines, tmp_path: Path) -> No
     whole = {"kind": kind, "vocabulary_size": 60}
     for folder, options in (("a", whole), ("b", {**whole, "user_symbols": []})):
         (tmp_path / folder).mkdir()
-        train_tokenizer(schema.Tokenizer.model_validate(options), lines(300)).save(tmp_path / folder, "x")
+        train_tokenizer(schema.TokenizerSection.model_validate(options), lines(300)).save(tmp_path / folder, "x")
     for path in (tmp_path / "a").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
 

@@ -12,14 +12,12 @@ from pathlib import Path
 import pytest
 import sentencepiece
 
-from sparsenmt.data.tokenizers import unigram_seeds
-from sparsenmt.data.tokenizers import symbol_tokenizers
-from sparsenmt.data.tokenizers import sentencepiece_tokenizer
 from sparsenmt.data.text import read_lines
+from sparsenmt.data.tokenizers import sentencepiece_tokenizer, symbol_tokenizers, unigram_seeds
 from sparsenmt.data.tokenizers.tokenizer import train_tokenizer
 from sparsenmt.data.tokenizers.unigram_seeds import seed_pieces
-from sparsenmt.data.vocabulary import UNK
 from sparsenmt.data.tokenizers.word_counts import WordCounts
+from sparsenmt.data.vocabulary import UNK
 from sparsenmt.recipe import schema
 
 Lines = Callable[..., list[str]]
@@ -90,14 +88,14 @@ def test_every_character_stays_coverable(kind: str, lines: Lines, monkeypatch: p
     letters = [chr(0x4E00 + number) for number in range(80)]
     text = [*lines(400), *(f"ka {letter}lo{number} mi" for number, letter in enumerate(letters)), *lines(400, seed=1)]
     size = {"word": 700}.get(kind, 300)
-    options = schema.Tokenizer(kind=kind, vocabulary_size=size)  # type: ignore[arg-type]
+    options = schema.TokenizerSection(kind=kind, vocabulary_size=size)  # type: ignore[arg-type]
     tokenizer = train_tokenizer(options, text)
     if kind != "word":
         assert not any(UNK in ids for ids in tokenizer.encode_batch(text))
     assert tokenizer.pieces(range(tokenizer.size)) == train_tokenizer(options, text).pieces(range(tokenizer.size))
 
 
-def plain(options: schema.Tokenizer, lines: Iterable[str]) -> sentencepiece.SentencePieceProcessor:
+def plain(options: schema.TokenizerSection, lines: Iterable[str]) -> sentencepiece.SentencePieceProcessor:
     """What SentencePiece learns from lines of text."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
@@ -118,7 +116,7 @@ def pieces(processor: sentencepiece.SentencePieceProcessor) -> list[tuple[str, f
     return [(processor.id_to_piece(id_), processor.get_score(id_)) for id_ in range(processor.get_piece_size())]
 
 
-def learned(options: schema.Tokenizer, lines: Iterable[str], directory: Path) -> list[tuple[str, float]]:
+def learned(options: schema.TokenizerSection, lines: Iterable[str], directory: Path) -> list[tuple[str, float]]:
     train_tokenizer(options, lines).save(directory, "x")
     return pieces(sentencepiece.SentencePieceProcessor(model_file=str(directory / "x.model")))
 
@@ -126,7 +124,7 @@ def learned(options: schema.Tokenizer, lines: Iterable[str], directory: Path) ->
 @pytest.mark.parametrize("normalization", ["identity", "nfkc", "nmt_nfkc"])
 def test_bpe_learns_the_same_from_counts_as_from_lines(lines: Lines, tmp_path: Path, normalization: str) -> None:
     odd = ["e\u0301 \u0301a", "ﬁ\u00a0ﬁn", "\u3000x  y\u2003z", "ka\u2581lo", "日本語 日本", "a\u200bb", "½ ①"] * 5
-    options = schema.Tokenizer(vocabulary_size=120, normalization=normalization)  # type: ignore[arg-type]
+    options = schema.TokenizerSection(vocabulary_size=120, normalization=normalization)  # type: ignore[arg-type]
     assert learned(options, lines(400) + odd, tmp_path) == pieces(plain(options, lines(400) + odd))
 
 
@@ -134,7 +132,7 @@ def test_bpe_learns_the_same_from_counts_as_from_lines(lines: Lines, tmp_path: P
 def test_bpe_learns_the_same_on_real_text(real_data: Path, tmp_path: Path, coverage: float) -> None:
     names = ("multi30k/train.en.gz", "multi30k/train.de.gz", "wmt-10k/train.en.gz", "wmt-10k/train.de.gz")
     lines = [line for name in names if (real_data / name).exists() for line in read_lines(real_data / name)]
-    options = schema.Tokenizer(vocabulary_size=8000, character_coverage=coverage)
+    options = schema.TokenizerSection(vocabulary_size=8000, character_coverage=coverage)
     assert learned(options, lines, tmp_path) == pieces(plain(options, lines))
 
 
@@ -142,7 +140,7 @@ def test_unigram_needs_no_more_pieces_than_from_lines(real_data: Path, tmp_path:
     """The pieces are not the same (SentencePiece starts from others), but no worse for text that was not seen."""
     lines = [line for side in ("en", "de") for line in read_lines(real_data / f"multi30k/train.{side}.gz")]
     unseen = [line for side in ("en", "de") for line in read_lines(real_data / f"multi30k/val.{side}.gz")]
-    options = schema.Tokenizer(kind="unigram", vocabulary_size=8000)
+    options = schema.TokenizerSection(kind="unigram", vocabulary_size=8000)
     tokenizer, library = train_tokenizer(options, lines), plain(options, lines)
     names = {name for name, _ in pieces(library)}
     assert len(names.intersection(tokenizer.pieces(range(tokenizer.size)))) > 0.7 * len(names)

@@ -17,13 +17,13 @@ from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
 from sparsenmt.data.vocabulary import BOS, EOS, PAD
 from sparsenmt.model.depth_plan import DepthPlan
+from sparsenmt.model.layers import BlockOptions, SiteHeads
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import Source
-from sparsenmt.model.layers import BlockOptions, SiteHeads
-from sparsenmt.model.stacks import Site
+from sparsenmt.model.stacks import SiteModules
 from sparsenmt.model.transformer import PositionOptions, Transformer, Vocabulary
 from sparsenmt.recipe.schema import Decoding
-from sparsenmt.recipe.schema import Tokenizer as TokenizerOptions
+from sparsenmt.recipe.schema import TokenizerSection as TokenizerOptions
 from sparsenmt.sparsity.softmax import Softmax
 
 DIMENSION = 16
@@ -46,7 +46,7 @@ def tiny_model(
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        site = Site(SiteHeads(2), lambda *place: Softmax())
+        site = SiteModules(SiteHeads(2), lambda *place: Softmax())
         model = Transformer(
             BlockOptions(DIMENSION, 32, "pre", "relu", 0.0, 0.0, 0.0),
             Vocabulary(vocabulary, vocabulary, "none"),

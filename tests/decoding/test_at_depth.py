@@ -14,7 +14,7 @@ import torch
 from sparsenmt.decoding.choices import score_choices
 from sparsenmt.decoding.forced import score_pairs
 from sparsenmt.decoding.translate import translate_lines
-from sparsenmt.model.kv_cache import Cache
+from sparsenmt.model.kv_cache import KVCache
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.schema import Decoding
 from tests.decoding.support import TinyBundle, invented_lines, tiny_bundle
@@ -67,7 +67,7 @@ def options(depth: tuple[int, int] | None, **values: Any) -> Decoding:
 def test_exactly_so_many_layers_run(
     depth: tuple[int, int], method: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bundle, caches = bundle_of(), list[Cache]()
+    bundle, caches = bundle_of(), list[KVCache]()
     make = bundle.model.new_cache
     monkeypatch.setattr(bundle.model, "new_cache", lambda memory: caches.append(make(memory)) or caches[-1])  # type: ignore[func-returns-value, arg-type]
     seen: list[Any] = []
@@ -83,7 +83,7 @@ def test_exactly_so_many_layers_run(
 
 
 def test_one_layer_runs_several_times_and_the_memory_is_projected_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    bundle, caches = bundle_of(depth={"name": "tied_multi", "recurrent": "both"}), list[Cache]()
+    bundle, caches = bundle_of(depth={"name": "tied_multi", "recurrent": "both"}), list[KVCache]()
     make = bundle.model.new_cache
     monkeypatch.setattr(bundle.model, "new_cache", lambda memory: caches.append(make(memory)) or caches[-1])  # type: ignore[func-returns-value, arg-type]
     with counted(bundle.model) as runs:

@@ -20,7 +20,7 @@ from sparsenmt.decoding.documents import BlockTranslation, Mismatches, pack_pair
 from sparsenmt.decoding.forced import score_pairs
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.recipe.schema import Decoding, Documents
-from sparsenmt.recipe.schema import Tokenizer as TokenizerOptions
+from sparsenmt.recipe.schema import TokenizerSection as TokenizerOptions
 from tests.decoding.support import TinyBundle, invented_lines, tiny_bundle, tiny_model
 
 LINES = [*invented_lines(9, 3), "", *invented_lines(8, 4), " ", *invented_lines(5, 6)]

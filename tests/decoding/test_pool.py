@@ -15,7 +15,7 @@ from sparsenmt.decoding.beam import Beam, beam_search
 from sparsenmt.decoding.pool import Pool, Results
 from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.decoding.translate import translate_lines
-from sparsenmt.model.kv_cache import Cache
+from sparsenmt.model.kv_cache import KVCache
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.native.kernels import kernels
 from sparsenmt.recipe.schema import Decoding
@@ -35,7 +35,7 @@ def joining() -> Iterator[list[int]]:
         counts.append(len(beams))
         return join(beams)
 
-    with mock.patch.object(Cache, "joins", True), mock.patch.object(Beam, "join", counted):
+    with mock.patch.object(KVCache, "joins", True), mock.patch.object(Beam, "join", counted):
         yield counts
 
 

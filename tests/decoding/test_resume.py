@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from sparsenmt.resumable import Growing, growing
 from sparsenmt.errors import UserError
+from sparsenmt.resumable import Growing, growing
 
 WORK: dict[str, Any] = {"input": "0" * 64, "decoding": {"alpha": 0.1, "method": "beam"}, "window": 2}
 LINES = [f"line {number} ä\u2028" for number in range(7)]

@@ -12,7 +12,7 @@ from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
 from sparsenmt.data.vocabulary import BOS, EOS, PAD
 from sparsenmt.recipe.load import load_resolved
 from sparsenmt.recipe.schema import Recipe
-from sparsenmt.recipe.schema import Tokenizer as TokenizerOptions
+from sparsenmt.recipe.schema import TokenizerSection as TokenizerOptions
 from sparsenmt.sparsity.registry import methods
 from sparsenmt.store import Bundle
 from tests.decoding.support import invented_lines

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from sparsenmt.data.prepared import PreparedData
 from sparsenmt.data.store import Dataset
-from sparsenmt.data.vocabulary import EOS, UNKNOWN_SURFACE
 from sparsenmt.data.tokenizers.word_counts import LONGEST_WORD
+from sparsenmt.data.vocabulary import EOS, UNKNOWN_SURFACE
 from tests.commands.support import Result
 from tests.fuzz import corpus_texts
 from tests.fuzz.support import Lab, changed, explore, report, sizes

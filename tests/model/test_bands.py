@@ -14,7 +14,7 @@ from sparsenmt.model import attend, attention, bands
 from sparsenmt.model.attend import attend_banded, attend_masked, restrict
 from sparsenmt.model.bands import Cut, blocks, classes, cut_of, joined, overlapping, unclassed
 from sparsenmt.model.sockets import Keys, Transform
-from sparsenmt.sparsity.block import Block
+from sparsenmt.sparsity.block import BlockPattern
 from sparsenmt.sparsity.dilated import Dilated
 from sparsenmt.sparsity.softmax import Softmax
 from sparsenmt.sparsity.topk import TopK
@@ -29,8 +29,8 @@ PATTERNS: dict[str, Callable[[bool], Any]] = {
     "window": lambda causal: Window(8, causal=causal),
     "one": lambda causal: Window(1, causal=causal),
     "wide": lambda causal: Window(60, causal=causal),
-    "block": lambda causal: Block(5, causal=causal),
-    "large block": lambda causal: Block(40, causal=causal),
+    "block": lambda causal: BlockPattern(5, causal=causal),
+    "large block": lambda causal: BlockPattern(40, causal=causal),
     "dilated": lambda causal: Dilated(8, 3, causal=causal),
     "far": lambda causal: Dilated(8, 17, causal=causal),  # so far that classes are sorted out
     "uneven": lambda causal: Lookback(3, 9),

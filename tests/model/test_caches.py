@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from sparsenmt.model.attention import Attention, KeysValues
-from sparsenmt.model.kv_cache import Cache
+from sparsenmt.model.attention import KeysValues, MultiHeadAttention
+from sparsenmt.model.kv_cache import KVCache
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import Source
 from sparsenmt.model.transformer import Transformer
@@ -97,14 +97,14 @@ def test_the_memory_is_projected_once_a_block(keys: dict[str, Any]) -> None:
     model = random_model(**keys)
     memory = encode(model, random_source())
     calls: Counter[int] = Counter()
-    project = Attention.project_keys_values
+    project = MultiHeadAttention.project_keys_values
 
-    def counted(self: Attention, x: Tensor, **layout: bool) -> KeysValues:
+    def counted(self: MultiHeadAttention, x: Tensor, **layout: bool) -> KeysValues:
         calls[id(self)] += x is memory.states
         return project(self, x, **layout)
 
     cross = {id(block.cross) for block in model.decoder.layers}
-    with mock.patch.object(Attention, "project_keys_values", counted):
+    with mock.patch.object(MultiHeadAttention, "project_keys_values", counted):
         cache = model.new_cache(memory)
         for i in range(4):
             model.decode(random_target(6, 4)[:, i : i + 1], cache.memory, cache=cache)
@@ -129,7 +129,7 @@ def test_what_is_stored_is_what_naive_copies_give(keep: int | None, gradients: b
     """Over many steps: more room is made, rows are doubled, left out and reordered."""
     torch.manual_seed(0)
     memory = Memory(torch.zeros(3, 1, 8), torch.ones(3, 1, dtype=torch.bool), torch.zeros(3, 1, dtype=torch.long))
-    cache = Cache(memory)
+    cache = KVCache(memory)
     naive = torch.empty(2, 3, 2, 0, 4)  # keys and values, row by row
     for step in range(90):
         new = torch.randn(2, naive.shape[1], 2, 1 + step % 3, 4, requires_grad=gradients)

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from sparsenmt.model.protocol import AttentionSeen, Source
 from sparsenmt.model.linear import Packing
+from sparsenmt.model.protocol import AttentionSeen, Source
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.native.kernels import kernels
 from sparsenmt.native.steps import Stack

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sparsenmt.model.attention import KeysValues
-from sparsenmt.model.kv_cache import Cache, Rooms
+from sparsenmt.model.kv_cache import BufferPool, KVCache
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import DecoderCache
 from sparsenmt.model.transformer import Transformer
@@ -143,7 +143,7 @@ def test_what_has_left_is_not_taken_along() -> None:
     search.keep(1)
     search.join()
     cache = search.cache
-    assert isinstance(cache, Cache)
+    assert isinstance(cache, KVCache)
     assert {own.values.content.shape[:2] for own in cache._own.values()} == {(2, EACH)}
     assert {kv.values.shape[0] for kv in cache._memory_kv.values()} == {1}
 
@@ -151,15 +151,15 @@ def test_what_has_left_is_not_taken_along() -> None:
 @torch.inference_mode()
 def test_a_system_without_room_to_spare() -> None:
     """Where memory counts before anybody writes to it, as much is taken as is needed."""
-    take, refused = Rooms.take, []
+    take, refused = BufferPool.take, []
 
-    def strict(self: Rooms, size: int, like: Tensor) -> Tensor:
+    def strict(self: BufferPool, size: int, like: Tensor) -> Tensor:
         if size >= 128 * like.shape[1] * like.shape[2] * like.shape[3]:
             refused.append(size)
             raise RuntimeError("can't allocate memory")
         return take(self, size, like)
 
-    with mock.patch.object(Rooms, "take", strict):
+    with mock.patch.object(BufferPool, "take", strict):
         search_together(random_model())
     assert refused
 

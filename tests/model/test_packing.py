@@ -11,8 +11,8 @@ from torch import Tensor
 
 from sparsenmt.decoding.scores import NEVER, candidates
 from sparsenmt.model import linear
-from sparsenmt.model.protocol import Source
 from sparsenmt.model.linear import ACTIVATIONS, Activation, packed_product
+from sparsenmt.model.protocol import Source
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.schema import Decoding
 from tests.model.support import random_model, random_source, random_target

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from sparsenmt.assemble import depth_plan
-from sparsenmt.workflows.sweep import Job, plan
 from sparsenmt.recipe.load import load
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.recipe.sweep import read_sweep
 from sparsenmt.sparsity.registry import methods
+from sparsenmt.workflows.sweep import VariantRun, plan
 from tests.recipe.test_shipped_recipes import ROOT
 
 PLAIN = {"multi30k": "multi30k-en-de", "wmt18": "wmt18-en-de"}
@@ -31,7 +31,7 @@ def recipe(name: str) -> Recipe:
     return load(ROOT / "recipes" / f"{name}.yaml", methods())
 
 
-def jobs(name: str) -> list[Job]:
+def jobs(name: str) -> list[VariantRun]:
     return plan(read_sweep(Path(ROOT / "recipes" / "sweeps" / f"{name}.yaml")))
 
 

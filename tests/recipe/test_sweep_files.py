@@ -9,7 +9,7 @@ import pytest
 
 from sparsenmt.errors import UserError
 from sparsenmt.recipe.origins import plain
-from sparsenmt.recipe.sweep import Block, Layout, Sweep, SweepFile, read_sweep
+from sparsenmt.recipe.sweep import Layout, Sweep, SweepFile, VariantBlock, read_sweep
 from sparsenmt.recipe.variants import Variant
 
 HEAD = "name: s\ndirectory: runs/s\nrecipe: base.yaml\n"
@@ -156,6 +156,6 @@ def test_all_mistakes_are_shown_together(tmp_path: Path) -> None:
 
 def test_every_key_is_documented() -> None:
     text = (Path(__file__).resolve().parents[2] / "docs" / "sweeps.md").read_text(encoding="utf-8")
-    for section in (SweepFile, Block, Layout):
+    for section in (SweepFile, VariantBlock, Layout):
         for name, field in section.model_fields.items():
             assert field.description and f"`{field.alias or name}`" in text, name

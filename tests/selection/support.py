@@ -8,10 +8,10 @@ from sparsenmt.assemble import build_model
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
 from sparsenmt.decoding.kept_translations import depths_of
-from sparsenmt.recipe.schema import Model
-from sparsenmt.recipe.schema import Tokenizer as TokenizerOptions
 from sparsenmt.depth_selector.classifier import DepthClassifier
 from sparsenmt.depth_selector.selector import Selector
+from sparsenmt.recipe.schema import Model
+from sparsenmt.recipe.schema import TokenizerSection as TokenizerOptions
 from tests.decoding.support import TinyBundle, invented_lines
 
 DEPTHS = [(1, 1), (2, 1), (1, 2), (2, 2), (1, 3), (2, 3)]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sacrebleu.metrics.chrf import CHRF
 
-from sparsenmt.evaluation.depth_oracle import best_depths, chosen_lines, oracle_depths, sentence_chrf
 from sparsenmt.depth_selector.labels import Labelled, parts_of
+from sparsenmt.evaluation.depth_oracle import best_depths, chosen_lines, oracle_depths, sentence_chrf
 
 REFERENCES = ["das Haus steht am Fluss", "zwei Katzen spielen", "nie"]
 TRANSLATIONS = [  # of three depths

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from sparsenmt.errors import UserError
 from sparsenmt.depth_selector import search as searching
 from sparsenmt.depth_selector.classifier import DepthClassifier
 from sparsenmt.depth_selector.labels import Labelled
 from sparsenmt.depth_selector.search import Search, best_of
-from sparsenmt.depth_selector.training import Cell, Settings, Trial, batches, choose, grid, train_cell
+from sparsenmt.depth_selector.training import Hyperparameters, Settings, Trial, batches, choose, grid, train_cell
+from sparsenmt.errors import UserError
 
 SETTINGS = Settings(epochs=3, patience=2, batch_size=8, learning_rate=0.1)
 CELLS = grid([1], [2], [0, 1], [1], [0.5, 1])
@@ -68,7 +68,7 @@ def test_packing_changes_nothing() -> None:
 def test_it_learns_what_can_be_learned() -> None:
     """Plain SGD from the model's embeddings finds the piece that decides."""
     settings = Settings(epochs=8, patience=8, batch_size=8, learning_rate=0.1)
-    trial, _ = train_cell(Cell(1, 2, 0, 1, 0.5), settings, sentences(200, 1), sentences(60, 2), table())
+    trial, _ = train_cell(Hyperparameters(1, 2, 0, 1, 0.5), settings, sentences(200, 1), sentences(60, 2), table())
     assert trial.chrf > 0.9, "the score of the right depth is 1, that of the others 0"
 
 
@@ -146,7 +146,7 @@ def test_a_cell_does_not_depend_on_the_others(tmp_path: Path, parts: tuple[Label
 
 def test_another_task_starts_again(tmp_path: Path, parts: tuple[Labelled, Labelled, Tensor]) -> None:
     trial, _, _ = run(tmp_path, parts)
-    assert Search(tmp_path, {"task": 1}, [*CELLS, Cell(2, 2, 0, 1, 1)]).again is None, "more cells go on"
+    assert Search(tmp_path, {"task": 1}, [*CELLS, Hyperparameters(2, 2, 0, 1, 1)]).again is None, "more cells go on"
     search = Search(tmp_path, {"task": 2}, CELLS)
     assert search.again == "task is 2 instead of 1" and not search.trials
     assert list(tmp_path.iterdir()) == []

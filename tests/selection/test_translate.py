@@ -6,8 +6,8 @@ import pytest
 
 from sparsenmt.decoding.inputs import read_sources
 from sparsenmt.decoding.translate import translate_lines
-from sparsenmt.recipe.schema import Decoding
 from sparsenmt.depth_selector.translate import SelectedDepths, translate_at_depths
+from sparsenmt.recipe.schema import Decoding
 from tests.selection.support import DEPTHS, LINES, deep_bundle, random_selector
 
 OPTIONS = Decoding(method="greedy", max_length_factor=0.5, max_length_offset=4)

@@ -16,7 +16,7 @@ from sparsenmt.model.sockets import Keys
 from sparsenmt.recipe import schema
 from sparsenmt.recipe.presets import PRESETS
 from sparsenmt.sparsity import fixed_maps, registry
-from sparsenmt.sparsity.fixed_patterns import LOOKING_LEFT, SEVEN, FixedHeads, Pattern
+from sparsenmt.sparsity.fixed_patterns import LOOKING_LEFT, SEVEN, FixedPatternHeads, Pattern
 from tests.toys import registered
 
 ALL: tuple[Pattern, ...] = get_args(Pattern)
@@ -88,7 +88,7 @@ def sentences(lengths: Sequence[int] = LENGTHS, *, holes: bool = False, seed: in
     return Keys(valid, positions, positions, valid[:, None, None, :], None, {"word_id": words})
 
 
-def expected(heads: FixedHeads, keys: Keys, mass: str | None, *, or_self: bool) -> Tensor:
+def expected(heads: FixedPatternHeads, keys: Keys, mass: str | None, *, or_self: bool) -> Tensor:
     """(B, G, K, K)."""
     rows = []
     for b, valid in enumerate(keys.valid):
@@ -120,7 +120,7 @@ def test_as_the_formulas_say(
     monkeypatch: pytest.MonkeyPatch, mass: Any, or_self: bool, holes: bool, block: int
 ) -> None:
     monkeypatch.setattr(fixed_maps, "_BLOCK", block)  # short ones, so that sums run over many
-    heads = FixedHeads(ALL, or_self=or_self, mass=mass)
+    heads = FixedPatternHeads(ALL, or_self=or_self, mass=mass)
     keys = sentences(holes=holes)
     dense = expected(heads, keys, mass, or_self=or_self)
     torch.testing.assert_close(heads.weights(keys), dense, atol=1e-12, rtol=0)
@@ -137,7 +137,7 @@ def test_as_the_formulas_say(
 
 def test_the_paper_s_figure_of_a_row() -> None:
     """Equation of pattern 4 at i = 4: positions 0, 1, 2 with 1, 8, 27 of 36; its mirror at i = n - 5."""
-    heads = FixedHeads(("left", "right"), or_self=False)
+    heads = FixedPatternHeads(("left", "right"), or_self=False)
     left, right = heads.weights(sentences((9,)))[0]
     assert left[4].tolist() == pytest.approx([1 / 36, 8 / 36, 27 / 36, 0, 0, 0, 0, 0, 0])
     assert right[4].tolist() == pytest.approx([0, 0, 0, 0, 0, 0, 27 / 36, 8 / 36, 1 / 36])
@@ -147,7 +147,7 @@ def test_the_paper_s_figure_of_a_row() -> None:
 def test_rows_sum_to_one_or_are_empty(mass: Any) -> None:
     keys = sentences()
     for or_self in (False, True):
-        sums = FixedHeads(ALL, or_self=or_self, mass=mass).weights(keys).sum(-1)
+        sums = FixedPatternHeads(ALL, or_self=or_self, mass=mass).weights(keys).sum(-1)
         real = sums.masked_select(keys.valid[:, None])
         assert bool(((real - 1).abs() < 1e-12).logical_or(real == 0).all())
         assert bool((real > 0).all()) == or_self
@@ -156,7 +156,7 @@ def test_rows_sum_to_one_or_are_empty(mass: Any) -> None:
 def test_gradcheck() -> None:
     keys = sentences((4, 1))
     for mass in (None, "split"):
-        heads = FixedHeads(ALL, or_self=True, mass=mass)
+        heads = FixedPatternHeads(ALL, or_self=True, mass=mass)
         values = random_values(keys, len(ALL)).requires_grad_()
         assert torch.autograd.gradcheck(lambda x, heads=heads: heads(x, keys), values)
 
@@ -164,7 +164,7 @@ def test_gradcheck() -> None:
 @pytest.mark.parametrize("mass", [None, "split"])
 def test_long_sentences_in_single_precision(mass: Any) -> None:
     """Cubes of hundreds are added up: relative to the largest value, fp32 must hold 1e-5."""
-    heads, keys = FixedHeads(ALL, or_self=False, mass=mass), sentences((700, 500))
+    heads, keys = FixedPatternHeads(ALL, or_self=False, mass=mass), sentences((700, 500))
     values = random_values(keys, len(ALL))
     exact = heads.weights(keys) @ values
     single = values.float().requires_grad_()
@@ -177,7 +177,7 @@ def test_long_sentences_in_single_precision(mass: Any) -> None:
 
 
 def test_bf16_is_added_up_in_fp32() -> None:
-    heads, keys = FixedHeads(ALL, or_self=False), sentences((300, 40))
+    heads, keys = FixedPatternHeads(ALL, or_self=False), sentences((300, 40))
     values = random_values(keys, len(ALL), torch.bfloat16)
     exact = heads.weights(keys) @ values.double()
     found = heads(values, keys)
@@ -188,7 +188,7 @@ def test_bf16_is_added_up_in_fp32() -> None:
 @pytest.mark.parametrize("mass", [None, "split", "copy"])
 def test_the_true_length_counts(mass: Any) -> None:
     """A sentence alone = in a batch with a longer one."""
-    heads, keys = FixedHeads(ALL, or_self=False, mass=mass), sentences((9, 4))
+    heads, keys = FixedPatternHeads(ALL, or_self=False, mass=mass), sentences((9, 4))
     values = random_values(keys, len(ALL))
     own = Keys(keys.valid[1:, :4], keys.queries[1:, :4], keys.positions[1:, :4], features=cut(keys))
     torch.testing.assert_close(heads(values[1:, :, :4], own)[0], heads(values, keys)[1, :, :4], atol=1e-12, rtol=0)
@@ -201,7 +201,7 @@ def cut(keys: Keys) -> dict[str, Tensor]:
 @pytest.mark.parametrize("or_self", [False, True])
 def test_queries_behind_a_cache(or_self: bool) -> None:
     """The last positions alone = at once, for what looks left."""
-    heads = FixedHeads(tuple(sorted(LOOKING_LEFT)), or_self=or_self)
+    heads = FixedPatternHeads(tuple(sorted(LOOKING_LEFT)), or_self=or_self)
     keys = sentences((7, 7))
     values = random_values(keys, heads.heads)
     whole = heads(values, keys)
@@ -224,7 +224,7 @@ def test_patterns_that_look_left_are_those_that_do() -> None:
 
 def test_other_keys_after_the_same_ones() -> None:
     """What is made once a batch is made again for another one."""
-    heads = FixedHeads(ALL, or_self=False, mass="split")
+    heads = FixedPatternHeads(ALL, or_self=False, mass="split")
     first, second = sentences(seed=1), sentences(seed=2)
     for keys in (first, second, first):
         values = random_values(keys, len(ALL))

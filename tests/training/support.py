@@ -16,11 +16,11 @@ from sparsenmt.data.batching import Batch, EpochPlan, pad
 from sparsenmt.data.store import Dataset, DatasetWriter
 from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.model.depth_plan import DepthPlan
+from sparsenmt.model.layers import BlockOptions, SiteHeads
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import Source
 from sparsenmt.model.sockets import Gates, MemoryFilter
-from sparsenmt.model.layers import BlockOptions, SiteHeads
-from sparsenmt.model.stacks import Site
+from sparsenmt.model.stacks import SiteModules
 from sparsenmt.model.transformer import PositionOptions, Transformer, Vocabulary
 from sparsenmt.recipe.schema import Training
 from sparsenmt.sparsity.softmax import Softmax
@@ -62,7 +62,7 @@ def small_model(
     """A Transformer with one table for everything."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        site = Site(SiteHeads(2), lambda *place: Softmax())
+        site = SiteModules(SiteHeads(2), lambda *place: Softmax())
         model = Transformer(
             BlockOptions(16, 32, "pre", "relu", dropout, dropout, dropout),
             Vocabulary(pieces, pieces, "all"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparsenmt.commands.analyzing import Job, analysis_options
+from sparsenmt.commands.analyzing import AnalysisRequest, analysis_options
 from sparsenmt.commands.attending import SITES
 from sparsenmt.commands.metric_options import metrics_option, resamples_option
 from sparsenmt.errors import UserError
@@ -32,7 +32,12 @@ METRICS = ("bleu", "chrf", "ter")
 @resamples_option
 @analysis_options(translates=True)
 def command(
-    job: Job, reference: Path, site: SiteName, heads: tuple[int, ...], metrics: tuple[str, ...], resamples: int
+    job: AnalysisRequest,
+    reference: Path,
+    site: SiteName,
+    heads: tuple[int, ...],
+    metrics: tuple[str, ...],
+    resamples: int,
 ) -> None:
     """Translate the text with all heads, and with each head of a site disabled in all layers in turn.
 

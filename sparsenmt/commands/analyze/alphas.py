@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparsenmt.commands.analyzing import Job, analysis_options, progress
+from sparsenmt.commands.analyzing import AnalysisRequest, analysis_options, progress
 from sparsenmt.errors import UserError
 
 if TYPE_CHECKING:
-    from sparsenmt.analysis.alphas import Found
+    from sparsenmt.analysis.alphas import AlphaResult
 
 _HINT = "Take the model directory from a copy, or train it again."
 
 
 @click.command("alphas", short_help="Learned alphas, and their course over training.")
 @analysis_options(reads=False)
-def command(job: Job) -> None:
+def command(job: AnalysisRequest) -> None:
     """Alphas that attention heads have learned (transform `entmax` with `alpha: learned`): 1 is softmax, 2 sparsemax.
 
     The course over training is read from the checkpoints that a model directory still has; `training.keep_last` says
@@ -46,9 +46,9 @@ def command(job: Job) -> None:
     job.finish(replace(made, notes=(*made.notes, *notes)), draw=lambda: panel_grid(panels(found)))
 
 
-def _measure(label: str, directory: Path) -> Found | None:
+def _measure(label: str, directory: Path) -> AlphaResult | None:
     """One model's alphas; None if it learns none."""
-    from sparsenmt.analysis.alphas import Found, alphas_at, learned_alphas
+    from sparsenmt.analysis.alphas import AlphaResult, alphas_at, learned_alphas
     from sparsenmt.assemble import build_model
     from sparsenmt.store import WEIGHTS, read_recipe
     from sparsenmt.tensors import load_tensors
@@ -65,5 +65,5 @@ def _measure(label: str, directory: Path) -> Found | None:
             advance(1)
     path = directory / WEIGHTS
     if not path.exists() and course:
-        return Found(label, course[max(course)], course)
-    return Found(label, alphas_at(model, load_tensors(path, hint=_HINT), str(path)), course)
+        return AlphaResult(label, course[max(course)], course)
+    return AlphaResult(label, alphas_at(model, load_tensors(path, hint=_HINT), str(path)), course)

@@ -7,13 +7,13 @@ import sys
 
 import click
 
-from sparsenmt.commands.analyzing import Job, analysis_options
+from sparsenmt.commands.analyzing import AnalysisRequest, analysis_options
 
 
 @click.command("annotate", short_help="Sentences with kept and dropped words marked.")
 @click.option("--color/--no-color", default=None, help="Colours or brackets.  [default: colours at a terminal]")
 @analysis_options(sentences=True)
-def command(job: Job, color: bool | None) -> None:
+def command(job: AnalysisRequest, color: bool | None) -> None:
     """Sentences with kept and dropped words marked, and the sparsity rate of each.
 
     At a terminal, kept words are green and dropped ones red; otherwise, and where NO_COLOR is set, dropped ones stand
@@ -25,12 +25,12 @@ def command(job: Job, color: bool | None) -> None:
 
     from dataclasses import replace
 
-    from sparsenmt.analysis.annotate import Found, brackets, grid, report, text
+    from sparsenmt.analysis.annotate import AnnotationResult, brackets, grid, report, text
     from sparsenmt.report.plots import heatmaps
 
     found = []
     for label, bundle in job.opened():
-        found.append(Found(label, bundle.tokenizers.source, job.gates(label, bundle, given)))
+        found.append(AnnotationResult(label, bundle.tokenizers.source, job.gates(label, bundle, given)))
     coloured = (sys.stdout.isatty() and not os.environ.get("NO_COLOR")) if color is None else color
     shown = text(found, _paint if coloured else brackets)
     made = replace(report(found), notes=tuple(notes))

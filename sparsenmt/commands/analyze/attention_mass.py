@@ -6,7 +6,7 @@ from typing import Literal
 
 import click
 
-from sparsenmt.commands.analyzing import Job, analysis_options, progress
+from sparsenmt.commands.analyzing import AnalysisRequest, analysis_options, progress
 
 
 @click.command("attention-mass", short_help="Summed cross-attention of source words.")
@@ -22,7 +22,7 @@ from sparsenmt.commands.analyzing import Job, analysis_options, progress
     "--threshold", type=click.FloatRange(0), default=0.6, show_default=True, help="Words with less mass are counted."
 )
 @analysis_options(translates=True)
-def command(job: Job, unit: Literal["piece", "word"], eos: bool, threshold: float) -> None:
+def command(job: AnalysisRequest, unit: Literal["piece", "word"], eos: bool, threshold: float) -> None:
     """Cross-attention of source words, summed over the model's own translation.
 
     Weights are averaged over heads and layers. The mass on closed positions, all of which hold the same zero vector, is

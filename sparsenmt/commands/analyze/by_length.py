@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from sparsenmt.commands.analyze.ablate_heads import METRICS
-from sparsenmt.commands.analyzing import Job, Text, analysis_options
+from sparsenmt.commands.analyzing import AnalysisRequest, Text, analysis_options
 from sparsenmt.commands.metric_options import metrics_option, resamples_option
 from sparsenmt.errors import UserError
 
@@ -25,7 +25,7 @@ from sparsenmt.errors import UserError
 @metrics_option(METRICS, ".  [default: bleu]")
 @resamples_option
 @analysis_options(translates=True, files=True)
-def command(job: Job, reference: Path, edges: str, metrics: tuple[str, ...], resamples: int) -> None:
+def command(job: AnalysisRequest, reference: Path, edges: str, metrics: tuple[str, ...], resamples: int) -> None:
     """Quality by the length of the reference, in words, of models and of files of translations, in any order.
 
     Models translate --input. Each system is compared with the first by paired bootstrap, in buckets of at least ten
@@ -52,7 +52,7 @@ def command(job: Job, reference: Path, edges: str, metrics: tuple[str, ...], res
     job.finish(replace(report(cells), settings=settings), draw=lambda: curves(panels(cells)))
 
 
-def _translations(job: Job, reference: Path, references: list[str]) -> dict[str, list[str]]:
+def _translations(job: AnalysisRequest, reference: Path, references: list[str]) -> dict[str, list[str]]:
     """Of every system, in the order of the command line; what is wrong with a file shows before a model translates."""
     from sparsenmt.store import open_model
 

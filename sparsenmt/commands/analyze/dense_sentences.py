@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparsenmt.commands.analyzing import Job, analysis_options
+from sparsenmt.commands.analyzing import AnalysisRequest, analysis_options
 from sparsenmt.commands.attending import SITES, attend, read_along
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 )
 @click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="How many are listed.")
 @analysis_options(translates=True, targets=True)
-def command(job: Job, site: SiteName, sparse: float, top: int) -> None:
+def command(job: AnalysisRequest, site: SiteName, sparse: float, top: int) -> None:
     """Sentences on which a sparse head gives weight to unusually many positions for the length of the sentence.
 
     A sentence is compared with the others whose lengths differ by at most a tenth, or by 1, if there are ten of them.
@@ -47,8 +47,8 @@ def command(job: Job, site: SiteName, sparse: float, top: int) -> None:
     import numpy as np
 
     from sparsenmt.analysis.alphas import learned_alphas
-    from sparsenmt.report.plots import panel_grid
     from sparsenmt.analysis.unusual import DensityRecorder, find, panels, report
+    from sparsenmt.report.plots import panel_grid
 
     found, texts, numbers = [], [], []
     for label, bundle in job.opened():

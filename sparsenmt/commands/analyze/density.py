@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparsenmt.commands.analyzing import Job, analysis_options
+from sparsenmt.commands.analyzing import AnalysisRequest, analysis_options
 from sparsenmt.commands.attending import SITES, each_attended, finish, sites_option
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @click.command("density", short_help="Share of visible positions that heads give weight to.")
 @sites_option
 @analysis_options(translates=True, targets=True)
-def command(job: Job, sites: tuple[SiteName, ...]) -> None:
+def command(job: AnalysisRequest, sites: tuple[SiteName, ...]) -> None:
     """Density of attention: the share of visible positions with a weight that is not 0.
 
     A head's density on a sentence is the mean over queries; the histogram counts heads on sentences. Decoders read the

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparsenmt.commands.analyzing import Job, analysis_options
+from sparsenmt.commands.analyzing import AnalysisRequest, analysis_options
 from sparsenmt.commands.attending import SITES, each_attended, finish, sites_option
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @click.command("diversity", short_help="Jensen-Shannon divergence between heads.")
 @sites_option
 @analysis_options(translates=True, targets=True)
-def command(job: Job, sites: tuple[SiteName, ...]) -> None:
+def command(job: AnalysisRequest, sites: tuple[SiteName, ...]) -> None:
     """Jensen-Shannon divergence between the heads of every layer: the higher, the more they look at other things.
 
     Entropies are to the base of the number of visible positions, so that it is at most 1; queries that see one position

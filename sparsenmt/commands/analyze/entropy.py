@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparsenmt.commands.analyzing import Job, analysis_options, progress
+from sparsenmt.commands.analyzing import AnalysisRequest, analysis_options, progress
 from sparsenmt.errors import UserError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     help="Dense model with the same source vocabulary, to be split by the same gates.",
 )
 @analysis_options()
-def command(job: Job, baseline: Path | None) -> None:
+def command(job: AnalysisRequest, baseline: Path | None) -> None:
     """Entropy of the last encoder self-attention, of kept and of dropped positions.
 
     The heads are averaged, then the entropy of each position's weights is taken, in nats, and averaged over positions,
@@ -57,7 +57,7 @@ def command(job: Job, baseline: Path | None) -> None:
     job.finish(made, draw=lambda: curves(panels(found, name)))
 
 
-def _entropies(job: Job, label: str, bundle: Bundle, text: Text) -> list[LineEntropy]:
+def _entropies(job: AnalysisRequest, label: str, bundle: Bundle, text: Text) -> list[LineEntropy]:
     from sparsenmt.analysis.entropy import line_entropies
 
     sources = job.sources(bundle, text)

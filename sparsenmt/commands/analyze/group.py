@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import click
 
-from sparsenmt.commands.analyze import roles as analyze_roles
-from sparsenmt.commands.analyze import position as analyze_position
-from sparsenmt.commands.analyze import pos as analyze_pos
-from sparsenmt.commands.analyze import maps as analyze_maps
-from sparsenmt.commands.analyze import layers as analyze_layers
-from sparsenmt.commands.analyze import last_token as analyze_last_token
-from sparsenmt.commands.analyze import entropy as analyze_entropy
-from sparsenmt.commands.analyze import diversity as analyze_diversity
-from sparsenmt.commands.analyze import density as analyze_density
-from sparsenmt.commands.analyze import dense_sentences as analyze_dense_sentences
-from sparsenmt.commands.analyze import by_length as analyze_by_length
-from sparsenmt.commands.analyze import attention_mass as analyze_attention_mass
-from sparsenmt.commands.analyze import annotate as analyze_annotate
-from sparsenmt.commands.analyze import alphas as analyze_alphas
 from sparsenmt.commands.analyze import ablate_heads as analyze_ablate_heads
+from sparsenmt.commands.analyze import alphas as analyze_alphas
+from sparsenmt.commands.analyze import annotate as analyze_annotate
+from sparsenmt.commands.analyze import attention_mass as analyze_attention_mass
+from sparsenmt.commands.analyze import by_length as analyze_by_length
+from sparsenmt.commands.analyze import dense_sentences as analyze_dense_sentences
+from sparsenmt.commands.analyze import density as analyze_density
+from sparsenmt.commands.analyze import diversity as analyze_diversity
+from sparsenmt.commands.analyze import entropy as analyze_entropy
+from sparsenmt.commands.analyze import last_token as analyze_last_token
+from sparsenmt.commands.analyze import layers as analyze_layers
+from sparsenmt.commands.analyze import maps as analyze_maps
+from sparsenmt.commands.analyze import pos as analyze_pos
+from sparsenmt.commands.analyze import position as analyze_position
+from sparsenmt.commands.analyze import roles as analyze_roles
 
 # These modules import nothing heavy before they run.
 SUBCOMMANDS = {

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from sparsenmt.commands.analyzing import Job, analysis_options, progress
+from sparsenmt.commands.analyzing import AnalysisRequest, analysis_options, progress
 from sparsenmt.commands.attending import attend, read_along
 
 
 @click.command("last-token", short_help="Cross-attention mass on the last source token.")
 @analysis_options(translates=True, targets=True)
-def command(job: Job) -> None:
+def command(job: AnalysisRequest) -> None:
     """Cross-attention mass on the last source token, </s>, by decoder layer; mean over heads and target positions.
 
     Decoders read the model's own translations, or those of --target. What a filter has closed gets nothing.

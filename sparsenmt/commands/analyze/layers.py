@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from sparsenmt.commands.analyzing import Job, analysis_options, progress
+from sparsenmt.commands.analyzing import AnalysisRequest, analysis_options, progress
 
 
 @click.command("layers", short_help="Rates of every filter, by encoder layer.")
 @analysis_options()
-def command(job: Job) -> None:
+def command(job: AnalysisRequest) -> None:
     """What every filter drops, by the encoder layer after which it stands.
 
     \b
@@ -24,7 +24,7 @@ def command(job: Job) -> None:
     from dataclasses import replace
 
     from sparsenmt.analysis.gates import encoded_batches
-    from sparsenmt.analysis.layers import Found, GateCounter, panels, report
+    from sparsenmt.analysis.layers import GateCounter, LayerResult, panels, report
     from sparsenmt.report.plots import curves
 
     found = []
@@ -35,5 +35,5 @@ def command(job: Job) -> None:
             for _ in encoded_batches(bundle, sources, batch_tokens=job.batch_limit(bundle), advance=advance):
                 pass
         shares = counter.shares(sum(len(line.ids) for line in sources))
-        found.append(Found(label, shares))
+        found.append(LayerResult(label, shares))
     job.finish(replace(report(found), notes=tuple(notes)), draw=lambda: curves(panels(found)))

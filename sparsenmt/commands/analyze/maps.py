@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparsenmt.commands.analyzing import Job, analysis_options
+from sparsenmt.commands.analyzing import AnalysisRequest, analysis_options
 from sparsenmt.commands.attending import SITES, attend
 from sparsenmt.errors import UserError
 
@@ -31,7 +31,7 @@ _COLUMNS = 120
 )
 @click.option("--apart", is_flag=True, help="A map for every head of every layer.  [default: their mean]")
 @analysis_options(sentences=True, translates=True, targets=True)
-def command(job: Job, site: SiteName, layers: tuple[int, ...], heads: tuple[int, ...], apart: bool) -> None:
+def command(job: AnalysisRequest, site: SiteName, layers: tuple[int, ...], heads: tuple[int, ...], apart: bool) -> None:
     """Attention maps of sentences, several models side by side.
 
     Each model translates the sentences itself, or reads those of --target along them; weights are averaged over the

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparsenmt.commands.analyzing import Job, Text, analysis_options, progress
+from sparsenmt.commands.analyzing import AnalysisRequest, Text, analysis_options, progress
 
 if TYPE_CHECKING:
     from sparsenmt.data.tagging.tagged_text import TaggedSentence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 )
 @click.option("--language", help="Language of the text, for the tagger.  [default: the first model's source language]")
 @analysis_options()
-def command(job: Job, tagger: str, language: str | None) -> None:
+def command(job: AnalysisRequest, tagger: str, language: str | None) -> None:
     """Sparsity rate by part of speech, overall and against the overall rate.
 
     BPEH and BPEO are the first and the later pieces of split words, whatever their tag; words of one piece are function
@@ -36,8 +36,8 @@ def command(job: Job, tagger: str, language: str | None) -> None:
 
     from dataclasses import replace
 
-    from sparsenmt.report.plots import curves
     from sparsenmt.analysis.pos import categorise, measure, panels, report
+    from sparsenmt.report.plots import curves
 
     sentences = text.tags or _tag(job, text, tagger, language)
     tagged, warning = categorise(sentences, sentences[0].tagset)
@@ -55,7 +55,7 @@ def command(job: Job, tagger: str, language: str | None) -> None:
     job.finish(made, draw=lambda: curves(panels(found)))
 
 
-def _tag(job: Job, text: Text, tagger: str, language: str | None) -> list[TaggedSentence]:
+def _tag(job: AnalysisRequest, text: Text, tagger: str, language: str | None) -> list[TaggedSentence]:
     """Cut the lines into words, and tag them."""
     from sparsenmt.data.tagging.tagged_text import TaggedSentence
     from sparsenmt.data.tagging.taggers import open_tagger

@@ -6,7 +6,7 @@ from typing import Literal
 
 import click
 
-from sparsenmt.commands.analyzing import Job, analysis_options
+from sparsenmt.commands.analyzing import AnalysisRequest, analysis_options
 from sparsenmt.errors import UserError
 
 
@@ -17,7 +17,7 @@ from sparsenmt.errors import UserError
     help="Relative position of characters, or number of pieces.  [default: as the model's tokenizer]",
 )
 @analysis_options()
-def command(job: Job, unit: Literal["characters", "pieces"] | None) -> None:
+def command(job: AnalysisRequest, unit: Literal["characters", "pieces"] | None) -> None:
     """Sparsity rate by position in the word.
 
     For character models by the relative position of a character: 0 is the first of its word, 1 the last. For others by
@@ -31,8 +31,8 @@ def command(job: Job, unit: Literal["characters", "pieces"] | None) -> None:
 
     from dataclasses import replace
 
-    from sparsenmt.report.plots import curves
     from sparsenmt.analysis.position import measure, panels, report
+    from sparsenmt.report.plots import curves
 
     found = []
     for label, bundle in job.opened():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from sparsenmt.commands.analyzing import Job, analysis_options
+from sparsenmt.commands.analyzing import AnalysisRequest, analysis_options
 from sparsenmt.commands.attending import attend
 
 
@@ -23,7 +23,7 @@ from sparsenmt.commands.attending import attend
     help="An interrogative word of the source language; repeatable.  [default: a list for en, de, fr, ro]",
 )
 @analysis_options()
-def command(job: Job, threshold: float, words: tuple[str, ...]) -> None:
+def command(job: AnalysisRequest, threshold: float, words: tuple[str, ...]) -> None:
     """What heads of the encoder's self-attention specialise in; scores are mean attention mass.
 
     \b
@@ -35,8 +35,8 @@ def command(job: Job, threshold: float, words: tuple[str, ...]) -> None:
     text = job.read()
 
     from sparsenmt.analysis.alphas import learned_alphas
-    from sparsenmt.report.plots import heatmaps
     from sparsenmt.analysis.roles import RoleCounter, grid, interrogatives, report
+    from sparsenmt.report.plots import heatmaps
 
     found = []
     for label, bundle in job.opened():

@@ -22,7 +22,7 @@ _FIRST_OF_TWO = frozenset(("big", "small", "beautiful", "expensive", "cheap"))  
 _SKEW = 1.6  # words at the head of a list are chosen more often, as in real text
 
 
-class Choices:
+class RandomPhrases:
     """A source of random phrases. Only ``random.Random.random`` is drawn from: its sequence is guaranteed by Python."""
 
     def __init__(self, seed: int) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparsenmt.data.demo.grammar import Sentence, sentences
+from sparsenmt.data.demo.grammar import DemoSentence, sentences
 from sparsenmt.data.text import write_lines
 from sparsenmt.errors import UserError
 
@@ -78,9 +78,9 @@ def write_demo_corpus(
     )
 
 
-def _distinct(size: int, seed: int) -> list[Sentence]:
+def _distinct(size: int, seed: int) -> list[DemoSentence]:
     """The first ``size`` different sentences."""
-    found: dict[str, Sentence] = {}
+    found: dict[str, DemoSentence] = {}
     stream = sentences(seed)
     while len(found) < size:
         sentence = next(stream)
@@ -88,7 +88,7 @@ def _distinct(size: int, seed: int) -> list[Sentence]:
     return list(found.values())
 
 
-def _write_split(directory: Path, name: str, pairs: list[Sentence]) -> DemoSplit:
+def _write_split(directory: Path, name: str, pairs: list[DemoSentence]) -> DemoSplit:
     split = DemoSplit(
         source=directory / f"{name}.{SOURCE_LANGUAGE}",
         target=directory / f"{name}.{TARGET_LANGUAGE}",

@@ -9,7 +9,7 @@ from sparsenmt.data.demo import english as en
 from sparsenmt.data.demo import german as de
 from sparsenmt.data.demo import lexicon
 from sparsenmt.data.demo import phrases as ph
-from sparsenmt.data.demo.choices import Choices
+from sparsenmt.data.demo.choices import RandomPhrases
 from sparsenmt.data.demo.clauses import Clause, phrase
 from sparsenmt.data.demo.english import Tense, Token
 from sparsenmt.data.demo.phrases import Gap, Nominal, NounPhrase, Relative
@@ -32,7 +32,7 @@ _BEFORE = (("when", "wenn"), ("if", "falls"), ("because", "weil"), ("although", 
 
 
 @dataclass(frozen=True)
-class Sentence:
+class DemoSentence:
     """A sentence pair: raw English, its tokens with Penn tags (they spell the raw text when joined), raw German."""
 
     source: str
@@ -40,13 +40,13 @@ class Sentence:
     target: str
 
 
-def sentences(seed: int) -> Iterator[Sentence]:
+def sentences(seed: int) -> Iterator[DemoSentence]:
     """An endless stream of sentence pairs; repetitions occur."""
-    choices = Choices(seed)
+    choices = RandomPhrases(seed)
     while True:
         english, german = choices.weighted(_SHAPES)(choices)
         tokens = en.capitalised(english)
-        yield Sentence(en.text(tokens), tuple(tokens), de.text(german))
+        yield DemoSentence(en.text(tokens), tuple(tokens), de.text(german))
 
 
 _Both = tuple[list[Token], list[str]]  # English and German
@@ -59,7 +59,7 @@ def _stop(english: Sequence[Token], german: Sequence[str], mark: str = ".") -> _
 # Clauses
 
 
-def _tense(choices: Choices, verb: lexicon.Verb) -> Tense:
+def _tense(choices: RandomPhrases, verb: lexicon.Verb) -> Tense:
     tense = choices.weighted(_TENSES)
     if verb.stative and tense not in ("past", "perfect", "future"):
         return "present"
@@ -68,14 +68,14 @@ def _tense(choices: Choices, verb: lexicon.Verb) -> Tense:
     return tense
 
 
-def _verb(choices: Choices) -> lexicon.Verb:
+def _verb(choices: RandomPhrases) -> lexicon.Verb:
     table = choices.weighted(
         ((10.0, lexicon.TRANSITIVE), (4.0, lexicon.INTRANSITIVE), (2.0, lexicon.DITRANSITIVE), (1.2, lexicon.DATIVE))
     )
     return choices.skewed(table)
 
 
-def _bare_clause(choices: Choices, *, subject: Nominal | None = None, verb: lexicon.Verb | None = None) -> Clause:
+def _bare_clause(choices: RandomPhrases, *, subject: Nominal | None = None, verb: lexicon.Verb | None = None) -> Clause:
     """Subject, verb and objects; tense and negation; no adverbials but those that the verb asks for."""
     verb = verb or _verb(choices)
     subject = subject or choices.subject(verb.subject)
@@ -100,7 +100,7 @@ def _bare_clause(choices: Choices, *, subject: Nominal | None = None, verb: lexi
     return clause
 
 
-def _state(choices: Choices, *, subject: Nominal | None = None) -> Clause:
+def _state(choices: RandomPhrases, *, subject: Nominal | None = None) -> Clause:
     """Somebody or something is old, older than somebody else, 34 years old."""
     subject = subject or choices.subject("PPA") if choices.chance(0.6) else choices.noun_phrase("TOLRVF")
     kind = subject.noun.kind if isinstance(subject, NounPhrase) else "P"
@@ -128,7 +128,7 @@ def _state(choices: Choices, *, subject: Nominal | None = None) -> Clause:
     return Clause(subject, lexicon.BE, tense, end=predicate, negated=negated, contracted=choices.chance(0.5))
 
 
-def _cost(choices: Choices) -> Clause:
+def _cost(choices: RandomPhrases) -> Clause:
     """The book costs 12.50 euros."""
     euros = choices.below(90) + 2
     cents = choices.one(("", "", ".50", ".99", ".20"))
@@ -140,7 +140,7 @@ def _cost(choices: Choices) -> Clause:
     return Clause(choices.noun_phrase("TOIVR", simple=True), lexicon.COST, "present", end=price)
 
 
-def _with_adverbials(choices: Choices, clause: Clause, *, front: bool = True) -> Clause:
+def _with_adverbials(choices: RandomPhrases, clause: Clause, *, front: bool = True) -> Clause:
     """Adds time, frequency, manner and place, each sometimes."""
     time = choices.time(clause.tense) if choices.chance(0.3) else None
     fronted = time is not None and front and choices.chance(0.5)
@@ -156,7 +156,7 @@ def _with_adverbials(choices: Choices, clause: Clause, *, front: bool = True) ->
     return clause
 
 
-def _short_clause(choices: Choices, *, beside: Clause | None = None) -> Clause:
+def _short_clause(choices: RandomPhrases, *, beside: Clause | None = None) -> Clause:
     """A clause for sentences of two clauses; both are about the past, or neither is."""
     clause = _state(choices) if choices.chance(0.2) else _bare_clause(choices)
     if beside and (beside.tense in _PAST) != (clause.tense in _PAST):
@@ -169,7 +169,7 @@ def _short_clause(choices: Choices, *, beside: Clause | None = None) -> Clause:
 # Sentences
 
 
-def _statement(choices: Choices) -> _Both:
+def _statement(choices: RandomPhrases) -> _Both:
     clause = (
         _cost(choices) if choices.chance(0.04) else _state(choices) if choices.chance(0.15) else _bare_clause(choices)
     )
@@ -178,7 +178,7 @@ def _statement(choices: Choices) -> _Both:
     return _stop(clause.english(), clause.german())
 
 
-def _relative(choices: Choices, phrase_: NounPhrase) -> NounPhrase:
+def _relative(choices: RandomPhrases, phrase_: NounPhrase) -> NounPhrase:
     """The noun phrase with a relative clause: who sees the dog, that the man buys."""
     kind = phrase_.noun.kind
     pronoun = Token("who", "WP") if kind == "P" else Token("that", "WDT")
@@ -197,7 +197,7 @@ def _relative(choices: Choices, phrase_: NounPhrase) -> NounPhrase:
 _ANIMAL_VERBS = tuple(verb for verb in (*lexicon.TRANSITIVE, *lexicon.INTRANSITIVE) if "A" in verb.subject)
 
 
-def _with_relative(choices: Choices) -> _Both:
+def _with_relative(choices: RandomPhrases) -> _Both:
     clause = _state(choices) if choices.chance(0.15) else _bare_clause(choices)
     if choices.chance(0.5) and isinstance(clause.subject, NounPhrase):
         clause = replace(clause, subject=_relative(choices, clause.subject))
@@ -209,13 +209,13 @@ def _with_relative(choices: Choices) -> _Both:
     return _stop(clause.english(), clause.german())
 
 
-def _subordinate_after(choices: Choices) -> _Both:
+def _subordinate_after(choices: RandomPhrases) -> _Both:
     main = _short_clause(choices)
     english, german = _subordinate(choices.skewed(_AFTER), _short_clause(choices, beside=main))
     return _stop([*main.english(), *english], [*main.german(), ",", *german])
 
 
-def _subordinate_before(choices: Choices) -> _Both:
+def _subordinate_before(choices: RandomPhrases) -> _Both:
     main = _short_clause(choices)
     english, german = _subordinate(choices.skewed(_BEFORE), _short_clause(choices, beside=main))
     return _stop([*english, Token(",", ",", attached=True), *main.english()], main.german(front=[*german, ","]))
@@ -229,7 +229,7 @@ def _subordinate(conjunction: tuple[str, str], clause: Clause) -> _Both:
     return clause.english([token]), [german, *clause.german_last()]
 
 
-def _complement(choices: Choices) -> _Both:
+def _complement(choices: RandomPhrases) -> _Both:
     """Anna says that the man has bought the house."""
     main = _bare_clause(choices, verb=choices.skewed(lexicon.SAYING))
     inner = _short_clause(choices)
@@ -238,7 +238,7 @@ def _complement(choices: Choices) -> _Both:
     )
 
 
-def _infinitive(choices: Choices) -> _Both:
+def _infinitive(choices: RandomPhrases) -> _Both:
     """Anna tries to open the door."""
     main = _bare_clause(choices, verb=choices.skewed(lexicon.TRYING))
     time = choices.time(main.tense) if choices.chance(0.2) else None
@@ -247,7 +247,7 @@ def _infinitive(choices: Choices) -> _Both:
     return _stop([*main.english(), *inner.english_infinitive()], [*main.german(), ",", *inner.german_infinitive()])
 
 
-def _coordination(choices: Choices) -> _Both:
+def _coordination(choices: RandomPhrases) -> _Both:
     first = _short_clause(choices)
     second = _short_clause(choices, beside=first)
     if choices.chance(0.5):
@@ -257,7 +257,7 @@ def _coordination(choices: Choices) -> _Both:
     return _stop([*first.english(), *english, *second.english()], [*first.german(), *german, *second.german()])
 
 
-def _existence(choices: Choices) -> _Both:
+def _existence(choices: RandomPhrases) -> _Both:
     """There is a dog in the garden."""
     thing = choices.noun_phrase("PATOLVF")
     thing = replace(thing, determiner=ph.A if not thing.plural else choices.one((ph.NOTHING, ph.MANY, ph.SOME)))
@@ -270,7 +270,7 @@ def _existence(choices: Choices) -> _Both:
     return _stop(tokens, ["es", "gibt", *thing.german("accusative", negated=negated), *place.german])
 
 
-def _question(choices: Choices) -> _Both:
+def _question(choices: RandomPhrases) -> _Both:
     clause = _state(choices) if choices.chance(0.2) else _bare_clause(choices)
     clause = replace(
         clause, negated=clause.negated and clause.contracted and clause.tense not in ("can", "must", "may")
@@ -282,13 +282,13 @@ def _question(choices: Choices) -> _Both:
     return _stop(clause.english_question(), clause.german_question(), "?")
 
 
-def _asked(choices: Choices, clause: Clause, english: list[Token], german: list[str]) -> _Both:
+def _asked(choices: RandomPhrases, clause: Clause, english: list[Token], german: list[str]) -> _Both:
     """A question with a question word that is neither subject nor its determiner."""
     clause = replace(clause, negated=False)
     return _stop(clause.english_question(english), clause.german(front=german), "?")
 
 
-def _object_question(choices: Choices) -> _Both:
+def _object_question(choices: RandomPhrases) -> _Both:
     """What does Anna buy? Which book does Anna buy? How many books does Anna buy?"""
     verb = choices.skewed([verb for verb in lexicon.TRANSITIVE if set(verb.accusative) & set("TORLFV")])
     clause = _bare_clause(choices, verb=verb)
@@ -302,7 +302,7 @@ def _object_question(choices: Choices) -> _Both:
     return _asked(choices, replace(clause, accusative=Gap()), english, german)
 
 
-def _adverb_question(choices: Choices) -> _Both:
+def _adverb_question(choices: RandomPhrases) -> _Both:
     """Why, where, when, how does the child sleep?"""
     clause = _bare_clause(choices)
     word, german = choices.skewed((("why", "warum"), ("where", "wo"), ("when", "wann"), ("how", "wie")))
@@ -311,13 +311,13 @@ def _adverb_question(choices: Choices) -> _Both:
     return _asked(choices, clause, [Token(word, "WRB")], [german])
 
 
-def _subject_question(choices: Choices) -> _Both:
+def _subject_question(choices: RandomPhrases) -> _Both:
     """Who has bought the house?"""
     clause = _bare_clause(choices, subject=Gap())
     return _stop(clause.english([Token("who", "WP")]), clause.german(front=["wer"]), "?")
 
 
-Shape = Callable[[Choices], _Both]
+Shape = Callable[[RandomPhrases], _Both]
 _SHAPES: tuple[tuple[float, Shape], ...] = (
     (48.0, _statement),
     (9.0, _with_relative),

@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsenmt.data.alignment import word_ids
-from sparsenmt.data.features.source_sentences import Sources
-from sparsenmt.data.store import Dataset
 from sparsenmt.data.features.pos_features import LaterPiece, PosCategory
+from sparsenmt.data.features.source_sentences import Sources
+from sparsenmt.data.features.word_frequency import WordCoverage, WordRanks
+from sparsenmt.data.store import Dataset
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.tagging.tagging import Tagging
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers
-from sparsenmt.data.features.word_frequency import WordCoverage, WordRanks
 from sparsenmt.errors import UserError
 from sparsenmt.files import read_json, write_json
 

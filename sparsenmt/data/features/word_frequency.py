@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsenmt.data.alignment import starts_of_words
-from sparsenmt.data.tokenizers.hashing import spread
 from sparsenmt.data.store import Dataset
+from sparsenmt.data.tokenizers.hashing import spread
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE, SPECIAL_PIECES, UNK
 from sparsenmt.errors import UserError

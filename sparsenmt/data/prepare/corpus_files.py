@@ -10,10 +10,10 @@ from typing import Any
 import click
 
 from sparsenmt.data.documents import check_count, read_ids
-from sparsenmt.progress import Bars
 from sparsenmt.data.prepare.survey import Survey, survey
 from sparsenmt.data.text import check_aligned, check_readable
 from sparsenmt.errors import UserError
+from sparsenmt.progress import Bars
 from sparsenmt.recipe import schema
 
 TAGS, DOCUMENTS = "tags", "documents"

@@ -25,7 +25,7 @@ class FilterCounts:
 
 
 @dataclass(frozen=True)
-class Pairs:
+class EncodedPairs:
     """A block of pairs: ids of both sides, without BOS and EOS, and the line of the corpus each came from."""
 
     source: Sequence[list[int]]
@@ -36,17 +36,17 @@ class Pairs:
         return len(self.lines)
 
 
-def cut_sources(pairs: Pairs, limit: int | None, counts: FilterCounts) -> Pairs:
+def cut_sources(pairs: EncodedPairs, limit: int | None, counts: FilterCounts) -> EncodedPairs:
     """All pairs, empty ones too, with no source longer than ``limit`` pieces; ``counts`` is added to."""
     counts.read += len(pairs)
     counts.kept += len(pairs)
     if limit is None:
         return pairs
     counts.cut += sum(len(ids) > limit for ids in pairs.source)
-    return Pairs([ids[:limit] for ids in pairs.source], pairs.target, pairs.lines)
+    return EncodedPairs([ids[:limit] for ids in pairs.source], pairs.target, pairs.lines)
 
 
-def apply_filters(pairs: Pairs, filters: schema.Filters, counts: FilterCounts) -> Pairs:
+def apply_filters(pairs: EncodedPairs, filters: schema.Filters, counts: FilterCounts) -> EncodedPairs:
     """The pairs that remain, their sources cut where the recipe asks; ``counts`` is added to.
 
     Lengths are in pieces, without EOS. Cutting comes before `max_length` and `max_ratio`, which so see what the model
@@ -75,7 +75,7 @@ def apply_filters(pairs: Pairs, filters: schema.Filters, counts: FilterCounts) -
     counts.kept += int(keep.sum())
     counts.cut += int((keep & too_long).sum())
     rows = np.flatnonzero(keep).tolist()
-    return Pairs(
+    return EncodedPairs(
         [pairs.source[row][:limit] for row in rows],
         [pairs.target[row] for row in rows],
         [pairs.lines[row] for row in rows],

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 from itertools import count, islice
 
-from sparsenmt.data.documents import Block, Packer, Sentence, read_ids
-from sparsenmt.data.prepare.filters import Pairs
+from sparsenmt.data.documents import BlockSentence, DocumentBlock, Packer, read_ids
+from sparsenmt.data.prepare.filters import EncodedPairs
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.errors import UserError
@@ -17,11 +17,11 @@ Rows = list[tuple[str, ...]]
 
 def pack_corpus(
     corpus: schema.Corpus,
-    pairs: Iterable[tuple[int, Rows, Pairs]],
+    pairs: Iterable[tuple[int, Rows, EncodedPairs]],
     tokenizers: Tokenizers,
     documents: schema.Documents,
     tags: Iterable[TaggedSentence] | None = None,
-) -> Iterator[Block]:
+) -> Iterator[DocumentBlock]:
     """The blocks of a corpus; of one without ids, every pair is a block.
 
     Args:
@@ -33,7 +33,7 @@ def pack_corpus(
     """
     packer = Packer((tokenizers.source, tokenizers.target), documents.separator, documents.max_length)
 
-    def sentences() -> Iterator[Sentence]:
+    def sentences() -> Iterator[BlockSentence]:
         ids: Iterator[Hashable] = count() if corpus.documents is None else read_ids(corpus.documents)
         tagged = None if tags is None else iter(tags)
         for first, rows, kept in pairs:
@@ -42,7 +42,7 @@ def pack_corpus(
             for number, source, target in zip(kept.lines, kept.source, kept.target, strict=True):
                 place = number - first
                 beside = None if tags_here is None else tags_here[place]
-                sentence = Sentence(number, ids_here[place], rows[place], (source, target), beside)
+                sentence = BlockSentence(number, ids_here[place], rows[place], (source, target), beside)
                 if packer.holds_separator(sentence):
                     raise UserError(
                         f"the text holds the separator '{documents.separator}' of the blocks",

@@ -18,11 +18,12 @@ from typing import Any, TypeVar
 import click
 
 from sparsenmt import __version__
-from sparsenmt.data.documents import Block, read_ids, tokenizer_options
+from sparsenmt.data.documents import DocumentBlock, read_ids, tokenizer_options
 from sparsenmt.data.features.feature_set import FeatureSet, check_names, need_tags
-from sparsenmt.data.prepare.filters import FilterCounts, Pairs, apply_filters, cut_sources
 from sparsenmt.data.prepare.corpus_files import TAGS, Inputs, corpus_names, input_files
+from sparsenmt.data.prepare.filters import EncodedPairs, FilterCounts, apply_filters, cut_sources
 from sparsenmt.data.prepare.packing import pack_corpus
+from sparsenmt.data.prepare.stages import Stages, forget, workplace
 from sparsenmt.data.prepared import (
     DEV_DOCUMENTS,
     DEV_TAGS,
@@ -39,8 +40,6 @@ from sparsenmt.data.prepared import (
     train_directory,
     write_manifest,
 )
-from sparsenmt.progress import Bars
-from sparsenmt.data.prepare.stages import Stages, forget, workplace
 from sparsenmt.data.store import Dataset, DatasetWriter, write_features
 from sparsenmt.data.tagging.corpora import CorpusTags
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
@@ -48,6 +47,7 @@ from sparsenmt.data.text import blocks, read_lines, read_parallel, write_lines
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from sparsenmt.errors import UserError
 from sparsenmt.files import differences, has_leftovers, publish
+from sparsenmt.progress import Bars
 from sparsenmt.recipe import schema
 
 T = TypeVar("T")
@@ -245,7 +245,7 @@ class _Preparation:
 
     def _pairs(
         self, number: int, tokenizers: Tokenizers, counts: FilterCounts
-    ) -> Iterator[tuple[int, list[tuple[str, ...]], Pairs]]:
+    ) -> Iterator[tuple[int, list[tuple[str, ...]], EncodedPairs]]:
         """Of lines after each other the number of the first, their text, and the pairs that the filters leave."""
         corpus, filters = self._corpora[number], self._data.filters
         lines = self._bars.over(
@@ -255,7 +255,7 @@ class _Preparation:
         )
         for rows in blocks(lines, lambda row: len(row[0]) + len(row[1])):
             first = counts.read
-            pairs = Pairs(
+            pairs = EncodedPairs(
                 source=tokenizers.source.encode_batch([row[0] for row in rows]),
                 target=tokenizers.target.encode_batch([row[1] for row in rows]),
                 lines=range(first, first + len(rows)),
@@ -271,7 +271,7 @@ class _Preparation:
         tokenizers: Tokenizers,
         counts: FilterCounts,
         tags: Iterable[TaggedSentence] | None = None,
-    ) -> Iterator[Block]:
+    ) -> Iterator[DocumentBlock]:
         assert self._data.documents is not None
         pairs = self._pairs(number, tokenizers, counts)
         return pack_corpus(self._corpora[number], pairs, tokenizers, self._data.documents, tags)

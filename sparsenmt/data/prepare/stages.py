@@ -13,7 +13,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from sparsenmt.progress import Bars
 from sparsenmt.errors import UserError
 from sparsenmt.files import (
     Damaged,
@@ -29,6 +28,7 @@ from sparsenmt.files import (
     sync,
     write_sealed,
 )
+from sparsenmt.progress import Bars
 
 _STATE = ".state.json"
 

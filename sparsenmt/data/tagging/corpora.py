@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparsenmt.progress import Bars
 from sparsenmt.data.tagging.tagged_text import TagFile, TaggedSentence, as_line
 from sparsenmt.data.tagging.tagging import Tagging, open_for_text
 from sparsenmt.data.text import read_lines
+from sparsenmt.progress import Bars
 from sparsenmt.recipe import schema
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from sparsenmt.data.text import blocks
 from sparsenmt.data.tokenizers.unigram_seeds import seed_pieces
-from sparsenmt.data.vocabulary import BOS, EOS, PAD, SILENT, SPACE, SPECIAL_PIECES, UNK, UNKNOWN_SURFACE
 from sparsenmt.data.tokenizers.wire_format import without_field
 from sparsenmt.data.tokenizers.word_counts import LONGEST_WORD, WordCounts, parts
+from sparsenmt.data.vocabulary import BOS, EOS, PAD, SILENT, SPACE, SPECIAL_PIECES, UNK, UNKNOWN_SURFACE
 from sparsenmt.errors import UserError
 from sparsenmt.files import read_json, write_bytes, write_json
 from sparsenmt.recipe import schema
@@ -50,7 +50,7 @@ class SentencePieceTokenizer:
         self._word_starts[[BOS, EOS]] = True
 
     @classmethod
-    def train(cls, options: schema.Tokenizer, lines: Iterator[str]) -> SentencePieceTokenizer:
+    def train(cls, options: schema.TokenizerSection, lines: Iterator[str]) -> SentencePieceTokenizer:
         """Train on lines; the same lines give the same bytes.
 
         Of more than `TABLE_WORDS` distinct words, or words of more than `TABLE_CHARACTERS`, rare ones are a sample (see
@@ -152,7 +152,7 @@ class SentencePieceTokenizer:
         return line.lower() if self._lowercase else line
 
 
-def _user_pieces(options: schema.Tokenizer) -> list[str]:
+def _user_pieces(options: schema.TokenizerSection) -> list[str]:
     """The pieces of the user's symbols: with the space in front, so that a marker between spaces is one piece, not two.
 
     Raises:
@@ -177,7 +177,7 @@ def _short(words: Sequence[str]) -> Iterable[str]:
     return (part for word in words for part in parts(word))
 
 
-def _seeds(words: Sequence[tuple[str, int]], options: schema.Tokenizer) -> Iterator[bytes]:
+def _seeds(words: Sequence[tuple[str, int]], options: schema.TokenizerSection) -> Iterator[bytes]:
     """Lines of a piece to start from, a tab and its count."""
     normalizer = sentencepiece.SentencePieceNormalizer(rule_name=options.normalization)
     counts: Counter[str] = Counter()
@@ -190,7 +190,7 @@ def _seeds(words: Sequence[tuple[str, int]], options: schema.Tokenizer) -> Itera
         yield f"{piece}\t{count}\n".encode()
 
 
-def _learn(table: Iterable[bytes], options: schema.Tokenizer, more: Mapping[str, Any]) -> bytes:
+def _learn(table: Iterable[bytes], options: schema.TokenizerSection, more: Mapping[str, Any]) -> bytes:
     """SentencePiece's model, learned from lines of a word, a tab and its count."""
     model = io.BytesIO()
     failures: list[BaseException] = []
@@ -235,7 +235,7 @@ def _watched(lines: Iterator[bytes], failures: list[BaseException]) -> Iterator[
         raise
 
 
-def _as_user_error(error: RuntimeError, options: schema.Tokenizer) -> UserError:
+def _as_user_error(error: RuntimeError, options: schema.TokenizerSection) -> UserError:
     """Say what SentencePiece's C++ check means for the recipe."""
     text = str(error)
     where = "data.tokenizer.vocabulary_size"

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsenmt.data.text import blocks
-from sparsenmt.data.vocabulary import BOS, EOS, SILENT, SPACE, SPECIAL_PIECES, UNK, UNKNOWN_SURFACE
 from sparsenmt.data.tokenizers.word_counts import LONGEST_WORD, WordCounts
+from sparsenmt.data.vocabulary import BOS, EOS, SILENT, SPACE, SPECIAL_PIECES, UNK, UNKNOWN_SURFACE
 from sparsenmt.errors import UserError
 from sparsenmt.files import read_json, write_json
 from sparsenmt.recipe import schema
@@ -46,7 +46,7 @@ class _SymbolTokenizer:
         self._word_starts[[BOS, EOS]] = True
 
     @classmethod
-    def train(cls, options: schema.Tokenizer, lines: Iterator[str]) -> Self:
+    def train(cls, options: schema.TokenizerSection, lines: Iterator[str]) -> Self:
         """Keep the most frequent symbols; ties go by code point. Takes no more memory for more lines."""
         texts = (" ".join(block) for block in blocks(lines, len))
         if options.lowercase:
@@ -112,12 +112,12 @@ class _SymbolTokenizer:
         raise NotImplementedError
 
     @classmethod
-    def _count(cls, texts: Iterable[str], options: schema.Tokenizer) -> Counter[str]:
+    def _count(cls, texts: Iterable[str], options: schema.TokenizerSection) -> Counter[str]:
         """How often each symbol occurs."""
         raise NotImplementedError
 
     @classmethod
-    def _select(cls, counts: Counter[str], options: schema.Tokenizer) -> list[str]:
+    def _select(cls, counts: Counter[str], options: schema.TokenizerSection) -> list[str]:
         """The symbols to keep: at most as many as the vocabulary holds beside the special pieces and the user's."""
         return sorted(counts, key=lambda symbol: (-counts[symbol], symbol))[: _room(options)]
 
@@ -125,7 +125,7 @@ class _SymbolTokenizer:
         raise NotImplementedError
 
 
-def _room(options: schema.Tokenizer) -> int:
+def _room(options: schema.TokenizerSection) -> int:
     """How many symbols of the text the vocabulary can hold.
 
     Raises:
@@ -159,7 +159,7 @@ class WordTokenizer(_SymbolTokenizer):
         return " ".join(symbols)
 
     @classmethod
-    def _count(cls, texts: Iterable[str], options: schema.Tokenizer) -> Counter[str]:
+    def _count(cls, texts: Iterable[str], options: schema.TokenizerSection) -> Counter[str]:
         words = max(TABLE_WORDS, 2 * options.vocabulary_size)
         counts = WordCounts(words=words, characters=words * _CHARACTERS_A_WORD)
         for text in texts:
@@ -189,7 +189,7 @@ class CharTokenizer(_SymbolTokenizer):
         return "".join(symbols).replace(SPACE, " ")
 
     @classmethod
-    def _count(cls, texts: Iterable[str], options: schema.Tokenizer) -> Counter[str]:
+    def _count(cls, texts: Iterable[str], options: schema.TokenizerSection) -> Counter[str]:
         counts = np.zeros(sys.maxunicode + 1, dtype=np.int64)
         for text in texts:
             code_points = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
@@ -200,7 +200,7 @@ class CharTokenizer(_SymbolTokenizer):
         return Counter({chr(point): int(counts[point]) for point in np.flatnonzero(counts).tolist()})
 
     @classmethod
-    def _select(cls, counts: Counter[str], options: schema.Tokenizer) -> list[str]:
+    def _select(cls, counts: Counter[str], options: schema.TokenizerSection) -> list[str]:
         # The space comes first whatever its count: without it no word would have a start.
         others = Counter({symbol: count for symbol, count in counts.items() if symbol != SPACE})
         frequent = super()._select(others, options)

@@ -56,7 +56,7 @@ class Tokenizer(Protocol):
         ...
 
 
-def train_tokenizer(options: schema.Tokenizer, lines: Iterable[str]) -> Tokenizer:
+def train_tokenizer(options: schema.TokenizerSection, lines: Iterable[str]) -> Tokenizer:
     """Train a tokenizer as the recipe asks. The same lines give the same bytes.
 
     Raises:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sparsenmt.evaluation.contrast.decisions import Accuracy, Decision, McNemarComparison, compare_decisions
+from sparsenmt.evaluation.contrast.groups import LAST_DISTANCE, Grouping, ItemGroup, group
+from sparsenmt.evaluation.contrast.items import Item, Suite
 from sparsenmt.report.plots import Panel
 from sparsenmt.report.tables import Column, Report, Table, Value
-from sparsenmt.evaluation.contrast.decisions import Accuracy, Comparison, Decision, compare_decisions
-from sparsenmt.evaluation.contrast.groups import LAST_DISTANCE, Group, Grouping, group
-from sparsenmt.evaluation.contrast.items import Item, Suite
 
 TITLES = {
     "overall": "Contrastive accuracy",
@@ -49,7 +49,7 @@ class Judged:
     cut: int = 0
     """Items with a text that was too long for the model."""
 
-    def of(self, members: Group) -> list[Decision]:
+    def of(self, members: ItemGroup) -> list[Decision]:
         return [self.decisions[i] for i in members.members]
 
 
@@ -99,12 +99,12 @@ def _count(items: int) -> str:
     return "1 item" if items == 1 else f"{items:,} items"
 
 
-def _chance(items: Sequence[Item], members: Group) -> float:
+def _chance(items: Sequence[Item], members: ItemGroup) -> float:
     """Accuracy of a model that knows nothing."""
     return sum(1 / (1 + len(items[i].contrastive)) for i in members.members) / len(members.members)
 
 
-def _compared(judged: Sequence[Judged], number: int, members: Group) -> Comparison | None:
+def _compared(judged: Sequence[Judged], number: int, members: ItemGroup) -> McNemarComparison | None:
     """The model against the first one; None: it is the first one."""
     return compare_decisions(judged[0].of(members), judged[number].of(members)) if number else None
 
@@ -159,15 +159,15 @@ def panels(suite: Suite, judged: Sequence[Judged]) -> list[Panel]:
     return [_bars(found[names[0] if names else "types"], judged)]
 
 
-def _by_type(grouping: Grouping) -> list[tuple[str, list[Group]]]:
-    types: dict[str, list[Group]] = {}
+def _by_type(grouping: Grouping) -> list[tuple[str, list[ItemGroup]]]:
+    types: dict[str, list[ItemGroup]] = {}
     for members in grouping.groups:
         types.setdefault(str(members.keys[0]), []).append(members)
     most = sorted(types, key=lambda name: -sum(len(each.members) for each in types[name]))[:_MOST_PANELS]
     return [(name, types[name]) for name in types if name in most]
 
 
-def _by_distance(name: str, groups: Sequence[Group], judged: Sequence[Judged]) -> Panel:
+def _by_distance(name: str, groups: Sequence[ItemGroup], judged: Sequence[Judged]) -> Panel:
     places = [LAST_DISTANCE + 1 if str(each.keys[1]).startswith(">") else int(str(each.keys[1])) for each in groups]
     series = {
         each.label: [(place, _percent(each.of(own))) for place, own in zip(places, groups, strict=True)]

@@ -9,8 +9,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sparsenmt.decoding.choices import Choice
-from sparsenmt.evaluation.contrast.scoring import Scored
+from sparsenmt.decoding.choices import TargetScore
+from sparsenmt.evaluation.contrast.scoring import ScoredItem
 
 _Z95 = 1.959963984540054  # the 97.5% quantile of the normal distribution
 
@@ -37,10 +37,10 @@ class Decision:
         return "right" if self.right else "tie" if self.tie else "wrong"
 
 
-def decide(scored: Scored, *, normalize: bool = False) -> Decision:
+def decide(scored: ScoredItem, *, normalize: bool = False) -> Decision:
     """Decide by the log-probabilities, or, normalized, by their means over the pieces, `</s>` included."""
 
-    def score(choice: Choice) -> float:
+    def score(choice: TargetScore) -> float:
         return choice.log_probability / choice.pieces if normalize else choice.log_probability
 
     return Decision(score(scored.correct), max(map(score, scored.contrastive)))
@@ -87,7 +87,7 @@ def wilson(right: int, items: int, z: float = _Z95) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class McNemarComparison:
     """A model against another one, on the same items."""
 
     difference: float
@@ -98,12 +98,12 @@ class Comparison:
     p_value: float
 
 
-def compare_decisions(other: Sequence[Decision], this: Sequence[Decision]) -> Comparison:
+def compare_decisions(other: Sequence[Decision], this: Sequence[Decision]) -> McNemarComparison:
     """Exact McNemar test (1947) of the items on which two models disagree, two-sided."""
     pairs = [(a.right, b.right) for a, b in zip(other, this, strict=True)]
     only_other, only_this = pairs.count((True, False)), pairs.count((False, True))
     difference = (only_this - only_other) / len(pairs)
-    return Comparison(difference, only_other, only_this, mcnemar(only_other, only_this))
+    return McNemarComparison(difference, only_other, only_this, mcnemar(only_other, only_this))
 
 
 def mcnemar(b: int, c: int) -> float:

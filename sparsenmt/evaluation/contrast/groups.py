@@ -16,7 +16,7 @@ _FREQUENCIES = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 
 
 @dataclass(frozen=True)
-class Group:
+class ItemGroup:
     """Items of one kind."""
 
     keys: tuple[str | None, ...]
@@ -31,7 +31,7 @@ class Grouping:
 
     name: str
     keys: tuple[str, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[ItemGroup, ...]
 
 
 def distance_bin(distance: int) -> tuple[int, str]:
@@ -99,5 +99,5 @@ def group(items: Sequence[Item]) -> list[Grouping]:
                 members.setdefault(own, []).append(number)
         if members:
             ordered = sorted(members.items(), key=lambda pair: pair[0][0])
-            found.append(Grouping(name, keys, tuple(Group(own[1], tuple(numbers)) for own, numbers in ordered)))
+            found.append(Grouping(name, keys, tuple(ItemGroup(own[1], tuple(numbers)) for own, numbers in ordered)))
     return found

@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
-from sparsenmt.decoding.choices import Choice, score_choices
+from sparsenmt.decoding.choices import TargetScore, score_choices
 from sparsenmt.decoding.inputs import ModelBundle
 from sparsenmt.evaluation.contrast.items import Suite
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredItem:
     """An item's targets as a model sees them."""
 
-    correct: Choice
-    contrastive: tuple[Choice, ...]
+    correct: TargetScore
+    contrastive: tuple[TargetScore, ...]
     source_cut: int = 0
     """Pieces of the source that were too many for the model, or for its recipe."""
 
@@ -62,7 +62,7 @@ class Questions:
         advance: Callable[[int], object] | None = None,
         compact: bool = True,
         depth: tuple[int, int] | None = None,
-    ) -> list[Scored]:
+    ) -> list[ScoredItem]:
         """The scores of every item. Arguments and errors are those of `score_choices`."""
         found = score_choices(
             bundle,
@@ -78,5 +78,5 @@ class Questions:
         for item, number in zip(self._items, self._number, strict=True):
             choices, place = found[number], self._targets[number]
             wrong = tuple(choices.targets[place[text]] for text in item.contrastive)
-            scored.append(Scored(choices.targets[place[item.correct]], wrong, choices.source.cut))
+            scored.append(ScoredItem(choices.targets[place[item.correct]], wrong, choices.source.cut))
         return scored

@@ -29,7 +29,7 @@ _FEWEST = 3
 
 
 @dataclass(frozen=True)
-class Work:
+class Arithmetic:
     """The arithmetic of a piece of work."""
 
     flop: float
@@ -37,7 +37,7 @@ class Work:
     """How often each product of a matrix with a matrix ran; batched ones (attention) are in ``flop`` alone."""
 
 
-def count(work: Callable[[], object]) -> Work:
+def count(work: Callable[[], object]) -> Arithmetic:
     """Do the work once, and count. It must not use packed products, whose operators nobody can look into."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
@@ -59,10 +59,10 @@ def count(work: Callable[[], object]) -> Work:
     counter = FlopCounterMode(display=False, custom_mapping=own)
     with sdpa_kernel(SDPBackend.MATH), counter:
         work()
-    return Work(float(counter.get_total_flops()), products)
+    return Arithmetic(float(counter.get_total_flops()), products)
 
 
-def product_rate(work: Work, dtype: torch.dtype, device: torch.device) -> float:
+def product_rate(work: Arithmetic, dtype: torch.dtype, device: torch.device) -> float:
     """FLOP a second of the work's own products, each alone, repeated, in its fastest form: the limit of the work.
 
     The weighted mean over the shapes: what the machine would reach if nothing had to be done between two products.

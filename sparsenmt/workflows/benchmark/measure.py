@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from sparsenmt.report.tables import Column, Report, Table
-from sparsenmt.workflows.benchmark.flops import SQUARE, Work, product_rate, square_rate, synchronize
-from sparsenmt.workflows.benchmark.workloads import Decoding, Part, Sizes, Subject, Training
 from sparsenmt.errors import UserError
 from sparsenmt.recipe import schema
+from sparsenmt.report.tables import Column, Report, Table
 from sparsenmt.store import DTYPES
+from sparsenmt.workflows.benchmark.flops import SQUARE, Arithmetic, product_rate, square_rate, synchronize
+from sparsenmt.workflows.benchmark.workloads import DecodingWorkload, Part, Sizes, Subject, TrainingWorkload
 
 if TYPE_CHECKING:
     from sparsenmt.model.transformer import Transformer
 
-_KINDS: dict[Part, type[Decoding] | type[Training]] = {"decoding": Decoding, "training": Training}
+_KINDS: dict[Part, type[DecodingWorkload] | type[TrainingWorkload]] = {
+    "decoding": DecodingWorkload,
+    "training": TrainingWorkload,
+}
 
 
 @dataclass(frozen=True)
@@ -34,12 +37,12 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Measured:
+class BenchmarkResult:
     """What was measured of a case."""
 
     case: Case
     seconds: tuple[float, ...]
-    work: Work
+    work: Arithmetic
     product_rate: float
     """FLOP a second of the work's own products, alone."""
     square_rate: float
@@ -57,14 +60,14 @@ class Measured:
 
 def measure(
     subject: Subject, cases: Sequence[Case], device: torch.device, repeats: int, advance: Callable[[int], object]
-) -> list[Measured]:
+) -> list[BenchmarkResult]:
     """Time every case ``repeats`` times, after one that does not count; the limit is measured right after it.
 
     Args:
         advance: told of every step: `steps_of` says how many there are.
     """
     found = []
-    works: dict[tuple[Part, Sizes], Work] = {}
+    works: dict[tuple[Part, Sizes], Arithmetic] = {}
     squares: dict[str, float] = {}
     for case in cases:
         dtype = DTYPES[case.dtype]
@@ -88,7 +91,7 @@ def measure(
             squares[case.dtype] = square_rate(dtype, device)
         limit = product_rate(works[key], dtype, device)
         advance(1)
-        found.append(Measured(case, tuple(seconds), works[key], limit, squares[case.dtype]))
+        found.append(BenchmarkResult(case, tuple(seconds), works[key], limit, squares[case.dtype]))
     return found
 
 
@@ -116,7 +119,9 @@ _COLUMNS = (
 )
 
 
-def report(subject: Subject, found: Sequence[Measured], settings: dict[str, object], device: torch.device) -> Report:
+def report(
+    subject: Subject, found: Sequence[BenchmarkResult], settings: dict[str, object], device: torch.device
+) -> Report:
     """The table: rates are those of the fastest repeat, spreads how far the slowest lies above it."""
     rows = []
     for each in found:

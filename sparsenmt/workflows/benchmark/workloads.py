@@ -17,13 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sparsenmt.workflows.benchmark.flops import Work, count
 from sparsenmt.data.batching import Batch, pad
 from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.decoding.inputs import SourceLine
 from sparsenmt.errors import UserError
 from sparsenmt.model.protocol import Source
 from sparsenmt.recipe import schema
+from sparsenmt.workflows.benchmark.flops import Arithmetic, count
 
 if TYPE_CHECKING:
     from sparsenmt.data.features.feature_set import FeatureSet
@@ -97,7 +97,7 @@ class Sizes:
         return self.sentences * self.target_length
 
 
-class Decoding:
+class DecodingWorkload:
     """Beam search over one batch, as `sparsenmt decode` does it: of packed weights, compacted where that is exact."""
 
     part: Part = "decoding"
@@ -124,7 +124,7 @@ class Decoding:
         """Once."""
         self._search(self._model, self._device)
 
-    def count(self) -> Work:
+    def count(self) -> Arithmetic:
         """Its arithmetic: in float64, which nothing but PyTorch's own operators computes."""
         model = self._subject.build().double().eval()
         return count(lambda: self._search(model, torch.device("cpu")))
@@ -143,7 +143,7 @@ class Decoding:
         assert all(len(each[0].tokens) == self.sizes.target_length for each in found)
 
 
-class Training:
+class TrainingWorkload:
     """Updates on one batch, as `sparsenmt train` does them: forward, loss, backward, clipping, Adam."""
 
     part: Part = "training"
@@ -180,7 +180,7 @@ class Training:
         self._optimizer.zero_grad(set_to_none=True)
         self._weights.publish()
 
-    def count(self) -> Work:
+    def count(self) -> Arithmetic:
         """Its arithmetic."""
         model = self._subject.build().train()
         return count(lambda: self._gradients(model, self._batch))

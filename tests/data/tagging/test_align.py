@@ -23,7 +23,7 @@ LINES = [
 def tokenizer(kind: str, lines: list[str] = LINES, **options: object) -> Tokenizer:
     size = 10_000 if kind in ("word", "char") else 90 if kind == "bpe" else 80
     settings = {"kind": kind, "vocabulary_size": size, **options}
-    return train_tokenizer(schema.Tokenizer(**settings), lines)  # type: ignore[arg-type]
+    return train_tokenizer(schema.TokenizerSection(**settings), lines)  # type: ignore[arg-type]
 
 
 def cut(line: str) -> list[str]:

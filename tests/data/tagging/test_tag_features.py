@@ -136,7 +136,7 @@ def test_the_choice_of_the_tagger_belongs_to_the_prepared_data(make_data: MakeDa
     first = prepare(data, features=FEATURES)
     assert prepare(data, features=FEATURES).up_to_date
     check_prepared_for(data, FEATURES)
-    other = data.model_copy(update={"tagger": schema.Tagger(language="nl")})
+    other = data.model_copy(update={"tagger": schema.TaggerSection(language="nl")})
     with pytest.raises(UserError, match=r"prepared with other settings: .*language"):
         check_prepared_for(other, FEATURES)
     second = prepare(other, features=FEATURES)
@@ -150,7 +150,7 @@ def test_the_choice_of_the_tagger_belongs_to_the_prepared_data(make_data: MakeDa
 def test_without_methods_that_read_tags_nothing_is_tagged(make_data: MakeData) -> None:
     data = make_data([(LINES, LINES[::-1])], (LINES, LINES))
     report = prepare(data, features=["word_id"])
-    other = given(data, dev="nowhere").model_copy(update={"tagger": schema.Tagger(name="given")})
+    other = given(data, dev="nowhere").model_copy(update={"tagger": schema.TaggerSection(name="given")})
     assert prepare(other, features=["word_id"]).fingerprint == report.fingerprint
     assert FakeTagger.opened == 0 and "tagger" not in json.loads((Path(data.directory) / "manifest.json").read_bytes())
 
@@ -187,7 +187,7 @@ def test_unknown_tags_are_listed_once(make_data: MakeData, tmp_path: Path, capsy
 
 def test_no_tagger_and_no_tags(make_data: MakeData, monkeypatch: pytest.MonkeyPatch) -> None:
     data = make_data([(LINES, LINES[::-1])], (LINES, LINES), source_language="en")
-    nobody = data.model_copy(update={"tagger": schema.Tagger(name="given")})
+    nobody = data.model_copy(update={"tagger": schema.TaggerSection(name="given")})
     with pytest.raises(UserError, match="tags are needed, and none are given"):
         prepare(nobody, features=FEATURES)
     assert not Path(data.directory).exists()

@@ -7,15 +7,15 @@ from itertools import product
 
 import pytest
 
-from sparsenmt.decoding.choices import Choice
+from sparsenmt.decoding.choices import TargetScore
 from sparsenmt.evaluation.contrast.decisions import Accuracy, Decision, compare_decisions, decide, mcnemar, wilson
 from sparsenmt.evaluation.contrast.groups import distance_bin, frequency_bin, group
 from sparsenmt.evaluation.contrast.items import Item
-from sparsenmt.evaluation.contrast.scoring import Scored
+from sparsenmt.evaluation.contrast.scoring import ScoredItem
 
 
-def scored(correct: float, *wrong: float, pieces: int = 2) -> Scored:
-    return Scored(Choice(correct, pieces), tuple(Choice(value, pieces) for value in wrong))
+def scored(correct: float, *wrong: float, pieces: int = 2) -> ScoredItem:
+    return ScoredItem(TargetScore(correct, pieces), tuple(TargetScore(value, pieces) for value in wrong))
 
 
 def test_all_wrong_targets_must_be_beaten_and_ties_are_wrong() -> None:
@@ -27,7 +27,7 @@ def test_all_wrong_targets_must_be_beaten_and_ties_are_wrong() -> None:
 
 def test_normalized_scores_are_means() -> None:
     """-6 over 6 pieces is less probable than -4 over 2, but better a piece."""
-    item = Scored(Choice(-6.0, 6), (Choice(-4.0, 2),))
+    item = ScoredItem(TargetScore(-6.0, 6), (TargetScore(-4.0, 2),))
     assert decide(item).name == "wrong"
     assert decide(item, normalize=True) == Decision(-1.0, -2.0)
 

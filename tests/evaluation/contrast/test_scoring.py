@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
-from sparsenmt.decoding.choices import Choice, Choices
+from sparsenmt.decoding.choices import ScoredTargets, TargetScore
 from sparsenmt.decoding.inputs import SourceLine
 from sparsenmt.evaluation.contrast import scoring
 from sparsenmt.evaluation.contrast.items import Item, Suite
@@ -32,10 +32,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What `score_choices` was called with; its scores are the lengths of the targets."""
     seen: dict[str, Any] = {}
 
-    def answer(bundle: object, sources: Sequence[str], targets: Sequence[Sequence[str]], **keys: Any) -> list[Choices]:
+    def answer(
+        bundle: object, sources: Sequence[str], targets: Sequence[Sequence[str]], **keys: Any
+    ) -> list[ScoredTargets]:
         seen.update(sources=sources, targets=targets, **keys)
         return [
-            Choices(SourceLine(i, source, [1], cut=i), tuple(Choice(len(text), 1) for text in own))
+            ScoredTargets(SourceLine(i, source, [1], cut=i), tuple(TargetScore(len(text), 1) for text in own))
             for i, (source, own) in enumerate(zip(sources, targets, strict=True))
         ]
 
