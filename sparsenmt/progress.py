@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from tqdm import tqdm
@@ -42,3 +44,16 @@ class Bars:
             "dynamic_ncols": True,
             "leave": False,
         }
+
+
+def notify(message: str) -> None:
+    """Print a note or a warning on stderr, above any progress bar that is shown."""
+    with tqdm.external_write_mode(file=sys.stderr):
+        print(message, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def progress_bar(description: str, total: int, *, unit: str = "sentence") -> Iterator[Callable[[int], object]]:
+    """Show a progress bar on stderr; yields a function that is told how many more units are done."""
+    with Bars(not os.environ.get("TQDM_DISABLE")).counting(description, total=total, unit=unit) as bar:
+        yield bar.update

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -16,6 +14,7 @@ import click
 from sparsenmt.commands.cuts import tell_cuts
 from sparsenmt.commands.several import check_models, check_outputs, model_labels
 from sparsenmt.errors import UserError
+from sparsenmt.progress import progress_bar
 
 if TYPE_CHECKING:
     from sparsenmt.analysis.gates import GatedLine
@@ -280,7 +279,7 @@ class AnalysisRequest:
         from sparsenmt.analysis.gates import gated_lines
 
         sources = self.sources(bundle, text)
-        with progress(f"{label}: gates", len(sources)) as advance:
+        with progress_bar(f"{label}: gates", len(sources)) as advance:
             return gated_lines(bundle, sources, batch_tokens=self.batch_limit(bundle), advance=advance)
 
     def translate(self, label: str, bundle: Bundle, text: Text) -> list[Translation]:
@@ -290,7 +289,7 @@ class AnalysisRequest:
         changes = {"batch_tokens": self.batch_limit(bundle), "beam_size": self.beam_size}
         given = {name: value for name, value in changes.items() if value is not None}
         options = bundle.recipe.decoding.model_copy(update=given)
-        with progress(f"{label}: translate", len(text.lines)) as advance:
+        with progress_bar(f"{label}: translate", len(text.lines)) as advance:
             return list(translate_lines(bundle, text.lines, options, advance=advance, tags=text.tags))
 
     def outputs(self, label: str, bundle: Bundle, text: Text, sources: Sequence[SourceLine]) -> list[Output]:
@@ -355,12 +354,3 @@ class AnalysisRequest:
 
             save(draw(), self.files["--plot"])
         click.echo(render(report) if text is None else text, color=color)
-
-
-@contextmanager
-def progress(what: str, total: int, *, unit: str = "sentence") -> Iterator[Callable[[int], object]]:
-    """A bar on stderr with the time left; what it gives is told how many more sentences are done."""
-    from sparsenmt.progress import Bars
-
-    with Bars(not os.environ.get("TQDM_DISABLE")).counting(what, total=total, unit=unit) as bar:
-        yield bar.update

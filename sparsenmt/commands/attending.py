@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from sparsenmt.commands.analyzing import AnalysisRequest, Text, progress
+from sparsenmt.commands.analyzing import AnalysisRequest, Text
+from sparsenmt.progress import progress_bar
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,7 +50,7 @@ def attend(
     """Let a model read a text, and what goes along it, while observers listen."""
     from sparsenmt.analysis.observe import observe
 
-    with progress(f"{label}: attention", len(sources)) as advance:
+    with progress_bar(f"{label}: attention", len(sources)) as advance:
         limit = job.batch_limit(bundle)
         observe(bundle, sources, outputs, observers, sites=sites, batch_tokens=limit, advance=advance)
 

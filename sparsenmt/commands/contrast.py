@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from sparsenmt.commands import depth as depth_option
-from sparsenmt.commands.analyzing import progress
 from sparsenmt.commands.several import check_models, check_outputs, model_labels
 from sparsenmt.commands.tags import HELP, read_tags
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.contrast.items import FORMATS
+from sparsenmt.progress import progress_bar
 
 if TYPE_CHECKING:
     from sparsenmt.evaluation.contrast.contrast_report import Judged
@@ -266,7 +266,7 @@ def judge(job: ContrastRequest, suite: Suite, label: str, directory: Path) -> Ju
     decoding = bundle.recipe.decoding
     depth = depth_option.at_depth(bundle.model.plan, decoding, job.encoder_layers, job.decoder_layers).depth
     limit = job.batch_tokens or decoding.batch_tokens
-    with progress(label, len(questions)) as advance:
+    with progress_bar(label, len(questions)) as advance:
         scored = questions.answer(bundle, batch_tokens=limit, depth=depth, advance=advance)
     cut = sum(each.is_cut for each in scored)
     return Judged(label, tuple(decide(each, normalize=job.normalize) for each in scored), cut)

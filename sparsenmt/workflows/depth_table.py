@@ -244,9 +244,9 @@ class DepthTableStages:
     def translate(self) -> dict[DepthRun, Translated]:
         """The translations of every cell; a model is read once, if any of its cells is not kept."""
         from sparsenmt.analysis.depth_table import Translated
-        from sparsenmt.commands.analyzing import progress
         from sparsenmt.commands.documents import check_single
         from sparsenmt.data.text import write_lines
+        from sparsenmt.progress import progress_bar
         from sparsenmt.store import open_model
 
         found: dict[DepthRun, Translated] = {}
@@ -259,7 +259,7 @@ class DepthTableStages:
                     if bundle is None:
                         bundle = open_model(directory)
                         check_single(bundle)
-                    with progress(f"{cell.system}, {cell.search}, {n}+{m}", len(self.sources)) as advance:
+                    with progress_bar(f"{cell.system}, {cell.search}, {n}+{m}", len(self.sources)) as advance:
                         advance(len(done))
                         done = kept.at(bundle, cell.depth, advance=advance)
                 write_lines(file := kept.directory / f"{n}-{m}.txt", done)
@@ -268,12 +268,12 @@ class DepthTableStages:
 
     def measure_time(self) -> dict[DepthRun, float]:
         """Seconds that each cell takes for the first lines: the cells take turns, the fastest turn counts."""
-        from sparsenmt.commands.analyzing import progress
+        from sparsenmt.progress import progress_bar
 
         lines, found = self.sources[: self.job.speed_lines], dict[DepthRun, float]()
         if not lines:
             return found
-        with progress("decoding time", self.job.rounds * len(self.cells), unit="cell") as advance:
+        with progress_bar("decoding time", self.job.rounds * len(self.cells), unit="cell") as advance:
             for _ in range(self.job.rounds):
                 for cell, seconds in self._turn(lines):
                     found[cell] = min(seconds, found.get(cell, seconds))
@@ -320,10 +320,10 @@ class DepthTableStages:
         self, translations: Mapping[DepthRun, Translated], seconds: Mapping[DepthRun, float]
     ) -> list[DepthGrid]:
         from sparsenmt.analysis.depth_table import measure
-        from sparsenmt.commands.analyzing import progress
+        from sparsenmt.progress import progress_bar
 
         blocks = []
-        with progress("scores", len(self.cells), unit="cell") as advance:
+        with progress_bar("scores", len(self.cells), unit="cell") as advance:
             for (system, search), group in groupby(self.cells, key=lambda cell: cell.block):
                 made = {cell.depth: replace(translations[cell], seconds=seconds.get(cell)) for cell in group}
                 blocks.append(measure(system, search, made, self._pairs[1], advance=advance))

@@ -299,12 +299,12 @@ def _tags(bundle: Bundle, text: TestText, lines: Sequence[str]) -> list[TaggedSe
 
 def _translated(bundle: Bundle, directory: Path, text: TestText) -> Evaluation:
     """The model's translations, and what comes with them."""
-    from sparsenmt.commands.analyzing import progress
     from sparsenmt.decoding.translate import sparsity_rate
+    from sparsenmt.progress import progress_bar
 
     path, key = _place(directory, text)
     sources, _ = text.read()
-    with progress(f"{directory.name}: {text.name}", len(sources)) as advance:
+    with progress_bar(f"{directory.name}: {text.name}", len(sources)) as advance:
         lines, found = translations(bundle, text, sources, advance)
     return Evaluation(path, key, lines, _parameters(directory), sparsity_rate(found))
 
@@ -331,12 +331,12 @@ def _look(bundle: Bundle, label: str, text: TestText) -> dict[str, SiteAttention
     """The attention along the reference."""
     from sparsenmt.analysis.density import DensityCounter
     from sparsenmt.analysis.observe import observe
-    from sparsenmt.commands.analyzing import progress
     from sparsenmt.model.sites import SITES
+    from sparsenmt.progress import progress_bar
 
     pairs = [pair for pair in _read_along(bundle, text) if not pair[0].empty]
     counter = DensityCounter()
-    with progress(f"{label}: attention", len(pairs)) as advance:
+    with progress_bar(f"{label}: attention", len(pairs)) as advance:
         observe(
             bundle,
             [source for source, _ in pairs],

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sparsenmt.commands.analyzing import progress
 from sparsenmt.errors import UserError
+from sparsenmt.progress import progress_bar
 
 if TYPE_CHECKING:
     from sparsenmt.depth_selector.labels import Labelled, Parts
@@ -249,7 +249,7 @@ class SelectDepthStages:
             click.echo(f"{folder}: the search starts again: {search.again}", err=True)
         table = source_table(self.bundle)
         left = len(self.job.cells) - len(search.trials)
-        with progress(f"search: {left} to try", left * self.settings.epochs, unit="epoch") as advance:
+        with progress_bar(f"search: {left} to try", left * self.settings.epochs, unit="epoch") as advance:
             trial, weights = search.run(
                 self.settings,
                 text.labelled.rows(self.parts.training),
@@ -276,9 +276,9 @@ class SelectDepthStages:
         model = sha256_text(json.dumps([self.task["model"], shape, self.bundle.max_source_length], sort_keys=True))
         kept = KeptTranslations(self.job.directory / TRANSLATIONS, model, pairs.sources, self.options)
         left = sum(len(pairs.sources) - len(kept.done(depth)) for depth in self.depths)
-        with progress(f"{what}: translate at {len(self.depths)} depths", left) as advance:
+        with progress_bar(f"{what}: translate at {len(self.depths)} depths", left) as advance:
             translations = [kept.at(self.bundle, depth, advance=advance) for depth in self.depths]
-        with progress(f"{what}: chrF", len(pairs.sources)) as advance:
+        with progress_bar(f"{what}: chrF", len(pairs.sources)) as advance:
             scores = sentence_chrf(translations, pairs.references, advance=advance)
         pieces = [source.ids for source in read_sources(self.bundle, pairs.sources)]
         return ScoredPairs(pairs, translations, Labelled(pieces, scores))
@@ -290,7 +290,7 @@ class SelectDepthStages:
 
         lines = held_out.pairs.sources[: self.job.time_lines]
         oracle = [self.depths[k] for k in oracle_depths(held_out.labelled.scores)[: len(lines)]]
-        with progress("time", timing_steps(len(lines), len(self.depths))) as advance:
+        with progress_bar("time", timing_steps(len(lines), len(self.depths))) as advance:
             timed = time_depths(self.bundle, selector, lines, oracle, self.options, advance=advance)
         return measure(
             held_out.translations,

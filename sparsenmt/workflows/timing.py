@@ -49,11 +49,11 @@ def decoding_speeds(models: Mapping[str, Path], text: TestText, *, lines: int, r
         lines: of the text, at most.
         rounds: turns that each model gets; the fastest counts.
     """
-    from sparsenmt.commands.analyzing import progress
+    from sparsenmt.progress import progress_bar
 
     sources = text.read()[0][:lines]
     found: dict[str, DecodingSpeed] = {}
-    with progress("decoding speed", rounds * len(models)) as advance:
+    with progress_bar("decoding speed", rounds * len(models)) as advance:
         for _ in range(rounds):
             for label, directory in models.items():
                 speed = _turn(directory, text, sources)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparsenmt.commands.analyzing import AnalysisRequest, analysis_options, progress
+from sparsenmt.commands.analyzing import AnalysisRequest, analysis_options
 from sparsenmt.errors import UserError
+from sparsenmt.progress import progress_bar
 
 if TYPE_CHECKING:
     from sparsenmt.analysis.alphas import AlphaResult
@@ -59,7 +60,7 @@ def _measure(label: str, directory: Path) -> AlphaResult | None:
         return None
     course = {}
     checkpoints = find_checkpoints(directory)
-    with progress(f"{label}: checkpoints", len(checkpoints)) as advance:
+    with progress_bar(f"{label}: checkpoints", len(checkpoints)) as advance:
         for each in checkpoints:
             course[each.update] = alphas_at(model, each.weights(), str(each.path))
             advance(1)

@@ -6,7 +6,8 @@ from typing import Literal
 
 import click
 
-from sparsenmt.commands.analyzing import AnalysisRequest, analysis_options, progress
+from sparsenmt.commands.analyzing import AnalysisRequest, analysis_options
+from sparsenmt.progress import progress_bar
 
 
 @click.command("attention-mass", short_help="Summed cross-attention of source words.")
@@ -51,7 +52,7 @@ def command(job: AnalysisRequest, unit: Literal["piece", "word"], eos: bool, thr
         sources = job.sources(bundle, text)
         outputs = job.outputs(label, bundle, text, sources)
         counter = MassCounter(bundle.tokenizers.source, unit=unit, eos=eos)
-        with progress(f"{label}: attention", len(sources)) as advance:
+        with progress_bar(f"{label}: attention", len(sources)) as advance:
             limit = job.batch_limit(bundle)
             for _, seen in attention_maps(bundle, sources, outputs, batch_tokens=limit, advance=advance):
                 counter.add(seen)

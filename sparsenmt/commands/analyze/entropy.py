@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparsenmt.commands.analyzing import AnalysisRequest, analysis_options, progress
+from sparsenmt.commands.analyzing import AnalysisRequest, analysis_options
 from sparsenmt.errors import UserError
+from sparsenmt.progress import progress_bar
 
 if TYPE_CHECKING:
     from sparsenmt.analysis.entropy import LineEntropy
@@ -61,5 +62,5 @@ def _entropies(job: AnalysisRequest, label: str, bundle: Bundle, text: Text) -> 
     from sparsenmt.analysis.entropy import line_entropies
 
     sources = job.sources(bundle, text)
-    with progress(f"{label}: entropy", len(sources)) as advance:
+    with progress_bar(f"{label}: entropy", len(sources)) as advance:
         return line_entropies(bundle, sources, batch_tokens=job.batch_limit(bundle), advance=advance)

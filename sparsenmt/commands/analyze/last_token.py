@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from sparsenmt.commands.analyzing import AnalysisRequest, analysis_options, progress
+from sparsenmt.commands.analyzing import AnalysisRequest, analysis_options
 from sparsenmt.commands.attending import attend, read_along
+from sparsenmt.progress import progress_bar
 
 
 @click.command("last-token", short_help="Cross-attention mass on the last source token.")
@@ -33,7 +34,7 @@ def command(job: AnalysisRequest) -> None:
     found = []
     for label, bundle in job.opened():
         sources, outputs = read_along(job, label, bundle, text, ["cross"])
-        with progress(f"{label}: gates", len(sources)) as advance:
+        with progress_bar(f"{label}: gates", len(sources)) as advance:
             lines = gated_lines(bundle, sources, batch_tokens=job.batch_limit(bundle), advance=advance)
         counter = LastTokenCounter(lines)
         attend(job, label, bundle, sources, outputs, [counter], ["cross"])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from sparsenmt.commands.analyzing import AnalysisRequest, analysis_options, progress
+from sparsenmt.commands.analyzing import AnalysisRequest, analysis_options
+from sparsenmt.progress import progress_bar
 
 
 @click.command("layers", short_help="Rates of every filter, by encoder layer.")
@@ -31,7 +32,7 @@ def command(job: AnalysisRequest) -> None:
     for label, bundle in job.opened():
         sources = job.sources(bundle, text)
         counter = GateCounter()
-        with progress(f"{label}: gates", len(sources)) as advance, bundle.model.listen_to_gates(counter):
+        with progress_bar(f"{label}: gates", len(sources)) as advance, bundle.model.listen_to_gates(counter):
             for _ in encoded_batches(bundle, sources, batch_tokens=job.batch_limit(bundle), advance=advance):
                 pass
         shares = counter.shares(sum(len(line.ids) for line in sources))

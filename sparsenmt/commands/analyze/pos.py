@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparsenmt.commands.analyzing import AnalysisRequest, Text, analysis_options, progress
+from sparsenmt.commands.analyzing import AnalysisRequest, Text, analysis_options
+from sparsenmt.progress import progress_bar
 
 if TYPE_CHECKING:
     from sparsenmt.data.tagging.tagged_text import TaggedSentence
@@ -47,7 +48,7 @@ def command(job: AnalysisRequest, tagger: str, language: str | None) -> None:
     for label, bundle in job.opened():
         gated = job.gates(label, bundle, text)
         own = [tagged[each.line.number] for each in gated]
-        with progress(f"{label}: align", len(gated)) as advance:
+        with progress_bar(f"{label}: align", len(gated)) as advance:
             found.append(measure(label, gated, own, bundle.tokenizers.source, advance))
     made = report(found, tagged)
     origin = {"tags": str(job.tags_file or job.input_file) if text.tags else tagger, "tagset": sentences[0].tagset}
@@ -63,7 +64,7 @@ def _tag(job: AnalysisRequest, text: Text, tagger: str, language: str | None) ->
 
     tool = open_tagger(tagger, language or read_recipe(job.models[0]).data.source_language)
     sentences = []
-    with progress("tag", len(text.lines)) as advance:
+    with progress_bar("tag", len(text.lines)) as advance:
         for line in text.lines:
             words = tool.tokenize(line)
             sentences.append(TaggedSentence(tuple(words), tuple(tool.tag(words)), text=line, tagset=tool.tagset))
