@@ -32,6 +32,7 @@ OPTIONAL_PACKAGES = {
         "transformers",
     ),
     *("rouge_score", "sacrebleu"),  # installed, but slow to load
+    *("fcntl", "resource"),  # of the standard library, but not on every system
 }
 """What a function may import, outside `commands/`: it may be missing, or it costs start-up time."""
 
