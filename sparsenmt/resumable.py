@@ -23,14 +23,14 @@ from typing import Any
 
 from sparsenmt.errors import UserError
 from sparsenmt.files import (
-    aside,
-    changes,
+    changed_values,
     describe_change,
-    place,
+    explain_write_errors,
+    partial_path,
+    publish_file,
     read_sealed,
     sha256_file,
     write_sealed,
-    writing,
 )
 
 _BLOCK = 1 << 20
@@ -55,7 +55,7 @@ class Growing:
         """Why what an earlier run left is of no use, if it left something."""
         self._output = output
         self._target = output.resolve()  # a link stays one
-        self._partial = aside(self._target)
+        self._partial = partial_path(self._target)
         self._journal = self._target.with_name(f".{self._target.name}.journal")
         self._work: Any = None if work is None else json.loads(json.dumps(work))
         self._total = total
@@ -106,10 +106,10 @@ class Growing:
         """See what an earlier run left, and prepare for the lines after it."""
         self.again = self._recover()
         if self.complete:
-            self._remove(self._partial, self._journal, aside(self._journal))
+            self._remove(self._partial, self._journal, partial_path(self._journal))
             return
         with self._writing():
-            self._remove(aside(self._journal))
+            self._remove(partial_path(self._journal))
             if not self.lines:
                 self._bytes, self._digest = 0, hashlib.sha256()
                 self._remove(self._journal)
@@ -127,7 +127,7 @@ class Growing:
             return "the record of what was done is damaged"
         if self._work is None:
             return "what is read now cannot be read from where it was"
-        if changed := changes(work, self._work):
+        if changed := changed_values(work, self._work):
             names = [_describe(*change) for change in changed]
             return "; ".join(names[:3]) + (f"; and {len(names) - 3} more" if len(names) > 3 else "")
         if lines == self._total and not os.fstat(self._descriptor).st_size:
@@ -193,7 +193,7 @@ class Growing:
         self._flush()
         with self._writing():
             os.fsync(self._descriptor)
-            place(self._partial, self._target)
+            publish_file(self._partial, self._target)
             self._remove(self._journal)
 
     def _flush(self) -> None:
@@ -206,7 +206,7 @@ class Growing:
                 data = data[os.write(self._descriptor, data) :]
 
     def _writing(self) -> AbstractContextManager[None]:
-        return writing(self._output, another="--output")
+        return explain_write_errors(self._output, another="--output")
 
     # --- at the end ----------------------------------------------------------------------------------------------
 

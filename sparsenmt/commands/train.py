@@ -127,7 +127,7 @@ def _ended(directory: Path, newest: Checkpoint, recipe: Recipe) -> bool:
 def _run_directory(recipe: Recipe, fingerprint: str, origin: StartingPoint | None, workers: Workers) -> Iterator[_Run]:
     """Look at the model directory, lock it, and find the checkpoint to go on from."""
     from sparsenmt import store
-    from sparsenmt.files import locked
+    from sparsenmt.files import directory_lock
     from sparsenmt.training.checkpoints import find_checkpoints, tidy
     from sparsenmt.workflows.run_checks import check_start
 
@@ -144,7 +144,7 @@ def _run_directory(recipe: Recipe, fingerprint: str, origin: StartingPoint | Non
     with ExitStack() as stack:
         if workers.leads:
             store.make_directory(directory)
-            stack.enter_context(locked(directory, "trains in this directory"))
+            stack.enter_context(directory_lock(directory, "trains in this directory"))
             for message in tidy(directory):
                 click.echo(f"warning: {message}", err=True)
         workers.wait()

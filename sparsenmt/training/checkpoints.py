@@ -18,15 +18,15 @@ from torch import Tensor
 
 from sparsenmt.errors import UserError
 from sparsenmt.files import (
-    Damaged,
-    aside,
-    check_listing,
-    listing,
+    DamagedFileError,
+    check_file_entries,
+    file_entries,
     make_directories,
-    naming,
-    publish,
+    name_file_in_errors,
+    partial_path,
+    publish_directory,
     read_sealed,
-    recover,
+    recover_directory,
     write_sealed,
     write_text,
 )
@@ -87,15 +87,15 @@ class Checkpoint:
         try:
             return Progress.from_json(path.read_bytes())
         except (OSError, ValueError, KeyError, TypeError):
-            raise Damaged("the checkpoint is incomplete or damaged", where=str(path), hint=_HINT) from None
+            raise DamagedFileError("the checkpoint is incomplete or damaged", where=str(path), hint=_HINT) from None
 
     def check(self, *only: str) -> None:
         """Compare every file, or some of them, with the manifest; UserError unless all is as it was written."""
         manifest = read_sealed(self.path / MANIFEST, hint=_HINT)
         if manifest.get("format") != FORMAT or manifest.get("update") != self.update:
-            raise Damaged("not a checkpoint of this version of the program", where=str(self.path), hint=_HINT)
+            raise DamagedFileError("not a checkpoint of this version of the program", where=str(self.path), hint=_HINT)
         files = manifest["files"]
-        check_listing(self.path, {name: files[name] for name in only or files}, hint=_HINT)
+        check_file_entries(self.path, {name: files[name] for name in only or files}, hint=_HINT)
 
     def _tensors(self, name: str, shapes: Shapes | None = None) -> dict[str, Tensor]:
         path = self.path / f"{name}.safetensors"
@@ -128,7 +128,7 @@ def tidy(directory: Path) -> list[str]:
             continue
         name = path.name[1:].rpartition(".")[0]
         if path.name.endswith(".old"):
-            recover(folder / name)
+            recover_directory(folder / name)
         else:
             shutil.rmtree(path)
     messages = []
@@ -165,16 +165,16 @@ def write_checkpoint(
         for name, tensors in (("weights", weights), ("optimizer", optimizer), ("random", random)):
             save_tensors(partial / f"{name}.safetensors", tensors)
         write_text(partial / "progress.json", progress.to_json() + "\n")
-        manifest = {"format": FORMAT, "update": progress.update, "interim": interim, "files": listing(partial)}
+        manifest = {"format": FORMAT, "update": progress.update, "interim": interim, "files": file_entries(partial)}
         write_sealed(partial / MANIFEST, manifest)
-        publish(partial, final)
+        publish_directory(partial, final)
     return Checkpoint(final)
 
 
 @contextmanager
 def _made_aside(final: Path) -> Iterator[Path]:
-    partial = aside(final)
-    with naming(final):
+    partial = partial_path(final)
+    with name_file_in_errors(final):
         try:
             shutil.rmtree(partial, ignore_errors=True)
             make_directories(partial)
@@ -195,7 +195,7 @@ def prune(directory: Path, *, keep_last: int, keep: Collection[int]) -> None:
     kept = {checkpoint.update for checkpoint in (*checkpoints[-1:], *regular[-keep_last:])} | set(keep)
     for checkpoint in checkpoints:
         if checkpoint.update not in kept:
-            going = aside(checkpoint.path)
+            going = partial_path(checkpoint.path)
             checkpoint.path.rename(going)
             shutil.rmtree(going)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from sparsenmt.files import naming, write_bytes
+from sparsenmt.files import name_file_in_errors, write_bytes
 from sparsenmt.training.state import Progress
 
 METRICS = "metrics.jsonl"
@@ -75,7 +75,7 @@ class Reporter:
             return
         clean = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
         line = json.dumps({"kind": kind, "update": update, "time": round(time.time(), 3), **clean}) + "\n"
-        with naming(self._path):
+        with name_file_in_errors(self._path):
             self._file.write(line)
             self._file.flush()
         if self._board is not None:

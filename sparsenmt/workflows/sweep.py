@@ -87,13 +87,13 @@ def _check_data(jobs: Sequence[VariantRun]) -> None:
     """Variants that share a data directory must want the same data there."""
     from sparsenmt.assemble import required_features
     from sparsenmt.data.prepare.pipeline import settings_of
-    from sparsenmt.files import differences
+    from sparsenmt.files import describe_changes
 
     first: dict[str, tuple[VariantRun, dict[str, Any]]] = {}
     for job in jobs:
         settings = settings_of(job.recipe.data, required_features(job.recipe))
         other, theirs = first.setdefault(job.recipe.data.directory, (job, settings))
-        if changed := differences(theirs, settings, "data"):
+        if changed := describe_changes(theirs, settings, "data"):
             raise UserError(
                 f"the variants {other.name} and {job.name} want different data there: {'; '.join(changed)}",
                 where=job.recipe.data.directory,

@@ -71,7 +71,7 @@ def test_dump_config(command: Run, workspace: Path) -> None:
         (["small.yaml", "data.directory=corpus"], ["corpus: there are no prepared data"]),
         (["small.yaml", "data.directory=model"], ["model: there are no prepared data"]),
         (["small.yaml", "directory=small.yaml"], ["small.yaml: this is a file"]),
-        (["small.yaml", "directory=small.yaml/x"], ["small.yaml/x: cannot be made"]),
+        (["small.yaml", "directory=small.yaml/x"], ["small.yaml/x: cannot be created"]),
         (["small.yaml", "directory=corpus"], ["corpus: the model directory exists and holds something else"]),
         (["small.yaml", "directory=prepared"], ["prepared: this is not a model directory"]),
         (
@@ -229,7 +229,7 @@ def test_average(command: Run, workspace: Path) -> None:
         (["model", "--update", "12", "--last", "1"], ["exclude each other"]),
         (["model", "--output", "corpus"], ["corpus: the directory exists"]),
         (["model", "--output", "small.yaml"], ["small.yaml: the directory exists"]),
-        (["model", "--output", "small.yaml/x"], ["cannot be made"]),
+        (["model", "--output", "small.yaml/x"], ["cannot be created"]),
         ([], ["MODEL_DIR"]),
     ],
 )
