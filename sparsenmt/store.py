@@ -54,10 +54,10 @@ from sparsenmt.recipe.schema import Recipe, Site
 from sparsenmt.revision import git_revision
 from sparsenmt.sparsity.registry import methods
 from sparsenmt.tensors import differing_shapes, load_tensors, read_into, read_notes, recorded_digest, save_tensors
-from sparsenmt.training.reporting import METRICS
 
 FORMAT = 2
 WEIGHTS, MANIFEST, RECIPE = "weights.safetensors", "manifest.json", "recipe.yaml"
+METRICS_FILE = "metrics.jsonl"
 
 _PARTS = ("tokenizers", "features")
 _HINT = "Name a directory that `sparsenmt train` wrote."
@@ -125,7 +125,7 @@ def initialise(
         started_from: path and hash of the weights that training starts from, if not from random ones.
     """
     make_directory(directory)
-    (directory / METRICS).unlink(missing_ok=True)
+    (directory / METRICS_FILE).unlink(missing_ok=True)
     tokenizers.save(directory / "tokenizers")
     features.save(directory / "features")
     text = dump(recipe)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sparsenmt.decoding.translate import Translation
     from sparsenmt.depth_selector.translate import SelectedDepths
     from sparsenmt.recipe.schema import Decoding
-    from sparsenmt.resumable import Growing
+    from sparsenmt.resumable import ResumableOutput
     from sparsenmt.store import Bundle
 
 
@@ -255,16 +255,16 @@ def _stream(job: _Job, input_file: Path | None, output_file: Path | None) -> Non
 
 def _make(job: _Job, input_file: Path | None, output_file: Path) -> None:
     """To a file, which is there when it is complete. If the input is a file too, an interrupted run goes on."""
-    from sparsenmt.resumable import growing
+    from sparsenmt.resumable import resumable_output
 
     source = InputFile(input_file) if input_file is not None and input_file.is_file() else None
     work, total = (None, 0) if source is None else (job.work(source), source.lines)
-    with growing(output_file, work, total) as file, _kept(file, output_file):
+    with resumable_output(output_file, work, total) as file, _kept(file, output_file):
         if file.complete:
             click.echo(f"{output_file}: is complete; nothing is left to do", err=True)
             return
-        if file.again is not None:
-            click.echo(f"{output_file}: starts again: {file.again}", err=True)
+        if file.restart_reason is not None:
+            click.echo(f"{output_file}: starts again: {file.restart_reason}", err=True)
         if file.lines:
             click.echo(f"{output_file}: goes on after line {file.lines:,}", err=True)
         done = file.lines
@@ -275,14 +275,14 @@ def _make(job: _Job, input_file: Path | None, output_file: Path) -> None:
                 done += count
                 if source is not None and number % job.window == 0:
                     source.check()
-                    file.keep(done)
+                    file.commit(done)
         if source is not None:
             source.check()
         file.finish(done)
 
 
 @contextmanager
-def _kept(file: Growing, output_file: Path) -> Iterator[None]:
+def _kept(file: ResumableOutput, output_file: Path) -> Iterator[None]:
     """When the work stops before its end, say what is kept."""
     from sparsenmt.interrupts import Interrupted
 

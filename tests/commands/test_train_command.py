@@ -147,7 +147,7 @@ def test_a_damaged_checkpoint(command: Run, workspace: Path, name: str, ended: b
     (checkpoint / name).write_bytes(content[name][: len(content[name]) // 2])
     result = command("train", "small.yaml")
     assert result.code == 0 and f"warning: model/checkpoints/update-00000012/{name}: " in result.err
-    assert "set aside as damaged-update-00000012" in result.err and "goes on after update 8" in result.err
+    assert "renamed to damaged-update-00000012" in result.err and "goes on after update 8" in result.err
     assert weights.read_bytes() == before
     kept = workspace / "model/checkpoints/damaged-update-00000012"
     assert {path.name for path in kept.iterdir()} == content.keys()

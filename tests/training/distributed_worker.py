@@ -51,9 +51,9 @@ def main() -> None:
     except Interrupted:
         print(f"rank {workers.rank} stopped after update {trainer.progress.update}", flush=True)
     else:
-        if workers.leads:
+        if workers.is_main_process:
             save_file(trainer.weights.state(), Path(directory) / "result.safetensors")
-    workers.wait()
+    workers.barrier()
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 
