@@ -140,7 +140,7 @@ def test_complete_data_need_only_be_published(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(prepare_module, "publish", interrupt)
+        patch.setattr(prepare_module, "publish_directory", interrupt)
         with pytest.raises(KeyboardInterrupt):
             prepare(data, features=FEATURES)
     works["done"] = []

@@ -45,7 +45,7 @@ def main() -> None:
         trainer.restore(found[-1])
     rank, batch = map(int, stop.split(":"))
     if rank == workers.rank:
-        loop.accumulate = stopped_at(batch, loop.accumulate)  # type: ignore[assignment]
+        loop.accumulate_gradients = stopped_at(batch, loop.accumulate_gradients)  # type: ignore[assignment]
     try:
         trainer.run()
     except Interrupted:

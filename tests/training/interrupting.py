@@ -65,10 +65,10 @@ class Moments:
     def watch(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Look over the shoulders of the loop."""
         for module, name, before, after in (
-            (loop, "accumulate", "batch", "step"),
+            (loop, "accumulate_gradients", "batch", "step"),
             (loop, "write_checkpoint", "save", "saved"),
             (checkpoints, "save_tensors", "file", "filed"),
-            (checkpoints, "publish", "rename", "renamed"),
+            (checkpoints, "publish_directory", "rename", "renamed"),
         ):
             monkeypatch.setattr(module, name, self._around(getattr(module, name), before, after))
 

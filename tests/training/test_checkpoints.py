@@ -79,7 +79,7 @@ def test_half_written_ones_are_not_found(tmp_path: Path, monkeypatch: pytest.Mon
         raise OSError(errno.ENOSPC, "no space left")
 
     before = [path.read_bytes() for path in sorted((tmp_path / "checkpoints/update-00000005").iterdir())]
-    for part in ("save_tensors", "write_text", "write_sealed", "publish"):
+    for part in ("save_tensors", "write_text", "write_sealed", "publish_directory"):
         for update in (5, 6):
             monkeypatch.setattr(f"sparsenmt.training.checkpoints.{part}", fails)
             with pytest.raises(OSError, match="no space") as caught:
@@ -191,7 +191,7 @@ def test_a_damaged_checkpoint_is_set_aside(tmp_path: Path, name: str) -> None:
         write(tmp_path, 5)
         (tmp_path / "checkpoints/update-00000005" / name).write_bytes(content[:-2])
         (message,) = clean_checkpoints(tmp_path)
-        assert f"update-00000005/{name}" in message and "set aside as damaged-update-00000005" in message
+        assert f"update-00000005/{name}" in message and "renamed to damaged-update-00000005" in message
         assert names(tmp_path) == ["damaged-update-00000005", "update-00000003"]
         assert [checkpoint.update for checkpoint in find_checkpoints(tmp_path)] == [3]
         assert len(files_of(tmp_path / "checkpoints/damaged-update-00000005")) == 5, "nothing of it is lost"
@@ -249,7 +249,7 @@ def test_weights_of_other_shapes_are_not_averaged(tmp_path: Path) -> None:
     one = with_weights(tmp_path, 1, {"a": torch.zeros(4)})
     others: tuple[dict[str, torch.Tensor], ...] = ({"a": torch.zeros(5)}, {"b": torch.zeros(4)}, {})
     for number, other in enumerate(others):
-        with pytest.raises(UserError, match="another shape"):
+        with pytest.raises(UserError, match="other shapes"):
             average_weights([one, with_weights(tmp_path, number + 2, other)])
 
 

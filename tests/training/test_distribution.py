@@ -73,7 +73,7 @@ class Threads(Workers):
         self._meet()
         return found
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         self._meet()
 
 
@@ -161,7 +161,7 @@ def test_every_process_gets_its_own_random_states_back(tmp_path: Path, rank: int
         def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
             pass
 
-        def wait(self) -> None:
+        def barrier(self) -> None:
             pass
 
     options = training_options(max_updates=2)

@@ -86,7 +86,7 @@ class Poison:
     gradient_only: bool = False
 
     def apply(self, patch: pytest.MonkeyPatch) -> None:
-        clean = loop.accumulate
+        clean = loop.accumulate_gradients
 
         def poisoned(model: torch.nn.Module, batch: Batch, *arguments: Any) -> BatchResult:
             result = clean(model, batch, *arguments)  # type: ignore[arg-type]
@@ -97,7 +97,7 @@ class Poison:
                     parameter.grad.fill_(self.value)
             return result if self.gradient_only else dataclasses.replace(result, loss=self.value)
 
-        patch.setattr(loop, "accumulate", poisoned)
+        patch.setattr(loop, "accumulate_gradients", poisoned)
 
 
 class PlanWithout:
@@ -211,7 +211,7 @@ def test_one_too_many(tmp_path: Path, dataset: Dataset, tolerated: int, capsys: 
     for epoch, line in enumerate(metrics(tmp_path / "model", "skipped")):
         assert numbers(line["lines"]) == lines_with_pair(trainer, epoch)
     shown = capsys.readouterr().err
-    assert shown.count("warning: the loss or gradient is not finite") == tolerated
+    assert shown.count("whose loss or gradient is not finite") == tolerated
     for checkpoint in find_checkpoints(tmp_path / "model"):
         checkpoint.check()
         assert all(torch.isfinite(value).all() for value in checkpoint.weights().values())
@@ -300,7 +300,7 @@ def test_out_of_memory_names_the_batch_and_the_key(
     tmp_path: Path, dataset: Dataset, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = make_trainer(tmp_path / "model", dataset, training_options(save_every=2, max_updates=99))
-    clean, seen = loop.accumulate, []
+    clean, seen = loop.accumulate_gradients, []
 
     def accumulate(model: Any, batch: Batch, *arguments: Any) -> BatchResult:
         seen.append(batch)
@@ -308,7 +308,7 @@ def test_out_of_memory_names_the_batch_and_the_key(
             raise error
         return clean(model, batch, *arguments)
 
-    monkeypatch.setattr(loop, "accumulate", accumulate)
+    monkeypatch.setattr(loop, "accumulate_gradients", accumulate)
     with pytest.raises(UserError) as caught:
         trainer.run()
     rows, source, target = seen[-1].sentences, seen[-1].source.shape[1], seen[-1].target_input.shape[1]
@@ -322,7 +322,7 @@ def test_other_errors_are_not_taken_for_it(tmp_path: Path, dataset: Dataset, mon
     def accumulate(*arguments: object) -> None:
         raise RuntimeError("shapes cannot be multiplied")
 
-    monkeypatch.setattr(loop, "accumulate", accumulate)
+    monkeypatch.setattr(loop, "accumulate_gradients", accumulate)
     with pytest.raises(RuntimeError, match="multiplied"):
         make_trainer(tmp_path / "model", dataset, training_options()).run()
 
