@@ -1,6 +1,6 @@
 """Show that two checkouts of sparsenmt are the same program: same bytes, same numbers, each other's files continued.
 
-    python tools/compare_revisions.py OLD_CHECKOUT NEW_CHECKOUT --work DIR [--old-python P] [--new-python P] [--quick]
+    python -m tools.compare_revisions OLD_CHECKOUT NEW_CHECKOUT --work DIR [--old-python P] [--new-python P] [--quick]
 
 The old checkout prepares data, trains small models on the demo corpus, and leaves one training run and one translation
 interrupted. Then both checkouts run every case on a copy of that folder, at the same path, in the same order. Standard
@@ -23,12 +23,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from revision_cases import CASES, CORPUS, GROWING, SELECT, Case, write_texts
+from tools.revision_cases import CASES, CORPUS, GROWING, SELECT, Case, write_texts
 
 SERVER = """\
 import importlib.util, json, os, runpy, signal, sys
@@ -286,7 +286,7 @@ def first_difference(old: Any, new: Any, where: str = "") -> str:
     if isinstance(old, bytes) and isinstance(new, bytes):
         for number, (left, right) in enumerate(zip(old.split(b"\n"), new.split(b"\n"), strict=False), 1):
             if left != right:
-                column = len(os.path.commonprefix([left, right]))
+                column = next((n for n, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), 0)
                 begin = max(column - 30, 0)
                 return f"{where} line {number}: {left[begin : column + 20]!r}, {right[begin : column + 20]!r}"
     return f"{where} {str(old)[:60]}, {str(new)[:60]}"
@@ -336,7 +336,7 @@ def compared(case: Case, old: Path, new: Path, work: Path) -> str | None:
     else:
         outputs_differ = not case.silent and outputs[0] != outputs[1]
     if outputs_differ:
-        return f"stdout: {first_difference(*outputs)}"
+        return f"stdout: {first_difference(outputs[0], outputs[1])}"
     for name in case.files:
         found = difference(old / "files" / name, new / "files" / name)
         if found:

@@ -101,7 +101,6 @@ SHORT = 16  # lines of short.en
 TAGS = ["DT", "NN", "VBZ", "IN", "JJ"]
 
 
-
 @dataclass(frozen=True)
 class Case:
     """A command that both checkouts run.
@@ -344,5 +343,3 @@ def making_cases() -> Iterator[Case]:
 
 
 CASES = [*decode_cases(), *scoring_cases(), *analysis_cases(), *making_cases()]
-
-
