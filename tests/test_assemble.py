@@ -101,7 +101,7 @@ FAINT, FAINT_BETWEEN = {"name": "toy_faint"}, {"name": "toy_faint", "at": "betwe
             [FAINT, FAINT_BETWEEN],
             [
                 "model.memory.1 (toy_faint): what it drops stays as zeros, no time is saved: "
-                "the encoder's self-attention has given heads"
+                "the encoder's self-attention has fixed heads"
             ],
         ),
         (
