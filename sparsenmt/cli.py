@@ -21,7 +21,7 @@ import click
 
 from sparsenmt.errors import UserError, is_out_of_memory
 from sparsenmt.interrupts import Interrupted, listening
-from sparsenmt.runtime import wait_briefly
+from sparsenmt.runtime import limit_thread_spinning
 
 
 class CommandEntry(NamedTuple):
@@ -160,7 +160,7 @@ def cli() -> None:
 
 def main() -> None:
     """The entry point of the program: run the command line of the process and exit with its code."""
-    wait_briefly()
+    limit_thread_spinning()
     try:
         with listening():
             code = run(sys.argv[1:])

@@ -14,9 +14,10 @@ Every file but ``metrics.jsonl`` says, itself or through the manifest, what it m
 from __future__ import annotations
 
 import hashlib
+import json
 import platform
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,17 +32,18 @@ from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.decoding.kept_translations import chosen_depth
 from sparsenmt.errors import UserError
 from sparsenmt.files import (
-    Damaged,
-    aside,
-    check_listing,
-    listing,
+    DamagedFileError,
+    check_file_entries,
+    explain_directory_errors,
+    file_entries,
     make_directories,
-    making,
     new_directory,
-    opened_text,
+    partial_path,
     read_sealed,
-    sealed_text,
+    seal_text,
+    sha256_text,
     sync_tree,
+    unseal_text,
     write_bytes,
     write_sealed,
     write_text,
@@ -54,10 +56,10 @@ from sparsenmt.recipe.schema import Recipe, Site
 from sparsenmt.revision import git_revision
 from sparsenmt.sparsity.registry import methods
 from sparsenmt.tensors import differing_shapes, load_tensors, read_into, read_notes, recorded_digest, save_tensors
-from sparsenmt.training.reporting import METRICS
 
 FORMAT = 2
 WEIGHTS, MANIFEST, RECIPE = "weights.safetensors", "manifest.json", "recipe.yaml"
+METRICS_FILE = "metrics.jsonl"
 
 _PARTS = ("tokenizers", "features")
 _HINT = "Name a directory that `sparsenmt train` wrote."
@@ -72,6 +74,33 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
 
 
 @dataclass(frozen=True)
+class ModelIdentity:
+    """The parts of a model directory that decide its outputs: a cached result holds as long as they are the same.
+
+    Args:
+        weights: hash of the weights.
+        files: path -> hash and size of the vocabularies and fitted features, as in the manifest.
+        model: the recipe's `model` section, disabled heads included.
+        max_source_length: most source tokens that are read, `</s>` apart.
+    """
+
+    weights: str
+    files: Mapping[str, Mapping[str, Any]]
+    model: Mapping[str, Any]
+    max_source_length: int
+
+    @property
+    def digest(self) -> str:
+        """One hash of weights, files and model section."""
+        return sha256_text(json.dumps([self.weights, self.files, self.model], sort_keys=True))
+
+    @property
+    def vocabularies(self) -> dict[str, str]:
+        """Path -> hash of the tokenizers' files."""
+        return {name: entry["sha256"] for name, entry in self.files.items() if name.startswith("tokenizers/")}
+
+
+@dataclass(frozen=True)
 class Bundle:
     """A model with all that it takes to use it."""
 
@@ -82,6 +111,8 @@ class Bundle:
     device: torch.device
     weights_digest: str = ""
     """Hash of the weights that were read."""
+    files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Path -> hash and size of the vocabularies and fitted features, as in the manifest."""
     dtype: torch.dtype | None = None
     """What the weights are packed to; None: they are as they were trained."""
 
@@ -90,14 +121,17 @@ class Bundle:
         """As recipes name it."""
         return next((name for name, dtype in DTYPES.items() if dtype == self.dtype), str(self.dtype))
 
+    def identity(self) -> ModelIdentity:
+        """Return what identifies the model in cached results."""
+        return _identity(self.recipe, self.weights_digest, self.files)
+
     @property
     def max_positions(self) -> int:
         return self.recipe.model.max_positions
 
     @property
     def max_source_length(self) -> int:
-        reach, chosen = self.max_positions - 1, self.recipe.data.filters.max_source_length
-        return reach if chosen is None else min(reach, chosen)
+        return _max_source_length(self.recipe)
 
     @property
     def depth(self) -> tuple[int, int]:
@@ -108,6 +142,20 @@ class Bundle:
     def cuts_by_choice(self) -> bool:
         """Whether it is the recipe that cuts long sources, not the model's positions."""
         return self.max_source_length == self.recipe.data.filters.max_source_length
+
+
+def model_identity(directory: Path) -> ModelIdentity:
+    """Return `Bundle.identity` of a model directory without reading its weights."""
+    return _identity(read_recipe(directory), weights_digest(directory), read_manifest(directory)["files"])
+
+
+def _identity(recipe: Recipe, weights: str, files: Mapping[str, Mapping[str, Any]]) -> ModelIdentity:
+    return ModelIdentity(weights, files, recipe.model.model_dump(mode="json"), _max_source_length(recipe))
+
+
+def _max_source_length(recipe: Recipe) -> int:
+    reach, chosen = recipe.model.max_positions - 1, recipe.data.filters.max_source_length
+    return reach if chosen is None else min(reach, chosen)
 
 
 def initialise(
@@ -125,7 +173,7 @@ def initialise(
         started_from: path and hash of the weights that training starts from, if not from random ones.
     """
     make_directory(directory)
-    (directory / METRICS).unlink(missing_ok=True)
+    (directory / METRICS_FILE).unlink(missing_ok=True)
     tokenizers.save(directory / "tokenizers")
     features.save(directory / "features")
     text = dump(recipe)
@@ -136,7 +184,7 @@ def initialise(
         "format": FORMAT,
         "data_fingerprint": fingerprint,
         "started_from": dict(started_from) if started_from else None,
-        "files": {f"{part}/{name}": entry for part in _PARTS for name, entry in listing(directory / part).items()},
+        "files": {f"{part}/{name}": entry for part in _PARTS for name, entry in file_entries(directory / part).items()},
         "provenance": {
             "sparsenmt": sparsenmt.__version__,
             "git_revision": git_revision(),
@@ -151,13 +199,13 @@ def initialise(
 
 def make_directory(directory: Path) -> None:
     """Make an empty model directory, if it is not there."""
-    with making(directory, another="`directory` in the recipe"):
+    with explain_directory_errors(directory, another="`directory` in the recipe"):
         make_directories(directory)
 
 
 def is_unfinished(directory: Path) -> bool:
     """Whether there is nothing in a directory but what an interrupted `initialise` leaves."""
-    written = {*_PARTS, RECIPE, *(aside(Path(name)).name for name in (RECIPE, MANIFEST))}
+    written = {*_PARTS, RECIPE, *(partial_path(Path(name)).name for name in (RECIPE, MANIFEST))}
     return all(path.name in written for path in directory.iterdir())
 
 
@@ -170,7 +218,7 @@ def copy_model(
     """
     check_absent(target)
     files = read_manifest(source)["files"]
-    check_listing(source, files, hint=_COPY)
+    check_file_entries(source, files, hint=_COPY)
     read_recipe(source)
     with new_directory(target.resolve()) as partial:
         for name in (RECIPE, *files, MANIFEST):
@@ -194,7 +242,7 @@ def copy_cut(source: Path, target: Path, recipe: Recipe, weights: Mapping[str, T
     """
     check_absent(target)
     manifest = read_manifest(source)
-    check_listing(source, manifest["files"], hint=_COPY)
+    check_file_entries(source, manifest["files"], hint=_COPY)
     notes = read_notes(source / WEIGHTS, hint=_WEIGHTS_HINT)
     origin = {"path": str(source), "sha256": weights_digest(source), "layers": list(depth)}
     provenance = manifest["provenance"] | {"recipe_sha256": hashlib.sha256(dump(recipe).encode()).hexdigest()}
@@ -221,7 +269,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         raise UserError(what, where=str(directory), hint=_HINT)
     try:
         manifest = read_sealed(path, hint=_COPY)
-    except Damaged:
+    except DamagedFileError:
         if (directory / RECIPE).exists():
             raise
         manifest = {}
@@ -254,19 +302,19 @@ def weights_after(directory: Path) -> int | None:
 
 def write_recipe(directory: Path, recipe: Recipe) -> None:
     """Put the resolved recipe into a model directory, with its hash in its last line."""
-    write_text(directory / RECIPE, sealed_text(dump(recipe)))
+    write_text(directory / RECIPE, seal_text(dump(recipe)))
 
 
 def read_recipe(directory: Path) -> Recipe:
     """The resolved recipe of a model directory."""
     path = directory / RECIPE
     try:
-        text = opened_text(path.read_bytes().decode("utf-8"))
+        text = unseal_text(path.read_bytes().decode("utf-8"))
         values = None if text is None else yaml.safe_load(text)
     except (OSError, ValueError, yaml.YAMLError):
         values = None
     if not isinstance(values, dict):
-        raise Damaged(
+        raise DamagedFileError(
             "the model's recipe is missing, damaged or changed",
             where=str(path),
             hint="Put it back as `sparsenmt train` wrote it; decoding settings can be given on the command line.",
@@ -348,7 +396,7 @@ def open_model(
     """
     directory = Path(directory)
     manifest = read_manifest(directory)
-    check_listing(directory, manifest["files"], hint=_COPY)
+    check_file_entries(directory, manifest["files"], hint=_COPY)
     recipe = _disabling(read_recipe(directory), disabled or {})
     tokenizers = Tokenizers.load(directory / "tokenizers")
     features = FeatureSet.load(directory / "features", tokenizers)
@@ -361,7 +409,8 @@ def open_model(
     chosen = _named_dtype(model, recipe.decoding.dtype if dtype == "recipe" else dtype)
     if chosen is not None:
         model.pack(chosen, final=True)
-    return Bundle(recipe, tokenizers, features, model, device, weights_digest(directory), chosen)
+    digest = weights_digest(directory)
+    return Bundle(recipe, tokenizers, features, model, device, digest, manifest["files"], chosen)
 
 
 def _named_dtype(model: Transformer, name: torch.dtype | str | None) -> torch.dtype | None:

@@ -31,7 +31,7 @@ def command(overrides: tuple[str, ...], directory: Path) -> None:
     single keys of the demo's recipe, for instance training.max_updates=200.
     """
     from sparsenmt.assemble import check_recipe
-    from sparsenmt.files import locked, making
+    from sparsenmt.files import directory_lock, explain_directory_errors
     from sparsenmt.interrupts import Interrupted
     from sparsenmt.recipe.load import load
     from sparsenmt.sparsity.registry import methods
@@ -41,10 +41,10 @@ def command(overrides: tuple[str, ...], directory: Path) -> None:
     recipe = load(find_recipe("demo.yaml"), methods(), [*places, *overrides], check_recipe)
     if recipe.data.test is None:
         raise UserError("the demo needs a test set", where="data.test", hint="Leave out the override data.test=null.")
-    with making(directory, another="--directory"):
+    with explain_directory_errors(directory, another="--directory"):
         directory.mkdir(parents=True, exist_ok=True)
     try:
-        with locked(directory, "runs the demo here"):
+        with directory_lock(directory, "runs the demo here"):
             _run(recipe, directory)
     except Interrupted as stop:  # whatever the stage, what is finished stays
         stop.resumable = True
@@ -58,7 +58,7 @@ def _run(recipe: Recipe, directory: Path) -> None:
     from sparsenmt.data.demo.corpus import write_demo_corpus
     from sparsenmt.data.prepare.pipeline import prepare
     from sparsenmt.data.text import read_lines, write_lines
-    from sparsenmt.decoding.translate import translate_lines
+    from sparsenmt.decoding.translate import translate_texts
     from sparsenmt.evaluation.metrics import corpus_scores
     from sparsenmt.evaluation.score_table import table
     from sparsenmt.store import open_model
@@ -73,7 +73,7 @@ def _run(recipe: Recipe, directory: Path) -> None:
     sources, references = list(read_lines(recipe.data.test.source)), list(read_lines(recipe.data.test.target))
     with _timed(seconds, "decode"):
         bundle = open_model(recipe.directory)
-        outputs = [translation.text for translation in translate_lines(bundle, sources, recipe.decoding)]
+        outputs = translate_texts(bundle, sources, recipe.decoding)
         write_lines(directory / "test.output", outputs)
     scores = corpus_scores(outputs, [references], metrics=("bleu", "chrf", "ter"))
     click.echo(f"{_samples(sources, references, outputs)}\n")

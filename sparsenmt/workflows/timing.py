@@ -18,9 +18,9 @@ _WARM_UP = 4  # lines that are translated before the clock starts
 
 def training_speed(directory: Path) -> float | None:
     """Target tokens a second in training: the median of the log's lines; None without a log."""
-    from sparsenmt.training.reporting import METRICS
+    from sparsenmt.store import METRICS_FILE
 
-    path = directory / METRICS
+    path = directory / METRICS_FILE
     found = []
     for line in path.read_bytes().split(b"\n") if path.is_file() else ():
         try:
