@@ -54,7 +54,7 @@ def test_no_text(refused: Callable[..., str], workspace: Path) -> None:
     ("arguments", "messages"),
     [
         (["small.yaml", "data.directory=small.yaml"], ["small.yaml: is a file"]),
-        (["small.yaml", "data.directory=small.yaml/x"], ["cannot be made"]),
+        (["small.yaml", "data.directory=small.yaml/x"], ["cannot be created"]),
         (["small.yaml", "data.directory=corpus"], ["files that `prepare` did not write"]),
         (["small.yaml", "data.directory=model"], ["files that `prepare` did not write"]),
         (["small.yaml", "data.directory=."], ["files that `prepare` did not write"]),
