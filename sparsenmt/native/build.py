@@ -22,7 +22,15 @@ from typing import Generic, TypeVar
 import torch
 
 from sparsenmt.errors import UserError
-from sparsenmt.files import locked, make_directories, read_sealed, sha256_file, sha256_text, write_bytes, write_sealed
+from sparsenmt.files import (
+    directory_lock,
+    make_directories,
+    read_sealed,
+    sha256_file,
+    sha256_text,
+    write_bytes,
+    write_sealed,
+)
 
 SWITCH = "SPARSENMT_NATIVE"
 _COMPILERS = ("c++", "g++", "clang++")
@@ -104,7 +112,7 @@ class Library(Generic[Kernels]):
         make_directories(folder)
         for _ in range(_WAITS):
             try:
-                with locked(folder, "builds the kernel"):
+                with directory_lock(folder, "builds the kernel"):
                     kept = self._kept(folder, stem)
                     return kept if kept is not None else self._build(compiler, folder, stem)
             except UserError:  # it has the lock
