@@ -26,7 +26,7 @@ import yaml
 from torch import Tensor
 
 import sparsenmt
-from sparsenmt.assemble import build_model
+from sparsenmt.assemble import build_model, load_resolved_recipe
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.decoding.kept_translations import chosen_depth
@@ -51,10 +51,9 @@ from sparsenmt.files import (
 from sparsenmt.model.sites import SiteName
 from sparsenmt.model.sockets import MemoryFilter, Transform
 from sparsenmt.model.transformer import Transformer
-from sparsenmt.recipe.load import dump, load_resolved
+from sparsenmt.recipe.load import dump
 from sparsenmt.recipe.schema import Recipe, Site
 from sparsenmt.revision import git_revision
-from sparsenmt.sparsity.registry import methods
 from sparsenmt.tensors import differing_shapes, load_tensors, read_into, read_notes, recorded_digest, save_tensors
 
 FORMAT = 2
@@ -319,7 +318,7 @@ def read_recipe(directory: Path) -> Recipe:
             where=str(path),
             hint="Put it back as `sparsenmt train` wrote it; decoding settings can be given on the command line.",
         )
-    return load_resolved(values, methods(), origin=str(path))
+    return load_resolved_recipe(values, origin=str(path))
 
 
 def weights_digest(directory: Path) -> str:

@@ -123,12 +123,9 @@ def _subject(model: Path | None, overrides: Sequence[str], preset: str | None, v
     if preset is not None:
         raise UserError("is given beside a model", where="--preset", hint="Leave one of the two out.")
     if model.suffix in (".yaml", ".yml") and not model.is_dir():
-        from sparsenmt.assemble import check_recipe
-        from sparsenmt.recipe.load import load
-        from sparsenmt.sparsity.registry import methods
+        from sparsenmt.assemble import load_recipe
 
-        recipe = load(model, methods(), overrides, check_recipe)
-        return subject_of_recipe(recipe, str(model), vocabulary)
+        return subject_of_recipe(load_recipe(model, overrides), str(model), vocabulary)
     for given, option in ((overrides, "OVERRIDES"), (vocabulary, "--vocabulary")):
         if given:
             raise UserError("a trained model is as it is", where=option, hint="Name a recipe, or leave it out.")
