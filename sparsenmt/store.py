@@ -51,6 +51,7 @@ from sparsenmt.files import (
 from sparsenmt.model.sites import SiteName
 from sparsenmt.model.sockets import MemoryFilter, Transform
 from sparsenmt.model.transformer import Transformer
+from sparsenmt.recipe.choices import DecodingDtype
 from sparsenmt.recipe.load import dump
 from sparsenmt.recipe.schema import Recipe, Site
 from sparsenmt.revision import git_revision
@@ -382,7 +383,7 @@ def open_model(
     directory: Path | str,
     *,
     device: torch.device | None = None,
-    dtype: torch.dtype | Literal["recipe", "auto", "fp32", "bf16", "int8"] | None = torch.float32,
+    dtype: torch.dtype | Literal["recipe"] | DecodingDtype | None = torch.float32,
     disabled: Mapping[SiteName, Collection[int]] | None = None,
 ) -> Bundle:
     """Open a model directory for decoding.
