@@ -6,17 +6,18 @@ import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
 from sparsenmt.errors import UserError
 from sparsenmt.model.sites import SITES
+from sparsenmt.recipe.choices import DecodingDtype
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 PATH = click.Path(path_type=Path)
-DTYPES = ("auto", "fp32", "bf16", "int8")
+DTYPES = get_args(DecodingDtype)
 
 threads_option = click.option("--threads", type=click.IntRange(1), help="Number of CPU threads.  [default: all cores]")
 resamples_option = click.option(

@@ -16,15 +16,14 @@ def command(recipe: str, overrides: tuple[str, ...], dump_config: bool) -> None:
     to date; after an interrupt the same command goes on with what was not finished. OVERRIDES change single keys of the
     recipe, for instance data.tokenizer.vocabulary_size=4000.
     """
-    from sparsenmt.assemble import check_recipe, required_features
+    from sparsenmt.assemble import load_recipe, required_features
     from sparsenmt.data.prepare.pipeline import prepare
     from sparsenmt.interrupts import Interrupted
-    from sparsenmt.recipe import load
-    from sparsenmt.sparsity import registry
+    from sparsenmt.recipe.load import dump
 
-    resolved = load.load(recipe, registry.methods(), overrides, check_recipe)
+    resolved = load_recipe(recipe, overrides)
     if dump_config:
-        click.echo(load.dump(resolved), nl=False)
+        click.echo(dump(resolved), nl=False)
         return
     try:
         report = prepare(resolved.data, features=required_features(resolved))

@@ -27,11 +27,10 @@ def command(recipe_file: Path, overrides: tuple[str, ...], start_from: Path | No
     OVERRIDES change single keys of the recipe, for instance training.learning_rate=1e-3. A run that was interrupted
     goes on from its last checkpoint when it is started again with the same recipe and overrides.
     """
-    from sparsenmt.assemble import check_recipe
-    from sparsenmt.recipe.load import dump, load
-    from sparsenmt.sparsity.registry import methods
+    from sparsenmt.assemble import load_recipe
+    from sparsenmt.recipe.load import dump
 
-    recipe = load(recipe_file, methods(), overrides, check_recipe)
+    recipe = load_recipe(recipe_file, overrides)
     if dump_config:
         click.echo(dump(recipe), nl=False)
         return
