@@ -21,6 +21,7 @@ from pathlib import Path
 
 import torch
 
+from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.text import read_parallel
 from sparsenmt.decoding.forced import score_pairs
 from sparsenmt.decoding.inputs import SourceLine, make_source, read_sources
@@ -52,14 +53,15 @@ def force(bundle: Bundle, sources: Sequence[str], targets: Sequence[str], size: 
     """The references' log-probabilities, in batches of ``size``."""
     values: list[float] = []
     for start in range(0, len(sources), size):
-        pairs = sources[start : start + size], targets[start : start + size]
-        values += [pair.log_probability for pair in score_pairs(bundle, *pairs, batch_tokens=10**9)]
+        given = input_lines(sources[start : start + size])
+        scores = score_pairs(bundle, given, targets[start : start + size], batch_tokens=10**9)
+        values += [pair.log_probability for pair in scores]
     return values
 
 
 def compare(name: str, bundle: Bundle, sources: list[str], targets: list[str]) -> dict[str, float]:
     """One line for every size; the worst of all."""
-    lines = [line for line in read_sources(bundle, sources) if not line.empty]
+    lines = [line for line in read_sources(bundle, input_lines(sources)) if not line.empty]
     options = bundle.recipe.decoding.model_copy(update={"method": "beam"})
     alone: list[Hypothesis] = []
     forced: list[float] = []

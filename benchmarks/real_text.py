@@ -91,6 +91,7 @@ class Difference:
 
 def differences(model: str, lines: list[str], ours: list[list[str]], theirs: list[list[str]]) -> list[Difference]:
     """All lines whose pieces are not the same; scored in fp32."""
+    from sparsenmt.data.input_line import input_lines
     from sparsenmt.data.vocabulary import EOS
     from sparsenmt.decoding.forced import score_batches
     from sparsenmt.decoding.inputs import naming_shape, read_sources
@@ -103,7 +104,7 @@ def differences(model: str, lines: list[str], ours: list[list[str]], theirs: lis
     bundle = open_model(model, device=pick_device("cpu"))
     target = bundle.tokenizers.target
     ids = {piece: id_ for id_, piece in reversed(list(enumerate(target.pieces(range(target.size)))))}
-    sources = read_sources(bundle, [lines[i] for i in places])
+    sources = read_sources(bundle, input_lines([lines[i] for i in places]))
     rows = [[[*(ids[piece] for piece in side[i]), EOS] for side in (ours, theirs)] for i in places]
 
     def naming(chosen: Any) -> Any:

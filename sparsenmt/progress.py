@@ -28,10 +28,10 @@ class Bars:
         options = self._options(what, total, unit)
         yield from tqdm(items, **options)
 
-    def counting(self, what: str, *, total: int, unit: str) -> tqdm[Any]:
-        """A bar to be advanced by hand, as a context manager."""
+    def counting(self, what: str, *, total: int | None, unit: str, done: int = 0) -> tqdm[Any]:
+        """Return a bar to be advanced by hand, as a context manager."""
         options = self._options(what, total, unit)
-        return tqdm(**options)
+        return tqdm(initial=done, **options)
 
     def _options(self, what: str, total: int | None, unit: str) -> dict[str, Any]:
         return {
@@ -53,7 +53,15 @@ def notify(message: str) -> None:
 
 
 @contextmanager
-def progress_bar(description: str, total: int, *, unit: str = "sentence") -> Iterator[Callable[[int], object]]:
-    """Show a progress bar on stderr; yields a function that is told how many more units are done."""
-    with Bars(not os.environ.get("TQDM_DISABLE")).counting(description, total=total, unit=unit) as bar:
+def progress_bar(
+    description: str, total: int | None, *, unit: str = "sentence", done: int = 0
+) -> Iterator[Callable[[int], object]]:
+    """Show a progress bar on stderr; yields a function that is told how many more units are done.
+
+    Args:
+        total: None where it is unknown.
+        done: units that an earlier run has done.
+    """
+    bars = Bars(not os.environ.get("TQDM_DISABLE"))
+    with bars.counting(description, total=total, unit=unit, done=done) as bar:
         yield bar.update

@@ -14,9 +14,10 @@ Every file but ``metrics.jsonl`` says, itself or through the manifest, what it m
 from __future__ import annotations
 
 import hashlib
+import json
 import platform
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,6 +41,7 @@ from sparsenmt.files import (
     partial_path,
     read_sealed,
     seal_text,
+    sha256_text,
     sync_tree,
     unseal_text,
     write_bytes,
@@ -72,6 +74,33 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
 
 
 @dataclass(frozen=True)
+class ModelIdentity:
+    """The parts of a model directory that decide its outputs: a cached result holds as long as they are the same.
+
+    Args:
+        weights: hash of the weights.
+        files: path -> hash and size of the vocabularies and fitted features, as in the manifest.
+        model: the recipe's `model` section, disabled heads included.
+        max_source_length: most source tokens that are read, `</s>` apart.
+    """
+
+    weights: str
+    files: Mapping[str, Mapping[str, Any]]
+    model: Mapping[str, Any]
+    max_source_length: int
+
+    @property
+    def digest(self) -> str:
+        """One hash of weights, files and model section."""
+        return sha256_text(json.dumps([self.weights, self.files, self.model], sort_keys=True))
+
+    @property
+    def vocabularies(self) -> dict[str, str]:
+        """Path -> hash of the tokenizers' files."""
+        return {name: entry["sha256"] for name, entry in self.files.items() if name.startswith("tokenizers/")}
+
+
+@dataclass(frozen=True)
 class Bundle:
     """A model with all that it takes to use it."""
 
@@ -82,6 +111,8 @@ class Bundle:
     device: torch.device
     weights_digest: str = ""
     """Hash of the weights that were read."""
+    files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Path -> hash and size of the vocabularies and fitted features, as in the manifest."""
     dtype: torch.dtype | None = None
     """What the weights are packed to; None: they are as they were trained."""
 
@@ -90,14 +121,17 @@ class Bundle:
         """As recipes name it."""
         return next((name for name, dtype in DTYPES.items() if dtype == self.dtype), str(self.dtype))
 
+    def identity(self) -> ModelIdentity:
+        """Return what identifies the model in cached results."""
+        return _identity(self.recipe, self.weights_digest, self.files)
+
     @property
     def max_positions(self) -> int:
         return self.recipe.model.max_positions
 
     @property
     def max_source_length(self) -> int:
-        reach, chosen = self.max_positions - 1, self.recipe.data.filters.max_source_length
-        return reach if chosen is None else min(reach, chosen)
+        return _max_source_length(self.recipe)
 
     @property
     def depth(self) -> tuple[int, int]:
@@ -108,6 +142,20 @@ class Bundle:
     def cuts_by_choice(self) -> bool:
         """Whether it is the recipe that cuts long sources, not the model's positions."""
         return self.max_source_length == self.recipe.data.filters.max_source_length
+
+
+def model_identity(directory: Path) -> ModelIdentity:
+    """Return `Bundle.identity` of a model directory without reading its weights."""
+    return _identity(read_recipe(directory), weights_digest(directory), read_manifest(directory)["files"])
+
+
+def _identity(recipe: Recipe, weights: str, files: Mapping[str, Mapping[str, Any]]) -> ModelIdentity:
+    return ModelIdentity(weights, files, recipe.model.model_dump(mode="json"), _max_source_length(recipe))
+
+
+def _max_source_length(recipe: Recipe) -> int:
+    reach, chosen = recipe.model.max_positions - 1, recipe.data.filters.max_source_length
+    return reach if chosen is None else min(reach, chosen)
 
 
 def initialise(
@@ -361,7 +409,8 @@ def open_model(
     chosen = _named_dtype(model, recipe.decoding.dtype if dtype == "recipe" else dtype)
     if chosen is not None:
         model.pack(chosen, final=True)
-    return Bundle(recipe, tokenizers, features, model, device, weights_digest(directory), chosen)
+    digest = weights_digest(directory)
+    return Bundle(recipe, tokenizers, features, model, device, digest, manifest["files"], chosen)
 
 
 def _named_dtype(model: Transformer, name: torch.dtype | str | None) -> torch.dtype | None:

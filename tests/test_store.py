@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from sparsenmt import store
 from sparsenmt.assemble import build_model
 from sparsenmt.data.features.feature_set import FeatureSet
+from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
 from sparsenmt.decoding.forced import score_pairs
 from sparsenmt.decoding.translate import translate_lines
@@ -74,13 +75,13 @@ def test_round_trip(directory: Path, tmp_path: Path) -> None:
         assert torch.equal(bundle.model.state_dict()[name], value)
     assert not bundle.model.training
     assert all(parameter.requires_grad for parameter in bundle.model.parameters())
-    expected = [score.log_probability for score in score_pairs(bundle, LINES, LINES[::-1])]
+    expected = [score.log_probability for score in score_pairs(bundle, input_lines(LINES), LINES[::-1])]
     moved = shutil.move(tmp_path / "again", tmp_path / "moved")
     for dtype, tolerance in ((None, 0.0), (torch.float32, 1e-4), (torch.float64, 1e-4)):
         opened = store.open_model(moved, device=CPU, dtype=dtype)
-        found = [score.log_probability for score in score_pairs(opened, LINES, LINES[::-1])]
+        found = [score.log_probability for score in score_pairs(opened, input_lines(LINES), LINES[::-1])]
         assert found == pytest.approx(expected, rel=tolerance)
-        assert len(list(translate_lines(opened, LINES, opened.recipe.decoding))) == len(LINES)
+        assert len(list(translate_lines(opened, input_lines(LINES), opened.recipe.decoding))) == len(LINES)
 
 
 def test_the_same_model_gives_the_same_files(directory: Path, tmp_path: Path) -> None:

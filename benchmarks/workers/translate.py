@@ -9,6 +9,7 @@ import torch
 
 import sparsenmt
 from protocol import serve, work_from_arguments
+from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding.translate import Translation, translate_lines
 from sparsenmt.store import open_model
 from workers.decode import DTYPES
@@ -36,7 +37,7 @@ def main() -> None:
     )
 
     def translate() -> list[Translation]:
-        return list(translate_lines(bundle, lines, options))
+        return list(translate_lines(bundle, input_lines(lines), options))
 
     found = translate()  # the warm-up
     target = bundle.tokenizers.target

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sparsenmt.commands.cuts import tell_cuts
-from sparsenmt.commands.several import check_models, check_outputs, model_labels
 from sparsenmt.errors import UserError
 from sparsenmt.progress import progress_bar
 
@@ -143,6 +141,8 @@ class AnalysisRequest:
             UserError: a file or a model directory is not what it must be.
         """
         from sparsenmt.data.text import check_readable
+        from sparsenmt.report.output_files import check_outputs
+        from sparsenmt.workflows.model_list import check_models
 
         hypotheses = [path for path in self.models if self.is_hypotheses(path)]
         check_models([path for path in self.models if path not in hypotheses])
@@ -225,6 +225,8 @@ class AnalysisRequest:
 
     def labels(self) -> dict[str, Path]:
         """A short name for every model: the last part of its path, or the path where that is not enough."""
+        from sparsenmt.workflows.model_list import model_labels
+
         return model_labels(self.models)
 
     def notes_on_gates(self, *, needed: bool) -> list[str]:
@@ -264,14 +266,16 @@ class AnalysisRequest:
         Raises:
             UserError: to the tokenizer, none has.
         """
+        from sparsenmt.data.input_line import input_lines
         from sparsenmt.decoding.inputs import read_sources
+        from sparsenmt.workflows.input_text import warn_of_cut_lines
 
-        found = [line for line in read_sources(bundle, text.lines, tags=text.tags) if not line.empty]
+        found = [line for line in read_sources(bundle, input_lines(text.lines, tags=text.tags)) if not line.empty]
         if not found:
             raise UserError(
                 "the tokenizer finds nothing in it", where=self.text_name, hint="Name a file with source sentences."
             )
-        tell_cuts(bundle, found, self.text_name, "read")
+        warn_of_cut_lines(bundle, found, self.text_name, "read")
         return found
 
     def gates(self, label: str, bundle: Bundle, text: Text) -> list[GatedLine]:
@@ -284,13 +288,14 @@ class AnalysisRequest:
 
     def translate(self, label: str, bundle: Bundle, text: Text) -> list[Translation]:
         """The model's own translations of all lines, by its recipe's decoding options."""
+        from sparsenmt.data.input_line import input_lines
         from sparsenmt.decoding.translate import translate_lines
 
         changes = {"batch_tokens": self.batch_limit(bundle), "beam_size": self.beam_size}
         given = {name: value for name, value in changes.items() if value is not None}
         options = bundle.recipe.decoding.model_copy(update=given)
         with progress_bar(f"{label}: translate", len(text.lines)) as advance:
-            return list(translate_lines(bundle, text.lines, options, advance=advance, tags=text.tags))
+            return list(translate_lines(bundle, input_lines(text.lines, tags=text.tags), options, advance=advance))
 
     def outputs(self, label: str, bundle: Bundle, text: Text, sources: Sequence[SourceLine]) -> list[Output]:
         """What is read along the sources: the translations that are given, or the model's own."""

@@ -86,9 +86,9 @@ def command(
     share               gflops / limit gflops
     share of square     gflops / what a large square product reaches
     """
-    from sparsenmt.commands.several import check_outputs
     from sparsenmt.devices import pick_device, use_threads
     from sparsenmt.progress import Bars
+    from sparsenmt.report.output_files import check_outputs
     from sparsenmt.report.tables import render, write_report
     from sparsenmt.workflows.benchmark.measure import check_lengths, measure, report, steps_of
 

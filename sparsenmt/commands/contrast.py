@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from sparsenmt.commands import depth as depth_option
-from sparsenmt.commands.several import check_models, check_outputs, model_labels
-from sparsenmt.commands.tags import HELP, read_tags
+from sparsenmt.commands.options import depth_options, tags_option
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.contrast.items import FORMATS
 from sparsenmt.progress import progress_bar
@@ -40,7 +38,7 @@ class ContrastRequest:
     types: tuple[str, ...]
     origins: tuple[str, ...]
     training: tuple[Path, ...]
-    tags: Path | None
+    tags_file: Path | None
     normalize: bool
     batch_tokens: int | None
     encoder_layers: int | None
@@ -64,13 +62,13 @@ class ContrastRequest:
     help="Leave out what stands in this training text: a recipe, a model directory, or a file of lines; repeatable.",
 )
 @click.option("--normalize", is_flag=True, help="Divide log-probabilities by the number of pieces, </s> included.")
-@click.option("--tags", type=_PATH, help=HELP)
+@tags_option
 @click.option(
     "--batch-tokens",
     type=click.IntRange(1),
     help="Sources in a batch times the longest, or times its targets.  [default: the recipe's]",
 )
-@depth_option.options
+@depth_options
 @click.option("--threads", type=click.IntRange(1), help="CPU threads.  [default: all cores]")
 @click.option("--json", "json_file", type=_PATH, help="Write all tables as JSON.")
 @click.option("--csv", "csv_file", type=_PATH, help="Write the table of all items as CSV; further tables beside it.")
@@ -144,8 +142,11 @@ def check(job: ContrastRequest) -> None:
                 raise UserError("there is no model to write about", where=option, hint="Name a model directory.")
         if job.files["--save-suite"] is None:
             raise UserError("there is no model", where="MODEL_DIR", hint=_WAYS)
+    from sparsenmt.report.output_files import check_outputs
+    from sparsenmt.workflows.model_list import check_models
+
     check_models(job.models)
-    inputs = [job.suite, job.source, job.correct, *job.incorrect, job.tags, *job.training]
+    inputs = [job.suite, job.source, job.correct, *job.incorrect, job.tags_file, *job.training]
     check_outputs(job.files, inputs)
     if job.files["--plot"] is not None:
         from sparsenmt.report.plots import check_plot
@@ -167,6 +168,7 @@ def run(job: ContrastRequest) -> None:
 
     from sparsenmt.evaluation.contrast.contrast_report import item_lines, panels, report, shown, standing_notes
     from sparsenmt.report.tables import render, write_report
+    from sparsenmt.workflows.model_list import model_labels
 
     judged = [judge(job, suite, label, directory) for label, directory in model_labels(job.models).items()]
     notes = standing_notes(suite, judged, normalize=job.normalize)
@@ -258,13 +260,16 @@ def judge(job: ContrastRequest, suite: Suite, label: str, directory: Path) -> Ju
     from sparsenmt.evaluation.contrast.decisions import decide
     from sparsenmt.evaluation.contrast.scoring import Questions
     from sparsenmt.store import open_model
+    from sparsenmt.workflows.depth_choice import at_depth
+    from sparsenmt.workflows.input_text import attach, open_tag_file
 
     bundle = open_model(directory)
     warn_of_languages(suite, label, bundle)
-    path = None if job.tags is None else str(job.tags)
-    questions = Questions(suite, read_tags(path, bundle, suite.name, suite.sources))
+    tags = open_tag_file(job.tags_file, bundle)
+    given = None if tags is None else [line.tags for line in attach(suite.sources, suite.name, tags) if line.tags]
+    questions = Questions(suite, given)
     decoding = bundle.recipe.decoding
-    depth = depth_option.at_depth(bundle.model.plan, decoding, job.encoder_layers, job.decoder_layers).depth
+    depth = at_depth(bundle.model.plan, decoding, job.encoder_layers, job.decoder_layers).depth
     limit = job.batch_tokens or decoding.batch_tokens
     with progress_bar(label, len(questions)) as advance:
         scored = questions.answer(bundle, batch_tokens=limit, depth=depth, advance=advance)

@@ -58,7 +58,7 @@ def _run(recipe: Recipe, directory: Path) -> None:
     from sparsenmt.data.demo.corpus import write_demo_corpus
     from sparsenmt.data.prepare.pipeline import prepare
     from sparsenmt.data.text import read_lines, write_lines
-    from sparsenmt.decoding.translate import translate_lines
+    from sparsenmt.decoding.translate import translate_texts
     from sparsenmt.evaluation.metrics import corpus_scores
     from sparsenmt.evaluation.score_table import table
     from sparsenmt.store import open_model
@@ -73,7 +73,7 @@ def _run(recipe: Recipe, directory: Path) -> None:
     sources, references = list(read_lines(recipe.data.test.source)), list(read_lines(recipe.data.test.target))
     with _timed(seconds, "decode"):
         bundle = open_model(recipe.directory)
-        outputs = [translation.text for translation in translate_lines(bundle, sources, recipe.decoding)]
+        outputs = translate_texts(bundle, sources, recipe.decoding)
         write_lines(directory / "test.output", outputs)
     scores = corpus_scores(outputs, [references], metrics=("bleu", "chrf", "ter"))
     click.echo(f"{_samples(sources, references, outputs)}\n")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from sparsenmt.commands import depth as depth_option
+from sparsenmt.commands.options import depth_options
 
 if TYPE_CHECKING:
     from sparsenmt.export.directory import Target
@@ -19,7 +19,7 @@ _TARGETS = ("ctranslate2", "safetensors-hf")
 @click.argument("model", metavar="MODEL_DIR", type=click.Path(path_type=Path))
 @click.argument("output", metavar="OUT", type=click.Path(path_type=Path))
 @click.option("--to", "target", type=click.Choice(_TARGETS), required=True, help="Whose format.")
-@depth_option.options
+@depth_options
 def command(model: Path, output: Path, target: str, encoder_layers: int | None, decoder_layers: int | None) -> None:
     """Write the model in MODEL_DIR as the directory OUT, for another program.
 
@@ -38,11 +38,12 @@ def command(model: Path, output: Path, target: str, encoder_layers: int | None, 
     from sparsenmt.export.directory import check_target, export_model
     from sparsenmt.export.plain import parameters
     from sparsenmt.store import open_model
+    from sparsenmt.workflows.depth_choice import at_depth
 
     chosen = cast("Target", target)
     check_target(chosen, output)
     bundle = open_model(model, device=torch.device("cpu"), dtype=None)
-    options = depth_option.at_depth(bundle.model.plan, bundle.recipe.decoding, encoder_layers, decoder_layers)
+    options = at_depth(bundle.model.plan, bundle.recipe.decoding, encoder_layers, decoder_layers)
     plain = export_model(bundle, output, chosen, options.depth)
     layers = f"{len(plain.encoder)} encoder and {len(plain.decoder)} decoder layers"
     click.echo(f"{output}: {layers}, {parameters(plain):,} weights; README.md says how to run it", err=True)

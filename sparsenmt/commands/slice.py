@@ -21,8 +21,8 @@ def command(model: Path, output: Path, encoder_layers: int | None, decoder_layer
     warning.
     """
     from sparsenmt import store
-    from sparsenmt.commands.depth import check_layers, warn_untrained
     from sparsenmt.decoding.kept_translations import chosen_depth
+    from sparsenmt.workflows.depth_choice import check_layers, warn_untrained
     from sparsenmt.workflows.slice import cut_model, cut_recipe
 
     store.check_absent(output)

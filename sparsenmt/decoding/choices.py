@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import chain
 
-from sparsenmt.data.tagging.tagged_text import TaggedSentence
+from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.forced import score_batches
 from sparsenmt.decoding.inputs import ModelBundle, SourceLine, naming_shape, read_sources
@@ -35,10 +35,9 @@ class ScoredTargets:
 
 def score_choices(
     bundle: ModelBundle,
-    sources: Sequence[str],
+    sources: Sequence[InputLine],
     targets: Sequence[Sequence[str]],
     *,
-    tags: Sequence[TaggedSentence] | None = None,
     batch_tokens: int = 4096,
     advance: Callable[[int], object] | None = None,
     compact: bool = True,
@@ -48,7 +47,6 @@ def score_choices(
 
     Args:
         targets: those of each source, at least one.
-        tags: as for `forced.score_pairs`.
         batch_tokens: sentences times the longest source, or times all targets of one, at most.
         advance: told the number of sources that each batch finished.
         compact: as for `forced.score_pairs`.
@@ -57,7 +55,7 @@ def score_choices(
     Raises:
         UserError: a batch needs more memory than there is; tags are needed and cannot be had.
     """
-    lines = read_sources(bundle, sources, tags=tags)
+    lines = read_sources(bundle, sources)
     most = bundle.max_positions - 1
     encoded = iter(bundle.tokenizers.target.encode_batch(list(chain.from_iterable(targets))))
     pieces = [[next(encoded) for _ in own] for own in targets]

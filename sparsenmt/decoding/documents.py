@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from sparsenmt.data.documents import BlockSentence, DocumentBlock, Packer, realign, separator_id, split_block
+from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.decoding.inputs import ModelBundle
@@ -65,23 +66,18 @@ class Mismatches:
 
 def translate_documents(
     bundle: ModelBundle,
-    lines: Iterable[tuple[str, str]],
+    lines: Iterable[InputLine],
     options: schema.Decoding,
     documents: schema.Documents,
     *,
     window: int = WINDOW,
-    first: int = 0,
-    tags: Iterable[TaggedSentence] | None = None,
 ) -> Iterator[BlockTranslation]:
-    """Translate lines in blocks, in order.
+    """Translate lines in blocks of sentences, in order.
 
     Args:
-        lines: every line, and the id of its document; where it changes, a document ends.
+        lines: lines with their documents; a document ends where the id changes. A run that resumes after a whole block
+            and window gives the same as without the break.
         window: blocks read ahead.
-        first: number of the first line, from 0. If a block, and a window, ended before it, what comes out is the same
-            as without the break.
-        tags: those given beside the lines; without them the model's tagger makes them, line by line, where methods
-            read tags.
 
     Raises:
         UserError: as `translate_lines`; or the separator is not in the vocabulary.
@@ -89,34 +85,21 @@ def translate_documents(
     limit = min(documents.source_length or documents.max_length, bundle.max_source_length + 1)
     packer = Packer([bundle.tokenizers.source], documents.separator, limit)
     separator = separator_id(bundle.tokenizers.target, documents.separator)
-    blocks = packer.blocks(_sentences(bundle, lines, first, tags))
+    blocks = packer.blocks(_sentences(bundle, lines))
     while waiting := list(islice(blocks, window)):
-        found = translate_lines(
-            bundle,
-            [block.texts[0] for block in waiting],
-            options,
-            window=window,
-            tags=tags_of(waiting),
-            numbers=[block.first for block in waiting],
-        )
+        found = translate_lines(bundle, source_lines(waiting), options, window=window)
         for block, translation in zip(waiting, found, strict=True):
             yield _restored(block, translation, bundle.tokenizers.target, separator)
 
 
 def pack_pairs(
-    bundle: ModelBundle,
-    sources: Sequence[str],
-    targets: Sequence[str],
-    ids: Sequence[str],
-    documents: schema.Documents,
-    *,
-    tags: Sequence[TaggedSentence] | None = None,
+    bundle: ModelBundle, sources: Sequence[InputLine], targets: Sequence[str], documents: schema.Documents
 ) -> list[DocumentBlock]:
-    """Line-aligned pairs in blocks, as `prepare` packs a corpus: for forced scoring.
+    """Pack line-aligned pairs into blocks, as `prepare` packs a corpus: for forced scoring.
 
     Args:
-        ids: of every line the id of its document.
-        tags: as for `translate_documents`.
+        sources: lines with their documents.
+        targets: one translation of each source.
 
     Raises:
         UserError: the separator is not in a vocabulary.
@@ -124,47 +107,33 @@ def pack_pairs(
     tokenizers = bundle.tokenizers
     limit = min(documents.max_length, bundle.max_source_length + 1)
     packer = Packer([tokenizers.source, tokenizers.target], documents.separator, limit)
-    encoded = zip(tokenizers.source.encode_batch(sources), tokenizers.target.encode_batch(targets), strict=True)
-    beside = _tagged(bundle, sources, tags)
-    sentences = [
-        BlockSentence(number, id_, texts, pieces, next(beside, None))
-        for number, (id_, texts, pieces) in enumerate(
-            zip(ids, zip(sources, targets, strict=True), encoded, strict=True)
+    encoded = tokenizers.source.encode_batch([line.text for line in sources]), tokenizers.target.encode_batch(targets)
+    rows = zip(sources, targets, *encoded, strict=True)
+    return list(
+        packer.blocks(
+            BlockSentence(line.number, line.document, (line.text, target), (ours, theirs), _tags_of(bundle, line))
+            for line, target, ours, theirs in rows
         )
-    ]
-    return list(packer.blocks(sentences))
+    )
 
 
-def tags_of(blocks: Sequence[DocumentBlock]) -> list[TaggedSentence] | None:
-    """The tags of every block; None where there are none."""
-    tags = [block.tags for block in blocks if block.tags is not None]
-    return tags if tags else None
+def source_lines(blocks: Sequence[DocumentBlock]) -> list[InputLine]:
+    """Return the source sides of blocks as input lines, numbered by the first line of each block."""
+    return [InputLine(block.first, block.texts[0], block.tags) for block in blocks]
 
 
-def _sentences(
-    bundle: ModelBundle, lines: Iterable[tuple[str, str]], first: int, tags: Iterable[TaggedSentence] | None
-) -> Iterator[BlockSentence]:
-    number = first
+def _sentences(bundle: ModelBundle, lines: Iterable[InputLine]) -> Iterator[BlockSentence]:
     rest = iter(lines)
-    given = None if tags is None else iter(tags)
     while rows := list(islice(rest, _LINES)):
-        texts = [line for line, _ in rows]
-        beside = _tagged(bundle, texts, None if given is None else list(islice(given, len(rows))))
-        for (text, id_), ids in zip(rows, bundle.tokenizers.source.encode_batch(texts), strict=True):
-            yield BlockSentence(number, id_, (text,), (ids,), next(beside, None))
-            number += 1
-    if given is not None:
-        next(given, None)  # whoever checks them against the lines hears that those are at their end
+        encoded = bundle.tokenizers.source.encode_batch([line.text for line in rows])
+        for line, ids in zip(rows, encoded, strict=True):
+            yield BlockSentence(line.number, line.document, (line.text,), (ids,), _tags_of(bundle, line))
 
 
-def _tagged(
-    bundle: ModelBundle, lines: Sequence[str], tags: Sequence[TaggedSentence] | None
-) -> Iterator[TaggedSentence]:
-    """The tags of every line, given or made; nothing where no method reads them."""
-    if tags is not None:
-        return iter(tags)
+def _tags_of(bundle: ModelBundle, line: InputLine) -> TaggedSentence | None:
+    """Return the tags of a line, given or made; None where no method reads them and none are given."""
     tagging = bundle.features.tagging
-    return map(tagging.tag, lines) if tagging is not None else iter(())
+    return tagging.tag(line.text) if line.tags is None and tagging is not None else line.tags
 
 
 def _restored(block: DocumentBlock, translation: Translation, tokenizer: Tokenizer, separator: int) -> BlockTranslation:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sparsenmt.data.batching import length_batches, pad
-from sparsenmt.data.tagging.tagged_text import TaggedSentence
+from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.decoding.ahead import encode_ahead
 from sparsenmt.decoding.inputs import ModelBundle, SourceLine, make_source, naming_shape, not_numbers, read_sources
@@ -37,11 +37,9 @@ class PairScore:
 
 def score_pairs(
     bundle: ModelBundle,
-    sources: Sequence[str],
+    sources: Sequence[InputLine],
     targets: Sequence[str],
     *,
-    tags: Sequence[TaggedSentence] | None = None,
-    numbers: Sequence[int] | None = None,
     batch_tokens: int = 4096,
     advance: Callable[[int], object] | None = None,
     compact: bool = True,
@@ -50,8 +48,6 @@ def score_pairs(
     """Score line-aligned pairs, in order. Texts longer than the model reads are cut, and say so.
 
     Args:
-        tags: those given beside the sources; without them the model's tagger makes them, where methods read tags.
-        numbers: of every pair, for messages, where they do not follow each other from 0 on.
         batch_tokens: sentences times the longest source or target of a batch, at most.
         advance: told the number of pairs that each batch finished.
         compact: False leaves zeros in place of what filters drop: the same scores, later.
@@ -60,7 +56,7 @@ def score_pairs(
     Raises:
         UserError: a batch needs more memory than there is; tags are needed and cannot be had.
     """
-    lines = read_sources(bundle, sources, tags=tags, numbers=numbers)
+    lines = read_sources(bundle, sources)
     most = bundle.max_positions - 1
     pieces = bundle.tokenizers.target.encode_batch(list(targets))
     wanted = [(*ids[:most], EOS) for ids in pieces]

@@ -14,6 +14,7 @@ import torch
 
 from sparsenmt.data.batching import pad
 from sparsenmt.data.features.feature_set import FeatureSet
+from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.data.vocabulary import EOS
@@ -77,29 +78,14 @@ def cut_summary(cut: int, limit: int) -> str:
     return f"{sources} cut to {limit:,} piece{'' if limit == 1 else 's'} (data.filters.max_source_length)"
 
 
-def read_sources(
-    bundle: ModelBundle,
-    lines: Sequence[str],
-    first: int = 0,
-    tags: Sequence[TaggedSentence] | None = None,
-    numbers: Sequence[int] | None = None,
-) -> list[SourceLine]:
-    """Tokenize lines; those longer than the model reads are cut, and say so; those of spaces alone are empty.
-
-    Args:
-        first: number of the first line, from 0.
-        tags: those given beside the lines, if there are some.
-        numbers: of every line, where they do not follow each other from ``first`` on.
-    """
+def read_sources(bundle: ModelBundle, lines: Sequence[InputLine]) -> list[SourceLine]:
+    """Tokenize lines. A line longer than the model reads is cut and records how much; a blank line is empty."""
     most = bundle.max_source_length
-    given = [None] * len(lines) if tags is None else tags
-    encoded = bundle.tokenizers.source.encode_batch(lines)
     result = []
-    numbered = range(first, first + len(lines)) if numbers is None else numbers
-    for number, text, ids, beside in zip(numbered, lines, encoded, given, strict=True):
-        if not text.strip(" "):  # to some tokenizers a space is a piece
+    for line, ids in zip(lines, bundle.tokenizers.source.encode_batch([line.text for line in lines]), strict=True):
+        if not line.text.strip(" "):  # to some tokenizers a space is a token
             ids = []
-        result.append(SourceLine(number, text, [*ids[:most], EOS], max(len(ids) - most, 0), beside))
+        result.append(SourceLine(line.number, line.text, [*ids[:most], EOS], max(len(ids) - most, 0), line.tags))
     return result
 
 

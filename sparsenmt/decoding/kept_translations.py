@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding.inputs import ModelBundle
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.errors import UserError
@@ -74,9 +75,8 @@ class KeptTranslations:
         found = self.done(depth)
         while len(found) < len(self.lines):
             start = len(found)
-            waiting = self.lines[start : start + _WINDOW]
-            options = self._options.at(depth)
-            made = translate_lines(bundle, waiting, options, advance=advance, window=_WINDOW, first=start)
+            waiting = input_lines(self.lines[start : start + _WINDOW], first=start)
+            made = translate_lines(bundle, waiting, self._options.at(depth), advance=advance, window=_WINDOW)
             found += [each.text for each in made]
             make_directories(self.directory)
             write_sealed(self._path(depth), {"work": self._work, "translations": found})

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import count, islice
+from itertools import islice
 
 import torch
 
 from sparsenmt.data.batching import length_batches
-from sparsenmt.data.tagging.tagged_text import TaggedSentence
+from sparsenmt.data.input_line import InputLine, numbered_lines
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.decoding.ahead import encode_ahead
 from sparsenmt.decoding.ancestral import Pick, ancestral_search, make_sampler, pick_best
@@ -59,40 +59,36 @@ class SearchResult:
 
 def translate_lines(
     bundle: ModelBundle,
-    lines: Iterable[str],
+    lines: Iterable[InputLine],
     options: Decoding,
     *,
     advance: Callable[[int], object] | None = None,
     window: int = WINDOW,
-    first: int = 0,
-    tags: Iterable[TaggedSentence] | None = None,
-    numbers: Iterable[int] | None = None,
     compact: bool = True,
 ) -> Iterator[Translation]:
     """Translate lines, in order.
 
     Args:
+        lines: no two have the same number. A run that resumes after whole windows puts every line into the batch that
+            it would have been in without the break.
         advance: told the number of sentences that each batch finished.
         window: lines read ahead.
-        first: number of the first line, from 0: what comes after so many lines that were translated before. With whole
-            windows before it, every line is in the batch that it would have been in without the break.
-        tags: those given beside the lines, for methods that read them; without them the model's tagger makes them.
-        numbers: of every line, where they do not follow each other from ``first`` on; no two are the same.
-        compact: False leaves zeros in place of what filters drop: the same translations, later.
+        compact: False leaves zeros in place of what filters drop: the same translations, slower.
 
     Raises:
         UserError: a batch needs more memory than there is, or the model's scores are not numbers; tags are needed and
             cannot be had.
     """
     iterator = iter(lines)
-    beside = iter(tags) if tags is not None else None
-    numbered = iter(numbers) if numbers is not None else count(first)
     while block := list(islice(iterator, window)):
-        given = list(islice(beside, len(block))) if beside is not None else None
-        sources = read_sources(bundle, block, tags=given, numbers=list(islice(numbered, len(block))))
-        yield from _translate_block(bundle, sources, options, advance, compact)
-    if beside is not None:
-        next(beside, None)  # whoever checks them against the lines hears that those are at their end
+        yield from _translate_block(bundle, read_sources(bundle, block), options, advance, compact)
+
+
+def translate_texts(
+    bundle: ModelBundle, texts: Iterable[str], options: Decoding, *, advance: Callable[[int], object] | None = None
+) -> list[str]:
+    """Translate plain texts, in order; arguments and errors as for `translate_lines`."""
+    return [each.text for each in translate_lines(bundle, numbered_lines(texts), options, advance=advance)]
 
 
 def _translate_block(

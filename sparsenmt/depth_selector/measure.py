@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding.inputs import read_sources
-from sparsenmt.decoding.translate import Translation, translate_lines
+from sparsenmt.decoding.translate import Translation, translate_texts
 from sparsenmt.depth_selector.selector import Selector
 from sparsenmt.depth_selector.training import choose, is_decided
 from sparsenmt.depth_selector.translate import translate_at_depths
@@ -113,7 +114,7 @@ def time_depths(
     tell = advance or (lambda count: None)
     depths = list(selector.depths)
     _translate(bundle, lines[0], options, depths[-1])  # the first translation is slower than all others
-    selector.choose([read_sources(bundle, lines[:1])[0].ids])
+    selector.choose([read_sources(bundle, input_lines(lines[:1]))[0].ids])
     alone, choosing = np.zeros((len(lines), len(depths))), np.zeros(len(lines))
     for i, line in enumerate(lines):
         for k, depth in enumerate(depths):
@@ -122,7 +123,7 @@ def time_depths(
         choosing[i] = _seconds(partial(_choose, bundle, selector, [line]))
 
     def together(chosen: Sequence[Depth]) -> list[str]:
-        return _texts(translate_at_depths(bundle, lines, chosen, options))
+        return _texts(translate_at_depths(bundle, input_lines(lines), chosen, options))
 
     ways: list[Callable[[], object]] = [partial(together, [depth] * len(lines)) for depth in depths]
     ways.append(lambda: together(_choose(bundle, selector, lines)))
@@ -147,7 +148,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def _translate(bundle: Bundle, line: str, options: Decoding, depth: Depth) -> list[str]:
-    return _texts(translate_lines(bundle, [line], options.at(depth)))
+    return translate_texts(bundle, [line], options.at(depth))
 
 
 def _texts(translations: Iterable[Translation]) -> list[str]:
@@ -156,7 +157,7 @@ def _texts(translations: Iterable[Translation]) -> list[str]:
 
 
 def _choose(bundle: Bundle, selector: Selector, lines: Sequence[str]) -> list[Depth]:
-    return selector.choose([source.ids for source in read_sources(bundle, lines)])
+    return selector.choose([source.ids for source in read_sources(bundle, input_lines(lines))])
 
 
 def measure(

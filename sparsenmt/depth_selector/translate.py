@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import count, islice
+from itertools import islice
 
-from sparsenmt.data.tagging.tagged_text import TaggedSentence
+from sparsenmt.data.input_line import InputLine
 from sparsenmt.decoding.inputs import ModelBundle, read_sources
 from sparsenmt.decoding.translate import WINDOW, Translation, translate_lines
 from sparsenmt.depth_selector.selector import Selector
@@ -17,26 +17,21 @@ from sparsenmt.recipe.schema import Decoding
 
 def translate_at_depths(
     bundle: ModelBundle,
-    lines: Sequence[str],
+    lines: Sequence[InputLine],
     depths: Sequence[Depth],
     options: Decoding,
     *,
-    numbers: Sequence[int] | None = None,
-    tags: Sequence[TaggedSentence] | None = None,
     advance: Callable[[int], object] | None = None,
 ) -> list[Translation]:
     """Translate every line at its depth. The lines of one depth are translated as if there were no others.
 
     Args:
         depths: of every line.
-        numbers: of every line; no two are the same.
-        tags: those given beside the lines.
         advance: as for `translate_lines`.
 
     Raises:
         UserError: as `translate_lines`.
     """
-    own = range(len(lines)) if numbers is None else numbers
     found: dict[int, Translation] = {}
     for depth in sorted(set(depths)):
         members = [i for i, each in enumerate(depths) if each == depth]
@@ -46,12 +41,10 @@ def translate_at_depths(
             options.at(depth),
             advance=advance,
             window=len(members),
-            tags=None if tags is None else [tags[i] for i in members],
-            numbers=[own[i] for i in members],
         )
         for each in group:
             found[each.source.number] = replace(each, depth=None if each.source.empty else depth)
-    return [found[number] for number in own]
+    return [found[line.number] for line in lines]
 
 
 class SelectedDepths:
@@ -70,28 +63,18 @@ class SelectedDepths:
     def translate(
         self,
         bundle: ModelBundle,
-        lines: Iterable[str],
+        lines: Iterable[InputLine],
         options: Decoding,
         *,
         advance: Callable[[int], object] | None = None,
         window: int = WINDOW,
-        first: int = 0,
-        tags: Iterable[TaggedSentence] | None = None,
-        numbers: Iterable[int] | None = None,
     ) -> Iterator[Translation]:
         """Translate lines, in order; arguments and errors are those of `translate_lines`."""
         iterator = iter(lines)
-        beside = iter(tags) if tags is not None else None
-        numbered = iter(numbers) if numbers is not None else count(first)
         while block := list(islice(iterator, window)):
-            given = list(islice(beside, len(block))) if beside is not None else None
-            own = list(islice(numbered, len(block)))
-            depths = self._depths(bundle, block)
-            yield from translate_at_depths(bundle, block, depths, options, numbers=own, tags=given, advance=advance)
-        if beside is not None:
-            next(beside, None)  # whoever checks them against the lines hears that those are at their end
+            yield from translate_at_depths(bundle, block, self._depths(bundle, block), options, advance=advance)
 
-    def _depths(self, bundle: ModelBundle, lines: Sequence[str]) -> list[Depth]:
+    def _depths(self, bundle: ModelBundle, lines: Sequence[InputLine]) -> list[Depth]:
         """Of every line; of one without words, which nothing translates, the full depth."""
         sources = read_sources(bundle, lines)
         chosen = self._selector.choose([source.ids for source in sources if not source.empty])

@@ -105,7 +105,7 @@ class DepthTableStages:
 
     def __init__(self, job: DepthTableRequest) -> None:
         from sparsenmt.commands.compare import given_text, shared_text
-        from sparsenmt.commands.several import check_models, model_labels
+        from sparsenmt.workflows.model_list import check_models, model_labels
 
         self.job = job
         separate = list(_expanded(job.grid))
@@ -132,8 +132,8 @@ class DepthTableStages:
 
     def _exits_of(self, name: str, directory: Path) -> DepthSystem:
         """One model at its exits, or at those that are asked for."""
-        from sparsenmt.commands.depth import check_layers, warn_untrained
         from sparsenmt.model.depth_plan import fastest_first
+        from sparsenmt.workflows.depth_choice import check_layers, warn_untrained
 
         plan = self._plan(directory)
         sides = []
@@ -189,7 +189,7 @@ class DepthTableStages:
         Raises:
             UserError: it cannot be drawn; or the output is no place to write to.
         """
-        from sparsenmt.commands.several import check_outputs
+        from sparsenmt.report.output_files import check_outputs
         from sparsenmt.report.plots import check_plot
 
         if self.job.plot is not None:
@@ -244,10 +244,10 @@ class DepthTableStages:
     def translate(self) -> dict[DepthRun, Translated]:
         """The translations of every cell; a model is read once, if any of its cells is not kept."""
         from sparsenmt.analysis.depth_table import Translated
-        from sparsenmt.commands.documents import check_single
         from sparsenmt.data.text import write_lines
         from sparsenmt.progress import progress_bar
         from sparsenmt.store import open_model
+        from sparsenmt.workflows.input_text import warn_of_single_lines
 
         found: dict[DepthRun, Translated] = {}
         for directory, group in groupby(self.cells, key=lambda cell: cell.directory):
@@ -258,7 +258,7 @@ class DepthTableStages:
                 if len(done) < len(self.sources):
                     if bundle is None:
                         bundle = open_model(directory)
-                        check_single(bundle)
+                        warn_of_single_lines(bundle)
                     with progress_bar(f"{cell.system}, {cell.search}, {n}+{m}", len(self.sources)) as advance:
                         advance(len(done))
                         done = kept.at(bundle, cell.depth, advance=advance)
@@ -282,17 +282,15 @@ class DepthTableStages:
 
     def _turn(self, lines: Sequence[str]) -> Iterator[tuple[DepthRun, float]]:
         """Every cell once. No more than one model is in memory; reading it is not timed."""
-        from sparsenmt.decoding.translate import translate_lines
+        from sparsenmt.decoding.translate import translate_texts
         from sparsenmt.store import open_model
 
         for directory, group in groupby(self.cells, key=lambda cell: cell.directory):
             bundle = open_model(directory)
             for cell in group:
-                for _ in translate_lines(bundle, lines[:_WARM_UP], cell.options):
-                    pass
+                translate_texts(bundle, lines[:_WARM_UP], cell.options)
                 began = time.perf_counter()
-                for translation in translate_lines(bundle, lines, cell.options):
-                    _ = translation.text  # made when it is asked for
+                translate_texts(bundle, lines, cell.options)
                 yield cell, time.perf_counter() - began
 
     def write(self, translations: Mapping[DepthRun, Translated], seconds: Mapping[DepthRun, float]) -> None:

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sparsenmt.errors import UserError
+from sparsenmt.workflows.input_text import attach, open_tag_file
 
 if TYPE_CHECKING:
     from sparsenmt.analysis.observe import Output
-    from sparsenmt.data.tagging.tagged_text import TaggedSentence
+    from sparsenmt.data.input_line import InputLine
     from sparsenmt.decoding.inputs import SourceLine
     from sparsenmt.decoding.translate import Translation
     from sparsenmt.recipe.schema import Recipe
@@ -274,13 +275,13 @@ def translations(
     from sparsenmt.decoding.translate import translate_lines
 
     options, documents = bundle.recipe.decoding, bundle.recipe.data.documents
-    tags, ids = _tags(bundle, text, sources), text.ids(sources)
-    if documents is None or ids is None:
-        found = list(translate_lines(bundle, sources, options, advance=advance, tags=tags))
+    given = _input_lines(bundle, text, sources)
+    if documents is None or text.documents is None:
+        found = list(translate_lines(bundle, given, options, advance=advance))
         return [each.text for each in found], found
     lines: list[str] = []
     blocks: list[Translation] = []
-    for each in translate_documents(bundle, zip(sources, ids, strict=True), options, documents, tags=tags):
+    for each in translate_documents(bundle, given, options, documents):
         lines += each.lines
         blocks.append(each.translation)
         if advance is not None:
@@ -288,13 +289,10 @@ def translations(
     return lines, blocks
 
 
-def _tags(bundle: Bundle, text: TestText, lines: Sequence[str]) -> list[TaggedSentence] | None:
-    """The tags that the recipe gives beside the text, where a method reads tags."""
-    from sparsenmt.commands.tags import read_tags
-
-    if bundle.features.tagging is None or text.tags is None:
-        return None
-    return (read_tags(str(text.tags), bundle, str(text.source), text.read()[0]) or [])[: len(lines)]
+def _input_lines(bundle: Bundle, text: TestText, sources: Sequence[str]) -> list[InputLine]:
+    """The first lines of a text with their documents, and with the recipe's tags where a method reads tags."""
+    tags = open_tag_file(text.tags, bundle) if bundle.features.tagging is not None and text.tags is not None else None
+    return list(islice(attach(text.read()[0], str(text.source), tags, text.documents), len(sources)))
 
 
 def _translated(bundle: Bundle, directory: Path, text: TestText) -> Evaluation:
@@ -361,16 +359,14 @@ def _look(bundle: Bundle, label: str, text: TestText) -> dict[str, SiteAttention
 def _read_along(bundle: Bundle, text: TestText) -> list[tuple[SourceLine, Output]]:
     """Sources and references as the model reads them: lines, or blocks of documents; cut where they are too long."""
     from sparsenmt.analysis.observe import Output
-    from sparsenmt.decoding.documents import pack_pairs, tags_of
+    from sparsenmt.decoding.documents import pack_pairs, source_lines
     from sparsenmt.decoding.inputs import read_sources
 
     sources, references = text.read()
-    tags, ids, documents = _tags(bundle, text, sources), text.ids(sources), bundle.recipe.data.documents
-    if documents is not None and ids is not None:
-        blocks = pack_pairs(bundle, sources, references, ids, documents, tags=tags)
-        sources, references = [block.texts[0] for block in blocks], [block.texts[1] for block in blocks]
-        tags = tags_of(blocks)
+    given, documents = _input_lines(bundle, text, sources), bundle.recipe.data.documents
+    if documents is not None and text.documents is not None:
+        blocks = pack_pairs(bundle, given, references, documents)
+        given, references = source_lines(blocks), [block.texts[1] for block in blocks]
     targets = bundle.tokenizers.target.encode_batch(references)
     most = bundle.max_positions - 1
-    lines = read_sources(bundle, sources, tags=tags)
-    return [(line, Output(pieces[:most])) for line, pieces in zip(lines, targets, strict=True)]
+    return [(line, Output(ids[:most])) for line, ids in zip(read_sources(bundle, given), targets, strict=True)]

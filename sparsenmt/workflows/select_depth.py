@@ -266,6 +266,7 @@ class SelectDepthStages:
 
     def _scored(self, pairs: TextPairs, what: str) -> ScoredPairs:
         """Translate at every depth, as far as that was not done before, and score."""
+        from sparsenmt.data.input_line import input_lines
         from sparsenmt.decoding.inputs import read_sources
         from sparsenmt.decoding.kept_translations import KeptTranslations
         from sparsenmt.depth_selector.labels import Labelled
@@ -280,7 +281,7 @@ class SelectDepthStages:
             translations = [kept.at(self.bundle, depth, advance=advance) for depth in self.depths]
         with progress_bar(f"{what}: chrF", len(pairs.sources)) as advance:
             scores = sentence_chrf(translations, pairs.references, advance=advance)
-        pieces = [source.ids for source in read_sources(self.bundle, pairs.sources)]
+        pieces = [source.ids for source in read_sources(self.bundle, input_lines(pairs.sources))]
         return ScoredPairs(pairs, translations, Labelled(pieces, scores))
 
     def _measured(self, selector: Selector, held_out: ScoredPairs) -> SelectorEvaluation:

@@ -22,6 +22,7 @@ def make_validator(recipe: Recipe, data: PreparedData, model: Transformer, devic
     """
     import torch
 
+    from sparsenmt.data.input_line import input_lines
     from sparsenmt.decoding.documents import translate_documents
     from sparsenmt.decoding.translate import translate_lines
     from sparsenmt.evaluation.metrics import metric_value
@@ -30,9 +31,11 @@ def make_validator(recipe: Recipe, data: PreparedData, model: Transformer, devic
     validation = recipe.training.validation
     bundle = Bundle(recipe, data.tokenizers, data.features, model, device)
     options = recipe.decoding.model_copy(update={"method": "beam", "beam_size": validation.beam_size})
-    pairs = data.dev_lines[: validation.max_sentences]
-    tags = data.dev_tags[: validation.max_sentences] if data.dev_tags is not None else None
-    ids = data.dev_documents[: validation.max_sentences] if data.dev_documents is not None else None
+    count = validation.max_sentences
+    targets = [target for _, target in data.dev_lines[:count]]
+    lines = input_lines([source for source, _ in data.dev_lines], tags=data.dev_tags, documents=data.dev_documents)[
+        :count
+    ]
     packing = recipe.data.documents
 
     def load(weights: Mapping[str, torch.Tensor]) -> None:
@@ -40,15 +43,13 @@ def make_validator(recipe: Recipe, data: PreparedData, model: Transformer, devic
         model.pack(torch.float32)
 
     def measure() -> float:
-        sources = [source for source, _ in pairs]
-        if packing is not None and ids is not None:
-            beside = zip(sources, ids, strict=True)
-            found = translate_documents(bundle, beside, options, packing, tags=tags)
+        if packing is not None and data.dev_documents is not None:
+            found = translate_documents(bundle, lines, options, packing)
             outputs = [line for block in found for line in block.lines]
         else:
-            outputs = [t.text for t in translate_lines(bundle, sources, options, tags=tags)]
-        targets = [target for _, target in pairs]
-        return metric_value(validation.metric, outputs, targets, recipe.data.target_language, ids)
+            outputs = [each.text for each in translate_lines(bundle, lines, options)]
+        documents = None if data.dev_documents is None else data.dev_documents[:count]
+        return metric_value(validation.metric, outputs, targets, recipe.data.target_language, documents)
 
     metrics: dict[str, Callable[[], float]] = {} if validation.metric == "loss" else {validation.metric: measure}
     return Validator(

@@ -10,7 +10,8 @@ import torch
 
 from sparsenmt.assemble import build_model
 from sparsenmt.data.features.feature_set import FeatureSet
-from sparsenmt.data.tokenizers.tokenizer import Tokenizers, TokenizerSection, train_tokenizer
+from sparsenmt.data.input_line import input_lines
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from sparsenmt.decoding.inputs import SourceLine, make_source, read_sources
 from sparsenmt.model.memory import Memory
 from sparsenmt.recipe import schema
@@ -29,7 +30,7 @@ EVERYWHERE = [*BETWEEN, *OUTPUT]
 L0DROP = [{"name": "l0drop", "at": "output", "init_log_alpha": -6.0}]
 
 
-def tokenizer(kind: str = "char") -> TokenizerSection:
+def tokenizer(kind: str = "char") -> Tokenizer:
     options = TokenizerOptions.model_validate({"kind": kind, "vocabulary_size": 48 if kind == "bpe" else 60})
     return train_tokenizer(options, invented_lines(200, 1))
 
@@ -61,7 +62,7 @@ def gated_bundle(
 
 
 def sources(bundle: TinyBundle, count: int = 9, seed: int = 3) -> list[SourceLine]:
-    return read_sources(bundle, invented_lines(count, seed))
+    return read_sources(bundle, input_lines(invented_lines(count, seed)))
 
 
 @torch.inference_mode()
@@ -92,7 +93,7 @@ def add_gates(dense: Path, target: Path, text: list[str], share: float) -> None:
         share: of the positions of ``text``, those to be closed, about.
     """
     bundle = open_model(dense, device=torch.device("cpu"), dtype=None)
-    batch = make_source(bundle, read_sources(bundle, text))
+    batch = make_source(bundle, read_sources(bundle, input_lines(text)))
     (memory,) = bundle.model.encode(batch).memories.values()
     direction = torch.randn(memory.states.shape[-1], generator=torch.Generator().manual_seed(1))
     values = (memory.states @ direction)[batch.valid]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.prepared import PreparedData
 from sparsenmt.data.text import read_lines, write_lines
 from sparsenmt.decoding.inputs import read_sources
@@ -38,7 +39,7 @@ def test_every_reader_cuts_alike(cut: Result, command: Run, workspace: Path) -> 
     assert len(symbol) == 1
     for name, dataset in (("train", data.train[0]), ("dev", data.dev)):
         lines = list(read_lines(f"corpus/{name}.en"))
-        read = read_sources(bundle, lines)
+        read = read_sources(bundle, input_lines(lines))
         assert len(dataset) == len(lines)
         for index, line in enumerate(read):
             assert dataset.source(index).tolist() == line.ids

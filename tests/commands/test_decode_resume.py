@@ -79,7 +79,7 @@ def test_goes_on(
         assert ("is kept up to" in stopped.err) == (kept > 0)
         assert not kept or f"out is kept up to line {kept}" in stopped.err
     result = command(*arguments, "-o", "out")
-    assert result.code == 0 and f"out: goes on after line {kept}" in result.err
+    assert result.code == 0 and f"out: resumes after line {kept}" in result.err
     assert (workspace / "out").read_bytes() == (workspace / "whole").read_bytes()
     assert remains(workspace) == []
 
@@ -108,7 +108,7 @@ def test_killed(command: Run, workspace: Path) -> None:
     process.communicate()
     assert not (workspace / "out").exists()
     result = command(*arguments, "-o", "out")
-    assert result.code == 0 and "out: goes on after line" in result.err
+    assert result.code == 0 and "out: resumes after line" in result.err
     assert (workspace / "out").read_bytes() == (workspace / "whole").read_bytes()
     assert remains(workspace) == []
 
@@ -209,7 +209,7 @@ def test_a_full_disk(command: Run, workspace: Path, monkeypatch: pytest.MonkeyPa
         result = command(*DECODE)
     assert result.code == 2 and "error: out: cannot be written: No space left on device" in result.err
     assert "out is kept up to line" in result.err and not (workspace / "out").exists()
-    assert "goes on after line" in command(*DECODE).err
+    assert "resumes after line" in command(*DECODE).err
     assert (workspace / "out").read_bytes() == (workspace / "whole").read_bytes()
     assert remains(workspace) == []
 

@@ -13,7 +13,7 @@ import pytest
 from sparsenmt import store
 from sparsenmt.data import text
 from sparsenmt.data.demo import corpus as demo_corpus
-from sparsenmt.data.prepare.pipeline import pipeline as prepare
+from sparsenmt.data.prepare import pipeline as prepare
 from sparsenmt.decoding import translate
 from sparsenmt.evaluation import metrics
 from sparsenmt.files import directory_lock

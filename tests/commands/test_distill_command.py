@@ -98,7 +98,7 @@ def test_each_stage_goes_on_where_it_stopped(
     assert f"Go on with: sparsenmt {' '.join(DISTILL)}\n" in stopped.err
     assert not (TEXT / "train-0.target").exists()
     result = command(*DISTILL, "--until", "data")
-    assert result.code == 0 and "distilled-text/train-0.target: goes on after line 10" in result.err
+    assert result.code == 0 and "distilled-text/train-0.target: resumes after line 10" in result.err
     assert not Path("student").exists()
     for name in ("train-0.source", "train-0.target", "train-1.source", "train-1.target"):
         assert (TEXT / name).read_bytes() == (Path("whole-text") / name).read_bytes()

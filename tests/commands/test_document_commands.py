@@ -133,7 +133,7 @@ def test_an_interrupted_run_goes_on(
     assert not Path("out").exists()
     monkeypatch.setattr(translate, "search_batch", search)
     again = command(*arguments, "-o", "out")
-    assert again.code == 0 and "goes on after line" in again.err
+    assert again.code == 0 and "resumes after line" in again.err
     assert Path("out").read_bytes() == Path("whole").read_bytes()
 
 

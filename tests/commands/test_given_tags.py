@@ -177,7 +177,7 @@ def test_a_model_that_reads_no_tags(ruled: list[str], command: Run, refused: Cal
     assert "--tags: needs --model" in refused("score", "in", "--reference", "in", "--tags", "tags")
 
 
-@pytest.mark.parametrize(("noun", "message"), [("NN", "goes on after line 2"), ("CD", "starts again")])
+@pytest.mark.parametrize(("noun", "message"), [("NN", "resumes after line 2"), ("CD", "starts again")])
 def test_a_run_goes_on_where_the_tags_are_the_same(
     ruled: list[str], command: Run, workspace: Path, monkeypatch: pytest.MonkeyPatch, noun: str, message: str
 ) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,10 +13,12 @@ import sacrebleu
 
 from sparsenmt.cli import run
 from sparsenmt.data.features.feature_set import FeatureSet
+from sparsenmt.data.input_line import InputLine, input_lines
 from sparsenmt.decoding.forced import PairScore
 from sparsenmt.decoding.inputs import SourceLine
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.recipe.schema import Decoding
+from sparsenmt.workflows import score
 
 HYPOTHESES = ["the cat sits on the mat", "a dog sees a red house and\u2028eats", "yes it is so"]
 REFERENCES = ["the cat sat on the mat", "a dog sees the red house and\u2028eats", "yes it is so"]
@@ -121,26 +122,26 @@ class FakeModel:
         self.sparsity: float | None = None
 
     def open_model(self, directory: str, *, disabled: object) -> Any:
-        assert directory == "model" and not disabled
+        assert directory == Path("model") and not disabled
         return self.bundle
 
     def line(self, number: int) -> SourceLine:
         return SourceLine(number, HYPOTHESES[number], [5, 6, 3], self.cut if number == 1 else 0)
 
-    def translate_lines(self, bundle: object, lines: list[str], options: object, *, tags: None) -> Iterator[Any]:
+    def translate_lines(self, bundle: object, lines: list[InputLine], options: object) -> Iterator[Any]:
         assert bundle is self.bundle
         assert options == Decoding(batch_tokens=self.batch_tokens)
-        return (SimpleNamespace(text=line.upper(), source=self.line(i)) for i, line in enumerate(lines))
+        return (SimpleNamespace(text=line.text.upper(), source=self.line(line.number)) for line in lines)
 
     def sparsity_rate(self, translations: list[Any]) -> float | None:
         assert [translation.text for translation in translations] == [line.upper() for line in HYPOTHESES]
         return self.sparsity
 
     def score_pairs(
-        self, bundle: object, sources: list[str], targets: list[str], *, tags: None, batch_tokens: int, depth: None
+        self, bundle: object, sources: list[InputLine], targets: list[str], *, batch_tokens: int, depth: None
     ) -> Iterator[PairScore]:
         assert bundle is self.bundle and depth is None
-        assert (sources, targets, batch_tokens) == (HYPOTHESES, REFERENCES, self.batch_tokens)
+        assert (sources, targets, batch_tokens) == (input_lines(HYPOTHESES), REFERENCES, self.batch_tokens)
         for number in range(1, 4):
             values = [-1.0 * number, -0.5 * number]
             cut = self.cut if number == 3 else 0
@@ -150,11 +151,8 @@ class FakeModel:
 @pytest.fixture
 def fake_model(monkeypatch: pytest.MonkeyPatch) -> FakeModel:
     fake = FakeModel()
-    for name in ("store", "decoding.translate", "decoding.forced"):
-        module = ModuleType(f"sparsenmt.{name}")
-        for function in ("open_model", "translate_lines", "sparsity_rate", "score_pairs"):
-            setattr(module, function, getattr(fake, function))
-        monkeypatch.setitem(sys.modules, f"sparsenmt.{name}", module)
+    for function in ("open_model", "translate_lines", "sparsity_rate", "score_pairs"):
+        monkeypatch.setattr(score, function, getattr(fake, function))
     return fake
 
 

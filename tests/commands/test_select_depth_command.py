@@ -189,7 +189,7 @@ def test_decoding_goes_on(command: Run, workspace: Path, monkeypatch: pytest.Mon
     assert command(*arguments, "-o", "out").code == 130
     monkeypatch.setattr(translate, "search_batch", search)
     result = command(*arguments, "-o", "out")
-    assert result.code == 0 and "out: goes on after line 8" in result.err
+    assert result.code == 0 and "out: resumes after line 8" in result.err
     assert (workspace / "out").read_bytes() == (workspace / "whole").read_bytes()
 
 

@@ -17,8 +17,8 @@ import pytest
 from sparsenmt.data import text as text_module
 from sparsenmt.data.features.feature_set import feature_set as features_module
 from sparsenmt.data.features.source_sentences import Sources
+from sparsenmt.data.prepare import pipeline as prepare_module
 from sparsenmt.data.prepare.pipeline import PreparedData, prepare, sample_lines
-from sparsenmt.data.prepare.pipeline import pipeline as prepare_module
 from sparsenmt.data.text import write_lines
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.errors import UserError

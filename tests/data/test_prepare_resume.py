@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from sparsenmt.data.prepare import pipeline as prepare_module
 from sparsenmt.data.prepare.pipeline import PreparedData, prepare
-from sparsenmt.data.prepare.pipeline import pipeline as prepare_module
 from sparsenmt.data.prepare.stages import Stages
 from sparsenmt.errors import UserError
 from sparsenmt.files import DamagedFileError, directory_lock, partial_path

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from sparsenmt.data.batching import length_batches, pad
+from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding import ahead
 from sparsenmt.decoding.ahead import encode_ahead, join, regroup
 from sparsenmt.decoding.forced import score_pairs
@@ -49,7 +50,7 @@ def gated_bundle(closed: str = "zero", place: str = "output", dtype: torch.dtype
 
 def translate(bundle: TinyBundle, lines: Sequence[str], compact: bool = True, **values: object) -> list[Translation]:
     options = Decoding.model_validate({"max_length_factor": 0.5, "max_length_offset": 3, "batch_tokens": 200, **values})
-    return list(translate_lines(bundle, lines, options, compact=compact))
+    return list(translate_lines(bundle, input_lines(lines), options, compact=compact))
 
 
 def all_texts(translations: Sequence[Translation]) -> list[list[str]]:
@@ -92,7 +93,7 @@ def test_forced_scores_do_not_depend_on_the_grouping(closed: str, monkeypatch: p
     bundle = gated_bundle(closed)
 
     def scores(**keys: Any) -> torch.Tensor:
-        found = score_pairs(bundle, LINES, TARGETS, **{"batch_tokens": 120, **keys})
+        found = score_pairs(bundle, input_lines(LINES), TARGETS, **{"batch_tokens": 120, **keys})
         return torch.tensor([each.log_probability for each in found], dtype=torch.float64)
 
     expected = scores(batch_tokens=1)
@@ -107,9 +108,11 @@ def test_goes_on_after_whole_windows(method: dict[str, Any]) -> None:
     """In fp32 too, to the last bit: the same sentences are regrouped with the same."""
     bundle = gated_bundle(dtype=torch.float32)
     options = Decoding.model_validate({"max_length_factor": 0.5, "batch_tokens": 100, **method})
-    whole = list(translate_lines(bundle, LINES, options, window=8))
+    whole = list(translate_lines(bundle, input_lines(LINES), options, window=8))
     for first in (8, 16):
-        assert list(translate_lines(bundle, LINES[first:], options, window=8, first=first)) == whole[first:]
+        assert (
+            list(translate_lines(bundle, input_lines(LINES[first:], first=first), options, window=8)) == whole[first:]
+        )
 
 
 ROWS = sources(1, [20] * 9 + [19] * 9 + [18] * 9 + [9] * 9 + [8] * 4 + [2])

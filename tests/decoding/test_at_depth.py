@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding.choices import score_choices
 from sparsenmt.decoding.forced import score_pairs
 from sparsenmt.decoding.translate import translate_lines
@@ -72,7 +73,7 @@ def test_exactly_so_many_layers_run(
     monkeypatch.setattr(bundle.model, "new_cache", lambda memory: caches.append(make(memory)) or caches[-1])  # type: ignore[func-returns-value, arg-type]
     seen: list[Any] = []
     with counted(bundle.model) as runs, bundle.model.listen(seen.append):
-        list(translate_lines(bundle, LINES, options(depth, **method)))
+        list(translate_lines(bundle, input_lines(LINES), options(depth, **method)))
     assert set(runs) == names(*depth)
     assert {(each.site, each.step) for each in seen} == {
         *(("encoder_self", step) for step in range(depth[0])),
@@ -87,7 +88,7 @@ def test_one_layer_runs_several_times_and_the_memory_is_projected_once(monkeypat
     make = bundle.model.new_cache
     monkeypatch.setattr(bundle.model, "new_cache", lambda memory: caches.append(make(memory)) or caches[-1])  # type: ignore[func-returns-value, arg-type]
     with counted(bundle.model) as runs:
-        list(translate_lines(bundle, LINES[:1], options((3, 2), method="greedy")))
+        list(translate_lines(bundle, input_lines(LINES[:1]), options((3, 2), method="greedy")))
     steps = caches[0].length
     assert runs == {"encoder.layers.0.feed_forward": 3, "decoder.layers.0.feed_forward": 2 * steps}
     assert set(caches[0]._own) == {0, 1} and set(caches[0]._memory_kv) == {0}
@@ -97,12 +98,12 @@ def test_one_layer_runs_several_times_and_the_memory_is_projected_once(monkeypat
 def test_forced_scores_are_those_of_the_exits(depth: tuple[int, int]) -> None:
     bundle = bundle_of(memory=[{"name": "l0drop", "per": "exit"}])
     with counted(bundle.model) as runs:
-        found = [each.log_probability for each in score_pairs(bundle, LINES, TARGETS, depth=depth)]
-        choices = score_choices(bundle, LINES, [[target] for target in TARGETS], depth=depth)
+        found = [each.log_probability for each in score_pairs(bundle, input_lines(LINES), TARGETS, depth=depth)]
+        choices = score_choices(bundle, input_lines(LINES), [[target] for target in TARGETS], depth=depth)
     assert set(runs) == names(*depth)
     assert [each.targets[0].log_probability for each in choices] == pytest.approx(found, abs=1e-9)
     assert len({round(value, 9) for value in found}) > 1
-    deepest = [each.log_probability for each in score_pairs(bundle, LINES, TARGETS)]
+    deepest = [each.log_probability for each in score_pairs(bundle, input_lines(LINES), TARGETS)]
     assert (found == pytest.approx(deepest, abs=1e-9)) == (depth == (4, 3))
 
 
@@ -111,15 +112,19 @@ def test_without_a_depth_the_deepest_trained_exits_run() -> None:
     bundle = bundle_of(depth={"name": "tied_multi", "weights": rows})
     assert bundle.model.plan.deepest == (3, 2) and len(bundle.model.plan.pairs()) == 6
     with counted(bundle.model) as runs:
-        list(translate_lines(bundle, LINES[:2], options(None)))
+        list(translate_lines(bundle, input_lines(LINES[:2]), options(None)))
     assert set(runs) == names(3, 2)
     with counted(bundle.model) as runs:
-        list(translate_lines(bundle, LINES[:2], options((4, 3))))
+        list(translate_lines(bundle, input_lines(LINES[:2]), options((4, 3))))
     assert set(runs) == names(4, 3), "what is not trained can run"
 
 
 def test_one_side_alone() -> None:
     bundle = bundle_of()
     with counted(bundle.model) as runs:
-        list(translate_lines(bundle, LINES[:2], Decoding.model_validate({"encoder_layers": 2, "max_length_offset": 2})))
+        list(
+            translate_lines(
+                bundle, input_lines(LINES[:2]), Decoding.model_validate({"encoder_layers": 2, "max_length_offset": 2})
+            )
+        )
     assert set(runs) == names(2, 3)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding.choices import score_choices
 from sparsenmt.decoding.forced import score_pairs
 from sparsenmt.errors import UserError
@@ -23,13 +24,16 @@ TARGETS = [invented_lines(_RANDOM.randint(1, 4), 100 + number) for number in ran
 def alone(bundle: TinyBundle, sources: Sequence[str], targets: Sequence[Sequence[str]]) -> list[list[float]]:
     """Every pair by itself, by `score_pairs`."""
     return [
-        [next(score_pairs(bundle, [source], [target], compact=False)).log_probability for target in own]
+        [next(score_pairs(bundle, input_lines([source]), [target], compact=False)).log_probability for target in own]
         for source, own in zip(sources, targets, strict=True)
     ]
 
 
 def scores(bundle: TinyBundle, targets: Sequence[Sequence[str]] = TARGETS, **keys: Any) -> list[list[float]]:
-    return [[one.log_probability for one in each.targets] for each in score_choices(bundle, SOURCES, targets, **keys)]
+    return [
+        [one.log_probability for one in each.targets]
+        for each in score_choices(bundle, input_lines(SOURCES), targets, **keys)
+    ]
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 100, 10_000])
@@ -63,7 +67,7 @@ def test_the_same_pieces_have_the_same_score_to_the_last_bit() -> None:
 def test_long_texts_are_cut_and_counted() -> None:
     bundle = tiny_bundle(max_positions=12)
     long = "am Fluss " * 9
-    (found,) = score_choices(bundle, ["steht " * 9], [["Haus", long, f"{long}Haus"]])
+    (found,) = score_choices(bundle, input_lines(["steht " * 9]), [["Haus", long, f"{long}Haus"]])
     length = len(bundle.tokenizers.target.encode(long))
     assert found.source.cut > 0
     assert [(one.pieces, one.cut > 0) for one in found.targets] == [(5, False), (12, True), (12, True)]

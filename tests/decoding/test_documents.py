@@ -11,12 +11,13 @@ import torch
 
 from sparsenmt.data.documents import separator_id
 from sparsenmt.data.features.feature_set import FeatureSet
+from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.tagging import taggers
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.tagging.tagging import Tagging
 from sparsenmt.data.tagging.tagsets import Category, TagSet
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
-from sparsenmt.decoding.documents import BlockTranslation, Mismatches, pack_pairs, tags_of, translate_documents
+from sparsenmt.decoding.documents import BlockTranslation, Mismatches, pack_pairs, source_lines, translate_documents
 from sparsenmt.decoding.forced import score_pairs
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.recipe.schema import Decoding, Documents
@@ -50,8 +51,8 @@ def options(**values: object) -> Decoding:
 
 
 def translate(bundle: TinyBundle, lines: Sequence[str] = LINES, **values: object) -> list[BlockTranslation]:
-    beside = zip(lines, IDS[-len(lines) :], strict=True)
-    return list(translate_documents(bundle, beside, options(**values), BLOCKS))
+    given = input_lines(lines, documents=IDS[-len(lines) :])
+    return list(translate_documents(bundle, given, options(**values), BLOCKS))
 
 
 @pytest.mark.parametrize("kind", ["word", "char"])
@@ -85,7 +86,7 @@ def test_blocks_are_translated_as_single_lines_are() -> None:
     found = translate(bundle)
     texts = [each.block.texts[0] for each in found]
     assert any("<sep>" in text for text in texts)
-    plain = list(translate_lines(bundle, texts, options()))
+    plain = list(translate_lines(bundle, input_lines(texts), options()))
     for each, other in zip(found, plain, strict=True):
         assert [h.tokens for h in each.translation.hypotheses] == [h.tokens for h in other.hypotheses]
         assert each.translation.source.number == each.block.first
@@ -94,18 +95,18 @@ def test_blocks_are_translated_as_single_lines_are() -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_work_goes_on_after_any_window(method: dict[str, object]) -> None:
     bundle = bundle_of_documents(liking=1.0)
-    beside = list(zip(LINES, IDS, strict=True))
+    beside = input_lines(LINES, documents=IDS)
     whole = list(translate_documents(bundle, beside, options(**method), BLOCKS, window=2))
     for blocks in range(0, len(whole), 2):
         done = sum(len(each.block.sentences) for each in whole[:blocks])
-        rest = translate_documents(bundle, beside[done:], options(**method), BLOCKS, window=2, first=done)
+        rest = translate_documents(bundle, beside[done:], options(**method), BLOCKS, window=2)
         for mine, theirs in zip(rest, whole[blocks:], strict=True):
             assert mine.block == theirs.block and mine.texts == theirs.texts
 
 
 def test_blocks_are_shorter_where_only_the_source_is_known() -> None:
     bundle = bundle_of_documents()
-    beside = list(zip(LINES, IDS, strict=True))
+    beside = input_lines(LINES, documents=IDS)
     short = Documents(max_length=24, source_length=12)
     lengths = [
         len(each.block.ids[0]) + 1
@@ -153,13 +154,14 @@ def test_sentences_are_tagged_one_by_one(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(FeatureSet, "compute", watched)
     bundle = replace(plain, features=features)
-    beside = list(zip(LINES, IDS, strict=True))
+    beside = input_lines(LINES, documents=IDS)
     made = list(translate_documents(bundle, beside, options(), BLOCKS))
     assert tagger.seen == [line.split() for line in LINES]
     by_tagger, computed[:] = list(computed), []
     assert any(Category.REST in each["pos_category"] for each in by_tagger), "separators"
     given = [TaggedSentence(tuple(words), tuple(tagger.tag(words)), tagset="penn") for words in map(str.split, LINES)]
-    again = list(translate_documents(bundle, beside, options(), BLOCKS, tags=given))
+    tagged = input_lines(LINES, tags=given, documents=IDS)
+    again = list(translate_documents(bundle, tagged, options(), BLOCKS))
     assert [each.lines for each in made] == [each.lines for each in again]
     assert computed == by_tagger
 
@@ -167,13 +169,12 @@ def test_sentences_are_tagged_one_by_one(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_forced_scores_are_those_of_blocks() -> None:
     bundle = bundle_of_documents()
     targets = list(reversed(LINES))
-    blocks = pack_pairs(bundle, LINES, targets, IDS, BLOCKS)
+    blocks = pack_pairs(bundle, input_lines(LINES, documents=IDS), targets, BLOCKS)
     assert [sentence.texts for block in blocks for sentence in block.sentences] == list(
         zip(LINES, targets, strict=True)
     )
-    assert tags_of(blocks) is None
-    columns = [[block.texts[side] for block in blocks] for side in (0, 1)]
-    scores = list(score_pairs(bundle, *columns, numbers=[block.first for block in blocks]))
+    assert all(line.tags is None for line in source_lines(blocks))
+    scores = list(score_pairs(bundle, source_lines(blocks), [block.texts[1] for block in blocks]))
     for block, score in zip(blocks, scores, strict=True):
         assert score.source.number == block.first
         assert score.pieces.count("<sep>") == len(block.sentences) - 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.decoding import forced
 from sparsenmt.decoding.forced import score_pairs
@@ -33,7 +34,7 @@ def test_equals_the_full_model(batch_tokens: int, rows: int, monkeypatch: pytest
     monkeypatch.setattr(forced, "_ROWS", rows)
     bundle = tiny_bundle()
     told: list[int] = []
-    found = list(score_pairs(bundle, SOURCES, TARGETS, batch_tokens=batch_tokens, advance=told.append))
+    found = list(score_pairs(bundle, input_lines(SOURCES), TARGETS, batch_tokens=batch_tokens, advance=told.append))
     assert sum(told) == len(found) == len(SOURCES)
     for score, source, target in zip(found, SOURCES, TARGETS, strict=True):
         expected = naive(bundle, source, target)
@@ -44,7 +45,9 @@ def test_equals_the_full_model(batch_tokens: int, rows: int, monkeypatch: pytest
 
 def test_empty_and_long_texts() -> None:
     bundle = tiny_bundle(max_positions=12)
-    empty, long, both = score_pairs(bundle, ["", "alte Haus", "steht " * 9], ["Fluss", "am Fluss " * 9, ""])
+    empty, long, both = score_pairs(
+        bundle, input_lines(["", "alte Haus", "steht " * 9]), ["Fluss", "am Fluss " * 9, ""]
+    )
     assert empty.token_log_probabilities == pytest.approx(naive(bundle, "", "Fluss"), abs=1e-9)
     assert len(long.token_log_probabilities) == 12  # cut to 11 pieces and EOS
     assert len(both.token_log_probabilities) == 1
@@ -61,7 +64,7 @@ def test_scores_that_are_not_numbers_are_reported() -> None:
     with torch.no_grad():
         bundle.model.embeddings["output"].fill_(float("nan"))
     with pytest.raises(UserError, match=r"line \d+: the model's scores are not numbers"):
-        list(score_pairs(bundle, SOURCES, TARGETS))
+        list(score_pairs(bundle, input_lines(SOURCES), TARGETS))
 
 
 def test_no_graph_is_built() -> None:
@@ -70,5 +73,5 @@ def test_no_graph_is_built() -> None:
     seen = []
     project = bundle.model.project
     bundle.model.project = lambda hidden: seen.append(hidden.requires_grad) or project(hidden)  # type: ignore
-    list(score_pairs(bundle, SOURCES, TARGETS))
+    list(score_pairs(bundle, input_lines(SOURCES), TARGETS))
     assert seen and not any(seen)

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding import kept_translations as kept_depths
 from sparsenmt.decoding.kept_translations import KeptTranslations, depths_of
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.recipe.schema import Decoding
-from tests.selection.support import LINES, deep_bundle
+from tests.depth_selector.support import LINES, deep_bundle
 
 OPTIONS = Decoding(method="greedy", max_length_factor=0.5, max_length_offset=3)
 TEXT = [*LINES[:11], "", LINES[0]]
@@ -33,7 +34,7 @@ def test_translations_are_those_of_decoding_at_the_depth(tmp_path: Path) -> None
     for depth in ((1, 1), (2, 3)):
         told: list[int] = []
         found = KeptTranslations(tmp_path, "model", TEXT, OPTIONS).at(bundle, depth, advance=told.append)
-        assert found == [each.text for each in translate_lines(bundle, TEXT, OPTIONS.at(depth))]
+        assert found == [each.text for each in translate_lines(bundle, input_lines(TEXT), OPTIONS.at(depth))]
         assert sum(told) == len(TEXT)
 
 
@@ -52,7 +53,9 @@ def test_goes_on_after_the_last_window(tmp_path: Path, monkeypatch: pytest.Monke
         kept.at(bundle, (2, 2))
     assert len(kept.done((2, 2))) == 10 and kept.done((1, 2)) == []
     again = KeptTranslations(tmp_path, "model", TEXT, OPTIONS)
-    assert again.at(bundle, (2, 2)) == [each.text for each in translate_lines(bundle, TEXT, OPTIONS.at((2, 2)))]
+    assert again.at(bundle, (2, 2)) == [
+        each.text for each in translate_lines(bundle, input_lines(TEXT), OPTIONS.at((2, 2)))
+    ]
     assert calls[0] == 4, "one window was left"
     assert again.at(bundle, (2, 2)) == again.done((2, 2)) and calls[0] == 4
 

@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 import torch
 
+from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding import pool as module
 from sparsenmt.decoding.beam import Beam, beam_search
 from sparsenmt.decoding.pool import Pool, Results
@@ -110,9 +111,9 @@ def test_lines_come_in_order_and_are_told_when_they_are_done(monkeypatch: pytest
     monkeypatch.setattr(module, "SHARE", 2)
     bundle, lines, told = tiny_bundle(2), invented_lines(60, 3), list[int]()
     chosen = Decoding.model_validate({"beam_size": 3, "batch_tokens": 400})
-    expected = list(translate_lines(bundle, lines, chosen))
+    expected = list(translate_lines(bundle, input_lines(lines), chosen))
     with joining() as counts:
-        found = list(translate_lines(bundle, lines, chosen, advance=told.append))
+        found = list(translate_lines(bundle, input_lines(lines), chosen, advance=told.append))
     assert max(counts) > 1 and sum(told) == len(lines)
     assert [each.source for each in found] == [each.source for each in expected]
     for mine, theirs in zip(found, expected, strict=True):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
+from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.translate import Translation, one_line, sparsity_rate, translate_lines
 from sparsenmt.errors import UserError
@@ -25,7 +26,7 @@ def options(**values: object) -> Decoding:
 
 
 def translate(bundle: TinyBundle, lines: Sequence[str], **values: object) -> list[Translation]:
-    return list(translate_lines(bundle, lines, options(**values)))
+    return list(translate_lines(bundle, input_lines(lines), options(**values)))
 
 
 def all_texts(translations: Sequence[Translation]) -> list[list[str]]:
@@ -43,7 +44,7 @@ def assert_same(found: Sequence[Translation], expected: Sequence[Translation]) -
 @pytest.mark.parametrize("method", METHODS)
 def test_order_is_kept(method: dict[str, object]) -> None:
     bundle, told = tiny_bundle(), list[int]()
-    found = list(translate_lines(bundle, iter(LINES), options(**method), advance=told.append, window=5))
+    found = list(translate_lines(bundle, input_lines(iter(LINES)), options(**method), advance=told.append, window=5))
     assert [each.source.text for each in found] == LINES
     assert [each.source.number for each in found] == list(range(len(LINES)))
     assert sum(told) == len(LINES)
@@ -60,7 +61,7 @@ def test_company_does_not_matter(method: dict[str, object], packed: bool) -> Non
     together = translate(bundle, LINES, **method)
     assert_same(translate(bundle, LINES, **method, batch_tokens=1), together)
     assert_same(translate(bundle, LINES, **method, batch_tokens=150), together)
-    assert_same(list(translate_lines(bundle, LINES, options(**method), window=4)), together)
+    assert_same(list(translate_lines(bundle, input_lines(LINES), options(**method), window=4)), together)
     if method["method"] != "sample":
         assert_same([translate(bundle, [line], **method)[0] for line in LINES], together)
         order = random.Random(1).sample(range(len(LINES)), len(LINES))
@@ -72,15 +73,15 @@ def test_company_does_not_matter(method: dict[str, object], packed: bool) -> Non
 def test_goes_on_after_whole_windows(method: dict[str, object]) -> None:
     """In fp32 too, to the last bit: the same batches."""
     bundle = tiny_bundle(2, dtype=torch.float32)
-    whole = list(translate_lines(bundle, LINES, options(**method), window=5))
+    whole = list(translate_lines(bundle, input_lines(LINES), options(**method), window=5))
     for first in (5, 15):
-        rest = list(translate_lines(bundle, LINES[first:], options(**method), window=5, first=first))
+        rest = list(translate_lines(bundle, input_lines(LINES[first:], first=first), options(**method), window=5))
         assert rest == whole[first:]
 
 
 def test_equals_plain_loops_from_text_to_text() -> None:
     bundle, chosen = tiny_bundle(3), options(beam_size=2)
-    for translation, line in zip(translate_lines(bundle, LINES[:6], chosen), LINES, strict=False):
+    for translation, line in zip(translate_lines(bundle, input_lines(LINES[:6]), chosen), LINES, strict=False):
         ids = [*bundle.tokenizers.source.encode(line), EOS]
         limit = int(0.5 * (len(ids) - 1)) + 3
         expected = naive_beam(bundle.model, ids, limit, chosen)

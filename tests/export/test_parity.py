@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from sparsenmt.data.batching import pad
+from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.vocabulary import BOS, EOS, PAD, SPECIAL_PIECES
 from sparsenmt.decoding.forced import score_pairs
 from sparsenmt.decoding.translate import Translation, translate_lines
@@ -36,7 +37,7 @@ def bundle_of(variant: str) -> Bundle:
 
 def scores(bundle: Bundle, depth: Depth) -> list[list[float]]:
     """Natural logarithms, piece by piece, `</s>` included."""
-    return [each.token_log_probabilities for each in score_pairs(bundle, SOURCES, TARGETS, depth=depth)]
+    return [each.token_log_probabilities for each in score_pairs(bundle, input_lines(SOURCES), TARGETS, depth=depth)]
 
 
 def outputs(bundle: Bundle, depth: Depth, beam: int) -> dict[int, list[int]]:
@@ -45,7 +46,7 @@ def outputs(bundle: Bundle, depth: Depth, beam: int) -> dict[int, list[int]]:
     With a beam, only of searches that ended by themselves: what counts at the longest output is each program's own.
     """
     options = bundle.recipe.decoding.at(depth).model_copy(update={"beam_size": beam})
-    found = list(translate_lines(bundle, SOURCES, options))
+    found = list(translate_lines(bundle, input_lines(SOURCES), options))
     kept = {i: [*each.hypotheses[0].tokens, EOS][:LIMIT] for i, each in enumerate(found) if beam == 1 or _ended(each)}
     assert len(kept) >= 3
     return kept

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.text import read_lines
 from sparsenmt.decoding.forced import score_pairs
 from sparsenmt.decoding.translate import translate_lines
@@ -66,7 +67,7 @@ def wide(directory: Path) -> Bundle:
 
 def translate(bundle: Bundle, lines: list[str], batch_tokens: int) -> list[str]:
     options = bundle.recipe.decoding.model_copy(update={"batch_tokens": batch_tokens})
-    return [t.text for t in translate_lines(bundle, lines, options)]
+    return [t.text for t in translate_lines(bundle, input_lines(lines), options)]
 
 
 def test_float64_translations_are_identical_alone_shuffled_and_batched(
@@ -84,9 +85,11 @@ def test_float64_translations_are_identical_alone_shuffled_and_batched(
 
 def test_fp32_forced_log_probabilities_agree(model_directory: Path, sentences: tuple[list[str], list[str]]) -> None:
     bundle, (sources, targets) = open_model(model_directory, device=torch.device("cpu")), sentences
-    alone = [s.log_probability for s in score_pairs(bundle, sources, targets, batch_tokens=1)]
+    alone = [s.log_probability for s in score_pairs(bundle, input_lines(sources), targets, batch_tokens=1)]
     for batch_tokens in (512, 4096, 32768):
-        batched = [s.log_probability for s in score_pairs(bundle, sources, targets, batch_tokens=batch_tokens)]
+        batched = [
+            s.log_probability for s in score_pairs(bundle, input_lines(sources), targets, batch_tokens=batch_tokens)
+        ]
         worst = max(abs(a - b) / abs(a) for a, b in zip(alone, batched, strict=True))
         print(f"batches of {batch_tokens}: largest relative difference {worst:.2e}")
         assert worst < RELATIVE
@@ -115,5 +118,5 @@ def score(bundle: Bundle, source: str, target: str) -> float:
     """The score that the search ranks by, in float64."""
     from sparsenmt.decoding.scores import length_divisor
 
-    (pair,) = score_pairs(bundle, [source], [target])
+    (pair,) = score_pairs(bundle, input_lines([source]), [target])
     return pair.log_probability / length_divisor(len(pair.pieces), bundle.recipe.decoding)

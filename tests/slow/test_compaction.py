@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.text import read_lines
 from sparsenmt.decoding.forced import score_pairs
 from sparsenmt.decoding.translate import Translation, sparsity_rate, translate_lines
@@ -45,11 +46,11 @@ def single(directory: Path) -> Bundle:
 
 
 def translate(bundle: Bundle, lines: list[str], *, compact: bool) -> list[Translation]:
-    return list(translate_lines(bundle, lines, bundle.recipe.decoding, compact=compact))
+    return list(translate_lines(bundle, input_lines(lines), bundle.recipe.decoding, compact=compact))
 
 
 def force(bundle: Bundle, sources: list[str], targets: list[str], *, compact: bool) -> list[float]:
-    return [each.log_probability for each in score_pairs(bundle, sources, targets, compact=compact)]
+    return [each.log_probability for each in score_pairs(bundle, input_lines(sources), targets, compact=compact)]
 
 
 def texts(translations: list[Translation]) -> list[str]:

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from sparsenmt.cli import run
+from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.text import read_lines
 from sparsenmt.decoding.forced import score_pairs
 from sparsenmt.decoding.translate import translate_lines
@@ -49,9 +50,11 @@ def test_a_slice_translates_as_the_model_at_that_depth(
     options = ["-n", str(depth[0]), "-m", str(depth[1]), *(["--unroll"] if unroll else [])]
     assert run(["slice", str(whole), str(tmp_path / "cut"), *options]) == 0
     cut = open_model(tmp_path / "cut", device=torch.device("cpu"))
-    found = [each.text for each in translate_lines(cut, sentences[0], cut.recipe.decoding)]
+    found = [each.text for each in translate_lines(cut, input_lines(sentences[0]), cut.recipe.decoding)]
     at_depth = bundle.recipe.decoding.at(depth)
-    assert found == [each.text for each in translate_lines(bundle, sentences[0], at_depth)]
-    forced = [each.log_probability for each in score_pairs(cut, *sentences)]
-    assert forced == [each.log_probability for each in score_pairs(bundle, *sentences, depth=depth)]
+    assert found == [each.text for each in translate_lines(bundle, input_lines(sentences[0]), at_depth)]
+    forced = [each.log_probability for each in score_pairs(cut, input_lines(sentences[0]), sentences[1])]
+    assert forced == [
+        each.log_probability for each in score_pairs(bundle, input_lines(sentences[0]), sentences[1], depth=depth)
+    ]
     assert len(found) == len(forced) == SENTENCES

@@ -9,7 +9,7 @@ import click
 
 from sparsenmt.commands.analyzing import AnalysisRequest, analysis_options
 from sparsenmt.commands.attending import SITES
-from sparsenmt.commands.metric_options import metrics_option, resamples_option
+from sparsenmt.commands.options import metrics_option, resamples_option
 from sparsenmt.errors import UserError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import click
 
 from sparsenmt.commands.analyze.ablate_heads import METRICS
 from sparsenmt.commands.analyzing import AnalysisRequest, Text, analysis_options
-from sparsenmt.commands.metric_options import metrics_option, resamples_option
+from sparsenmt.commands.options import metrics_option, resamples_option
 from sparsenmt.errors import UserError
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.decoding.choices import TargetScore, score_choices
 from sparsenmt.decoding.inputs import ModelBundle
@@ -46,9 +47,7 @@ class Questions:
             for target in (item.correct, *item.contrastive):
                 own.setdefault(target, len(own))
             self._number.append(number)
-        self._sources = [source for source, _ in numbers]
-        given = [own for _, own in numbers]
-        self._tags = None if tags is None else [own for own in given if own is not None]
+        self._sources = [InputLine(number, text, own) for (text, own), number in numbers.items()]
 
     def __len__(self) -> int:
         """Sources to be encoded."""
@@ -68,7 +67,6 @@ class Questions:
             bundle,
             self._sources,
             [list(own) for own in self._targets],
-            tags=self._tags,
             batch_tokens=batch_tokens,
             advance=advance,
             compact=compact,

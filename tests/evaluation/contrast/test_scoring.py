@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sparsenmt.data.input_line import InputLine, input_lines
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.decoding.choices import ScoredTargets, TargetScore
 from sparsenmt.decoding.inputs import SourceLine
@@ -33,11 +34,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     seen: dict[str, Any] = {}
 
     def answer(
-        bundle: object, sources: Sequence[str], targets: Sequence[Sequence[str]], **keys: Any
+        bundle: object, sources: Sequence[InputLine], targets: Sequence[Sequence[str]], **keys: Any
     ) -> list[ScoredTargets]:
         seen.update(sources=sources, targets=targets, **keys)
         return [
-            ScoredTargets(SourceLine(i, source, [1], cut=i), tuple(TargetScore(len(text), 1) for text in own))
+            ScoredTargets(SourceLine(i, source.text, [1], cut=i), tuple(TargetScore(len(text), 1) for text in own))
             for i, (source, own) in enumerate(zip(sources, targets, strict=True))
         ]
 
@@ -56,7 +57,7 @@ def test_every_source_and_target_is_asked_for_once(asked: dict[str, Any]) -> Non
     questions = Questions(SUITE)
     assert len(questions) == 2
     assert scores(questions) == [(2, [1, 3], 0), (2, [4], 0), (1, [5], 0), (2, [2], 1)]
-    assert (asked["sources"], asked["tags"]) == (["the bank", "a dog"], None)
+    assert asked["sources"] == input_lines(["the bank", "a dog"])
     assert asked["targets"] == [["aa", "b", "ccc", "dddd", "eeeee"], ["aa"]]
 
 
@@ -69,6 +70,5 @@ def test_a_source_with_other_tags_is_another_one(asked: dict[str, Any]) -> None:
     tags = [TaggedSentence(tuple(source.split()), ("D", tag)) for source, tag in zip(SUITE.sources, "NMV", strict=True)]
     questions = Questions(SUITE, tags)
     assert scores(questions) == [(2, [1, 3], 0), (2, [4], 0), (1, [5], 1), (2, [2], 2)]
-    assert asked["sources"] == ["the bank", "the bank", "a dog"]
-    assert asked["tags"] == [tags[0], tags[2], tags[1]]
+    assert asked["sources"] == input_lines(["the bank", "the bank", "a dog"], tags=[tags[0], tags[2], tags[1]])
     assert asked["targets"] == [["aa", "b", "ccc", "dddd"], ["b", "eeeee"], ["aa"]]

@@ -1,43 +1,31 @@
-"""``--disable-heads``: heads of a trained model that give zeros, in `decode` and `score`."""
+"""Attention heads of a trained model that are disabled for one run, as ``SITE:N,N``."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import click
 
 from sparsenmt.errors import UserError
-
-if TYPE_CHECKING:
-    from sparsenmt.model.sites import SiteName
-
-OPTION = "--disable-heads"
-HELP = "Heads that give zeros, in every layer: SITE:NUMBERS from 1, as encoder_self:2,4; repeatable."
-
-option = click.option(OPTION, "disabled", multiple=True, metavar="SITE:N,N", help=HELP)
+from sparsenmt.model.sites import SITES, SiteName
+from sparsenmt.store import read_manifest, read_recipe
 
 
-def read_disabled(directory: Path | str, values: Sequence[str]) -> Mapping[SiteName, Collection[int]]:
-    """Site -> numbers of the heads that a command line disables in a model.
+def read_disabled_heads(directory: Path, values: Sequence[str]) -> Mapping[SiteName, Collection[int]]:
+    """Parse ``SITE:N,N`` values into site -> head numbers, and check them against a model.
 
     Raises:
-        UserError: a value is not of that form, or there is no such site or head.
+        UserError: a value has another form, or there is no such site or head.
     """
     if not values:
         return {}
-    from sparsenmt.model.sites import SITES
-    from sparsenmt.store import read_manifest, read_recipe
-
-    read_manifest(Path(directory))
-    model = read_recipe(Path(directory)).model
+    read_manifest(directory)
+    model = read_recipe(directory).model
     found: dict[SiteName, set[int]] = {}
     for value in values:
         site, _, numbers = value.partition(":")
         known = next((name for name in SITES if name == site), None)
-        where = f"{OPTION} {value}"
+        where = f"--disable-heads {value}"
         if known is None or not re.fullmatch(r"[1-9]\d{0,5}(,[1-9]\d{0,5})*", numbers):
             raise UserError(
                 "is not a site and numbers of heads",
@@ -50,7 +38,7 @@ def read_disabled(directory: Path | str, values: Sequence[str]) -> Mapping[SiteN
             raise UserError(
                 f"there is no head {max(heads)} at {known}: it has {count}",
                 where=where,
-                hint="Numbers count from 1; given heads come first, then learned ones.",
+                hint="Heads are numbered from 1; fixed heads come first, then learned ones.",
             )
         found.setdefault(known, set()).update(heads)
     return found

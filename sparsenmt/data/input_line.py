@@ -1,0 +1,88 @@
+"""A line of input text together with what is given beside it: its number, part-of-speech tags and document.
+
+Lines are made once, where text enters the program; everything behind that point passes `InputLine` values on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from sparsenmt.data.documents import ids_beside
+from sparsenmt.data.tagging.tagged_text import TagFile, TaggedSentence
+from sparsenmt.data.text import StrPath
+
+
+@dataclass(frozen=True)
+class InputLine:
+    """One line of input.
+
+    Args:
+        number: the line's number in its text, from 0.
+        text: the line without its line end.
+        tags: the part-of-speech tags given for it; None: a tagger makes them where a method reads tags.
+        document: the id of its document; None: unknown.
+    """
+
+    number: int
+    text: str
+    tags: TaggedSentence | None = None
+    document: str | None = None
+
+
+def input_lines(
+    texts: Sequence[str],
+    *,
+    first: int = 0,
+    tags: Sequence[TaggedSentence] | None = None,
+    documents: Sequence[str] | None = None,
+) -> list[InputLine]:
+    """Make input lines of texts in memory, numbered from ``first`` on; ``tags`` and ``documents`` have one entry each."""
+    return [
+        InputLine(number, text, None if tags is None else tags[i], None if documents is None else documents[i])
+        for i, (number, text) in enumerate(enumerate(texts, start=first))
+    ]
+
+
+def numbered_lines(texts: Iterable[str], first: int = 0) -> Iterator[InputLine]:
+    """Make input lines of a stream of texts, numbered from ``first`` on."""
+    return (InputLine(number, text) for number, text in enumerate(texts, start=first))
+
+
+def attach_tags(lines: Iterable[InputLine], tags: TagFile, text: StrPath, first: int = 0) -> Iterator[InputLine]:
+    """Attach a file's tags to the lines of a text, one line at a time.
+
+    Args:
+        lines: the text from line ``first`` (from 0) on.
+        text: the name of the text in messages.
+
+    Raises:
+        UserError: a line's words are not those of its tags, or there are more or fewer tagged sentences than lines.
+    """
+    waiting: deque[InputLine] = deque()
+    for sentence in tags.beside(text, _texts(lines, waiting), first):
+        yield replace(waiting.popleft(), tags=sentence)
+
+
+def attach_documents(lines: Iterable[InputLine], ids: StrPath, text: StrPath, first: int = 0) -> Iterator[InputLine]:
+    """Attach a file's document ids to the lines of a text, one line at a time.
+
+    Args:
+        lines: the text from line ``first`` (from 0) on.
+        ids: the file with one id a line.
+        text: the name of the text in messages.
+
+    Raises:
+        UserError: an id is missing, or there are more or fewer ids than lines.
+    """
+    waiting: deque[InputLine] = deque()
+    for _, document in ids_beside(ids, text, _texts(lines, waiting), first):
+        yield replace(waiting.popleft(), document=document)
+
+
+def _texts(lines: Iterable[InputLine], waiting: deque[InputLine]) -> Iterator[str]:
+    """Yield the texts of lines; each line waits in ``waiting`` until its partner has been read."""
+    for line in lines:
+        waiting.append(line)
+        yield line.text

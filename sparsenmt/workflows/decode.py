@@ -1,0 +1,409 @@
+"""Translate a text with a trained model: streams, files that can be resumed, n-best lists, JSON, documents."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import ValidationError
+
+from sparsenmt import __version__
+from sparsenmt.assemble import without_gain
+from sparsenmt.data.documents import DocumentBlock
+from sparsenmt.data.input_line import InputLine
+from sparsenmt.data.text import check_readable, write_lines
+from sparsenmt.decoding import documents as document_decoding
+from sparsenmt.decoding.documents import BlockTranslation, Mismatches, translate_documents
+from sparsenmt.decoding.inputs import cut_summary, cut_warning
+from sparsenmt.decoding.scores import Hypothesis
+from sparsenmt.decoding.translate import WINDOW, Translation, translate_lines
+from sparsenmt.depth_selector.selector import open_selector
+from sparsenmt.depth_selector.translate import SelectedDepths
+from sparsenmt.devices import use_threads
+from sparsenmt.errors import UserError
+from sparsenmt.files import sha256_file
+from sparsenmt.interrupts import Interrupted
+from sparsenmt.model.depth_plan import Depth, fastest_first
+from sparsenmt.progress import notify, progress_bar
+from sparsenmt.recipe import schema
+from sparsenmt.resumable import ResumableOutput, resumable_output
+from sparsenmt.store import Bundle, open_model
+from sparsenmt.workflows.depth_choice import at_depth
+from sparsenmt.workflows.disabled_heads import read_disabled_heads
+from sparsenmt.workflows.input_text import (
+    UnchangedFile,
+    attach,
+    check_companion,
+    open_tag_file,
+    packing_of,
+    read_text,
+)
+
+DtypeName = Literal["auto", "fp32", "bf16", "int8"]
+
+
+@dataclass(frozen=True)
+class DecodeRequest:
+    """The arguments of `decode`.
+
+    Args:
+        model: model directory.
+        input: text to translate; None: standard input.
+        output: file to write; None: the lines go to the caller of `decode`.
+        tags: part-of-speech tags beside the input.
+        documents: document ids beside the input.
+        settings: values of `schema.Decoding` that replace the recipe's.
+        n_best: hypotheses to write for each line.
+        as_json: write a JSON object for each line.
+        dtype: of the matrix products; None: the recipe's.
+        encoder_layers: encoder layers that run; None: the recipe's, or all.
+        decoder_layers: decoder layers that run; None: the recipe's, or all.
+        select_depth: let the model's depth selector choose the layers of every line.
+        disabled_heads: ``SITE:N,N`` values: heads, from 1, that give zeros.
+        threads: CPU threads; None: all cores.
+        window: lines, or blocks of documents, that are read ahead; None: a default that fits the input.
+    """
+
+    model: Path
+    input: Path | None = None
+    output: Path | None = None
+    tags: Path | None = None
+    documents: Path | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    n_best: int = 1
+    as_json: bool = False
+    dtype: DtypeName | None = None
+    encoder_layers: int | None = None
+    decoder_layers: int | None = None
+    select_depth: bool = False
+    disabled_heads: tuple[str, ...] = ()
+    threads: int | None = None
+    window: int | None = None
+
+    @property
+    def input_name(self) -> Path | str:
+        """The name of the input in messages."""
+        return self.input or "stdin"
+
+    def check(self) -> None:
+        """Refuse options and files that do not fit one another, before the model is loaded.
+
+        Raises:
+            UserError: there is such an option or file.
+        """
+        _check_files(self.input, self.output)
+        if self.select_depth:
+            for side, layers in (("encoder", self.encoder_layers), ("decoder", self.decoder_layers)):
+                if layers is not None:
+                    hint = "Leave one of the two out."
+                    raise UserError("is given beside --depth", where=f"--{side}-layers", hint=hint)
+            if self.documents is not None:
+                raise UserError(
+                    "is given beside --depth, and a selector chooses for single sentences, not for blocks",
+                    where="--documents",
+                    hint="Leave one of the two out.",
+                )
+        check_companion(self.documents, "document ids")
+        if self.documents is not None and self.input is not None and self.input.is_file():
+            for _ in attach(read_text(self.input), self.input, documents=self.documents):
+                pass
+
+
+def decode(request: DecodeRequest, write: Callable[[str], object] = print) -> None:
+    """Translate a text.
+
+    Args:
+        write: takes the output lines where `DecodeRequest.output` is None.
+
+    Raises:
+        UserError: an option, a file or the model is not what it must be.
+    """
+    request.check()
+    if request.threads is not None:
+        use_threads(request.threads)
+    disabled = read_disabled_heads(request.model, request.disabled_heads)
+    bundle = open_model(request.model, dtype=request.dtype or "recipe", disabled=disabled)
+    for note in without_gain(bundle.recipe.model, bundle.model):
+        notify(f"warning: {note}")
+    translator = _Translator(request, bundle)
+    output = request.output
+    if output is None or (output.exists() and not output.is_file()):  # a pipe, a device
+        _stream(translator, write)
+    else:
+        _write_file(translator, output)
+
+
+def _check_files(input_file: Path | None, output_file: Path | None) -> None:
+    if output_file is None and sys.stdout is None:
+        raise UserError("there is nothing to write to", where="standard output", hint="Name a file with --output.")
+    if input_file is None and sys.stdin is None:
+        raise UserError("there is nothing to read from", where="standard input", hint="Name a file with --input.")
+    if output_file is not None and not output_file.exists() and not output_file.resolve().parent.is_dir():
+        raise UserError("there is no such directory", where=str(output_file.parent), hint="Create it first.")
+    if output_file is not None and output_file.is_dir():
+        raise UserError("this is a directory", where=str(output_file), hint="Name a file as --output.")
+    if input_file is None or input_file.is_fifo() or input_file.is_char_device():  # cannot be read twice
+        return
+    check_readable(input_file)
+    if output_file is not None and output_file.exists() and output_file.samefile(input_file):
+        raise UserError("input and output are the same file", where=str(input_file), hint="Name another --output.")
+
+
+def decoding_options(base: schema.Decoding, settings: Mapping[str, Any], n_best: int = 1) -> schema.Decoding:
+    """Return a recipe's decoding options with some of them replaced, checked as the recipe's are.
+
+    Raises:
+        UserError: a value is not valid, or more hypotheses are wanted than the search has.
+    """
+    changed = {name: value for name, value in settings.items() if value is not None}
+    try:
+        options = type(base).model_validate({**base.model_dump(), **changed})
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0])
+        message = first["msg"].replace("Input should be", "must be")
+        hint = "`sparsenmt decode --help` explains the option."
+        where = f"--{name.replace('_', '-')}"
+        raise UserError(f"{message}, not {settings[name]}", where=where, hint=hint) from None
+    width = options.beam_size if options.method == "beam" else 1
+    if n_best > width:
+        raise UserError(
+            f"{n_best} hypotheses are more than the search has: {width}",
+            where="--n-best",
+            hint="Raise --beam-size, or use --method beam.",
+        )
+    return options
+
+
+class _Translator:
+    """A model with everything that decides about its output, beside the input."""
+
+    def __init__(self, request: DecodeRequest, bundle: Bundle) -> None:
+        self.request, self.bundle = request, bundle
+        options = decoding_options(bundle.recipe.decoding, request.settings, request.n_best)
+        self.options = at_depth(bundle.model.plan, options, request.encoder_layers, request.decoder_layers)
+        selector = open_selector(request.model, bundle) if request.select_depth else None
+        self.selected = None if selector is None else SelectedDepths(selector)
+        self.packing = packing_of(bundle, request.documents)
+        # A person at a terminal waits for each answer; a file or a pipe is better sorted into large batches.
+        usual = WINDOW if self.packing is None else document_decoding.WINDOW
+        self.window = request.window or (1 if request.input is None and sys.stdin.isatty() else usual)
+        self.tags = open_tag_file(request.tags, bundle)
+        if self.tags is not None and request.input is not None and request.input.is_file():
+            for _ in attach(read_text(request.input), request.input, self.tags):
+                pass
+
+    def translate(self, first: int, total: int | None) -> Iterator[tuple[int, list[str]]]:
+        """Translate the input from line ``first`` (from 0) on, with progress and warnings on stderr.
+
+        Args:
+            total: lines of the input; None where it is unknown.
+
+        Yields:
+            for each input line, or block of lines, the number of its lines and its output lines.
+        """
+        texts = islice(read_text(self.request.input), first, None)
+        lines = attach(texts, self.request.input_name, self.tags, self.request.documents, first=first)
+        with progress_bar("decode", total, done=first) as advance, self._counted_cuts() as count_cuts:
+            if self.packing is None:
+                yield from self._translate_lines(lines, advance, count_cuts)
+            else:
+                yield from self._translate_documents(lines, self.packing, advance, count_cuts)
+
+    def _translate_lines(
+        self, lines: Iterable[InputLine], advance: Callable[[int], object], count_cuts: Callable[[Translation], object]
+    ) -> Iterator[tuple[int, list[str]]]:
+        translate = translate_lines if self.selected is None else self.selected.translate
+        for found in translate(self.bundle, lines, self.options, advance=advance, window=self.window):
+            count_cuts(found)
+            yield 1, _render_line(found, self.request.n_best, self.request.as_json)
+        if self.selected is not None:
+            _report_depths(self.selected.counts)
+
+    def _translate_documents(
+        self,
+        lines: Iterable[InputLine],
+        packing: schema.Documents,
+        advance: Callable[[int], object],
+        count_cuts: Callable[[Translation], object],
+    ) -> Iterator[tuple[int, list[str]]]:
+        mismatches = Mismatches()
+        for found in translate_documents(self.bundle, lines, self.options, packing, window=self.window):
+            mismatches.add(found)
+            count_cuts(found.translation)
+            count = len(found.block.sentences)
+            advance(count)
+            yield count, _render_block(found, self.request.n_best, self.request.as_json)
+        report_mismatches(mismatches)
+
+    @contextmanager
+    def _counted_cuts(self) -> Iterator[Callable[[Translation], object]]:
+        """Warn of every line that is too long; where the recipe cuts sources, report their number at the end."""
+        limit = self.bundle.max_source_length if self.bundle.cuts_by_choice else None
+        cut = 0
+
+        def count(translation: Translation) -> None:
+            nonlocal cut
+            source = translation.source
+            if source.cut and limit is None:
+                notify(cut_warning(f"line {source.number + 1}", source.kept, source.cut, "translated"))
+            cut += bool(source.cut)
+
+        try:
+            yield count
+        finally:
+            if cut and limit is not None:
+                notify(cut_summary(cut, limit))
+
+    def record(self, source: UnchangedFile) -> dict[str, Any]:
+        """Return everything that the output's bytes depend on: only a run with the same record is resumed.
+
+        The number of threads, the device and the version of PyTorch belong to it, since sums in fp32 are rounded in
+        another order; and the window, since its lines share batches.
+        """
+        kind = self.bundle.device.type
+        device = (
+            torch.cuda.get_device_name(self.bundle.device)
+            if kind == "cuda"
+            else torch.backends.cpu.get_cpu_capability()
+        )
+        documents = self.request.documents
+        return {
+            "input": source.sha256(),
+            "tags": None if self.request.tags is None else sha256_file(self.request.tags),
+            "documents": None if documents is None else sha256_file(documents),
+            "packing": None if self.packing is None else self.packing.model_dump(mode="json"),
+            "model": self.bundle.identity().digest,
+            "max_source_length": self.bundle.max_source_length,
+            "decoding": self.options.model_dump(mode="json"),
+            "selector": None if self.selected is None else self.selected.digest,
+            "dtype": self.bundle.dtype_name,
+            "window": self.window,
+            "n_best": self.request.n_best,
+            "json": self.request.as_json,
+            "threads": torch.get_num_threads(),
+            "device": f"{kind} {device}",
+            "sparsenmt": __version__,
+            "torch": torch.__version__,
+        }
+
+
+def _stream(translator: _Translator, write: Callable[[str], object]) -> None:
+    """Write line by line to the caller, a pipe or a device, which cannot be resumed."""
+    request = translator.request
+    total = UnchangedFile(request.input).lines if request.input is not None and request.input.is_file() else None
+    lines = (line for _, each in translator.translate(0, total) for line in each)
+    if request.output is not None:
+        write_lines(request.output, lines)
+        return
+    for line in lines:
+        write(line)
+
+
+def _write_file(translator: _Translator, output: Path) -> None:
+    """Write to a file, which gets its name when it is complete; resume an interrupted run if the input is a file."""
+    request = translator.request
+    source = UnchangedFile(request.input) if request.input is not None and request.input.is_file() else None
+    record, total = (None, None) if source is None else (translator.record(source), source.lines)
+    with resumable_output(output, record, total or 0) as file, _partial_output_noted(file, output):
+        if file.complete:
+            notify(f"{output}: is complete; nothing is left to do")
+            return
+        if file.restart_reason is not None:
+            notify(f"{output}: starts again: {file.restart_reason}")
+        if file.lines:
+            notify(f"{output}: resumes after line {file.lines:,}")
+        done = file.lines
+        for number, (count, lines) in enumerate(translator.translate(done, total), start=1):
+            file.write(lines)
+            done += count
+            if source is not None and number % translator.window == 0:
+                source.check()
+                file.commit(done)
+        if source is not None:
+            source.check()
+        file.finish(done)
+
+
+@contextmanager
+def _partial_output_noted(file: ResumableOutput, output: Path) -> Iterator[None]:
+    """Report what is kept of the output if the block is interrupted or fails."""
+    try:
+        yield
+    except BaseException as stop:
+        note = f"{output} is kept up to line {file.lines:,}"
+        if file.lines and isinstance(stop, Interrupted):
+            stop.note, stop.resumable = note, True
+        elif file.lines:
+            notify(f"{note}: the same command resumes after it")
+        raise
+
+
+def report_mismatches(mismatches: Mismatches) -> None:
+    """Report the blocks that came back with another number of sentences, if any did."""
+    warning = mismatches.warning()
+    if warning is not None:
+        notify(warning)
+
+
+def _report_depths(counts: Counter[Depth]) -> None:
+    """Report the number of lines translated at each depth."""
+    parts = [f"({n}, {m}) {counts[n, m]:,}" for n, m in fastest_first(counts)]
+    if parts:
+        notify(f"lines at (encoder, decoder) layers: {', '.join(parts)}")
+
+
+def _render_line(translation: Translation, n_best: int, as_json: bool) -> list[str]:
+    """Return the output lines of one input line."""
+    if n_best == 1 and not as_json:
+        return [translation.text]
+    pairs = list(zip(translation.best_texts(n_best), translation.hypotheses[:n_best], strict=True))
+    number = translation.source.number
+    if not as_json:
+        return [f"{number} ||| {text} ||| {hypothesis.score:.6f}" for text, hypothesis in pairs]
+    hypotheses = [{"text": text, **_scores_as_json(hypothesis)} for text, hypothesis in pairs]
+    line = {"line": number + 1, "source": translation.source.text, "hypotheses": hypotheses}
+    if translation.depth is not None:
+        line["encoder_layers"], line["decoder_layers"] = translation.depth
+    return [json.dumps(line, ensure_ascii=False, allow_nan=False)]
+
+
+def _render_block(found: BlockTranslation, n_best: int, as_json: bool) -> list[str]:
+    """Return the output lines of a block: one for each line, or up to N for each line, or one JSON object."""
+    if n_best == 1 and not as_json:
+        return found.lines
+    pairs: Sequence[tuple[list[str], Hypothesis]]
+    pairs = list(zip(found.texts, found.translation.hypotheses, strict=True))[:n_best]
+    sentences = found.block.sentences
+    if not as_json:
+        return [
+            f"{sentence.number} ||| {texts[index]} ||| {hypothesis.score:.6f}"
+            for index, sentence in enumerate(sentences)
+            for texts, hypothesis in pairs
+        ]
+    hypotheses = [{"texts": texts, **_scores_as_json(hypothesis)} for texts, hypothesis in pairs]
+    source = [sentence.texts[0] for sentence in sentences]
+    line = {**block_place(found.block), "source": source, "hypotheses": hypotheses}
+    return [json.dumps(line, ensure_ascii=False, allow_nan=False)]
+
+
+def _scores_as_json(hypothesis: Hypothesis) -> dict[str, Any]:
+    return {
+        "score": hypothesis.score,
+        "log_probability": hypothesis.log_probability,
+        "pieces": len(hypothesis.tokens),
+        "ended": hypothesis.ended,
+    }
+
+
+def block_place(block: DocumentBlock) -> dict[str, Any]:
+    """Return where a block stands in its text, for JSON."""
+    return {"line": block.first + 1, "lines": len(block.sentences), "document": block.document}

@@ -1,0 +1,32 @@
+"""Several model directories named on one command line: checks and short labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from sparsenmt.errors import UserError
+from sparsenmt.store import read_manifest
+
+
+def check_models(models: Sequence[Path]) -> None:
+    """Refuse a path that is no model directory, and one that is named twice.
+
+    Raises:
+        UserError: there is such a path.
+    """
+    places = [directory.resolve() for directory in models]
+    for i, directory in enumerate(models):
+        if places[i] in places[:i]:
+            raise UserError("the model is named twice", where=str(directory), hint="Name every model once.")
+    for directory in models:
+        read_manifest(directory)
+
+
+def model_labels(models: Sequence[Path]) -> dict[str, Path]:
+    """Label every model by the last part of its path, or by the whole path where that is ambiguous."""
+    names = [directory.resolve().name for directory in models]
+    return {
+        str(directory) if names.count(name) > 1 else name: directory
+        for name, directory in zip(names, models, strict=True)
+    }

@@ -1,0 +1,248 @@
+"""Score translations against references, a model on a test set, or given targets by forced decoding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sparsenmt.data.documents import DocumentBlock
+from sparsenmt.data.input_line import InputLine
+from sparsenmt.data.text import read_parallel
+from sparsenmt.decoding.documents import Mismatches, pack_pairs, source_lines, translate_documents
+from sparsenmt.decoding.forced import PairScore, score_pairs
+from sparsenmt.decoding.inputs import cut_warning
+from sparsenmt.decoding.translate import Translation, sparsity_rate, translate_lines
+from sparsenmt.errors import UserError
+from sparsenmt.evaluation.metrics import Score, corpus_scores
+from sparsenmt.evaluation.significance import Comparison, compare
+from sparsenmt.metric import METRICS
+from sparsenmt.progress import notify
+from sparsenmt.recipe.schema import Decoding
+from sparsenmt.store import Bundle, open_model
+from sparsenmt.workflows.decode import report_mismatches
+from sparsenmt.workflows.depth_choice import at_depth
+from sparsenmt.workflows.disabled_heads import read_disabled_heads
+from sparsenmt.workflows.input_text import (
+    attach,
+    check_companion,
+    open_tag_file,
+    packing_of,
+    warn_of_cut_lines,
+    warn_of_single_lines,
+)
+
+_EMPTY = "Name the file that was meant: there is nothing to score."
+
+
+@dataclass(frozen=True)
+class ScoreOptions:
+    """The metrics and the settings of the significance test.
+
+    Args:
+        metrics: names of `metric.METRICS`; empty: the default ones, with d-BLEU if documents are known.
+        documents: file with the document id of every line.
+        language: of the target, for ROUGE; None: English, or the model's target language.
+        resamples: samples of the bootstrap.
+        seed: of the bootstrap.
+    """
+
+    metrics: tuple[str, ...] = ()
+    documents: Path | None = None
+    lowercase: bool = False
+    tokenize: str = "13a"
+    language: str | None = None
+    resamples: int = 1000
+    seed: int = 12345
+
+    @property
+    def chosen_metrics(self) -> tuple[str, ...]:
+        """The metrics asked for, without repetitions, or the default ones."""
+        usual = [name for name, metric in METRICS.items() if metric.default]
+        usual += [name for name, metric in METRICS.items() if metric.needs_documents and self.documents is not None]
+        return tuple(dict.fromkeys(self.metrics or usual))
+
+    def check(self, *, by_model: bool) -> None:
+        """Refuse metrics of documents without documents, and documents that nothing reads.
+
+        Args:
+            by_model: True where a model may read documents, too.
+
+        Raises:
+            UserError: as said.
+        """
+        compared = any(METRICS[name].needs_documents for name in self.chosen_metrics)
+        if compared and self.documents is None:
+            raise UserError(
+                "d-BLEU needs to know where documents end",
+                where="--metric",
+                hint="Name a file with the document id of every line with --documents.",
+            )
+        if not compared and self.documents is not None and not by_model:
+            raise UserError(
+                "none of these metrics uses documents",
+                where="--documents",
+                hint="Add --metric dbleu, or leave it out.",
+            )
+        check_companion(self.documents, "document ids")
+
+
+@dataclass(frozen=True)
+class ModelUse:
+    """The model to score, and how it runs.
+
+    Args:
+        batch_tokens: source tokens in a batch, padding included, times the beam; None: the recipe's.
+        tags: part-of-speech tags beside the source.
+        disabled_heads: ``SITE:N,N`` values.
+        layers: encoder and decoder layers that run; None: the recipe's, or all.
+    """
+
+    model: Path
+    batch_tokens: int | None = None
+    tags: Path | None = None
+    disabled_heads: tuple[str, ...] = ()
+    layers: tuple[int | None, int | None] = (None, None)
+
+    def open(self) -> tuple[Bundle, Decoding]:
+        """Open the model; returns it and its decoding options."""
+        bundle = open_model(self.model, disabled=read_disabled_heads(self.model, self.disabled_heads))
+        decoding = at_depth(bundle.model.plan, bundle.recipe.decoding, *self.layers)
+        if self.batch_tokens is not None:
+            decoding = decoding.model_copy(update={"batch_tokens": self.batch_tokens})
+        return bundle, decoding
+
+
+@dataclass(frozen=True)
+class ScoreResult:
+    """The metrics of one system, and its comparison with a baseline.
+
+    Args:
+        sentences: number of lines.
+        sparsity: share of source positions whose gate is 0; None where no filter decides.
+    """
+
+    scores: list[Score]
+    sentences: int
+    comparisons: list[Comparison] = field(default_factory=list)
+    sparsity: float | None = None
+
+
+@dataclass(frozen=True)
+class TargetScores:
+    """The log-probabilities that a model gives to targets.
+
+    Args:
+        pairs: number of line-aligned pairs.
+        scores: of every pair, or of every block.
+        blocks: the blocks of documents; None where lines are scored one by one.
+    """
+
+    pairs: int
+    scores: list[PairScore]
+    blocks: list[DocumentBlock] | None
+
+
+def score_files(
+    hypothesis: Path, references: Sequence[Path], baseline: Path | None, options: ScoreOptions
+) -> ScoreResult:
+    """Score a file of translations."""
+    options.check(by_model=False)
+    columns = _read_columns([hypothesis, *references, *([baseline] if baseline is not None else [])])
+    lines = list(attach(columns[0], hypothesis, documents=options.documents))
+    return _measure(columns[0], columns[1:], len(references), lines, options, options.language or "en")
+
+
+def score_model(
+    use: ModelUse, source: Path, references: Sequence[Path], baseline: Path | None, options: ScoreOptions
+) -> ScoreResult:
+    """Translate a text with a model, by its recipe's decoding options, and score the translations."""
+    options.check(by_model=True)
+    # Read everything before the model translates: a mistake shows at once.
+    columns = _read_columns([source, *references, *([baseline] if baseline is not None else [])])
+    list(attach(columns[0], source, documents=options.documents))
+    bundle, decoding = use.open()
+    tags = open_tag_file(use.tags, bundle)
+    lines = list(attach(columns[0], source, tags, options.documents))
+    outputs, translations = _translate(bundle, lines, decoding, in_blocks=options.documents is not None)
+    warn_of_cut_lines(bundle, [each.source for each in translations], str(source), "translated")
+    language = options.language or bundle.recipe.data.target_language
+    sparsity = sparsity_rate(translations)
+    return _measure(outputs, columns[1:], len(references), lines, options, language, sparsity)
+
+
+def score_target(use: ModelUse, source: Path, target: Path, documents: Path | None = None) -> TargetScores:
+    """Score given translations by forced decoding, line by line or in blocks of documents."""
+    check_companion(documents, "document ids")
+    sources, targets = _read_columns([source, target])
+    list(attach(sources, source, documents=documents))
+    bundle, decoding = use.open()
+    tags = open_tag_file(use.tags, bundle)
+    lines = list(attach(sources, source, tags, documents))
+    packing = packing_of(bundle, documents)
+    blocks = None
+    if packing is not None:
+        blocks = pack_pairs(bundle, lines, targets, packing)
+        lines, targets = source_lines(blocks), [block.texts[1] for block in blocks]
+    scores = list(score_pairs(bundle, lines, targets, batch_tokens=decoding.batch_tokens, depth=decoding.depth))
+    warn_of_cut_lines(bundle, [scored.source for scored in scores], str(source), "read")
+    for scored in scores:
+        if scored.cut:
+            name = f"{target}, line {scored.source.number + 1},"
+            notify(cut_warning(name, len(scored.pieces) - 1, scored.cut, "scored"))
+    return TargetScores(len(sources), scores, blocks)
+
+
+def _read_columns(files: Sequence[Path]) -> list[list[str]]:
+    """Read line-aligned files; UserError if they are empty."""
+    rows = list(read_parallel([str(path) for path in files]))
+    if not rows:
+        raise UserError("the file has no lines", where=str(files[0]), hint=_EMPTY)
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _translate(
+    bundle: Bundle, lines: Sequence[InputLine], decoding: Decoding, *, in_blocks: bool
+) -> tuple[list[str], list[Translation]]:
+    """Translate lines, in blocks of documents if the model reads such; returns the lines, and what the model gave."""
+    packing = bundle.recipe.data.documents
+    if packing is None or not in_blocks:
+        warn_of_single_lines(bundle)
+        translations = list(translate_lines(bundle, lines, decoding))
+        return [each.text for each in translations], translations
+    mismatches = Mismatches()
+    blocks = [mismatches.add(each) for each in translate_documents(bundle, lines, decoding, packing)]
+    report_mismatches(mismatches)
+    return [line for each in blocks for line in each.lines], [each.translation for each in blocks]
+
+
+def _measure(
+    hypotheses: list[str],
+    others: list[list[str]],
+    references: int,
+    lines: Sequence[InputLine],
+    options: ScoreOptions,
+    language: str,
+    sparsity: float | None = None,
+) -> ScoreResult:
+    """Compute the metrics; ``others`` are the columns of the references and, after them, of the baseline."""
+    settings: dict[str, Any] = {
+        "metrics": options.chosen_metrics,
+        "lowercase": options.lowercase,
+        "tokenize": options.tokenize,
+        "language": language,
+        "documents": None if options.documents is None else [line.document for line in lines],
+    }
+    scores = corpus_scores(hypotheses, others[:references], **settings)
+    comparisons = []
+    if len(others) > references:
+        comparisons = compare(
+            hypotheses,
+            others[references],
+            others[:references],
+            **settings,
+            resamples=options.resamples,
+            seed=options.seed,
+        )
+    return ScoreResult(scores, len(hypotheses), comparisons, sparsity)
