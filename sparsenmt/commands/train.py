@@ -49,8 +49,8 @@ def train(recipe: Recipe, origin: StartingPoint | None = None) -> None:
     import torch
 
     from sparsenmt.assemble import required_features
-    from sparsenmt.data.prepare.pipeline import check_prepared_for
-    from sparsenmt.data.prepared import PreparedData
+    from sparsenmt.data.prepare.pipeline import check_prepared_data
+    from sparsenmt.data.prepared_data import PreparedData
     from sparsenmt.devices import pick_device, use_threads
     from sparsenmt.training.distribution import Workers
     from sparsenmt.workflows.run_checks import check_lengths
@@ -61,7 +61,7 @@ def train(recipe: Recipe, origin: StartingPoint | None = None) -> None:
     device = pick_device(options.device)
     workers = Workers.join(device)
     data = PreparedData.open(recipe.data.directory)
-    check_prepared_for(recipe.data, required_features(recipe))
+    check_prepared_data(recipe.data, required_features(recipe))
     check_lengths(recipe, data)
     with _run_directory(recipe, data.fingerprint, origin, workers) as run:
         if run.newest is not None and _ended(run.directory, run.newest, recipe):
@@ -255,7 +255,7 @@ def finish(recipe: Recipe, directory: Path, best: list[int], last: int) -> None:
 if TYPE_CHECKING:
     import torch
 
-    from sparsenmt.data.prepared import PreparedData
+    from sparsenmt.data.prepared_data import PreparedData
     from sparsenmt.training.checkpoints import Checkpoint
     from sparsenmt.training.distribution import Workers
     from sparsenmt.training.loop import Trainer

@@ -10,7 +10,7 @@ from sparsenmt.store import Bundle, load_weights
 if TYPE_CHECKING:
     import torch
 
-    from sparsenmt.data.prepared import PreparedData
+    from sparsenmt.data.prepared_data import PreparedData
     from sparsenmt.model.transformer import Transformer
     from sparsenmt.recipe.schema import Recipe
     from sparsenmt.training.validation import Validator
