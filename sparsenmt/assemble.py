@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import Any
@@ -18,10 +19,24 @@ from sparsenmt.model.sockets import MemoryFilter, Transform
 from sparsenmt.model.stacks import SiteModules
 from sparsenmt.model.transformer import PositionOptions, Transformer, Vocabulary
 from sparsenmt.recipe import schema
+from sparsenmt.recipe.load import load
+from sparsenmt.recipe.overrides import Setting
 from sparsenmt.sparsity import registry
 from sparsenmt.sparsity.registry import Method, MethodPlace, Socket
 
 _SMALL = 4096  # the largest dimension of a model that is built to ask for its losses
+
+
+def load_recipe(path: str | os.PathLike[str], overrides: Sequence[str | Setting] = ()) -> schema.Recipe:
+    """Read a recipe file with the registered methods, and check that its model can be built.
+
+    Args:
+        overrides: ``key.path=value``, laid over the file in order.
+
+    Raises:
+        UserError: the file cannot be read, or the recipe is wrong.
+    """
+    return load(path, registry.methods(), overrides, check_recipe)
 
 
 def chosen_methods(model: schema.Model) -> list[tuple[str, Method, schema.MethodChoice]]:
