@@ -95,8 +95,8 @@ def differences(model: str, lines: list[str], ours: list[list[str]], theirs: lis
     from sparsenmt.data.vocabulary import EOS
     from sparsenmt.decoding.forced_decoding import score_batches
     from sparsenmt.decoding.inputs import describe_out_of_memory, read_sources
+    from sparsenmt.devices import pick_device
     from sparsenmt.store import open_model
-    from sparsenmt.training.precision import pick_device
 
     places = [i for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b]
     if not places:

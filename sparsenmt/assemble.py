@@ -240,7 +240,7 @@ def check_recipe(recipe: schema.Recipe) -> None:
         shared: dict[Hashable, Any] = {}
         for name in SITES:
             heads = _site(model, name, shared).heads
-            learned = heads.count - (heads.given.heads if heads.given is not None else 0)
+            learned = heads.count - (heads.fixed.heads if heads.fixed is not None else 0)
             _transform(model, name, shared, learned, 0, 0)
         if recipe.losses or model.memory:
             _check_losses_of_small_model(recipe)

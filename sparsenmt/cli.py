@@ -21,7 +21,7 @@ import click
 
 from sparsenmt.errors import UserError, is_out_of_memory
 from sparsenmt.interrupts import Interrupted, listening
-from sparsenmt.runtime import wait_briefly
+from sparsenmt.runtime import limit_thread_spinning
 
 
 class CommandEntry(NamedTuple):
@@ -29,7 +29,6 @@ class CommandEntry(NamedTuple):
 
     module: str
     help: str
-    hidden: bool = False
 
 
 COMMANDS: dict[str, CommandEntry] = {
@@ -51,8 +50,6 @@ COMMANDS: dict[str, CommandEntry] = {
     "export": CommandEntry("export", "Write a model for CTranslate2 or Transformers."),
     "benchmark": CommandEntry("benchmark", "Measure decoding and training speed, and the share of the limit."),
     "demo": CommandEntry("demo", "Prepare, train, decode and score on the built-in demo corpus."),
-    "recipe-docs": CommandEntry("recipe_docs", "Write the reference of all recipe keys.", hidden=True),
-    "error-docs": CommandEntry("error_docs", "Write the catalogue of all errors and warnings.", hidden=True),
 }
 
 # What the user can mend; other errors of the system are reported with a traceback.
@@ -77,7 +74,7 @@ class LazyGroup(click.Group):
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for name, entry in COMMANDS.items() if not entry.hidden]
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         entry = COMMANDS.get(cmd_name)
@@ -163,7 +160,7 @@ def cli() -> None:
 
 def main() -> None:
     """The entry point of the program: run the command line of the process and exit with its code."""
-    wait_briefly()
+    limit_thread_spinning()
     try:
         with listening():
             code = run(sys.argv[1:])

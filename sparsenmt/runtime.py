@@ -1,18 +1,28 @@
-"""How CPU threads wait for work. Nothing heavy is imported here: it must come before PyTorch."""
+"""The process's environment: how its CPU threads wait, and its rank under torchrun. Imports nothing heavy."""
 
 from __future__ import annotations
 
 import os
 
 _SPINS = "10000"
-"""How often a thread of GNU OpenMP looks for work before it sleeps; its default is 30 times as many.
+"""Polls of an idle thread of GNU OpenMP before it sleeps; the library's default is 30 times as many.
 
-On cores that nothing else wants, training is as fast with either, and slower where threads sleep at once
-(`OMP_WAIT_POLICY=passive`). Where another program wants the cores, threads that look for work are in its way.
+On cores that no other program uses, training is as fast with either, and slower if threads sleep at once
+(`OMP_WAIT_POLICY=passive`). On shared cores, spinning threads slow the other programs down.
 """
 
 
-def wait_briefly() -> None:
-    """Let idle threads sleep soon, unless the environment says how they wait; PyTorch reads it when it is loaded."""
+def limit_thread_spinning() -> None:
+    """Let idle OpenMP threads sleep early, unless the environment sets a policy. Call it before PyTorch is imported."""
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", _SPINS)
+
+
+def is_distributed() -> bool:
+    """True if torchrun started this process."""
+    return "RANK" in os.environ
+
+
+def is_main_process() -> bool:
+    """True in the process that writes files and messages: rank 0 under torchrun, or a process started alone."""
+    return os.environ.get("RANK", "0") == "0"

@@ -86,11 +86,10 @@ def command(
     share               gflops / limit gflops
     share of square     gflops / what a large square product reaches
     """
-    from sparsenmt.devices import use_threads
+    from sparsenmt.devices import pick_device, use_threads
     from sparsenmt.progress import Bars
     from sparsenmt.report.output_files import check_outputs
     from sparsenmt.report.tables import render, write_report
-    from sparsenmt.training.precision import pick_device
     from sparsenmt.workflows.benchmark.measure import check_lengths, measure, report, steps_of
 
     check_outputs({"--json": json_file, "--csv": csv_file}, [])
@@ -173,7 +172,8 @@ def _native(device: str) -> tuple[str, ...]:
     """The precisions that the device computes itself."""
     import torch
 
-    from sparsenmt.training.precision import pick_device, pick_dtype
+    from sparsenmt.devices import pick_device
+    from sparsenmt.training.precision import pick_dtype
 
     native = pick_dtype("auto", pick_device(device))  # type: ignore[arg-type]
     return ("fp32", "bf16") if native == torch.bfloat16 else ("fp32",)

@@ -248,9 +248,9 @@ def training_texts(paths: Sequence[Path]) -> Iterator[tuple[Literal["source", "t
 def save_suite(suite: Suite, path: Path) -> None:
     """Write the suite as JSON."""
     from sparsenmt.evaluation.contrast.entries import as_entries
-    from sparsenmt.files import write_json, writing
+    from sparsenmt.files import explain_write_errors, write_json
 
-    with writing(path):
+    with explain_write_errors(path):
         write_json(path, as_entries(suite))
 
 

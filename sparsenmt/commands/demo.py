@@ -31,7 +31,7 @@ def command(overrides: tuple[str, ...], directory: Path) -> None:
     single keys of the demo's recipe, for instance training.max_updates=200.
     """
     from sparsenmt.assemble import check_recipe
-    from sparsenmt.files import locked, making
+    from sparsenmt.files import directory_lock, explain_directory_errors
     from sparsenmt.interrupts import Interrupted
     from sparsenmt.recipe.load import load
     from sparsenmt.sparsity.registry import methods
@@ -41,10 +41,10 @@ def command(overrides: tuple[str, ...], directory: Path) -> None:
     recipe = load(find_recipe("demo.yaml"), methods(), [*places, *overrides], check_recipe)
     if recipe.data.test is None:
         raise UserError("the demo needs a test set", where="data.test", hint="Leave out the override data.test=null.")
-    with making(directory, another="--directory"):
+    with explain_directory_errors(directory, another="--directory"):
         directory.mkdir(parents=True, exist_ok=True)
     try:
-        with locked(directory, "runs the demo here"):
+        with directory_lock(directory, "runs the demo here"):
             _run(recipe, directory)
     except Interrupted as stop:  # whatever the stage, what is finished stays
         stop.resumable = True

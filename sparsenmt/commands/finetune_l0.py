@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from sparsenmt.errors import UserError
+from sparsenmt.runtime import is_main_process
 
 
 @click.command("finetune-l0", short_help="Add gates to a trained model and train on; sweeps.")
@@ -72,7 +72,7 @@ def command(
     try:
         run(plan)
     except Interrupted as interrupt:
-        interrupt.resumable = os.environ.get("RANK", "0") == "0"
+        interrupt.resumable = is_main_process()
         raise
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -10,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from sparsenmt.runtime import is_main_process
 
 if TYPE_CHECKING:
     from sparsenmt.recipe.schema import Recipe
@@ -40,7 +41,7 @@ def command(recipe_file: Path, overrides: tuple[str, ...], start_from: Path | No
         train(recipe, None if start_from is None else StartingPoint(start_from))
     except Interrupted as interrupt:
         # Whatever was cut short, preparations and the final averaging too, is done again from what is complete.
-        interrupt.resumable = os.environ.get("RANK", "0") == "0"
+        interrupt.resumable = is_main_process()
         raise
 
 
@@ -51,9 +52,8 @@ def train(recipe: Recipe, origin: StartingPoint | None = None) -> None:
     from sparsenmt.assemble import required_features
     from sparsenmt.data.prepare.pipeline import check_prepared_for
     from sparsenmt.data.prepared import PreparedData
-    from sparsenmt.devices import use_threads
+    from sparsenmt.devices import pick_device, use_threads
     from sparsenmt.training.distribution import Workers
-    from sparsenmt.training.precision import pick_device
     from sparsenmt.workflows.run_checks import check_lengths
 
     options = recipe.training
@@ -75,10 +75,10 @@ def train(recipe: Recipe, origin: StartingPoint | None = None) -> None:
             # Building the models seeded CUDA's generator alike on all ranks: each draws dropout of its own.
             torch.cuda.manual_seed(options.seed + workers.rank)
         _begin(run, recipe, data, trainer)
-        workers.wait()
+        workers.barrier()
         if not trainer.progress.finished:
             trainer.run()
-        if workers.leads:
+        if workers.is_main_process:
             finish(recipe, run.directory, trainer.best(1), trainer.progress.update)
 
 
@@ -116,10 +116,10 @@ class _Run:
 def _ended(directory: Path, newest: Checkpoint, recipe: Recipe) -> bool:
     """Whether nothing is left to do: the recipe's end is reached, and the weights were written then."""
     from sparsenmt import store
-    from sparsenmt.training.outcome import is_over
+    from sparsenmt.training.validation_history import limit_reached
 
     progress = newest.progress()
-    over = progress.finished and is_over(progress, recipe.training, recipe.losses)
+    over = progress.finished and limit_reached(progress, recipe.training, recipe.losses)
     return over and store.weights_after(directory) == newest.update
 
 
@@ -127,8 +127,8 @@ def _ended(directory: Path, newest: Checkpoint, recipe: Recipe) -> bool:
 def _run_directory(recipe: Recipe, fingerprint: str, origin: StartingPoint | None, workers: Workers) -> Iterator[_Run]:
     """Look at the model directory, lock it, and find the checkpoint to go on from."""
     from sparsenmt import store
-    from sparsenmt.files import locked
-    from sparsenmt.training.checkpoints import find_checkpoints, tidy
+    from sparsenmt.files import directory_lock
+    from sparsenmt.training.checkpoints import clean_checkpoints, find_checkpoints
     from sparsenmt.workflows.run_checks import check_start
 
     directory = Path(recipe.directory)
@@ -140,14 +140,14 @@ def _run_directory(recipe: Recipe, fingerprint: str, origin: StartingPoint | Non
         return check_start(directory, recipe, fingerprint, digest, resumes)
 
     look()
-    workers.wait()  # all have looked at the directory before the first writes into it
+    workers.barrier()  # all have looked at the directory before the first writes into it
     with ExitStack() as stack:
-        if workers.leads:
+        if workers.is_main_process:
             store.make_directory(directory)
-            stack.enter_context(locked(directory, "trains in this directory"))
-            for message in tidy(directory):
+            stack.enter_context(directory_lock(directory, "trains in this directory"))
+            for message in clean_checkpoints(directory):
                 click.echo(f"warning: {message}", err=True)
-        workers.wait()
+        workers.barrier()
         changed = look()  # again, now that nobody else writes
         checkpoints = find_checkpoints(directory)
         yield _Run(directory, checkpoints[-1] if checkpoints else None, changed, record)
@@ -157,9 +157,9 @@ def _begin(run: _Run, recipe: Recipe, data: PreparedData, trainer: Trainer) -> N
     """Put the trainer where the run stands, and the directory into the state that fits."""
     from sparsenmt import store
     from sparsenmt.files import describe_change
-    from sparsenmt.training.reporting import cut_back
+    from sparsenmt.training.training_log import truncate_log
 
-    leads = trainer.workers.leads
+    leads = trainer.workers.is_main_process
     if run.newest is None:
         if leads:
             store.initialise(
@@ -174,7 +174,7 @@ def _begin(run: _Run, recipe: Recipe, data: PreparedData, trainer: Trainer) -> N
     trainer.restore(run.newest)
     if not leads:
         return
-    cut_back(run.directory, trainer.progress)
+    truncate_log(run.directory, trainer.progress)
     click.echo(f"{run.directory}: goes on after update {trainer.progress.update:,}", err=True)
     if run.changed:
         store.write_recipe(run.directory, recipe)
@@ -194,7 +194,7 @@ def make_trainer(
     from sparsenmt.assemble import build_model, check_losses, without_gain
     from sparsenmt.data.batching import EpochPlan
     from sparsenmt.training.loop import Trainer, TrainingData
-    from sparsenmt.training.precision import Weights, pick_dtype
+    from sparsenmt.training.precision import MasterWeights, pick_dtype
     from sparsenmt.workflows.run_checks import same_vocabularies
     from sparsenmt.workflows.validate import make_validator
 
@@ -202,18 +202,18 @@ def make_trainer(
     sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
     model = build_model(recipe.model, **sizes, seed=options.seed).to(device)
     check_losses(recipe, model)
-    for note in without_gain(recipe.model, model) if workers.leads else ():
+    for note in without_gain(recipe.model, model) if workers.is_main_process else ():
         click.echo(f"warning: {note}", err=True)
     if origin is not None and origin.checkpoint is None:
         given, added = store.starting_weights(origin.directory, model)
         model.load_state_dict(given)
-        if workers.leads and added:
+        if workers.is_main_process and added:
             click.echo(f"{origin.directory} does not have {', '.join(added)}: new", err=True)
-        if workers.leads and not same_vocabularies(Path(recipe.data.directory), origin.directory):
+        if workers.is_main_process and not same_vocabularies(Path(recipe.data.directory), origin.directory):
             text = "has other vocabularies: its embeddings belong to other pieces"
             click.echo(f"warning: {origin.directory} {text}", err=True)
     validator = make_validator(recipe, data, build_model(recipe.model, **sizes, seed=options.seed).to(device), device)
-    weights = Weights(model, pick_dtype(options.compute_dtype, device))
+    weights = MasterWeights(model, pick_dtype(options.compute_dtype, device))
     plan = EpochPlan(data.train, data.train_weights, options.batch_tokens, options.seed)
     trainer = Trainer(
         model,

@@ -28,7 +28,7 @@ from sparsenmt.data.tagging.tagged_text import TagFile, TaggedSentence
 from sparsenmt.data.text import read_lines, read_parallel
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.errors import UserError
-from sparsenmt.files import Damaged, check_listing, read_json, read_sealed, sha256_text, write_sealed
+from sparsenmt.files import DamagedFileError, check_file_entries, read_json, read_sealed, sha256_text, write_sealed
 from sparsenmt.progress import Bars
 
 FORMAT = 2
@@ -145,7 +145,8 @@ class PreparedData:
             progress: show a bar on stderr, if it is a terminal.
 
         Raises:
-            UserError: it is missing or of another version; `Damaged`, with the file: it is incomplete or damaged.
+            UserError: it is missing or of another version.
+            DamagedFileError: a file is missing or has changed.
         """
         directory = Path(directory)
         manifest = read_manifest(directory)
@@ -185,7 +186,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     """The manifest of prepared data.
 
     Raises:
-        UserError: there is none, or it is of another version; `Damaged`: it is not what was written.
+        UserError: there is none, or it is of another version; `DamagedFileError`: it is not what was written.
     """
     path = directory / MANIFEST
     if not path.is_file():
@@ -202,11 +203,11 @@ def check_files(directory: Path, manifest: Mapping[str, Any], bars: Bars) -> Non
     """Compare every file with the manifest.
 
     Raises:
-        Damaged: a file is missing, or is not what it was.
+        DamagedFileError: a file is missing, or is not what it was.
     """
     total = sum(entry["bytes"] for entry in manifest["files"].values())
     with bars.counting("checking the data", total=total, unit="B") as bar:
-        check_listing(directory, manifest["files"], hint=_HINT, advance=bar.update)
+        check_file_entries(directory, manifest["files"], hint=_HINT, advance=bar.update)
 
 
 def matching_manifest(directory: Path, settings: Any, inputs: Any, bars: Bars) -> dict[str, Any] | None:
@@ -219,7 +220,7 @@ def matching_manifest(directory: Path, settings: Any, inputs: Any, bars: Bars) -
         if manifest["settings"] != settings or contents(manifest["inputs"]) != contents(inputs):
             return None
         check_files(directory, manifest, bars)
-    except Damaged as error:
+    except DamagedFileError as error:
         click.echo(f"warning: {error.where}: {error.message}; the data are made again", err=True)
         return None
     except UserError:

@@ -24,7 +24,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.errors import UserError
-from sparsenmt.files import naming, read_json, write_json
+from sparsenmt.files import name_file_in_errors, read_json, write_json
 
 _OFFSET = np.dtype("<i8")
 _LINE = np.dtype("<i8")
@@ -72,7 +72,7 @@ class DatasetWriter:
         numbers = np.fromiter(lines, dtype=_LINE)
         if not len(source) == len(target) == len(numbers):
             raise ValueError(f"{len(source)} sources, {len(target)} targets and {len(numbers)} line numbers")
-        with naming(self._directory):
+        with name_file_in_errors(self._directory):
             for side, sentences in zip(self._sides, (source, target), strict=True):
                 side.append(sentences)
             self._lines.write(numbers.tobytes())
@@ -84,7 +84,7 @@ class DatasetWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with naming(self._directory):
+        with name_file_in_errors(self._directory):
             self._files.close()
         if kind is None:
             self._meta.update({f"{side.name}_type": side.type.str for side in self._sides})
@@ -198,7 +198,7 @@ def write_features(directory: Path, names: Sequence[str], rows: Iterable[Mapping
         names: the features.
         rows: for one pair or several after the other, all in order, the values of every feature, one for each piece.
     """
-    with naming(directory), ExitStack() as files:
+    with name_file_in_errors(directory), ExitStack() as files:
         streams = {name: files.enter_context((directory / f"feature.{name}.bin").open("wb")) for name in names}
         for row in rows:
             for name, stream in streams.items():

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, TypeVar, cast
 
 from sparsenmt.errors import UserError
-from sparsenmt.files import replacing, writing
+from sparsenmt.files import atomic_writer, explain_write_errors
 
 StrPath = str | os.PathLike[str]
 T = TypeVar("T")
@@ -139,7 +139,7 @@ def write_lines(path: StrPath, lines: Iterable[str]) -> None:
     target = Path(path)
     special = target.exists() and not target.is_file()  # a pipe or a device cannot be replaced
     # A link stays one: what it leads to is replaced.
-    with writing(path), open(target, "wb") if special else replacing(target.resolve()) as stream:
+    with explain_write_errors(path), open(target, "wb") if special else atomic_writer(target.resolve()) as stream:
         for line in lines:
             if "\n" in line:
                 raise ValueError("a line cannot hold a line end")

@@ -101,14 +101,14 @@ class Beam:
     def joins(self) -> bool:
         """Whether `join` is for it, as it is now."""
         first = max(self.options.min_length, self.options.no_repeat_ngram, 1)  # until then, steps differ by length
-        return self.tokens.shape[2] >= first and self.cache.joins
+        return self.tokens.shape[2] >= first and self.cache.can_merge
 
     @staticmethod
     @torch.inference_mode()
     def join(beams: Sequence[Beam]) -> Beam:
         """What is left of searches with one model and the same options, as one; of one, without what has been done."""
         joined = copy(beams[0])
-        joined.cache = beams[0].cache.join([beam.cache for beam in beams[1:]])
+        joined.cache = beams[0].cache.merge([beam.cache for beam in beams[1:]])
         columns = int(torch.cat([beam.lengths for beam in beams]).max())
         for name in _OF_SENTENCES:
             parts = []

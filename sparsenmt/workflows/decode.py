@@ -34,7 +34,7 @@ from sparsenmt.interrupts import Interrupted
 from sparsenmt.model.depth_plan import Depth, fastest_first
 from sparsenmt.progress import notify, progress_bar
 from sparsenmt.recipe import schema
-from sparsenmt.resumable import Growing, growing
+from sparsenmt.resumable import ResumableOutput, resumable_output
 from sparsenmt.store import Bundle, open_model
 from sparsenmt.workflows.depth_choice import at_depth
 from sparsenmt.workflows.disabled_heads import read_disabled_heads
@@ -313,12 +313,12 @@ def _write_file(translator: _Translator, output: Path) -> None:
     request = translator.request
     source = UnchangedFile(request.input) if request.input is not None and request.input.is_file() else None
     record, total = (None, None) if source is None else (translator.record(source), source.lines)
-    with growing(output, record, total or 0) as file, _partial_output_noted(file, output):
+    with resumable_output(output, record, total or 0) as file, _partial_output_noted(file, output):
         if file.complete:
             notify(f"{output}: is complete; nothing is left to do")
             return
-        if file.again is not None:
-            notify(f"{output}: starts again: {file.again}")
+        if file.restart_reason is not None:
+            notify(f"{output}: starts again: {file.restart_reason}")
         if file.lines:
             notify(f"{output}: resumes after line {file.lines:,}")
         done = file.lines
@@ -327,14 +327,14 @@ def _write_file(translator: _Translator, output: Path) -> None:
             done += count
             if source is not None and number % translator.window == 0:
                 source.check()
-                file.keep(done)
+                file.commit(done)
         if source is not None:
             source.check()
         file.finish(done)
 
 
 @contextmanager
-def _partial_output_noted(file: Growing, output: Path) -> Iterator[None]:
+def _partial_output_noted(file: ResumableOutput, output: Path) -> Iterator[None]:
     """Report what is kept of the output if the block is interrupted or fails."""
     try:
         yield

@@ -88,13 +88,13 @@ def run(job: DepthTableRequest) -> None:
     Raises:
         UserError: an option, a model or the text is not what it must be.
     """
-    from sparsenmt.files import locked, make_directories, making
+    from sparsenmt.files import directory_lock, explain_directory_errors, make_directories
 
     work = DepthTableStages(job)
     work.check()
-    with making(job.output, another="--output"):
+    with explain_directory_errors(job.output, another="--output"):
         make_directories(job.output)
-    with locked(job.output, "writes a depth table there"):
+    with directory_lock(job.output, "writes a depth table there"):
         translations = work.translate()
         seconds = work.measure_time()
         work.write(translations, seconds)

@@ -99,12 +99,12 @@ def _check_origin(directory: Path, recorded: dict[str, str] | None, start_from: 
 
 def _changes(old: Recipe, new: Recipe) -> list[tuple[str, Any, Any]]:
     """The keys that differ, with both values."""
-    from sparsenmt.files import changes
+    from sparsenmt.files import changed_values
 
     def plain(recipe: Recipe) -> Any:
         return recipe.model_dump(mode="json", by_alias=True)
 
-    return changes(plain(old), plain(new))
+    return changed_values(plain(old), plain(new))
 
 
 def is_same_run(old: Recipe, new: Recipe) -> bool:

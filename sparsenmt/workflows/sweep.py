@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sparsenmt.errors import UserError
+from sparsenmt.runtime import is_distributed, is_main_process
 
 if TYPE_CHECKING:
     from sparsenmt.recipe.schema import Recipe
@@ -87,13 +87,13 @@ def _check_data(jobs: Sequence[VariantRun]) -> None:
     """Variants that share a data directory must want the same data there."""
     from sparsenmt.assemble import required_features
     from sparsenmt.data.prepare.pipeline import settings_of
-    from sparsenmt.files import differences
+    from sparsenmt.files import describe_changes
 
     first: dict[str, tuple[VariantRun, dict[str, Any]]] = {}
     for job in jobs:
         settings = settings_of(job.recipe.data, required_features(job.recipe))
         other, theirs = first.setdefault(job.recipe.data.directory, (job, settings))
-        if changed := differences(theirs, settings, "data"):
+        if changed := describe_changes(theirs, settings, "data"):
             raise UserError(
                 f"the variants {other.name} and {job.name} want different data there: {'; '.join(changed)}",
                 where=job.recipe.data.directory,
@@ -170,7 +170,7 @@ def _prepare(job: VariantRun) -> None:
     from sparsenmt.assemble import required_features
     from sparsenmt.data.prepare.pipeline import prepare
 
-    if not Path(job.recipe.data.directory).exists() and "RANK" not in os.environ and not is_finished(job):
+    if not Path(job.recipe.data.directory).exists() and not is_distributed() and not is_finished(job):
         report = prepare(job.recipe.data, features=required_features(job.recipe))
         click.echo(report.describe(), err=True)
 
@@ -208,7 +208,7 @@ def _needs(other: VariantRun, job: VariantRun) -> bool:
 
 def leads() -> bool:
     """Whether this is the only process, or the first of several."""
-    return os.environ.get("RANK", "0") == "0"
+    return is_main_process()
 
 
 def _record(job: VariantRun) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import torch
 
 from sparsenmt.decoding import translate
 from sparsenmt.interrupts import Interrupted
-from sparsenmt.resumable import growing
+from sparsenmt.resumable import resumable_output
 from sparsenmt.store import WEIGHTS
 from sparsenmt.tensors import load_tensors, save_tensors
 from tests.commands.support import Result, Run, program
@@ -168,7 +168,7 @@ def test_text_from_a_pipe_is_complete_or_not_there(command: Run, workspace: Path
 
 
 def test_two_at_once(command: Run, workspace: Path) -> None:
-    with growing(workspace / "out", None) as file:
+    with resumable_output(workspace / "out", None) as file:
         for arguments in (DECODE, ("decode", "model", "-o", "out")):
             result = command(*arguments, stdin=b"a\n")
             assert result.code == 2 and "out: another process is writing this output" in result.err

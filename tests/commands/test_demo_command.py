@@ -16,7 +16,7 @@ from sparsenmt.data.demo import corpus as demo_corpus
 from sparsenmt.data.prepare import pipeline as prepare
 from sparsenmt.decoding import translate
 from sparsenmt.evaluation import metrics
-from sparsenmt.files import locked
+from sparsenmt.files import directory_lock
 from sparsenmt.interrupts import Interrupted
 from tests.commands.support import Run
 
@@ -95,7 +95,7 @@ def test_an_interrupt_at_any_stage(
 @pytest.mark.usefixtures("small_corpus")
 def test_two_at_once(command: Run, workspace: Path) -> None:
     (workspace / "demo").mkdir()
-    with locked(workspace / "demo", "is the first"):
+    with directory_lock(workspace / "demo", "is the first"):
         result = command("demo", "--directory", "demo", *SMALL)
     assert result.code == 2 and "demo: another process runs the demo here" in result.err
 

@@ -230,7 +230,7 @@ def test_what_has_no_meaning_is_refused(refused: Callable[..., str], workspace: 
     assert "there is nothing to pack" in refused("score", "--model", "model", *plain, "--target", "corpus/test.de")
     text = ("score", "corpus/test.en", "-r", "corpus/test.de")
     assert "d-BLEU needs to know where documents end" in refused(*text, "-m", "dbleu")
-    assert "none of these metrics looks at documents" in refused(*text, *plain[2:], "-m", "bleu")
+    assert "none of these metrics uses documents" in refused(*text, *plain[2:], "-m", "bleu")
     assert "no such file" in refused(*text, "--documents", "nowhere")
     os.mkfifo("pipe")
     assert "which cannot be read more than once" in refused(*text, "--documents", "pipe")

@@ -54,7 +54,7 @@ def test_no_text(refused: Callable[..., str], workspace: Path) -> None:
     ("arguments", "messages"),
     [
         (["small.yaml", "data.directory=small.yaml"], ["small.yaml: is a file"]),
-        (["small.yaml", "data.directory=small.yaml/x"], ["cannot be made"]),
+        (["small.yaml", "data.directory=small.yaml/x"], ["cannot be created"]),
         (["small.yaml", "data.directory=corpus"], ["files that `prepare` did not write"]),
         (["small.yaml", "data.directory=model"], ["files that `prepare` did not write"]),
         (["small.yaml", "data.directory=."], ["files that `prepare` did not write"]),
@@ -62,7 +62,7 @@ def test_no_text(refused: Callable[..., str], workspace: Path) -> None:
         (["small.yaml", NEW, "data.tokenizer.vocabulary_size=9"], ["smallest possible value"]),
         (["small.yaml", NEW, "data.filters.max_length=1"], ["200 by max_length"]),
         (["small.yaml", "data.train=[]"], ["data.train", "at least 1"]),
-        (["broken.yaml"], ["broken.yaml:2", "broken YAML"]),
+        (["broken.yaml"], ["broken.yaml:2", "invalid YAML"]),
         (["nowhere.yaml"], ["nowhere.yaml"]),
     ],
 )

@@ -201,7 +201,7 @@ def test_forced_decoding(files: Path, fake_model: FakeModel, capsys: pytest.Capt
     assert run(arguments) == 0
     captured = capsys.readouterr()
     assert captured.out.split("\n")[1] == "-3.0000\t▁ja:-2.0000 </s>:-1.0000"
-    assert "3 sentences, 6 pieces, log-probability -9.0000, perplexity 4.4817" in captured.err  # exp(9 / 6)
+    assert "3 sentences, 6 tokens, log-probability -9.0000, perplexity 4.4817" in captured.err  # exp(9 / 6)
     assert run([*arguments, "--json"]) == 0
     objects = [json.loads(line) for line in capsys.readouterr().out.rstrip("\n").split("\n")]
     assert [one["log_probability"] for one in objects] == [-1.5, -3.0, -4.5]

@@ -14,7 +14,7 @@ from sparsenmt.assemble import build_model, check_recipe, required_features
 from sparsenmt.errors import UserError
 from sparsenmt.model.sockets import Keys
 from sparsenmt.recipe import schema
-from sparsenmt.recipe.presets import PRESETS
+from sparsenmt.recipe.choices import PRESETS
 from sparsenmt.sparsity import fixed_maps, registry
 from sparsenmt.sparsity.fixed_patterns import LOOKING_LEFT, SEVEN, FixedPatternHeads, Pattern
 from tests.toys import registered

@@ -46,7 +46,7 @@ from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.text import blocks, read_lines, read_parallel, write_lines
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from sparsenmt.errors import UserError
-from sparsenmt.files import differences, has_leftovers, publish
+from sparsenmt.files import describe_changes, has_leftovers, publish_directory
 from sparsenmt.progress import Bars
 from sparsenmt.recipe import schema
 
@@ -87,7 +87,7 @@ def prepare(data: schema.Data, *, features: Collection[str] = (), progress: bool
         made = (partial / MANIFEST).exists() and matching_manifest(partial, settings, inputs.entries, bars)
         manifest = made or _Preparation(data, inputs, sorted(features), partial, bars).run(settings)
         forget(partial)
-        publish(partial, directory)
+        publish_directory(partial, directory)
     return PreparedReport.from_manifest(directory, manifest, up_to_date=False)
 
 
@@ -125,7 +125,7 @@ def check_prepared_for(data: schema.Data, features: Collection[str]) -> None:
     directory = Path(data.directory)
     manifest = read_manifest(directory)
     again = "Run `sparsenmt prepare` with this recipe and these overrides, or name another data.directory."
-    if changed := differences(manifest["settings"], settings_of(data, features), "data"):
+    if changed := describe_changes(manifest["settings"], settings_of(data, features), "data"):
         raise UserError(f"prepared with other settings: {'; '.join(changed)}", where=str(directory), hint=again)
     recorded = {entry["role"]: entry["bytes"] for entry in manifest["inputs"]}
     for role, path in input_files(data, tags=need_tags(features)):

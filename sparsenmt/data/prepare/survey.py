@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sparsenmt.data.text import StrPath, opened, read_lines
 from sparsenmt.errors import UserError
-from sparsenmt.files import naming
+from sparsenmt.files import name_file_in_errors
 
 _CHUNK = 1 << 20
 
@@ -49,7 +49,7 @@ def survey(path: StrPath, advance: Callable[[int], object] = lambda count: None)
         )
     found = _Reader()
     try:
-        with naming(Path(path)), opened(path) as stream:
+        with name_file_in_errors(Path(path)), opened(path) as stream:
             file = getattr(stream, "fileobj", stream)  # below gzip
             place = 0
             while chunk := stream.read(_CHUNK):

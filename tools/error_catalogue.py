@@ -1,8 +1,8 @@
-"""Every error of a user, read off the source of the package: for `sparsenmt error-docs`, and for the tests.
+"""The catalogue of all error messages and warnings, read off the source of the package.
 
 An error is a call of `UserError`, of a class derived from it, or of the recipe's `Complaint`; a warning is a text that
-begins with ``warning`` and a colon. Texts are followed through variables, constants, parameters and helper functions of
-the package; what is only known when the program runs becomes a placeholder in angle brackets.
+begins with ``warning`` and a colon. Texts are followed through variables, constants, parameters and helper functions;
+what is known only at run time becomes a placeholder in angle brackets.
 """
 
 from __future__ import annotations
@@ -13,22 +13,59 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sparsenmt.commands.error_words import last_name, words
+PACKAGE = Path(__file__).resolve().parents[1] / "sparsenmt"
 
-PACKAGE = Path(__file__).resolve().parents[1]
+ERROR, WARNING, COMPLAINT, INTERRUPT = "error", "warning", "Complaint", "Interrupted"  # the kinds of entries
+_WARNING = "warning" + ": "  # in two parts, so that the catalogue does not find it here
+_DEPTH = 4  # how many parameters and helper functions a text is followed through
+_FEW = 8  # a part of an f-string with more possible texts becomes a placeholder
+_MOST = 20  # possible texts of one expression
 
-ERROR, WARNING, COMPLAINT, INTERRUPT = "error", "warning", "Complaint", "Interrupted"  # kinds of entries
-_WARNING = "warning" + ": "  # in two parts, not to be found itself
-_DEPTH = 4  # of parameters and helper functions that a text is followed through
-_FEW = 8  # texts that a part of an f-string may stand for, rather than a placeholder
-_MOST = 20  # texts that one expression may stand for
+# Placeholders for names in the source whose own words would not be understood.
+_WORDS = {
+    "strerror": "reason of the system",
+    "error": "reason",
+    "msg": "reason",
+    "problem": "reason",
+    "path": "file",
+    "where": "place",
+    "given": "value",
+    "found": "names",
+    "known": "names",
+    "valid": "names",
+    "x": "value",
+    "match": "name",
+    "rpartition": "sign",
+    "said": "what the method says",
+    "i": "index",
+    "start": "line",
+    "one": "key",
+    "of": "owner",
+    "describe": "meaning",
+    "foreign": "file",
+    "lines": "corpus and lines",
+    "changed": "changes",
+    "describe_change": "changes",
+    "differences": "changes",
+}
+_FUNCTIONS = {
+    "str",
+    "repr",
+    "fspath",
+    "printable",
+    "shortened",
+    "sorted",
+    "list",
+    "set",
+}  # show their argument
+_METHODS = {"strip", "rstrip", "replace", "keys", "removeprefix", "lower", "split"}  # show their object
 
 
 @dataclass(frozen=True)
 class Entry:
     """A place in the source where an error or a warning is made.
 
-    Each of the three is what the place may say; empty where that cannot be read off the source.
+    `messages`, `where` and `hints` hold the possible texts; they are empty where the source does not tell.
     """
 
     file: str
@@ -76,7 +113,7 @@ class Module:
         return found
 
     def name_of(self, node: ast.AST) -> str:
-        """The dotted name of the function or class that a node stands in."""
+        """The dotted name of the function or class around a node."""
         names: list[str] = []
         current: ast.AST | None = node
         while current is not None:
@@ -154,7 +191,7 @@ class Catalogue:
         )
 
     def texts(self, module: Module, node: ast.expr, depth: int = _DEPTH, strict: bool = True) -> list[str]:
-        """What a string expression may be; nothing if it cannot be read off the source (or, not strict, its name)."""
+        """The possible texts of an expression; if unknown: none or, unless ``strict``, a placeholder."""
         found = list(dict.fromkeys(self._texts(module, node, depth)))
         if not found and not strict:
             return [f"<{words(node)}>"]
@@ -193,7 +230,7 @@ class Catalogue:
         return []
 
     def _part(self, module: Module, node: ast.expr, depth: int) -> list[str]:
-        """What one part of an f-string may be."""
+        """The possible texts of one part of an f-string."""
         if not isinstance(node, ast.FormattedValue):
             return self._texts(module, node, depth)
         value = node.value
@@ -208,7 +245,7 @@ class Catalogue:
         return _joined(found)
 
     def _named(self, module: Module, node: ast.expr, name: str, depth: int) -> list[str]:
-        """What a variable, a constant of the module or a parameter may be."""
+        """The possible texts of a variable, a constant of the module or a parameter."""
         for function in module.functions(node):
             assigned = list(_assigned(function, name))
             if assigned:
@@ -219,7 +256,7 @@ class Catalogue:
         return self._texts(module, module.constants[name], depth) if name in module.constants else []
 
     def _bound(self, module: Module, value: ast.AST, depth: int) -> list[str]:
-        """What is bound by an assignment of ``value``, or by a loop over the texts that a function gives."""
+        """The possible texts that an assignment, or a loop over a function's results, binds to a name."""
         if isinstance(value, ast.expr):
             return self._texts(module, value, depth)
         assert isinstance(value, ast.For)
@@ -227,7 +264,7 @@ class Catalogue:
             return []
         found = []
         for other, function in self._functions.get(_callee(value.iter), []):
-            for text in _given_out(function):
+            for text in _results(function):
                 found += self._texts(other, text, depth - 1)
         return found
 
@@ -241,7 +278,7 @@ class Catalogue:
         return None
 
     def _arguments(self, function: ast.FunctionDef, name: str) -> Iterator[tuple[Module, ast.expr]]:
-        """What the callers of a function give for a parameter."""
+        """The arguments that the callers of a function pass for a parameter."""
         names = [argument.arg for argument in function.args.args if argument.arg not in ("self", "cls")]
         position = names.index(name) if name in names else None
         if function.name == "command":  # called by click
@@ -273,7 +310,7 @@ def _is_warning(node: ast.AST) -> bool:
 
 
 def _assigned(function: ast.FunctionDef, name: str) -> Iterator[ast.AST]:
-    """The values that are assigned to a variable in a function; a loop over a call for its variable."""
+    """The values assigned to a variable in a function, and the loops whose variable it is."""
     for node in ast.walk(function):
         match node:
             case ast.Assign(targets=[ast.Name(id=target)], value=value) if target == name:
@@ -288,8 +325,8 @@ def _assigned(function: ast.FunctionDef, name: str) -> Iterator[ast.AST]:
                 yield node
 
 
-def _given_out(function: ast.FunctionDef) -> Iterator[ast.expr]:
-    """The texts that a function yields, or appends to what it returns."""
+def _results(function: ast.FunctionDef) -> Iterator[ast.expr]:
+    """The expressions that a function yields, or appends to its result."""
     for node in ast.walk(function):
         match node:
             case ast.Yield(value=ast.expr() as value):
@@ -317,7 +354,7 @@ def _number(node: ast.expr | None) -> int | None:
 
 
 def _has_digits(node: ast.FormattedValue) -> bool:
-    """Whether a part of an f-string is formatted as a number."""
+    """True if a part of an f-string is formatted as a number."""
     spec = ast.unparse(node.format_spec) if node.format_spec is not None else ""
     return any(sign in spec for sign in ",dg")
 
@@ -328,3 +365,45 @@ def _joined(found: list[str]) -> list[str]:
     if len(found) > 1 and all(" " not in text for text in filled):
         return [f"({filled[0]})" if len(filled) < len(found) else "/".join(filled)]
     return found
+
+
+def last_name(node: ast.expr) -> str:
+    """The name, or the last part of a dotted one; '' for anything else."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
+
+
+def words(node: ast.expr) -> str:
+    """A short readable name for the value of an expression: the text of a placeholder."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return _WORDS.get(name, name.strip("_").replace("_", " ").lower())
+        case ast.Call(func=ast.Name(id="len")) | ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult() | ast.FloorDiv()):
+            return "number"
+        case ast.Call(func=ast.Attribute(attr="join"), args=[inner]):
+            return words(inner)
+        case ast.BinOp(op=ast.Div()):
+            return "file"
+        case ast.Call(func=ast.Name(id="show")):
+            return "value"
+        case ast.Call(func=ast.Name(id="dotted")):
+            return "key"
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=[inner, *_]) if name in _FUNCTIONS:
+            return words(inner)
+        case ast.Call(func=ast.Attribute(value=inner, attr=name)) if name in _METHODS:
+            return words(inner)
+        case ast.Call(func=function):
+            return words(function)
+        case ast.Subscript(slice=ast.Constant(value=str(key))):
+            return _WORDS.get(key, key.replace("_", " "))
+        case ast.Subscript(value=inner) | ast.Starred(value=inner) | ast.FormattedValue(value=inner):
+            return words(inner)
+        case ast.IfExp(body=inner) | ast.BoolOp(values=[inner, *_]):
+            return words(inner)
+        case ast.GeneratorExp(elt=inner) | ast.ListComp(elt=inner):
+            return words(inner)
+        case ast.JoinedStr(values=values):
+            return next((words(value) for value in values if isinstance(value, ast.FormattedValue)), "text")
+    return "value"

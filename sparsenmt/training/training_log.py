@@ -1,4 +1,4 @@
-"""What a run tells: a progress bar, ``metrics.jsonl``, and TensorBoard where it is installed."""
+"""The log of a training run: a progress bar, ``metrics.jsonl``, and TensorBoard if it is installed."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from typing import Any
 
 from tqdm import tqdm
 
-from sparsenmt.files import naming, write_bytes
+from sparsenmt.files import name_file_in_errors, write_bytes
+from sparsenmt.store import METRICS_FILE
 from sparsenmt.training.state import Progress
 
-METRICS = "metrics.jsonl"
 
-
-def cut_back(directory: Path, progress: Progress) -> None:
-    """Leave out what metrics.jsonl says of later updates: they will be done again. A broken last line goes too."""
-    path = directory / METRICS
+def truncate_log(directory: Path, progress: Progress) -> None:
+    """Remove the entries of later updates from metrics.jsonl, which will be repeated, and a broken last line."""
+    path = directory / METRICS_FILE
     if not path.exists():
         return
     validated = {each.update for each in progress.validated}
@@ -41,17 +40,17 @@ def cut_back(directory: Path, progress: Progress) -> None:
     write_bytes(path, b"".join(kept))
 
 
-class Reporter:
+class TrainingLog:
     """Writes to the terminal (standard error) and to the model directory.
 
     Args:
-        directory: model directory; None reports nothing (ranks other than 0).
+        directory: model directory; None writes nothing (processes other than the main one).
         total: updates at the end of the run.
-        initial: updates done before.
+        initial: updates that are done already.
     """
 
     def __init__(self, directory: Path | None, *, total: int, initial: int) -> None:
-        self._path = None if directory is None else directory / METRICS
+        self._path = None if directory is None else directory / METRICS_FILE
         self._file = None if self._path is None else self._path.open("a", encoding="utf-8", newline="\n")
         self._bar = tqdm(
             total=total,
@@ -65,17 +64,17 @@ class Reporter:
         self._board = None if directory is None else _open_board(directory)
 
     def advance(self, loss: float, tokens_per_second: float) -> None:
-        """After every update."""
+        """Count an update on the progress bar."""
         self._bar.set_postfix_str(f"loss {loss:.3f}, {tokens_per_second:,.0f} target tokens/s", refresh=False)
         self._bar.update()
 
     def record(self, kind: str, update: int, **values: Any) -> None:
-        """One line of metrics.jsonl; numbers that are not finite become null."""
+        """Append a line to metrics.jsonl; numbers that are not finite become null."""
         if self._file is None or self._path is None:
             return
         clean = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
         line = json.dumps({"kind": kind, "update": update, "time": round(time.time(), 3), **clean}) + "\n"
-        with naming(self._path):
+        with name_file_in_errors(self._path):
             self._file.write(line)
             self._file.flush()
         if self._board is not None:
@@ -84,12 +83,12 @@ class Reporter:
                     self._board.add_scalar(f"{kind}/{name}", value, update)
 
     def sync(self) -> None:
-        """Bring what was recorded to the disk: a checkpoint must not outlive the report on what led to it."""
+        """Flush the log to disk: it must not lag behind a checkpoint."""
         if self._file is not None:
             os.fsync(self._file.fileno())
 
-    def say(self, text: str) -> None:
-        """A line above the bar."""
+    def notify(self, text: str) -> None:
+        """Print a line above the progress bar."""
         if self._file is not None:
             self._bar.write(text, file=sys.stderr)
 

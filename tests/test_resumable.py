@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sparsenmt.errors import UserError
-from sparsenmt.resumable import Growing, growing
+from sparsenmt.resumable import ResumableOutput, resumable_output
 
 WORK: dict[str, Any] = {"input": "0" * 64, "decoding": {"alpha": 0.1, "method": "beam"}, "window": 2}
 LINES = [f"line {number} ä\u2028" for number in range(7)]
@@ -22,9 +22,9 @@ class Stop(BaseException):
     """Stands for whatever ends a run."""
 
 
-def make(output: Path, work: dict[str, Any] | None = WORK, *, stop_at: int | None = None) -> Growing:
+def make(output: Path, work: dict[str, Any] | None = WORK, *, stop_at: int | None = None) -> ResumableOutput:
     """What `decode` does: lines in windows of two; ``stop_at`` is the line before which the run is stopped."""
-    with growing(output, work, len(LINES)) as file:
+    with resumable_output(output, work, len(LINES)) as file:
         if file.complete:
             return file
         for number in range(file.lines, len(LINES)):
@@ -32,7 +32,7 @@ def make(output: Path, work: dict[str, Any] | None = WORK, *, stop_at: int | Non
                 raise Stop
             file.write([LINES[number]])
             if (number + 1) % 2 == 0:
-                file.keep(number + 1)
+                file.commit(number + 1)
         file.finish(len(LINES))
     return file
 
@@ -46,7 +46,7 @@ def test_undisturbed(tmp_path: Path, work: dict[str, Any] | None) -> None:
     output = tmp_path / "out"
     for _ in range(2):
         file = make(output, work)
-        assert (file.again, file.complete) == (None, False)
+        assert (file.restart_reason, file.complete) == (None, False)
         assert output.read_bytes() == WHOLE
         assert names(tmp_path) == ["out"]
 
@@ -62,8 +62,8 @@ def test_goes_on_after_whole_windows(tmp_path: Path, stop_at: int, old: bytes | 
     assert (output.read_bytes() if output.exists() else None) == old
     kept = stop_at // 2 * 2
     assert names(tmp_path) == ([".out.journal", ".out.partial", *before] if kept else before)
-    with growing(output, WORK, len(LINES)) as file:
-        assert (file.lines, file.again) == (kept, None)
+    with resumable_output(output, WORK, len(LINES)) as file:
+        assert (file.lines, file.restart_reason) == (kept, None)
     make(output)
     assert output.read_bytes() == WHOLE
     assert names(tmp_path) == ["out"]
@@ -73,7 +73,7 @@ def test_a_chain_of_stops(tmp_path: Path) -> None:
     for stop_at in range(2, len(LINES)):
         with pytest.raises(Stop):
             make(tmp_path / "out", stop_at=stop_at)
-    assert make(tmp_path / "out").again is None
+    assert make(tmp_path / "out").restart_reason is None
     assert (tmp_path / "out").read_bytes() == WHOLE
 
 
@@ -104,9 +104,9 @@ def test_damaged_remains_are_not_used(tmp_path: Path, name: str, damage: Callabl
     damage(tmp_path / name)
     file = make(tmp_path / "out")
     if name == ".out.partial":
-        assert file.again == "what was written is damaged"
+        assert file.restart_reason == "the partial output is damaged"
     elif damage is not Path.unlink:
-        assert file.again == "the record of what was done is damaged"
+        assert file.restart_reason == "its journal is damaged"
     assert (tmp_path / "out").read_bytes() == WHOLE
     assert names(tmp_path) == ["out"]
 
@@ -118,14 +118,14 @@ def test_damaged_remains_are_not_used(tmp_path: Path, name: str, damage: Callabl
         ({**WORK, "input": "1" * 64}, "the input has changed"),
         ({**WORK, "window": 1, "threads": 2}, "window is 1 instead of 2; threads is 2 instead of null"),
         ({**WORK, "window": 1, "a": 1, "b": 1, "c": 1}, "window is 1 instead of 2; a is 1 instead of null; "),
-        (None, "what is read now cannot be read from where it was"),
+        (None, "the input cannot be read from the middle"),
     ],
 )
 def test_other_work_starts_again(tmp_path: Path, work: dict[str, Any] | None, reason: str) -> None:
     with pytest.raises(Stop):
         make(tmp_path / "out", stop_at=5)
     file = make(tmp_path / "out", work)
-    assert (file.again or "").startswith(reason)
+    assert (file.restart_reason or "").startswith(reason)
     assert (tmp_path / "out").read_bytes() == WHOLE
     assert names(tmp_path) == ["out"]
 
@@ -149,9 +149,9 @@ def test_a_link_stays_one(tmp_path: Path) -> None:
 
 def test_only_one_at_a_time(tmp_path: Path) -> None:
     output = tmp_path / "out"
-    with growing(output, WORK, len(LINES)) as file:
+    with resumable_output(output, WORK, len(LINES)) as file:
         file.write(LINES[:2])
-        file.keep(2)
+        file.commit(2)
         for other in (WORK, None):
             with pytest.raises(UserError, match="another process is writing this output"):
                 make(output, other)
@@ -258,7 +258,9 @@ def test_a_fault_at_every_call(tmp_path: Path, error: Callable[[], BaseException
 def test_killed_after_the_renaming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The output is there, and so is the journal: nothing is done twice."""
     with monkeypatch.context() as patch:
-        patch.setattr(Growing, "_remove", lambda *paths: (_ for _ in ()).throw(Stop()) if WHOLE in contents() else None)
+        patch.setattr(
+            ResumableOutput, "_remove", lambda *paths: (_ for _ in ()).throw(Stop()) if WHOLE in contents() else None
+        )
 
         def contents() -> list[bytes]:
             return [path.read_bytes() for path in tmp_path.iterdir() if path.name == "out"]
@@ -273,14 +275,14 @@ def test_killed_after_the_renaming(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_an_output_that_was_replaced_since_is_made_again(tmp_path: Path) -> None:
     with pytest.raises(Stop):
-        with growing(tmp_path / "out", WORK, len(LINES)) as file:
+        with resumable_output(tmp_path / "out", WORK, len(LINES)) as file:
             file.write(LINES)
-            file.keep(len(LINES))
+            file.commit(len(LINES))
             raise Stop
     (tmp_path / ".out.partial").unlink()
     (tmp_path / "out").write_bytes(WHOLE[:-1])
     file = make(tmp_path / "out")
-    assert not file.complete and file.again == "what was written is damaged"
+    assert not file.complete and file.restart_reason == "the partial output is damaged"
     assert (tmp_path / "out").read_bytes() == WHOLE
 
 
@@ -299,5 +301,5 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_a_line_end_inside_a_line_is_an_error(tmp_path: Path) -> None:
-    with growing(tmp_path / "out", WORK) as file, pytest.raises(ValueError, match="line end"):
+    with resumable_output(tmp_path / "out", WORK) as file, pytest.raises(ValueError, match="line end"):
         file.write(["a\nb"])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from sparsenmt.recipe.schema import AuxiliaryLoss, Training
-from sparsenmt.training.outcome import best_updates, is_over, stale_validations
-from sparsenmt.training.state import Progress, Validated
+from sparsenmt.training.state import Progress, ValidationResult
+from sparsenmt.training.validation_history import best_updates, limit_reached, stale_validations
 
 
-def validated(*rows: tuple[int, float, float]) -> list[Validated]:
+def validated(*rows: tuple[int, float, float]) -> list[ValidationResult]:
     """update, BLEU, share closed."""
-    return [Validated(update, {"loss": 1.0, "bleu": bleu, "l0_closed": closed}) for update, bleu, closed in rows]
+    return [ValidationResult(update, {"loss": 1.0, "bleu": bleu, "l0_closed": closed}) for update, bleu, closed in rows]
 
 
 def test_without_a_target_the_best_value_is_the_best() -> None:
@@ -34,4 +34,4 @@ def test_patience_counts_nearing_the_target_as_better() -> None:
     assert stale_validations(progress, "bleu") == 3
     assert stale_validations(progress, "bleu", losses) == 1
     options = Training.model_validate({"validation": {"metric": "bleu", "patience": 2}})
-    assert is_over(progress, options) and not is_over(progress, options, losses)
+    assert limit_reached(progress, options) and not limit_reached(progress, options, losses)

@@ -1,25 +1,31 @@
-"""The reference of all recipe keys, `docs/recipes.md`, written from the schema and the options of the methods."""
+"""Write docs/recipes.md, the reference of all recipe keys, from the schema and the options of the methods.
+
+python -m tools.recipe_docs --output docs/recipes.md
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
+import click
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from sparsenmt.recipe.keys import alternatives, fields_by_key, section_type
-from sparsenmt.recipe.presets import PRESETS
+from sparsenmt.recipe.choices import PRESETS
+from sparsenmt.recipe.key_paths import alternatives, fields_by_key, section_type, type_inside
 from sparsenmt.recipe.schema import MethodChoice, Recipe
-from sparsenmt.recipe.sockets import SOCKETS, Methods
+from sparsenmt.recipe.socket_methods import SOCKETS, Methods
+from sparsenmt.sparsity.registry import methods
 
 _INTRODUCTION = """\
 # Recipes
 
-<!-- Written by `sparsenmt recipe-docs --output docs/recipes.md` from the schema: do not edit. -->
+<!-- Generated from the schema by `make docs`: do not edit. -->
 
 A recipe is a YAML file that says everything about a run: the Transformer, the methods plugged into its sockets, the
 data, the training and the decoding. Unknown keys are refused, and all mistakes of a recipe are shown together, each
@@ -50,10 +56,20 @@ are relative to the working directory.
 """
 
 
-def document(methods: Methods) -> str:
-    """`docs/recipes.md` for these methods (socket -> name -> type of the options)."""
-    parts = [_INTRODUCTION, _presets(), *_sections(), _sockets(methods)]
-    return "\n".join(parts)
+@click.command()
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="File to write. [default: stdout]")
+def command(output: Path | None) -> None:
+    """Write the reference of all recipe keys and method options (docs/recipes.md)."""
+    text = recipe_reference(methods())
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        output.write_text(text, encoding="utf-8", newline="\n")
+
+
+def recipe_reference(methods: Methods) -> str:
+    """The page for these methods (socket -> name -> type of the options)."""
+    return "\n".join([_INTRODUCTION, _presets(), *_sections(), _sockets(methods)])
 
 
 def _presets() -> str:
@@ -64,7 +80,7 @@ def _presets() -> str:
 
 
 def _sections() -> Iterator[str]:
-    """A heading and a table for every section, in the order of the schema; a type that recurs stands once."""
+    """A heading and a table for each section, in the order of the schema; a type with several places is listed once."""
     places: dict[type[BaseModel], list[str]] = {}
     for place, section in _places(Recipe, ""):
         places.setdefault(section, []).append(place)
@@ -77,27 +93,25 @@ def _sections() -> Iterator[str]:
 
 
 def _places(section: type[BaseModel], path: str) -> Iterator[tuple[str, type[BaseModel]]]:
-    """Every section with its key path; `*` stands for the items of a list or the names of a mapping."""
+    """Yield every section with its key path; `*` stands for the items of a list or the names of a mapping."""
     yield path, section
     for key, field in fields_by_key(section).items():
         here = f"{path}.{key}" if path else key
-        for suffix, inner in (
-            ("", section_type(field.annotation)),
-            (".*", section_type(field.annotation, 0) or section_type(field.annotation, "*")),
-        ):
+        item = section_type(type_inside(field.annotation, 0)) or section_type(type_inside(field.annotation, "*"))
+        for suffix, inner in (("", section_type(field.annotation)), (".*", item)):
             if inner is not None and not issubclass(inner, MethodChoice):
                 yield from _places(inner, here + suffix)
 
 
 def _sockets(methods: Methods) -> str:
-    parts = ["## Methods\n\nA method is written as `{name: ..., option: value}` at its socket."]
+    parts = ["## Methods\n\nA method is written at its socket as `{name: ..., option: value}`."]
     for place, socket in SOCKETS.items():
         where = ".".join({"#": "*"}.get(part, part) for part in place)
         own = [field for field in _method_fields(place) if field[0] != "name"]
         text = f"### `{where}`: socket `{socket}`"
         if own:
             table = _table(_HEADER, [_row(key, field) for key, field in own])
-            text += f"\n\nBeside the method's options:\n\n{table.rstrip()}"
+            text += f"\n\nKeys of every method here:\n\n{table.rstrip()}"
         parts.append(text)
         parts += [_method(name, options) for name, options in sorted(methods.get(socket, {}).items())]
         if not methods.get(socket):
@@ -112,7 +126,7 @@ def _method_fields(place: tuple[str, ...]) -> list[tuple[str, FieldInfo]]:
         fields = fields_by_key(section)
         field = next(iter(fields.values())) if part == "*" else fields.get(part)
         if field is not None:
-            section = section_type(field.annotation) or section_type(field.annotation, 0) or section
+            section = section_type(field.annotation) or section_type(type_inside(field.annotation, 0)) or section
     return list(fields_by_key(section).items())
 
 
@@ -206,3 +220,7 @@ def _default(field: FieldInfo) -> str:
     if isinstance(default, bool):
         return f"`{str(default).lower()}`"
     return f"`{default}`"
+
+
+if __name__ == "__main__":
+    command()
