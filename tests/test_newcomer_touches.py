@@ -1,7 +1,7 @@
 """The files that an addition touches: each is made in a copy of the package, and used through the command line.
 
-A decoding strategy is one file and one line; an analysis report one measure, one command file and one line; a metric one
-record; a subcommand one file and one line. For a sparsity method from outside see `tests/test_outside_method.py`.
+A decoding strategy is one file and one line; an analysis report one measure, one command file and one line; a metric
+one record; a subcommand one file and one line. For a sparsity method from outside see `tests/test_outside_method.py`.
 """
 
 from __future__ import annotations
