@@ -15,24 +15,24 @@ from sparsenmt.model.attend import attend_banded, attend_masked, restrict
 from sparsenmt.model.bands import Cut, blocks, classes, cut_of, joined, overlapping, unclassed
 from sparsenmt.model.sockets import Keys, Transform
 from sparsenmt.sparsity.block import BlockPattern
-from sparsenmt.sparsity.dilated import Dilated
+from sparsenmt.sparsity.dilated import DilatedPattern
 from sparsenmt.sparsity.softmax import Softmax
 from sparsenmt.sparsity.topk import TopK
 from sparsenmt.sparsity.topk_oow import TopKOutOfWindow
-from sparsenmt.sparsity.window import Window
+from sparsenmt.sparsity.window import WindowPattern
 from tests.model.support import random_model, random_source, random_target
 from tests.toys.lookback import Lookback
 from tests.toys.recency import Recency
 
 B, H, E = 2, 3, 4
 PATTERNS: dict[str, Callable[[bool], Any]] = {
-    "window": lambda causal: Window(8, causal=causal),
-    "one": lambda causal: Window(1, causal=causal),
-    "wide": lambda causal: Window(60, causal=causal),
+    "window": lambda causal: WindowPattern(8, causal=causal),
+    "one": lambda causal: WindowPattern(1, causal=causal),
+    "wide": lambda causal: WindowPattern(60, causal=causal),
     "block": lambda causal: BlockPattern(5, causal=causal),
     "large block": lambda causal: BlockPattern(40, causal=causal),
-    "dilated": lambda causal: Dilated(8, 3, causal=causal),
-    "far": lambda causal: Dilated(8, 17, causal=causal),  # so far that classes are sorted out
+    "dilated": lambda causal: DilatedPattern(8, 3, causal=causal),
+    "far": lambda causal: DilatedPattern(8, 17, causal=causal),  # so far that classes are sorted out
     "uneven": lambda causal: Lookback(3, 9),
 }
 TRANSFORMS: dict[str, Callable[[bool], Transform]] = {
@@ -128,7 +128,7 @@ def test_gradients_of_bands_add_up(cut: Cut) -> None:
 @pytest.mark.parametrize("transform", ["softmax", "bias"])
 def test_a_few_heads_at_a_time(monkeypatch: pytest.MonkeyPatch, transform: str, at_once: int) -> None:
     monkeypatch.setattr(bands, "_AT_ONCE", at_once)
-    both(60, Window(8, causal=False), TRANSFORMS[transform](False), False, True)
+    both(60, WindowPattern(8, causal=False), TRANSFORMS[transform](False), False, True)
 
 
 def test_heads_are_split_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
