@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparsenmt.data.vocabulary import BOS, PAD, SPECIAL_PIECES
+from sparsenmt.data.vocabulary import BOS, PAD, SPECIAL_TOKENS
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.export.plain import Plain, parameters
 from sparsenmt.export.to_transformers import is_pegasus, length_penalty
@@ -84,7 +84,7 @@ def _for_ctranslate2(bundle: Bundle, plain: Plain, sentencepiece: bool) -> str:
         positions=plain.max_positions,
         shortest=decoding.min_length,
         longest=min(plain.max_positions, 256),
-        never=[[SPECIAL_PIECES[PAD]], [SPECIAL_PIECES[BOS]]],
+        never=[[SPECIAL_TOKENS[PAD]], [SPECIAL_TOKENS[BOS]]],
     )
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from sparsenmt.data.tokenizers.sentencepiece_tokenizer import SentencePieceTokenizer
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers
-from sparsenmt.data.vocabulary import BOS, EOS, PAD, SPECIAL_PIECES, UNK
+from sparsenmt.data.vocabulary import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.export.plain import Layer, Plain, as_fp32, attention_weights
 from sparsenmt.files import write_bytes, write_json
@@ -181,9 +181,9 @@ def _write_tokenizer(tokenizers: Tokenizers, data: schema.Data, longest: int, di
         "source_lang": data.source_language,
         "target_lang": data.target_language,
         "model_max_length": longest,
-        "unk_token": SPECIAL_PIECES[UNK],
-        "eos_token": SPECIAL_PIECES[EOS],
-        "pad_token": SPECIAL_PIECES[PAD],
+        "unk_token": SPECIAL_TOKENS[UNK],
+        "eos_token": SPECIAL_TOKENS[EOS],
+        "pad_token": SPECIAL_TOKENS[PAD],
         "clean_up_tokenization_spaces": False,
     }
     write_json(directory / "tokenizer_config.json", settings)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from pydantic import ValidationError
@@ -35,6 +35,7 @@ from sparsenmt.interrupts import Interrupted
 from sparsenmt.model.depth_plan import Depth, fastest_first
 from sparsenmt.progress import notify, progress_bar
 from sparsenmt.recipe import schema
+from sparsenmt.recipe.choices import DecodingDtype
 from sparsenmt.resumable import ResumableOutput, resumable_output
 from sparsenmt.store import Bundle, open_model
 from sparsenmt.workflows.depth_choice import at_depth
@@ -47,8 +48,6 @@ from sparsenmt.workflows.input_text import (
     packing_of,
     read_text,
 )
-
-DtypeName = Literal["auto", "fp32", "bf16", "int8"]
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ class DecodeRequest:
     settings: Mapping[str, Any] = field(default_factory=dict)
     n_best: int = 1
     as_json: bool = False
-    dtype: DtypeName | None = None
+    dtype: DecodingDtype | None = None
     encoder_layers: int | None = None
     decoder_layers: int | None = None
     select_depth: bool = False
