@@ -28,7 +28,7 @@ LOW, SPAN = 1.01, 0.99  # range of learned alphas: from LOW to LOW + SPAN
 class EntmaxOptions(Options):
     alpha: float | Literal["learned"] = Field(
         "learned",
-        description="Entmax alpha: from 1 (softmax) to 2 (sparsemax), or `learned`: between 1.01 and 2, one for each head.",
+        description="Entmax alpha: from 1 (softmax) to 2 (sparsemax), or `learned`: one for each head, from 1.01 to 2.",
     )
     init: float | None = Field(
         None, description="Initial value of learned alphas. `null`: random, mostly from 1.2 to 1.8."

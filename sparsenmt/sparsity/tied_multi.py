@@ -23,8 +23,8 @@ class TiedMultiOptions(Options):
     weights: list[list[float]] | None = Field(
         None,
         description="Weights of the losses at every pair of depths: a row for each encoder depth, in it a number for "
-        "each decoder depth; only their ratios matter. A row or column of zeros is a depth that is not trained. `null`: "
-        "equal weights.",
+        "each decoder depth; only their ratios matter. A row or column of zeros is a depth that is not trained. "
+        "`null`: equal weights.",
     )
     sample: dict[Literal["encoder", "decoder"], int] = Field(
         {},
