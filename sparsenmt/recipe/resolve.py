@@ -246,7 +246,9 @@ def expand_variables(text: str) -> str | Complaint:
 def _usable(path: str) -> str | Complaint:
     """The path, or a complaint if no file of the program can have it."""
     if not path:
-        return Complaint("the path is empty after its variables are replaced", "Set them, or add a path.")
+        return Complaint(
+            "the path is empty after its variables are replaced", "Set the variables, or give them defaults."
+        )
     if "\0" in path:
         return Complaint("a path cannot contain the character U+0000", "Write the path again, without escapes.")
     try:

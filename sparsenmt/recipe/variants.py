@@ -65,7 +65,7 @@ def expand_variants(sweep: YamlNode, folder: Path) -> tuple[list[Variant], list[
     assert blocks is not None and isinstance(blocks.value, list)
     for index, block in enumerate(blocks.value):
         try:
-            variants += _VariantBlock(sweep, block, ("variants", index), folder).variants()
+            variants += _BlockExpansion(sweep, block, ("variants", index), folder).variants()
         except ProblemError as found:
             problems.append(found.problem)
     first: dict[str, Variant] = {}
@@ -78,8 +78,8 @@ def expand_variants(sweep: YamlNode, folder: Path) -> tuple[list[Variant], list[
     return variants, problems
 
 
-class _VariantBlock:
-    """An item of `variants`; keys that it does not have are taken from the sweep."""
+class _BlockExpansion:
+    """The variants of an item of `variants`; keys that it does not have are taken from the sweep."""
 
     def __init__(self, sweep: YamlNode, block: YamlNode, path: KeyPath, folder: Path) -> None:
         self._sweep, self._block, self._path, self._folder = sweep, block, path, folder
