@@ -37,7 +37,7 @@ OPTIONAL_PACKAGES = {
 """What a function may import, outside `commands/`: it may be missing, or it costs start-up time."""
 
 REASONS = {
-    "sparsenmt.data.demo.choices": "the demo's random choices: no grammar in it",
+    "sparsenmt.data.demo.random_phrases": "the demo's random choices: no grammar in it",
     "sparsenmt.data.demo.grammar": "the demo's grammar: no files in it",
     "sparsenmt.data.demo.names": "a list of words",
     "sparsenmt.data.features.pos_features": "one source feature a file",

@@ -24,6 +24,7 @@ from sparsenmt.decoding import documents as document_decoding
 from sparsenmt.decoding.documents import BlockTranslation, Mismatches, translate_documents
 from sparsenmt.decoding.inputs import cut_summary, cut_warning
 from sparsenmt.decoding.scores import Hypothesis
+from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import WINDOW, Translation, translate_lines
 from sparsenmt.depth_selector.selector import open_selector
 from sparsenmt.depth_selector.translate import SelectedDepths
@@ -172,7 +173,7 @@ def decoding_options(base: schema.Decoding, settings: Mapping[str, Any], n_best:
         hint = "`sparsenmt decode --help` explains the option."
         where = f"--{name.replace('_', '-')}"
         raise UserError(f"{message}, not {settings[name]}", where=where, hint=hint) from None
-    width = options.beam_size if options.method == "beam" else 1
+    width = strategy_of(options).width
     if n_best > width:
         raise UserError(
             f"{n_best} hypotheses are more than the search has: {width}",

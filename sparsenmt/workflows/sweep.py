@@ -84,12 +84,12 @@ def _check_texts(sweep: Sweep, jobs: Sequence[VariantRun]) -> None:
 def _check_data(jobs: Sequence[VariantRun]) -> None:
     """Variants that share a data directory must want the same data there."""
     from sparsenmt.assemble import required_features
-    from sparsenmt.data.prepare.pipeline import settings_of
+    from sparsenmt.data.prepare.pipeline import preparation_settings
     from sparsenmt.files import describe_changes
 
     first: dict[str, tuple[VariantRun, dict[str, Any]]] = {}
     for job in jobs:
-        settings = settings_of(job.recipe.data, required_features(job.recipe))
+        settings = preparation_settings(job.recipe.data, required_features(job.recipe))
         other, theirs = first.setdefault(job.recipe.data.directory, (job, settings))
         if changed := describe_changes(theirs, settings, "data"):
             raise UserError(
@@ -175,9 +175,9 @@ def _prepare(job: VariantRun) -> None:
 
 def _make(sweep: Sweep, job: VariantRun, jobs: Sequence[VariantRun]) -> None:
     """Train a variant, or go on with it; and write down that it is finished."""
-    from sparsenmt.commands.train import train
     from sparsenmt.files import write_sealed
     from sparsenmt.workflows.continue_training import check_vocabularies, counted_on, make_untrained, starting_point
+    from sparsenmt.workflows.train import train
 
     variant, recipe, origin = job.variant, job.recipe, None
     if variant.start is not None:
