@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from sparsenmt.recipe.errors import Complaint, Problem, nearest, show, unknown_key
 from sparsenmt.recipe.key_paths import KeyPath, alternatives, fields_by_key, section_at, type_inside
 from sparsenmt.recipe.schema import Recipe
-from sparsenmt.recipe.yaml_tree import YamlNode, child, find, nearest_origin
+from sparsenmt.recipe.yaml_tree import YamlNode, child, children, find, nearest_origin
 
 _WANTED = {
     "int_type": "a whole number",
@@ -158,8 +158,7 @@ def misread_booleans(node: YamlNode, section: type[BaseModel], prefix: KeyPath =
 
 def _values(node: YamlNode, annotation: Any, path: KeyPath) -> Iterator[tuple[KeyPath, YamlNode, Any]]:
     """Yield every value below ``node`` whose type is known, with its type."""
-    children = node.value if isinstance(node.value, (dict, list)) else {}
-    for step, value in children.items() if isinstance(children, dict) else enumerate(children):
+    for step, value in children(node):
         inner = type_inside(annotation, step)
         if inner is not None:
             yield (*path, step), value, inner
