@@ -95,7 +95,7 @@ def throughput(folders: list[str]) -> None:
     from sparsenmt.assemble import build_model
     from sparsenmt.data.batching import EpochPlan, collate
     from sparsenmt.data.prepared_data import PreparedData
-    from sparsenmt.recipe.presets import PRESETS
+    from sparsenmt.recipe.choices import PRESETS
     from sparsenmt.recipe.schema import Model
     from sparsenmt.training.gradients import Objective, UpdateTotals, accumulate_gradients
     from sparsenmt.training.precision import MasterWeights

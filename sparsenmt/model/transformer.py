@@ -145,11 +145,11 @@ class Transformer(nn.Module):
         self.decoder = Decoder(options, plan.decoder, own_decoder, cross, self._listeners)
         self.memory = MemoryFilters(output, between)
         self._packed_output: Product | None = None
-        self._buffers = BufferPool()
+        self._buffer_pool = BufferPool()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw Glorot-uniform matrices and embeddings N(0, 1/D), with zero biases. Methods initialise their own parameters."""
+        """Glorot-uniform matrices, zero biases, embeddings N(0, 1/D). Methods initialise their own parameters."""
         for table in self.embeddings.values():
             nn.init.normal_(table, std=table.shape[1] ** -0.5)
         for block in (*self.encoder.layers, *self.decoder.layers):
@@ -255,7 +255,7 @@ class Transformer(nn.Module):
 
     def new_cache(self, memory: Memory, *, exits: Sequence[int] | None = None) -> DecoderCache:
         wanted = tuple(exits) if exits is not None else self.plan.decoder_exits[-1:]
-        cache: KVCache = self.decoder.new_cache(memory, wanted, self._buffers)
+        cache: KVCache = self.decoder.new_cache(memory, wanted, self._buffer_pool)
         return cache
 
     @contextmanager

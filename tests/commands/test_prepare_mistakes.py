@@ -62,7 +62,7 @@ def test_no_text(refused: Callable[..., str], workspace: Path) -> None:
         (["small.yaml", NEW, "data.tokenizer.vocabulary_size=9"], ["smallest possible value"]),
         (["small.yaml", NEW, "data.filters.max_length=1"], ["200 by max_length"]),
         (["small.yaml", "data.train=[]"], ["data.train", "at least 1"]),
-        (["broken.yaml"], ["broken.yaml:2", "broken YAML"]),
+        (["broken.yaml"], ["broken.yaml:2", "invalid YAML"]),
         (["nowhere.yaml"], ["nowhere.yaml"]),
     ],
 )
