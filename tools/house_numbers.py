@@ -62,7 +62,7 @@ REASONS = {
     "sparsenmt.sparsity.fixed_maps": "the attention maps of the paper, beside the heads that use them",
     "sparsenmt.sparsity.simplex.native": "the compiled kernels of the functions",
     "sparsenmt.training.failures": "what the user is told when training diverges",
-    "sparsenmt.training.memory": "how the C library gives memory back: knows no training",
+    "sparsenmt.training.allocator": "how the C library gives memory back: knows no training",
     "sparsenmt.training.multipliers": "the multipliers' equation, tested alone",
 }
 """Module -> why it is a file of its own although a single module, of the same layer, imports it."""
