@@ -16,10 +16,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from sparsenmt.recipe.keys import alternatives, fields_by_key, section_type
-from sparsenmt.recipe.presets import PRESETS
+from sparsenmt.recipe.choices import PRESETS
+from sparsenmt.recipe.key_paths import alternatives, fields_by_key, section_type, type_inside
 from sparsenmt.recipe.schema import MethodChoice, Recipe
-from sparsenmt.recipe.sockets import SOCKETS, Methods
+from sparsenmt.recipe.socket_methods import SOCKETS, Methods
 from sparsenmt.sparsity.registry import methods
 
 _INTRODUCTION = """\
@@ -97,7 +97,7 @@ def _places(section: type[BaseModel], path: str) -> Iterator[tuple[str, type[Bas
     yield path, section
     for key, field in fields_by_key(section).items():
         here = f"{path}.{key}" if path else key
-        item = section_type(field.annotation, 0) or section_type(field.annotation, "*")
+        item = section_type(type_inside(field.annotation, 0)) or section_type(type_inside(field.annotation, "*"))
         for suffix, inner in (("", section_type(field.annotation)), (".*", item)):
             if inner is not None and not issubclass(inner, MethodChoice):
                 yield from _places(inner, here + suffix)
@@ -126,7 +126,7 @@ def _method_fields(place: tuple[str, ...]) -> list[tuple[str, FieldInfo]]:
         fields = fields_by_key(section)
         field = next(iter(fields.values())) if part == "*" else fields.get(part)
         if field is not None:
-            section = section_type(field.annotation) or section_type(field.annotation, 0) or section
+            section = section_type(field.annotation) or section_type(type_inside(field.annotation, 0)) or section
     return list(fields_by_key(section).items())
 
 

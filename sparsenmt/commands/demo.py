@@ -30,15 +30,13 @@ def command(overrides: tuple[str, ...], directory: Path) -> None:
     What is finished in the directory is not done again: after an interrupt the same command goes on. OVERRIDES change
     single keys of the demo's recipe, for instance training.max_updates=200.
     """
-    from sparsenmt.assemble import check_recipe
+    from sparsenmt.assemble import load_recipe
     from sparsenmt.files import directory_lock, explain_directory_errors
     from sparsenmt.interrupts import Interrupted
-    from sparsenmt.recipe.load import load
-    from sparsenmt.sparsity.registry import methods
 
     os.environ["SPARSENMT_DEMO"] = str((directory / "corpus").resolve())
     places = [f"directory={directory / 'model'}", f"data.directory={directory / 'data'}"]
-    recipe = load(find_recipe("demo.yaml"), methods(), [*places, *overrides], check_recipe)
+    recipe = load_recipe(find_recipe("demo.yaml"), [*places, *overrides])
     if recipe.data.test is None:
         raise UserError("the demo needs a test set", where="data.test", hint="Leave out the override data.test=null.")
     with explain_directory_errors(directory, another="--directory"):

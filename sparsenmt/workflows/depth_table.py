@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.errors import UserError
 
 if TYPE_CHECKING:
@@ -217,7 +218,7 @@ class DepthTableStages:
                     options = self._recipe(directory).decoding.model_copy(update=change).at(depth)
                     if self.job.batch_tokens is not None:
                         options = options.model_copy(update={"batch_tokens": self.job.batch_tokens})
-                    found.append(DepthRun(system.name, _search_name(options), depth, directory, options))
+                    found.append(DepthRun(system.name, strategy_of(options).label, depth, directory, options))
         return found
 
     def _searches(self) -> list[dict[str, Any]]:
@@ -359,6 +360,3 @@ def _expanded(grid: Sequence[Path]) -> Iterator[Path]:
             )
         yield from inside
 
-
-def _search_name(options: Decoding) -> str:
-    return f"beam {options.beam_size}" if options.method == "beam" else options.method

@@ -226,7 +226,8 @@ def translate_text(
 
 def _input_lines(bundle: Bundle, text: TestText, count: int | None = None) -> list[InputLine]:
     """Return the first lines of a text with their documents, and with tags if the model reads tags."""
-    tags = open_tag_file(text.tags, bundle) if bundle.features.tagging is not None and text.tags is not None else None
+    reads_tags = bundle.features.source_tagger is not None
+    tags = open_tag_file(text.tags, bundle) if reads_tags and text.tags is not None else None
     return list(islice(attach(text.read()[0], str(text.source), tags, text.documents), count))
 
 

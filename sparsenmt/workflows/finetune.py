@@ -98,12 +98,10 @@ def _start(plan: FinetuneRequest) -> tuple[StartingPoint, Progress]:
 def _recipe(plan: FinetuneRequest) -> Recipe:
     """The recipe with filters; its numbers of updates count from the beginning of the fine-tuning."""
     from sparsenmt import store
-    from sparsenmt.assemble import check_recipe
-    from sparsenmt.recipe.load import load
-    from sparsenmt.sparsity.registry import methods
+    from sparsenmt.assemble import load_recipe
 
     if plan.recipe is not None:
-        recipe = load(plan.recipe, methods(), plan.overrides, check_recipe)
+        recipe = load_recipe(plan.recipe, plan.overrides)
         if not recipe.model.memory:
             raise UserError(
                 "the recipe has no filter to train",
@@ -112,7 +110,7 @@ def _recipe(plan: FinetuneRequest) -> Recipe:
             )
         return recipe
     overrides = ["model.memory=[{name: l0drop}]", "losses={l0: {weight: 0}}", *plan.overrides]
-    recipe = load(plan.model / store.RECIPE, methods(), overrides, check_recipe)
+    recipe = load_recipe(plan.model / store.RECIPE, overrides)
     if plan.updates is None:
         raise UserError(
             "say how long to train on",

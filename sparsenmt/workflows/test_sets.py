@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from sparsenmt.data.documents import read_ids
+from sparsenmt.data.documents import read_document_ids
 from sparsenmt.data.text import check_readable, read_parallel
 from sparsenmt.errors import UserError
 from sparsenmt.files import sha256_file
@@ -60,7 +60,7 @@ class TestText:
 
     def ids(self, lines: Sequence[str]) -> list[str] | None:
         """Return the document ids of the first lines; None if the text has no documents."""
-        return None if self.documents is None else list(islice(read_ids(self.documents), len(lines)))
+        return None if self.documents is None else list(islice(read_document_ids(self.documents), len(lines)))
 
 
 def recipe_text(recipe: Recipe, kind: str) -> TestText | None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sparsenmt.recipe.keys import all_keys
+from sparsenmt.recipe.key_paths import all_keys
 from tests.recipe.support import METHODS
 from tools.recipe_docs import recipe_reference
 

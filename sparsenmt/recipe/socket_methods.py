@@ -1,4 +1,4 @@
-"""Where methods are plugged into a recipe, and the check of their names and options.
+"""The sockets of a recipe, and the check of the method names and options written there.
 
 No method is named here: `load` receives the mapping from socket to method name to the type of the method's options.
 """
@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from sparsenmt.recipe.origins import Node, child, plain, tree
-from sparsenmt.recipe.problems import Complaint, KeyPath, Problem, YamlOrigin
-from sparsenmt.recipe.suggestions import nearest, unknown_key
-from sparsenmt.recipe.translation import misread_booleans, translate
+from sparsenmt.recipe.errors import Complaint, Problem, YamlOrigin, nearest, unknown_key
+from sparsenmt.recipe.key_paths import KeyPath, fields_by_key
+from sparsenmt.recipe.validation_errors import misread_booleans, validation_problems
+from sparsenmt.recipe.yaml_tree import YamlNode, child, plain, tree
 
 Methods = Mapping[str, Mapping[str, type[BaseModel]]]
 
@@ -30,7 +30,7 @@ PLACE_KEYS: dict[str, tuple[str, ...]] = {"memory": ("name", "at", "per")}
 
 
 def socket_at(path: KeyPath) -> str | None:
-    """The socket that a key path is the method mapping of, None for every other key."""
+    """The socket whose method mapping is at a key path, None for every other path."""
     for pattern, socket in SOCKETS.items():
         if len(pattern) == len(path) and all(
             expected == part
@@ -42,37 +42,33 @@ def socket_at(path: KeyPath) -> str | None:
     return None
 
 
-def plugged(recipe: Node, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str, Node]]:
-    """Every method mapping that stands in the recipe: key path, socket, value."""
+def _method_mappings(recipe: YamlNode, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str, YamlNode]]:
+    """Yield every method mapping of the recipe: key path, socket, value."""
     socket = socket_at(path)
     if socket is not None and isinstance(recipe.value, dict):
         yield path, socket, recipe
-    elif isinstance(recipe.value, dict):
-        for key, value in recipe.value.items():
-            yield from plugged(value, (*path, key))
-    elif isinstance(recipe.value, list):
-        for index, value in enumerate(recipe.value):
-            yield from plugged(value, (*path, index))
+        return
+    children = recipe.value if isinstance(recipe.value, (dict, list)) else {}
+    for key, value in children.items() if isinstance(children, dict) else enumerate(children):
+        yield from _method_mappings(value, (*path, key))
 
 
-def split_options(socket: str, mapping: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A method mapping as (keys of the socket, options of the method)."""
-    own = PLACE_KEYS.get(socket, ("name",))
-    return {k: v for k, v in mapping.items() if k in own}, {k: v for k, v in mapping.items() if k not in own}
+def _options(socket: str, mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """A method mapping without the keys of the socket."""
+    return {key: value for key, value in mapping.items() if key not in PLACE_KEYS.get(socket, ("name",))}
 
 
-def method_problems(recipe: Node, methods: Methods) -> list[Problem]:
-    """Unknown methods, unknown options, and options with bad values."""
+def method_problems(recipe: YamlNode, methods: Methods) -> list[Problem]:
+    """Unknown methods, unknown options, and options with wrong values."""
     problems: list[Problem] = []
-    for path, socket, node in plugged(recipe):
+    for path, socket, node in _method_mappings(recipe):
         name = child(node, "name")
         if name is None or not isinstance(name.value, str):
             continue  # the schema's own validation reports it
-        known = methods.get(socket, {})
-        if name.value not in known:
+        if options_type := methods.get(socket, {}).get(name.value):
+            problems += _option_problems(path, socket, node, name.value, options_type)
+        else:
             problems.append(Problem(name.origin, (*path, "name"), _unknown_method(name.value, socket, methods)))
-            continue
-        problems += _option_problems(path, socket, node, known[name.value])
     return problems
 
 
@@ -96,44 +92,45 @@ def _unknown_method(name: str, socket: str, methods: Methods) -> Complaint:
     )
 
 
-def _option_problems(path: KeyPath, socket: str, node: Node, options_type: type[BaseModel]) -> list[Problem]:
-    own, options = split_options(socket, plain(node))
-    valid = [field.alias or key for key, field in options_type.model_fields.items()]
+def _option_problems(
+    path: KeyPath, socket: str, node: YamlNode, name: str, options_type: type[BaseModel]
+) -> list[Problem]:
+    options = _options(socket, plain(node))
     problems = []
     if options_type.model_config.get("extra") != "allow":
+        valid = list(fields_by_key(options_type))
         for key in [key for key in options if key not in valid]:
             value = child(node, key)
             assert value is not None
-            here = [*valid, *PLACE_KEYS.get(socket, ())]
-            complaint = unknown_key(key, path, here, of=f"the method '{own['name']}'")
+            complaint = unknown_key(key, path, [*valid, *PLACE_KEYS.get(socket, ())], of=f"the method '{name}'")
             problems.append(Problem(value.origin, (*path, key), complaint))
             del options[key]
     try:
         options_type.model_validate(options)
     except ValidationError as error:
-        problems += translate(error, node, path, options_type)
+        problems += validation_problems(error, node, path, options_type)
     return problems + misread_booleans(node, options_type, path)
 
 
 def fill_defaults(recipe: Any, methods: Methods) -> Any:
-    """The recipe as plain values with the default options of its methods written out.
+    """The recipe, as plain values, with the default options of its methods written out.
 
-    So a stored recipe keeps its meaning when a default changes. Options whose type does not take its own defaults back
-    stay as they were written.
+    A stored recipe thus keeps its meaning when a default changes. Options stay as they were written if their type does
+    not accept its own defaults.
     """
-    for path, socket, _ in plugged(tree(recipe, YamlOrigin("recipe"))):
+    for path, socket, _ in _method_mappings(tree(recipe, YamlOrigin("recipe"))):
         target: Any = recipe
         for key in path:
             target = target[key]
         options_type = methods.get(socket, {}).get(target["name"])
         if options_type is None:
-            continue  # a default method that nobody registered; written ones were checked
-        validated = options_type.model_validate(split_options(socket, target)[1])
+            continue  # an unregistered default; written names were checked
+        validated = options_type.model_validate(_options(socket, target))
         filled = validated.model_dump(mode="json", by_alias=True)
         try:
-            takes_back = options_type.model_validate(filled) == validated
+            is_stable = options_type.model_validate(filled) == validated
         except ValidationError:
-            takes_back = False
-        if takes_back:
+            is_stable = False
+        if is_stable:
             target.update(filled)
     return recipe
