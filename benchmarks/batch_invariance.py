@@ -23,7 +23,7 @@ import torch
 
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.text import read_parallel
-from sparsenmt.decoding.forced import score_pairs
+from sparsenmt.decoding.forced_decoding import score_pairs
 from sparsenmt.decoding.inputs import SourceLine, make_source, read_sources
 from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.decoding.strategies import EncodedBatch, strategy_of

@@ -52,7 +52,6 @@ def command(overrides: tuple[str, ...], directory: Path) -> None:
 def _run(recipe: Recipe, directory: Path) -> None:
     """All stages, one after the other."""
     from sparsenmt.assemble import required_features
-    from sparsenmt.commands.train import train
     from sparsenmt.data.demo.corpus import write_demo_corpus
     from sparsenmt.data.prepare.pipeline import prepare
     from sparsenmt.data.text import read_lines, write_lines
@@ -60,6 +59,7 @@ def _run(recipe: Recipe, directory: Path) -> None:
     from sparsenmt.evaluation.metrics import corpus_scores
     from sparsenmt.evaluation.score_table import table
     from sparsenmt.store import open_model
+    from sparsenmt.workflows.train import train
 
     assert recipe.data.test is not None
     write_demo_corpus(directory / "corpus")

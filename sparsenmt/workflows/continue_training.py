@@ -11,10 +11,10 @@ import click
 from sparsenmt.errors import UserError
 
 if TYPE_CHECKING:
-    from sparsenmt.commands.train import StartingPoint
     from sparsenmt.recipe.schema import Ramp, Recipe
     from sparsenmt.training.checkpoints import Checkpoint
     from sparsenmt.training.state import Progress
+    from sparsenmt.workflows.train import StartingPoint
 
 
 def starting_point(model: Path, *, weights_only: bool, remedy: str) -> tuple[StartingPoint, Progress]:
@@ -27,9 +27,9 @@ def starting_point(model: Path, *, weights_only: bool, remedy: str) -> tuple[Sta
         UserError: it is no model, or has no checkpoint to go on from.
     """
     from sparsenmt import store
-    from sparsenmt.commands.train import StartingPoint
     from sparsenmt.training.checkpoints import find_checkpoints
     from sparsenmt.training.state import Progress
+    from sparsenmt.workflows.train import StartingPoint
 
     store.read_manifest(model)
     if weights_only:

@@ -359,4 +359,3 @@ def _expanded(grid: Sequence[Path]) -> Iterator[Path]:
                 hint="Name one that `train` or `sweep` wrote.",
             )
         yield from inside
-

@@ -12,9 +12,9 @@ import click
 from sparsenmt.errors import UserError
 
 if TYPE_CHECKING:
-    from sparsenmt.commands.train import StartingPoint
     from sparsenmt.recipe.schema import AuxiliaryLoss, MemoryChoice, Ramp, Recipe
     from sparsenmt.training.state import Progress
+    from sparsenmt.workflows.train import StartingPoint
 
 _AVERAGED = 5  # checkpoints, where the recipe does not say: as in the paper
 
@@ -59,9 +59,9 @@ def run(plan: FinetuneRequest) -> None:
     Raises:
         UserError: the model has gates already, or nothing to go on from; or something is wrong with the recipe.
     """
-    from sparsenmt.commands.train import StartingPoint, train
     from sparsenmt.workflows.continue_training import check_vocabularies, make_untrained
     from sparsenmt.workflows.gate_sweep import compare_runs
+    from sparsenmt.workflows.train import StartingPoint, train
 
     origin, start = _start(plan)
     recipe = _recipe(plan)

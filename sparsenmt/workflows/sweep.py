@@ -175,9 +175,9 @@ def _prepare(job: VariantRun) -> None:
 
 def _make(sweep: Sweep, job: VariantRun, jobs: Sequence[VariantRun]) -> None:
     """Train a variant, or go on with it; and write down that it is finished."""
-    from sparsenmt.commands.train import train
     from sparsenmt.files import write_sealed
     from sparsenmt.workflows.continue_training import check_vocabularies, counted_on, make_untrained, starting_point
+    from sparsenmt.workflows.train import train
 
     variant, recipe, origin = job.variant, job.recipe, None
     if variant.start is not None:

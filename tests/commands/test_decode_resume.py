@@ -230,7 +230,7 @@ def test_out_of_memory(command: Run, stopping: Stopping, error: BaseException) -
         return result
 
     assert "out of memory on a batch of 19 sentences, " in run().err
-    assert " source pieces long, beam 3\n  Lower decoding.batch_tokens" in run().err
+    assert " source tokens long, beam 3\n  Lower decoding.batch_tokens" in run().err
     alone = run("--batch-tokens", "1")
     assert ": out of memory on a batch of 1 sentence, " in alone.err and "--beam-size" in alone.err
     stopping(error, 0)

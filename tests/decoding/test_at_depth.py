@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from sparsenmt.data.input_line import input_lines
-from sparsenmt.decoding.choices import score_choices
-from sparsenmt.decoding.forced import score_pairs
+from sparsenmt.decoding.forced_decoding import score_alternatives, score_pairs
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.model.kv_cache import KVCache
 from sparsenmt.model.memory import Memory
@@ -108,7 +107,7 @@ def test_forced_scores_are_those_of_the_exits(depth: tuple[int, int]) -> None:
     bundle = bundle_of(memory=[{"name": "l0drop", "per": "exit"}])
     with counted(bundle.model) as runs:
         found = [each.log_probability for each in score_pairs(bundle, input_lines(LINES), TARGETS, depth=depth)]
-        choices = score_choices(bundle, input_lines(LINES), [[target] for target in TARGETS], depth=depth)
+        choices = score_alternatives(bundle, input_lines(LINES), [[target] for target in TARGETS], depth=depth)
     assert set(runs) == names(*depth)
     assert [each.targets[0].log_probability for each in choices] == pytest.approx(found, abs=1e-9)
     assert len({round(value, 9) for value in found}) > 1

@@ -18,7 +18,7 @@ from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.tagging.tagsets import TagSet, WordCategory
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
 from sparsenmt.decoding.documents import BlockTranslation, Mismatches, pack_pairs, source_lines, translate_documents
-from sparsenmt.decoding.forced import score_pairs
+from sparsenmt.decoding.forced_decoding import score_pairs
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.recipe.schema import Decoding, Documents
 from sparsenmt.recipe.schema import TokenizerSection as TokenizerOptions

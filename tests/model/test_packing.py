@@ -134,8 +134,6 @@ def test_continuations_without_logits(dtype: torch.dtype, monkeypatch: pytest.Mo
     assert torch.equal(found[1], expected[1]) and torch.equal(found[2], expected[2])
     assert model.continuations(rows, scores.double(), NEVER, 6) is None
     assert model.continuations(rows, scores, NEVER, 65) is None
-    monkeypatch.setattr(
-        linear, "LAST_LEVEL_CACHE_SIZE", 0
-    )  # then a core reads a part of the table once
+    monkeypatch.setattr(linear, "LAST_LEVEL_CACHE_SIZE", 0)  # then a core reads a part of the table once
     assert model.continuations(rows, scores, NEVER, 6) is None
     assert model.continuations(rows[:30], scores[:6], NEVER, 6) is not None

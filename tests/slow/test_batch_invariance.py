@@ -16,7 +16,7 @@ import torch
 
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.text import read_lines
-from sparsenmt.decoding.forced import score_pairs
+from sparsenmt.decoding.forced_decoding import score_pairs
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.store import Bundle, open_model
 

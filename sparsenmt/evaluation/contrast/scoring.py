@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
-from sparsenmt.decoding.choices import TargetScore, score_choices
+from sparsenmt.decoding.forced_decoding import TargetScore, score_alternatives
 from sparsenmt.decoding.inputs import ModelBundle
 from sparsenmt.evaluation.contrast.items import Suite
 
@@ -70,8 +70,8 @@ class SuiteScorer:
         compact: bool = True,
         depth: tuple[int, int] | None = None,
     ) -> list[ScoredItem]:
-        """Return the scores of every item. Arguments and errors are those of `score_choices`."""
-        found = score_choices(
+        """Return the scores of every item. Arguments and errors are those of `score_alternatives`."""
+        found = score_alternatives(
             bundle,
             self._sources,
             [list(own) for own in self._targets],

@@ -9,7 +9,7 @@ import pytest
 
 from sparsenmt.data.input_line import InputLine, input_lines
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
-from sparsenmt.decoding.choices import ScoredTargets, TargetScore
+from sparsenmt.decoding.forced_decoding import ScoredTargets, TargetScore
 from sparsenmt.decoding.inputs import SourceLine
 from sparsenmt.evaluation.contrast import scoring
 from sparsenmt.evaluation.contrast.items import Item, Suite
@@ -30,7 +30,7 @@ SUITE = Suite(
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What `score_choices` was called with; its scores are the lengths of the targets."""
+    """What `score_alternatives` was called with; its scores are the lengths of the targets."""
     seen: dict[str, Any] = {}
 
     def answer(
@@ -42,7 +42,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             for i, (source, own) in enumerate(zip(sources, targets, strict=True))
         ]
 
-    monkeypatch.setattr(scoring, "score_choices", answer)
+    monkeypatch.setattr(scoring, "score_alternatives", answer)
     return seen
 
 
