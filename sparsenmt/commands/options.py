@@ -73,7 +73,7 @@ def depth_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def decoding_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The decoding options of `decode` and `distill`; see `decode_request`."""
-    options = [
+    options: list[Decorator] = [
         click.option("--method", type=click.Choice(list(STRATEGIES)), help="Decoding strategy."),
         click.option("--beam-size", type=click.IntRange(1), help="Beam size."),
         click.option(
