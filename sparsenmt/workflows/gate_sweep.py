@@ -43,7 +43,8 @@ def sweep_report(runs: Mapping[str, Path]) -> Report:
     """One row a model and a set of sentences."""
     from sparsenmt import store
     from sparsenmt.report.tables import Column, Report, Table
-    from sparsenmt.workflows.evaluate import evaluate, metric_of, text_of
+    from sparsenmt.workflows.evaluate import evaluate, metric_of
+    from sparsenmt.workflows.test_sets import recipe_text
 
     columns = (
         Column("model"),
@@ -61,7 +62,7 @@ def sweep_report(runs: Mapping[str, Path]) -> Report:
         recipe = store.read_recipe(directory)
         metric = metric_of(recipe)
         for kind in ("dev", "test"):
-            text = text_of(recipe, kind)
+            text = recipe_text(recipe, kind)
             if text is None:
                 continue
             found = evaluate(directory, text, [metric], attention=False)

@@ -265,24 +265,26 @@ def _metrics(sweep: Sweep, job: VariantRun) -> tuple[str, ...]:
 
 def _measure(sweep: Sweep, job: VariantRun) -> None:
     """Translate and score; what is kept is not measured again."""
-    from sparsenmt.workflows.evaluate import evaluate, text_of
+    from sparsenmt.workflows.evaluate import evaluate
+    from sparsenmt.workflows.test_sets import recipe_text
 
     for kind in sweep.sets:
-        text = text_of(job.recipe, kind)
+        text = recipe_text(job.recipe, kind)
         if text is not None and leads():
             evaluate(job.directory, text, _metrics(sweep, job))
 
 
 def observations(sweep: Sweep, jobs: Sequence[VariantRun]) -> list[Observation]:
     """What is kept of all variants: nothing is trained or translated here."""
-    from sparsenmt.workflows.evaluate import kept_evaluation, text_of
+    from sparsenmt.workflows.evaluate import kept_evaluation
+    from sparsenmt.workflows.test_sets import recipe_text
 
     finished = {job.name: is_finished(job) for job in jobs}
     found: list[Observation] = []
     for kind in sweep.sets:
         kept: dict[str, Evaluation] = {}
         for job in jobs:
-            text = text_of(job.recipe, kind)
+            text = recipe_text(job.recipe, kind)
             if text is not None and finished[job.name]:
                 evaluation = kept_evaluation(job.directory, text, _metrics(sweep, job))
                 if evaluation is not None:
@@ -296,9 +298,9 @@ def _observed(
     sweep: Sweep, job: VariantRun, jobs: Sequence[VariantRun], kind: str, kept: dict[str, Evaluation]
 ) -> list[Observation]:
     """One variant on one set, a metric each."""
-    from sparsenmt.workflows.evaluate import text_of
+    from sparsenmt.training.training_log import training_speed
     from sparsenmt.workflows.sweep_table import Observation
-    from sparsenmt.workflows.timing import training_speed
+    from sparsenmt.workflows.test_sets import recipe_text
 
     own, baseline = kept.get(job.name), _baseline(sweep, job, jobs)
     result = []
@@ -316,7 +318,7 @@ def _observed(
             "training_speed": training_speed(job.directory),
         }
         other = None if baseline is None else kept.get(baseline.name)
-        text = text_of(job.recipe, kind)
+        text = recipe_text(job.recipe, kind)
         tested = None
         if other is not None and text is not None:
             tested = own.against(other, metric, text, job.recipe.data.target_language)

@@ -61,13 +61,13 @@ def sweep(workspace: Path) -> Path:
 def translated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The directories of the models that translate, as they do."""
     found: list[str] = []
-    real = evaluating._translated
+    real = evaluating._new_evaluation
 
     def noting(bundle: object, directory: Path, text: object) -> object:
         found.append(directory.name)
         return real(bundle, directory, text)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(evaluating, "_translated", noting)
+    monkeypatch.setattr(evaluating, "_new_evaluation", noting)
     return found
 
 
