@@ -154,7 +154,7 @@ def run(plan: DistillRequest, translate: Translate) -> None:
     Raises:
         UserError: teacher, recipe and folder do not fit one another; or what the stages raise.
     """
-    from sparsenmt.commands.train import train
+    from sparsenmt.workflows.train import train
 
     student = plan.student()
     corpora = plan.corpora()
