@@ -100,8 +100,8 @@ def _check_starting_weights(
 
 def _changes(old: Recipe, new: Recipe) -> list[tuple[str, Any, Any]]:
     """Return the keys that differ, with both values."""
-    plain = [recipe.model_dump(mode="json", by_alias=True) for recipe in (old, new)]
-    return changes(*plain)
+    before, after = (recipe.model_dump(mode="json", by_alias=True) for recipe in (old, new))
+    return changes(before, after)
 
 
 def is_same_run(old: Recipe, new: Recipe) -> bool:
