@@ -77,12 +77,12 @@ bench: $(STAMP)  ## Time this project beside its peers (makes the peers' environ
 	$(BIN)/python benchmarks/scale.py
 
 docs: $(STAMP)  ## Write the generated pages of docs/ again
-	$(BIN)/sparsenmt recipe-docs --output docs/recipes.md
-	$(BIN)/sparsenmt error-docs --output docs/errors.md
+	$(BIN)/python -m tools.recipe_docs --output docs/recipes.md
+	$(BIN)/python -m tools.error_docs --output docs/errors.md
 
 clean:  ## Remove caches and built packages
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find sparsenmt tests benchmarks -name .venvs -prune -o -name __pycache__ -type d -exec rm -rf {} +
+	find sparsenmt tests tools benchmarks -name .venvs -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 distclean: clean  ## Remove the virtual environments too
 	rm -rf "$(VENV)" benchmarks/peers/.venvs

@@ -75,7 +75,7 @@ def watched(command: list[str]) -> tuple[float, float, str]:
 def data_side(prepared: str) -> None:
     """What training does with data: open, plan two epochs, read batches."""
     from sparsenmt.data.batching import EpochPlan, collate
-    from sparsenmt.data.prepared import PreparedData
+    from sparsenmt.data.prepared_data import PreparedData
 
     data = PreparedData.open(prepared)
     plan = EpochPlan(data.train, data.train_weights, BATCH_TOKENS, 1)
@@ -94,17 +94,17 @@ def throughput(folders: list[str]) -> None:
 
     from sparsenmt.assemble import build_model
     from sparsenmt.data.batching import EpochPlan, collate
-    from sparsenmt.data.prepared import PreparedData
-    from sparsenmt.recipe.presets import PRESETS
+    from sparsenmt.data.prepared_data import PreparedData
+    from sparsenmt.recipe.choices import PRESETS
     from sparsenmt.recipe.schema import Model
-    from sparsenmt.training.gradients import Objective, Totals, accumulate
-    from sparsenmt.training.precision import Weights
+    from sparsenmt.training.gradients import Objective, UpdateTotals, accumulate_gradients
+    from sparsenmt.training.precision import MasterWeights
     from sparsenmt.training.state import make_optimizer
 
     torch.set_num_threads(2)
     opened = [PreparedData.open(folder) for folder in folders]
     model = build_model(Model(**PRESETS["tiny"]), source_size=32000, target_size=32000, seed=1)
-    weights = Weights(model, torch.float32)
+    weights = MasterWeights(model, torch.float32)
     optimizer = make_optimizer(weights, betas=(0.9, 0.98), epsilon=1e-9, weight_decay=0.0)
     batches = [EpochPlan(data.train, data.train_weights, BATCH_TOKENS, 1).batches(0) for data in opened]
     rates: list[list[float]] = [[] for _ in folders]
@@ -113,7 +113,7 @@ def throughput(folders: list[str]) -> None:
             tokens, began = 0, time.perf_counter()
             for index in batches[side][number * UPDATES : (number + 1) * UPDATES]:
                 batch = collate(data.train, index)
-                accumulate(model, batch, Objective(0.1, "tokens", {}), Totals.of([batch]))
+                accumulate_gradients(model, batch, Objective(0.1, "tokens", {}), UpdateTotals.of([batch]))
                 optimizer.step()
                 optimizer.zero_grad()
                 tokens += batch.target_tokens

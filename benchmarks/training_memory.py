@@ -27,9 +27,9 @@ def measure(work: dict[str, object], give_back: bool) -> list[int]:
     import torch
 
     from protocol import training_batches
-    from sparsenmt.training.gradients import Objective, Totals, accumulate
-    from sparsenmt.training.memory import release_free_memory
-    from sparsenmt.training.precision import Weights
+    from sparsenmt.training.allocator import trim_heap
+    from sparsenmt.training.gradients import Objective, UpdateTotals, accumulate_gradients
+    from sparsenmt.training.precision import MasterWeights
     from sparsenmt.training.state import make_optimizer
     from workers.model import random_model
     from workers.train import as_batch
@@ -37,19 +37,19 @@ def measure(work: dict[str, object], give_back: bool) -> list[int]:
     torch.set_num_threads(2)
     model = random_model(work)
     model.train()
-    weights = Weights(model, torch.bfloat16)
+    weights = MasterWeights(model, torch.bfloat16)
     optimizer = make_optimizer(weights, betas=(0.9, 0.98), epsilon=1e-9, weight_decay=0.0)
     seen = []
     for step, ids in enumerate(training_batches(work), start=1):
         batch = as_batch(*ids)
-        accumulate(model, batch, Objective(0.1, "tokens", {}), Totals.of([batch]))
+        accumulate_gradients(model, batch, Objective(0.1, "tokens", {}), UpdateTotals.of([batch]))
         weights.collect()
         optimizer.step()
         optimizer.zero_grad()
         weights.publish()
         if step % EVERY == 0:
             if give_back:
-                release_free_memory()
+                trim_heap()
             seen.append(resident())
     return seen
 

@@ -47,7 +47,7 @@ def kind_of(name: str) -> str:
 def make_step(work: dict[str, Any]) -> tuple[list[Any], dict[str, Callable[[Any], object]]]:
     """The batches, and the phases of a step on one of them, in order."""
     from protocol import training_batches
-    from sparsenmt.training.gradients import Objective, Totals, accumulate
+    from sparsenmt.training.gradients import Objective, UpdateTotals, accumulate_gradients
     from workers.train import as_batch, set_up
 
     model, weights, optimizer = set_up(work)
@@ -58,7 +58,7 @@ def make_step(work: dict[str, Any]) -> tuple[list[Any], dict[str, Callable[[Any]
         optimizer.zero_grad()
 
     steps: dict[str, Callable[[Any], object]] = {
-        "gradients": lambda batch: accumulate(model, batch, objective, Totals.of([batch])),
+        "gradients": lambda batch: accumulate_gradients(model, batch, objective, UpdateTotals.of([batch])),
         "collect": lambda batch: weights.collect(),
         "optimizer": update,
         "publish": lambda batch: weights.publish(),

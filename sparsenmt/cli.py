@@ -29,7 +29,6 @@ class CommandEntry(NamedTuple):
 
     module: str
     help: str
-    hidden: bool = False
 
 
 COMMANDS: dict[str, CommandEntry] = {
@@ -51,8 +50,6 @@ COMMANDS: dict[str, CommandEntry] = {
     "export": CommandEntry("export", "Write a model for CTranslate2 or Transformers."),
     "benchmark": CommandEntry("benchmark", "Measure decoding and training speed."),
     "demo": CommandEntry("demo", "Prepare, train, decode and score on the built-in demo corpus."),
-    "recipe-docs": CommandEntry("recipe_docs", "Write the reference of all recipe keys.", hidden=True),
-    "error-docs": CommandEntry("error_docs", "Write the catalogue of all errors and warnings.", hidden=True),
 }
 
 # Errors of the system that the user can fix; others are reported with a traceback.
@@ -77,7 +74,7 @@ class LazyGroup(click.Group):
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for name, entry in COMMANDS.items() if not entry.hidden]
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         entry = COMMANDS.get(cmd_name)

@@ -1,7 +1,7 @@
-"""Files that survive: written aside, brought to the disk, renamed; sealed against silent change; locked while in use.
+"""Atomic, durable and checked files: written under a temporary name, flushed to disk, renamed; hashed; locked.
 
-What stands under its name is complete: a process that is killed, or a disk that is full, leaves at most something with
-the name that `aside` gives, which the next run removes or, where it knows how, goes on with.
+A file or directory that has its final name is complete. A killed process or a full disk leaves at most something under
+the name that `partial_path` gives; the next run removes it or, where it can, resumes from it.
 """
 
 from __future__ import annotations
@@ -18,25 +18,30 @@ from typing import Any, BinaryIO
 from sparsenmt.errors import UserError
 
 _BLOCK = 1 << 20
-_SEAL = "seal"  # key, in a sealed JSON object, of the hash of all others
+_SEAL = "seal"  # key of the hash of all other keys in a sealed JSON object
 _TEXT_SEAL = "# sha256 of the lines above: "
-_AGAIN = "The directory is incomplete: make it again."
+_INCOMPLETE = "The directory is incomplete: create it again."
 
 
-class Damaged(UserError):
-    """A file is not what was written: missing, cut, or changed."""
+class DamagedFileError(UserError):
+    """A file is missing, truncated or changed since it was written."""
+
+
+def invalid_file(path: Path, message: str) -> UserError:
+    """The error of a file in prepared data or in a model directory that cannot be used."""
+    return UserError(message, where=str(path), hint="Restore the directory from a copy, or create it again.")
 
 
 # --- writing -----------------------------------------------------------------------------------------------------
 
 
-def aside(path: Path) -> Path:
-    """The name under which a file or a directory is made before it takes its place."""
+def partial_path(path: Path) -> Path:
+    """The temporary name, beside ``path``, under which a file or a directory is written."""
     return path.with_name(f".{path.name}.partial")
 
 
 def sync(path: Path) -> None:
-    """Bring a file, or the names in a directory, to the disk."""
+    """Flush a file, or the entries of a directory, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -45,42 +50,42 @@ def sync(path: Path) -> None:
 
 
 def sync_tree(directory: Path) -> None:
-    """Bring a directory and everything in it to the disk."""
+    """Flush a directory and everything in it to disk."""
     for path in sorted(directory.rglob("*")):
         sync(path)
     sync(directory)
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A stream whose bytes become the file ``path``, complete and on the disk, if the block ends without an exception.
+def atomic_writer(path: Path) -> Iterator[BinaryIO]:
+    """A stream whose bytes replace the file ``path``, complete and flushed, if the block ends without an exception.
 
     Raises:
-        OSError: with the name of the file that is wanted.
+        OSError: with ``path`` as its file name.
     """
-    partial = aside(path)
-    with naming(path):
+    partial = partial_path(path)
+    with name_file_in_errors(path):
         try:
             with partial.open("wb") as stream:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
-            place(partial, path)
+            publish_file(partial, path)
         except BaseException:
             with suppress(OSError):
                 partial.unlink()
             raise
 
 
-def place(partial: Path, path: Path) -> None:
-    """Give what was made aside, and is on the disk, its name: instead of the file that has it, if there is one."""
+def publish_file(partial: Path, path: Path) -> None:
+    """Rename a flushed temporary file to its final name, replacing any older file."""
     os.replace(partial, path)
     sync(path.parent)
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Errors of writing name the file: those of a stream do not by themselves."""
+def name_file_in_errors(path: Path) -> Iterator[None]:
+    """Put the file's name into every OSError of the block; errors of a stream have none."""
     try:
         yield
     except OSError as error:
@@ -89,15 +94,15 @@ def naming(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def writing(path: str | os.PathLike[str], *, another: str = "place") -> Iterator[None]:
-    """What a block cannot write is told as the user's to mend. A pipe that nobody reads any more is passed on.
+def explain_write_errors(path: str | os.PathLike[str], *, another: str = "place") -> Iterator[None]:
+    """Turn an OSError of the block into a UserError about ``path``; a broken pipe is passed on.
 
     Args:
         path: the file that the user wants.
         another: what the user may name instead.
 
     Raises:
-        UserError: it cannot be written.
+        UserError: the file cannot be written.
     """
     try:
         yield
@@ -107,31 +112,31 @@ def writing(path: str | os.PathLike[str], *, another: str = "place") -> Iterator
         raise UserError(
             f"cannot be written: {error.strerror}",
             where=os.fspath(path),
-            hint=f"Free space there, or check its permissions, or name another {another}.",
+            hint=f"Free disk space, check the permissions, or name another {another}.",
         ) from None
 
 
 @contextmanager
-def making(directory: str | os.PathLike[str], *, another: str = "place") -> Iterator[None]:
-    """`writing`, for a directory that a block makes."""
+def explain_directory_errors(directory: str | os.PathLike[str], *, another: str = "place") -> Iterator[None]:
+    """Turn an OSError of a block that creates ``directory`` into a UserError; see `explain_write_errors`."""
     try:
         yield
     except OSError as error:
         raise UserError(
-            f"cannot be made: {error.strerror}",
+            f"cannot be created: {error.strerror}",
             where=os.fspath(directory),
-            hint=f"Name another {another}, or free this one.",
+            hint=f"Name another {another}, or remove what is in the way.",
         ) from None
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file, complete or not at all."""
-    with replacing(path) as stream:
+    """Write a file atomically."""
+    with atomic_writer(path) as stream:
         stream.write(data)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text as UTF-8, complete or not at all."""
+    """Write a text as UTF-8, atomically."""
     write_bytes(path, text.encode("utf-8"))
 
 
@@ -148,7 +153,7 @@ def _as_json(value: Any) -> str:
 
 
 def make_directories(directory: Path) -> None:
-    """Make a directory and those that it lies in, with their names on the disk."""
+    """Create a directory and its parents, and flush their entries to disk."""
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
     directory.mkdir(parents=True, exist_ok=True)
     for path in missing:
@@ -157,27 +162,27 @@ def make_directories(directory: Path) -> None:
 
 @contextmanager
 def new_directory(directory: Path) -> Iterator[Path]:
-    """A new directory that takes the place of ``directory`` when the block ends without an exception.
+    """A new directory that replaces ``directory`` when the block ends without an exception.
 
-    Until then everything is written into a sibling, which an exception removes again.
+    Until then it has a temporary name; an exception removes it.
 
     Raises:
-        UserError: the place cannot be written.
+        UserError: it cannot be created.
     """
-    partial = aside(directory)
+    partial = partial_path(directory)
     try:
-        with making(directory):
-            recover(directory)
+        with explain_directory_errors(directory):
+            recover_directory(directory)
             shutil.rmtree(partial, ignore_errors=True)
             make_directories(partial)
         yield partial
-        publish(partial, directory)
+        publish_directory(partial, directory)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def publish(partial: Path, directory: Path) -> None:
-    """Bring a directory made aside to the disk, and let it take its place; what stood there goes."""
+def publish_directory(partial: Path, directory: Path) -> None:
+    """Flush a temporary directory, and rename it to its final name, replacing any older directory."""
     sync_tree(partial)
     old = _old(directory)
     shutil.rmtree(old, ignore_errors=True)
@@ -188,8 +193,8 @@ def publish(partial: Path, directory: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def recover(directory: Path) -> None:
-    """Undo a `publish` that stopped between its two renames, and remove what one that stopped after them left."""
+def recover_directory(directory: Path) -> None:
+    """Repair an interrupted `publish_directory`: restore or remove the old directory that it left."""
     old = _old(directory)
     if not old.exists():
         return
@@ -200,8 +205,8 @@ def recover(directory: Path) -> None:
 
 
 def has_leftovers(directory: Path) -> bool:
-    """Whether something stands beside a directory that was left there when a process that made it was stopped."""
-    return aside(directory).exists() or _old(directory).exists()
+    """True if an interrupted process left a temporary or old version beside a directory."""
+    return partial_path(directory).exists() or _old(directory).exists()
 
 
 def _old(directory: Path) -> Path:
@@ -209,14 +214,14 @@ def _old(directory: Path) -> Path:
 
 
 @contextmanager
-def locked(directory: Path, what: str) -> Iterator[None]:
-    """Only one process at a time: a lock on an existing directory, which the system takes back when the process ends.
+def directory_lock(directory: Path, activity: str) -> Iterator[None]:
+    """Lock an existing directory for this process; the system releases the lock when the process ends.
 
     Args:
-        what: what the process does, for the message to the second one.
+        activity: what the process does, for the error message of a second process.
 
     Raises:
-        UserError: another process has it.
+        UserError: another process holds the lock.
     """
     try:
         import fcntl
@@ -229,7 +234,9 @@ def locked(directory: Path, what: str) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(
-                f"another process {what}", where=str(directory), hint="Wait until it ends, or name another directory."
+                f"another process {activity}",
+                where=str(directory),
+                hint="Wait until it ends, or name another directory.",
             ) from None
         except OSError:  # a file system without locks
             pass
@@ -241,44 +248,45 @@ def locked(directory: Path, what: str) -> Iterator[None]:
 # --- reading -----------------------------------------------------------------------------------------------------
 
 
-def read_json(path: Path, *, hint: str = _AGAIN) -> Any:
+def read_json(path: Path, *, hint: str = _INCOMPLETE) -> Any:
     """Read a JSON file.
 
     Args:
-        hint: what the user can do if it is damaged.
+        hint: what the user can do about a damaged file.
 
     Raises:
-        UserError: it is missing or is not JSON.
+        UserError: the file is missing, cannot be read or is not JSON.
     """
     try:
         return json.loads(path.read_bytes())
     except FileNotFoundError:
-        raise Damaged("no such file", where=str(path), hint=hint) from None
+        raise DamagedFileError("no such file", where=str(path), hint=hint) from None
     except OSError as error:
         raise UserError(
             f"cannot be read: {error.strerror}", where=str(path), hint="Check its permissions and the disk."
         ) from None
     except (ValueError, RecursionError) as error:
-        raise Damaged(f"not valid JSON: {error}", where=str(path), hint=hint) from None
+        raise DamagedFileError(f"not valid JSON: {error}", where=str(path), hint=hint) from None
 
 
-def changes(old: Any, new: Any, key: str = "") -> list[tuple[str, Any, Any]]:
-    """What differs between two nested settings: key such as ``a.b[0]``, old value, new value."""
+def changed_values(old: Any, new: Any, key: str = "") -> list[tuple[str, Any, Any]]:
+    """The differences between two nested settings: key such as ``a.b[0]``, old value, new value."""
     if isinstance(old, dict) and isinstance(new, dict):
-        pairs = [(name, old.get(name), new.get(name)) for name in dict.fromkeys([*old, *new])]
-        return [found for name, a, b in pairs for found in changes(a, b, f"{key}.{name}" if key else str(name))]
-    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        return [found for i, (a, b) in enumerate(zip(old, new, strict=True)) for found in changes(a, b, f"{key}[{i}]")]
-    return [] if old == new else [(key, old, new)]
+        values = [(f"{key}.{name}" if key else str(name), old.get(name), new.get(name)) for name in {**old, **new}]
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        values = [(f"{key}[{i}]", a, b) for i, (a, b) in enumerate(zip(old, new, strict=True))]
+    else:
+        return [] if old == new else [(key, old, new)]
+    return [change for inner, a, b in values for change in changed_values(a, b, inner)]
 
 
-def differences(old: Any, new: Any, key: str = "") -> list[str]:
-    """What differs between two nested settings: ``a.b is 1 instead of 2`` with the new value first."""
-    return [describe_change(*change) for change in changes(old, new, key)]
+def describe_changes(old: Any, new: Any, key: str = "") -> list[str]:
+    """The differences between two nested settings as text: ``a.b is 1 instead of 2``, the new value first."""
+    return [describe_change(*change) for change in changed_values(old, new, key)]
 
 
 def describe_change(key: str, old: Any, new: Any) -> str:
-    """One of `changes` for people."""
+    """One of `changed_values` as text."""
     return f"{key} is {json.dumps(new)} instead of {json.dumps(old)}"
 
 
@@ -291,7 +299,7 @@ def sha256_text(text: str) -> str:
 
 
 def sha256_file(path: Path, advance: Callable[[int], object] | None = None) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal; ``advance`` hears how many bytes were read."""
+    """SHA-256 of a file's bytes, in hexadecimal; ``advance`` is called with the number of bytes of each read."""
     digest = hashlib.sha256()
     with open(path, "rb") as stream:
         while block := stream.read(_BLOCK):
@@ -301,68 +309,69 @@ def sha256_file(path: Path, advance: Callable[[int], object] | None = None) -> s
     return digest.hexdigest()
 
 
-def files_in(directory: Path) -> dict[str, Path]:
-    """Every file in a directory, by its path in it; names that begin with a dot are left out."""
+def list_files(directory: Path) -> dict[str, Path]:
+    """All files below a directory by relative path; names that begin with a dot are left out."""
     found = (path for path in sorted(directory.rglob("*")) if path.is_file() and not path.name.startswith("."))
     return {path.relative_to(directory).as_posix(): path for path in found}
 
 
-def listing(directory: Path) -> dict[str, dict[str, Any]]:
-    """Size and hash of every file in a directory, as `files_in` names them."""
-    return {name: entry_of(path) for name, path in files_in(directory).items()}
+def file_entries(directory: Path) -> dict[str, dict[str, Any]]:
+    """Size and hash of every file that `list_files` names."""
+    return {name: file_entry(path) for name, path in list_files(directory).items()}
 
 
-def entry_of(path: Path, advance: Callable[[int], object] | None = None) -> dict[str, Any]:
+def file_entry(path: Path, advance: Callable[[int], object] | None = None) -> dict[str, Any]:
     """Size and hash of a file."""
     return {"bytes": path.stat().st_size, "sha256": sha256_file(path, advance)}
 
 
-def check_listing(
+def check_file_entries(
     directory: Path, recorded: Mapping[str, Any], *, hint: str, advance: Callable[[int], object] | None = None
 ) -> None:
-    """Compare every file of a directory with what `listing` recorded; sizes of all first.
+    """Compare the files of a directory with what `file_entries` recorded: first all sizes, then the hashes.
 
     Raises:
-        Damaged: a file is missing, or is not what it was.
+        DamagedFileError: a file is missing or has changed.
     """
     for name, entry in recorded.items():
         path = directory / name
         size = path.stat().st_size if path.is_file() else None
         if size is None:
-            raise Damaged("the file is missing", where=str(path), hint=hint)
+            raise DamagedFileError("the file is missing", where=str(path), hint=hint)
         if size != entry["bytes"]:
-            raise Damaged(f"damaged: {size:,} bytes instead of {entry['bytes']:,}", where=str(path), hint=hint)
+            raise DamagedFileError(f"damaged: {size:,} bytes instead of {entry['bytes']:,}", where=str(path), hint=hint)
     for name, entry in recorded.items():
+        path = directory / name
         try:
-            digest = sha256_file(directory / name, advance)
+            digest = sha256_file(path, advance)
         except OSError as error:
-            raise Damaged(f"cannot be read: {error.strerror}", where=str(directory / name), hint=hint) from None
+            raise DamagedFileError(f"cannot be read: {error.strerror}", where=str(path), hint=hint) from None
         if digest != entry["sha256"]:
-            raise Damaged("damaged: its contents changed after it was written", where=str(directory / name), hint=hint)
+            raise DamagedFileError("damaged: its contents changed after it was written", where=str(path), hint=hint)
 
 
 def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
-    """Write a JSON object with a hash of itself, complete or not at all."""
+    """Write a JSON object with its own hash, atomically."""
     write_json(path, {**value, _SEAL: _seal(value)})
 
 
-def read_sealed(path: Path, *, hint: str = _AGAIN) -> dict[str, Any]:
-    """Read what `write_sealed` wrote.
+def read_sealed(path: Path, *, hint: str = _INCOMPLETE) -> dict[str, Any]:
+    """Read and verify an object that `write_sealed` wrote.
 
     Args:
-        hint: what the user can do if it is damaged.
+        hint: what the user can do about a damaged file.
 
     Raises:
-        Damaged: it is missing, or is not what was written.
+        DamagedFileError: the file is missing or has changed.
     """
     value = read_json(path, hint=hint)
     if not isinstance(value, dict) or _SEAL not in value:
-        raise Damaged("damaged, or not written by this version of the program", where=str(path), hint=hint)
-    # A seal says nothing about white space.
+        raise DamagedFileError("damaged, or not written by this version of the program", where=str(path), hint=hint)
+    # The seal does not cover white space.
     same_bytes = path.read_bytes() == _as_json(value).encode("utf-8", "surrogatepass")
     seal = value.pop(_SEAL)
     if seal != _seal(value) or not same_bytes:
-        raise Damaged("damaged: its contents changed after it was written", where=str(path), hint=hint)
+        raise DamagedFileError("damaged: its contents changed after it was written", where=str(path), hint=hint)
     return value
 
 
@@ -370,12 +379,12 @@ def _seal(value: Mapping[str, Any]) -> str:
     return sha256_text(json.dumps(value, sort_keys=True))
 
 
-def sealed_text(text: str) -> str:
-    """A text (YAML, say) with a last line, a comment, that holds its hash."""
+def seal_text(text: str) -> str:
+    """A text such as YAML with its hash in a comment as the last line."""
     return f"{text}{_TEXT_SEAL}{sha256_text(text)}\n"
 
 
-def opened_text(text: str) -> str | None:
-    """The text that `sealed_text` sealed; None if it was changed or has no seal."""
+def unseal_text(text: str) -> str | None:
+    """The text without the seal of `seal_text`; None if it has no seal or was changed."""
     content, mark, seal = text.rpartition(_TEXT_SEAL)
     return content if mark and seal == f"{sha256_text(content)}\n" else None

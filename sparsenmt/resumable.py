@@ -1,13 +1,13 @@
-"""An output file that grows beside its place, so that a run that was stopped goes on where it was.
+"""Output files that an interrupted run can resume.
 
-Until it is complete, the output NAME stands in two hidden files beside its place:
+Until it is complete, the output NAME consists of two hidden files beside its final path:
 
 ``.NAME.partial``   the lines so far; the process that writes it holds a lock on it
-``.NAME.journal``   sealed: what the output is made of; how many input lines are done; their bytes, counted and hashed
+``.NAME.journal``   sealed: the task, the number of input lines that are done, size and hash of their output
 
-The journal is written after the bytes it speaks of are on the disk, and only a complete file gets the output's name.
-A run that finds a journal of the same work, and bytes with the recorded hash, goes on behind them; bytes after them, of
-which the journal does not know, are cut off. In every other case the output is made from nothing.
+The journal is written after the bytes that it describes are flushed to disk, and only a complete file gets the output's
+name. A run with the same task, and a partial file with the recorded hash, appends to it; bytes after the recorded size
+are truncated. Otherwise the output is started anew.
 """
 
 from __future__ import annotations
@@ -23,48 +23,48 @@ from typing import Any
 
 from sparsenmt.errors import UserError
 from sparsenmt.files import (
-    aside,
-    changes,
+    changed_values,
     describe_change,
-    place,
+    explain_write_errors,
+    partial_path,
+    publish_file,
     read_sealed,
     sha256_file,
     write_sealed,
-    writing,
 )
 
 _BLOCK = 1 << 20
 _HASH = re.compile("[0-9a-f]{64}")
 
 
-class Growing:
-    """An output file in the making; `growing` makes it.
+class ResumableOutput:
+    """An output file that is being written; see `resumable_output`.
 
     Args:
-        output: the file that is wanted.
-        work: what decides about its bytes, as JSON. None: if the work stops, nothing is kept.
+        output: the final path.
+        task: everything that determines the output's bytes, as JSON. None: the output cannot be resumed.
         total: number of input lines.
     """
 
-    def __init__(self, output: Path, work: Mapping[str, Any] | None, total: int) -> None:
+    def __init__(self, output: Path, task: Mapping[str, Any] | None, total: int) -> None:
         self.lines = 0
-        """Input lines that are done and on the disk."""
+        """Input lines whose output is complete and flushed to disk."""
         self.complete = False
-        """The output is there already, left by a run that was killed before it could tidy up."""
-        self.again: str | None = None
-        """Why what an earlier run left is of no use, if it left something."""
+        """True if the output is already complete: an earlier run was killed before it removed the journal."""
+        self.restart_reason: str | None = None
+        """Why the files of an earlier run cannot be used; None if they can, or if there are none."""
         self._output = output
         self._target = output.resolve()  # a link stays one
-        self._partial = aside(self._target)
+        self._partial = partial_path(self._target)
         self._journal = self._target.with_name(f".{self._target.name}.journal")
-        self._work: Any = None if work is None else json.loads(json.dumps(work))
+        self._task: Any = None if task is None else json.loads(json.dumps(task))
         self._total = total
-        self._waiting = bytearray()
+        self._buffer = bytearray()
         self._bytes = 0
         self._digest = hashlib.sha256()
         self._descriptor = self._open()
 
-    # --- at the start --------------------------------------------------------------------------------------------
+    # --- opening -----------------------------------------------------------------------------------------------
 
     def _open(self) -> int:
         """Open and lock the partial file."""
@@ -73,7 +73,7 @@ class Growing:
                 descriptor = os.open(self._partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:
                 self._lock(descriptor)
-                # The process that had the lock may have given the file its final name, or removed it.
+                # The process that held the lock before may have renamed or removed the file.
                 if self._is_partial(descriptor):
                     return descriptor
             except BaseException:
@@ -96,49 +96,49 @@ class Growing:
             pass
 
     def _is_partial(self, descriptor: int) -> bool:
-        """Whether an open file is the one that stands under the partial file's name."""
+        """True if an open file is the one at the partial file's path."""
         try:
             return os.path.samestat(os.fstat(descriptor), os.stat(self._partial))
         except FileNotFoundError:
             return False
 
-    def find_out(self) -> None:
-        """See what an earlier run left, and prepare for the lines after it."""
-        self.again = self._recover()
+    def recover(self) -> None:
+        """Take over the output of an earlier run if possible, and truncate the rest."""
+        self.restart_reason = self._read_journal()
         if self.complete:
-            self._remove(self._partial, self._journal, aside(self._journal))
+            self._remove(self._partial, self._journal, partial_path(self._journal))
             return
         with self._writing():
-            self._remove(aside(self._journal))
+            self._remove(partial_path(self._journal))
             if not self.lines:
                 self._bytes, self._digest = 0, hashlib.sha256()
                 self._remove(self._journal)
             os.ftruncate(self._descriptor, self._bytes)
             os.lseek(self._descriptor, self._bytes, os.SEEK_SET)
 
-    def _recover(self) -> str | None:
-        """Read the journal, and check the bytes it speaks of; returns what is wrong with them."""
+    def _read_journal(self) -> str | None:
+        """Read the journal and verify the partial file; returns why they cannot be used."""
         if not self._journal.exists():
             return None
         try:
             journal = read_sealed(self._journal)
-            work, lines, size, digest = (journal[key] for key in ("work", "lines", "bytes", "sha256"))
+            task, lines, size, digest = (journal[key] for key in ("work", "lines", "bytes", "sha256"))
         except (UserError, KeyError):
-            return "the record of what was done is damaged"
-        if self._work is None:
-            return "what is read now cannot be read from where it was"
-        if changed := changes(work, self._work):
+            return "its journal is damaged"
+        if self._task is None:
+            return "the input cannot be read from the middle"
+        if changed := changed_values(task, self._task):
             names = [_describe(*change) for change in changed]
             return "; ".join(names[:3]) + (f"; and {len(names) - 3} more" if len(names) > 3 else "")
         if lines == self._total and not os.fstat(self._descriptor).st_size:
-            self.complete = _holds(self._target, size, digest)
-        if not self.complete and not self._reads(size, digest):
-            return "what was written is damaged"
+            self.complete = _has_content(self._target, size, digest)
+        if not self.complete and not self._hash_start(size, digest):
+            return "the partial output is damaged"
         self.lines, self._bytes = lines, size
         return None
 
-    def _reads(self, size: int, digest: str) -> bool:
-        """Take up the first ``size`` bytes of the partial file; whether they are there and have this hash."""
+    def _hash_start(self, size: int, digest: str) -> bool:
+        """Hash the first ``size`` bytes of the partial file; True if they exist and have this hash."""
         left = size
         try:
             os.lseek(self._descriptor, 0, os.SEEK_SET)
@@ -149,56 +149,56 @@ class Growing:
             return False
         return not left and self._digest.hexdigest() == digest
 
-    # --- while it grows ------------------------------------------------------------------------------------------
+    # --- writing -------------------------------------------------------------------------------------------------
 
     def write(self, lines: Iterable[str]) -> None:
-        """Add lines.
+        """Append lines.
 
         Raises:
             UserError: they cannot be written.
-            ValueError: a line holds ``\\n``.
+            ValueError: a line contains ``\\n``.
         """
         for line in lines:
             if "\n" in line:
-                raise ValueError("a line cannot hold a line end")
-            self._waiting += line.encode("utf-8") + b"\n"
-        if len(self._waiting) > _BLOCK:
+                raise ValueError("a line cannot contain a line end")
+            self._buffer += line.encode("utf-8") + b"\n"
+        if len(self._buffer) > _BLOCK:
             self._flush()
 
-    def keep(self, lines: int) -> None:
-        """What was written is complete for so many input lines: a run that comes later goes on behind them.
+    def commit(self, lines: int) -> None:
+        """Flush the output of the first ``lines`` input lines and record it in the journal, so that a run can resume.
 
         Raises:
-            UserError: it cannot be brought to the disk.
+            UserError: it cannot be written.
         """
-        if self._work is None or lines == self.lines:
+        if self._task is None or lines == self.lines:
             return
         self._flush()
         with self._writing():
             os.fsync(self._descriptor)
             write_sealed(
                 self._journal,
-                {"work": self._work, "lines": lines, "bytes": self._bytes, "sha256": self._digest.hexdigest()},
+                {"work": self._task, "lines": lines, "bytes": self._bytes, "sha256": self._digest.hexdigest()},
             )
         self.lines = lines
 
     def finish(self, lines: int) -> None:
-        """All input lines are done: give the output its name.
+        """Give the complete output its final name.
 
         Raises:
-            UserError: it cannot be brought to the disk.
+            UserError: it cannot be written.
         """
-        if self.lines:  # should the process end after the renaming, the journal tells the next run that all is done
-            self.keep(lines)
+        if self.lines:  # if the process ends after the renaming, the journal tells the next run that all is done
+            self.commit(lines)
         self._flush()
         with self._writing():
             os.fsync(self._descriptor)
-            place(self._partial, self._target)
+            publish_file(self._partial, self._target)
             self._remove(self._journal)
 
     def _flush(self) -> None:
-        data = memoryview(bytes(self._waiting))
-        self._waiting.clear()
+        data = memoryview(bytes(self._buffer))
+        self._buffer.clear()
         self._digest.update(data)
         self._bytes += len(data)
         with self._writing():
@@ -206,17 +206,17 @@ class Growing:
                 data = data[os.write(self._descriptor, data) :]
 
     def _writing(self) -> AbstractContextManager[None]:
-        return writing(self._output, another="--output")
+        return explain_write_errors(self._output, another="--output")
 
-    # --- at the end ----------------------------------------------------------------------------------------------
+    # --- closing -------------------------------------------------------------------------------------------------
 
-    def abandon(self) -> None:
-        """The work was stopped: without a journal there is nothing that a later run could use."""
+    def discard_unless_resumable(self) -> None:
+        """Remove the partial file after an interruption, unless a journal makes it resumable."""
         if self._is_partial(self._descriptor) and not self._journal.exists():
             self._remove(self._partial)
 
     def close(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         os.close(self._descriptor)
 
     def _remove(self, *paths: Path) -> None:
@@ -225,31 +225,31 @@ class Growing:
 
 
 @contextmanager
-def growing(output: Path, work: Mapping[str, Any] | None, total: int = 0) -> Iterator[Growing]:
-    """Make an output file, or go on with it; the block calls `Growing.finish` when all is done.
+def resumable_output(output: Path, task: Mapping[str, Any] | None, total: int = 0) -> Iterator[ResumableOutput]:
+    """Create or resume an output file; the block calls `ResumableOutput.finish` when all lines are done.
 
     Args:
-        output: the file that is wanted; no pipe or device.
-        work: what decides about its bytes; see `Growing`.
+        output: the final path; no pipe or device.
+        task: see `ResumableOutput`.
         total: number of input lines.
 
     Raises:
         UserError: another process is writing it, or it cannot be written.
     """
-    file = Growing(output, work, total)
+    file = ResumableOutput(output, task, total)
     try:
-        file.find_out()
+        file.recover()
         yield file
     except BaseException:
         with suppress(OSError):
-            file.abandon()
+            file.discard_unless_resumable()
         raise
     finally:
         file.close()
 
 
-def _holds(path: Path, size: int, digest: str) -> bool:
-    """Whether a file has this size and this hash."""
+def _has_content(path: Path, size: int, digest: str) -> bool:
+    """True if the file has this size and hash."""
     try:
         return path.is_file() and path.stat().st_size == size and sha256_file(path) == digest
     except OSError:
@@ -257,6 +257,6 @@ def _holds(path: Path, size: int, digest: str) -> bool:
 
 
 def _describe(key: str, old: Any, new: Any) -> str:
-    """One change of the work; hashes tell people nothing."""
+    """A change of the task as text; hashes are left out."""
     hashes = isinstance(old, str) and isinstance(new, str) and _HASH.fullmatch(old) and _HASH.fullmatch(new)
     return f"the {key} has changed" if hashes else describe_change(key, old, new)

@@ -26,24 +26,23 @@ import yaml
 from torch import Tensor
 
 import sparsenmt
-from sparsenmt.assemble import build_model
+from sparsenmt.assemble import build_model, load_resolved_recipe
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
-from sparsenmt.decoding.kept_translations import chosen_depth
 from sparsenmt.errors import UserError
 from sparsenmt.files import (
-    Damaged,
-    aside,
-    check_listing,
-    listing,
+    DamagedFileError,
+    check_file_entries,
+    explain_directory_errors,
+    file_entries,
     make_directories,
-    making,
     new_directory,
-    opened_text,
+    partial_path,
     read_sealed,
-    sealed_text,
+    seal_text,
     sha256_text,
     sync_tree,
+    unseal_text,
     write_bytes,
     write_sealed,
     write_text,
@@ -51,15 +50,15 @@ from sparsenmt.files import (
 from sparsenmt.model.sites import SiteName
 from sparsenmt.model.sockets import MemoryFilter, Transform
 from sparsenmt.model.transformer import Transformer
-from sparsenmt.recipe.load import dump, load_resolved
+from sparsenmt.recipe.choices import DecodingDtype
+from sparsenmt.recipe.load import dump
 from sparsenmt.recipe.schema import Recipe, Site
 from sparsenmt.revision import git_revision
-from sparsenmt.sparsity.registry import methods
 from sparsenmt.tensors import differing_shapes, load_tensors, read_into, read_notes, recorded_digest, save_tensors
-from sparsenmt.training.reporting import METRICS
 
 FORMAT = 2
 WEIGHTS, MANIFEST, RECIPE = "weights.safetensors", "manifest.json", "recipe.yaml"
+METRICS_FILE = "metrics.jsonl"
 
 _PARTS = ("tokenizers", "features")
 _HINT = "Name a directory that `sparsenmt train` wrote."
@@ -136,7 +135,7 @@ class Bundle:
     @property
     def depth(self) -> tuple[int, int]:
         options = self.recipe.decoding
-        return chosen_depth(self.model.plan, options.encoder_layers, options.decoder_layers)
+        return self.model.plan.depth(options.encoder_layers, options.decoder_layers)
 
     @property
     def cuts_by_choice(self) -> bool:
@@ -173,7 +172,7 @@ def initialise(
         started_from: path and hash of the weights that training starts from, if not from random ones.
     """
     make_directory(directory)
-    (directory / METRICS).unlink(missing_ok=True)
+    (directory / METRICS_FILE).unlink(missing_ok=True)
     tokenizers.save(directory / "tokenizers")
     features.save(directory / "features")
     text = dump(recipe)
@@ -184,7 +183,7 @@ def initialise(
         "format": FORMAT,
         "data_fingerprint": fingerprint,
         "started_from": dict(started_from) if started_from else None,
-        "files": {f"{part}/{name}": entry for part in _PARTS for name, entry in listing(directory / part).items()},
+        "files": {f"{part}/{name}": entry for part in _PARTS for name, entry in file_entries(directory / part).items()},
         "provenance": {
             "sparsenmt": sparsenmt.__version__,
             "git_revision": git_revision(),
@@ -199,13 +198,13 @@ def initialise(
 
 def make_directory(directory: Path) -> None:
     """Make an empty model directory, if it is not there."""
-    with making(directory, another="`directory` in the recipe"):
+    with explain_directory_errors(directory, another="`directory` in the recipe"):
         make_directories(directory)
 
 
 def is_unfinished(directory: Path) -> bool:
     """Whether there is nothing in a directory but what an interrupted `initialise` leaves."""
-    written = {*_PARTS, RECIPE, *(aside(Path(name)).name for name in (RECIPE, MANIFEST))}
+    written = {*_PARTS, RECIPE, *(partial_path(Path(name)).name for name in (RECIPE, MANIFEST))}
     return all(path.name in written for path in directory.iterdir())
 
 
@@ -218,7 +217,7 @@ def copy_model(
     """
     check_absent(target)
     files = read_manifest(source)["files"]
-    check_listing(source, files, hint=_COPY)
+    check_file_entries(source, files, hint=_COPY)
     read_recipe(source)
     with new_directory(target.resolve()) as partial:
         for name in (RECIPE, *files, MANIFEST):
@@ -242,7 +241,7 @@ def copy_cut(source: Path, target: Path, recipe: Recipe, weights: Mapping[str, T
     """
     check_absent(target)
     manifest = read_manifest(source)
-    check_listing(source, manifest["files"], hint=_COPY)
+    check_file_entries(source, manifest["files"], hint=_COPY)
     notes = read_notes(source / WEIGHTS, hint=_WEIGHTS_HINT)
     origin = {"path": str(source), "sha256": weights_digest(source), "layers": list(depth)}
     provenance = manifest["provenance"] | {"recipe_sha256": hashlib.sha256(dump(recipe).encode()).hexdigest()}
@@ -269,7 +268,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         raise UserError(what, where=str(directory), hint=_HINT)
     try:
         manifest = read_sealed(path, hint=_COPY)
-    except Damaged:
+    except DamagedFileError:
         if (directory / RECIPE).exists():
             raise
         manifest = {}
@@ -302,24 +301,24 @@ def weights_after(directory: Path) -> int | None:
 
 def write_recipe(directory: Path, recipe: Recipe) -> None:
     """Put the resolved recipe into a model directory, with its hash in its last line."""
-    write_text(directory / RECIPE, sealed_text(dump(recipe)))
+    write_text(directory / RECIPE, seal_text(dump(recipe)))
 
 
 def read_recipe(directory: Path) -> Recipe:
     """The resolved recipe of a model directory."""
     path = directory / RECIPE
     try:
-        text = opened_text(path.read_bytes().decode("utf-8"))
+        text = unseal_text(path.read_bytes().decode("utf-8"))
         values = None if text is None else yaml.safe_load(text)
     except (OSError, ValueError, yaml.YAMLError):
         values = None
     if not isinstance(values, dict):
-        raise Damaged(
+        raise DamagedFileError(
             "the model's recipe is missing, damaged or changed",
             where=str(path),
             hint="Put it back as `sparsenmt train` wrote it; decoding settings can be given on the command line.",
         )
-    return load_resolved(values, methods(), origin=str(path))
+    return load_resolved_recipe(values, origin=str(path))
 
 
 def weights_digest(directory: Path) -> str:
@@ -383,7 +382,7 @@ def open_model(
     directory: Path | str,
     *,
     device: torch.device | None = None,
-    dtype: torch.dtype | Literal["recipe", "auto", "fp32", "bf16", "int8"] | None = torch.float32,
+    dtype: torch.dtype | Literal["recipe"] | DecodingDtype | None = torch.float32,
     disabled: Mapping[SiteName, Collection[int]] | None = None,
 ) -> Bundle:
     """Open a model directory for decoding.
@@ -396,7 +395,7 @@ def open_model(
     """
     directory = Path(directory)
     manifest = read_manifest(directory)
-    check_listing(directory, manifest["files"], hint=_COPY)
+    check_file_entries(directory, manifest["files"], hint=_COPY)
     recipe = _disabling(read_recipe(directory), disabled or {})
     tokenizers = Tokenizers.load(directory / "tokenizers")
     features = FeatureSet.load(directory / "features", tokenizers)

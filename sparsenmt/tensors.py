@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from sparsenmt.files import Damaged, replacing
+from sparsenmt.files import DamagedFileError, atomic_writer
 
 # One entry of the file's metadata, JSON: of several the library writes now one first, now another.
 _ENTRY, _KEY = "sparsenmt", "sha256"
@@ -64,7 +64,7 @@ def save_tensors(
         header[name] = {"dtype": _TYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    with replacing(path) as stream:
+    with atomic_writer(path) as stream:
         stream.write(len(text).to_bytes(8, "little") + text)
         for name in order:
             stream.write(_bytes(whole[name]))
@@ -83,7 +83,7 @@ def read_into(path: Path, places: Mapping[str, Tensor], *, hint: str) -> None:
     anew, and never is the whole of it in memory beside ``places``.
 
     Raises:
-        Damaged: the file is missing, or is not what was written; what is in ``places`` is of no use then.
+        DamagedFileError: the file is missing, or is not what was written; what is in ``places`` is of no use then.
         ValueError: it holds something else than ``places``; says what.
     """
     recorded, notes = _check_header(path, hint, {name: tuple(tensor.shape) for name, tensor in places.items()})
@@ -108,7 +108,7 @@ def load_tensors(path: Path, *, hint: str, shapes: Shapes | None = None) -> dict
         shapes: names and shapes that the file must have; looked at before memory is taken for any tensor.
 
     Raises:
-        Damaged: the file is missing, or is not what was written.
+        DamagedFileError: the file is missing, or is not what was written.
         ValueError: it holds something else than ``shapes``; says what.
     """
     recorded, notes = _check_header(path, hint, shapes)
@@ -121,19 +121,19 @@ def load_tensors(path: Path, *, hint: str, shapes: Shapes | None = None) -> dict
     return tensors
 
 
-def _unreadable(path: Path, error: Exception, hint: str) -> Damaged:
-    return Damaged(f"the tensors cannot be read ({error})", where=str(path), hint=hint)
+def _unreadable(path: Path, error: Exception, hint: str) -> DamagedFileError:
+    return DamagedFileError(f"the tensors cannot be read ({error})", where=str(path), hint=hint)
 
 
-def _changed(path: Path, hint: str) -> Damaged:
-    return Damaged("damaged: its contents changed after it was written", where=str(path), hint=hint)
+def _changed(path: Path, hint: str) -> DamagedFileError:
+    return DamagedFileError("damaged: its contents changed after it was written", where=str(path), hint=hint)
 
 
 def recorded_digest(path: Path, *, hint: str) -> str:
     """The hash that the file carries, without reading its tensors.
 
     Raises:
-        Damaged: there is no such file, or it cannot be read.
+        DamagedFileError: there is no such file, or it cannot be read.
     """
     return _check_header(path, hint, None)[0]
 
@@ -142,7 +142,7 @@ def read_notes(path: Path, *, hint: str) -> dict[str, str]:
     """The notes that were written with the tensors, without reading these; checked only by `load_tensors`.
 
     Raises:
-        Damaged: there is no such file, or it cannot be read.
+        DamagedFileError: there is no such file, or it cannot be read.
     """
     return _check_header(path, hint, None)[1]
 
@@ -154,13 +154,13 @@ def _check_header(path: Path, hint: str, shapes: Shapes | None) -> tuple[str, di
             entry = json.loads((file.metadata() or {}).get(_ENTRY, "{}"))
             found = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
-        raise Damaged("no such file", where=str(path), hint=hint) from None
+        raise DamagedFileError("no such file", where=str(path), hint=hint) from None
     except (OSError, SafetensorError, ValueError) as error:
-        raise Damaged(f"the tensors are damaged ({error})", where=str(path), hint=hint) from None
+        raise DamagedFileError(f"the tensors are damaged ({error})", where=str(path), hint=hint) from None
     notes = entry if isinstance(entry, dict) else {}
     digest = notes.pop(_KEY, None)
     if digest is None:
-        raise Damaged("damaged, or not written by this version of the program", where=str(path), hint=hint)
+        raise DamagedFileError("damaged, or not written by this version of the program", where=str(path), hint=hint)
     if shapes is not None and dict(shapes) != found:
         raise ValueError(differing_shapes(shapes, found))
     return str(digest), notes

@@ -66,8 +66,7 @@ def test_help_imports_nothing_heavy() -> None:
     )
     result = program(code)
     assert result.returncode == 0, result.stderr
-    for name, entry in cli.COMMANDS.items():
-        assert (name in result.stdout) is not entry.hidden
+    assert all(name in result.stdout for name in cli.COMMANDS)
 
 
 def test_the_module_runs_as_a_program() -> None:

@@ -15,15 +15,15 @@ import pytest
 
 from sparsenmt.errors import UserError
 from sparsenmt.files import (
-    Damaged,
-    aside,
-    locked,
+    DamagedFileError,
+    atomic_writer,
+    directory_lock,
     make_directories,
     new_directory,
-    publish,
+    partial_path,
+    publish_directory,
     read_json,
-    recover,
-    replacing,
+    recover_directory,
     write_bytes,
     write_json,
     write_text,
@@ -69,10 +69,10 @@ class Trace:
 def test_a_file_is_replaced_at_once(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"old")
-    with replacing(path) as stream:
+    with atomic_writer(path) as stream:
         stream.write(b"new ")
         assert path.read_bytes() == b"old"
-        assert aside(path).parent == tmp_path, "on the same file system"
+        assert partial_path(path).parent == tmp_path, "on the same file system"
         stream.write(b"content")
     assert tree(tmp_path) == {"file": b"new content"}
     write_bytes(path, b"\x00\r\n\xff")
@@ -101,7 +101,7 @@ def test_a_file_stays_as_it_was(
         path.write_bytes(before)
     if step != "write":
         monkeypatch.setattr(step, how)
-    with pytest.raises((OSError, KeyboardInterrupt)) as caught, replacing(path) as stream:
+    with pytest.raises((OSError, KeyboardInterrupt)) as caught, atomic_writer(path) as stream:
         stream.write(b"half")
         if step == "write":
             how()
@@ -119,7 +119,7 @@ def test_the_bytes_are_on_the_disk_before_the_name(tmp_path: Path, monkeypatch: 
 
 def test_a_left_over_file_is_no_obstacle(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    aside(path).write_bytes(b"a much longer text that a killed process left")
+    partial_path(path).write_bytes(b"a much longer text that a killed process left")
     write_bytes(path, b"new")
     assert tree(tmp_path) == {"file": b"new"}
 
@@ -142,7 +142,7 @@ def test_what_is_no_json(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "file.json"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(Damaged) as caught:
+    with pytest.raises(DamagedFileError) as caught:
         read_json(path)
     assert caught.value.where == str(path) and caught.value.hint
 
@@ -190,8 +190,8 @@ def test_an_interrupt_while_the_directory_is_made(tmp_path: Path, monkeypatch: p
 
 def test_a_left_over_directory_is_not_used(tmp_path: Path) -> None:
     place = tmp_path / "place"
-    aside(place).mkdir()
-    (aside(place) / "left").write_bytes(b"half")
+    partial_path(place).mkdir()
+    (partial_path(place) / "left").write_bytes(b"half")
     with new_directory(place) as partial:
         (partial / "file").write_bytes(b"new")
     assert tree(tmp_path) == {"place/file": b"new"}
@@ -210,19 +210,19 @@ def test_what_is_in_a_directory_is_on_the_disk_before_its_name(tmp_path: Path, m
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"text")
-    with pytest.raises(UserError, match="cannot be made") as caught, new_directory(tmp_path / "file/place"):
+    with pytest.raises(UserError, match="cannot be created") as caught, new_directory(tmp_path / "file/place"):
         pass
     assert caught.value.where == str(tmp_path / "file/place") and caught.value.hint
 
 
 class Killed(BaseException):
-    """Stands for a process that ends here: nothing is tidied after it, as `publish` has nothing to tidy with."""
+    """Stands for a process that ends here."""
 
 
 @pytest.mark.parametrize("step", range(9))
 def test_a_replacement_that_stops_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    """`publish`, cut before each of its calls of the system, and then `recover`: the old or the new one, whole."""
-    place, partial = tmp_path / "place", aside(tmp_path / "place")
+    """`publish_directory`, cut before each system call, then `recover_directory`: the old or the new one, whole."""
+    place, partial = tmp_path / "place", partial_path(tmp_path / "place")
     for directory, content in ((place, b"old"), (partial, b"new")):
         directory.mkdir()
         for name in ("a", "b"):
@@ -241,9 +241,9 @@ def test_a_replacement_that_stops_anywhere(tmp_path: Path, monkeypatch: pytest.M
     for name in ("fsync", "rename", "unlink"):
         monkeypatch.setattr(os, name, cut(getattr(os, name)))
     with suppress(Killed):
-        publish(partial, place)
+        publish_directory(partial, place)
     monkeypatch.undo()
-    recover(place)
+    recover_directory(place)
     assert tree(place) in ({"a": b"old", "b": b"old"}, {"a": b"new", "b": b"new"})
     with new_directory(place) as again:
         write_bytes(again / "c", b"third")
@@ -251,9 +251,9 @@ def test_a_replacement_that_stops_anywhere(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_nothing_to_recover(tmp_path: Path) -> None:
-    recover(tmp_path / "place")
+    recover_directory(tmp_path / "place")
     (tmp_path / "place").mkdir()
-    recover(tmp_path / "place")
+    recover_directory(tmp_path / "place")
     assert [path.name for path in tmp_path.iterdir()] == ["place"]
 
 
@@ -269,8 +269,8 @@ def test_directories_are_made_with_their_names(tmp_path: Path, monkeypatch: pyte
 HOLDER = """
 import sys
 from pathlib import Path
-from sparsenmt.files import locked
-with locked(Path(sys.argv[1]), "waits here"):
+from sparsenmt.files import directory_lock
+with directory_lock(Path(sys.argv[1]), "waits here"):
     print("has it", flush=True)
     sys.stdin.read()
 """
@@ -283,7 +283,10 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     assert other.stdin is not None and other.stdout is not None
     try:
         assert other.stdout.readline() == b"has it\n"
-        with pytest.raises(UserError, match="another process trains here") as caught, locked(tmp_path, "trains here"):
+        with (
+            pytest.raises(UserError, match="another process trains here") as caught,
+            directory_lock(tmp_path, "trains here"),
+        ):
             pytest.fail("two processes have the lock")
         assert caught.value.where == str(tmp_path) and caught.value.hint
         with locked_elsewhere(tmp_path):
@@ -294,7 +297,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
         other.stdin.close()
         other.stdout.close()
     for _ in range(2):
-        with locked(tmp_path, "trains here"):
+        with directory_lock(tmp_path, "trains here"):
             pass
     assert not list(tmp_path.glob(".*")), "nothing is left of it"
 
@@ -302,13 +305,13 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
 def locked_elsewhere(directory: Path) -> Any:
     """Another directory has a lock of its own."""
     (directory / "other").mkdir()
-    return locked(directory / "other", "trains here")
+    return directory_lock(directory / "other", "trains here")
 
 
 def test_an_error_gives_the_lock_back(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), locked(tmp_path, "trains here"):
+    with pytest.raises(ZeroDivisionError), directory_lock(tmp_path, "trains here"):
         raise ZeroDivisionError
-    with locked(tmp_path, "trains here"):
+    with directory_lock(tmp_path, "trains here"):
         pass
 
 

@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 
 from sparsenmt.files import (
-    Damaged,
-    changes,
-    check_listing,
-    differences,
-    entry_of,
-    files_in,
-    listing,
-    opened_text,
+    DamagedFileError,
+    changed_values,
+    check_file_entries,
+    describe_changes,
+    file_entries,
+    file_entry,
+    list_files,
     read_json,
     read_sealed,
-    sealed_text,
+    seal_text,
     sha256_file,
     sha256_text,
+    unseal_text,
     write_sealed,
 )
 
@@ -52,7 +52,7 @@ def test_every_flipped_bit_of_a_sealed_object_is_found(tmp_path: Path) -> None:
     content = path.read_bytes()
     for other in (*flips(content), *(content[:end] for end in range(len(content) - 1)), content + b"x"):
         path.write_bytes(other)
-        with pytest.raises(Damaged) as caught:
+        with pytest.raises(DamagedFileError) as caught:
             read_sealed(path)
         assert caught.value.where == str(path) and caught.value.hint
 
@@ -60,29 +60,29 @@ def test_every_flipped_bit_of_a_sealed_object_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", [None, [], [1], "text", 3, {}, {"seal": None}, {"seal": 1, "a": 2}])
 def test_what_has_no_seal(tmp_path: Path, value: object) -> None:
     (tmp_path / "file").write_bytes(json.dumps(value).encode())
-    with pytest.raises(Damaged):
+    with pytest.raises(DamagedFileError):
         read_sealed(tmp_path / "file")
-    with pytest.raises(Damaged, match="no such file"):
+    with pytest.raises(DamagedFileError, match="no such file"):
         read_sealed(tmp_path / "missing")
 
 
 @pytest.mark.parametrize("text", ["a: 1\n", "", "no line end", "# sha256 of the lines above: 0\n", "ü\r\n\u2028\n"])
 def test_a_sealed_text_is_what_was_written(text: str) -> None:
-    sealed = sealed_text(text)
-    assert opened_text(sealed) == text
-    assert opened_text(sealed_text(sealed)) == sealed
-    assert opened_text(text) is None
+    sealed = seal_text(text)
+    assert unseal_text(sealed) == text
+    assert unseal_text(seal_text(sealed)) == sealed
+    assert unseal_text(text) is None
 
 
 def test_every_changed_character_of_a_sealed_text_is_found() -> None:
-    sealed = sealed_text("model: {dimension: 64}\nname: x\n")
+    sealed = seal_text("model: {dimension: 64}\nname: x\n")
     for place in range(len(sealed)):
         for other in ("#", "0", "\n", ""):
             if other != sealed[place]:
-                assert opened_text(sealed[:place] + other + sealed[place + 1 :]) is None
-        assert opened_text(sealed[:place]) is None
+                assert unseal_text(sealed[:place] + other + sealed[place + 1 :]) is None
+        assert unseal_text(sealed[:place]) is None
     for more in ("\n", " ", "name: y\n"):
-        assert opened_text(sealed + more) is None
+        assert unseal_text(sealed + more) is None
 
 
 def make_files(directory: Path) -> None:
@@ -94,17 +94,17 @@ def make_files(directory: Path) -> None:
 def test_a_listing_holds_every_file(tmp_path: Path) -> None:
     make_files(tmp_path / "d")
     advanced: list[int] = []
-    found = {name: entry_of(path, advanced.append) for name, path in files_in(tmp_path / "d").items()}
-    assert found == listing(tmp_path / "d")
+    found = {name: file_entry(path, advanced.append) for name, path in list_files(tmp_path / "d").items()}
+    assert found == file_entries(tmp_path / "d")
     assert {name: entry["bytes"] for name, entry in found.items()} == {"a": 4, "sub/b": 0, "sub/c": 3_000_000}
     assert found["a"]["sha256"] == sha256_text("text") == sha256_file(tmp_path / "d/a")
     assert sum(advanced) == 3_000_004
-    check_listing(tmp_path / "d", found, hint="x")
+    check_file_entries(tmp_path / "d", found, hint="x")
 
 
 def test_a_listing_finds_what_changed(tmp_path: Path) -> None:
     make_files(tmp_path)
-    recorded = listing(tmp_path)
+    recorded = file_entries(tmp_path)
     for name in recorded:
         path = tmp_path / name
         content = path.read_bytes()
@@ -115,14 +115,14 @@ def test_a_listing_finds_what_changed(tmp_path: Path) -> None:
             path.unlink(missing_ok=True)
             if other is not None:
                 path.write_bytes(other)
-            with pytest.raises(Damaged) as caught:
-                check_listing(tmp_path, recorded, hint="Mend it.")
+            with pytest.raises(DamagedFileError) as caught:
+                check_file_entries(tmp_path, recorded, hint="Mend it.")
             assert (caught.value.where, caught.value.hint) == (str(path), "Mend it.")
         path.write_bytes(content)
     (tmp_path / "a").unlink()
     (tmp_path / "a").mkdir()
-    with pytest.raises(Damaged, match="missing"):
-        check_listing(tmp_path, recorded, hint="x")
+    with pytest.raises(DamagedFileError, match="missing"):
+        check_file_entries(tmp_path, recorded, hint="x")
 
 
 # --- differences -------------------------------------------------------------------------------------------------
@@ -131,10 +131,10 @@ def test_a_listing_finds_what_changed(tmp_path: Path) -> None:
 def test_differences_name_the_key() -> None:
     old = {"a": 1, "b": {"c": [1, 2], "d": [1]}, "e": "x"}
     new = {"a": 1, "b": {"c": [1, 3], "d": [1, 2]}, "f": None}
-    assert changes(old, new) == [("b.c[1]", 2, 3), ("b.d", [1], [1, 2]), ("e", "x", None)]
-    assert differences(old, new) == [
+    assert changed_values(old, new) == [("b.c[1]", 2, 3), ("b.d", [1], [1, 2]), ("e", "x", None)]
+    assert describe_changes(old, new) == [
         "b.c[1] is 3 instead of 2",
         "b.d is [1, 2] instead of [1]",
         'e is null instead of "x"',
     ]
-    assert changes(old, old) == []
+    assert changed_values(old, old) == []

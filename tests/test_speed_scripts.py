@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def test_translations_that_differ_are_scored_by_force(tmp_path: Path) -> None:
     import real_text
-    from sparsenmt.decoding.forced import score_pairs
+    from sparsenmt.decoding.forced_decoding import score_pairs
     from sparsenmt.store import open_model
 
     write_model(tmp_path / "model", make_recipe())
@@ -114,8 +114,8 @@ def test_operators_by_kind() -> None:
 def test_a_model_with_random_weights_for_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Made small here: what matters is that it opens and translates."""
     import one_line
-    from sparsenmt.recipe import presets
+    from sparsenmt.recipe import choices
 
-    monkeypatch.setitem(presets.PRESETS, "small", presets.PRESETS["tiny"])
+    monkeypatch.setitem(choices.PRESETS, "small", choices.PRESETS["tiny"])
     one_line.random_model(tmp_path / "model")
     assert one_line.seconds(tmp_path / "model", one_line.WORK | {"threads": 1}) > 0

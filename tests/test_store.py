@@ -18,10 +18,10 @@ from sparsenmt.assemble import build_model
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
-from sparsenmt.decoding.forced import score_pairs
+from sparsenmt.decoding.forced_decoding import score_pairs
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.errors import UserError
-from sparsenmt.files import opened_text, sealed_text, write_sealed
+from sparsenmt.files import seal_text, unseal_text, write_sealed
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.load import load_resolved
 from sparsenmt.recipe.schema import Recipe
@@ -188,7 +188,7 @@ def test_manifest_of_something_else(directory: Path) -> None:
 
 
 def recipe_values(directory: Path) -> dict[str, Any]:
-    text = opened_text((directory / store.RECIPE).read_bytes().decode())
+    text = unseal_text((directory / store.RECIPE).read_bytes().decode())
     assert text is not None
     values: dict[str, Any] = yaml.safe_load(text)
     return values
@@ -197,7 +197,7 @@ def recipe_values(directory: Path) -> dict[str, Any]:
 def change_recipe(directory: Path, **change: object) -> None:
     """Another recipe, as whole as the one before."""
     text = yaml.safe_dump({**recipe_values(directory), **change})
-    (directory / store.RECIPE).write_bytes(sealed_text(text).encode())
+    (directory / store.RECIPE).write_bytes(seal_text(text).encode())
 
 
 @pytest.mark.parametrize("content", [None, b"", b"[1, 2]", b"a: [", b"\xff\xfe\x00", b"just text"])

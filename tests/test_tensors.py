@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from sparsenmt.errors import UserError
-from sparsenmt.files import Damaged
+from sparsenmt.files import DamagedFileError
 from sparsenmt.tensors import digest_of, load_tensors, read_into, read_notes, recorded_digest, save_tensors
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -126,10 +126,10 @@ def test_the_hash_is_of_everything(other: dict[str, Tensor]) -> None:
 
 def refused(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    with pytest.raises(Damaged) as caught:
+    with pytest.raises(DamagedFileError) as caught:
         load_tensors(path, hint=HINT)
     assert (caught.value.where, caught.value.hint) == (str(path), HINT)
-    with pytest.raises((Damaged, ValueError)):  # a name in the header may have changed
+    with pytest.raises((DamagedFileError, ValueError)):  # a name in the header may have changed
         read_into(path, shapes_of(path), hint=HINT)
 
 
@@ -197,14 +197,14 @@ def test_lengths_of_headers(tmp_path: Path, length: int) -> None:
 def test_files_of_other_programs(tmp_path: Path) -> None:
     """Nothing vouches for what they hold."""
     save_file({"a": torch.zeros(2)}, tmp_path / "file", metadata={"format": "pt"})
-    with pytest.raises(Damaged, match="not written by this version"):
+    with pytest.raises(DamagedFileError, match="not written by this version"):
         load_tensors(tmp_path / "file", hint=HINT)
 
 
 def test_what_is_no_file(tmp_path: Path) -> None:
     for path in (tmp_path / "missing", tmp_path):
         for read in (load_tensors, recorded_digest, read_notes):
-            with pytest.raises(Damaged) as caught:
+            with pytest.raises(DamagedFileError) as caught:
                 read(path, hint=HINT)
             assert (caught.value.where, caught.value.hint) == (str(path), HINT)
 
@@ -248,7 +248,7 @@ for name, limit in (("new", 100), ("old", 3000), ("old", size - 1), ("fits", siz
         print(errno.errorcode[error.errno], flush=True)
     else:
         print("written", flush=True)
-files.place = lambda partial, path: os.kill(os.getpid(), signal.SIGKILL)
+files.publish_file = lambda partial, path: os.kill(os.getpid(), signal.SIGKILL)
 save_tensors(folder / "old", {"x": torch.ones(10)})
 """
 
@@ -280,4 +280,4 @@ def test_a_type_that_has_no_name_on_disk(tmp_path: Path) -> None:
 
 
 def test_damage_is_a_users_error() -> None:
-    assert issubclass(Damaged, UserError)
+    assert issubclass(DamagedFileError, UserError)

@@ -10,11 +10,12 @@ import torch
 import sparsenmt
 from protocol import PAD, Ids, serve, training_batches, work_from_arguments
 from sparsenmt.data.batching import Batch
+from sparsenmt.devices import pick_device
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.transformer import Transformer
-from sparsenmt.training.exits import Pairs, complete_gradients
-from sparsenmt.training.gradients import Objective, Totals, accumulate
-from sparsenmt.training.precision import Weights, pick_device, pick_dtype
+from sparsenmt.training.exits import ExitPairs, fill_missing_gradients
+from sparsenmt.training.gradients import Objective, UpdateTotals, accumulate_gradients
+from sparsenmt.training.precision import MasterWeights, pick_dtype
 from sparsenmt.training.state import make_optimizer
 from workers.model import random_model
 
@@ -34,7 +35,7 @@ def as_batch(source: Ids, target_input: Ids, target_output: Ids) -> Batch:
     )
 
 
-def turns(plan: DepthPlan) -> list[Pairs]:
+def turns(plan: DepthPlan) -> list[ExitPairs]:
     """The pairs of exits of each step, by turns: where a step draws one encoder exit, each of them once."""
     pairs = plan.pairs()
     if plan.drawn[0] is None:
@@ -43,13 +44,13 @@ def turns(plan: DepthPlan) -> list[Pairs]:
     return [{pair: count * share for pair, share in pairs.items() if pair[0] == n} for n in plan.encoder_exits]
 
 
-def set_up(work: dict[str, Any]) -> tuple[Transformer, Weights, torch.optim.Optimizer]:
+def set_up(work: dict[str, Any]) -> tuple[Transformer, MasterWeights, torch.optim.Optimizer]:
     """A model with random weights, its weights in the dtype of the work, and Adam."""
     torch.set_num_threads(work["threads"])
     torch.manual_seed(0)
     model = random_model(work)
     model.train()
-    weights = Weights(model, pick_dtype(work["our_dtype"], pick_device("cpu")))
+    weights = MasterWeights(model, pick_dtype(work["our_dtype"], pick_device("cpu")))
     optimizer = make_optimizer(weights, betas=(0.9, 0.98), epsilon=1e-9, weight_decay=0.0)
     for group in optimizer.param_groups:
         group["lr"] = 1e-4
@@ -65,9 +66,9 @@ def main() -> None:
 
     def repeat() -> None:
         for objective, batch in zip(itertools.cycle(objectives), batches):
-            accumulate(model, batch, objective, Totals.of([batch]))
+            accumulate_gradients(model, batch, objective, UpdateTotals.of([batch]))
             weights.collect()
-            complete_gradients(model.plan, weights.named.values())
+            fill_missing_gradients(model.plan, weights.named.values())
             optimizer.step()
             optimizer.zero_grad()
             weights.publish()

@@ -18,7 +18,7 @@ from torch import Tensor
 from sparsenmt.analysis.gates import GatedLine, encoded_batches, row_gates
 from sparsenmt.analysis.observe import Attended, Output
 from sparsenmt.data.batching import pad
-from sparsenmt.decoding.inputs import ModelBundle, SourceLine, not_numbers
+from sparsenmt.decoding.inputs import ModelBundle, SourceLine, not_finite
 from sparsenmt.model.protocol import AttentionSeen
 from sparsenmt.model.sites import SiteName
 
@@ -83,7 +83,7 @@ def attention_maps(
             length = len(lines[i].ids)
             own = weights[row, : len(target), :length]
             if not np.isfinite(own).all():
-                raise not_numbers(lines[i])
+                raise not_finite(lines[i])
             yield i, AttentionMap(GatedLine(lines[i], row_gates(memory, row, length)), target, own)
 
 

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from sparsenmt.data.batching import length_batches
-from sparsenmt.decoding.inputs import ModelBundle, SourceLine, make_source, naming_shape
+from sparsenmt.decoding.inputs import ModelBundle, SourceLine, describe_out_of_memory, make_source
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import Source
 
@@ -82,7 +82,7 @@ def encoded_batches(
         batch = [lines[i] for i in chosen]
         if begin is not None:
             begin(chosen)
-        with naming_shape(batch, "without a beam", batch_tokens=batch_tokens, alone=ALONE):
+        with describe_out_of_memory(batch, "without a beam", batch_tokens=batch_tokens, single_hint=ALONE):
             source = make_source(bundle, batch)
             (memory,) = bundle.model.encode(source, exits=bundle.depth[:1]).memories.values()
             yield chosen, source, memory

@@ -7,17 +7,18 @@ import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
 from sparsenmt.errors import UserError
 from sparsenmt.model.sites import SITES
+from sparsenmt.recipe.choices import DecodingDtype
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 PATH = click.Path(path_type=Path)
-DTYPES = ("auto", "fp32", "bf16", "int8")
+DTYPES = get_args(DecodingDtype)
 
 dump_config_option = click.option("--dump-config", is_flag=True, help="Print the resolved recipe and exit.")
 threads_option = click.option("--threads", type=click.IntRange(1), help="Number of CPU threads.  [default: all cores]")

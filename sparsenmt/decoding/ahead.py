@@ -96,7 +96,7 @@ def _index(rows: list[int], memory: Memory) -> Tensor:
 
 def join(memories: Sequence[Memory]) -> Memory:
     """The sentences of several compacted memories in one, as wide as the widest of them needs."""
-    return Memory.join([_trim(memory) for memory in memories])
+    return Memory.concatenate([_trim(memory) for memory in memories])
 
 
 def _trim(memory: Memory) -> Memory:

@@ -18,7 +18,7 @@ from torch import Tensor
 from sparsenmt.depth_selector.labels import Labelled
 from sparsenmt.depth_selector.training import Hyperparameters, Settings, Trial, train_cell
 from sparsenmt.errors import UserError
-from sparsenmt.files import changes, describe_change, make_directories, read_sealed, write_sealed
+from sparsenmt.files import changed_values, describe_change, make_directories, read_sealed, write_sealed
 from sparsenmt.tensors import load_tensors, save_tensors
 
 _RECORD = "search.json"
@@ -53,7 +53,7 @@ class Search:
             return None
         try:
             record = read_sealed(path, hint=_AGAIN)
-            if changed := changes(record["work"], self._work):
+            if changed := changed_values(record["work"], self._work):
                 return describe_change(*changed[0])
             trials = [Trial(cell=Hyperparameters(**each.pop("cell")), **each) for each in record["trials"]]
             load_tensors(self._weights(best_of(trials)), hint=_AGAIN)

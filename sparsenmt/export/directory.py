@@ -10,7 +10,7 @@ from sparsenmt.data.tokenizers.sentencepiece_tokenizer import SentencePieceToken
 from sparsenmt.export import to_ctranslate2, to_transformers
 from sparsenmt.export.plain import Plain, plain_model
 from sparsenmt.export.readme import readme
-from sparsenmt.files import listing, new_directory, write_bytes, write_sealed, write_text
+from sparsenmt.files import file_entries, new_directory, write_bytes, write_sealed, write_text
 from sparsenmt.store import Bundle, check_absent
 
 Target = Literal["ctranslate2", "safetensors-hf"]
@@ -50,7 +50,7 @@ def export_model(bundle: Bundle, output: Path, target: Target, depth: tuple[int,
         if not _is_sentencepiece(bundle):
             bundle.tokenizers.save(partial / "tokenizers")
         write_text(partial / "README.md", readme(bundle, plain, target, sentencepiece=_is_sentencepiece(bundle)))
-        write_sealed(partial / MANIFEST, {**_origin(bundle, plain, target), "files": listing(partial)})
+        write_sealed(partial / MANIFEST, {**_origin(bundle, plain, target), "files": file_entries(partial)})
     return plain
 
 

@@ -1,6 +1,6 @@
-"""From queries, keys and values to contexts: fused, masked, or in bands.
+"""Attention from queries, keys and values to contexts, by three routes: fused, masked, and in bands.
 
-All three compute the same function; the conformance kit holds them together.
+All three compute the same function, which the conformance kit tests.
 Shapes: B rows, H heads, Q queries, K keys, E head size.
 """
 
@@ -31,7 +31,7 @@ from sparsenmt.native.kernels import kernels
 
 
 def relative(queries: Tensor, positions: Tensor) -> Tensor:
-    """queries (B, Q), positions (B, K) -> (B, 1, Q, K): how far to the left of the query the key lies."""
+    """queries (B, Q), positions (B, K) -> (B, 1, Q, K): distance of the key to the left of the query."""
     return queries[:, None, :, None] - positions[:, None, None, :]
 
 
@@ -46,39 +46,42 @@ def restrict(keys: Keys, pattern: Pattern | None, causal: bool) -> Keys:
 
 
 def at_least_single(scores: Tensor) -> Tensor:
-    """In fp32, or in float64 where that is what comes."""
+    """Convert to fp32, unless the scores are float64."""
     return scores if scores.dtype == torch.float64 else scores.float()
 
 
 def weigh(q: Tensor, k: Tensor, keys: Keys, transform: Transform) -> Tensor:
     """q (B, H, Q, E), k (B, H, K, E) -> attention mass (B, H, Q, K) in at least fp32."""
-    # One product that scales as well: at lengths of 64 and more a pass over the scores is a part of the time.
-    nothing, upright = q.new_zeros(()), k.flatten(0, 1).transpose(1, 2)
-    scores = torch.baddbmm(nothing, q.flatten(0, 1), upright, beta=0, alpha=q.shape[-1] ** -0.5)
+    # The product scales as well: from a length of 64 on, one more pass over the scores would be noticeable.
+    unused, transposed = q.new_zeros(()), k.flatten(0, 1).transpose(1, 2)
+    scores = torch.baddbmm(unused, q.flatten(0, 1), transposed, beta=0, alpha=q.shape[-1] ** -0.5)
     mass: Tensor = transform(at_least_single(scores.unflatten(0, q.shape[:2])), keys)
     return mass
 
 
 def attend_masked(q: Tensor, k: Tensor, v: Tensor, keys: Keys, transform: Transform, dropout: float) -> Tensor:
-    """(B, H, Q, E): weights as a matrix. ``keys`` must be restricted."""
+    """(B, H, Q, E), by a matrix of weights. ``keys`` must be restricted."""
     weights = weigh(q, k, keys, transform).to(v.dtype)
     return drop_out(weights, dropout) @ v
 
 
 @dataclass(frozen=True)
-class Mask:
-    """What a fused attention adds to its scores: the transform's bias, and minus infinity at hidden keys."""
+class AttentionMask:
+    """The term that a fused attention adds to its scores: the transform's bias, and minus infinity at hidden keys."""
 
     scores: Tensor  # broadcastable to (B, H, Q, K)
-    blind: Tensor | None  # bool, broadcastable to (B, H, Q, E): queries that see nothing; None: there are none
+    fully_masked: Tensor | None  # bool, broadcastable to (B, H, Q, E): queries that see no key; None: there are none
 
-    def select(self, rows: Tensor) -> Mask:
-        """Only these rows, in this order."""
-        return Mask(self.scores.index_select(0, rows), None if self.blind is None else self.blind.index_select(0, rows))
+    def select(self, rows: Tensor) -> AttentionMask:
+        """Keep only these rows, in this order."""
+        fully_masked = None if self.fully_masked is None else self.fully_masked.index_select(0, rows)
+        return AttentionMask(self.scores.index_select(0, rows), fully_masked)
 
 
-def make_mask(keys: Keys, transform: Transform, dtype: torch.dtype, *, causal: bool, square: bool) -> Mask | None:
-    """The mask of a fused attention; None if nothing but causality, at equally many queries and keys, needs one."""
+def make_mask(
+    keys: Keys, transform: Transform, dtype: torch.dtype, *, causal: bool, square: bool
+) -> AttentionMask | None:
+    """The mask of a fused attention; None if only causality hides keys, with as many queries as keys (``square``)."""
     bias, allowed = transform.score_bias(keys) if transform.fusable else None, keys.allowed
     if allowed is None and bias is None and (square or not causal):
         return None
@@ -86,27 +89,27 @@ def make_mask(keys: Keys, transform: Transform, dtype: torch.dtype, *, causal: b
         allowed = keys.valid[:, None, None, :]
     if causal:
         allowed = allowed & (relative(keys.queries, keys.positions) >= 0)
-    blind = ~allowed.any(-1, keepdim=True)  # torch versions disagree on what sees nothing
+    fully_masked = ~allowed.any(-1, keepdim=True)  # torch versions disagree on the result of such rows
     zero = torch.zeros((), dtype=dtype, device=keys.valid.device)
     scores = torch.where(allowed, zero if bias is None else bias.to(dtype), -math.inf)
-    return Mask(scores.masked_fill(blind, 0.0), blind)
+    return AttentionMask(scores.masked_fill(fully_masked, 0.0), fully_masked)
 
 
-def memory_mask(keys: Keys, transform: Transform, dtype: torch.dtype) -> Mask | None:
-    """As `make_mask`, for all queries that will ever read a memory; None also where they need masks of their own."""
+def memory_mask(keys: Keys, transform: Transform, dtype: torch.dtype) -> AttentionMask | None:
+    """The mask of `make_mask`, for all queries that will ever read a memory; None also if each needs its own."""
     if transform.position_dependent:
         return None
     mask = make_mask(keys, transform, dtype, causal=False, square=False)
     if mask is None or mask.scores.shape[2] != 1:
         return None
-    return mask if bool(mask.blind is not None and mask.blind.any()) else replace(mask, blind=None)
+    return mask if bool(mask.fully_masked is not None and mask.fully_masked.any()) else replace(mask, fully_masked=None)
 
 
-_FEW = 8  # queries: a step of a beam
+_FEW_QUERIES = 8  # a step of beam search
 
 
-def _attend_compiled(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None) -> Tensor | None:
-    """(B, H, Q, E) by a compiled kernel, where there is one for these."""
+def _attend_compiled(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor | None:
+    """(B, H, Q, E) by a compiled kernel; None if there is none for these tensors."""
     found = kernels()
     if found is None or not found.attends(q, v) or not k.shape[2]:
         return None
@@ -116,27 +119,27 @@ def _attend_compiled(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None) -> Tens
     return found.attend(q, k, v, bias=mask.scores) if same and mask.scores.is_contiguous() else None
 
 
-def _attend_few(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None) -> Tensor:
-    """(B, H, Q, E) by plain products, for which a CPU needs less time a head than the fused kernel."""
+def _attend_few(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:
+    """(B, H, Q, E) by plain products, which for few queries are faster on a CPU than the fused kernel."""
     scores = at_least_single(q @ k.transpose(-1, -2)).mul_(q.shape[-1] ** -0.5)
     if mask is not None:
         scores = scores.add_(mask.scores)
     return torch.softmax(scores, -1).to(v.dtype) @ v
 
 
-_PLAIN = 1 << 24  # scores of a batch, at most 32 MB
+_MOST_PLAIN_SCORES = 1 << 24  # of a batch: 32 MB in bf16
 
 
 def _plain_is_faster(q: Tensor, k: Tensor, dropout: float) -> bool:
-    """On a CPU the fused kernel has no dropout, and its backward pass in bf16 is slower than plain products."""
+    """Return True on a CPU with dropout, which the fused kernel lacks, or in bf16 training, where it is slower."""
     if q.device.type != "cpu":
         return False
     training = q.requires_grad and q.dtype == torch.bfloat16
-    return dropout > 0 or (training and q.shape[:3].numel() * k.shape[2] <= _PLAIN)
+    return dropout > 0 or (training and q.shape[:3].numel() * k.shape[2] <= _MOST_PLAIN_SCORES)
 
 
-def _attend_plain(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, dropout: float, causal: bool) -> Tensor:
-    """(B, H, Q, E) by plain products, with weights as a matrix."""
+def _attend_plain(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None, dropout: float, causal: bool) -> Tensor:
+    """(B, H, Q, E) by plain products, with a matrix of weights."""
     scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
     if mask is not None:
         scores = scores + mask.scores.to(scores.dtype)
@@ -155,23 +158,23 @@ def attend_fused(
     dropout: float,
     *,
     causal: bool,
-    mask: Mask | None = None,
+    mask: AttentionMask | None = None,
 ) -> Tensor:
     """(B, H, Q, E) by `scaled_dot_product_attention`, for transforms that are a softmax after a bias.
 
-    With ``keys.allowed`` None nothing but causality is hidden.
+    If ``keys.allowed`` is None, only causality hides keys.
 
     Args:
-        mask: what `memory_mask` made of these keys; None: it is made here.
+        mask: that of `memory_mask` for these keys; None: it is made here.
     """
     if mask is None:
         square = q.shape[2] == k.shape[2]  # otherwise PyTorch aligns a causal mask with the first key, not the last
         mask = make_mask(keys, transform, q.dtype, causal=causal, square=square)
     if _plain_is_faster(q, k, dropout):
         context = _attend_plain(q, k, v, mask, dropout, causal)
-        return context if mask is None or mask.blind is None else context.masked_fill(mask.blind, 0.0)
+        return context if mask is None or mask.fully_masked is None else context.masked_fill(mask.fully_masked, 0.0)
     inference = q.device.type == "cpu" and not torch.is_grad_enabled()
-    few = inference and q.shape[2] <= _FEW
+    few = inference and q.shape[2] <= _FEW_QUERIES
     if mask is None and causal:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
     compiled = _attend_compiled(q, k, v, mask) if inference else None
@@ -184,7 +187,7 @@ def attend_fused(
         context = F.scaled_dot_product_attention(q, k, v, attn_mask=scores, dropout_p=dropout)
     if mask is None:
         return context
-    return context if mask.blind is None else context.masked_fill(mask.blind, 0.0)
+    return context if mask.fully_masked is None else context.masked_fill(mask.fully_masked, 0.0)
 
 
 def attend_banded(
@@ -209,10 +212,10 @@ def attend_banded(
 
 
 def _fused_bands(q: Tensor, k: Tensor, v: Tensor, band: Keys, transform: Transform, dropout: float, cut: Cut) -> Tensor:
-    """(B, H, Q, E), a few heads at a time: the gradients of their bands then fit into memory that is used again."""
+    """(B, H, Q, E), a few heads at a time, so that the gradients of their bands fit into memory that is reused."""
     mask = make_mask(band, transform, q.dtype, causal=False, square=False)
-    assert mask is not None and mask.blind is not None
-    mask = mask if bool(mask.blind.any()) else replace(mask, blind=None)
+    assert mask is not None and mask.fully_masked is not None
+    mask = mask if bool(mask.fully_masked.any()) else replace(mask, fully_masked=None)
     size = heads_at_once(k, cut)
     own = mask.scores.split(size, 1) if mask.scores.shape[1] > 1 else None
     contexts = []

@@ -1,6 +1,6 @@
-"""Multi-head attention with sockets: projections here, the function in `attend`.
+"""Multi-head attention with sockets: projections here, the attention function in `attend`.
 
-Shapes: B rows, H heads = G given + L learned, Q queries, K keys, D model dimension, E head size, S slots, N rows of a
+Shapes: B rows, H heads = G fixed + L learned, Q queries, K keys, D model dimension, E head size, S slots, N rows of a
 search.
 """
 
@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sparsenmt.model.attend import (
-    Mask,
+    AttentionMask,
     attend_banded,
     attend_fused,
     attend_masked,
@@ -23,10 +23,10 @@ from sparsenmt.model.attend import (
     weigh,
 )
 from sparsenmt.model.bands import cut_of
-from sparsenmt.model.linear import Linear, Packing, Product, give_up
+from sparsenmt.model.linear import Linear, Packing, Product, release_weights
 from sparsenmt.model.protocol import AttentionListener, AttentionSeen
 from sparsenmt.model.sites import SiteName
-from sparsenmt.model.sockets import FixedHeads, Keys, Pattern, Transform
+from sparsenmt.model.sockets import FixedHeads, Keys, Pattern, SoftmaxKernel, Transform
 from sparsenmt.native.kernels import kernels
 
 
@@ -36,47 +36,48 @@ class KeysValues:
 
     keys: Tensor | None  # (B, L, K, E); None if no head is learned
     values: Tensor  # (B, H, K, E)
-    upright: bool = False  # keys lie in memory as (B, L, E, K), which products with few queries read faster on a CPU
+    transposed: bool = False
+    """True if keys are stored as (B, L, E, K), which products with few queries read faster on a CPU."""
 
     def select(self, rows: Tensor) -> KeysValues:
-        """Only these rows, in this order."""
+        """Keep only these rows, in this order."""
         values = self.values.index_select(0, rows)
-        if self.keys is None or not self.upright:
+        if self.keys is None or not self.transposed:
             return KeysValues(None if self.keys is None else self.keys.index_select(0, rows), values)
         return KeysValues(self.keys.transpose(-1, -2).index_select(0, rows).transpose(-1, -2), values, True)
 
     def pad(self, length: int) -> KeysValues:
-        """With zeros behind, up to so many keys; in memory as before."""
+        """Append zeros up to ``length`` keys; the layout in memory stays."""
         missing = length - self.values.shape[2]
         if not missing:
             return self
         values, keys = F.pad(self.values, (0, 0, 0, missing)), self.keys
-        if keys is not None and self.upright:
+        if keys is not None and self.transposed:
             keys = F.pad(keys.transpose(-1, -2), (0, missing)).transpose(-1, -2)
         elif keys is not None:
             keys = F.pad(keys, (0, 0, 0, missing))
-        return KeysValues(keys, values, self.upright)
+        return KeysValues(keys, values, self.transposed)
 
     @staticmethod
-    def join(parts: Sequence[KeysValues]) -> KeysValues:
-        """The rows of several, which lie alike, in order; padded to the longest."""
-        length, upright = max(part.values.shape[2] for part in parts), parts[0].upright
+    def concatenate(parts: Sequence[KeysValues]) -> KeysValues:
+        """Concatenate the rows of parts with the same layout, padded to the longest."""
+        length, transposed = max(part.values.shape[2] for part in parts), parts[0].transposed
         padded = [part.pad(length) for part in parts]
         values = torch.cat([part.values for part in padded])
-        keys = [part.keys.transpose(-1, -2) if upright else part.keys for part in padded if part.keys is not None]
+        keys = [part.keys.transpose(-1, -2) if transposed else part.keys for part in padded if part.keys is not None]
         if not keys:
             return KeysValues(None, values)
-        return KeysValues(torch.cat(keys).transpose(-1, -2) if upright else torch.cat(keys), values, upright)
+        return KeysValues(torch.cat(keys).transpose(-1, -2) if transposed else torch.cat(keys), values, transposed)
 
 
 @dataclass(frozen=True)
-class Stored:
-    """Keys and values of N rows as their steps have put them: those of row n at position t lie in ``slots[n, t]``."""
+class SlottedKeysValues:
+    """Keys and values of N rows where they were written: those of row n at position t are in slot ``slots[n, t]``."""
 
     keys: Tensor | None  # (K, S, L, E); None if no head is learned
     values: Tensor  # (K, S, H, E)
     slots: Tensor  # (N, K) int32
-    straight: bool  # row n is in slot n everywhere
+    identity: bool  # row n is in slot n everywhere
 
     @property
     def length(self) -> int:
@@ -84,24 +85,24 @@ class Stored:
         return self.values.shape[0]
 
     def gather(self) -> KeysValues:
-        """The same row by row: copied, unless they lie straight."""
-        if self.straight:
+        """Gather keys and values row by row: a copy, or a view where the slots are in identity order."""
+        if self.identity:
             rows = self.slots.shape[0]
             keys = None if self.keys is None else self.keys[:, :rows].permute(1, 2, 0, 3)
             return KeysValues(keys, self.values[:, :rows].permute(1, 2, 0, 3))
         steps = torch.arange(self.length, device=self.slots.device) * self.values.shape[1]
-        places = (self.slots + steps).flatten()
+        index = (self.slots + steps).flatten()
 
         def pick(x: Tensor) -> Tensor:
             """(K, S, H, E) -> (N, H, K, E)."""
-            picked: Tensor = x.flatten(0, 1).index_select(0, places).unflatten(0, self.slots.shape)
+            picked: Tensor = x.flatten(0, 1).index_select(0, index).unflatten(0, self.slots.shape)
             return picked.transpose(1, 2)
 
         return KeysValues(None if self.keys is None else pick(self.keys), pick(self.values))
 
 
 class AttentionStep(nn.Module):
-    """The sockets of one site at one execution step: what shared layers do not share."""
+    """The sockets of one site at one execution step. Steps may share layers, but never sockets."""
 
     def __init__(
         self,
@@ -119,8 +120,8 @@ class AttentionStep(nn.Module):
         self.transform = transform
         self.pattern = pattern
         self.causal = site == "decoder_self"
-        self.disabled = frozenset(disabled)  # numbers, from 1, of heads that give zeros
-        self.banded = True  # gather bands where the pattern has a reach and it pays
+        self.disabled = frozenset(disabled)  # numbers, from 1, of heads whose output is zero
+        self.banded = True  # compute in bands where the pattern has a reach and that is faster
         self._listeners = listeners
 
     @property
@@ -129,22 +130,22 @@ class AttentionStep(nn.Module):
 
     @property
     def fused(self) -> bool:
-        """Whether learned heads take the fused route."""
+        """True if learned heads take the fused route."""
         return self.pattern is None and self.transform.fusable
 
     @property
-    def compilable(self) -> bool:
-        """Whether a compiled kernel may know a step of learned heads: softmax over all scores, or the largest."""
-        transform = self.transform
-        known = transform.fusable or transform.places is not None
-        return self.pattern is None and known and not transform.position_dependent
+    def softmax_kernel(self) -> SoftmaxKernel | None:
+        """The kernel that computes a decoding step of learned heads; None: there is none."""
+        computable = self.pattern is None and not self.transform.position_dependent
+        return self.transform.softmax_kernel() if computable else None
 
-    def memory_mask(self, keys: Keys, dtype: torch.dtype) -> Mask | None:
-        """The mask of every attention to one memory, where there is one for all queries; see `attend_fused`."""
-        return memory_mask(keys, self.transform, dtype) if self.fused or self.compilable else None
+    def memory_mask(self, keys: Keys, dtype: torch.dtype) -> AttentionMask | None:
+        """The mask of every attention to one memory, if all queries can share one; see `attend_fused`."""
+        shared = self.fused or self.softmax_kernel is not None
+        return memory_mask(keys, self.transform, dtype) if shared else None
 
     def without_disabled(self, x: Tensor, dim: int) -> Tensor:
-        """``x`` with zeros for disabled heads, which lie along ``dim``."""
+        """``x`` with zeros for disabled heads; ``dim`` is the axis of the heads."""
         if not self.disabled:
             return x
         return x.index_fill(dim, torch.tensor([head - 1 for head in sorted(self.disabled)], device=x.device), 0.0)
@@ -155,14 +156,14 @@ class AttentionStep(nn.Module):
 
 
 class MultiHeadAttention(nn.Module):
-    """Given heads first, then learned ones; only learned heads have query and key projections."""
+    """Fixed heads first, then learned ones; only learned heads have query and key projections."""
 
-    def __init__(self, dimension: int, heads: int, *, given: FixedHeads | None = None, dropout: float = 0.0) -> None:
+    def __init__(self, dimension: int, heads: int, *, fixed: FixedHeads | None = None, dropout: float = 0.0) -> None:
         super().__init__()
-        self.given = given
+        self.fixed = fixed
         self.head_size = dimension // heads
-        self.given_heads = 0 if given is None else given.heads
-        self.learned_heads = heads - self.given_heads
+        self.fixed_heads = 0 if fixed is None else fixed.heads
+        self.learned_heads = heads - self.fixed_heads
         self.dropout = dropout
         inner = heads * self.head_size
         if self.learned_heads:
@@ -178,13 +179,13 @@ class MultiHeadAttention(nn.Module):
         split: Tensor = x.unflatten(-1, (-1, self.head_size))
         return split.transpose(1, 2)
 
-    def project_keys_values(self, x: Tensor, *, upright: bool = False) -> KeysValues:
-        """x (B, K, D). ``upright``: as `KeysValues` says, if the projections are packed for decoding."""
+    def project_keys_values(self, x: Tensor, *, transposed: bool = False) -> KeysValues:
+        """Project x (B, K, D). ``transposed``: the layout of keys, if the projections are packed for decoding."""
         if self.packed_kv is None:
             return KeysValues(self._split(self.k(x)) if self.learned_heads else None, self._split(self.v(x)))
         k, v = self.packed_kv(x).split([self.learned_heads * self.head_size, self.v.out_features], -1)
         keys, values = self._split(k), self._split(v).contiguous()
-        if upright:
+        if transposed:
             return KeysValues(keys.transpose(-1, -2).contiguous().transpose(-1, -2), values, True)
         return KeysValues(keys.contiguous(), values)
 
@@ -201,23 +202,28 @@ class MultiHeadAttention(nn.Module):
         return self._split(self.q(x)) if self.learned_heads else None
 
     def forward(
-        self, q: Tensor | None, kv: KeysValues | Stored, keys: Keys, step: AttentionStep, mask: Mask | None = None
+        self,
+        q: Tensor | None,
+        kv: KeysValues | SlottedKeysValues,
+        keys: Keys,
+        step: AttentionStep,
+        mask: AttentionMask | None = None,
     ) -> Tensor:
         """q (B, L, Q, E), kv (B, heads, K, E) -> (B, Q, D).
 
-        ``keys.allowed`` of the caller is None if nothing but causality and the pattern hides a key. ``mask`` is that
-        of `AttentionStep.memory_mask`, so that it is made once a memory rather than once a step.
+        ``keys.allowed`` is None if only causality and the pattern hide keys. ``mask`` is that of
+        `AttentionStep.memory_mask`, made once a memory rather than once a step.
         """
-        if isinstance(kv, Stored):
-            context = self._at_once(q, kv, keys, step)
+        if isinstance(kv, SlottedKeysValues):
+            context = self._attend_slots(q, kv, keys, step)
             if context is not None:
                 output: Tensor = self.o(step.without_disabled(context, 2).flatten(2))
                 return output
             kv = kv.gather()
         contexts = []
-        own, values = self._given_values(kv.values)
-        if self.given is not None:
-            contexts.append(self.given(own, keys))
+        fixed_values, values = self._split_values(kv.values)
+        if self.fixed is not None:
+            contexts.append(self.fixed(fixed_values, keys))
         if q is not None and kv.keys is not None:
             contexts.append(self._learned(q, kv.keys, values, keys, step, mask))
         if step.observed:
@@ -227,9 +233,9 @@ class MultiHeadAttention(nn.Module):
         result: Tensor = self.o(context.flatten(2))
         return result
 
-    def _at_once(self, q: Tensor | None, kv: Stored, keys: Keys, step: AttentionStep) -> Tensor | None:
-        """(N, 1, heads, E) of one query a row, by a compiled kernel from where keys lie; None where there is none."""
-        if q is None or kv.keys is None or self.given is not None or q.shape[2] > 1 or step.observed or not step.fused:
+    def _attend_slots(self, q: Tensor | None, kv: SlottedKeysValues, keys: Keys, step: AttentionStep) -> Tensor | None:
+        """(N, 1, heads, E) of one query a row, by a compiled kernel that reads slots; None if there is none."""
+        if q is None or kv.keys is None or self.fixed is not None or q.shape[2] > 1 or step.observed or not step.fused:
             return None
         if keys.allowed is not None:  # rows that begin at different positions
             return None
@@ -240,20 +246,22 @@ class MultiHeadAttention(nn.Module):
             return None
         return found.attend(q, kv.keys, kv.values, slots=kv.slots).transpose(1, 2)
 
-    def _given_values(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, H, K, E) -> those of given and of learned heads; all of them twice, where there is one kind."""
-        if not self.given_heads or not self.learned_heads:
+    def _split_values(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, H, K, E) -> values of fixed and of learned heads; all values twice if there is only one kind."""
+        if not self.fixed_heads or not self.learned_heads:
             return values, values
-        # Split where heads lie in memory, so that the gradients are put together by one copy.
-        given, learned = values.transpose(1, 2).split([self.given_heads, self.learned_heads], 2)
-        return given.transpose(1, 2), learned.transpose(1, 2)
+        # Split along the axis of heads in memory, so that one copy concatenates the gradients.
+        fixed, learned = values.transpose(1, 2).split([self.fixed_heads, self.learned_heads], 2)
+        return fixed.transpose(1, 2), learned.transpose(1, 2)
 
-    def _learned(self, q: Tensor, k: Tensor, v: Tensor, keys: Keys, step: AttentionStep, mask: Mask | None) -> Tensor:
+    def _learned(
+        self, q: Tensor, k: Tensor, v: Tensor, keys: Keys, step: AttentionStep, mask: AttentionMask | None
+    ) -> Tensor:
         dropout = self.dropout if self.training else 0.0
         length = q.shape[2]
         pattern, transform = step.pattern, step.transform
         if step.fused:
-            # One query a row sees everything before it: no causal mask is needed.
+            # A single query sees everything before it: no causal mask is needed.
             causal = step.causal and length > 1
             return attend_fused(q, k, v, keys, transform, dropout, causal=causal, mask=mask)
         # At cross-attention hypotheses share the query axis, so that equal lengths do not mean equal positions.
@@ -270,14 +278,14 @@ class MultiHeadAttention(nn.Module):
     def _tell(self, q: Tensor | None, kv: KeysValues, keys: Keys, step: AttentionStep) -> None:
         keys = restrict(keys, step.pattern, step.causal)
         parts = []
-        if self.given is not None:
-            parts.append(self.given.weights(keys))
+        if self.fixed is not None:
+            parts.append(self.fixed.weights(keys))
         if q is not None and kv.keys is not None:
             parts.append(weigh(q, kv.keys, keys, step.transform))
         step.tell(step.without_disabled(torch.cat([part.to(parts[-1].dtype) for part in parts], 1), 1), keys)
 
     def pack(self, how: Packing, *, self_attention: bool) -> None:
-        """Fuse and pack the projections for decoding (design rule 10: on disk they stay apart)."""
+        """Fuse and pack the projections for decoding; on disk they stay separate (design rule 10)."""
         self.o.pack(how)
         if not self.learned_heads:
             self.v.pack(how)
@@ -291,11 +299,11 @@ class MultiHeadAttention(nn.Module):
             self.packed_kv = fused
             self.q.pack(how)
         if how.final:
-            give_up(*parts)
+            release_weights(*parts)
 
 
 def hide_padding(keys: Keys) -> Keys:
-    """Fill in ``allowed`` with the padding alone, or leave it None where there is none."""
+    """Fill in ``allowed`` with the padding alone, or leave it None if there is none."""
     if bool(keys.valid.all()):
         return keys
     return replace(keys, allowed=keys.valid[:, None, None, :])

@@ -1,4 +1,4 @@
-"""The order in which a model's layers run, and the exits that are trained: what a method of the depth socket builds."""
+"""The depth plan that a method of the depth socket builds: the order of a model's layers, and its exits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def fastest_first(depths: Iterable[Depth]) -> list[Depth]:
 
 @dataclass(frozen=True)
 class DepthPlan:
-    """Which block runs at which step, and which exits are trained.
+    """The block that runs at each step, and the exits that are trained.
 
     ``encoder[t]`` is the index of the block that step t executes; exits count steps from 1.
     """
@@ -29,9 +29,9 @@ class DepthPlan:
     encoder_exits: tuple[int, ...]
     decoder_exits: tuple[int, ...]
     weights: tuple[tuple[float, ...], ...] | None = None
-    """Of the loss at each pair of exits, a row for each encoder exit; they need not sum to 1. None: all the same."""
+    """Weights of the losses at each pair of exits, a row for each encoder exit; need not sum to 1. None: all equal."""
     drawn: tuple[int | None, int | None] = (None, None)
-    """How many exits of the encoder, and of the decoder, an update trains, drawn anew for each; None: all."""
+    """Number of encoder and of decoder exits that are drawn for each update; None: all are trained."""
 
     def __post_init__(self) -> None:
         for side, drawn in zip(("encoder", "decoder"), self.drawn, strict=True):
@@ -52,16 +52,24 @@ class DepthPlan:
         if any(not 0 <= weight < math.inf for row in rows for weight in row):
             raise ValueError("weights of exits must be at least 0, and finite")
         if not all(map(any, rows)) or not all(map(any, zip(*rows, strict=True))):
-            raise ValueError("an exit all of whose weights are 0 is none")
+            raise ValueError("the weights of an exit may not all be 0")
         if None not in self.drawn and not all(map(all, rows)):
             raise ValueError("where exits of both sides are drawn, no pair may have the weight 0")
 
     @property
-    def deepest(self) -> tuple[int, int]:
-        """The deepest exits: where a model runs to unless told otherwise."""
+    def deepest(self) -> Depth:
+        """The deepest trained exits, the default depth of a model."""
         return self.encoder_exits[-1], self.decoder_exits[-1]
 
-    def pairs(self) -> dict[tuple[int, int], float]:
+    def depth(self, encoder_layers: int | None, decoder_layers: int | None) -> Depth:
+        """The requested depth; None stands for the deepest exit of that side."""
+        return encoder_layers or self.encoder_exits[-1], decoder_layers or self.decoder_exits[-1]
+
+    def depths(self) -> list[Depth]:
+        """The trained pairs of exits, the fastest first."""
+        return fastest_first(self.pairs())
+
+    def pairs(self) -> dict[Depth, float]:
         """The share of every trained pair of exits in the loss; they sum to 1."""
         rows = self.weights or ((1.0,) * len(self.decoder_exits),) * len(self.encoder_exits)
         total = math.fsum(itertools.chain.from_iterable(rows))

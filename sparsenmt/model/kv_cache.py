@@ -1,7 +1,7 @@
-"""What step-by-step decoding remembers (design rule 5).
+"""The KV cache of step-by-step decoding, its buffers, and how it is reordered and merged (design rule 5).
 
-Self-attention keys and values belong to an execution step; those of the memory belong to (block, memory) and are
-projected once a sentence, never per hypothesis.
+Self-attention keys and values belong to an execution step. Cross-attention keys and values belong to (block, memory)
+and are projected once a sentence, never per hypothesis.
 Shapes: B sentences, R hypotheses a sentence, N = B * R rows, T positions, K of them kept, S slots, H heads, E head
 size.
 """
@@ -18,19 +18,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sparsenmt.model.attend import Mask
-from sparsenmt.model.attention import KeysValues, Stored
+from sparsenmt.model.attend import AttentionMask
+from sparsenmt.model.attention import KeysValues, SlottedKeysValues
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import DecoderCache
 from sparsenmt.native.kernels import kernels
 
-_ROOM = 16  # positions that there is room for at first
-_RESERVE = 128  # the same on a CPU, where memory that nobody has written to takes no place
+_INITIAL_POSITIONS = 16  # capacity of a new buffer
+_INITIAL_POSITIONS_LAZY = 128  # the same where memory is committed lazily: what is never written costs nothing
 
 
 @functools.cache
-def _lazy() -> bool:
-    """Whether the system gives out memory that takes no place before somebody writes to it."""
+def _commits_lazily() -> bool:
+    """True if the system commits memory at the first write, not at the allocation."""
     try:
         import resource
 
@@ -41,237 +41,264 @@ def _lazy() -> bool:
 
 
 class BufferPool:
-    """Memory that one search leaves to the next: what comes fresh from the system costs a fault a page."""
+    """Buffers that one search releases and the next acquires: fresh memory costs a page fault for each page."""
 
     def __init__(self) -> None:
         self._free: list[Tensor] = []  # flat
 
-    def take(self, size: int, like: Tensor) -> Tensor:
-        """An empty tensor (at least ``size``), with dtype and device of ``like``."""
-        if not torch.is_inference_mode_enabled():  # what was made in it cannot be written to outside of it
+    def acquire(self, size: int, like: Tensor) -> Tensor:
+        """An uninitialised tensor (at least ``size``), with dtype and device of ``like``."""
+        if not torch.is_inference_mode_enabled():  # a tensor made in inference mode cannot be written to outside of it
             return like.new_empty(size)
-        ours = [i for i, x in enumerate(self._free) if x.dtype == like.dtype and x.device == like.device]
-        fitting = [i for i in ours if self._free[i].shape[0] >= size]
+        matching = [i for i, x in enumerate(self._free) if x.dtype == like.dtype and x.device == like.device]
+        fitting = [i for i in matching if self._free[i].shape[0] >= size]
         if fitting:
             return self._free.pop(min(fitting, key=lambda i: self._free[i].shape[0]))
-        if ours:  # as much is held as a search has needed, not more
-            self._free.pop(max(ours, key=lambda i: self._free[i].shape[0]))
+        if matching:  # the new buffer replaces one that is too small: the pool holds no more than a search has needed
+            self._free.pop(max(matching, key=lambda i: self._free[i].shape[0]))
         return like.new_empty(size)
 
-    def give(self, rooms: list[Tensor]) -> None:
-        """Take back what `take` gave and nobody reads any more."""
-        self._free += [room for room in rooms if room.is_inference()]
-        rooms.clear()
+    def release(self, buffers: list[Tensor]) -> None:
+        """Take back buffers that nothing reads any more, and empty the list."""
+        self._free += [buffer for buffer in buffers if buffer.is_inference()]
+        buffers.clear()
 
 
-class _Store:
-    """Keys or values of a step, (T, S, H, E), with room for more positions.
+class _PositionBuffer:
+    """Keys or values of a step, (T, S, H, E), preallocated for more positions.
 
-    What a row brings stays where it was put, position after position: a search that reorders its rows copies nothing
-    but the numbers of slots.
+    Each row writes to its own slot, position after position, and nothing moves afterwards: a search that reorders its
+    rows copies only slot numbers (`_SlotTable`).
     """
 
-    def __init__(self, rooms: BufferPool) -> None:
-        self._rooms = rooms
-        self._flat: list[Tensor] = []  # what ``_room`` lies in
-        self._room: Tensor | None = None
+    def __init__(self, buffers: BufferPool) -> None:
+        self._buffers = buffers
+        self._flat: list[Tensor] = []  # the pool's tensor that ``_storage`` is a view of
+        self._storage: Tensor | None = None
         self._first = self._end = 0
 
     @property
     def content(self) -> Tensor:
         """(K, S, H, E)."""
-        assert self._room is not None
-        return self._room[self._first : self._end]
+        assert self._storage is not None
+        return self._storage[self._first : self._end]
 
     def append(self, new: Tensor, keep: int | None) -> Tensor:
-        """Add new (N, H, T, E), row n in slot n, after the last ``keep`` positions; after all of them if it is None."""
-        upright = new.permute(2, 0, 1, 3)
-        count, rows = upright.shape[:2]
+        """Write new (N, H, T, E), row n to slot n, after the last ``keep`` positions (None: after all).
+
+        Returns:
+            the content.
+        """
+        by_position = new.permute(2, 0, 1, 3)
+        count, rows = by_position.shape[:2]
         if keep is not None:
             self._first = max(self._end - keep, self._first)
-        if torch.is_grad_enabled() and (new.requires_grad or (self._room is not None and self._room.requires_grad)):
-            slots = rows if self._room is None else max(rows, self._room.shape[1])
-            parts = [upright] if self._room is None else [self.content, upright]
-            self._room = torch.cat([F.pad(part, (0, 0, 0, 0, 0, slots - part.shape[1])) for part in parts])
-            self._first, self._end = 0, self._room.shape[0]
+        storage = self._storage
+        if torch.is_grad_enabled() and (new.requires_grad or (storage is not None and storage.requires_grad)):
+            slots = rows if storage is None else max(rows, storage.shape[1])
+            parts = [by_position] if storage is None else [self.content, by_position]
+            self._storage = torch.cat([F.pad(part, (0, 0, 0, 0, 0, slots - part.shape[1])) for part in parts])
+            self._first, self._end = 0, self._storage.shape[0]
             return self.content
-        content = self.extend(upright)
-        content[-count:, :rows] = upright
+        content = self.extend(by_position)
+        content[-count:, :rows] = by_position
         return content
 
     def extend(self, like: Tensor) -> Tensor:
-        """Room for the positions and rows of ``like`` (T, N, H, E) after all others, which are not written yet."""
+        """The content, followed by uninitialised positions for the rows of ``like`` (T, N, H, E), which is not read."""
         count, rows = like.shape[:2]
-        if self._room is None or self._end + count > self._room.shape[0] or rows > self._room.shape[1]:
-            self._make_room(like)
+        if self._storage is None or self._end + count > self._storage.shape[0] or rows > self._storage.shape[1]:
+            self._grow(like)
         self._end += count
         return self.content
 
-    def _make_room(self, new: Tensor) -> None:
+    def _grow(self, new: Tensor) -> None:
         kept, slots = self._end - self._first, new.shape[1]
-        if self._room is not None:
-            slots = max(slots, self._room.shape[1])
-        flat, larger = self._take(2 * (kept + new.shape[0]), slots, new)
+        if self._storage is not None:
+            slots = max(slots, self._storage.shape[1])
+        flat, larger = self._allocate(2 * (kept + new.shape[0]), slots, new)
         if kept:
             larger[:kept, : self.content.shape[1]] = self.content
-        self.leave()
-        self._flat, self._room, self._first, self._end = [flat], larger, 0, kept
+        self.release()
+        self._flat, self._storage, self._first, self._end = [flat], larger, 0, kept
 
-    def _take(self, positions: int, slots: int, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Room for so many positions and slots, or more, and what it lies in."""
-        if like.device.type == "cpu" and positions < _RESERVE and _lazy():
-            size = _RESERVE * slots * math.prod(like.shape[2:])
+    def _allocate(self, positions: int, slots: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        """The pool's flat tensor, and a view of it with at least this many positions and slots."""
+        if like.device.type == "cpu" and positions < _INITIAL_POSITIONS_LAZY and _commits_lazily():
+            size = _INITIAL_POSITIONS_LAZY * slots * math.prod(like.shape[2:])
             try:
-                flat = self._rooms.take(1 << (size - 1).bit_length(), like)  # a later batch of more rows fits, too
-                return flat, flat[:size].view(_RESERVE, slots, *like.shape[2:])
-            except RuntimeError:  # not even that much
+                flat = self._buffers.acquire(1 << (size - 1).bit_length(), like)  # fits a later, larger batch, too
+                return flat, flat[:size].view(_INITIAL_POSITIONS_LAZY, slots, *like.shape[2:])
+            except RuntimeError:  # the address space is exhausted: allocate no more than is needed
                 pass
-        shape = (max(_ROOM, positions), slots, *like.shape[2:])
+        shape = (max(_INITIAL_POSITIONS, positions), slots, *like.shape[2:])
         size = math.prod(shape)
-        flat = self._rooms.take(size, like)
+        flat = self._buffers.acquire(size, like)
         return flat, flat[:size].view(shape)
 
-    def leave(self) -> None:
-        """Give back the room."""
-        self._rooms.give(self._flat)
+    def release(self) -> None:
+        """Return the storage to the pool."""
+        self._buffers.release(self._flat)
 
     @staticmethod
-    def join(stores: Sequence[_Store], slots: Sequence[Tensor], length: int, rooms: BufferPool) -> _Store:
-        """What the rows of several stores still read of the last ``length`` positions; zeros where they read nothing.
+    def merge(
+        parts: Sequence[_PositionBuffer], slots: Sequence[Tensor], length: int, buffers: BufferPool
+    ) -> _PositionBuffer:
+        """The last ``length`` positions that the rows of several buffers still read, aligned at the newest.
 
-        slots: for each store, (N, T) as `_Slots` has them. In the result, row n lies in slot n.
+        In the result, row n is in slot n; positions that a row does not have are zeros.
+
+        Args:
+            slots: for each part, (N, T): its slot table.
         """
-        joined, kept = _Store(rooms), min(length, max(each.content.shape[0] for each in stores))
-        flat, room = joined._take(2 * kept, sum(each.shape[0] for each in slots), stores[0].content)
+        merged, kept = _PositionBuffer(buffers), min(length, max(each.content.shape[0] for each in parts))
+        flat, storage = merged._allocate(2 * kept, sum(each.shape[0] for each in slots), parts[0].content)
         row = 0
-        for store, own in zip(stores, slots, strict=True):
-            content = store.content[-kept:]
-            count, rows = content.shape[0], own.shape[0]
-            steps = torch.arange(count, device=own.device) * content.shape[1]
-            places = own[:, own.shape[1] - count :].T + steps[:, None]  # (K, N)
-            here = room[:kept, row : row + rows]
-            here[: kept - count] = 0.0  # what is hidden, but multiplied: it must be a number
-            here[kept - count :] = content.flatten(0, 1).index_select(0, places.flatten()).unflatten(0, places.shape)
+        for part, table in zip(parts, slots, strict=True):
+            content = part.content[-kept:]
+            count, rows = content.shape[0], table.shape[0]
+            steps = torch.arange(count, device=table.device) * content.shape[1]
+            index = table[:, table.shape[1] - count :].T + steps[:, None]  # (K, N)
+            target = storage[:kept, row : row + rows]
+            target[: kept - count] = 0.0  # masked, but multiplied: must be finite
+            target[kept - count :] = content.flatten(0, 1).index_select(0, index.flatten()).unflatten(0, index.shape)
             row += rows
-        joined._flat, joined._room, joined._end = [flat], room, kept
-        return joined
+        merged._flat, merged._storage, merged._end = [flat], storage, kept
+        return merged
 
 
-class _Slots:
-    """Where the rows that there are lie at every position, for all steps: (N, T) int32."""
+class _SlotTable:
+    """The slot of every row at every position, for all steps: (N, T) int32."""
 
     def __init__(self) -> None:
-        self._room: Tensor | None = None
+        self._storage: Tensor | None = None
         self._end = 0
-        self.straight = True  # row n has always been in slot n
+        self.identity = True  # row n has always been in slot n
 
     def last(self, count: int) -> Tensor:
         """(N, count)."""
-        assert self._room is not None
-        return self._room[:, self._end - count : self._end]
+        assert self._storage is not None
+        return self._storage[:, self._end - count : self._end]
 
     def append(self, rows: int, count: int, device: torch.device) -> None:
-        """So many more positions of so many rows."""
-        if self._room is None or self._end + count > self._room.shape[1]:
-            larger = torch.empty(rows, max(_ROOM, 2 * (self._end + count)), dtype=torch.int32, device=device)
-            if self._room is not None:
+        """Add ``count`` positions, at which row n is in slot n."""
+        if self._storage is None or self._end + count > self._storage.shape[1]:
+            capacity = max(_INITIAL_POSITIONS, 2 * (self._end + count))
+            larger = torch.empty(rows, capacity, dtype=torch.int32, device=device)
+            if self._storage is not None:
                 larger[:, : self._end] = self.last(self._end)
-            self._room = larger
-        self._room[:, self._end : self._end + count] = torch.arange(rows, device=device)[:, None]
+            self._storage = larger
+        self._storage[:, self._end : self._end + count] = torch.arange(rows, device=device)[:, None]
         self._end += count
 
     def select(self, rows: Tensor) -> None:
-        """Only these rows, in this order."""
-        if self._room is not None:
-            self._room = self._room.index_select(0, rows)
-            self.straight = False
+        """Keep only these rows, in this order."""
+        if self._storage is not None:
+            self._storage = self._storage.index_select(0, rows)
+            self.identity = False
 
 
-class _Own:
-    """Keys and values of one step of self-attention; without keys where no head is learned."""
+class _StepCache:
+    """Self-attention keys and values of one step; without keys if no head is learned."""
 
-    def __init__(self, keys: _Store | None, values: _Store) -> None:
+    def __init__(self, keys: _PositionBuffer | None, values: _PositionBuffer) -> None:
         self.keys, self.values = keys, values
 
     @staticmethod
-    def join(parts: Sequence[_Own], slots: Sequence[Tensor], length: int, rooms: BufferPool) -> _Own:
-        """As `_Store.join`."""
+    def merge(parts: Sequence[_StepCache], slots: Sequence[Tensor], length: int, buffers: BufferPool) -> _StepCache:
+        """Merge as `_PositionBuffer.merge` does."""
         keys = [part.keys for part in parts if part.keys is not None]
-        values = _Store.join([part.values for part in parts], slots, length, rooms)
-        return _Own(_Store.join(keys, slots, length, rooms) if keys else None, values)
+        values = _PositionBuffer.merge([part.values for part in parts], slots, length, buffers)
+        return _StepCache(_PositionBuffer.merge(keys, slots, length, buffers) if keys else None, values)
 
-    def leave(self) -> None:
-        """Give back the room."""
-        self.values.leave()
+    def release(self) -> None:
+        """Return the storage to the pool."""
+        self.values.release()
         if self.keys is not None:
-            self.keys.leave()
+            self.keys.release()
 
 
-def _leave(own: dict[int, _Own]) -> None:
-    for each in own.values():
-        each.leave()
+def _release(steps: dict[int, _StepCache]) -> None:
+    for step in steps.values():
+        step.release()
 
 
 class KVCache:
-    """Implements `interfaces.DecoderCache`.
+    """The KV cache of a search; implements `protocol.DecoderCache`.
 
     Args:
-        stepwise: it will be read many times, by few queries.
-        rooms: where its memory comes from, and goes when nothing refers to the cache any more.
+        stepwise: few queries will read it, many times.
+        buffers: the pool of its buffers, which go back to it when the cache is garbage-collected.
+        projected: cross-attention keys and values by block, where they are projected already.
+        read_depth: computes `compiled_depth` of a new cache; None: 0.
     """
 
-    def __init__(self, memory: Memory, *, stepwise: bool = True, rooms: BufferPool | None = None) -> None:
-        self._rooms = rooms or BufferPool()
+    def __init__(
+        self,
+        memory: Memory,
+        *,
+        stepwise: bool = True,
+        buffers: BufferPool | None = None,
+        projected: dict[int, KeysValues] | None = None,
+        read_depth: Callable[[KVCache], int] | None = None,
+    ) -> None:
+        self._buffers = buffers or BufferPool()
         self._memory = memory
         self._stepwise = stepwise
-        self._own: dict[int, _Own] = {}
-        weakref.finalize(self, _leave, self._own)
-        self._slots = _Slots()
-        self._memory_kv: dict[int, KeysValues] = {}
-        self._memory_rows: Tensor | None = None  # those of `_memory_kv` that are left, as long as nobody moved them
-        self._memory_masks: dict[int, Mask | None] = {}
-        self.compiled: tuple[int, bool] | None = None
-        """Whether `compiled.CompiledDecoder` can read the memory to so many layers; None: nobody has asked."""
+        self._steps: dict[int, _StepCache] = {}
+        weakref.finalize(self, _release, self._steps)
+        self._slots = _SlotTable()
+        self._memory_kv = projected or {}
+        self._memory_rows: Tensor | None = None  # (B) rows of ``_memory_kv`` that are still searched; None: all
+        self._memory_masks: dict[int, AttentionMask | None] = {}
         self.length = 0
         self.starts: Tensor | None = None
-        """(B) int64: of the positions so far, the first one that a sentence has, which is its position 0; None: 0."""
+        """(B) int64: the column at which each sentence begins, its position 0; None: 0 for all."""
+        self._read_depth = read_depth
+        self.compiled_depth = 0 if read_depth is None else read_depth(self)
+        """Decoder layers up to which `compiled.CompiledDecoder` can read the memory."""
 
     @property
     def memory(self) -> Memory:
         return self._memory
 
     def advance(self, rows: int, count: int) -> None:
-        """So many rows take so many more positions."""
+        """Add ``count`` positions for each of the rows."""
         self._slots.append(rows, count, self._memory.states.device)
         self.length += count
 
-    def append(self, step: int, new: KeysValues, keep: int | None) -> tuple[Stored, int]:
-        """Add what step ``step`` projected; return all of it, and the position of the first.
+    def append(self, step: int, new: KeysValues, keep: int | None) -> tuple[SlottedKeysValues, int]:
+        """Add projected keys and values to a step.
 
-        keep: positions before the new ones that are still of use (a pattern's reach); None: all.
+        Args:
+            keep: positions before the new ones that can still be attended to (a pattern's reach); None: all.
+
+        Returns:
+            everything that is kept, and the position of the first.
         """
-        if step not in self._own:
-            self._own[step] = _Own(None if new.keys is None else _Store(self._rooms), _Store(self._rooms))
-        own = self._own[step]
+        if step not in self._steps:
+            keys_buffer = None if new.keys is None else _PositionBuffer(self._buffers)
+            self._steps[step] = _StepCache(keys_buffer, _PositionBuffer(self._buffers))
+        own = self._steps[step]
         keys = None if own.keys is None or new.keys is None else own.keys.append(new.keys, keep)
         values = own.values.append(new.values, keep)
         count = values.shape[0]
-        return Stored(keys, values, self._slots.last(count), self._slots.straight), self.length - count
+        return SlottedKeysValues(keys, values, self._slots.last(count), self._slots.identity), self.length - count
 
     def extend(self, step: int, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Room for what step ``step`` will project of one more position: keys and values (T, S, H, E).
+        """Keys and values (T, S, H, E) of a step, with one more position, which the caller writes.
 
         like: (1, N, H, E), not read.
         """
-        if step not in self._own:
-            self._own[step] = _Own(_Store(self._rooms), _Store(self._rooms))
-        own = self._own[step]
+        if step not in self._steps:
+            self._steps[step] = _StepCache(_PositionBuffer(self._buffers), _PositionBuffer(self._buffers))
+        own = self._steps[step]
         assert own.keys is not None
         return own.keys.extend(like), own.values.extend(like)
 
     @property
     def slots(self) -> Tensor:
-        """(N, T) int32: where the keys and values of every row lie."""
+        """(N, T) int32: the slots of every row's keys and values."""
         return self._slots.last(self.length)
 
     def row_starts(self, rows: int) -> Tensor | None:
@@ -279,35 +306,35 @@ class KVCache:
         return None if self.starts is None else self.starts.repeat_interleave(rows // len(self.starts))[:, None]
 
     def next_positions(self, rows: int) -> int | Tensor:
-        """The position that all rows have next, or that each has, (N)."""
+        """The next position: one for all rows, or (N) one for each."""
         starts = self.row_starts(rows)
         return self.length if starts is None else self.length - starts.squeeze(1)
 
     def _select_memory(self) -> None:
-        """Of sentences that have left, nothing."""
+        """Drop the cross-attention keys and values of sentences that are finished."""
         if self._memory_rows is not None:
             rows, self._memory_rows = self._memory_rows, None
             self._memory_kv = {number: kv.select(rows) for number, kv in self._memory_kv.items()}
 
     def memory_keys_values(self, block: int, project: Callable[..., KeysValues]) -> KeysValues:
-        """The memory's keys and values for a block, projected at the first call."""
+        """The cross-attention keys and values of a block, projected at the first call."""
         self._select_memory()
         if block not in self._memory_kv:
             memory = self._memory
-            plain = memory.states.device.type == "cpu" and kernels() is None  # compiled ones read rows of keys
-            upright = self._stepwise and memory.counts is not None and plain
-            self._memory_kv[block] = project(memory.states, upright=upright)
+            uncompiled = memory.states.device.type == "cpu" and kernels() is None  # compiled kernels read rows of keys
+            transposed = self._stepwise and memory.counts is not None and uncompiled
+            self._memory_kv[block] = project(memory.states, transposed=transposed)
         return self._memory_kv[block]
 
-    def memory_as_it_lies(self, block: int) -> tuple[KeysValues, Tensor | None]:
-        """What `memory_keys_values` once gave, with sentences that have left, and the rows (B) of those that are there.
+    def stored_memory_keys_values(self, block: int) -> tuple[KeysValues, Tensor | None]:
+        """The projected `memory_keys_values`, finished sentences included, and the rows (B) of the others.
 
-        None: all, in order.
+        None: all rows, in order.
         """
         return self._memory_kv[block], self._memory_rows
 
-    def memory_mask(self, step: int, make: Callable[[], Mask | None]) -> Mask | None:
-        """The mask of the memory at a step, made at the first call."""
+    def memory_mask(self, step: int, make: Callable[[], AttentionMask | None]) -> AttentionMask | None:
+        """The cross-attention mask of a step, made at the first call."""
         if step not in self._memory_masks:
             self._memory_masks[step] = make()
         return self._memory_masks[step]
@@ -319,7 +346,7 @@ class KVCache:
         self._memory = self._memory.select(sentences)
         if self.starts is not None:
             self.starts = self.starts[sentences]
-        if self.compiled is not None and self.compiled[1]:  # the kernel finds them where they lie
+        if self.compiled_depth:  # the kernel reads through a table of rows: nothing is copied
             rows = self._memory_rows
             self._memory_rows = sentences if rows is None else rows[sentences]
         else:
@@ -327,27 +354,34 @@ class KVCache:
         self._memory_masks = {step: mask and mask.select(sentences) for step, mask in self._memory_masks.items()}
 
     @property
-    def joins(self) -> bool:
-        return self.compiled is not None and self.compiled[1]
+    def can_merge(self) -> bool:
+        return self.compiled_depth > 0
 
-    def join(self, others: Sequence[DecoderCache]) -> KVCache:
-        parts = [self, *others]
-        joined = KVCache(Memory.join([part.memory for part in parts]), stepwise=self._stepwise, rooms=self._rooms)
-        lengths, slots, own, memory_kv = [], [], [], []
-        for part in parts:
-            assert isinstance(part, KVCache)
-            part._select_memory()
-            starts, sentences = part.starts, part.memory.valid.shape[0]
-            whole = torch.full((sentences,), part.length, device=part.slots.device)
-            lengths.append(whole if starts is None else whole - starts)
-            slots.append(part.slots)
-            own.append(part._own)
-            memory_kv.append(part._memory_kv)
-        joined.length = int(torch.cat(lengths).max())
-        starts = joined.length - torch.cat(lengths)
-        joined.starts = starts if bool(starts.any()) else None
-        joined._slots.append(sum(each.shape[0] for each in slots), joined.length, starts.device)
-        for step in self._own:
-            joined._own[step] = _Own.join([each[step] for each in own], slots, joined.length, self._rooms)
-        joined._memory_kv = {block: KeysValues.join([each[block] for each in memory_kv]) for block in self._memory_kv}
-        return joined
+    def merge(self, others: Sequence[DecoderCache]) -> KVCache:
+        caches, lengths_of_parts = [self], []
+        for other in others:
+            assert isinstance(other, KVCache)
+            caches.append(other)
+        for cache in caches:
+            cache._select_memory()
+            columns = torch.full((cache.memory.valid.shape[0],), cache.length, device=cache.slots.device)
+            lengths_of_parts.append(columns if cache.starts is None else columns - cache.starts)
+        slots, lengths = [cache.slots for cache in caches], torch.cat(lengths_of_parts)
+        merged = KVCache(
+            Memory.concatenate([cache.memory for cache in caches]),
+            stepwise=self._stepwise,
+            buffers=self._buffers,
+            projected={
+                block: KeysValues.concatenate([cache._memory_kv[block] for cache in caches])
+                for block in self._memory_kv
+            },
+            read_depth=self._read_depth,
+        )
+        merged.length = int(lengths.max())
+        starts = merged.length - lengths
+        merged.starts = starts if bool(starts.any()) else None
+        merged._slots.append(sum(each.shape[0] for each in slots), merged.length, starts.device)
+        for step in self._steps:
+            parts = [cache._steps[step] for cache in caches]
+            merged._steps[step] = _StepCache.merge(parts, slots, merged.length, self._buffers)
+        return merged

@@ -1,6 +1,6 @@
 """Encoder and decoder blocks: attention and feed-forward networks with residuals and layer normalisation.
 
-Shapes: B rows, T positions, D model dimension, F inner dimension.
+Shapes: B rows or sentences, R hypotheses a sentence, T positions, D model dimension, F inner dimension.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from sparsenmt.model.attend import Mask
-from sparsenmt.model.attention import AttentionStep, KeysValues, MultiHeadAttention, Stored
+from sparsenmt.model.attend import AttentionMask
+from sparsenmt.model.attention import AttentionStep, KeysValues, MultiHeadAttention, SlottedKeysValues
 from sparsenmt.model.dropout import dropout
-from sparsenmt.model.linear import ACTIVATIONS, Activation, Linear, Packing, Product, give_up
+from sparsenmt.model.linear import ACTIVATIONS, Activation, Linear, Packing, Product, release_weights
 from sparsenmt.model.sockets import FixedHeads, Keys
 
 Norm = Literal["pre", "post"]
@@ -21,7 +21,7 @@ Norm = Literal["pre", "post"]
 
 @dataclass(frozen=True)
 class BlockOptions:
-    """What all blocks of a model have in common."""
+    """Options that all blocks of a model share."""
 
     dimension: int
     feed_forward: int
@@ -37,14 +37,14 @@ class SiteHeads:
     """The heads of one attention site."""
 
     count: int
-    given: FixedHeads | None = None
-    disabled: frozenset[int] = frozenset()  # numbers, from 1, of those that give zeros
+    fixed: FixedHeads | None = None
+    disabled: frozenset[int] = frozenset()  # numbers, from 1, of heads whose output is zero
 
     @property
     def names(self) -> tuple[str, ...]:
-        """As `interfaces.TranslationModel.head_names`."""
-        given = () if self.given is None else tuple(self.given.names)
-        return (*given, *("learned",) * (self.count - len(given)))
+        """The names of `protocol.TranslationModel.head_names`."""
+        fixed = () if self.fixed is None else tuple(self.fixed.names)
+        return (*fixed, *("learned",) * (self.count - len(fixed)))
 
 
 class FeedForward(nn.Module):
@@ -69,10 +69,10 @@ class FeedForward(nn.Module):
         return output
 
     def pack(self, how: Packing) -> None:
-        """As `Linear.pack`; the activation goes into the product."""
+        """Pack both layers, as `Linear.pack`; the activation becomes a part of the first product."""
         self.packed_inner = how.product(self.inner.weight, self.inner.bias, self.activation)
         if how.final:
-            give_up(self.inner)
+            release_weights(self.inner)
         self.outer.pack(how)
 
 
@@ -97,7 +97,7 @@ class TransformerBlock(nn.Module):
 
     @staticmethod
     def _attention(options: BlockOptions, heads: SiteHeads) -> MultiHeadAttention:
-        return MultiHeadAttention(options.dimension, heads.count, given=heads.given, dropout=options.attention_dropout)
+        return MultiHeadAttention(options.dimension, heads.count, fixed=heads.fixed, dropout=options.attention_dropout)
 
     @property
     def own(self) -> MultiHeadAttention:
@@ -117,15 +117,19 @@ class TransformerBlock(nn.Module):
         return added if self.norm == "pre" else norm(added)
 
     def self_input(self, x: Tensor) -> Tensor:
-        """What queries, keys and values of the self-attention are projected from. (B, T, D) -> (B, T, D)."""
+        """The input of the self-attention's projections. (B, T, D) -> (B, T, D)."""
         return self._before(x, self.self_norm)
 
-    def add_self(self, x: Tensor, q: Tensor | None, kv: KeysValues | Stored, keys: Keys, step: AttentionStep) -> Tensor:
+    def add_self(
+        self, x: Tensor, q: Tensor | None, kv: KeysValues | SlottedKeysValues, keys: Keys, step: AttentionStep
+    ) -> Tensor:
         """x (B, T, D) plus self-attention."""
         return self._after(x, self.own(q, kv, keys, step), self.self_norm)
 
-    def add_cross(self, x: Tensor, kv: KeysValues, keys: Keys, step: AttentionStep, mask: Mask | None = None) -> Tensor:
-        """x (B * R, T, D) plus attention to the memory of B sentences: hypotheses lie on the query axis."""
+    def add_cross(
+        self, x: Tensor, kv: KeysValues, keys: Keys, step: AttentionStep, mask: AttentionMask | None = None
+    ) -> Tensor:
+        """x (B * R, T, D) plus attention to the memory of B sentences: hypotheses are on the query axis."""
         assert self.cross is not None
         sentences = kv.values.shape[0]
         h = self._before(x, self.cross_norm).reshape(sentences, -1, x.shape[-1])
@@ -137,7 +141,7 @@ class TransformerBlock(nn.Module):
         return self._after(x, self.feed_forward(self._before(x, self.feed_forward_norm)), self.feed_forward_norm)
 
     def pack(self, how: Packing) -> None:
-        """As `Linear.pack`."""
+        """Pack all layers, as `Linear.pack`."""
         self.own.pack(how, self_attention=True)
         if self.cross is not None:
             self.cross.pack(how, self_attention=False)

@@ -1,9 +1,9 @@
 """The one linear layer of the engine, and the packed products behind it (design rule 11).
 
-oneDNN can reorder a weight once into the blocked layout that its kernels want; products then skip that step at every
-call. In bf16 and int8 a compiled kernel multiplies rounded weights with inputs that it rounds itself (int8: a scale for
-each column of the weights, a scale and an offset for each row of the input), so that all else stays in fp32. Operators
-that are private to PyTorch, or not built here, are used only after they agreed with `F.linear`.
+oneDNN can reorder a weight once into the blocked layout of its kernels, instead of at every call. In bf16 and int8 a
+compiled kernel multiplies rounded weights with inputs that it rounds itself (int8: a scale for each column of the
+weights, a scale and an offset for each row of the input), so that all else stays in fp32. PyTorch's private operators
+are used only if they agree with `F.linear` on a probe.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sparsenmt.native.kernels import MOST_IN_ORDER, kernels
-from sparsenmt.native.packing import Packed, pack
+from sparsenmt.native.packing import PackedMatrix, pack
 
 Activation = Literal["none", "relu", "gelu", "silu"]
 _ONEDNN_NAMES = {"none": "none", "relu": "relu", "gelu": "gelu", "silu": "swish"}
@@ -31,8 +31,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2}
 _TRIES, _CLEARLY = 25, 1.1
-# Products with few rows gain nothing from a packed weight tuned for them; this is a typical decoding batch.
-_TYPICAL_ROWS = 128
+_TYPICAL_ROWS = 128  # of a decoding batch; packing for fewer rows would gain nothing
 
 Product = Callable[[Tensor], Tensor]
 
@@ -42,9 +41,9 @@ class Packing:
     """How weights are packed for decoding.
 
     Args:
-        dtype: what fp32 weights are rounded to, if `rounds` says that they can be; None: they stay as they are.
-        final: give up what was packed, as `give_up` says.
-        compiled: in the layout of the compiled kernels also in fp32, where there are such kernels.
+        dtype: the dtype that fp32 weights are rounded to, if `rounds` returns True; None: they are not rounded.
+        final: release the unpacked weights, see `release_weights`.
+        compiled: use the layout of the compiled kernels also in fp32, if there are such kernels.
     """
 
     dtype: torch.dtype | None = None
@@ -52,7 +51,7 @@ class Packing:
     compiled: bool = False
 
     def product(self, weight: Tensor, bias: Tensor | None, activation: Activation = "none") -> Product:
-        """As `packed_product`."""
+        """Call `packed_product` with these options."""
         return packed_product(weight, bias, activation, dtype=self.dtype, compiled=self.compiled)
 
 
@@ -68,14 +67,14 @@ class Linear(nn.Linear):
         return F.linear(input, self.weight, self.bias)
 
     def pack(self, how: Packing = Packing()) -> None:
-        """Use a packed product from now on, where one is to be had."""
+        """Use a packed product from now on, if there is one."""
         self.packed = how.product(self.weight, self.bias)
         if how.final:
-            give_up(self)
+            release_weights(self)
 
 
-def give_up(*layers: Linear) -> None:
-    """Free the weights of layers whose products are packed: nothing else can be done with these layers any more."""
+def release_weights(*layers: Linear) -> None:
+    """Free the unpacked weights of packed layers, which can then only be decoded with."""
     for layer in layers:
         layer.weight.data = layer.weight.data.new_empty(0)
 
@@ -88,13 +87,13 @@ def packed_product(
     dtype: torch.dtype | None = None,
     compiled: bool = False,
 ) -> Product:
-    """A function ``x -> activation(x @ weight.T + bias)``, with the weight packed if that is possible and right.
+    """Make a function ``x -> activation(x @ weight.T + bias)`` for inference, with the weight packed if possible.
 
-    weight (out, in), bias (out). The result is for inference only.
+    weight (out, in), bias (out).
 
     Args:
-        dtype: what an fp32 weight is rounded to, if `rounds` says that it can be; None: it stays as it is.
-        compiled: in the layout of the compiled kernels also in fp32, where there are such kernels.
+        dtype: the dtype that an fp32 weight is rounded to, if `rounds` returns True; None: it is not rounded.
+        compiled: use the layout of the compiled kernels also in fp32, if there are such kernels.
     """
     weight, bias = weight.detach(), None if bias is None else bias.detach()
     dtype = dtype or weight.dtype
@@ -105,17 +104,17 @@ def packed_product(
 
 
 def rounds(weight: Tensor, dtype: torch.dtype) -> bool:
-    """Whether there are products with a weight that is rounded to bf16 or int8, for inputs in fp32."""
+    """Return True if there are products of this weight, rounded to bf16 or int8, with inputs in fp32."""
     if weight.dtype != torch.float32 or weight.device.type != "cpu" or dtype not in (torch.bfloat16, torch.int8):
         return False
     found = kernels()
     return found is not None and found.has_products
 
 
-NEAR = 1 << 24
-"""Bytes of a matrix that a processor's last cache holds: all cores may read all of it, for a few rows at a time."""
+LAST_LEVEL_CACHE_SIZE = 1 << 24
+"""Bytes. Of a smaller matrix every core may read all, for a few rows at a time."""
 
-_FEW_ROWS = 32  # for which each core reads a part of the matrix, once
+_FEW_ROWS = 32  # up to which each core reads only a part of the matrix, once
 
 
 class CompiledProduct:
@@ -126,9 +125,9 @@ class CompiledProduct:
         activation: of the result.
     """
 
-    def __init__(self, packed: Packed, activation: Activation) -> None:
+    def __init__(self, packed: PackedMatrix, activation: Activation) -> None:
         found = kernels()
-        assert found is not None  # as `rounds` says
+        assert found is not None  # see `rounds`
         self.packed, self.activation = packed, activation
         self._product, self._next = found.product, found.next
 
@@ -141,10 +140,10 @@ class CompiledProduct:
     def continuations(
         self, x: Tensor, scores: Tensor, never: Sequence[int], width: int
     ) -> tuple[Tensor, Tensor, Tensor] | None:
-        """As `interfaces.TranslationModel.continuations`, where this multiplies with the output table."""
+        """Implement `protocol.TranslationModel.continuations`, where this is the product with the output table."""
         if x.dtype != torch.float32 or width > min(self.packed.outer, MOST_IN_ORDER):
             return None
-        if self.packed.panels.nbytes > NEAR and x.shape[0] > _FEW_ROWS:
+        if self.packed.panels.nbytes > LAST_LEVEL_CACHE_SIZE and x.shape[0] > _FEW_ROWS:
             return None
         return self._next(x.contiguous(), self.packed, scores.contiguous(), never, width)
 
@@ -171,18 +170,18 @@ def _onednn_product(weight: Tensor, bias: Tensor | None, activation: Activation)
         expected = _plain_product(weight, bias, activation)(probe).float()
         error = (run(probe).float() - expected).abs().max() / expected.abs().max().clamp_min(1e-6)
         return run if float(error) <= _TOLERANCE[weight.dtype] else None
-    except (AttributeError, RuntimeError):  # the private operator changed or is not built in: plain products are right
+    except (AttributeError, RuntimeError):  # the private operator has changed or is not built in
         return None
 
 
 def fastest(weight: Tensor, dtypes: Collection[torch.dtype]) -> torch.dtype:
-    """The dtype whose products with this weight are the fastest here and now; fp32 unless another is clearly faster."""
+    """Measure the products with this weight; return the fastest dtype, or fp32 unless another is clearly faster."""
     x = torch.ones(_TYPICAL_ROWS, weight.shape[1])
     products = {dtype: packed_product(weight, None, dtype=dtype) for dtype in (torch.float32, *dtypes)}
     seconds = dict.fromkeys(products, math.inf)
     with torch.inference_mode():
         for _ in range(_TRIES):
-            for dtype, product in products.items():  # in turns: what disturbs one disturbs the others
+            for dtype, product in products.items():  # in turns, so that a disturbance affects all alike
                 start = time.perf_counter()
                 product(x)
                 seconds[dtype] = min(seconds[dtype], time.perf_counter() - start)

@@ -1,4 +1,4 @@
-"""What the decoder reads of the encoder.
+"""The encoder's output as the decoder reads it.
 
 Shapes: B sentences, S source positions, S' entries of a memory, D model dimension.
 """
@@ -15,7 +15,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Memory:
-    """What the decoder gets from one depth of the encoder, or one encoder layer from the one below."""
+    """The states that the decoder gets from one depth of the encoder, or an encoder layer from the one below."""
 
     states: Tensor  # (B, S', D)
     valid: Tensor  # (B, S') bool
@@ -26,7 +26,7 @@ class Memory:
     entries: Tensor | None = None  # (B, S) the entry that stands for each source position, -1: none; None: its own
 
     def select(self, sentences: Tensor) -> Memory:
-        """Only these sentences, in this order. sentences: (B',)."""
+        """Keep only these sentences, in this order. sentences: (B',)."""
 
         def pick(x: Tensor | None) -> Tensor | None:
             return None if x is None else x.index_select(0, sentences)
@@ -42,33 +42,35 @@ class Memory:
         )
 
     def written_counts(self) -> Tensor:
-        """(B, S') `counts`, also where none were needed."""
+        """(B, S') `counts`, of ones where it is None."""
         wide = torch.promote_types(self.states.dtype, torch.float32)
         return self.valid.to(wide) if self.counts is None else self.counts
 
     def written_entries(self) -> Tensor:
-        """(B, S) `entries`, also where none were needed: nothing was dropped yet."""
+        """(B, S) `entries`, the positions themselves where it is None, as nothing was dropped."""
         return torch.where(self.valid, self.positions, -1) if self.entries is None else self.entries
 
     @staticmethod
-    def join(memories: Sequence[Memory]) -> Memory:
-        """The sentences of several memories of one model, in order, with padding after the entries of narrower ones."""
+    def concatenate(memories: Sequence[Memory]) -> Memory:
+        """Concatenate the sentences of several memories of one model; narrower ones are padded on the right."""
         counted = any(each.counts is not None for each in memories)
         entered = any(each.entries is not None for each in memories)
         gates = [each.gates for each in memories if each.gates is not None]
         return Memory(
-            states=_together([each.states for each in memories]),
-            valid=_together([each.valid for each in memories]),
-            positions=_together([each.positions for each in memories]),
-            counts=_together([each.written_counts() for each in memories]) if counted else None,
-            features={name: _together([each.features[name] for each in memories]) for name in memories[0].features},
-            gates=_together(gates) if len(gates) == len(memories) else None,
-            entries=_together([each.written_entries() for each in memories], fill=-1) if entered else None,
+            states=_concatenate_padded([each.states for each in memories]),
+            valid=_concatenate_padded([each.valid for each in memories]),
+            positions=_concatenate_padded([each.positions for each in memories]),
+            counts=_concatenate_padded([each.written_counts() for each in memories]) if counted else None,
+            features={
+                name: _concatenate_padded([each.features[name] for each in memories]) for name in memories[0].features
+            },
+            gates=_concatenate_padded(gates) if len(gates) == len(memories) else None,
+            entries=_concatenate_padded([each.written_entries() for each in memories], fill=-1) if entered else None,
         )
 
 
-def _together(tensors: Sequence[Tensor], fill: int = 0) -> Tensor:
-    """(B, n, ...) of every part, n filled up to the largest."""
+def _concatenate_padded(tensors: Sequence[Tensor], fill: int = 0) -> Tensor:
+    """Concatenate tensors (B, n, ...) along B, with n padded to the largest."""
     size = max(each.shape[1] for each in tensors)
     tails = [(0, 0) * (each.dim() - 2) + (0, size - each.shape[1]) for each in tensors]
     return torch.cat([F.pad(each, tail, value=fill) for each, tail in zip(tensors, tails, strict=True)])

@@ -1,6 +1,6 @@
 """A translation model as training, decoding and analysis see it.
 
-Shapes: B sentences, R hypotheses a sentence, J hypotheses that are open, H heads, Q queries, K keys, S source
+Shapes: B sentences, R hypotheses a sentence, J hypotheses that are still open, H heads, Q queries, K keys, S source
 positions, T target positions, D model dimension, V vocabulary.
 """
 
@@ -24,39 +24,37 @@ from sparsenmt.model.sockets import Gates, Keys
 class Source:
     """A batch of source sentences."""
 
-    tokens: Tensor  # (B, S) piece ids, </s> last, padded
+    tokens: Tensor  # (B, S) token ids, </s> last, padded
     valid: Tensor  # (B, S) bool, False at padding
     features: Mapping[str, Tensor] = field(default_factory=dict)  # name -> (B, S)
 
 
 @dataclass(frozen=True)
 class GateShares:
-    """Of a sentence's source positions, by the gates of evaluation."""
+    """Shares of a sentence's source positions, by the gates in evaluation."""
 
-    closed: Tensor  # (B,) share whose gate is 0
-    partial: Tensor  # (B,) share whose gate is neither 0 nor 1
+    closed: Tensor  # (B,) gate is 0
+    partial: Tensor  # (B,) gate is neither 0 nor 1
 
 
 @dataclass(frozen=True)
 class Decided:
-    """What the filters on the way to an exit gave, each the mean over them."""
+    """Losses and shares of the filters on the way to an exit, each the mean over the filters."""
 
     losses: Mapping[str, Tensor] = field(default_factory=dict)  # name -> (B,)
-    shares: Mapping[str, GateShares] = field(
-        default_factory=dict
-    )  # name of a loss -> what its filters do in evaluation
+    shares: Mapping[str, GateShares] = field(default_factory=dict)  # name of a loss -> gates of its filters
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """The encoder's result, for every exit asked for: a memory, and what filters decided."""
+    """The encoder's result for the requested exits: memories, and the filters' losses and shares."""
 
     memories: Mapping[int, Memory]  # encoder depth n -> memory
     decided: Mapping[int, Decided]
 
     @property
     def losses(self) -> dict[str, Tensor]:
-        """Name -> (B,): the mean over the exits; one that no filter stands before counts as 0."""
+        """Name -> (B,): the mean over the exits; an exit without filters counts as 0."""
         found: dict[str, list[Tensor]] = {}
         for decided in self.decided.values():
             for name, values in decided.losses.items():
@@ -66,7 +64,7 @@ class Encoded:
 
 @dataclass(frozen=True)
 class AttentionSeen:
-    """What a listener is told of one attention: weights of given heads first, then of learned heads."""
+    """The weights of one attention, passed to listeners: fixed heads first, then learned heads."""
 
     site: SiteName
     step: int
@@ -80,11 +78,11 @@ class AttentionListener(Protocol):
 
 @dataclass(frozen=True)
 class GatesSeen:
-    """What a listener is told of one memory filter: what it was given, and what it decided."""
+    """The input and the decision of one memory filter, passed to listeners."""
 
     depth: int  # encoder steps executed before it
     place: Literal["between", "output"]
-    index: int  # among the filters of its place
+    index: int  # of the filter at its place
     memory: Memory
     gates: Gates
 
@@ -94,14 +92,14 @@ class GateListener(Protocol):
 
 
 class DecoderCache(Protocol):
-    """Keys and values of what is decoded already, and of the memory."""
+    """The KV cache of a search: self-attention keys and values of the positions so far, and those of the memory."""
 
     length: int
-    """Positions decoded so far."""
+    """Positions so far."""
 
     @property
     def memory(self) -> Memory:
-        """The memory of the sentences that are still there."""
+        """The memory of the sentences that are still searched."""
         ...
 
     def reorder(self, hypotheses: Tensor) -> None:
@@ -113,15 +111,15 @@ class DecoderCache(Protocol):
         ...
 
     @property
-    def joins(self) -> bool:
-        """Whether `join` is for it, as it is now."""
+    def can_merge(self) -> bool:
+        """True if a merged cache is decoded in one batch without loss of speed; decided when the cache is made."""
         ...
 
-    def join(self, others: Sequence[DecoderCache]) -> DecoderCache:
-        """A cache of what this one and others have left, in order; they must have as many hypotheses a sentence.
+    def merge(self, others: Sequence[DecoderCache]) -> DecoderCache:
+        """Merge with other caches, which must have as many hypotheses a sentence; sentences keep their order.
 
-        The next positions of all sentences are decoded together, wherever each of them is. Memory that sentences and
-        hypotheses which are gone have left is not taken along, also where there are no others.
+        Sentences may differ in length: the next positions of all are decoded together. What finished sentences and
+        dropped hypotheses have left is not copied, so that merging with no others compacts a cache.
         """
         ...
 
@@ -134,11 +132,11 @@ class TranslationModel(Protocol):
 
     @property
     def compacts(self) -> bool:
-        """Whether a compacted memory may have fewer entries than the source has positions."""
+        """True if a compacted memory may have fewer entries than the source has positions."""
         ...
 
     def encode(self, source: Source, *, exits: Sequence[int] | None = None, compact: bool = False) -> Encoded:
-        """Run the encoder once. ``exits``: depths whose memories are wanted; default the deepest trained one."""
+        """Run the encoder once. ``exits``: depths whose memories are returned; default: the deepest trained one."""
         ...
 
     def decode(
@@ -151,14 +149,14 @@ class TranslationModel(Protocol):
     ) -> dict[int, Tensor]:
         """tokens (B * R, T) -> {depth: hidden states (B * R, T, D)}; R hypotheses share a sentence of the memory.
 
-        With a cache, ``memory`` is the cache's own and the tokens follow those that it has seen. Padding needs no
-        mask, as it lies to the right of what it must not disturb.
+        With a cache, ``memory`` is the cache's, and the tokens follow those of earlier calls. Padding on the right
+        needs no mask, as attention is causal.
         """
         ...
 
     @property
     def output_table(self) -> nn.Parameter:
-        """(V, D): what `project` multiplies with, where nothing is packed. Training writes its gradient itself."""
+        """(V, D): the unpacked matrix of `project`. Training writes its gradient itself."""
         ...
 
     def project(self, hidden: Tensor) -> Tensor:
@@ -168,47 +166,55 @@ class TranslationModel(Protocol):
     def continuations(
         self, hidden: Tensor, scores: Tensor, never: Sequence[int], width: int
     ) -> tuple[Tensor, Tensor, Tensor] | None:
-        """`decoding.scores.candidates` of hidden (B * J, D), without all logits at once; None: it takes `project`."""
+        """`decoding.scores.candidates` of hidden (B * J, D), without materialising all logits.
+
+        None: not available here; use `project`.
+        """
         ...
 
-    def new_cache(self, memory: Memory) -> DecoderCache: ...
+    def new_cache(self, memory: Memory, *, exits: Sequence[int] | None = None) -> DecoderCache:
+        """Make the cache of a search. ``exits``: as those of its calls of `decode`."""
+        ...
 
     def listen(self, listener: AttentionListener) -> AbstractContextManager[None]:
-        """While the context is open, every attention materialises its weights and tells the listener."""
+        """While the context is open, every attention materialises its weights and passes them to the listener."""
         ...
 
     def listen_to_gates(self, listener: GateListener) -> AbstractContextManager[None]:
-        """While the context is open, every memory filter's decision is told to the listener."""
+        """While the context is open, every memory filter's decision is passed to the listener."""
         ...
 
     def head_names(self, site: SiteName) -> tuple[str, ...]:
-        """What the heads of a site are, in the order of their numbers, which count from 1.
+        """Names of the heads of a site, in the order of their numbers (from 1).
 
-        Given heads come first and have names of their own; the others are ``learned``.
+        Fixed heads come first and have names of their own; the others are called ``learned``.
         """
         ...
 
     def disable_heads(self, site: SiteName, heads: Collection[int]) -> AbstractContextManager[None]:
-        """While the context is open, these heads (from 1) give zeros, in every step; also in what listeners are told.
+        """While the context is open, the output of these heads (from 1) is zero, in every step and for listeners.
 
-        Heads that the recipe has disabled stay so. Raises ValueError if there is no such head.
+        Heads that the recipe disables stay disabled.
+
+        Raises:
+            ValueError: there is no such head.
         """
         ...
 
     def packs(self, dtype: torch.dtype) -> bool:
-        """Whether this machine can decode in it: all floating dtypes, and int8 where there are such products."""
+        """Return True if this machine can decode in a dtype: floating ones, and int8 if there are such products."""
         ...
 
     def fastest_dtype(self) -> torch.dtype:
-        """What to pack to for speed, by a measurement here and now; fp32 unless another is clearly faster."""
+        """Measure which dtype to pack to for speed; fp32 unless another is clearly faster."""
         ...
 
     def pack(self, dtype: torch.dtype, *, final: bool = False) -> None:
         """Prepare for decoding: cast, fuse and pack the weights. Training is not possible afterwards.
 
-        bf16 and int8 are dtypes of the matrix products where a CPU can round their inputs on the way: all else stays in
-        fp32. Otherwise bf16 is the dtype of everything, methods' parameters excepted. ``final``: give up the weights
-        that were packed, so that they are not in memory twice; others cannot be loaded any more.
+        Where a CPU can round the inputs of matrix products, bf16 and int8 are dtypes of the products only, and all else
+        stays in fp32. Otherwise bf16 is the dtype of everything except methods' parameters. ``final``: release the
+        unpacked weights, so that weights are in memory once; a state cannot be loaded any more.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""The sockets of the engine as types: what a sparsity method implements, and what it is given.
+"""The sockets of the engine as types: the protocols that sparsity methods implement, and their arguments.
 
 Shapes: B sentences, H heads, G fixed heads, Q queries, K keys, S source positions, D model dimension, E head size.
 """
@@ -16,10 +16,10 @@ from sparsenmt.model.memory import Memory
 
 @dataclass(frozen=True)
 class Keys:
-    """What the queries of one attention may look at.
+    """The keys of one attention, and the positions of its queries.
 
-    Positions are absolute and count before any compaction; a stand-in for dropped positions has position -1.
-    At cross-attention the hypotheses of a sentence lie on the query axis, so that Q is not time.
+    Positions are absolute: those before any compaction. A stand-in for dropped positions has position -1.
+    At cross-attention the hypotheses of a sentence are on the query axis, so that Q is not time.
     """
 
     valid: Tensor  # (B, K) bool: real keys
@@ -30,7 +30,7 @@ class Keys:
     features: Mapping[str, Tensor] = field(default_factory=dict)  # uncompacted source features, indexed by positions
 
     def visible(self) -> Tensor:
-        """Bool, broadcastable to (B, H, Q, K): the keys that a query really sees."""
+        """Bool, broadcastable to (B, H, Q, K): the keys that each query sees."""
         seen = self.valid[:, None, None, :] if self.allowed is None else self.allowed
         return seen if self.counts is None else seen & (self.counts > 0)[:, None, None, :]
 
@@ -40,28 +40,42 @@ class Gates:
     """A filter's decision on a memory."""
 
     values: Tensor  # (B, S') in [0, 1]; exactly 0 means closed
-    on_closed: Literal["zero", "mask"] = "zero"  # attend to a zero vector, or not at all
+    on_closed: Literal["zero", "mask"] = "zero"  # closed: a zero vector, or masked
     losses: Mapping[str, Tensor] = field(default_factory=dict)  # name -> (B,), one value a sentence
     evaluated: Tensor | None = None  # (B, S') the gates of evaluation, where ``values`` are samples; None: the same
 
 
 class Pattern(Protocol):
-    """Which keys a query may see, as a function of positions only (and of what is visible at all).
+    """The keys that a query may see, as a function of positions and of what is visible at all.
 
-    A site without a pattern (None) sees everything.
+    None in place of a pattern: everything is seen.
     """
 
     @property
     def reach(self) -> tuple[int, int] | None:
-        """Keys farther left or right than this are never seen: the engine gathers bands. None: it only masks.
+        """The largest distances to the left and to the right at which a key is seen; None: no bound.
 
-        With a reach, bands are cut closer by ``segment: int`` (a query sees nothing outside of its own of the segments
-        of so many positions that begin at position 0) or ``stride: int`` (only keys at distances that are multiples).
+        With a reach the engine computes attention in bands; without one the pattern only masks. Two optional attributes
+        narrow the bands: ``segment: int`` (the sequence is cut into segments of this length, and a query sees only its
+        own) and ``stride: int`` (a query sees only keys at distances that are multiples of it).
         """
 
     def __call__(self, queries: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
         """queries (B, Q), positions (B, K), visible (B, 1, Q or 1, K) -> bool, broadcastable to (B, H, Q, K)."""
         ...
+
+
+@dataclass(frozen=True)
+class SoftmaxKernel:
+    """A softmax that the compiled decoding step computes, over all scores of a row or over the largest.
+
+    Args:
+        largest: the number of scores that get weight; None: all.
+        tolerance: scores from t - tolerance * (1 + |t|) on, t the last of the largest, tie with t and get weight, too.
+    """
+
+    largest: int | None = None
+    tolerance: float = 0.0
 
 
 class Transform(nn.Module):
@@ -70,43 +84,47 @@ class Transform(nn.Module):
     position_dependent: bool = False
     """True if the result depends on positions: dropped positions then cannot be merged into one stand-in."""
 
-    places: int | None = None  # softmax over so many largest scores, and all from 1e-5 (1 + |t|) below the last, t
-
     def forward(self, scores: Tensor, keys: Keys) -> Tensor:
         """scores (B, H, Q, K) -> mass (B, H, Q, K); rows that see nothing are all zero."""
         raise NotImplementedError
 
     def score_bias(self, keys: Keys) -> Tensor | None:
-        """For transforms that are "softmax after adding this bias": the bias, so that a fused kernel may be used.
+        """The bias of a transform that is a softmax after adding it, so that a fused kernel can be used.
 
-        The bias is broadcastable to (B, H, Q, K), without what is not visible: the engine masks. Raises
-        NotImplementedError where the transform is something else; None stands for a bias of zero.
+        Broadcastable to (B, H, Q, K), or None for a bias of zero. The engine masks keys that are not visible.
+
+        Raises:
+            NotImplementedError: the transform is something else.
         """
         raise NotImplementedError
 
     @property
     def fusable(self) -> bool:
-        """Whether `score_bias` is implemented."""
+        """True if `score_bias` is implemented."""
         return type(self).score_bias is not Transform.score_bias
+
+    def softmax_kernel(self) -> SoftmaxKernel | None:
+        """The kernel that computes this transform, after its `score_bias` if there is one; None: there is none."""
+        return SoftmaxKernel() if self.fusable else None
 
 
 class FixedHeads(Protocol):
-    """Heads whose weights are given, not learned: they have values, but no query and key projections."""
+    """Heads with fixed attention weights: they have values, but no query and key projections."""
 
     heads: int  # G
-    names: Sequence[str]  # what each of them does, for reports
+    names: Sequence[str]  # of each head, for reports
 
     def __call__(self, values: Tensor, keys: Keys) -> Tensor:
         """values (B, G, K, E) -> context (B, G, Q, E), in O(length)."""
         ...
 
     def weights(self, keys: Keys) -> Tensor:
-        """(B, G, Q, K): the same as a matrix, for reports and parity."""
+        """(B, G, Q, K): the weights as a matrix, for reports and for decoding step by step."""
         ...
 
 
 class MemoryFilter(nn.Module):
-    """Decides which encoder outputs go on. The engine drops."""
+    """A gate for each encoder output. The filter decides, the engine drops."""
 
     requires: Collection[str] = frozenset()
     """Names of the source features that the filter reads."""

@@ -1,7 +1,7 @@
 """The encoder and the decoder: steps that execute blocks, with exits.
 
 A block is a set of weights; a step executes one. Blocks may be shared between steps, sockets never are.
-Shapes: B sentences, R hypotheses a sentence, S source positions, T target positions, D model dimension.
+Shapes: B sentences, R hypotheses a sentence, N = B * R rows, S source positions, T target positions, D model dimension.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from sparsenmt.model.attention import AttentionStep, KeysValues, Stored, hide_padding
+from sparsenmt.model.attention import AttentionStep, KeysValues, SlottedKeysValues, hide_padding
 from sparsenmt.model.compaction import apply_gates
 from sparsenmt.model.compiled import CompiledDecoder
-from sparsenmt.model.kv_cache import KVCache
+from sparsenmt.model.kv_cache import BufferPool, KVCache
 from sparsenmt.model.layers import BlockOptions, SiteHeads, TransformerBlock
 from sparsenmt.model.linear import Packing
 from sparsenmt.model.memory import Memory
@@ -35,11 +35,11 @@ class SiteModules:
     pattern: Pattern | None = None
 
     def obstacle(self, transform: Transform) -> str | None:
-        """What forbids to merge dropped positions into one counted stand-in before this site (design rule 3)."""
+        """The reason why dropped positions cannot be merged into a stand-in before this site (design rule 3)."""
         if self.pattern is not None:
             return "a pattern"
-        if self.heads.given is not None:
-            return "given heads"
+        if self.heads.fixed is not None:
+            return "fixed heads"
         return "a transform that depends on positions" if transform.position_dependent else None
 
 
@@ -50,7 +50,7 @@ class Steps(nn.ModuleList):
         self, sites: Mapping[str, tuple[SiteName, SiteModules]], plan: Sequence[int], listeners: list[AttentionListener]
     ):
         def make(name: SiteName, site: SiteModules, step: int) -> AttentionStep:
-            learned = site.heads.count - (0 if site.heads.given is None else site.heads.given.heads)
+            learned = site.heads.count - (0 if site.heads.fixed is None else site.heads.fixed.heads)
             return AttentionStep(
                 name,
                 step,
@@ -75,7 +75,7 @@ class Steps(nn.ModuleList):
 
 @dataclass
 class Decisions:
-    """What the filters of one pass gave: by the name of a loss, a list of values (B,), one a filter."""
+    """The filters' losses and shares in one pass: by the name of a loss, a list of values (B,), one for each filter."""
 
     losses: dict[str, list[Tensor]] = field(default_factory=dict)
     closed: dict[str, list[Tensor]] = field(default_factory=dict)
@@ -83,12 +83,12 @@ class Decisions:
     listeners: Sequence[GateListener] = ()
 
     def tell(self, seen: GatesSeen) -> None:
-        """Let the listeners know of a filter's decision."""
+        """Pass a filter's decision to the listeners."""
         for listener in self.listeners:
             listener(seen)
 
     def add(self, memory: Memory, gates: Gates) -> None:
-        """A filter's decision on a memory."""
+        """Add a filter's decision on a memory."""
         if not gates.losses:
             return
         evaluated = (gates.values if gates.evaluated is None else gates.evaluated).detach()
@@ -102,7 +102,7 @@ class Decisions:
             self.partial.setdefault(name, []).append(partial)
 
     def branch(self) -> Decisions:
-        """What was decided so far, to go on from without changing it."""
+        """Copy the decisions so far; the copy can be added to independently."""
 
         def copy(part: dict[str, list[Tensor]]) -> dict[str, list[Tensor]]:
             return {name: list(each) for name, each in part.items()}
@@ -110,7 +110,7 @@ class Decisions:
         return Decisions(copy(self.losses), copy(self.closed), copy(self.partial), self.listeners)
 
     def means(self) -> Decided:
-        """Each the mean over the filters."""
+        """The mean of every value over the filters."""
         return Decided(
             {name: torch.stack(values).mean(0) for name, values in self.losses.items()},
             {
@@ -129,7 +129,7 @@ def run_filters(
     place: Literal["between", "output"],
     compact: bool,
 ) -> Memory:
-    """Let each filter decide in turn and drop what it closed; collect the decisions."""
+    """Apply the filters in turn: decide, collect the decision, drop the entries that are closed."""
     for i, module in enumerate(filters):
         gates = module(memory)
         decisions.add(memory, gates)
@@ -149,7 +149,7 @@ class Encoder(nn.Module):
         self.plan = tuple(plan)
         self.layers = nn.ModuleList(TransformerBlock(options, site.heads) for _ in range(max(plan) + 1))
         self.steps = Steps({"self": ("encoder_self", site)}, plan, listeners)
-        # A pre-norm stack needs a last normalisation, at every exit the one of a model cut to that depth.
+        # A pre-norm stack ends with a normalisation; so does, at every exit, the model that is cut to that depth.
         self.norm = nn.LayerNorm(options.dimension) if options.norm == "pre" else nn.Identity()
         self.obstacle = site.obstacle(self.steps.at(0, "self").transform)
 
@@ -163,14 +163,14 @@ class Encoder(nn.Module):
         return replace(memory, states=block.add_feed_forward(states))
 
     def pack(self, how: Packing) -> None:
-        """As `TransformerBlock.pack`."""
+        """Pack all blocks, as `TransformerBlock.pack`."""
         for block in self.layers:
             assert isinstance(block, TransformerBlock)
             block.pack(how)
 
 
 def _memory_keys(memory: Memory, positions: Tensor) -> Keys:
-    """What queries at ``positions`` (B * R, T) may look at, with the padding hidden."""
+    """The memory as keys of queries at ``positions`` (B * R, T), with the padding masked."""
     queries = positions.reshape(memory.valid.shape[0], -1)
     return hide_padding(Keys(memory.valid, queries, memory.positions, None, memory.counts, memory.features))
 
@@ -193,9 +193,9 @@ class Decoder(nn.Module):
         self.steps = Steps(sites, plan, listeners)
         self.norm = nn.LayerNorm(options.dimension) if options.norm == "pre" else nn.Identity()
         self.obstacle = cross.obstacle(self.steps.at(0, "cross").transform)
-        reach = None if own.pattern is None or own.heads.given is not None else own.pattern.reach
+        reach = None if own.pattern is None or own.heads.fixed is not None else own.pattern.reach
         self._keep = None if reach is None else reach[0]
-        self.compiled: CompiledDecoder | None = None  # once it is packed; None: layer by layer
+        self.compiled: CompiledDecoder | None = None  # after `pack`, if possible
 
     def forward(self, x: Tensor, memory: Memory, cache: KVCache | None, exits: Sequence[int]) -> dict[int, Tensor]:
         """x (B * R, T, D) embedded tokens -> {depth: (B * R, T, D)}."""
@@ -203,13 +203,12 @@ class Decoder(nn.Module):
         start = 0 if cache is None else cache.next_positions(rows)
         if cache is not None:
             cache.advance(rows, length)
-            found = self._at_once(x, memory, cache, exits)
-            if found is not None:
-                return found
+            if self.compiled is not None and len(exits) == 1 and self.compiled.takes(x, cache, exits[0]):
+                return {exits[0]: self.compiled.run(x, cache, exits[0])}
         first = start if isinstance(start, int) else start[:, None]
         positions = (first + torch.arange(length, device=x.device)).expand(rows, -1)
         cross_keys = _memory_keys(memory, positions)
-        # Without a cache, too, blocks that several steps execute project once.
+        # Also without a cache, a block that several steps execute projects the memory once.
         seen = KVCache(memory, stepwise=False) if cache is None else cache
         result = {}
         known: dict[int, Keys] = {}
@@ -225,20 +224,21 @@ class Decoder(nn.Module):
                 result[t + 1] = self.norm(x)
         return result
 
-    def _at_once(self, x: Tensor, memory: Memory, cache: KVCache, exits: Sequence[int]) -> dict[int, Tensor] | None:
-        """As `forward`, by one call of a compiled kernel; None where there is none for this."""
-        if self.compiled is None or len(exits) != 1:
-            return None
-        (depth,) = exits
+    def new_cache(self, memory: Memory, exits: Sequence[int], buffers: BufferPool) -> KVCache:
+        """Make the cache of a search that runs to these exits."""
+        compiled = self.compiled
+        if compiled is None or len(exits) != 1:
+            return KVCache(memory, buffers=buffers)
 
-        def keys() -> Keys:
-            positions = torch.full((x.shape[0], 1), cache.length - 1, device=x.device)
-            return _memory_keys(memory, positions)
+        def read_depth(cache: KVCache) -> int:
+            valid = cache.memory.valid
+            first = torch.zeros(valid.shape[0], 1, dtype=torch.long, device=valid.device)  # any position will do
+            return compiled.read_depth(cache, exits[0], lambda: _memory_keys(cache.memory, first))
 
-        return {depth: self.compiled.run(x, cache, depth)} if self.compiled.takes(x, cache, depth, keys) else None
+        return KVCache(memory, buffers=buffers, read_depth=read_depth)
 
     def pack(self, how: Packing) -> None:
-        """As `TransformerBlock.pack`."""
+        """Pack all blocks, as `TransformerBlock.pack`, and compile the decoding step if possible."""
         blocks = [block for block in self.layers if isinstance(block, TransformerBlock)]
         for block in blocks:
             block.pack(replace(how, compiled=True))
@@ -254,9 +254,9 @@ class Decoder(nn.Module):
         cache: KVCache | None,
         known: dict[int, Keys],
     ) -> Tensor:
-        """x (N, T, D) plus self-attention of step ``t``. ``known``: keys of this pass, by their number."""
+        """x (N, T, D) plus self-attention of step ``t``. ``known``: the `Keys` of this pass, by the number of keys."""
         q, new = block.own.project_all(block.self_input(x))
-        kv: KeysValues | Stored = new
+        kv: KeysValues | SlottedKeysValues = new
         first, count = 0, x.shape[1]
         if cache is not None:
             kv, first = cache.append(t, new, self._keep)

@@ -22,7 +22,16 @@ from sparsenmt.model.dropout import dropout
 from sparsenmt.model.embeddings import Positions, embed
 from sparsenmt.model.kv_cache import BufferPool, KVCache
 from sparsenmt.model.layers import BlockOptions, FeedForward
-from sparsenmt.model.linear import NEAR, CompiledProduct, Linear, Packing, Product, fastest, packed_product, rounds
+from sparsenmt.model.linear import (
+    LAST_LEVEL_CACHE_SIZE,
+    CompiledProduct,
+    Linear,
+    Packing,
+    Product,
+    fastest,
+    packed_product,
+    rounds,
+)
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import AttentionListener, DecoderCache, Encoded, GateListener, Source
 from sparsenmt.model.sites import SITES, SiteName
@@ -32,7 +41,7 @@ from sparsenmt.model.stacks import Decisions, Decoder, Encoder, SiteModules, run
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Sizes of the vocabularies and what shares a table."""
+    """Sizes of the vocabularies, and which embeddings and projections share a table."""
 
     source: int
     target: int
@@ -48,9 +57,9 @@ class PositionOptions:
 
 
 def own_exit(exits: Sequence[int], depth: int) -> int:
-    """The exit whose own filters a depth has: at one that has none, those of the next deeper exit.
+    """Return the exit whose filters a depth uses: itself, or the next deeper exit.
 
-    exits: rising.
+    exits: sorted.
     """
     return next((n for n in exits if n >= depth), exits[-1])
 
@@ -58,7 +67,7 @@ def own_exit(exits: Sequence[int], depth: int) -> int:
 class MemoryFilters(nn.Module):
     """Memory filters by place.
 
-    Names on disk are ``memory.output.0.*``, where each exit has its own ``memory.output.0.<exit>.*``, and
+    Names on disk are ``memory.output.0.*`` (``memory.output.0.<exit>.*`` where each exit has its own filters) and
     ``memory.between.<step>.0.*``.
     """
 
@@ -75,7 +84,7 @@ class MemoryFilters(nn.Module):
         self.between = nn.ModuleList(nn.ModuleList(filters) for filters in between)
 
     def at_exit(self, depth: int) -> list[MemoryFilter]:
-        """Those of an exit, in order; at a depth that has none of its own, those of the next deeper one."""
+        """Filters of an exit, in order; those of the next deeper exit if it has none of its own."""
         found = []
         for each in self.output:
             if isinstance(each, nn.ModuleDict):
@@ -85,7 +94,7 @@ class MemoryFilters(nn.Module):
         return found
 
     def after_step(self, step: int) -> list[MemoryFilter]:
-        """Those between a step and the next, in order."""
+        """Filters between a step and the next, in order."""
         if step >= len(self.between):
             return []
         filters = self.between[step]
@@ -94,16 +103,16 @@ class MemoryFilters(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Implements `interfaces.TranslationModel`.
+    """The model; implements `protocol.TranslationModel`.
 
     Args:
-        options: what all blocks have in common.
+        options: of all blocks.
         vocabulary: sizes and sharing of the tables.
         positions: position encodings.
         plan: which blocks run at which steps, and the exits.
         sites: the attention sites ``encoder_self``, ``decoder_self``, ``cross``.
-        output: filters after the encoder: for all exits, or for each its own.
-        between: filters after each step but the last; empty for none.
+        output: filters after the encoder, each for all exits or by exit.
+        between: filters after each step but the last; empty: none.
     """
 
     def __init__(
@@ -136,7 +145,7 @@ class Transformer(nn.Module):
         self.decoder = Decoder(options, plan.decoder, own_decoder, cross, self._listeners)
         self.memory = MemoryFilters(output, between)
         self._packed_output: Product | None = None
-        self._rooms = BufferPool()
+        self._buffer_pool = BufferPool()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -150,10 +159,10 @@ class Transformer(nn.Module):
                     nn.init.zeros_(module.bias)
 
     def obstacle(self, place: Literal["output", "between"]) -> str | None:
-        """Why what is dropped at a place stays there as zeros, and saves no time; None: it is compacted.
+        """The reason why positions dropped at a place are zeroed, which saves no time; None: they are compacted.
 
-        Compaction must be exact (design rule 3). What comes out between encoder layers is read by the encoder, the
-        decoder and later filters.
+        Compaction must be exact (design rule 3). A memory between encoder layers is read by the encoder, the decoder
+        and later filters.
         """
         found = None if self.decoder.obstacle is None else f"cross-attention has {self.decoder.obstacle}"
         if place == "output":
@@ -167,12 +176,12 @@ class Transformer(nn.Module):
 
     @property
     def compacts_output(self) -> bool:
-        """Whether dropping after the encoder saves time."""
+        """True if dropping after the encoder saves time."""
         return self.obstacle("output") is None
 
     @property
     def compacts_between(self) -> bool:
-        """Whether dropping between encoder layers saves time."""
+        """True if dropping between encoder layers saves time."""
         return self.obstacle("between") is None
 
     @property
@@ -244,8 +253,10 @@ class Transformer(nn.Module):
             return None
         return product.continuations(hidden, scores, never, width)
 
-    def new_cache(self, memory: Memory) -> DecoderCache:
-        return KVCache(memory, rooms=self._rooms)
+    def new_cache(self, memory: Memory, *, exits: Sequence[int] | None = None) -> DecoderCache:
+        wanted = tuple(exits) if exits is not None else self.plan.decoder_exits[-1:]
+        cache: KVCache = self.decoder.new_cache(memory, wanted, self._buffer_pool)
+        return cache
 
     @contextmanager
     def listen(self, listener: AttentionListener) -> Iterator[None]:
@@ -295,7 +306,7 @@ class Transformer(nn.Module):
     def pack(self, dtype: torch.dtype, *, final: bool = False) -> None:
         self.eval().requires_grad_(False)
         output = self.embeddings[self._keys[2]]
-        rounded = dtype if rounds(output, dtype) else None  # then all but the products stays as it is
+        rounded = dtype if rounds(output, dtype) else None  # then only products are rounded
         keep = {id(p) for m in self.modules() if isinstance(m, Transform | MemoryFilter) for p in m.parameters()}
         for parameter in self.parameters():
             if id(parameter) not in keep:  # methods compute in fp32: their parameters stay
@@ -303,8 +314,8 @@ class Transformer(nn.Module):
         how = Packing(rounded, final)
         self.encoder.pack(how)
         self.decoder.pack(how)
-        near = output.numel() * 4 <= NEAR
-        self._packed_output = packed_product(output, None, dtype=rounded, compiled=near)
+        fits_cache = output.numel() * 4 <= LAST_LEVEL_CACHE_SIZE
+        self._packed_output = packed_product(output, None, dtype=rounded, compiled=fits_cache)
 
 
 def _table_keys(tie: Literal["all", "target", "none"]) -> tuple[str, str, str]:

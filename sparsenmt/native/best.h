@@ -1,4 +1,4 @@
-// The best few numbers of a row, on the CPU in fp32.
+// The largest few numbers of a row, on the CPU in fp32.
 
 #pragma once
 
@@ -13,14 +13,14 @@ namespace {
 
 const float kNever = -std::numeric_limits<float>::infinity();
 
-// The `width` best of a row so far, in falling order, the first of equals first.
-struct Best {
+// The `width` largest numbers of a row so far, in falling order; of equal ones the first comes first.
+struct TopList {
   int64_t width;
   float* values;
   int64_t* where;
-  float least;  // what the next one must be above
+  float least;  // a number must be above it to enter
 
-  // What is no number is never among them.
+  // NaN never enters.
   void offer(const float* row, int64_t from, int64_t to) {
     for (int64_t i = from; i < to; i++) {
       const float value = row[i];
@@ -37,15 +37,15 @@ struct Best {
   }
 };
 
-constexpr int kLots = 4;  // vectors whose every lane has met a share of the row
+constexpr int kSamples = 4;  // vectors; each lane holds the maximum of a share of the row
 
-// Something that at least `width` numbers of the row are above, or minus infinity: below the `width`-th largest of what
-// the lanes have met. Without it most that is offered early is pushed out again, and no branch can be foretold.
-inline float floor_of(Floats* lots, int64_t width) {
+// A lower bound of the `width`-th largest number: just below the `width`-th largest of the lanes' maxima. Without it most
+// early entries are pushed out again, and branches are unpredictable.
+inline float lower_bound(Floats* samples, int64_t width) {
   float found = kNever;
   for (int64_t i = 0; i < width; i++) {
-    found = largest(larger(larger(lots[0], lots[1]), larger(lots[2], lots[3])));
-    for (int j = 0; j < kLots; j++) lots[j] = lots[j] == found ? all(kNever) : lots[j];
+    found = largest(larger(larger(samples[0], samples[1]), larger(samples[2], samples[3])));
+    for (int j = 0; j < kSamples; j++) samples[j] = samples[j] == found ? all(kNever) : samples[j];
   }
   return std::nextafter(found, kNever);
 }
@@ -55,10 +55,10 @@ inline void find_best(const float* row, int64_t size, int64_t width, float* valu
   constexpr int64_t kStride = kVectors * kLanes;
   std::fill(values, values + width, kNever);
   std::fill(where, where + width, 0);
-  Floats lots[kLots] = {all(kNever), all(kNever), all(kNever), all(kNever)};
-  for (int64_t i = 0; i + kLots * kLanes <= size; i += kLots * kLanes)
-    for (int j = 0; j < kLots; j++) lots[j] = larger(load(row + i + j * kLanes), lots[j]);
-  Best best{width, values, where, floor_of(lots, width)};
+  Floats samples[kSamples] = {all(kNever), all(kNever), all(kNever), all(kNever)};
+  for (int64_t i = 0; i + kSamples * kLanes <= size; i += kSamples * kLanes)
+    for (int j = 0; j < kSamples; j++) samples[j] = larger(load(row + i + j * kLanes), samples[j]);
+  TopList best{width, values, where, lower_bound(samples, width)};
   int64_t first = 0;
   for (; first + kStride <= size; first += kStride) {
     Floats most[4] = {all(kNever), all(kNever), all(kNever), all(kNever)};
@@ -72,9 +72,9 @@ inline void find_best(const float* row, int64_t size, int64_t width, float* valu
   best.offer(row, first, size);
 }
 
-// The `width`-th largest of a row, 1 <= width <= size; minus infinity where it has fewer numbers.
+// The `width`-th largest number of a row, 1 <= width <= size; minus infinity if fewer are not NaN.
 inline float nth_largest(const float* row, int64_t size, int64_t width) {
-  constexpr int64_t kInOrder = 64;  // beyond that, keeping them in order takes longer than a selection
+  constexpr int64_t kInOrder = 64;  // for more, a sorted list is slower than a selection
   if (width <= kInOrder) {
     float values[kInOrder];
     int64_t where[kInOrder];

@@ -1,8 +1,8 @@
-"""Compiled kernels for the CPU: built at their first use, kept in the user's cache, used only if they are right.
+"""Compiled kernels for the CPU: built at first use, kept in the user's cache, used only if their results are right.
 
-It needs a C++ compiler and nothing else: a shared library without PyTorch's headers takes seconds to build, and is
-called through ctypes. Whatever goes wrong (no compiler, no cache, another result than PyTorch's), PyTorch's operators
-do the work. SPARSENMT_NATIVE=0 in the environment turns all of them off.
+Building needs only a C++ compiler: a shared library without PyTorch's headers is built in seconds and called through
+ctypes. If anything fails (no compiler, no cache, a result that differs from PyTorch's), PyTorch's operators are used.
+SPARSENMT_NATIVE=0 in the environment turns the kernels off.
 """
 
 from __future__ import annotations
@@ -22,27 +22,35 @@ from typing import Generic, TypeVar
 import torch
 
 from sparsenmt.errors import UserError
-from sparsenmt.files import locked, make_directories, read_sealed, sha256_file, sha256_text, write_bytes, write_sealed
+from sparsenmt.files import (
+    directory_lock,
+    make_directories,
+    read_sealed,
+    sha256_file,
+    sha256_text,
+    write_bytes,
+    write_sealed,
+)
 
 SWITCH = "SPARSENMT_NATIVE"
 _COMPILERS = ("c++", "g++", "clang++")
 _FLAGS = ("-std=gnu++17", "-O3", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
-# Tried in turn. OpenMP is linked to by none of them: its symbols must be those that PyTorch brings, whose threads are
-# the ones that are waiting already. A second OpenMP would have threads of its own that fight for the same cores.
+# Tried in turn. None links to OpenMP: its symbols must be those that PyTorch has loaded. A second OpenMP would start
+# threads of its own that compete for the same cores.
 _VARIANTS = (
     ("-march=native", "-mprefer-vector-width=512", "-fopenmp"),
     ("-march=native", "-fopenmp"),
     ("-march=native", "-fopenmp-simd"),
     ("-fopenmp-simd",),
 )
-_SECONDS = 120  # for one compilation
-_WAITS, _WAIT = 600, 0.2  # times, and seconds between them
+_TIMEOUT = 120  # seconds for one compilation
+_WAITS, _WAIT_SECONDS = 600, 0.2  # for another process that builds the library
 
 Kernels = TypeVar("Kernels")
 
 
 def wanted() -> bool:
-    """Whether compiled kernels are not turned off."""
+    """Return True unless compiled kernels are turned off."""
     return os.environ.get(SWITCH, "1") != "0"
 
 
@@ -51,12 +59,12 @@ class Library(Generic[Kernels]):
     """A shared library.
 
     Args:
-        name: what its files in the cache begin with.
+        name: prefix of its files in the cache.
         sources: C++ files.
-        headers: what they include.
-        flags: options of the compiler beside the common ones, which they override.
-        load: the library's functions, from its path; None if they give wrong results. OSError and AttributeError are
-            taken for that too.
+        headers: the files that they include.
+        flags: compiler options, added after the common ones.
+        load: returns the library's functions, from its path; None if their results are wrong. Raising OSError or
+            AttributeError counts as wrong.
     """
 
     name: str
@@ -66,7 +74,7 @@ class Library(Generic[Kernels]):
     flags: Sequence[str] = ()
 
     def find(self) -> Kernels | None:
-        """From the cache, or built and put there; None if there is none that is right."""
+        """Load the library from the cache, or build it; None if no build gives right results."""
         compiler = _compiler()
         if compiler is None:
             return None
@@ -78,7 +86,7 @@ class Library(Generic[Kernels]):
             return None
 
     def _stem(self, compiler: Path) -> str:
-        """What the library depends on: its source, how it is built, and the processor, as caches may be shared."""
+        """File name by a hash of the sources, the compiler, its options and the processor, as caches may be shared."""
         stat = compiler.stat()
         parts = [
             *(path.read_bytes().decode() for path in (*self.headers, *self.sources)),
@@ -89,7 +97,7 @@ class Library(Generic[Kernels]):
         return f"{self.name}-{sha256_text(chr(10).join(parts))[:24]}"
 
     def _kept(self, folder: Path, stem: str) -> Kernels | None:
-        """What the cache has, if it is whole and right."""
+        """The library in the cache, if it is complete and right."""
         try:
             kept = read_sealed(folder / f"{stem}.json")
             library = folder / str(kept["file"])
@@ -100,21 +108,21 @@ class Library(Generic[Kernels]):
         return self._checked(library)
 
     def _build_alone(self, compiler: Path, folder: Path, stem: str) -> Kernels | None:
-        """What another process builds now is waited for, not built twice."""
+        """Build under a lock; if another process is building the library, wait for it."""
         make_directories(folder)
         for _ in range(_WAITS):
             try:
-                with locked(folder, "builds the kernel"):
+                with directory_lock(folder, "builds the kernel"):
                     kept = self._kept(folder, stem)
                     return kept if kept is not None else self._build(compiler, folder, stem)
             except UserError:  # it has the lock
-                time.sleep(_WAIT)
+                time.sleep(_WAIT_SECONDS)
         return None
 
     def _build(self, compiler: Path, folder: Path, stem: str) -> Kernels | None:
-        """The first variant that can be built, loaded, and is right."""
+        """Build the variants in turn; return the first that compiles, loads and is right."""
         for number, variant in enumerate(_VARIANTS):
-            library = folder / f"{stem}-{number}.so"  # a name of its own: what was loaded stays loaded under its name
+            library = folder / f"{stem}-{number}.so"  # each variant has its own name: a loaded file stays loaded
             with tempfile.TemporaryDirectory(prefix="sparsenmt-") as scratch:
                 built = self._compile(compiler, variant, Path(scratch))
                 if built is None:
@@ -128,7 +136,7 @@ class Library(Generic[Kernels]):
         return None
 
     def _compile(self, compiler: Path, variant: tuple[str, ...], folder: Path) -> bytes | None:
-        """The bytes of a shared library; None where the compiler refuses."""
+        """Compile and link; return the bytes of the shared library, None if the compiler fails."""
         made, linked = [folder / f"{path.stem}.o" for path in self.sources], folder / "library.so"
         pairs = zip(self.sources, made, strict=True)
         commands = [
@@ -142,13 +150,13 @@ class Library(Generic[Kernels]):
     def _checked(self, library: Path) -> Kernels | None:
         try:
             return self.load(library)
-        except (OSError, AttributeError):  # a symbol that PyTorch does not bring after all
+        except (OSError, AttributeError):  # a symbol is missing, such as OpenMP's
             return None
 
 
 def _succeeds(command: list[str]) -> bool:
     try:
-        subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=_SECONDS, check=True)
+        subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=_TIMEOUT, check=True)
     except subprocess.SubprocessError:
         return False
     return True
@@ -164,7 +172,7 @@ def _compiler() -> Path | None:
 
 
 def cache() -> Path:
-    """Where libraries are kept."""
+    """The directory of built libraries."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "sparsenmt" / "kernels"
 

@@ -1,4 +1,4 @@
-// Softmax attention of few queries, on the CPU in fp32: a step of decoding. Built and checked by kernels.py.
+// Softmax attention of few queries (a decoding step), on the CPU in fp32. Built and checked by kernels.py.
 
 #include <vector>
 

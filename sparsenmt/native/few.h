@@ -1,6 +1,6 @@
-// Softmax attention of few queries, to all positions or to those with the largest scores, on the CPU in fp32.
+// Softmax attention of few queries, over all scores or over the largest, on the CPU in fp32.
 //
-// A task is one head: its scores lie in a scratch row, keys and values are read once for up to five queries.
+// A task is one head. Scores are written to a scratch row; keys and values are read once for up to five queries.
 
 #pragma once
 
@@ -12,10 +12,9 @@
 namespace sparsenmt {
 namespace {
 
-constexpr int kQueries = 4;     // that read the keys together
-constexpr int kMost = 5;        // one more, rather than that it reads all keys alone
-constexpr int64_t kAhead = 16;  // keys that are fetched before they are needed
-constexpr float kTie = 1e-5f;   // sparsity/topk.py has the same
+constexpr int kQueries = 4;     // read the keys together
+constexpr int kMost = 5;        // of five, the last does not read the keys alone
+constexpr int64_t kAhead = 16;  // keys are prefetched
 
 // Sums over the lanes of 16 vectors: lane i of the result is that of vector i.
 inline Floats sums(const Floats* v) {
@@ -37,14 +36,15 @@ inline Floats sums(const Floats* v) {
 struct Head {
   const float *keys, *values;
   int64_t key_step, value_step;  // from one position to the next
-  const int32_t* slots;          // null, or for each position the slot that it lies in
+  const int32_t* slots;          // null, or the slot of each position
   int64_t key_slot, value_slot;  // from one slot to the next
   const float* bias;             // null, or added to the scores
   int64_t count;
   float scale;
-  int64_t places = 0;  // 0, or of how many of the largest scores, with those that tie with the last, the softmax is
+  int64_t largest = 0;  // the softmax is over so many largest scores, and all that tie with the last; 0: over all
+  float tolerance = 0;  // scores from t - tolerance (1 + |t|) on tie with t
 
-  bool chooses() const { return places && places < count; }
+  bool selects() const { return largest && largest < count; }
   const float* key(int64_t t) const { return keys + t * key_step + (slots ? slots[t] * key_slot : 0); }
   const float* value(int64_t t) const { return values + t * value_step + (slots ? slots[t] * value_slot : 0); }
 };
@@ -77,13 +77,14 @@ void score(const Head& head, const float* queries, int64_t query_step, float* sc
   }
 }
 
-// What scores must reach to be among the chosen: a little less than the last one, so that roundings decide nothing.
+// The smallest score that gets weight: the last of the largest less the tolerance, so that rounding decides nothing.
 inline float threshold(const Head& head, const float* scores) {
-  const float last = nth_largest(scores, head.count, head.places);
-  return std::max(last - kTie * (1.0f + std::fabs(last)), -std::numeric_limits<float>::max());
+  const float last = nth_largest(scores, head.count, head.largest);
+  const float slack = head.tolerance > 0 ? head.tolerance * (1.0f + std::fabs(last)) : 0.0f;  // of infinity no NaN
+  return std::max(last - slack, -std::numeric_limits<float>::max());
 }
 
-// Scores to exponentials, with zeros where they are not chosen and up to `width`; returns one over their sum.
+// Scores to exponentials, with zeros for scores that are not selected and up to `width`; returns 1 / sum.
 float soften(const Head& head, float* scores, int64_t width) {
   Floats most = all(kNever);
   for (int64_t t = 0; t < width; t += kLanes) {
@@ -93,7 +94,7 @@ float soften(const Head& head, float* scores, int64_t width) {
     store(scores + t, x);
     most = larger(most, x);
   }
-  const float peak = largest(most), least = head.chooses() ? threshold(head, scores) : kNever;
+  const float peak = largest(most), least = head.selects() ? threshold(head, scores) : kNever;
   Floats sum = {};
   for (int64_t t = 0; t < width; t += kLanes) {
     const Floats x = load(scores + t);
@@ -112,13 +113,13 @@ void attend(const Head& head, const float* queries, int64_t query_step, float* o
   float inverse[R];
   for (int r = 0; r < R; r++) inverse[r] = soften(head, scratch + r * width, width);
   Floats context[R][V] = {};
-  const bool chooses = head.chooses();
+  const bool selects = head.selects();
   for (int64_t t = 0; t < head.count; t++) {
-    bool read = !chooses;
+    bool read = !selects;
     for (int r = 0; r < R; r++) read |= scratch[r * width + t] != 0.0f;
     if (!read) continue;
     const float* value = head.value(t);
-    if (!chooses && t + kAhead < head.count) fetch<V>(head.value(t + kAhead));
+    if (!selects && t + kAhead < head.count) fetch<V>(head.value(t + kAhead));
     for (int r = 0; r < R; r++) {
       const float weight = scratch[r * width + t];
       for (int e = 0; e < V; e++) context[r][e] += load(value + kLanes * e) * weight;

@@ -1,6 +1,7 @@
-"""The compiled kernels of decoding on tensors: fp32, on the CPU.
+"""The compiled kernels of decoding as functions on tensors: fp32, on the CPU.
 
-B rows, H heads, Q queries, K keys, E head size, N rows, V vocabulary, D inner dimension.
+Shapes: B rows or sentences, J hypotheses a sentence, H heads, Q queries, K keys, E head size, N rows, V vocabulary,
+D inner dimension.
 """
 
 from __future__ import annotations
@@ -17,35 +18,35 @@ from torch import Tensor
 
 from sparsenmt.native import steps
 from sparsenmt.native.build import Library, wanted
-from sparsenmt.native.packing import Packed, pack
+from sparsenmt.native.packing import PackedMatrix, pack
 
 _FOLDER = Path(__file__).parent
 HEAD_SIZES = frozenset({16, 32, 48, 64, 96, 128})  # heads that attention is compiled for
 _TOLERANCE = 1e-5
 _PRODUCT_TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.int8: 4e-2}
-_WORK = 1 << 14  # multiplications that a thread is worth waking for
-_FEW = 8  # queries that read keys and values as they lie
-_MOST_FORBIDDEN = 8  # pieces: kForbidden of the library
-MOST_IN_ORDER = 64  # best pieces that are kept in order
-_BLOCK = 28  # rows whose logits a thread has at a time: two tiles
+_THREAD_WORK = 1 << 14  # multiplications from which on one more thread pays
+_FEW_QUERIES = 8  # for up to so many, keys and values are not copied
+_MOST_FORBIDDEN = 8  # tokens; kForbidden of the library
+MOST_IN_ORDER = 64  # the largest width of `Kernels.best`
+_BLOCK = 28  # rows whose logits a thread computes at a time: two tiles
 
 
-class _Choice(ctypes.Structure):
-    """As the library sees it."""
+class _Continuations(ctypes.Structure):
+    """The C struct."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("sentences", "hypotheses", "size", "width", "count")),
-        *((name, ctypes.c_void_p) for name in ("never", "scores", "values", "indices", "totals", "parents", "pieces")),
+        *((name, ctypes.c_void_p) for name in ("never", "scores", "values", "indices", "totals", "parents", "tokens")),
     )
 
 
-class _Choosing:
-    """The best continuations of B sentences, and room to find them in.
+class _ContinuationBuffers:
+    """Preallocated results of a search for the best continuations of B sentences.
 
     Args:
         scores: (B, J), contiguous.
         size: V.
-        never: pieces that may not come.
+        never: forbidden tokens.
     """
 
     def __init__(self, scores: Tensor, size: int, never: Sequence[int], width: int) -> None:
@@ -54,13 +55,13 @@ class _Choosing:
         totals, found = scores.new_empty(sentences, width), scores.new_empty(2, sentences, width, dtype=torch.long)
         rows = sentences * opened * width
         values, indices = scores.new_empty(rows), scores.new_empty(rows, dtype=torch.long)
-        parents, pieces = found.unbind()
-        self.found = totals, parents, pieces
+        parents, tokens = found.unbind()
+        self.found = totals, parents, tokens
         numbers = (ctypes.c_int64 * len(never))(*never)
-        self._held = numbers, scores, values, indices  # what the pointers point to
+        self._held = numbers, scores, values, indices  # keeps alive what the pointers point to
         pointers = (x.data_ptr() for x in (scores, values, indices, *self.found))
         shape = sentences, opened, size, width, len(never)
-        self._structure = _Choice(*shape, ctypes.addressof(numbers), *pointers)
+        self._structure = _Continuations(*shape, ctypes.addressof(numbers), *pointers)
         self.pointer = ctypes.addressof(self._structure)
 
 
@@ -86,11 +87,11 @@ class Kernels:
         self._product.argtypes = [pointer, pointer, size, pointer, number, pointer, pointer, number]
         for name in ("_attend", "_attend_many", "_log_sums", "_best", "_candidates", "_next", "_product"):
             getattr(self, name).restype = None
-        self.step = steps.Step(library)
+        self.step = steps.StepFunctions(library)
         self.has_products = bool(library.sparsenmt_has_products())
 
     def attends(self, q: Tensor, values: Tensor) -> bool:
-        """Whether `attend` is for such queries (B, H, Q, E) and values (..., E)."""
+        """Return True if `attend` computes such queries (B, H, Q, E) and values (..., E)."""
         return (
             q.dtype == values.dtype == torch.float32
             and q.device.type == "cpu"
@@ -106,13 +107,13 @@ class Kernels:
 
         Args:
             bias: (B, K), contiguous; minus infinity hides a key, but never all keys of a row.
-            slots: (B, K) int32: keys and values are (K, slots, H, E), and those of row b at position t lie in slot
+            slots: (B, K) int32: keys and values are (K, slots, H, E), and those of row b at position t are in slot
                 ``slots[b, t]``.
         """
         rows, heads, count, size = q.shape
         q, keys, values = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, keys, values))
         out = q.new_empty(rows, count, heads, size)
-        if count > _FEW:
+        if count > _FEW_QUERIES:
             assert slots is None
             self._many(q, keys, values, bias, out)
             return out.transpose(1, 2)
@@ -163,7 +164,7 @@ class Kernels:
         return out
 
     def best(self, logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
-        """(N, V) -> values and indices (N, width), best first; of equals the first. Minus infinity: none is left."""
+        """(N, V) -> values and indices (N, width), best first; equal ones in order. Minus infinity: there is none."""
         rows, size = logits.shape
         values, indices = logits.new_empty(rows, width), logits.new_empty(rows, width, dtype=torch.long)
         self._best(
@@ -181,30 +182,34 @@ class Kernels:
     def candidates(
         self, logits: Tensor, scores: Tensor, never: Sequence[int], width: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The best continuations of sentences: log-probabilities, numbers of hypotheses, pieces; (B, width).
+        """The best continuations of sentences: log-probabilities, numbers of hypotheses, tokens; (B, width).
 
-        Minus infinity: none is left. NaN: a logit of an open hypothesis is no number. ``scores`` (B, J), contiguous;
-        ``logits`` (B J, V): what may ``never`` come, eight pieces at most, is minus infinity there afterwards.
+        Minus infinity: there is none. NaN: a logit of an open hypothesis is NaN.
+
+        Args:
+            logits: (B * J, V); forbidden tokens are set to minus infinity.
+            scores: (B, J), contiguous.
+            never: forbidden tokens, eight at most.
         """
-        choice = _Choosing(scores, logits.shape[1], never, width)
-        self._candidates(choice.pointer, logits.data_ptr(), logits.stride(0), threads(logits.numel()))
-        return choice.found
+        buffers = _ContinuationBuffers(scores, logits.shape[1], never, width)
+        self._candidates(buffers.pointer, logits.data_ptr(), logits.stride(0), threads(logits.numel()))
+        return buffers.found
 
     def next(
-        self, x: Tensor, weight: Packed, scores: Tensor, never: Sequence[int], width: int
+        self, x: Tensor, weight: PackedMatrix, scores: Tensor, never: Sequence[int], width: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """What `candidates` finds in x weight' + bias, without having all logits at once; x (B J, D), contiguous."""
-        choice, rows = _Choosing(scores, weight.outer, never, width), x.shape[0]
+        """`candidates` of x weight' + bias, without materialising all logits; x (B * J, D), contiguous."""
+        buffers, rows = _ContinuationBuffers(scores, weight.outer, never, width), x.shape[0]
         cores = threads(rows * weight.outer * weight.inner)
         block = _BLOCK if rows >= cores * _BLOCK else 0
-        room = cores * block or rows
-        logits = x.new_empty(room * weight.outer)
-        rounded = torch.empty(weight.scratch(room), dtype=torch.uint8)
-        pointers = choice.pointer, ctypes.addressof(weight.matrix), x.data_ptr()
+        at_once = cores * block or rows
+        logits = x.new_empty(at_once * weight.outer)
+        rounded = torch.empty(weight.scratch(at_once), dtype=torch.uint8)
+        pointers = buffers.pointer, ctypes.addressof(weight.matrix), x.data_ptr()
         self._next(*pointers, block, logits.data_ptr(), rounded.data_ptr(), cores)
-        return choice.found
+        return buffers.found
 
-    def product(self, x: Tensor, weight: Packed, *, relu: bool = False, added: Tensor | None = None) -> Tensor:
+    def product(self, x: Tensor, weight: PackedMatrix, *, relu: bool = False, added: Tensor | None = None) -> Tensor:
         """x (..., D) -> relu(x weight' + bias) + added, (..., N); ``added`` of that shape, contiguous."""
         rows = x.reshape(-1, weight.inner).contiguous()
         count = rows.shape[0]
@@ -224,17 +229,17 @@ class Kernels:
 
 
 def threads(work: int) -> int:
-    """For so many multiplications."""
-    return max(1, min(torch.get_num_threads(), work // _WORK))
+    """The number of threads for ``work`` multiplications."""
+    return max(1, min(torch.get_num_threads(), work // _THREAD_WORK))
 
 
 def kernels() -> Kernels | None:
-    """The library, if there is one that works here and is not turned off."""
+    """The library; None if it cannot be built here or is turned off."""
     return _found() if wanted() else None
 
 
 def library() -> Library[Kernels]:
-    """How it is built and checked."""
+    """The library's sources and check."""
     names = ("few.cpp", "many.cpp", "vocabulary.cpp", "products.cpp", "step.cpp", "next.cpp")
     headers = [_FOLDER / name for name in ("vectors.h", "best.h", "few.h", "products.h", "vocabulary.h")]
     return Library("decoding", [_FOLDER / name for name in names], _checked, headers=headers)
@@ -246,19 +251,19 @@ def _found() -> Kernels | None:
 
 
 def _checked(path: Path) -> Kernels | None:
-    """The library, if it agrees with PyTorch."""
+    """Load the library; None if it disagrees with PyTorch."""
     found = Kernels(path)
     return found if error(found) <= 1 else None
 
 
 def _numbers(*shape: int, speed: float = 0.7) -> Tensor:
-    """Different numbers of both signs, without a random state."""
+    """Deterministic numbers of both signs."""
     return (torch.arange(math.prod(shape), dtype=torch.float32).view(shape) * speed).sin() * 2
 
 
 @torch.no_grad()
 def error(found: Kernels) -> float:
-    """How far the library is from PyTorch on small problems, over what is allowed."""
+    """The largest deviation from PyTorch on small problems, relative to the tolerance."""
     errors = [_attention_error(found), _vocabulary_error(found)]
     if found.has_products:
         errors.append(steps.error(found.step))
@@ -275,7 +280,7 @@ def _attention_error(found: Kernels) -> float:
         bias[0, 1] = -math.inf
         expected = F.scaled_dot_product_attention(q, k, v, attn_mask=bias[:, None, None])
         worst = max(worst, _distance(found.attend(q, k, v, bias=bias), expected))
-        if queries > _FEW:
+        if queries > _FEW_QUERIES:
             continue
         slots = torch.tensor([[1], [0]], dtype=torch.int32).repeat(1, length)
         expected = F.scaled_dot_product_attention(q, k.flip(0), v.flip(0))
@@ -312,7 +317,7 @@ def _product_error(found: Kernels, dtype: torch.dtype) -> float:
 
 
 def _next_error(found: Kernels, sentences: int) -> float:
-    """Beside `candidates`, of few and of many rows."""
+    """The deviation of `next` from `candidates`, with few or with many rows."""
     x, packed = _numbers(2 * sentences, 20), pack(_numbers(75, 20, speed=1.3), None, torch.float32)
     scores = -_numbers(sentences, 2)
     expected = found.candidates(found.product(x, packed), scores, (0, 70), 5)
@@ -322,5 +327,5 @@ def _next_error(found: Kernels, sentences: int) -> float:
 
 
 def _distance(found: Tensor, expected: Tensor) -> float:
-    """The largest; infinite where there is none."""
+    """The largest absolute difference; infinity for NaN."""
     return float((found - expected).abs().nan_to_num(nan=math.inf).max())

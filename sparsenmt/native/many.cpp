@@ -1,8 +1,8 @@
-// Softmax attention of many queries, on the CPU in fp32: an encoder. Built and checked by kernels.py.
+// Softmax attention of many queries (an encoder), on the CPU in fp32. Built and checked by kernels.py.
 //
-// A task is one head. Its keys are laid into panels of 32, its values side by side; then up to 56 queries at a time have
-// their scores written out, softened, and multiplied with the values, in tiles of up to 14 rows by 32 columns that stay
-// in registers.
+// A task is one head. Its keys are copied to panels of 32, its values to rows without gaps. Then, for up to 56 queries at
+// a time, scores are computed, turned into weights, and multiplied with the values, in tiles of up to 14 rows by 32
+// columns that stay in registers.
 
 #include <algorithm>
 #include <vector>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kPanel = 2 * kLanes;
 constexpr int64_t kRows = 14;           // of a tile, at most
-constexpr int64_t kBlock = 4 * kRows;   // queries whose scores are written out together
+constexpr int64_t kBlock = 4 * kRows;   // queries at a time
 
 // out (R, C vectors) = a (R, inner) b (inner, C vectors), each row times its own factor.
 template <int R, int C>
@@ -66,7 +66,7 @@ void tile_of(int64_t height, const float* a, int64_t a_step, const float* b, int
   }
 }
 
-// Scores of a row to exponentials, with zeros from `count` to `width`; returns one over their sum.
+// Scores of a row to exponentials, with zeros from `count` to `width`; returns 1 / sum.
 float soften(float* scores, const float* bias, int64_t count, int64_t width) {
   const float never = -std::numeric_limits<float>::infinity();
   std::fill(scores + count, scores + width, never);

@@ -1,6 +1,6 @@
 """Matrices in the layout of the compiled products.
 
-N rows, D inner dimension.
+Shapes: N rows, D inner dimension.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _LEVELS = 127
 _KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
 
 
-class Matrix(ctypes.Structure):
-    """A packed matrix as the library sees it."""
+class PackedMatrixStruct(ctypes.Structure):
+    """The C struct of a packed matrix."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("panels", "scales", "sums", "bias")),
@@ -28,7 +28,7 @@ class Matrix(ctypes.Structure):
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedMatrix:
     """A matrix (N, D) in the layout of `Kernels.product`."""
 
     panels: Tensor
@@ -40,31 +40,31 @@ class Packed:
     sums: Tensor | None = None  # (N), of int8, over the inner dimension
 
     @functools.cached_property
-    def matrix(self) -> Matrix:
-        """It lives no longer than this object."""
+    def matrix(self) -> PackedMatrixStruct:
+        """The C struct; valid as long as this object."""
         pointers = (None if x is None else x.data_ptr() for x in (self.panels, self.scales, self.sums, self.bias))
-        return Matrix(*pointers, self.inner, self.outer, _KINDS[self.dtype])
+        return PackedMatrixStruct(*pointers, self.inner, self.outer, _KINDS[self.dtype])
 
     def scratch(self, rows: int) -> int:
-        """Bytes that a product with so many rows needs beside its result."""
+        """Bytes of scratch for a product with ``rows`` rows."""
         return rows * (4 * self.panels.shape[1] + 8)
 
 
-def pack(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Packed:
-    """A matrix (N, D) with its bias (N), in fp32, rounded to bf16, or to int8 with a scale for each of the N rows."""
+def pack(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> PackedMatrix:
+    """Pack a matrix (N, D) with its bias (N): in fp32, bf16, or int8 with a scale for each of the N rows."""
     outer, inner = weight.shape
     bias = None if bias is None else bias.detach().float().contiguous()
     weight = weight.detach().float()
     if dtype != torch.int8:
-        return Packed(_panels(weight.to(dtype), 4 // dtype.itemsize), bias, inner, outer, dtype)
+        return PackedMatrix(_panels(weight.to(dtype), 4 // dtype.itemsize), bias, inner, outer, dtype)
     scales = weight.abs().amax(1).div_(_LEVELS)
     levels = (weight / scales.clamp_min(torch.finfo(torch.float32).tiny)[:, None]).round_()
     sums = levels.sum(1).to(torch.int32)
-    return Packed(_panels(levels.to(torch.int8), 4), bias, inner, outer, dtype, scales, sums)
+    return PackedMatrix(_panels(levels.to(torch.int8), 4), bias, inner, outer, dtype, scales, sums)
 
 
 def _panels(weight: Tensor, group: int) -> Tensor:
-    """(N, D) -> (panels, groups, columns of a panel, group), filled up with zeros."""
+    """(N, D) -> (panels, groups, columns of a panel, group), padded with zeros."""
     outer, inner = weight.shape
     filled = F.pad(weight, (0, -inner % group, 0, -outer % _COLUMNS))
     return filled.view(-1, _COLUMNS, filled.shape[1] // group, group).transpose(1, 2).contiguous()

@@ -1,9 +1,9 @@
 // x W' + b with packed weights in fp32, bf16 or int8, for x and results in fp32.
 //
-// Weights lie in panels of 32 columns: of each panel group after group of 4 bytes along the inner dimension (one float,
-// two bf16 or four int8), for all of its columns. A tile of up to 14 rows by one panel stays in registers over the whole
-// inner dimension. Rows of x are rounded once a product; for int8 each row has a scale and an offset of its own:
-// x = scale (u - zero), 0 <= u <= 255, and the zero's share is taken off again by the sums of the weights' columns.
+// Weights are stored in panels of 32 columns. Along the inner dimension a panel holds groups of 4 bytes (one float, two
+// bf16 or four int8), for all of its columns. A tile of up to 14 rows by one panel stays in registers over the whole
+// inner dimension. Rows of x are rounded once for each product; in int8 each row has a scale and an offset of its own:
+// x = scale (u - zero), 0 <= u <= 255, and the sums of the weights' columns correct for the offset.
 
 #pragma once
 
@@ -21,15 +21,15 @@ namespace {
 
 constexpr int64_t kColumns = 32;  // of a panel
 constexpr int64_t kRows = 14;     // of a tile, at most
-constexpr int64_t kBlock = 18 * kRows;  // rows that pass all panels together
+constexpr int64_t kBlock = 18 * kRows;  // rows that go through all panels together
 
 #ifdef SPARSENMT_PRODUCTS
 
-enum Kind { kFp32, kBf16, kInt8 };  // as packing.py numbers them
+enum Kind { kFp32, kBf16, kInt8 };  // numbered as in packing.py
 
-using Word = int32_t __attribute__((may_alias));  // four bytes of whatever kind
+using Word = int32_t __attribute__((may_alias));  // four bytes of any kind
 
-struct Job {
+struct ProductArguments {
   const Word *rows, *panels;
   int64_t groups;  // of 4 bytes, along the inner dimension
   int64_t columns;
@@ -44,7 +44,7 @@ struct Job {
 
 template <Kind kind>
 inline __m512 step(__m512 sum, __m512i row, __m512i weights) {
-  // Through the instruction: compilers of 2022 copy the sums around these intrinsics.
+  // Inline assembly: with these intrinsics compilers of 2022 copy the sums.
   if constexpr (kind == kFp32)
     asm("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(row), "v"(weights));
   else if constexpr (kind == kBf16)
@@ -55,84 +55,84 @@ inline __m512 step(__m512 sum, __m512i row, __m512i weights) {
 }
 
 template <Kind kind, int R>
-void tile(const Job& job, int64_t row, int64_t panel) {
+void tile(const ProductArguments& arguments, int64_t row, int64_t panel) {
   __m512 sums[R][2];
 #pragma GCC unroll 16
   for (int r = 0; r < R; r++) sums[r][0] = sums[r][1] = _mm512_setzero_ps();
-  const Word *rows = job.rows + row * job.groups, *weights = job.panels + panel * job.groups * kColumns;
-  for (int64_t g = 0; g < job.groups; g++, weights += kColumns) {
+  const Word *rows = arguments.rows + row * arguments.groups, *weights = arguments.panels + panel * arguments.groups * kColumns;
+  for (int64_t g = 0; g < arguments.groups; g++, weights += kColumns) {
     const __m512i left = _mm512_loadu_si512(weights), right = _mm512_loadu_si512(weights + kLanes);
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++) {
-      const __m512i x = _mm512_set1_epi32(rows[r * job.groups + g]);
+      const __m512i x = _mm512_set1_epi32(rows[r * arguments.groups + g]);
       sums[r][0] = step<kind>(sums[r][0], x, left);
       sums[r][1] = step<kind>(sums[r][1], x, right);
     }
   }
 #pragma GCC unroll 2
   for (int half = 0; half < 2; half++) {
-    const int64_t column = panel * kColumns + half * kLanes, left = job.columns - column;
+    const int64_t column = panel * kColumns + half * kLanes, left = arguments.columns - column;
     if (left <= 0) break;
     const __mmask16 mask = left >= kLanes ? 0xffff : static_cast<__mmask16>((1 << left) - 1);
-    const __m512 bias = job.bias ? _mm512_maskz_loadu_ps(mask, job.bias + column) : _mm512_setzero_ps();
+    const __m512 bias = arguments.bias ? _mm512_maskz_loadu_ps(mask, arguments.bias + column) : _mm512_setzero_ps();
     __m512 scale = _mm512_setzero_ps();
     __m512i column_sum = _mm512_setzero_si512();
     if constexpr (kind == kInt8) {
-      scale = _mm512_maskz_loadu_ps(mask, job.column_scale + column);
-      column_sum = _mm512_maskz_loadu_epi32(mask, job.column_sum + column);
+      scale = _mm512_maskz_loadu_ps(mask, arguments.column_scale + column);
+      column_sum = _mm512_maskz_loadu_epi32(mask, arguments.column_sum + column);
     }
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++) {
-      const int64_t at = (row + r) * job.columns + column;
+      const int64_t at = (row + r) * arguments.columns + column;
       __m512 value = sums[r][half];
       if constexpr (kind == kInt8) {
-        const __m512i zero = _mm512_mullo_epi32(column_sum, _mm512_set1_epi32(job.row_zero[row + r]));
+        const __m512i zero = _mm512_mullo_epi32(column_sum, _mm512_set1_epi32(arguments.row_zero[row + r]));
         value = _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_castps_si512(value), zero));
-        value = _mm512_fmadd_ps(value, _mm512_mul_ps(scale, _mm512_set1_ps(job.row_scale[row + r])), bias);
+        value = _mm512_fmadd_ps(value, _mm512_mul_ps(scale, _mm512_set1_ps(arguments.row_scale[row + r])), bias);
       } else {
         value = _mm512_add_ps(value, bias);
       }
-      if (job.relu) value = _mm512_max_ps(_mm512_setzero_ps(), value);  // in this order NaN is kept
-      if (job.added) value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(mask, job.added + at));
-      _mm512_mask_storeu_ps(job.out + at, mask, value);
+      if (arguments.relu) value = _mm512_max_ps(_mm512_setzero_ps(), value);  // in this order NaN is kept
+      if (arguments.added) value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(mask, arguments.added + at));
+      _mm512_mask_storeu_ps(arguments.out + at, mask, value);
     }
   }
 }
 
 template <Kind kind>
-void tile_of(int64_t height, const Job& job, int64_t row, int64_t panel) {
+void tile_of(int64_t height, const ProductArguments& arguments, int64_t row, int64_t panel) {
   switch (height) {
-    case 1: return tile<kind, 1>(job, row, panel);
-    case 2: return tile<kind, 2>(job, row, panel);
-    case 3: return tile<kind, 3>(job, row, panel);
-    case 4: return tile<kind, 4>(job, row, panel);
-    case 5: return tile<kind, 5>(job, row, panel);
-    case 6: return tile<kind, 6>(job, row, panel);
-    case 7: return tile<kind, 7>(job, row, panel);
-    case 8: return tile<kind, 8>(job, row, panel);
-    case 9: return tile<kind, 9>(job, row, panel);
-    case 10: return tile<kind, 10>(job, row, panel);
-    case 11: return tile<kind, 11>(job, row, panel);
-    case 12: return tile<kind, 12>(job, row, panel);
-    case 13: return tile<kind, 13>(job, row, panel);
-    default: return tile<kind, 14>(job, row, panel);
+    case 1: return tile<kind, 1>(arguments, row, panel);
+    case 2: return tile<kind, 2>(arguments, row, panel);
+    case 3: return tile<kind, 3>(arguments, row, panel);
+    case 4: return tile<kind, 4>(arguments, row, panel);
+    case 5: return tile<kind, 5>(arguments, row, panel);
+    case 6: return tile<kind, 6>(arguments, row, panel);
+    case 7: return tile<kind, 7>(arguments, row, panel);
+    case 8: return tile<kind, 8>(arguments, row, panel);
+    case 9: return tile<kind, 9>(arguments, row, panel);
+    case 10: return tile<kind, 10>(arguments, row, panel);
+    case 11: return tile<kind, 11>(arguments, row, panel);
+    case 12: return tile<kind, 12>(arguments, row, panel);
+    case 13: return tile<kind, 13>(arguments, row, panel);
+    default: return tile<kind, 14>(arguments, row, panel);
   }
 }
 
 // A part of a product.
-struct Part {
+struct ProductRange {
   int64_t top, bottom;  // rows
   int64_t first, last;  // panels
 };
 
 template <Kind kind>
-void multiply(const Job& job, const Part& part) {
+void multiply(const ProductArguments& arguments, const ProductRange& part) {
   for (int64_t top = part.top; top < part.bottom; top += kBlock) {
     const int64_t here = std::min(kBlock, part.bottom - top), tiles = (here + kRows - 1) / kRows;
     for (int64_t panel = part.first; panel < part.last; panel++)
       for (int64_t i = 0; i < tiles; i++) {
         const int64_t from = here * i / tiles, to = here * (i + 1) / tiles;
-        tile_of<kind>(to - from, job, top + from, panel);
+        tile_of<kind>(to - from, arguments, top + from, panel);
       }
   }
 }
@@ -150,7 +150,7 @@ void round_bf16(const float* x, int64_t size, int64_t padded, uint16_t* out) {
   std::fill(out + size, out + padded, 0);
 }
 
-// Not a number anywhere in a row makes its scale one, and so all its results.
+// A NaN anywhere in a row makes its scale NaN, and so all its results.
 void round_int8(const float* x, int64_t size, int64_t padded, uint8_t* out, float* scale, int32_t* zero) {
   __m512 low = _mm512_setzero_ps(), high = low, sum = low;
   for (int64_t i = 0; i < size; i += kLanes) {
@@ -174,7 +174,7 @@ void round_int8(const float* x, int64_t size, int64_t padded, uint8_t* out, floa
   std::fill(out + size, out + padded, 0);
 }
 
-// A packed matrix; packing.py has the same.
+// A packed matrix; the same as in packing.py.
 struct Matrix {
   const void* panels;
   const float* column_scale;    // (outer), of int8
@@ -186,7 +186,7 @@ struct Matrix {
   int64_t count() const { return (outer + kColumns - 1) / kColumns; }  // of panels
 };
 
-// x (M, inner) W' + bias, (M, outer). Rows are rounded first, all that a part needs before the part.
+// x (M, inner) W' + bias, (M, outer). `round` the rows first, then `run` the parts.
 class Product {
  public:
   // scratch: M (4 groups + 8) bytes, aligned to 4; none for fp32.
@@ -197,13 +197,13 @@ class Product {
     row_scale_ = reinterpret_cast<float*>(rounded_ + rows * groups * 4);
     row_zero_ = reinterpret_cast<int32_t*>(row_scale_ + rows);
     const void* from = matrix.kind == kFp32 ? static_cast<const void*>(x) : rounded_;
-    job_ = {static_cast<const Word*>(from), static_cast<const Word*>(matrix.panels), groups, matrix.outer,
+    arguments_ = {static_cast<const Word*>(from), static_cast<const Word*>(matrix.panels), groups, matrix.outer,
             matrix.column_scale, matrix.column_sum, row_scale_, row_zero_, matrix.bias, added, relu, out};
   }
 
   void round(int64_t top, int64_t bottom) const {
     if (matrix_.kind == kFp32) return;
-    const int64_t inner = matrix_.inner, groups = job_.groups;
+    const int64_t inner = matrix_.inner, groups = arguments_.groups;
     for (int64_t m = top; m < bottom; m++) {
       char* row = rounded_ + m * groups * 4;
       if (matrix_.kind == kBf16)
@@ -213,11 +213,11 @@ class Product {
     }
   }
 
-  void run(const Part& part) const {
+  void run(const ProductRange& part) const {
     switch (matrix_.kind) {
-      case kFp32: return multiply<kFp32>(job_, part);
-      case kBf16: return multiply<kBf16>(job_, part);
-      default: return multiply<kInt8>(job_, part);
+      case kFp32: return multiply<kFp32>(arguments_, part);
+      case kBf16: return multiply<kBf16>(arguments_, part);
+      default: return multiply<kInt8>(arguments_, part);
     }
   }
 
@@ -227,7 +227,7 @@ class Product {
   char* rounded_;
   float* row_scale_;
   int32_t* row_zero_;
-  Job job_;
+  ProductArguments arguments_;
 };
 
 #endif

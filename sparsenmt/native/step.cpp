@@ -1,8 +1,8 @@
 // One more position of every hypothesis through all layers of a decoder, on the CPU. Built by kernels.py, checked by steps.py.
 //
-// With many rows each thread takes sentences of its own through all layers and waits for nobody. With few rows the
-// weights are what takes time: each thread multiplies all rows with a part of the columns, attends for a part of the
-// heads, and threads wait for each other in between.
+// With many rows each thread takes its own sentences through all layers, without barriers. With few rows most of the time
+// goes into reading weights: each thread multiplies all rows with a part of the columns and computes a part of the heads,
+// with barriers in between.
 //
 // N rows, R hypotheses a sentence, B = N / R sentences, D dimension, H heads, E = D / H, F feed-forward dimension,
 // T positions so far, the new one included, K entries of the memory, S slots.
@@ -24,28 +24,29 @@ struct Norm {
   const float *weight, *bias;  // (D)
 };
 
-// What a layer has learned; steps.py has the same.
+// The parameters of a layer; the same as in steps.py.
 struct Layer {
   Matrix own, own_out, query, cross_out, inner, outer;  // own: queries, keys and values at once
   Norm own_norm, cross_norm, feed_forward_norm;
-  int64_t own_places, cross_places;  // see Head
+  int64_t own_largest, cross_largest;      // see Head
+  float own_tolerance, cross_tolerance;
 };
 
-// What a layer reads beside its input; steps.py has the same.
-struct Room {
+// The keys and values that a layer reads; the same as in steps.py.
+struct LayerCache {
   float *keys, *values;                      // (T, S, H, E): position T - 1 is written here
   const float *memory_keys, *memory_values;  // (..., H, K, E)
-  const int64_t* memory_rows;                // (B) which of them are the sentences', or null: all, in order
+  const int64_t* memory_rows;                // (B) the row of each sentence, or null: all, in order
   const float* memory_bias;                  // (B, K), or null
   int64_t slots;
 };
 
-// steps.py has the same.
+// The same as in steps.py.
 struct Sizes {
   int64_t rows, sentences, dimension, feed_forward, heads, length, entries, slot_stride;
   int64_t pre_norm;
   double epsilon;
-  const int64_t* starts;  // (B) where the positions of a sentence begin, or null: all at 0
+  const int64_t* starts;  // (B) the first position of each sentence, or null: all 0
 };
 
 int64_t widest(const Sizes& sizes) { return std::max(3 * sizes.dimension, sizes.feed_forward); }
@@ -59,9 +60,9 @@ struct Scratch {
     return sizes.rows * (2 * sizes.dimension + widest(sizes) + rounded_bytes(sizes) / 4);
   }
 
-  static Scratch in(float* room, const Sizes& sizes) {
-    float *wide = room + sizes.rows * sizes.dimension, *context = wide + sizes.rows * widest(sizes);
-    return {room, wide, context, reinterpret_cast<char*>(context + sizes.rows * sizes.dimension)};
+  static Scratch in(float* storage, const Sizes& sizes) {
+    float *wide = storage + sizes.rows * sizes.dimension, *context = wide + sizes.rows * widest(sizes);
+    return {storage, wide, context, reinterpret_cast<char*>(context + sizes.rows * sizes.dimension)};
   }
 };
 
@@ -79,9 +80,8 @@ void normalize(const float* x, const Norm& norm, float epsilon, int64_t size, fl
     store(out + i, (load(x + i) - mean) * scale * load(norm.weight + i) + load(norm.bias + i));
 }
 
-// What one thread does. Rows are numbered from the first one of its region: with few rows, of all that there are; with
-// many, of its own. Scratch is laid out for each product anew, so that threads that do not wait for each other may not
-// share any of it.
+// The work of one thread. Rows are numbered from the first of its region: with few rows, the region is all rows; with
+// many, the thread's own. Every product lays out scratch anew, so threads without barriers must not share any of it.
 class Worker {
  public:
   Worker(const Sizes& sizes, const Scratch& scratch, const int32_t* slots, float* x, int64_t thread, int64_t threads)
@@ -105,13 +105,13 @@ class Worker {
     scores_.resize(kMost * (std::max(sizes.length, sizes.entries) + kLanes));
   }
 
-  void pass(const Layer& layer, const Room& room) {
+  void pass(const Layer& layer, const LayerCache& cache) {
     project(layer.own, before(layer.own_norm), nullptr, false, wide_);
-    attend_own(room, layer.own_places);
+    attend_own(cache, layer.own_largest, layer.own_tolerance);
     project(layer.own_out, context_, x_, false, x_);
     after(layer.own_norm);
     project(layer.query, before(layer.cross_norm), nullptr, false, wide_);
-    attend_memory(room, layer.cross_places);
+    attend_memory(cache, layer.cross_largest, layer.cross_tolerance);
     project(layer.cross_out, context_, x_, false, x_);
     after(layer.cross_norm);
     project(layer.inner, before(layer.feed_forward_norm), nullptr, true, wide_);
@@ -131,8 +131,8 @@ class Worker {
   }
 
  private:
-  // The other threads' rows are there.
-  void meet() const {
+  // Wait for the other threads' rows, where threads share rows.
+  void barrier() const {
     if (few_) {
 #pragma omp barrier
     }
@@ -154,16 +154,16 @@ class Worker {
   void project(const Matrix& matrix, const float* from, const float* added, bool relu, float* out) const {
     const Product product(matrix, from, rows_, added, relu, out, rounded_);
     product.round(top_, bottom_);
-    meet();
+    barrier();
     const int64_t count = matrix.count();
     if (few_)
       product.run({0, rows_, count * thread_ / threads_, count * (thread_ + 1) / threads_});
     else
       product.run({0, rows_, 0, count});
-    meet();
+    barrier();
   }
 
-  // Heads of rows or sentences: with few rows each thread takes a part of all, otherwise all of its own.
+  // A range of heads of rows or sentences: with few rows a part of all, otherwise all of the thread's own.
   struct Tasks {
     int64_t first, last;
   };
@@ -174,40 +174,40 @@ class Worker {
     return {first * H, last * H};
   }
 
-  void attend_own(const Room& room, int64_t places) {
-    const int64_t D = sizes_.dimension, H = sizes_.heads, E = D / H, step = room.slots * D, last = sizes_.length - 1;
+  void attend_own(const LayerCache& cache, int64_t largest, float tolerance) {
+    const int64_t D = sizes_.dimension, H = sizes_.heads, E = D / H, step = cache.slots * D, last = sizes_.length - 1;
     const Tasks own = tasks(rows_, top_, bottom_);
     for (int64_t task = own.first; task < own.last; task++) {
       const int64_t n = task / H, h = task % H, written = last * step + (start_ + n) * D + h * E;
       const int64_t from = sizes_.starts ? sizes_.starts[(start_ + n) / hypotheses_] : 0, seen = from * step + h * E;
       const float* row = wide_ + n * 3 * D + h * E;
-      std::copy(row + D, row + D + E, room.keys + written);
-      std::copy(row + 2 * D, row + 2 * D + E, room.values + written);
-      const Head head{room.keys + seen, room.values + seen, step, step, slots_ + n * sizes_.slot_stride + from, D, D,
-                      nullptr, sizes_.length - from, scale(E), places};
+      std::copy(row + D, row + D + E, cache.keys + written);
+      std::copy(row + 2 * D, row + 2 * D + E, cache.values + written);
+      const Head head{cache.keys + seen, cache.values + seen, step, step, slots_ + n * sizes_.slot_stride + from, D, D,
+                      nullptr, sizes_.length - from, scale(E), largest, tolerance};
       attend_sized(E, head, 1, row, 3 * D, context_ + n * D + h * E, D, scores_.data());
     }
-    meet();
+    barrier();
   }
 
-  void attend_memory(const Room& room, int64_t places) {
+  void attend_memory(const LayerCache& cache, int64_t largest, float tolerance) {
     const int64_t D = sizes_.dimension, H = sizes_.heads, E = D / H, K = sizes_.entries;
     const Tasks own = tasks(sizes_.sentences, first_, last_);
     for (int64_t task = own.first; task < own.last; task++) {
       const int64_t b = task / H, h = task % H, row = (b * hypotheses_ - start_) * D + h * E;
-      const int64_t lies = ((room.memory_rows ? room.memory_rows[b] : b) * H + h) * K * E;
-      const Head head{room.memory_keys + lies, room.memory_values + lies, E, E, nullptr, 0, 0,
-                      room.memory_bias ? room.memory_bias + b * K : nullptr, K, scale(E), places};
+      const int64_t offset = ((cache.memory_rows ? cache.memory_rows[b] : b) * H + h) * K * E;
+      const Head head{cache.memory_keys + offset, cache.memory_values + offset, E, E, nullptr, 0, 0,
+                      cache.memory_bias ? cache.memory_bias + b * K : nullptr, K, scale(E), largest, tolerance};
       attend_sized(E, head, hypotheses_, wide_ + row, D, context_ + row, D, scores_.data());
     }
-    meet();
+    barrier();
   }
 
   static float scale(int64_t size) { return 1.0f / std::sqrt(static_cast<float>(size)); }
 
   const Sizes& sizes_;
   const int64_t thread_, threads_;
-  const bool few_;                     // few rows, or sentences, for so many threads
+  const bool few_;                     // too few rows or sentences for each thread to have its own
   int64_t first_, last_, hypotheses_;  // own sentences
   int64_t start_, rows_;               // first row of the region, and how many it has
   int64_t top_, bottom_;               // own rows
@@ -221,7 +221,7 @@ class Worker {
 }  // namespace sparsenmt
 #endif
 
-// Floats of scratch that a step of such sizes needs.
+// The number of floats of scratch that a step needs.
 extern "C" int64_t sparsenmt_step_scratch(const void* sizes) {
 #ifdef SPARSENMT_PRODUCTS
   return sparsenmt::Scratch::floats(*static_cast<const sparsenmt::Sizes*>(sizes));
@@ -231,8 +231,8 @@ extern "C" int64_t sparsenmt_step_scratch(const void* sizes) {
 #endif
 }
 
-// x (N, D): embedded pieces; it is overwritten. slots (N, T), rows `slot_stride` apart -> out (N, D).
-extern "C" void sparsenmt_step(const void* layers, const void* rooms, int64_t count, const float* norm_weight,
+// x (N, D): embedded tokens; it is overwritten. slots (N, T), rows `slot_stride` apart -> out (N, D).
+extern "C" void sparsenmt_step(const void* layers, const void* caches, int64_t count, const float* norm_weight,
                                const float* norm_bias, const void* sizes, const int32_t* slots, float* x,
                                float* scratch, float* out, int threads) {
 #ifdef SPARSENMT_PRODUCTS
@@ -240,7 +240,7 @@ extern "C" void sparsenmt_step(const void* layers, const void* rooms, int64_t co
   const Sizes& given = *static_cast<const Sizes*>(sizes);
   const Scratch parts = Scratch::in(scratch, given);
   const Layer* layer = static_cast<const Layer*>(layers);
-  const Room* room = static_cast<const Room*>(rooms);
+  const LayerCache* cache = static_cast<const LayerCache*>(caches);
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {
 #ifdef _OPENMP
@@ -248,11 +248,11 @@ extern "C" void sparsenmt_step(const void* layers, const void* rooms, int64_t co
 #else
     Worker worker(given, parts, slots, x, 0, 1);
 #endif
-    for (int64_t t = 0; t < count; t++) worker.pass(layer[t], room[t]);
+    for (int64_t t = 0; t < count; t++) worker.pass(layer[t], cache[t]);
     worker.finish({norm_weight, norm_bias}, out);
   }
 #else
-  (void)layers, (void)rooms, (void)count, (void)norm_weight, (void)norm_bias, (void)sizes, (void)slots, (void)x,
+  (void)layers, (void)caches, (void)count, (void)norm_weight, (void)norm_bias, (void)sizes, (void)slots, (void)x,
       (void)scratch, (void)out, (void)threads;
 #endif
 }

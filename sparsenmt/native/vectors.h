@@ -1,4 +1,4 @@
-// Vectors of 16 floats, as wide registers as there are.
+// Vectors of 16 floats, in the widest registers of the processor.
 
 #pragma once
 
@@ -23,7 +23,7 @@ inline void store(float* p, Floats x) { std::memcpy(p, &x, sizeof x); }
 
 inline Floats all(float x) { return Floats{} + x; }
 
-// The first `count` lanes from memory, `other` in the rest.
+// The first `count` lanes from memory, `other` in the others.
 inline Floats load_part(const float* p, int64_t count, float other) {
   if (count >= kLanes) return load(p);
   Floats x = all(other);
@@ -31,15 +31,15 @@ inline Floats load_part(const float* p, int64_t count, float other) {
   return x;
 }
 
-// NaN in b is kept.
+// NaN in b is preserved.
 inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 
-// Lanes 8 apart, then 4, 2 and 1, until lane 0 has met all of them.
-#define SPARSENMT_FOLD(x, meet)                                                                               \
-  x = meet(x, __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));           \
-  x = meet(x, __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));           \
-  x = meet(x, __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));           \
-  x = meet(x, __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14))
+// Reduce over the lanes: combine lanes 8 apart, then 4, 2 and 1.
+#define SPARSENMT_FOLD(x, combine)                                                                            \
+  x = combine(x, __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));           \
+  x = combine(x, __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));           \
+  x = combine(x, __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));           \
+  x = combine(x, __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14))
 
 inline Floats sum_of(Floats a, Floats b) { return a + b; }
 
@@ -53,7 +53,7 @@ inline float total(Floats x) {
   return x[0];
 }
 
-// e^x for x <= 88; below -87 what e^-87 is; NaN of NaN. Taylor to r^7, |r| <= ln(2) / 2.
+// e^x for x <= 88; e^-87 below -87; NaN of NaN. Taylor to r^7, |r| <= ln(2) / 2.
 inline Floats exponential(Floats x) {
   constexpr float high = 0.693359375f;  // exact in 10 bits
   constexpr float low = static_cast<float>(0.69314718055994530942 - 0.693359375);

@@ -1,5 +1,4 @@
-// What a search needs of the logits, on the CPU in fp32: the normaliser, and the best few. Built and checked by
-// kernels.py.
+// Normaliser and best tokens of logits, on the CPU in fp32. Built and checked by kernels.py.
 
 #include "vocabulary.h"
 
@@ -21,10 +20,10 @@ extern "C" void sparsenmt_best(const float* logits, int64_t stride, int64_t rows
     sparsenmt::find_best(logits + n * stride, size, width, values + n * width, indices + n * width);
 }
 
-// Of every sentence's logits (B H, V), rows `stride` apart, the best continuations.
-extern "C" void sparsenmt_candidates(const void* choice, float* logits, int64_t stride, int threads) {
-  const sparsenmt::Choice& given = *static_cast<const sparsenmt::Choice*>(choice);
+// logits (B H, V), rows `stride` apart -> the best continuations of every sentence.
+extern "C" void sparsenmt_candidates(const void* continuations, float* logits, int64_t stride, int threads) {
+  const sparsenmt::Continuations& found = *static_cast<const sparsenmt::Continuations*>(continuations);
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
-  for (int64_t n = 0; n < given.sentences * given.hypotheses; n++) given.row(n, logits + n * stride);
-  given.finish();
+  for (int64_t n = 0; n < found.sentences * found.hypotheses; n++) found.row(n, logits + n * stride);
+  found.finish();
 }

@@ -1,4 +1,4 @@
-// What a search needs of a row of logits, on the CPU in fp32: the normaliser, the best few, and the best of a sentence.
+// Beam search over logits, on the CPU in fp32: the normaliser and the best tokens of a row, the best of a sentence.
 
 #pragma once
 
@@ -8,7 +8,7 @@ namespace sparsenmt {
 namespace {
 
 constexpr int64_t kStride = 4 * kLanes;
-constexpr int64_t kForbidden = 8;  // that a row can be without, at most
+constexpr int64_t kForbidden = 8;  // tokens of a row, at most
 
 inline float largest_of(const float* row, int64_t size) {
   Floats most[4] = {all(kNever), all(kNever), all(kNever), all(kNever)};
@@ -31,19 +31,19 @@ inline float log_sum(const float* row, int64_t size, float peak) {
   return peak + std::log(total((sum[0] + sum[1]) + (sum[2] + sum[3])) + rest);
 }
 
-// A search's step: B sentences, whose H hypotheses are rows beside each other, V pieces; the `width` best of each row
-// and each sentence. `never` (count <= kForbidden, no two the same) numbers the pieces that may not come. What is not
-// there has minus infinity, parent 0 and piece 0.
-struct Choice {
+// The best continuations in a step of beam search. B sentences, whose H hypotheses are adjacent rows; V tokens; the
+// `width` best of each row and of each sentence. `never` (count <= kForbidden, no duplicates) holds the forbidden tokens.
+// Missing continuations have minus infinity, parent 0 and token 0.
+struct Continuations {
   int64_t sentences, hypotheses, size, width, count;
   const int64_t* never;
   const float* scores;                       // (B, H)
   float* values;                             // (B H, width)
   int64_t* indices;                          // (B H, width)
   float* totals;                             // (B, width)
-  int64_t *parents, *pieces;                 // (B, width)
+  int64_t *parents, *tokens;                 // (B, width)
 
-  // The logits of row n, while they are in the cache: what may not come is minus infinity afterwards.
+  // Process row n while its logits are in the cache. Afterwards, forbidden tokens have minus infinity.
   void row(int64_t n, float* logits) const {
     float kept[kForbidden], peak = kNever, *found = values + n * width;
     for (int64_t i = 0; i < count; i++) {
@@ -58,8 +58,8 @@ struct Choice {
     for (int64_t i = 0; i < width; i++) found[i] = (found[i] - sum) + scores[n];
   }
 
-  // Once there are all rows. Totals are no numbers where the row of a hypothesis that is open (its score is above minus
-  // infinity) holds one that is none.
+  // Call after all rows. Totals of a sentence are NaN if a logit of an open hypothesis (its score is above minus infinity)
+  // is NaN.
   void finish() const {
     for (int64_t b = 0; b < sentences; b++) {
       const int64_t first = b * hypotheses * width, to = b * width;
@@ -68,10 +68,10 @@ struct Choice {
         sound &= !(std::isnan(values[n * width]) && scores[n] > kNever);
       std::fill(totals + to, totals + to + width, sound ? kNever : std::numeric_limits<float>::quiet_NaN());
       std::fill(parents + to, parents + to + width, 0);
-      Best best{width, totals + to, parents + to, kNever};
+      TopList best{width, totals + to, parents + to, kNever};
       if (sound) best.offer(values + first, 0, hypotheses * width);
       for (int64_t i = to; i < to + width; i++) {
-        pieces[i] = totals[i] > kNever ? indices[first + parents[i]] : 0;
+        tokens[i] = totals[i] > kNever ? indices[first + parents[i]] : 0;
         parents[i] /= width;
       }
     }

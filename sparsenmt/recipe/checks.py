@@ -1,58 +1,62 @@
-"""What the keys of a recipe must be to each other; each check is skipped where one of its keys is wrong by itself."""
+"""Contradictions between keys of a recipe that are valid by themselves."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from sparsenmt.recipe.data_checks import DATA_CHECKS, Check, Finding
-from sparsenmt.recipe.origins import Node, find, nearest_origin, plain, replace
-from sparsenmt.recipe.problems import Complaint, KeyPath, Problem, YamlOrigin
-from sparsenmt.recipe.schema import Documents, Model, Section, TokenizerSection, Training
-from sparsenmt.recipe.sockets import socket_at
+from sparsenmt.metric import METRICS
+from sparsenmt.recipe.errors import Complaint, Problem, YamlOrigin
+from sparsenmt.recipe.key_paths import KeyPath, key_path
+from sparsenmt.recipe.schema import Data, Documents, Filters, Model, Section, TokenizerSection, Training
+from sparsenmt.recipe.socket_methods import socket_at
+from sparsenmt.recipe.yaml_tree import YamlNode, find, nearest_origin, plain, replace
+
+_SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")  # as in every vocabulary
+_RESERVED = "\u2581"  # stands for a space inside tokens
 
 
-def cross_problems(recipe: Node, known: list[Problem]) -> list[Problem]:
-    """Contradictions between keys that are valid by themselves."""
+class Contradiction(NamedTuple):
+    """A complaint about several keys; it is shown at the first of them that the recipe contains."""
+
+    keys: tuple[KeyPath, ...]
+    complaint: Complaint
+
+
+def contradictions(recipe: YamlNode, known: list[Problem]) -> list[Problem]:
+    """Contradictions between keys; a check is skipped if one of its keys has a problem already."""
     wrong = {problem.path for problem in known}
-    sound = _without(recipe, wrong)
     problems = []
-    for kind, path, check in _CHECKS:
-        node = find(sound, path)
-        section = _section(kind, plain(node) if node is not None else {})
-        for finding in check(section, path) if section is not None else ():
-            if any(_concerns(key, wrong) for key in finding.keys):
-                continue
-            blamed = next((key for key in finding.keys if find(recipe, key) is not None), finding.keys[0])
-            problems.append(Problem(_blame(recipe, finding.keys), blamed, finding.complaint))
-    problems += _losses(sound) + _shared_table(sound, recipe, wrong) + _positions(sound, recipe, wrong)
-    problems += _blocks(sound, recipe, wrong) + _metric(sound, recipe, wrong)
+    for found in _check(_without(recipe, wrong)):
+        if not any(_concerns(key, wrong) for key in found.keys):
+            blamed = next((key for key in found.keys if find(recipe, key) is not None), found.keys[0])
+            problems.append(Problem(_blamed_origin(recipe, found.keys), blamed, found.complaint))
     return problems
 
 
-def _blame(recipe: Node, keys: tuple[KeyPath, ...]) -> YamlOrigin:
-    """Origin of the first key that stands in the recipe, overrides first: the last change is the likely mistake."""
+def _blamed_origin(recipe: YamlNode, keys: tuple[KeyPath, ...]) -> YamlOrigin:
+    """Origin of the first key that the recipe contains, overrides first: the last change is the likely mistake."""
     written = [node.origin for node in (find(recipe, key) for key in keys) if node is not None]
     overrides = [origin for origin in written if origin.is_override]
     return (overrides or written or [nearest_origin(recipe, keys[0])])[0]
 
 
 def _concerns(key: KeyPath, wrong: set[KeyPath]) -> bool:
-    """Whether a problem is known with the key, with a section around it or with something in it."""
+    """True if a problem is known of the key, of a section around it or of a value inside it."""
     return any(key[: len(path)] == path or path[: len(key)] == key for path in wrong if path)
 
 
-def _without(recipe: Node, wrong: set[KeyPath]) -> Node:
-    """The recipe without the values that are wrong by themselves, and without what cannot be read without them."""
+def _without(recipe: YamlNode, wrong: set[KeyPath]) -> YamlNode:
+    """The recipe without the values that are wrong by themselves, and without sections that need them."""
     for path in wrong:
         is_missing = path and find(recipe, path) is None
         if is_missing or (path and path[-1] == "name" and socket_at(path[:-1]) is not None):
             path = path[:-1]
         if len(path) <= 1 and is_missing:
             continue  # a top-level section stays, for the sections inside it
-        # A list goes as a whole: without one item, the indices of the others would be wrong.
+        # A list is removed as a whole: without one item, the indices of the others would be wrong.
         index = next((position for position, part in enumerate(path) if isinstance(part, int)), len(path))
         path = path[:index]
         if path and find(recipe, path) is not None:
@@ -60,217 +64,297 @@ def _without(recipe: Node, wrong: set[KeyPath]) -> Node:
     return recipe
 
 
-def _section(kind: type[Section], value: Any) -> Any:
+def _check(sound: YamlNode) -> Iterator[Contradiction]:
+    for kind, key, check_section in _SECTION_CHECKS:
+        section = _section(sound, kind, key)
+        if section is not None:
+            yield from check_section(section)
+    for check in _RECIPE_CHECKS:
+        yield from check(sound)
+
+
+def _section(recipe: YamlNode, kind: type[Section], key: str) -> Any:
+    """The typed section at a key, with defaults if it is absent; None if it is not valid."""
+    node = find(recipe, key_path(key))
     try:
-        return kind.model_validate(value)
+        return kind.model_validate(plain(node) if node is not None else {})
     except ValidationError:
         return None
 
 
-def _model(model: Model, path: KeyPath) -> Iterator[Finding]:
-    dimension, heads = (*path, "dimension"), (*path, "heads")
+def _keys(*dotted: str) -> tuple[KeyPath, ...]:
+    return tuple(map(key_path, dotted))
+
+
+# Sections
+
+
+def _model(model: Model) -> Iterator[Contradiction]:
     if model.dimension % model.heads:
-        yield Finding(
-            (dimension, heads),
-            Complaint(
-                f"{model.dimension} is not divisible by the number of heads, {model.heads}",
-                "Change `model.dimension` or `model.heads`.",
-            ),
+        complaint = Complaint(
+            f"{model.dimension} is not divisible by the number of heads, {model.heads}",
+            "Change `model.dimension` or `model.heads`.",
         )
+        yield Contradiction(_keys("model.dimension", "model.heads"), complaint)
     if model.dimension % 2 and model.positions == "sinusoidal":
-        yield Finding(
-            (dimension, (*path, "positions")),
-            Complaint(
-                "sinusoidal positions need an even dimension",
-                "Take an even `model.dimension`, or `model.positions: learned`.",
-            ),
+        complaint = Complaint(
+            "sinusoidal positions need an even dimension",
+            "Set an even `model.dimension`, or `model.positions` to learned.",
         )
+        yield Contradiction(_keys("model.dimension", "model.positions"), complaint)
     for site in ("encoder_self", "decoder_self", "cross"):
-        count = getattr(model.attention, site).heads.count
-        if count is not None and model.dimension % count:
-            key = (*path, "attention", site, "heads", "count")
-            yield Finding(
-                (key, dimension),
-                Complaint(
-                    f"must divide the dimension, {model.dimension}; {count} does not",
-                    "Take another number of heads, or another `model.dimension`.",
-                ),
-            )
-        for index, head in enumerate(getattr(model.attention, site).heads.disabled):
-            if head > (count or model.heads):
-                place = (*path, "attention", site, "heads")
-                yield Finding(
-                    ((*place, "disabled", index), (*place, "count"), heads),
-                    Complaint(
-                        f"there is no head {head}: the site has {count or model.heads}",
-                        "Numbers count from 1; given heads come first.",
-                    ),
-                )
+        yield from _heads(model, site)
     for index, choice in enumerate(model.memory):
+        key = f"model.memory.{index}"
         if choice.at == "between" and model.encoder_layers < 2:
-            key = (*path, "memory", index, "at")
-            yield Finding(
-                (key, (*path, "encoder_layers")),
-                Complaint(
-                    "there is nothing between the layers of a one-layer encoder",
-                    "Write `at: output`, or take more `model.encoder_layers`.",
-                ),
+            complaint = Complaint(
+                "an encoder with one layer has no place between layers",
+                "Write `at: output`, or raise `model.encoder_layers`.",
             )
+            yield Contradiction(_keys(f"{key}.at", "model.encoder_layers"), complaint)
         if choice.at == "between" and choice.per == "exit":
-            key = (*path, "memory", index, "per")
-            yield Finding(
-                (key, (*path, "memory", index, "at")),
-                Complaint(
-                    "between encoder layers every filter is before all later exits",
-                    "Leave `per` out, or write `at: output`.",
-                ),
+            complaint = Complaint(
+                "a filter between encoder layers acts before all later exits",
+                "Leave `per` out, or write `at: output`.",
             )
+            yield Contradiction(_keys(f"{key}.per", f"{key}.at"), complaint)
 
 
-def _training(training: Training, path: KeyPath) -> Iterator[Finding]:
-    def keys(*names: str) -> tuple[KeyPath, ...]:
-        return tuple((*path, name) for name in names)
+def _heads(model: Model, site: str) -> Iterator[Contradiction]:
+    options, key = getattr(model.attention, site).heads, f"model.attention.{site}.heads"
+    if options.count is not None and model.dimension % options.count:
+        complaint = Complaint(
+            f"must divide the dimension, {model.dimension}; {options.count} does not",
+            "Set another number of heads, or another `model.dimension`.",
+        )
+        yield Contradiction(_keys(f"{key}.count", "model.dimension"), complaint)
+    count = options.count or model.heads
+    for index, head in enumerate(options.disabled):
+        if head > count:
+            complaint = Complaint(
+                f"there is no head {head}: the site has {count}", "Count heads from 1, fixed heads first."
+            )
+            yield Contradiction(_keys(f"{key}.disabled.{index}", f"{key}.count", "model.heads"), complaint)
 
+
+def _tokenizer(tokenizer: TokenizerSection) -> Iterator[Contradiction]:
+    size, symbols = "data.tokenizer.vocabulary_size", tokenizer.user_symbols
+    special, least = len(_SPECIAL), len(_SPECIAL) + len(symbols)
+    if tokenizer.vocabulary_size <= special:
+        complaint = Complaint(
+            f"must be greater than {special}, the number of special tokens",
+            "Leave the key out for the default, or write some thousands.",
+        )
+        yield Contradiction(_keys(size), complaint)
+    elif tokenizer.vocabulary_size <= least:
+        complaint = Complaint(
+            f"must be greater than {least}, the number of special tokens and user symbols",
+            "Leave the key out for the default, or write some thousands.",
+        )
+        yield Contradiction(_keys(size, "data.tokenizer.user_symbols"), complaint)
+    lowest = 0.98
+    if tokenizer.kind in ("bpe", "unigram") and tokenizer.character_coverage < lowest:
+        complaint = Complaint(
+            f"must be at least {lowest} for SentencePiece's kinds, bpe and unigram",
+            "Raise it, or set `data.tokenizer.kind` to char.",
+        )
+        yield Contradiction(_keys("data.tokenizer.character_coverage", "data.tokenizer.kind"), complaint)
+    for number, symbol in enumerate(symbols):
+        unfit = _symbol_complaint(symbol, tokenizer.lowercase)
+        if unfit is None and symbol in symbols[:number]:
+            unfit = Complaint(f"'{symbol}' occurs twice", "Remove it here.")
+        if unfit is not None:
+            yield Contradiction(_keys(f"data.tokenizer.user_symbols.{number}"), unfit)
+
+
+def _symbol_complaint(symbol: str, lowercase: bool) -> Complaint | None:
+    """The reason why a symbol could not be found in text, or would be taken for something else."""
+    if not symbol:
+        return Complaint("is empty", "Write a word, such as `<n>`, or remove it.")
+    if symbol in _SPECIAL:
+        return Complaint(f"'{symbol}' is a special token of every vocabulary", "Choose another word, such as `<n>`.")
+    if any(character.isspace() or character in _RESERVED or not character.isprintable() for character in symbol):
+        return Complaint(
+            f"{symbol!r} contains white space, U+2581 or a control character",
+            "A symbol is one word of the text, between spaces.",
+        )
+    if lowercase and symbol != symbol.lower():
+        return Complaint(
+            f"'{symbol}' does not occur in lowercased text", f"Write '{symbol.lower()}', or remove `lowercase`."
+        )
+    return None
+
+
+def _filters(filters: Filters) -> Iterator[Contradiction]:
+    cut, longest = filters.max_source_length, filters.max_length
+    if cut is not None and longest is not None and cut > longest:
+        complaint = Complaint(
+            f"sources cut to {cut} tokens would be left out, because `max_length` is {longest}",
+            "Raise `data.filters.max_length`, or set it to null.",
+        )
+        yield Contradiction(_keys("data.filters.max_source_length", "data.filters.max_length"), complaint)
+
+
+def _data(data: Data) -> Iterator[Contradiction]:
+    first: dict[str, int] = {}
+    for index, corpus in enumerate(data.train):
+        if corpus.name is not None and first.setdefault(corpus.name, index) != index:
+            complaint = Complaint(f"two training corpora are named '{corpus.name}'", "Give one of them another name.")
+            yield Contradiction(_keys(f"data.train.{index}.name"), complaint)
+    corpora = {f"data.train.{index}": corpus for index, corpus in enumerate(data.train)}
+    for key, text in {**corpora, "data.dev": data.dev, "data.test": data.test}.items():
+        if text is not None and text.source == text.target:
+            complaint = Complaint("source and target are the same file", "Name the file of each language.")
+            yield Contradiction(_keys(f"{key}.target", f"{key}.source"), complaint)
+    if data.documents is not None:
+        yield from _documents(data, data.documents)
+
+
+def _documents(data: Data, documents: Documents) -> Iterator[Contradiction]:
+    here = "data.documents"
+    if all(corpus.documents is None for corpus in data.train):
+        complaint = Complaint(
+            "there is nothing to pack: no training corpus names its documents",
+            "Write `documents`, the path of their ids, beside `source` and `target`; or remove the section.",
+        )
+        yield Contradiction(_keys(here), complaint)
+    unfit = _symbol_complaint(documents.separator, data.tokenizer.lowercase)
+    if unfit is not None:
+        yield Contradiction(_keys(f"{here}.separator", here), unfit)
+    longest = documents.max_length
+    if documents.source_length is not None and documents.source_length > longest:
+        complaint = Complaint(
+            f"must be at most `max_length`, {longest}, not {documents.source_length}", "Lower it, or leave it out."
+        )
+        yield Contradiction(_keys(f"{here}.source_length", f"{here}.max_length"), complaint)
+    cut = data.filters.max_source_length
+    if cut is not None and cut < longest - 1:
+        complaint = Complaint(
+            f"blocks of {longest} tokens would be cut to {cut}",
+            "Lower `data.documents.max_length`, or leave `data.filters.max_source_length` out.",
+        )
+        yield Contradiction(_keys("data.filters.max_source_length", f"{here}.max_length"), complaint)
+
+
+def _training(training: Training) -> Iterator[Contradiction]:
     if training.average_last > training.keep_last:
         complaint = Complaint(
-            f"{training.average_last} checkpoints cannot be averaged where `keep_last` keeps {training.keep_last}",
+            f"{training.average_last} checkpoints cannot be averaged if `keep_last` keeps {training.keep_last}",
             "Raise `training.keep_last`, or lower `training.average_last`.",
         )
-        yield Finding(keys("average_last", "keep_last"), complaint)
+        yield Contradiction(_keys("training.average_last", "training.keep_last"), complaint)
     if training.accumulate_tokens is not None and training.accumulate_tokens < training.batch_tokens:
         complaint = Complaint(
             f"must be at least `batch_tokens`, {training.batch_tokens}, not {training.accumulate_tokens}",
             "Raise it, lower `training.batch_tokens`, or leave the key out: then a batch is an update.",
         )
-        yield Finding(keys("accumulate_tokens", "batch_tokens"), complaint)
+        yield Contradiction(_keys("training.accumulate_tokens", "training.batch_tokens"), complaint)
     if training.schedule == "linear" and training.warmup_updates >= training.max_updates:
         complaint = Complaint(
             f"the linear schedule has no updates left after a warm-up of {training.warmup_updates}",
             f"Lower `training.warmup_updates`, or raise `training.max_updates`, which is {training.max_updates}.",
         )
-        yield Finding(keys("warmup_updates", "max_updates"), complaint)
+        yield Contradiction(_keys("training.warmup_updates", "training.max_updates"), complaint)
 
 
-def _shared_table(sound: Node, recipe: Node, wrong: set[KeyPath]) -> list[Problem]:
-    """One table for both languages needs one vocabulary."""
-    tie_key: KeyPath = ("model", "tie_embeddings")
-    shared_key: KeyPath = ("data", "tokenizer", "shared")
-    if _concerns(tie_key, wrong) or _concerns(shared_key, wrong):
-        return []
-    tie, shared = find(sound, tie_key), find(sound, shared_key)
-    default = Model.model_fields["tie_embeddings"].default
-    if (tie.value if tie else default) != "all" or shared is None or not _is_false(shared.value):
-        return []
-    blamed = tie_key if tie is not None else shared_key
-    complaint = Complaint(
-        "`tie_embeddings: all` needs one vocabulary for both languages",
-        "Set `data.tokenizer.shared` to true, or `model.tie_embeddings` to target or none.",
-    )
-    return [Problem(_blame(recipe, (blamed, shared_key)), blamed, complaint)]
+_SECTION_CHECKS: tuple[tuple[type[Section], str, Callable[[Any], Iterator[Contradiction]]], ...] = (
+    (Model, "model", _model),
+    (TokenizerSection, "data.tokenizer", _tokenizer),
+    (Filters, "data.filters", _filters),
+    (Data, "data", _data),
+    (Training, "training", _training),
+)
 
 
-def _positions(sound: Node, recipe: Node, wrong: set[KeyPath]) -> list[Problem]:
-    """Sources as long as they are cut to, and their ends, must fit the model's positions."""
-    length_key: KeyPath = ("data", "filters", "max_source_length")
-    positions_key: KeyPath = ("model", "max_positions")
-    if _concerns(length_key, wrong) or _concerns(positions_key, wrong):
-        return []
-    cut, reach = find(sound, length_key), find(sound, positions_key)
-    positions = reach.value if reach is not None else Model.model_fields["max_positions"].default
-    if cut is None or not isinstance(cut.value, int) or not isinstance(positions, int) or cut.value < positions:
-        return []
-    complaint = Complaint(
-        f"{cut.value} pieces and the end do not fit {positions} positions",
-        f"Set `model.max_positions` to {cut.value + 1} or more, or lower `data.filters.max_source_length`.",
-    )
-    return [Problem(_blame(recipe, (length_key, positions_key)), length_key, complaint)]
+# Several sections
 
 
-def _blocks(sound: Node, recipe: Node, wrong: set[KeyPath]) -> list[Problem]:
-    """Blocks of sentences must fit the model's positions."""
-    section_key: KeyPath = ("data", "documents")
-    positions_key: KeyPath = ("model", "max_positions")
-    node = find(sound, section_key)
-    if node is None or _concerns(section_key, wrong) or _concerns(positions_key, wrong):
-        return []
-    documents, reach = _section(Documents, plain(node)), find(sound, positions_key)
-    positions = reach.value if reach is not None else Model.model_fields["max_positions"].default
-    if documents is None or not isinstance(positions, int) or documents.max_length <= positions:
-        return []
-    complaint = Complaint(
-        f"blocks of {documents.max_length} pieces do not fit {positions} positions",
-        f"Set `model.max_positions` to {documents.max_length} or more, or lower `data.documents.max_length`.",
-    )
-    length_key: KeyPath = (*section_key, "max_length")
-    blamed = length_key if find(recipe, length_key) is not None else section_key
-    return [Problem(_blame(recipe, (blamed, positions_key)), blamed, complaint)]
-
-
-def _metric(sound: Node, recipe: Node, wrong: set[KeyPath]) -> list[Problem]:
-    """A metric of documents needs to know them."""
-    metric_key: KeyPath = ("training", "validation", "metric")
-    ids_key: KeyPath = ("data", "dev", "documents")
-    metric, ids = find(sound, metric_key), find(sound, ids_key)
-    known = ids is not None and ids.value is not None
-    if metric is None or metric.value != "dbleu" or known or _concerns(ids_key, wrong):
-        return []
-    complaint = Complaint(
-        "scores documents, but nothing says where those of the validation text end",
-        "Write `data.dev.documents`, the path of their ids; or take `bleu`.",
-    )
-    return [Problem(_blame(recipe, (metric_key,)), metric_key, complaint)]
-
-
-def _is_false(value: object) -> bool:
-    tokenizer: TokenizerSection | None = _section(TokenizerSection, {"shared": value})
-    return tokenizer is not None and not tokenizer.shared
-
-
-def _losses(sound: Node) -> list[Problem]:
+def _losses(recipe: YamlNode) -> Iterator[Contradiction]:
     """A loss has a weight, which never becomes negative, or a target, which is a share."""
-    losses = find(sound, ("losses",))
-    problems = []
+    losses = find(recipe, ("losses",))
     for name, loss in losses.value.items() if losses is not None and isinstance(losses.value, dict) else ():
-        key: KeyPath = ("losses", name)
         weight, target = find(loss, ("weight",)), find(loss, ("target",))
         if target is not None and target.value is not None:
             if weight is not None and weight.value is not None:
-                complaint = Complaint("stands beside a target", "Give either a weight or a target.")
-                problems.append(Problem(weight.origin, (*key, "weight"), complaint))
-            problems += _ends(target, (*key, "target"), _target)
+                complaint = Complaint("cannot be combined with a target", "Set either a weight or a target.")
+                yield Contradiction((("losses", name, "weight"),), complaint)
+            yield from _ends(target, ("losses", name, "target"), _target_complaint)
         elif weight is not None and isinstance(weight.value, dict):
-            problems += _ends(weight, (*key, "weight"), _weight)
-    return problems
+            yield from _ends(weight, ("losses", name, "weight"), _weight_complaint)
 
 
-def _ends(node: Node, key: KeyPath, complain: Callable[[float, str], Complaint | None]) -> list[Problem]:
-    """What is wrong with a number, or with the ends of its change."""
-    ends = {part: find(node, (part,)) for part in ("from", "to")} if isinstance(node.value, dict) else {"": node}
-    problems = []
+def _ends(
+    node: YamlNode, key: KeyPath, complaint_of: Callable[[float, str], Complaint | None]
+) -> Iterator[Contradiction]:
+    """The complaints about a number, or about the ends of its change."""
+    ends = {(part,): find(node, (part,)) for part in ("from", "to")} if isinstance(node.value, dict) else {(): node}
     for part, end in ends.items():
         if end is None or isinstance(end.value, bool) or not isinstance(end.value, (int, float)):
             continue
-        complaint = complain(end.value, part)
+        complaint = complaint_of(end.value, "".join(part))
         if complaint is not None:
-            problems.append(Problem(end.origin, (*key, part) if part else key, complaint))
-    return problems
+            yield Contradiction(((*key, *part),), complaint)
 
 
-def _weight(value: float, part: str) -> Complaint | None:
+def _weight_complaint(value: float, part: str) -> Complaint | None:
     if value >= 0:
         return None
     return Complaint(f"must be at least 0, not {value}", "A weight that changes may not become negative.")
 
 
-def _target(value: float, part: str) -> Complaint | None:
+def _target_complaint(value: float, part: str) -> Complaint | None:
     if 0 < value < 1 or (value == 0 and part == "from"):
         return None
     hint = "A target is the share of gates to close: 0.4 is 40%."
     return Complaint(f"must be between 0 and 1, not {value}", hint)
 
 
-_CHECKS: tuple[tuple[type[Section], KeyPath, Check], ...] = (
-    (Model, ("model",), _model),
-    *DATA_CHECKS,
-    (Training, ("training",), _training),
-)
+def _shared_table(recipe: YamlNode) -> Iterator[Contradiction]:
+    """One embedding table for both languages needs one vocabulary."""
+    model, tokenizer = _section(recipe, Model, "model"), _section(recipe, TokenizerSection, "data.tokenizer")
+    if model is None or tokenizer is None or model.tie_embeddings != "all" or tokenizer.shared:
+        return
+    complaint = Complaint(
+        "`tie_embeddings: all` needs one vocabulary for both languages",
+        "Set `data.tokenizer.shared` to true, or `model.tie_embeddings` to target or none.",
+    )
+    yield Contradiction(_keys("model.tie_embeddings", "data.tokenizer.shared"), complaint)
+
+
+def _positions(recipe: YamlNode) -> Iterator[Contradiction]:
+    """Cut sources with their end, and blocks of sentences, must fit the model's positions."""
+    model, filters = _section(recipe, Model, "model"), _section(recipe, Filters, "data.filters")
+    if model is None:
+        return
+    positions = model.max_positions
+    if filters is not None and filters.max_source_length is not None and filters.max_source_length >= positions:
+        cut = filters.max_source_length
+        complaint = Complaint(
+            f"{cut} tokens and the end do not fit {positions} positions",
+            f"Set `model.max_positions` to {cut + 1} or more, or lower `data.filters.max_source_length`.",
+        )
+        yield Contradiction(_keys("data.filters.max_source_length", "model.max_positions"), complaint)
+    has_blocks = find(recipe, ("data", "documents")) is not None
+    documents = _section(recipe, Documents, "data.documents") if has_blocks else None
+    if documents is not None and documents.max_length > positions:
+        complaint = Complaint(
+            f"blocks of {documents.max_length} tokens do not fit {positions} positions",
+            f"Set `model.max_positions` to {documents.max_length} or more, or lower `data.documents.max_length`.",
+        )
+        yield Contradiction(_keys("data.documents.max_length", "data.documents", "model.max_positions"), complaint)
+
+
+def _validation_metric(recipe: YamlNode) -> Iterator[Contradiction]:
+    """A metric of documents needs the document boundaries of the validation text."""
+    metric, ids = find(recipe, ("training", "validation", "metric")), find(recipe, ("data", "dev", "documents"))
+    record = METRICS.get(str(metric.value)) if metric is not None else None
+    if record is None or not record.needs_documents or (ids is not None and ids.value is not None):
+        return
+    complaint = Complaint(
+        "scores documents, but the documents of the validation text are not known",
+        "Set `data.dev.documents` to the path of their ids; or choose `bleu`.",
+    )
+    yield Contradiction(_keys("training.validation.metric", "data.dev.documents"), complaint)
+
+
+_RECIPE_CHECKS = (_losses, _shared_table, _positions, _validation_metric)

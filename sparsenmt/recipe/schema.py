@@ -1,4 +1,4 @@
-"""The recipe as typed, validated objects. Every key a recipe may hold stands here, with its documentation.
+"""The recipe as typed, validated objects: every key that a recipe may have, with its documentation.
 
 ``docs/recipes.md`` is generated from these descriptions. Options of sparsity methods are not here: they belong to the
 methods, and `recipe.load` receives them as a mapping from names to types.
@@ -8,17 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-)
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-Probability = float
+from sparsenmt.recipe.choices import DecodingDtype, DecodingMethod, Device, LengthPenalty, Preset, ValidationMetric
 
 
 class Section(BaseModel):
@@ -41,38 +33,38 @@ class MethodChoice(BaseModel):
 
 
 class MemoryChoice(MethodChoice):
-    """A memory filter, with the place where it stands."""
+    """A memory filter and its place."""
 
     at: Literal["output", "between"] = Field(
         "output", description="`output`: after the encoder; `between`: between every two encoder layers."
     )
     per: Literal["model", "exit"] = Field(
         "model",
-        description="At the output of an encoder that has several trained exits: one filter for all (`model`), or for "
-        "each `exit` its own.",
+        description="At the output of an encoder with several trained exits: `model` shares one filter among the "
+        "exits, `exit` gives each its own.",
     )
 
 
 class Heads(Section):
-    """What the heads of an attention site are."""
+    """The heads of an attention site."""
 
-    given: MethodChoice | None = Field(None, description="Heads whose weights are given, not learned.")
+    given: MethodChoice | None = Field(None, description="Fixed heads: their weights are given, not learned.")
     count: PositiveInt | None = Field(
-        None, le=2**16, description="Number of heads at this site; default: `model.heads`."
+        None, le=2**16, description="Number of heads at this site. Default: `model.heads`."
     )
     disabled: list[PositiveInt] = Field(
         [],
-        description="Heads that give zeros, in every layer, by their numbers from 1: given heads come first, in their "
-        "order. Of a trained model, `--disable-heads` of `decode` and `score` does the same.",
+        description="Heads whose output is zero, in every layer, numbered from 1 with the fixed heads first. For a "
+        "trained model, use `--disable-heads` of `decode` and `score`.",
     )
 
 
 class Site(Section):
-    """One attention site: which keys a query may see, how scores become weights, which heads are given."""
+    """An attention site: the keys that a query may see, how scores become weights, and its heads."""
 
-    pattern: MethodChoice = Field(MethodChoice(name="full"), description="Which keys a query may see.")
+    pattern: MethodChoice = Field(MethodChoice(name="full"), description="The keys that a query may see.")
     transform: MethodChoice = Field(MethodChoice(name="softmax"), description="How scores become weights.")
-    heads: Heads = Field(Heads(), description="Number of heads, and heads with given weights.")
+    heads: Heads = Field(Heads(), description="Number of heads, and fixed heads.")
 
 
 class Attention(Section):
@@ -80,42 +72,43 @@ class Attention(Section):
 
     encoder_self: Site = Field(Site(), description="Self-attention of the encoder.")
     decoder_self: Site = Field(Site(), description="Self-attention of the decoder.")
-    cross: Site = Field(Site(), description="Attention of the decoder to the encoder's output.")
+    cross: Site = Field(Site(), description="Cross-attention: from the decoder to the encoder's output.")
 
 
 class Dropout(Section):
-    """Probabilities of dropping, in training only."""
+    """Dropout probabilities, in training only."""
 
-    residual: Probability = Field(0.1, ge=0, lt=1, description="On the output of every sub-layer and on embeddings.")
-    attention: Probability = Field(0.0, ge=0, lt=1, description="On attention weights.")
-    activation: Probability = Field(0.0, ge=0, lt=1, description="Inside the feed-forward network, after activation.")
+    residual: float = Field(0.1, ge=0, lt=1, description="On the output of every sub-layer and on embeddings.")
+    attention: float = Field(0.0, ge=0, lt=1, description="On attention weights.")
+    activation: float = Field(0.0, ge=0, lt=1, description="In the feed-forward networks, after the activation.")
 
 
 class Model(Section):
     """The Transformer and the methods plugged into its sockets."""
 
-    preset: Literal["tiny", "small", "base", "big"] | None = Field(
-        None, description="Sizes to start from; every key beside it overrides the preset's value."
+    preset: Preset | None = Field(
+        None, description="Sizes to start from; the other keys of this section override them."
     )
     dimension: PositiveInt = Field(512, le=2**16, description="Model dimension D.")
     feed_forward: PositiveInt = Field(2048, le=2**20, description="Inner dimension of the feed-forward networks.")
-    heads: PositiveInt = Field(8, le=2**16, description="Attention heads; must divide `dimension`.")
-    encoder_layers: PositiveInt = Field(6, le=1000, description="Encoder layers N.")
-    decoder_layers: PositiveInt = Field(6, le=1000, description="Decoder layers M.")
+    heads: PositiveInt = Field(8, le=2**16, description="Number of attention heads; must divide `dimension`.")
+    encoder_layers: PositiveInt = Field(6, le=1000, description="Number of encoder layers N.")
+    decoder_layers: PositiveInt = Field(6, le=1000, description="Number of decoder layers M.")
     norm: Literal["pre", "post"] = Field("pre", description="Layer normalisation before or after each sub-layer.")
     activation: Literal["relu", "gelu", "silu"] = Field("relu", description="Activation of the feed-forward networks.")
     positions: Literal["sinusoidal", "learned"] = Field("sinusoidal", description="Position encodings.")
-    max_positions: PositiveInt = Field(1024, le=2**20, description="Longest sequence, in pieces; longer input is cut.")
+    max_positions: PositiveInt = Field(1024, le=2**20, description="Longest sequence, in tokens; longer input is cut.")
     tie_embeddings: Literal["all", "target", "none"] = Field(
         "all",
         description="`all`: source, target and output share one table (needs a shared vocabulary); "
-        "`target`: target and output; `none`: three tables.",
+        "`target`: target and output share one; `none`: three tables.",
     )
     dropout: Dropout = Field(Dropout(), description="Dropout probabilities.")
     attention: Attention = Field(Attention(), description="The three attention sites.")
-    memory: list[MemoryChoice] = Field([], description="Filters that decide which encoder outputs go on.")
+    memory: list[MemoryChoice] = Field([], description="Filters that select which encoder outputs are kept.")
     depth: MethodChoice = Field(
-        MethodChoice(name="plain"), description="Which layers run, which are shared, which exits are trained."
+        MethodChoice(name="plain"),
+        description="Which layers run, which share their weights, and which exits are trained.",
     )
 
 
@@ -123,8 +116,8 @@ class Ramp(Section):
     """A value that changes linearly with the updates."""
 
     from_: float = Field(alias="from", description="Value at the beginning.")
-    to: float = Field(description="Value at the end of the change, and after it.")
-    steps: PositiveInt = Field(description="Updates over which the value changes.")
+    to: float = Field(description="Value at the end of the change and afterwards.")
+    steps: PositiveInt = Field(description="Number of updates over which the value changes.")
     after: NonNegativeInt = Field(
         0, description="Update at which the change begins; `finetune-l0` counts from its own first update."
     )
@@ -133,30 +126,37 @@ class Ramp(Section):
 
 
 class AuxiliaryLoss(Section):
-    """One auxiliary loss: its weight, or a target that a controller drives the weight to."""
+    """An auxiliary loss: its weight, or a target to which a controller adjusts the weight."""
 
-    weight: NonNegativeFloat | Ramp | None = Field(None, description="Without it, and without a target, 1.")
+    weight: NonNegativeFloat | Ramp | None = Field(
+        None, description="Weight of the loss, or `{from, to, steps}`. Default: 1, unless there is a target."
+    )
     target: float | Ramp | None = Field(
         None,
         description="Instead of a weight: the share of gates to close, between 0 and 1, or `{from, to, steps}`. It is "
-        "measured with the gates of evaluation on training batches; a controller moves the weight, also below 0.",
+        "measured with the gates of evaluation on training batches; a controller adjusts the weight, also below 0.",
     )
     tolerance: float = Field(
-        0.02, gt=0, lt=1, description="With a target: validations farther from it than this are never the best."
+        0.02,
+        gt=0,
+        lt=1,
+        description="With a target: largest distance from it at which a validation can be the best.",
     )
     proportional: NonNegativeFloat = Field(6.0, description="With a target: weight per distance from it.")
     integral: NonNegativeFloat = Field(0.05, description="With a target: weight gained per distance and update.")
-    max_weight: PositiveFloat = Field(5.0, description="With a target: largest size of the weight.")
-    release: PositiveFloat = Field(4.0, description="With a target: beyond it, the gain shrinks so many times faster.")
+    max_weight: PositiveFloat = Field(5.0, description="With a target: largest absolute value of the weight.")
+    release: PositiveFloat = Field(
+        4.0, description="With a target: factor by which the weight falls faster while the share is above the target."
+    )
     damping: NonNegativeFloat = Field(20.0, description="With a target: weight lost per share closed in an update.")
     smoothing: float = Field(0.7, ge=0, lt=1, description="With a target: smoothing of the share over updates.")
 
 
 class Corpus(Section):
-    """One line-aligned pair of text files, plain or gzipped."""
+    """A line-aligned pair of text files, plain or gzipped."""
 
-    name: str | None = Field(None, description="Name in reports; default: the source file's name.")
-    source: str = Field(description="Path of the source text, relative to the folder of the file that names it.")
+    name: str | None = Field(None, description="Name in reports. Default: the source file's name.")
+    source: str = Field(description="Path of the source text, relative to the folder of the recipe that names it.")
     target: str = Field(description="Path of the target text, line-aligned with the source.")
     tags: str | None = Field(
         None,
@@ -165,102 +165,103 @@ class Corpus(Section):
     )
     documents: str | None = Field(
         None,
-        description="Path of document ids, line-aligned with the source: where the id changes, a document ends. For "
-        "`data.documents`, and for the metric `dbleu`. Default: every line is by itself.",
+        description="Path of document ids, line-aligned with the source: a document ends where the id changes. Needed "
+        "by `data.documents` and by the metric `dbleu`. Default: every line is a document.",
     )
     weight: PositiveFloat = Field(
-        1.0, le=10_000, description="How often the corpus is seen in an epoch (2 = twice, 0.5 = half)."
+        1.0, le=10_000, description="How often the corpus is seen in an epoch (2 = twice, 0.5 = half of it)."
     )
 
 
 class TokenizerSection(Section):
-    """How text becomes pieces."""
+    """The conversion of text to tokens."""
 
     kind: Literal["bpe", "unigram", "char", "word"] = Field(
         "bpe", description="SentencePiece BPE or unigram, characters, or white-space separated words."
     )
     vocabulary_size: PositiveInt = Field(
-        8000, le=2**24, description="Pieces in a vocabulary (an upper bound for char and word)."
+        8000, le=2**24, description="Number of tokens in a vocabulary (an upper bound for char and word)."
     )
     shared: bool = Field(True, description="One vocabulary for both languages.")
-    character_coverage: float = Field(1.0, gt=0, le=1, description="Share of characters the vocabulary covers.")
+    character_coverage: float = Field(1.0, gt=0, le=1, description="Share of characters that the vocabulary covers.")
     lowercase: bool = Field(False, description="Lowercase all text.")
     normalization: Literal["identity", "nfkc", "nmt_nfkc"] = Field(
         "nmt_nfkc", description="SentencePiece's normalisation rule."
     )
-    max_training_lines: PositiveInt = Field(2_000_000, description="Lines that the vocabulary is trained on, at most.")
+    max_training_lines: PositiveInt = Field(
+        2_000_000, description="Largest number of lines that the vocabulary is trained on."
+    )
     user_symbols: list[str] = Field(
         [],
-        description="Words that are one piece each, such as the markers `<n>` between turns or sentences and `<doc>` "
+        description="Words that are a single token each, such as markers `<n>` between turns or sentences and `<doc>` "
         "between documents; they count in `vocabulary_size`.",
     )
 
 
 class TaggerSection(Section):
-    """What tags the source where a method reads part-of-speech tags, here and when the model decodes."""
+    """The part-of-speech tagger of the source, for methods that read tags; also used when the model decodes."""
 
     name: Literal["hanta", "spacy", "stanza", "given"] = Field(
-        "hanta", description="A tagger that is installed; `given`: none, tags stand beside every text."
+        "hanta", description="An installed tagger; `given`: none, every text comes with its tags."
     )
-    language: str | None = Field(None, description="Code of its language; default: `data.source_language`.")
+    language: str | None = Field(None, description="Code of its language. Default: `data.source_language`.")
 
 
 class Filters(Section):
-    """Training pairs that are left out, and counted. No pair of `dev` is left out."""
+    """Filters of the training pairs. Pairs left out are counted; no pair of `dev` is left out."""
 
-    max_length: PositiveInt | None = Field(256, description="Drop pairs with more pieces than this on either side.")
+    max_length: PositiveInt | None = Field(256, description="Leave out pairs with more tokens than this on a side.")
     max_ratio: PositiveFloat | None = Field(
-        None, description="Drop pairs whose lengths differ by more than this factor."
+        None, description="Leave out pairs whose lengths differ by more than this factor."
     )
     max_source_length: PositiveInt | None = Field(
         None,
         le=8192,
-        description="Cut sources to this many pieces (instead of dropping them): here, in `dev`, and when the model "
-        "decodes or scores. At most `max_length`, and less than `model.max_positions`.",
+        description="Cut sources to this many tokens instead of leaving them out: in training, in `dev`, and when the "
+        "model decodes or scores. At most `max_length`, and less than `model.max_positions`.",
     )
 
 
 class Documents(Section):
-    """Blocks of consecutive sentences of a document, each of which the model reads and writes as one long sentence.
+    """Blocks of consecutive sentences of a document; the model reads and writes each block as one long sentence.
 
-    `data.filters` look at the sentences, before they are packed.
+    `data.filters` apply to the sentences, before they are packed.
     """
 
     max_length: PositiveInt = Field(
         512,
         le=2**20,
-        description="Longest block, in pieces of either language, separators and `</s>` included; a sentence that is "
-        "longer stands alone. At most `model.max_positions`.",
+        description="Longest block, in tokens of either language, including separators and `</s>`; a longer sentence "
+        "is a block of its own. At most `model.max_positions`.",
     )
     source_length: PositiveInt | None = Field(
         None,
-        description="Longest block where the target is not known, as in `decode`; default: `max_length`. Lower it "
-        "where targets have more pieces than sources: otherwise outputs become longer than any in training.",
+        description="Longest block when the target is not known, as in `decode`. Default: `max_length`. Lower it "
+        "if targets have more tokens than sources: otherwise outputs become longer than any in training.",
     )
     separator: str = Field(
-        "<sep>", description="Word between two sentences of a block: one piece, which `prepare` adds to the vocabulary."
+        "<sep>", description="Word between two sentences of a block: one token, added to the vocabulary by `prepare`."
     )
 
 
 class Data(Section):
-    """Text, tokenizer and the prepared binary store."""
+    """Text, tokenizer and the prepared binary data."""
 
-    directory: str = Field(description="Where `prepare` writes, and `train` reads, the binary data.")
-    source_language: str = Field(
-        "source", description="Language code of the source, such as `en`: what the tagger goes by."
-    )
+    directory: str = Field(description="Directory of the binary data that `prepare` writes and `train` reads.")
+    source_language: str = Field("source", description="Language code of the source, such as `en`; used by the tagger.")
     target_language: str = Field("target", description="Language code of the target, for reports.")
     train: list[Corpus] = Field(min_length=1, description="Training corpora.")
     dev: Corpus = Field(description="Validation text.")
     test: Corpus | None = Field(
-        None, description="Test text: what `sparsenmt demo` translates at its end. Other commands are given files."
+        None, description="Test text of `sparsenmt demo`, `compare`, `sweep` and `depth-table`."
     )
-    tokenizer: TokenizerSection = Field(TokenizerSection(), description="How text becomes pieces.")
-    filters: Filters = Field(Filters(), description="Training pairs that are left out.")
-    tagger: TaggerSection = Field(TaggerSection(), description="What tags the source, where a method reads tags.")
+    tokenizer: TokenizerSection = Field(TokenizerSection(), description="The conversion of text to tokens.")
+    filters: Filters = Field(Filters(), description="Filters of the training pairs.")
+    tagger: TaggerSection = Field(TaggerSection(), description="Part-of-speech tagger of the source.")
     documents: Documents | None = Field(
         None,
-        description="Pack the sentences of documents into blocks; default: every line is by itself. `{}` is enough.",
+        description="Pack the sentences of documents into blocks; `{}` packs with the defaults. Default: every line "
+        "is independent.",
     )
 
 
@@ -270,129 +271,144 @@ class Optimizer(Section):
     beta1: float = Field(0.9, ge=0, lt=1, description="Decay of the first moment.")
     beta2: float = Field(0.98, ge=0, lt=1, description="Decay of the second moment.")
     epsilon: PositiveFloat = Field(1e-9, description="Term that avoids division by zero.")
-    weight_decay: NonNegativeFloat = Field(0.0, description="Decoupled weight decay (AdamW) on matrices.")
+    weight_decay: NonNegativeFloat = Field(0.0, description="Decoupled weight decay (AdamW) of matrices.")
 
 
 class Validation(Section):
     """How and when the model is validated."""
 
-    every: PositiveInt = Field(1000, description="Updates between validations.")
-    metric: Literal["loss", "bleu", "chrf", "ter", "rouge1", "rouge2", "rougeL", "rougeLsum", "dbleu"] = Field(
+    every: PositiveInt = Field(1000, description="Number of updates between validations.")
+    metric: ValidationMetric = Field(
         "bleu",
-        description="What `keep_best` and early stopping look at; anything but `loss` decodes the dev set. `dbleu` "
+        description="Metric for `keep_best` and early stopping; all but `loss` decode the validation text. `dbleu` "
         "needs `data.dev.documents`.",
     )
-    beam_size: PositiveInt = Field(4, le=10_000, description="Beam size of validation decoding.")
+    beam_size: PositiveInt = Field(4, le=10_000, description="Beam size of validation.")
     patience: PositiveInt | None = Field(None, description="Stop after this many validations without a new best.")
-    max_sentences: PositiveInt | None = Field(None, description="Decode only the first so many dev sentences.")
+    max_sentences: PositiveInt | None = Field(
+        None, description="Decode only this many sentences, from the beginning of the validation text."
+    )
 
 
 class Training(Section):
     """The training run."""
 
     seed: NonNegativeInt = Field(
-        1, lt=2**32, description="Fixes initialisation, data order and dropout (exactly, on the CPU)."
+        1, lt=2**32, description="Random seed of initialisation, data order and dropout (exact on the CPU)."
     )
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="`auto`: CUDA where there is one.")
+    device: Device = Field("auto", description="`auto`: CUDA if available.")
     compute_dtype: Literal["auto", "fp32", "bf16"] = Field(
-        "auto", description="Precision of the arithmetic; weights are kept in fp32. `auto`: bf16 where it is native."
+        "auto", description="Precision of the arithmetic; weights are kept in fp32. `auto`: bf16 if it is native."
     )
-    threads: PositiveInt | None = Field(None, description="CPU threads; default: all cores.")
-    max_updates: PositiveInt = Field(100_000, description="Updates of the weights, at most.")
-    max_epochs: PositiveInt | None = Field(None, description="Passes over the training data, at most.")
+    threads: PositiveInt | None = Field(None, description="Number of CPU threads. Default: all cores.")
+    max_updates: PositiveInt = Field(100_000, description="Largest number of updates.")
+    max_epochs: PositiveInt | None = Field(None, description="Largest number of passes over the training data.")
     batch_tokens: PositiveInt = Field(
-        4096, description="Size of a batch: rows times the longer of the padded source and target lengths, at most."
+        4096, description="Largest size of a batch: rows times the longer of the padded source and target lengths."
     )
     accumulate_tokens: PositiveInt | None = Field(
-        None, description="Tokens an update sees, if more than `batch_tokens`: that many batches are accumulated."
+        None,
+        description="Tokens per update, if more than `batch_tokens`: gradients of several batches are accumulated.",
     )
     learning_rate: PositiveFloat = Field(5e-4, description="Peak learning rate.")
     schedule: Literal["inverse_sqrt", "linear", "constant"] = Field(
         "inverse_sqrt",
-        description="After the warm-up: fall with 1/sqrt(update), linearly to 0 at `max_updates`, or stay.",
+        description="Learning rate after the warm-up: falls with 1/sqrt(update), falls linearly to 0 at "
+        "`max_updates`, or stays constant.",
     )
     warmup_updates: NonNegativeInt = Field(4000, description="Updates over which the learning rate rises linearly.")
     optimizer: Optimizer = Field(Optimizer(), description="Adam's constants.")
     clip_norm: PositiveFloat | None = Field(1.0, description="Largest norm of the gradient.")
     skip_nonfinite: NonNegativeInt = Field(
-        0, description="Updates whose loss or gradient is not finite that are left out before training stops."
+        0, description="Number of updates with a non-finite loss or gradient to skip before training stops."
     )
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="Mass of the target distribution spread uniformly.")
     loss_normalization: Literal["tokens", "sentences"] = Field(
-        "tokens", description="Mean over target tokens, or over a sentence's tokens and then over sentences."
+        "tokens",
+        description="`tokens`: mean over target tokens; `sentences`: mean over each sentence's tokens, then over "
+        "sentences.",
     )
     validation: Validation = Field(Validation(), description="How and when the model is validated.")
-    log_every: PositiveInt = Field(50, description="Updates between lines of `metrics.jsonl`.")
-    save_every: PositiveInt = Field(1000, description="Updates between checkpoints.")
-    keep_last: PositiveInt = Field(5, description="Checkpoints kept: the newest.")
-    keep_best: NonNegativeInt = Field(1, description="Checkpoints kept beside them: the best by the metric.")
+    log_every: PositiveInt = Field(50, description="Number of updates between lines of `metrics.jsonl`.")
+    save_every: PositiveInt = Field(1000, description="Number of updates between checkpoints.")
+    keep_last: PositiveInt = Field(5, description="Number of newest checkpoints to keep.")
+    keep_best: NonNegativeInt = Field(
+        1, description="Number of further checkpoints to keep: the best by the validation metric."
+    )
     average_last: NonNegativeInt = Field(
         0,
-        description="At the end, average this many of the kept checkpoints into the model; "
-        "0 = take the best that was kept (see `keep_best`).",
+        description="Number of newest checkpoints to average into the final model; 0 = use the best one kept "
+        "(see `keep_best`).",
     )
 
 
 class Decoding(Section):
     """Defaults of `decode`, `score` and validation."""
 
-    method: Literal["beam", "greedy", "sample"] = Field("beam", description="Search method.")
+    method: DecodingMethod = Field("beam", description="Search method.")
     beam_size: PositiveInt = Field(
         4,
         le=10_000,
-        description="Hypotheses a sentence. The search stops when that many have ended with `</s>`, "
+        description="Hypotheses per sentence. The search stops when this many have ended with `</s>`, "
         "or at the longest output.",
     )
-    length_penalty: Literal["gnmt", "average", "none"] = Field(
+    length_penalty: LengthPenalty = Field(
         "gnmt",
-        description="Score of a hypothesis: log-probability / ((5 + length) / 6)^alpha, / length^alpha, or as is.",
+        description="Score of a hypothesis. `gnmt`: log-probability / ((5 + length) / 6)^alpha; `average`: "
+        "log-probability / length^alpha; `none`: log-probability.",
     )
-    alpha: NonNegativeFloat = Field(0.6, le=10, description="Exponent of the length penalty.")
-    max_length_factor: NonNegativeFloat = Field(1.0, description="Longest output: factor x source pieces + offset.")
-    max_length_offset: NonNegativeInt = Field(50, description="Longest output: factor x source pieces + offset.")
-    min_length: NonNegativeInt = Field(0, description="Shortest output, in pieces.")
-    no_repeat_ngram: NonNegativeInt = Field(0, description="Never repeat an n-gram of this length; 0 = allowed.")
-    temperature: PositiveFloat = Field(1.0, description="Sampling: divides the logits.")
-    top_k: NonNegativeInt = Field(0, description="Sampling: only the k most probable pieces; 0 = all.")
-    top_p: float = Field(1.0, gt=0, le=1, description="Sampling: the smallest set of pieces with this mass.")
-    seed: NonNegativeInt = Field(1, lt=2**32, description="Sampling: seed.")
-    batch_tokens: PositiveInt = Field(2048, description="Source tokens in a batch, padding included, times the beam.")
-    dtype: Literal["auto", "fp32", "bf16", "int8"] = Field(
-        "fp32", description="Of matrix products in `decode`; auto = the fastest, by a measurement at the start."
+    alpha: NonNegativeFloat = Field(0.6, le=10, description="Length-penalty alpha: the exponent.")
+    max_length_factor: NonNegativeFloat = Field(
+        1.0, description="Longest output: this factor x source tokens + `max_length_offset`."
+    )
+    max_length_offset: NonNegativeInt = Field(50, description="See `max_length_factor`.")
+    min_length: NonNegativeInt = Field(0, description="Shortest output, in tokens.")
+    no_repeat_ngram: NonNegativeInt = Field(0, description="Never repeat an n-gram of this length; 0 = allow all.")
+    temperature: PositiveFloat = Field(1.0, description="Sampling: divisor of the logits.")
+    top_k: NonNegativeInt = Field(0, description="Sampling: keep only the k most probable tokens; 0 = all.")
+    top_p: float = Field(1.0, gt=0, le=1, description="Sampling: keep the smallest set of tokens with this mass.")
+    seed: NonNegativeInt = Field(1, lt=2**32, description="Sampling: random seed.")
+    batch_tokens: PositiveInt = Field(
+        2048, description="Largest size of a batch: source tokens, including padding, times the beam size."
+    )
+    dtype: DecodingDtype = Field(
+        "fp32", description="Precision of matrix products in `decode`; `auto`: the fastest, measured at start."
     )
     encoder_layers: PositiveInt | None = Field(
-        None, description="Encoder layers that run, from the first on; default: all that were trained to be the last."
+        None, description="Number of encoder layers to run, from the first on. Default: the deepest trained exit."
     )
-    decoder_layers: PositiveInt | None = Field(None, description="Decoder layers that run, likewise.")
+    decoder_layers: PositiveInt | None = Field(
+        None, description="Number of decoder layers to run, from the first on. Default: the deepest trained exit."
+    )
 
     @property
     def encoder_exits(self) -> tuple[int, ...] | None:
-        """Depth of the encoder whose output is wanted; None: the deepest that was trained."""
+        """The encoder depth whose output is used; None: the deepest trained exit."""
         return None if self.encoder_layers is None else (self.encoder_layers,)
 
     @property
     def decoder_exits(self) -> tuple[int, ...] | None:
-        """The same of the decoder."""
+        """The decoder depth whose output is used; None: the deepest trained exit."""
         return None if self.decoder_layers is None else (self.decoder_layers,)
 
     @property
     def depth(self) -> tuple[int, int] | None:
-        """Encoder and decoder layers that run, where both are given."""
+        """Encoder and decoder layers to run, if both are set."""
         return (self.encoder_layers, self.decoder_layers) if self.encoder_layers and self.decoder_layers else None
 
     def at(self, depth: tuple[int, int] | None) -> Decoding:
-        """These settings at a depth: encoder and decoder layers that run; None: the deepest that were trained."""
+        """These settings with other numbers of encoder and decoder layers; None: the deepest trained exits."""
         encoder, decoder = depth or (None, None)
         return self.model_copy(update={"encoder_layers": encoder, "decoder_layers": decoder})
 
 
 class Recipe(Section):
-    """Everything a run is: a Transformer plus sparsity methods plugged into its sockets, and its data."""
+    """A complete run: a Transformer with sparsity methods plugged into its sockets, its data, training and decoding."""
 
     name: str = Field(description="Name of the run.")
     directory: str = Field(description="Model directory that `train` writes, relative to the working directory.")
     model: Model = Field(Model(), description="The Transformer and its methods.")
-    losses: dict[str, AuxiliaryLoss] = Field({}, description="Weights of auxiliary losses, by name.")
+    losses: dict[str, AuxiliaryLoss] = Field({}, description="Auxiliary losses by name.")
     data: Data = Field(description="Text, tokenizer and the prepared data.")
     training: Training = Field(Training(), description="The training run.")
     decoding: Decoding = Field(Decoding(), description="Defaults of decoding.")

@@ -1,7 +1,4 @@
-"""A sweep: one recipe in many variants, as a YAML file. Its keys stand here, with their documentation.
-
-What a sweep's `variants` multiply out to is in `variants`.
-"""
+"""Sweep files: many variants of a recipe and the table of their results. Every key has its documentation here."""
 
 from __future__ import annotations
 
@@ -12,105 +9,104 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, NonNegativeInt, ValidationError
 
-from sparsenmt.recipe.keys import fields_by_key, section_type
-from sparsenmt.recipe.origins import Node, child, find, nearest_origin, plain, read, replace
-from sparsenmt.recipe.paths import expand
-from sparsenmt.recipe.problems import Complaint, KeyPath, Problem, raise_together
+from sparsenmt.recipe.choices import MetricName
+from sparsenmt.recipe.errors import Complaint, Problem, nearest, raise_together
+from sparsenmt.recipe.key_paths import KeyPath, fields_by_key, section_type, type_inside
+from sparsenmt.recipe.resolve import expand_variables
 from sparsenmt.recipe.schema import Section
-from sparsenmt.recipe.suggestions import nearest
-from sparsenmt.recipe.translation import misread_booleans, translate
+from sparsenmt.recipe.validation_errors import misread_booleans, validation_problems
 from sparsenmt.recipe.variants import OWN_AXES, Variant, expand_variants
-
-Metric = Literal["bleu", "chrf", "ter", "rouge1", "rouge2", "rougeL", "rougeLsum", "dbleu"]
-Cell = Literal["quality", "parameters", "sparsity", "attended", "density", "training_speed"]
+from sparsenmt.recipe.yaml_tree import YamlNode, find, nearest_origin, plain, read, replace
 
 
 class Layout(Section):
-    """How the table is laid out; an axis is a key of the variants' `at`, or `seed`, `set` or `metric`."""
+    """The layout of the table; an axis is a key of the variants' `at`, or `seed`, `set` or `metric`."""
 
     rows: str | list[str] = Field(description="Axis, or axes, whose labels name the rows.")
     columns: str | list[str] = Field(description="Axis, or axes, whose labels name the columns.")
-    sections: str | list[str] = Field([], description="Axis, or axes, that get a table each.")
-    cell: Cell = Field(
+    sections: str | list[str] = Field([], description="Axis, or axes, whose labels get a table each.")
+    cell: Literal["quality", "parameters", "sparsity", "attended", "density", "training_speed"] = Field(
         "quality",
-        description="What stands in the cells: the first metric, if no axis is `metric`; or what `sparsenmt compare` "
-        "calls so.",
+        description="Content of the cells. `quality`: the score, by the first metric unless `metric` is an axis; the "
+        "others are columns of `sparsenmt compare`.",
     )
-    average: bool = Field(False, description="A last column with the mean of a row's numbers.")
+    average: bool = Field(False, description="Add a last column with the mean of each row.")
     baseline: dict[str, Any] = Field(
         {},
-        description="Labels, by axis, of what the others are tested against: with `{system: 8L}` every variant is "
-        "compared with the one that differs in `system` only. Default: nothing is tested.",
+        description="Labels, by axis, of the baseline of the significance tests: with `{system: 8L}` every variant is "
+        "compared with the one that differs in `system` only. Default: no tests.",
     )
 
 
 class VariantBlock(Section):
-    """One variant, or all that a product of axes gives."""
+    """A variant, or all variants of a product of axes."""
 
     name: str | None = Field(
         None,
-        description="Name of the variant, and of its directory; `${axis}` in it is replaced. Default: its labels, "
+        description="Name of the variant and of its directory; `${axis}` stands for a label. Default: the labels, "
         "joined by `-`.",
     )
     at: dict[str, Any] = Field(
         {},
-        description="Axis -> label, or a list of labels, which are multiplied out. A label is a text or a number, or a "
-        "mapping with `label`, perhaps `set`, and values of its own for `${axis.key}`.",
+        description="Axis -> label, or a list of labels; the block stands for the product of all axes. A label is a "
+        "text or a number, or a mapping with `label`, optionally `set`, and further values for `${axis.key}`.",
     )
     set: dict[str, Any] = Field(
         {}, description="Changes to the recipe: dotted keys, as in overrides, with their values."
     )
-    recipe: str | None = Field(None, description="As above, for these variants.")
-    from_: str | None = Field(None, alias="from", description="As above, for these variants; empty: from scratch.")
-    updates: NonNegativeInt | None = Field(None, description="As above, for these variants.")
-    restart: bool | None = Field(None, description="As above, for these variants.")
+    recipe: str | None = Field(None, description="As in the sweep, for these variants.")
+    from_: str | None = Field(
+        None, alias="from", description="As in the sweep, for these variants; empty: from scratch."
+    )
+    updates: NonNegativeInt | None = Field(None, description="As in the sweep, for these variants.")
+    restart: bool | None = Field(None, description="As in the sweep, for these variants.")
 
 
 class SweepFile(Section):
-    """The file."""
+    """A sweep file."""
 
     name: str = Field(description="Name of the sweep.")
-    title: str | None = Field(None, description="Title of the table; default: the name.")
+    title: str | None = Field(None, description="Title of the table. Default: the name.")
     directory: str = Field(
-        description="Where each variant gets a directory, and the table its files; relative to the working directory."
+        description="Directory of the variants' model directories and of the table, relative to the working directory."
     )
     recipe: str = Field(description="Path of the recipe that all variants change, relative to the folder of the sweep.")
     from_: str | None = Field(
         None,
         alias="from",
-        description="Model directory that the variants begin from, relative to the working directory, or the name of "
-        "an earlier variant. Its newest checkpoint's weights, moments and learning rate go on, and "
-        "`training.max_updates` counts from there. Default: from scratch.",
+        description="Model directory that the variants start from, relative to the working directory, or the name of "
+        "an earlier variant. Training continues with the weights, moments and learning rate of its newest checkpoint, "
+        "and `training.max_updates` counts from there. Default: from scratch.",
     )
     updates: NonNegativeInt | None = Field(
         None,
-        description="With `from`: updates to train on; 0: none, the model's final weights as they are. Default: the "
-        "recipe's `training.max_updates`.",
+        description="With `from`: number of further updates; 0: use the model's final weights without training. "
+        "Default: the recipe's `training.max_updates`.",
     )
     restart: bool = Field(
-        False, description="With `from`: begin with the model's final weights, without moments, at update 0."
+        False, description="With `from`: start with the model's final weights, without moments, at update 0."
     )
     set: dict[str, Any] = Field({}, description="Changes to the recipe, for all variants.")
     seeds: list[NonNegativeInt] = Field(
-        [], description="Values of `training.seed`: every variant is trained with each. Default: the recipe's alone."
+        [], description="Values of `training.seed`; every variant is trained with each. Default: only the recipe's."
     )
     sets: list[Literal["dev", "test"]] = Field(
-        ["test"], min_length=1, description="What is translated and scored: the recipe's `data.test` and `data.dev`."
+        ["test"], min_length=1, description="Texts to translate and score: the recipe's `data.test` and `data.dev`."
     )
-    metrics: list[Metric] = Field(
-        [], description="What is measured, the most important first. Default: the metric of the recipe's validation."
+    metrics: list[MetricName] = Field(
+        [], description="Metrics, the most important first. Default: the metric of the recipe's validation."
     )
     checkpoints: Literal["keep", "remove"] = Field(
         "keep",
-        description="`remove`: the checkpoints of a variant go when it is finished, unless another one begins from it.",
+        description="`remove`: delete the checkpoints of a finished variant, unless another variant starts from it.",
     )
     variants: list[VariantBlock] = Field(min_length=1, description="The variants.")
-    table: Layout | None = Field(None, description="How the table is laid out. Default: a row a variant.")
+    table: Layout | None = Field(None, description="Layout of the table. Default: a row per variant.")
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a file says, multiplied out."""
+    """A sweep with all its variants."""
 
     path: Path
     name: str
@@ -129,34 +125,34 @@ class Sweep:
 
 
 def axes_of(names: str | list[str]) -> tuple[str, ...]:
-    """What `rows`, `columns` or `sections` name."""
+    """The axes that `rows`, `columns` or `sections` name."""
     return (names,) if isinstance(names, str) else tuple(names)
 
 
 def read_sweep(path: Path) -> Sweep:
-    """Read a file.
+    """Read a sweep file. The variants' recipes are not read: that is `recipe.load` with the variants' settings.
 
     Raises:
-        UserError: it cannot be read; or everything that is wrong with it, each with its line and key, in one message.
-            Nothing is said of the recipes: `recipe.load` does, with the variants' settings.
+        UserError: the file cannot be read; or all its problems, each with its line and key, in one message.
     """
     node, problems = read(path)
     problems += (unknown := _unknown_keys(node, SweepFile))
     file: SweepFile | None = None
     for problem in unknown:
-        node = _without(node, problem.path)
+        if find(node, problem.path) is not None:
+            node = replace(node, problem.path, None)
     try:
         file = SweepFile.model_validate(plain(node))
     except ValidationError as error:
         known = {problem.path for problem in problems}
-        problems += [found for found in translate(error, node, root=SweepFile) if found.path not in known]
+        problems += [found for found in validation_problems(error, node, root=SweepFile) if found.path not in known]
     problems += misread_booleans(node, SweepFile)
     if file is None or problems:
         raise_together(problems, str(path))
     assert file is not None
-    directory, complaint = expand(file.directory)
-    if complaint is not None:
-        problems.append(Problem(nearest_origin(node, ("directory",)), ("directory",), complaint))
+    directory = expand_variables(file.directory)
+    if isinstance(directory, Complaint):
+        problems.append(Problem(nearest_origin(node, ("directory",)), ("directory",), directory))
     variants, found = expand_variants(node, path.parent)
     problems += found or _layout_problems(node, file, variants)
     raise_together(problems, str(path))
@@ -164,7 +160,7 @@ def read_sweep(path: Path) -> Sweep:
         path=path,
         name=file.name,
         title=file.title or file.name,
-        directory=Path(directory or file.directory),
+        directory=Path(str(directory)),
         sets=tuple(dict.fromkeys(file.sets)),
         metrics=tuple(dict.fromkeys(file.metrics)),
         remove_checkpoints=file.checkpoints == "remove",
@@ -173,8 +169,8 @@ def read_sweep(path: Path) -> Sweep:
     )
 
 
-def _unknown_keys(node: Node, section: type[BaseModel], path: KeyPath = ()) -> list[Problem]:
-    """Keys that a section does not have; recipe keys are sent to `set`."""
+def _unknown_keys(node: YamlNode, section: type[BaseModel], path: KeyPath = ()) -> list[Problem]:
+    """Problems of keys that a section does not have; the hint points recipe keys to `set`."""
     if not isinstance(node.value, dict):
         return []
     fields = fields_by_key(section)
@@ -185,11 +181,11 @@ def _unknown_keys(node: Node, section: type[BaseModel], path: KeyPath = ()) -> l
         if field is None:
             close = nearest(key, fields, cutoff=0.75)
             meant = f"Did you mean `{close}`?" if close else f"The keys here are: {', '.join(fields)}."
-            hint = f"{meant} Keys of the recipe stand under `set`: `training.max_updates: 500`."
+            hint = f"{meant} Write keys of the recipe under `set`: `training.max_updates: 500`."
             problems.append(Problem(value.origin, here, Complaint("unknown key", hint)))
             continue
-        inner, item = section_type(field.annotation), section_type(field.annotation, 0)
-        if inner is not None:
+        item = section_type(type_inside(field.annotation, 0))
+        if inner := section_type(field.annotation):
             problems += _unknown_keys(value, inner, here)
         elif item is not None and isinstance(value.value, list):
             for index, each in enumerate(value.value):
@@ -197,12 +193,8 @@ def _unknown_keys(node: Node, section: type[BaseModel], path: KeyPath = ()) -> l
     return problems
 
 
-def _without(node: Node, path: KeyPath) -> Node:
-    return replace(node, path, None) if find(node, path) is not None else node
-
-
-def _layout_problems(node: Node, file: SweepFile, variants: list[Variant]) -> list[Problem]:
-    """Axes that no variant has, labels that none has, and variants that would share a cell."""
+def _layout_problems(node: YamlNode, file: SweepFile, variants: list[Variant]) -> list[Problem]:
+    """Problems of the layout: unknown axes and labels, and variants that would share a cell."""
     if file.table is None:
         return []
     problems = []
@@ -212,14 +204,14 @@ def _layout_problems(node: Node, file: SweepFile, variants: list[Variant]) -> li
             labels.setdefault(axis, set()).add(label)
     for key, axis in _named_axes(file.table):
         if axis not in labels:
-            complaint = Complaint(f"no variant has an axis '{axis}'", f"There are: {', '.join(labels)}.")
+            complaint = Complaint(f"no variant has an axis '{axis}'", f"The axes are: {', '.join(labels)}.")
             problems.append(Problem(nearest_origin(node, ("table", *key)), ("table", *key), complaint))
     for axis, label in file.table.baseline.items():
         if axis in labels and str(label) not in labels[axis]:
             place: KeyPath = ("table", "baseline", axis)
-            complaint = Complaint(f"no variant has the {axis} '{label}'", f"There are: {', '.join(labels[axis])}.")
+            complaint = Complaint(f"no variant has the {axis} '{label}'", f"The labels are: {', '.join(labels[axis])}.")
             problems.append(Problem(nearest_origin(node, place), place, complaint))
-    return problems or _crowded(node, file.table, variants)
+    return problems or _shared_cells(node, file.table, variants)
 
 
 def _named_axes(layout: Layout) -> Iterator[tuple[KeyPath, str]]:
@@ -230,22 +222,17 @@ def _named_axes(layout: Layout) -> Iterator[tuple[KeyPath, str]]:
         yield ("baseline", axis), axis
 
 
-def _crowded(node: Node, layout: Layout, variants: list[Variant]) -> list[Problem]:
-    """The first two variants whose labels on the table's axes are the same; seeds share cells."""
+def _shared_cells(node: YamlNode, layout: Layout, variants: list[Variant]) -> list[Problem]:
+    """A problem if two variants have the same labels on the table's axes; seeds share cells."""
     shown = [axis for key in ("rows", "columns", "sections") for axis in axes_of(getattr(layout, key))]
     first: dict[tuple[str | None, ...], Variant] = {}
     for variant in variants:
         place = tuple(variant.labels.get(axis) for axis in shown)
         other = first.setdefault(place, variant)
-        if other is not variant and not _differ_in_seed_alone(other, variant):
+        if other is not variant and {**other.labels, "seed": ""} != {**variant.labels, "seed": ""}:
             complaint = Complaint(
-                f"{other.name} and {variant.name} fall into one cell",
-                "Name the axis in which they differ under `rows`, `columns` or `sections`.",
+                f"{other.name} and {variant.name} share a cell",
+                "Write the axis in which they differ under `rows`, `columns` or `sections`.",
             )
-            section = child(node, "table")
-            return [Problem(node.origin if section is None else section.origin, ("table",), complaint)]
+            return [Problem(nearest_origin(node, ("table",)), ("table",), complaint)]
     return []
-
-
-def _differ_in_seed_alone(one: Variant, other: Variant) -> bool:
-    return {**one.labels, "seed": ""} == {**other.labels, "seed": ""}

@@ -1,4 +1,4 @@
-"""The variants of a sweep: products of axes, `${axis}` in their values, and what each lays over a recipe."""
+"""The variants of a sweep: products of axes, with `${axis}` replaced in their values."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from sparsenmt.recipe.origins import Node, child, plain
-from sparsenmt.recipe.overrides import Setting
-from sparsenmt.recipe.paths import expand
-from sparsenmt.recipe.problems import Complaint, KeyPath, Problem, YamlOrigin, show
+from sparsenmt.recipe.errors import Complaint, Problem, ProblemError, YamlOrigin, show
+from sparsenmt.recipe.key_paths import KeyPath
+from sparsenmt.recipe.resolve import Setting, expand_variables
+from sparsenmt.recipe.yaml_tree import YamlNode, child, plain
 
 OWN_AXES = ("seed", "set", "metric")
-"""Axes that every sweep has: what a variant is trained with, and what is measured on it."""
+"""Axes of every sweep: the seed of training, the text, and the metric."""
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_]\w*)((?:\.[A-Za-z_]\w*)*)\}")
 _UNFIT = re.compile(r"[^A-Za-z0-9.+_=-]+")
@@ -25,11 +25,12 @@ class Variant:
     """One model of a sweep.
 
     Args:
-        labels: where it stands, by axis; `seed` is one where the sweep names seeds.
-        settings: what is laid over the recipe, in order.
-        start: model directory that it begins from; None: from scratch.
-        updates: to train on from there; None: as many as the recipe says.
-        origin: of the block that it comes from.
+        labels: its label by axis, including `seed` if the sweep names seeds.
+        settings: overrides of the recipe, in order.
+        start: model directory to start from; None: from scratch.
+        updates: number of further updates; None: as the recipe says.
+        restart: start without moments, at update 0.
+        origin: origin of its block in the file.
     """
 
     name: str
@@ -47,24 +48,16 @@ class _Label:
     """One value of an axis."""
 
     text: str
-    values: Mapping[str, Node]
-    """What `${axis.key}` stands for; `label` is what `${axis}` does."""
+    values: Mapping[str, YamlNode]
+    """The values of `${axis.key}`; `label` is that of `${axis}`."""
     settings: tuple[Setting, ...] = ()
 
 
-class _Refused(Exception):
-    """What is wrong with a block."""
-
-    def __init__(self, origin: YamlOrigin, path: KeyPath, complaint: Complaint) -> None:
-        self.problem = Problem(origin, path, complaint)
-        super().__init__(complaint.message)
-
-
-def expand_variants(sweep: Node, folder: Path) -> tuple[list[Variant], list[Problem]]:
-    """All variants of a file that fits the schema, in its order.
+def expand_variants(sweep: YamlNode, folder: Path) -> tuple[list[Variant], list[Problem]]:
+    """All variants of a valid sweep file, in its order.
 
     Args:
-        folder: what recipes are relative to.
+        folder: the folder that recipe paths are relative to.
     """
     variants: list[Variant] = []
     problems: list[Problem] = []
@@ -72,8 +65,8 @@ def expand_variants(sweep: Node, folder: Path) -> tuple[list[Variant], list[Prob
     assert blocks is not None and isinstance(blocks.value, list)
     for index, block in enumerate(blocks.value):
         try:
-            variants += _Block(sweep, block, ("variants", index), folder).variants()
-        except _Refused as found:
+            variants += _VariantBlock(sweep, block, ("variants", index), folder).variants()
+        except ProblemError as found:
             problems.append(found.problem)
     first: dict[str, Variant] = {}
     for variant in variants:
@@ -85,10 +78,10 @@ def expand_variants(sweep: Node, folder: Path) -> tuple[list[Variant], list[Prob
     return variants, problems
 
 
-class _Block:
-    """One item of `variants`, multiplied out; what it does not say, the sweep says."""
+class _VariantBlock:
+    """An item of `variants`; keys that it does not have are taken from the sweep."""
 
-    def __init__(self, sweep: Node, block: Node, path: KeyPath, folder: Path) -> None:
+    def __init__(self, sweep: YamlNode, block: YamlNode, path: KeyPath, folder: Path) -> None:
         self._sweep, self._block, self._path, self._folder = sweep, block, path, folder
         at = child(block, "at")
         axes = at.value if at is not None and isinstance(at.value, dict) else {}
@@ -101,10 +94,10 @@ class _Block:
             labels = dict(zip(self._axes, chosen, strict=True))
             if not items:
                 yield self._variant(labels, None)
-            for number, seed in enumerate(items):  # a seed that is added later leaves the names of the others
+            for number, seed in enumerate(items):  # the first seed has no suffix: adding seeds keeps the names
                 yield self._variant(labels, seed, f"-seed{seed.value}" if number else "")
 
-    def _variant(self, labels: Mapping[str, _Label], seed: Node | None, suffix: str = "") -> Variant:
+    def _variant(self, labels: Mapping[str, _Label], seed: YamlNode | None, suffix: str = "") -> Variant:
         settings = [*_settings(child(self._sweep, "set")), *_settings(child(self._block, "set"))]
         settings += [setting for label in labels.values() for setting in label.settings]
         filled = [
@@ -137,91 +130,92 @@ class _Block:
                 complaint = Complaint(
                     f"the variant has no axis '{unknown[1]}'", f"Its axes are: {', '.join(labels) or 'none'}."
                 )
-                raise _Refused(written.origin, (*self._path, "name"), complaint)
+                raise ProblemError(written.origin, (*self._path, "name"), complaint)
         found = _file_name(name)
         if not found:
             complaint = Complaint("the variant has no name", "Write `name: ...`, or labels under `at`.")
-            raise _Refused(self._block.origin, self._path, complaint)
+            raise ProblemError(self._block.origin, self._path, complaint)
         return found + suffix
 
     def _start(self, labels: Mapping[str, _Label]) -> tuple[Path | None, int | None, bool]:
-        """Where it begins, the updates to train on, and whether it begins without moments."""
+        """The model directory to start from, the number of further updates, and the flag to start without moments."""
         start = self._key("from")
         if start is None or not start.value:
-            # What the sweep says is for the others, if there are any.
+            # The keys of the sweep may be meant for other blocks, if the sweep has `from`.
             owners = [self._block] if child(self._sweep, "from") is not None else [self._block, self._sweep]
             for owner in owners:
-                self._check_alone(owner)
+                self._check_no_continuation(owner)
             return None, None, False
         updates, restart = self._key("updates"), self._key("restart")
         number = None if updates is None else updates.value
         assert number is None or isinstance(number, int)
         return Path(self._path_in(start, labels, "from")), number, bool(restart is not None and restart.value)
 
-    def _check_alone(self, owner: Node) -> None:
-        """Refuse keys that have a meaning beside `from` only."""
+    def _check_no_continuation(self, owner: YamlNode) -> None:
+        """Refuse keys that need `from`."""
         for key in ("updates", "restart"):
             own = child(owner, key)
             if own is not None and own.value is not None and own.value is not False:
                 complaint = Complaint(
-                    "stands here without `from`",
-                    "Name a model directory with `from`; from scratch, `training.max_updates` under `set` counts.",
+                    "needs `from`",
+                    "Name a model directory with `from`; from scratch, set `training.max_updates` under `set` instead.",
                 )
-                raise _Refused(own.origin, (key,) if owner is self._sweep else (*self._path, key), complaint)
+                raise ProblemError(own.origin, (key,) if owner is self._sweep else (*self._path, key), complaint)
 
-    def _key(self, key: str) -> Node | None:
-        """The block's value or, where it has none, the sweep's."""
+    def _key(self, key: str) -> YamlNode | None:
+        """The block's value or, if it has none, the sweep's."""
         own = child(self._block, key)
         return child(self._sweep, key) if own is None else own
 
-    def _path_in(self, node: Node, labels: Mapping[str, _Label], key: str) -> str:
+    def _path_in(self, node: YamlNode, labels: Mapping[str, _Label], key: str) -> str:
         """A path, with its variables replaced."""
-        text, complaint = expand(self._text(str(node.value), node, labels))
-        if text is None or complaint is not None:
-            assert complaint is not None
-            raise _Refused(node.origin, (*self._path, key), complaint)
+        text = expand_variables(self._text(str(node.value), node, labels))
+        if isinstance(text, Complaint):
+            raise ProblemError(node.origin, (*self._path, key), text)
         return text
 
-    def _labels(self, axis: str, node: Node) -> list[_Label]:
+    def _labels(self, axis: str, node: YamlNode) -> list[_Label]:
         path = (*self._path, "at", axis)
         if not re.fullmatch(r"[A-Za-z_]\w*", axis) or axis in OWN_AXES:
             complaint = Complaint(
                 f"'{axis}' cannot be the name of an axis",
-                "Write letters, digits and _; `seed` (see `seeds`), `set` and `metric` are there in every sweep.",
+                "Write letters, digits and _, and none of the built-in axes `seed` (see `seeds`), `set` and `metric`.",
             )
-            raise _Refused(node.origin, path, complaint)
+            raise ProblemError(node.origin, path, complaint)
         items = node.value if isinstance(node.value, list) else [node]
         labels = [_label(item, path) for item in items]
         for index, label in enumerate(labels):
             if label.text in [other.text for other in labels[:index]]:
-                complaint = Complaint(f"the label '{label.text}' is there twice", "Remove one of the two.")
-                raise _Refused(items[index].origin, path, complaint)
+                complaint = Complaint(f"the label '{label.text}' occurs twice", "Remove one of the two.")
+                raise ProblemError(items[index].origin, path, complaint)
         if not labels:
-            raise _Refused(node.origin, path, Complaint("the axis has no labels", "Write a label, or a list of them."))
+            raise ProblemError(
+                node.origin, path, Complaint("the axis has no labels", "Write a label, or a list of them.")
+            )
         return labels
 
-    def _filled(self, node: Node, labels: Mapping[str, _Label]) -> Node:
-        """The value with its references replaced; a text that is one reference becomes the value that it names."""
+    def _filled(self, node: YamlNode, labels: Mapping[str, _Label]) -> YamlNode:
+        """The value with its references replaced; a text that is a single reference becomes the value itself."""
         if isinstance(node.value, dict):
-            return Node({name: self._filled(each, labels) for name, each in node.value.items()}, node.origin)
+            return YamlNode({name: self._filled(each, labels) for name, each in node.value.items()}, node.origin)
         if isinstance(node.value, list):
-            return Node([self._filled(each, labels) for each in node.value], node.origin)
+            return YamlNode([self._filled(each, labels) for each in node.value], node.origin)
         if not isinstance(node.value, str):
             return node
         whole = _REFERENCE.fullmatch(node.value)
         if whole is not None and whole[1] in labels:
-            return Node(self._named(whole, node, labels).value, node.origin)
-        return Node(self._text(node.value, node, labels), node.origin)
+            return YamlNode(self._referenced(whole, node, labels).value, node.origin)
+        return YamlNode(self._text(node.value, node, labels), node.origin)
 
-    def _text(self, text: str, node: Node, labels: Mapping[str, _Label]) -> str:
-        """A text with its references replaced; what is no axis is left, such as variables of the environment."""
+    def _text(self, text: str, node: YamlNode, labels: Mapping[str, _Label]) -> str:
+        """A text with its references replaced; other names stay, such as environment variables."""
 
-        def named(match: re.Match[str]) -> str:
-            return str(plain(self._named(match, node, labels))) if match[1] in labels else match[0]
+        def value_of(match: re.Match[str]) -> str:
+            return str(plain(self._referenced(match, node, labels))) if match[1] in labels else match[0]
 
-        return _REFERENCE.sub(named, text)
+        return _REFERENCE.sub(value_of, text)
 
-    def _named(self, match: re.Match[str], node: Node, labels: Mapping[str, _Label]) -> Node:
+    def _referenced(self, match: re.Match[str], node: YamlNode, labels: Mapping[str, _Label]) -> YamlNode:
         label, keys = labels[match[1]], match[2].split(".")[1:] or ["label"]
         found = label.values.get(keys[0])
         for key in keys[1:]:
@@ -231,41 +225,41 @@ class _Block:
                 f"the label '{label.text}' of {match[1]} has no value `{'.'.join(keys)}`",
                 f"Write it beside the label: `{{label: {label.text}, {keys[0]}: ...}}`.",
             )
-            raise _Refused(node.origin, self._path, complaint)
+            raise ProblemError(node.origin, self._path, complaint)
         return found
 
 
-def _label(node: Node, path: KeyPath) -> _Label:
+def _label(node: YamlNode, path: KeyPath) -> _Label:
     if not isinstance(node.value, dict):
         return _Label(_label_text(node, path), {"label": node})
     label = node.value.get("label")
     if label is None:
         complaint = Complaint("a value of an axis has no label", "Write `{label: ..., set: {...}}`.")
-        raise _Refused(node.origin, path, complaint)
+        raise ProblemError(node.origin, path, complaint)
     changes = node.value.get("set")
     if changes is not None and not isinstance(changes.value, dict):
         complaint = Complaint(
             f"must be a mapping of keys to values, not {show(plain(changes))}", "Write `set: {training.seed: 2}`."
         )
-        raise _Refused(changes.origin, (*path, "set"), complaint)
+        raise ProblemError(changes.origin, (*path, "set"), complaint)
     return _Label(_label_text(label, path), node.value, tuple(_settings(changes)))
 
 
-def _label_text(node: Node, path: KeyPath) -> str:
+def _label_text(node: YamlNode, path: KeyPath) -> str:
     if isinstance(node.value, bool) or not isinstance(node.value, str | int | float) or node.value == "":
         complaint = Complaint(
             f"a label must be a text or a number, not {show(plain(node))}", "Put it into quotes, or write another one."
         )
-        raise _Refused(node.origin, path, complaint)
+        raise ProblemError(node.origin, path, complaint)
     return str(node.value)
 
 
-def _settings(node: Node | None) -> list[Setting]:
+def _settings(node: YamlNode | None) -> list[Setting]:
     """The items of a `set`."""
     items = node.value if node is not None and isinstance(node.value, dict) else {}
     return [Setting(key, value) for key, value in items.items()]
 
 
 def _file_name(name: str) -> str:
-    """What a directory may be called everywhere."""
+    """A directory name that every file system accepts."""
     return _UNFIT.sub("-", name.replace(" + ", "+")).strip("-.")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsenmt.errors import UserError
-from sparsenmt.files import replacing, writing
+from sparsenmt.files import atomic_writer, explain_write_errors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -287,7 +287,11 @@ def save(figure: Figure, path: Path) -> None:
     kind = path.suffix.lower().removeprefix(".")
     # The same figure gives the same bytes: no date, no random ids.
     metadata: dict[str, Any] = {"Date": None} if kind == "svg" else {"Software": None}
-    with matplotlib.rc_context({"svg.hashsalt": "sparsenmt"}), writing(path), replacing(path) as stream:
+    with (
+        matplotlib.rc_context({"svg.hashsalt": "sparsenmt"}),
+        explain_write_errors(path),
+        atomic_writer(path) as stream,
+    ):
         dpi = min(_DPI, _MOST_PIXELS / max(figure.get_size_inches()))
         figure.savefig(stream, format=kind, dpi=dpi, metadata=metadata)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sparsenmt.errors import printable
-from sparsenmt.files import write_json, write_text, writing
+from sparsenmt.files import explain_write_errors, write_json, write_text
 from sparsenmt.report.columns import left, right, width
 
 Value = str | int | float | None
@@ -98,13 +98,13 @@ def write_report(report: Report, *, json: Path | None = None, csv: Path | None =
     """
     written: list[Path] = []
     if json is not None:
-        with writing(json):
+        with explain_write_errors(json):
             write_json(json, as_object(report))
         written.append(json)
     for i, table in enumerate(report.tables if csv is not None else ()):
         assert csv is not None
         path = csv if i == 0 else csv.with_name(f"{csv.stem}.{table.name}{csv.suffix}")
-        with writing(path):
+        with explain_write_errors(path):
             write_text(path, csv_text(table))
         written.append(path)
     return written

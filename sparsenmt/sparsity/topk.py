@@ -4,9 +4,9 @@ Zhao, Lin, Zhang, Su and Sun, "Extremely Sparse Transformer with Top-k Selective
 to 12).
 Shapes: B rows, H heads, Q queries, K keys.
 
-Scores are scaled and masked; the k-th largest of a row is its threshold; the softmax runs over the scores that reach
-it, and gradients flow through them only (Eq. 12). As in the paper, all scores that are as large as the threshold are
-kept, so that a row may keep more than k. What is "as large" is not left to rounding: see `largest`.
+Scores are scaled and masked; the k-th largest of a row is its threshold; the softmax is over the scores that reach it,
+and only they get gradients (Eq. 12). As in the paper, scores that tie with the threshold are kept, so that a row may
+keep more than k. Ties are not left to rounding: see `largest`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from sparsenmt.model.sockets import Keys, Transform
+from sparsenmt.model.sockets import Keys, SoftmaxKernel, Transform
 from sparsenmt.sparsity.registry import Options, register
 from sparsenmt.sparsity.selection import kth_largest
 
-TIE = 1e-5
+TIE_TOLERANCE = 1e-5
 
 
 class TopKOptions(Options):
@@ -29,16 +29,16 @@ class TopKOptions(Options):
 
 
 def largest(scores: Tensor, among: Tensor, k: int, counts: Tensor | None = None) -> Tensor:
-    """(B, H, Q, K) bool: the keys whose score is the k-th largest or more, all of them where there are no k.
+    """(B, H, Q, K) bool: the keys with the k largest scores and those that tie with the last; all if there are fewer.
 
-    A score ties with the k-th largest, t, if it lies at most 1e-5 (1 + |t|) below it: keys that are equal (encoder
-    outputs that a filter zeroed) have scores that differ by a rounding, and are kept or left out together, as is the
-    one key that may stand in for them.
+    A score ties with the k-th largest, t, if it is at most 1e-5 (1 + |t|) below it. Equal keys (encoder outputs that a
+    filter zeroed) have scores that differ by rounding; this way they are kept or dropped together, like the one key
+    that may stand in for them.
 
     Args:
         scores: (B, H, Q, K).
         among: bool, broadcastable to the scores: the keys that take part.
-        counts: (B, K), for how many keys a key stands: so many places does it take.
+        counts: (B, K): the number of keys that a key stands for; it counts as many times among the k.
     """
     width = scores.shape[-1]
     if counts is None and k >= width:
@@ -46,40 +46,41 @@ def largest(scores: Tensor, among: Tensor, k: int, counts: Tensor | None = None)
     hidden = scores.detach().masked_fill(~among, -math.inf)
     if counts is None:
         threshold = kth_largest(hidden, k)
-    else:  # whatever takes part stands for one key at least: the first k entries fill the k places
+    else:  # a key that takes part stands for one at least, so that k keys are enough
         values, order = hidden.topk(min(k, width), -1)
-        places = counts[:, None, None, :].expand_as(scores).gather(-1, order).cumsum(-1)
-        last = (places < k).sum(-1, keepdim=True).clamp_max(values.shape[-1] - 1)
+        taken = counts[:, None, None, :].expand_as(scores).gather(-1, order).cumsum(-1)
+        last = (taken < k).sum(-1, keepdim=True).clamp_max(values.shape[-1] - 1)
         threshold = values.gather(-1, last)
-    floor = threshold - TIE * (1 + threshold.abs())
-    return hidden >= floor.clamp_min(torch.finfo(scores.dtype).min)  # fewer than k: all that are not hidden
+    floor = threshold - TIE_TOLERANCE * (1 + threshold.abs())
+    return hidden >= floor.clamp_min(torch.finfo(scores.dtype).min)  # fewer than k: all that take part
 
 
 def softmax_among(scores: Tensor, kept: Tensor, keys: Keys) -> Tensor:
-    """(B, H, Q, K): the counted softmax over the keys that are ``kept``, among them one at least that is visible.
+    """(B, H, Q, K): the counted softmax over the keys that are ``kept``, at least one of them visible.
 
-    Rows that see nothing are zero.
+    Fully masked rows are zero.
     """
-    blind = ~keys.visible().any(-1, keepdim=True)
-    # Added rather than filled in: backward then has nothing to do for it.
-    bias = torch.where(kept | blind, 0.0, -math.inf).to(scores.dtype)
+    fully_masked = ~keys.visible().any(-1, keepdim=True)
+    # Added, not filled in: then it costs nothing in the backward pass.
+    bias = torch.where(kept | fully_masked, 0.0, -math.inf).to(scores.dtype)
     if keys.counts is not None:
         bias = bias + keys.counts.clamp_min(1e-30).log()[:, None, None, :].to(scores.dtype)
     mass = torch.softmax(scores + bias, -1)
-    return mass.masked_fill(blind, 0.0) if bool(blind.any()) else mass
+    return mass.masked_fill(fully_masked, 0.0) if bool(fully_masked.any()) else mass
 
 
 class TopK(Transform):
-    """Softmax over the k largest scores of the visible keys, which counts weigh."""
-
-    places: int
+    """The counted softmax over the k largest scores of the visible keys."""
 
     def __init__(self, k: int) -> None:
         super().__init__()
-        self.places = k
+        self.k = k
 
     def forward(self, scores: Tensor, keys: Keys) -> Tensor:
-        return softmax_among(scores, largest(scores, keys.visible(), self.places, keys.counts), keys)
+        return softmax_among(scores, largest(scores, keys.visible(), self.k, keys.counts), keys)
+
+    def softmax_kernel(self) -> SoftmaxKernel:
+        return SoftmaxKernel(self.k, TIE_TOLERANCE)
 
 
 @register("transform", "topk", options=TopKOptions, examples=({"k": 2}, {"k": 4}))

@@ -1,7 +1,7 @@
 """Checkpoints on disk: ``checkpoints/update-00012000/`` with weights, optimizer, random states and progress.
 
-A checkpoint is written aside, brought to the disk and renamed, so that a directory of that name is complete. Its
-``manifest.json``, the last file of all, holds the hashes of the others, and of itself: what was damaged since is found.
+A checkpoint is written under a temporary name, flushed to disk and renamed, so a directory of that name is complete.
+Its ``manifest.json``, written last, holds the hashes of all files and of itself, so that later damage is detected.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from torch import Tensor
 
 from sparsenmt.errors import UserError
 from sparsenmt.files import (
-    Damaged,
-    aside,
-    check_listing,
-    listing,
+    DamagedFileError,
+    check_file_entries,
+    file_entries,
     make_directories,
-    naming,
-    publish,
+    name_file_in_errors,
+    partial_path,
+    publish_directory,
     read_sealed,
-    recover,
+    recover_directory,
     write_sealed,
     write_text,
 )
@@ -36,9 +36,9 @@ from sparsenmt.training.state import Progress
 FORMAT = 1
 MANIFEST = "manifest.json"
 _NAME = re.compile(r"update-(\d{8})")
-_LEFT = re.compile(r"\.update-\d{8}\.(partial|old)")
+_LEFTOVER = re.compile(r"\.update-\d{8}\.(partial|old)")
 _DAMAGED = "damaged-"
-_HINT = "Remove the checkpoint, or start the training again: it sets a damaged checkpoint aside."
+_HINT = "Remove the checkpoint, or start the training again: it renames damaged checkpoints."
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Checkpoint:
 
     @property
     def interim(self) -> bool:
-        """Whether it was written because of a signal, not as the recipe asks: it goes when there is a newer one."""
+        """True if it was written because of a signal and not on schedule: it is removed when there is a newer one."""
         try:
             return bool(read_sealed(self.path / MANIFEST, hint=_HINT).get("interim"))
         except UserError:
@@ -65,14 +65,14 @@ class Checkpoint:
         """The weights by name; UserError if they are damaged, or have other names or shapes than ``shapes``."""
         return self._tensors("weights", shapes)
 
-    def part_of(self, shapes: Shapes) -> dict[str, Tensor]:
-        """The weights by name, for a model that may have more; UserError if one is not the model's."""
+    def weights_within(self, shapes: Shapes) -> dict[str, Tensor]:
+        """The weights by name, for a model that may have more; UserError if the model does not have one of them."""
         found = self.weights()
-        if strange := [name for name, each in found.items() if shapes.get(name) != tuple(each.shape)]:
+        if foreign := [name for name, each in found.items() if shapes.get(name) != tuple(each.shape)]:
             raise UserError(
-                f"not of this model: {strange[0]}" + (f" and {len(strange) - 1} more" if strange[1:] else ""),
+                f"not of this model: {foreign[0]}" + (f" and {len(foreign) - 1} more" if foreign[1:] else ""),
                 where=str(self.path),
-                hint="The recipes may differ in filters and losses, not in what the model has otherwise.",
+                hint="The recipes may differ in filters and losses only; the rest of the model must be the same.",
             )
         return found
 
@@ -87,15 +87,15 @@ class Checkpoint:
         try:
             return Progress.from_json(path.read_bytes())
         except (OSError, ValueError, KeyError, TypeError):
-            raise Damaged("the checkpoint is incomplete or damaged", where=str(path), hint=_HINT) from None
+            raise DamagedFileError("the checkpoint is incomplete or damaged", where=str(path), hint=_HINT) from None
 
     def check(self, *only: str) -> None:
-        """Compare every file, or some of them, with the manifest; UserError unless all is as it was written."""
+        """Compare the files, all or only some, with the manifest; UserError if one has changed."""
         manifest = read_sealed(self.path / MANIFEST, hint=_HINT)
         if manifest.get("format") != FORMAT or manifest.get("update") != self.update:
-            raise Damaged("not a checkpoint of this version of the program", where=str(self.path), hint=_HINT)
+            raise DamagedFileError("not a checkpoint of this version of the program", where=str(self.path), hint=_HINT)
         files = manifest["files"]
-        check_listing(self.path, {name: files[name] for name in only or files}, hint=_HINT)
+        check_file_entries(self.path, {name: files[name] for name in only or files}, hint=_HINT)
 
     def _tensors(self, name: str, shapes: Shapes | None = None) -> dict[str, Tensor]:
         path = self.path / f"{name}.safetensors"
@@ -106,29 +106,29 @@ class Checkpoint:
 
 
 def find_checkpoints(directory: Path) -> list[Checkpoint]:
-    """The checkpoints of a model directory, oldest first; whether they are damaged was not looked at."""
+    """The checkpoints of a model directory, oldest first, without a check for damage."""
     folder = directory / "checkpoints"
     found = [Checkpoint(p) for p in folder.iterdir() if _NAME.fullmatch(p.name)] if folder.is_dir() else []
     return sorted(found, key=lambda checkpoint: checkpoint.update)
 
 
-def tidy(directory: Path) -> list[str]:
-    """Before a run goes on: remove what was left half-made, and set damaged checkpoints aside.
+def clean_checkpoints(directory: Path) -> list[str]:
+    """Remove incomplete checkpoints and rename damaged ones, before a run resumes.
 
-    A damaged checkpoint is renamed, not removed: its parts may still be of use to someone.
+    A damaged checkpoint is not removed because parts of it may still be useful.
 
     Returns:
-        a message for each damaged one.
+        a message for each damaged checkpoint.
     """
     folder = directory / "checkpoints"
     if not folder.is_dir():
         return []
     for path in sorted(folder.iterdir()):
-        if not _LEFT.fullmatch(path.name):
+        if not _LEFTOVER.fullmatch(path.name):
             continue
         name = path.name[1:].rpartition(".")[0]
         if path.name.endswith(".old"):
-            recover(folder / name)
+            recover_directory(folder / name)
         else:
             shutil.rmtree(path)
     messages = []
@@ -139,7 +139,7 @@ def tidy(directory: Path) -> list[str]:
             kept = checkpoint.path.with_name(f"{_DAMAGED}{checkpoint.path.name}")
             shutil.rmtree(kept, ignore_errors=True)
             checkpoint.path.rename(kept)
-            messages.append(f"{error.where}: {error.message}; the checkpoint is set aside as {kept.name}")
+            messages.append(f"{error.where}: {error.message}; the checkpoint is renamed to {kept.name}")
     return messages
 
 
@@ -152,29 +152,29 @@ def write_checkpoint(
     random: Mapping[str, Tensor],
     interim: bool = False,
 ) -> Checkpoint:
-    """Write a checkpoint beside the others; one of the same update is replaced.
+    """Write a checkpoint; one of the same update is replaced.
 
     Args:
         interim: see `Checkpoint.interim`.
 
     Raises:
-        OSError: the disk is full or broken; what was half-made is removed.
+        OSError: the disk is full or broken; incomplete files are removed.
     """
     final = directory / "checkpoints" / f"update-{progress.update:08d}"
-    with _made_aside(final) as partial:
+    with _temporary_directory(final) as partial:
         for name, tensors in (("weights", weights), ("optimizer", optimizer), ("random", random)):
             save_tensors(partial / f"{name}.safetensors", tensors)
         write_text(partial / "progress.json", progress.to_json() + "\n")
-        manifest = {"format": FORMAT, "update": progress.update, "interim": interim, "files": listing(partial)}
+        manifest = {"format": FORMAT, "update": progress.update, "interim": interim, "files": file_entries(partial)}
         write_sealed(partial / MANIFEST, manifest)
-        publish(partial, final)
+        publish_directory(partial, final)
     return Checkpoint(final)
 
 
 @contextmanager
-def _made_aside(final: Path) -> Iterator[Path]:
-    partial = aside(final)
-    with naming(final):
+def _temporary_directory(final: Path) -> Iterator[Path]:
+    partial = partial_path(final)
+    with name_file_in_errors(final):
         try:
             shutil.rmtree(partial, ignore_errors=True)
             make_directories(partial)
@@ -184,27 +184,28 @@ def _made_aside(final: Path) -> Iterator[Path]:
             raise
 
 
-def prune(directory: Path, *, keep_last: int, keep: Collection[int]) -> None:
-    """Remove all checkpoints but the newest ``keep_last`` and those of the updates in ``keep``.
+def prune_checkpoints(directory: Path, *, keep_last: int, keep: Collection[int]) -> None:
+    """Remove all checkpoints except the newest ``keep_last`` and those of the updates in ``keep``.
 
-    Interim ones do not count, so that a run that was interrupted keeps what it would have kept without; they go,
-    except the newest of all. A checkpoint that is to go loses its name first: it is never seen with some files only.
+    Interim checkpoints do not count, so that an interrupted run keeps the same checkpoints as one without
+    interruption; they are removed, except the newest of all. A checkpoint is renamed before it is removed, so that
+    none is ever seen with some of its files only.
     """
     checkpoints = find_checkpoints(directory)
     regular = [checkpoint for checkpoint in checkpoints if not checkpoint.interim]
     kept = {checkpoint.update for checkpoint in (*checkpoints[-1:], *regular[-keep_last:])} | set(keep)
     for checkpoint in checkpoints:
         if checkpoint.update not in kept:
-            going = aside(checkpoint.path)
-            checkpoint.path.rename(going)
-            shutil.rmtree(going)
+            doomed = partial_path(checkpoint.path)
+            checkpoint.path.rename(doomed)
+            shutil.rmtree(doomed)
 
 
 def average_weights(checkpoints: Sequence[Checkpoint]) -> dict[str, Tensor]:
     """The mean of several checkpoints' weights (Vaswani et al. 2017, 6.1), accumulated in float64.
 
     Raises:
-        UserError: a checkpoint's weights are not those that were written there, sound as they may be by themselves.
+        UserError: a checkpoint's weights are not those that its manifest records.
     """
     sums: dict[str, Tensor] = {}
     for checkpoint in checkpoints:
@@ -212,7 +213,7 @@ def average_weights(checkpoints: Sequence[Checkpoint]) -> dict[str, Tensor]:
         tensors = checkpoint.weights()
         if sums and {k: v.shape for k, v in tensors.items()} != {k: v.shape for k, v in sums.items()}:
             raise UserError(
-                "the weights are of another shape than the first checkpoint's",
+                "the weights have other shapes than those of the first checkpoint",
                 where=str(checkpoint.path),
                 hint="Average checkpoints of one run only.",
             )

@@ -1,4 +1,4 @@
-"""Several processes started by torchrun: who am I, and sums over all."""
+"""The processes that torchrun started: their ranks, and sums over all of them."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Workers:
-    """The processes of this run."""
+    """The processes of a run, seen from one of them."""
 
     rank: int = 0
     size: int = 1
 
     @staticmethod
     def join(device: torch.device) -> Workers:
-        """Join the group that torchrun's environment describes; alone without one."""
+        """Join the process group that torchrun's environment describes; without one, a single process."""
         size = int(os.environ.get("WORLD_SIZE", "1"))
         if size == 1:
             return Workers()
         if not dist.is_initialized():
             if device.type == "cuda":
                 torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-            # The others wait while the first process validates: longer than the default allows.
+            # The others wait while the main process validates: longer than the default timeout.
             dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timedelta(hours=6))
         return Workers(dist.get_rank(), size)
 
     @property
-    def leads(self) -> bool:
-        """Whether this process writes files and reports."""
+    def is_main_process(self) -> bool:
+        """True in the process that writes files and messages."""
         return self.rank == 0
 
     def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        """Replace every gradient by its sum over all processes."""
+        """Replace every gradient by its sum over all processes; a missing gradient counts as 0."""
         if self.size == 1:
             return
         for parameter in parameters:
@@ -55,7 +55,7 @@ class Workers:
         return [float(x) for x in tensor]
 
     def gather(self, values: Tensor, device: torch.device) -> list[Tensor]:
-        """A tensor of every process, by rank, on the CPU; of the same shape and type in all."""
+        """The tensors of all processes by rank, on the CPU; shape and dtype must be equal in all."""
         if self.size == 1:
             return [values]
         own = values.to(device)
@@ -63,7 +63,7 @@ class Workers:
         dist.all_gather(parts, own)
         return [part.cpu() for part in parts]
 
-    def wait(self) -> None:
-        """Until all are here."""
+    def barrier(self) -> None:
+        """Wait until all processes are here."""
         if self.size > 1:
             dist.barrier()

@@ -1,4 +1,4 @@
-"""Which exits an update trains, and with which share of the loss."""
+"""The exits that an update trains, and their shares of its loss."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ from torch import nn
 
 from sparsenmt.model.depth_plan import DepthPlan
 
-Pairs = Mapping[tuple[int, int], float]
+ExitPairs = Mapping[tuple[int, int], float]
 """(encoder exit, decoder exit) -> share of the loss."""
 
 
-def draw_pairs(plan: DepthPlan, place: Sequence[int]) -> Pairs:
-    """The pairs of exits of an update, and their shares of its loss.
+def sample_exit_pairs(plan: DepthPlan, seed: Sequence[int]) -> ExitPairs:
+    """Sample the pairs of exits of an update, with their shares of its loss.
 
-    Where the plan draws exits, each of a side is as likely as the others, and the shares are raised by what is left
-    out, so that the expectation of the gradient is the gradient of all pairs.
+    If the plan samples exits, all exits of a side are equally likely, and the shares are scaled up so that the
+    expected gradient is the gradient of all pairs.
 
     Args:
-        place: the seed, and the number of the update. They fix what is drawn: a run that is resumed draws what it would
-            have drawn, and all processes of a run draw the same, however many they are.
+        seed: the run's seed and the number of the update: a resumed run, and every process of a run, samples the same.
     """
     pairs = plan.pairs()
     if plan.drawn == (None, None):
         return pairs
-    generator = np.random.default_rng(list(place))
+    generator = np.random.default_rng(list(seed))
     sides, factor = [], 1.0
     for exits, count in zip((plan.encoder_exits, plan.decoder_exits), plan.drawn, strict=True):
         sides.append({int(n) for n in generator.choice(exits, count or len(exits), replace=False)})
@@ -35,9 +34,11 @@ def draw_pairs(plan: DepthPlan, place: Sequence[int]) -> Pairs:
     return {(n, m): share * factor for (n, m), share in pairs.items() if n in sides[0] and m in sides[1]}
 
 
-def complete_gradients(plan: DepthPlan, parameters: Iterable[nn.Parameter]) -> None:
-    """Where exits are drawn, give a gradient of 0 to what no drawn exit has used: its moments move on as they do in
-    updates of several processes, which sum their gradients."""
+def fill_missing_gradients(plan: DepthPlan, parameters: Iterable[nn.Parameter]) -> None:
+    """If exits are sampled, give a zero gradient to parameters that no sampled exit used.
+
+    So their moments decay as with several processes, where summing the gradients creates zeros.
+    """
     if plan.drawn == (None, None):
         return
     for parameter in parameters:

@@ -1,4 +1,4 @@
-"""What to tell when an update fails: which lines of which corpus, which shape, which key to lower."""
+"""Errors of an update: the lines of the corpora that are involved, and the recipe key to change."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from sparsenmt.data.batching import Batch, IndexBatch
-from sparsenmt.data.store import Dataset
+from sparsenmt.data.dataset import Dataset
 from sparsenmt.errors import UserError
 from sparsenmt.training.gradients import BatchResult
 
-_RANGES = 20  # of lines, named at most for each corpus
+_RANGES = 20  # ranges of lines that are named for each corpus
 
 
-def provenance(datasets: Sequence[Dataset], batches: Sequence[IndexBatch]) -> str:
-    """The lines of the corpora, from 1, that batches were made of: ``multi30k, lines 3, 17-19 (4 in all)``."""
+def describe_lines(datasets: Sequence[Dataset], batches: Sequence[IndexBatch]) -> str:
+    """The lines of the corpora, from 1, in these batches: ``multi30k, lines 3, 17-19 (4 in all)``."""
     parts = []
     for number, dataset in enumerate(datasets):
         chosen = [batch.index[batch.dataset == number] for batch in batches]
@@ -27,7 +27,7 @@ def provenance(datasets: Sequence[Dataset], batches: Sequence[IndexBatch]) -> st
 
 
 def _ranges(lines: Sequence[int]) -> str:
-    """Sorted numbers as ``3, 17-19``."""
+    """Sorted numbers as text: ``3, 17-19``."""
     runs: list[list[int]] = []
     for line in lines:
         if runs and line == runs[-1][1] + 1:
@@ -38,29 +38,29 @@ def _ranges(lines: Sequence[int]) -> str:
     return f"{shown}, ..." if len(runs) > _RANGES else shown
 
 
-def suspects(batches: Sequence[IndexBatch], results: Sequence[BatchResult]) -> Sequence[IndexBatch]:
-    """The batches whose own loss is not finite; all, if only the gradient is not."""
+def nonfinite_batches(batches: Sequence[IndexBatch], results: Sequence[BatchResult]) -> Sequence[IndexBatch]:
+    """The batches whose loss is not finite; all of them if only the gradient is not."""
     bad = [batch for batch, result in zip(batches, results, strict=True) if not math.isfinite(result.loss)]
     return bad or batches
 
 
-def not_finite(update: int, loss: float, norm: float, lines: str, tolerated: int) -> UserError:
-    """The loss or the gradient of an update is not a number, or is infinite."""
-    allowed = f", after {tolerated} that were left out" if tolerated else ""
+def nonfinite_error(update: int, loss: float, norm: float, lines: str, tolerated: int) -> UserError:
+    """The error of an update whose loss or gradient is not finite."""
+    allowed = f", after {tolerated} skipped updates" if tolerated else ""
     return UserError(
         f"the loss is {loss} and the gradient's norm {norm} at update {update}{allowed}",
         where=lines or None,
-        hint="Look at these lines; lower training.learning_rate or lengthen training.warmup_updates; or let "
-        "training.skip_nonfinite leave such updates out. Training goes on from the last checkpoint, if there is one.",
+        hint="Check these lines; lower training.learning_rate or raise training.warmup_updates; or skip such updates "
+        "with training.skip_nonfinite. Training resumes from the last checkpoint, if there is one.",
     )
 
 
-def out_of_memory(batch: Batch) -> UserError:
-    """A batch does not fit into memory."""
+def out_of_memory_error(batch: Batch) -> UserError:
+    """The error of a batch that does not fit into memory."""
     source, target = batch.source.shape[1], batch.target_input.shape[1]
     return UserError(
-        f"out of memory in a batch of {batch.sentences:,} sentences, {source:,} source and {target:,} target pieces",
+        f"out of memory in a batch of {batch.sentences:,} sentences, {source:,} source and {target:,} target tokens",
         where="training.batch_tokens",
-        hint="Lower it (training.accumulate_tokens keeps the size of an update); a single long pair is left out by "
+        hint="Lower it (training.accumulate_tokens keeps the size of an update), or exclude long pairs with "
         "data.filters.max_length.",
     )

@@ -1,4 +1,4 @@
-"""Gradients of one update: exact means over all its batches, with one loss a pair of exits (design rule 8).
+"""Gradients of one update: exact means over all its batches, with one loss for each pair of exits (design rule 8).
 
 Shapes: B sentences, T target positions, S source positions, D model dimension.
 """
@@ -14,23 +14,23 @@ from torch import Tensor
 
 from sparsenmt.data.batching import Batch
 from sparsenmt.model.protocol import Encoded, Source, TranslationModel
-from sparsenmt.training.exits import Pairs
+from sparsenmt.training.exits import ExitPairs
 from sparsenmt.training.loss import backward_through_projection
 
 Normalization = Literal["tokens", "sentences"]
 
 
 @dataclass(frozen=True)
-class Totals:
-    """What an update's losses are divided by: sums over all its batches, of all ranks."""
+class UpdateTotals:
+    """The denominators of an update's losses: sums over its batches in all processes."""
 
     target_tokens: int
     source_tokens: int
     sentences: int
 
     @staticmethod
-    def of(batches: Sequence[Batch]) -> Totals:
-        return Totals(
+    def of(batches: Sequence[Batch]) -> UpdateTotals:
+        return UpdateTotals(
             sum(batch.target_tokens for batch in batches),
             sum(batch.source_tokens for batch in batches),
             sum(batch.sentences for batch in batches),
@@ -39,16 +39,16 @@ class Totals:
 
 @dataclass(frozen=True)
 class Objective:
-    """What is minimised: the likelihood and the auxiliary losses with their current weights."""
+    """The training objective: the likelihood, and the auxiliary losses with their current weights."""
 
     smoothing: float
     normalization: Normalization
     auxiliary: Mapping[str, float]
-    pairs: Pairs | None = None
-    """Shares of the pairs of exits in the loss of this update; None: those of the model's plan."""
+    pairs: ExitPairs | None = None
+    """Shares of the pairs of exits in the loss of this update; None: those of the model's depth plan."""
 
-    def token_weights(self, valid: Tensor, totals: Totals) -> Tensor:
-        """valid (B, T) -> (N) weight of each real token's loss, in float64; an update's sum to 1."""
+    def token_weights(self, valid: Tensor, totals: UpdateTotals) -> Tensor:
+        """valid (B, T) -> (N) weight of each token's loss in float64; the weights of an update sum to 1."""
         lengths = valid.sum(1, keepdim=True, dtype=torch.float64)
         if self.normalization == "tokens":
             lengths = torch.full_like(lengths, totals.target_tokens)
@@ -56,8 +56,8 @@ class Objective:
             lengths = lengths * totals.sentences
         return (1.0 / lengths).expand_as(valid)[valid]
 
-    def sentence_weights(self, source_valid: Tensor, totals: Totals) -> Tensor:
-        """source_valid (B, S) -> (B) weight of each sentence's auxiliary losses, in float64; an update's sum to 1."""
+    def sentence_weights(self, source_valid: Tensor, totals: UpdateTotals) -> Tensor:
+        """source_valid (B, S) -> (B) weight of each sentence in auxiliary losses, float64; an update sums to 1."""
         lengths = source_valid.sum(1, dtype=torch.float64)
         if self.normalization == "tokens":
             return lengths / totals.source_tokens
@@ -75,17 +75,19 @@ class BatchResult:
     partial: Mapping[str, float] = field(default_factory=dict)  # loss -> share of gates strictly between 0 and 1
 
 
-def accumulate(model: TranslationModel, batch: Batch, objective: Objective, totals: Totals) -> BatchResult:
-    """Add the gradients of one batch. The batch must be on the model's device.
+def accumulate_gradients(
+    model: TranslationModel, batch: Batch, objective: Objective, totals: UpdateTotals
+) -> BatchResult:
+    """Add the gradients of one batch, which must be on the model's device.
 
-    Encoder exits are detached, so that only one of them has a decoder's activations alive; one pass through the
-    encoder ends it.
+    Encoder exits are detached, so that the decoder's activations of only one exit are alive at a time; one backward
+    pass through the encoder follows.
     """
     pairs = model.plan.pairs() if objective.pairs is None else objective.pairs
     shares = {n: sum(share for (other, _), share in pairs.items() if other == n) for n in sorted({n for n, _ in pairs})}
     encoded = model.encode(Source(batch.source, batch.source_valid, batch.features), exits=tuple(shares))
-    rows = _Rows(batch, objective.token_weights(batch.target_valid, totals).to(_wide(encoded)))
-    likelihood = torch.zeros(2, dtype=_wide(encoded), device=batch.target_output.device)  # loss, nll
+    rows = _TargetRows(batch, objective.token_weights(batch.target_valid, totals).to(_loss_dtype(encoded)))
+    likelihood = torch.zeros(2, dtype=_loss_dtype(encoded), device=batch.target_output.device)  # loss, nll
     states, gradients = [], []
     for n, memory in encoded.memories.items():
         leaf = memory.states.detach().requires_grad_()
@@ -102,11 +104,11 @@ def accumulate(model: TranslationModel, batch: Batch, objective: Objective, tota
     return BatchResult(loss, nll, auxiliary, closed, partial)
 
 
-class _Rows:
-    """The real target positions of a batch: padding is never projected.
+class _TargetRows:
+    """The N target positions of a batch that are not padding: only these are projected.
 
     Args:
-        weights: (N) of each one's loss.
+        weights: (N) weight of each position's loss.
     """
 
     def __init__(self, batch: Batch, weights: Tensor) -> None:
@@ -118,7 +120,7 @@ class _Rows:
     def backward(
         self, model: TranslationModel, hidden: Mapping[int, Tensor], shares: Mapping[int, float], smoothing: float
     ) -> Tensor:
-        """Backward from decoder exits, whose losses have these shares; the sums of loss and likelihood, (2)."""
+        """Backward from decoder exits with these shares; returns the sums of loss and log-likelihood, (2)."""
         flat = {m: states.flatten(0, 1) for m, states in hidden.items()}  # (B * T, D)
         share = torch.tensor([shares[m] for m in flat], dtype=self.weights.dtype, device=self.weights.device)
         weights = (share[:, None] * self.weights).flatten()  # (exits * N)
@@ -127,7 +129,7 @@ class _Rows:
         gradient, losses = backward_through_projection(model, gathered, targets, weights, smoothing)
         del gathered
         parts = gradient.split(len(self.index))
-        roots = [self._spread(part, states) for part, states in zip(parts, flat.values(), strict=True)]
+        roots = [self._scatter(part, states) for part, states in zip(parts, flat.values(), strict=True)]
         del gradient, parts
         torch.autograd.backward(list(flat.values()), roots)
         nll = losses.nll.view(len(flat), -1).sum(1)
@@ -137,8 +139,8 @@ class _Rows:
         """(B * T, D) -> (N, D)."""
         return states if self.all else states.index_select(0, self.index)
 
-    def _spread(self, rows: Tensor, states: Tensor) -> Tensor:
-        """(N, D) -> (B * T, D), with zeros at padding."""
+    def _scatter(self, rows: Tensor, states: Tensor) -> Tensor:
+        """(N, D) -> (B * T, D), zero at padding."""
         return rows if self.all else torch.zeros_like(states).index_copy_(0, self.index, rows)
 
 
@@ -148,13 +150,13 @@ def _backward_encoder(
     gradients: list[Tensor],
     batch: Batch,
     objective: Objective,
-    totals: Totals,
+    totals: UpdateTotals,
     shares: Mapping[int, float],
 ) -> dict[str, float]:
-    """One pass from all exits, and from the filters' losses: the mean over the exits, by their shares."""
+    """Backward through the encoder from all exits and from the filters' losses; returns the mean losses by name."""
     roots, root_gradients = list(states), list(gradients)
     auxiliary = dict.fromkeys(objective.auxiliary, 0.0)
-    sentence_weights = objective.sentence_weights(batch.source_valid, totals).to(_wide(encoded))
+    sentence_weights = objective.sentence_weights(batch.source_valid, totals).to(_loss_dtype(encoded))
     for n, decided in encoded.decided.items():
         for name, values in decided.losses.items():
             mean = (values * sentence_weights).sum() * shares[n]
@@ -168,9 +170,9 @@ def _backward_encoder(
 
 
 def _mean_shares(
-    encoded: Encoded, batch: Batch, totals: Totals, shares: Mapping[int, float], objective: Objective
+    encoded: Encoded, batch: Batch, totals: UpdateTotals, shares: Mapping[int, float], objective: Objective
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """By the name of a loss, the batch's part of the source positions whose gate is 0, and neither 0 nor 1."""
+    """The batch's contribution to the shares of gates that are 0, and strictly between 0 and 1, by loss name."""
     closed, partial = dict.fromkeys(objective.auxiliary, 0.0), dict.fromkeys(objective.auxiliary, 0.0)
     weight = batch.source_valid.sum(1, dtype=torch.float64) / totals.source_tokens
     for n, decided in encoded.decided.items():
@@ -181,7 +183,7 @@ def _mean_shares(
     return closed, partial
 
 
-def _wide(encoded: Encoded) -> torch.dtype:
-    """What losses are summed in: fp32, or float64 where the model computes in it."""
+def _loss_dtype(encoded: Encoded) -> torch.dtype:
+    """The dtype that losses are summed in: fp32, or float64 if the model computes in it."""
     doubles = any(memory.states.dtype == torch.float64 for memory in encoded.memories.values())
     return torch.float64 if doubles else torch.float32

@@ -1,8 +1,8 @@
-"""Weights of auxiliary losses: constant, on a schedule, or driven so that a target share is closed and stays closed.
+"""Weights of auxiliary losses: constant, scheduled, or controlled so that a target share of gates closes.
 
-A fixed weight is hard to choose: one closes nothing, a slightly larger one closes all, and rerouting what the decoder
-needs takes longer than closing gates. The controller is that of a constrained optimisation problem, the best likelihood
-subject to (share closed) >= target: the weight is the multiplier of the constraint.
+A fixed weight is hard to choose: one closes no gate, a slightly larger one closes all, and the decoder needs longer to
+adapt than the gates need to close. The controller solves a constrained optimisation problem, the best likelihood
+subject to (share closed) >= target: the weight is the Lagrange multiplier of the constraint.
 """
 
 from __future__ import annotations
@@ -10,37 +10,37 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sparsenmt.recipe.schema import AuxiliaryLoss
-from sparsenmt.training.gradients import BatchResult, Totals
-from sparsenmt.training.schedules import at
+from sparsenmt.training.gradients import BatchResult, UpdateTotals
+from sparsenmt.training.schedules import value_at
 from sparsenmt.training.state import Multiplier, Progress
 
 
-def current_weights(
+def loss_weights(
     losses: Mapping[str, AuxiliaryLoss], multipliers: Mapping[str, Multiplier], update: int
 ) -> dict[str, float]:
-    """The weight of every loss in the update after ``update``."""
+    """The weight of every loss in the update that follows ``update`` updates."""
     weights = {}
     for name, loss in losses.items():
         if loss.target is None:
-            weights[name] = 1.0 if loss.weight is None else at(loss.weight, update)
+            weights[name] = 1.0 if loss.weight is None else value_at(loss.weight, update)
         else:
             weights[name] = multipliers[name].weight if name in multipliers else 0.0
     return weights
 
 
-def advance(multiplier: Multiplier, loss: AuxiliaryLoss, update: int, closed: float) -> Multiplier:
-    """The multiplier after an update whose batches had this share of gates closed, by the gates of evaluation.
+def next_multiplier(multiplier: Multiplier, loss: AuxiliaryLoss, update: int, closed: float) -> Multiplier:
+    """The multiplier after an update in which ``closed`` is the share of closed gates, as evaluated.
 
-    The (smoothed) distance from the target, its sum over the updates, and a brake in proportion to the speed at which
-    the share moves, as closing gates have momentum. The sum stays between 0 and `max_weight`, so that nothing winds up
-    while the gates lag behind; beyond the target it falls faster than it rose, as gates that have closed stay closed
-    under much less weight than it took to close them. The weight may be negative: a gate far below its threshold gets
-    no gradient from the likelihood, so that what has closed too much opens again only if opening pays.
+    A PID controller: the smoothed distance from the target (P), its sum over the updates (I), and a brake in
+    proportion to the speed of the share (D), because closing gates have momentum. The sum stays between 0 and
+    `max_weight`, against integral windup while the gates lag behind. Beyond the target it falls faster than it rose:
+    closed gates stay closed under much less weight than it took to close them. The weight may be negative: a gate far
+    below its threshold gets no gradient from the likelihood, and opens again only if opening is rewarded.
     """
     assert loss.target is not None
     keep = loss.smoothing
     smoothed = closed if multiplier.closed is None else keep * multiplier.closed + (1 - keep) * closed
-    distance = at(loss.target, update) - smoothed
+    distance = value_at(loss.target, update) - smoothed
     gain = loss.integral * (distance if distance > 0 else loss.release * distance)
     integral = min(max(multiplier.integral + gain, 0.0), loss.max_weight)
     speed = 0.0 if multiplier.closed is None else smoothed - multiplier.closed
@@ -49,17 +49,17 @@ def advance(multiplier: Multiplier, loss: AuxiliaryLoss, update: int, closed: fl
     return Multiplier(weight=weight, integral=integral, closed=smoothed)
 
 
-def steer(
-    losses: Mapping[str, AuxiliaryLoss], progress: Progress, result: BatchResult, totals: Totals
+def update_multipliers(
+    losses: Mapping[str, AuxiliaryLoss], progress: Progress, result: BatchResult, totals: UpdateTotals
 ) -> dict[str, float]:
-    """After an update: move the weights of losses that have a target.
+    """Update the multipliers of losses with a target after an update.
 
     Returns:
-        what the log says of every loss's filters: the weight that it had, the share of gates that are 0 in evaluation,
-        of those that are neither 0 nor 1, and how many are open in a sentence.
+        for the log, of every loss: its weight in this update, the shares of gates that are 0 and that are strictly
+        between 0 and 1 in evaluation, and the number of open gates in a sentence.
     """
     values = {}
-    weights = current_weights(losses, progress.multipliers, progress.update - 1)
+    weights = loss_weights(losses, progress.multipliers, progress.update - 1)
     for name, loss in losses.items():
         values[f"{name}_weight"] = weights[name]
         values[f"{name}_closed"] = closed = result.closed[name]
@@ -67,5 +67,5 @@ def steer(
         values[f"{name}_open_per_sentence"] = (1 - closed) * totals.source_tokens / totals.sentences
         if loss.target is not None:
             before = progress.multipliers.get(name, Multiplier())
-            progress.multipliers[name] = advance(before, loss, progress.update, closed)
+            progress.multipliers[name] = next_multiplier(before, loss, progress.update, closed)
     return values

@@ -1,6 +1,7 @@
-"""fp32 weights for the optimizer, and the arithmetic in bf16 where that is wanted.
+"""Mixed precision: fp32 master weights for the optimizer, and a model that computes in fp32 or bf16.
 
-In bf16 the model's own weights are rounded copies, refreshed once an update: no operator casts anything.
+In bf16 the model's own weights are rounded copies of the master weights, refreshed after every update: no operator
+casts anything.
 """
 
 from __future__ import annotations
@@ -13,21 +14,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from sparsenmt.errors import UserError
 from sparsenmt.model.sockets import MemoryFilter, Transform
 
 
-def pick_device(wanted: Literal["auto", "cpu", "cuda"]) -> torch.device:
-    """The device of that name; ``auto`` is CUDA where there is one. UserError if there is none but it is wanted."""
-    if wanted == "auto":
-        wanted = "cuda" if torch.cuda.is_available() else "cpu"
-    if wanted == "cuda" and not torch.cuda.is_available():
-        raise UserError("PyTorch finds no CUDA device", where="training.device", hint="Set it to auto or cpu.")
-    return torch.device(wanted)
-
-
 def pick_dtype(wanted: Literal["auto", "fp32", "bf16"], device: torch.device) -> torch.dtype:
-    """The dtype of that name; ``auto`` is bf16 where the processor multiplies it natively."""
+    """The dtype of that name; ``auto`` is bf16 if the processor or GPU multiplies it natively, otherwise fp32."""
     if wanted == "auto":
         wanted = "bf16" if _has_native_bf16(device) else "fp32"
     return torch.bfloat16 if wanted == "bf16" else torch.float32
@@ -43,20 +34,23 @@ def _has_native_bf16(device: torch.device) -> bool:
     return b"avx512_bf16" in flags or b"amx_bf16" in flags
 
 
-class Weights:
-    """A model's parameters as the optimizer sees them.
+class MasterWeights:
+    """The fp32 parameters that the optimizer updates.
+
+    With fp32 arithmetic they are the model's own parameters. Otherwise they are copies: `collect` moves the gradients
+    from the model's parameters to them, and `publish` copies them back, rounded, after the optimizer's step.
 
     Args:
-        model: its parameters are cast to ``dtype`` in place, those of transforms and filters excepted.
-        dtype: of the arithmetic.
+        model: its parameters are cast to ``dtype`` in place, except those of transforms and filters.
+        dtype: the dtype that the model computes in.
     """
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
         names = {id(p): name for name, p in model.named_parameters()}
         methods = (m for m in model.modules() if isinstance(m, Transform | MemoryFilter))
         wide = {id(p) for module in methods for p in module.parameters()}
-        self.named: dict[str, nn.Parameter] = {}  # name -> fp32 parameter
-        self._pairs: list[tuple[nn.Parameter, nn.Parameter]] = []  # (of the model, fp32)
+        self.named: dict[str, nn.Parameter] = {}  # name -> master weight
+        self._pairs: list[tuple[nn.Parameter, nn.Parameter]] = []  # (model parameter, master weight)
         for parameter in model.parameters():
             master = parameter
             if dtype != torch.float32 and id(parameter) not in wide:
@@ -66,7 +60,7 @@ class Weights:
             self.named[names[id(parameter)]] = master
 
     def collect(self) -> None:
-        """Add the gradients of a batch to those of the fp32 weights."""
+        """Add the model's gradients of a batch to the gradients of the master weights, and clear them."""
         for parameter, master in self._pairs:
             if parameter.grad is None:
                 continue
@@ -76,17 +70,17 @@ class Weights:
 
     @torch.no_grad()
     def publish(self) -> None:
-        """Give the model the new weights."""
+        """Copy the master weights into the model's parameters."""
         if self._pairs:
             torch._foreach_copy_([p for p, _ in self._pairs], [m for _, m in self._pairs])
 
     def state(self) -> dict[str, Tensor]:
-        """The fp32 weights by name."""
+        """The master weights by name."""
         return {name: parameter.detach() for name, parameter in self.named.items()}
 
     @torch.no_grad()
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take these weights; names and shapes must fit."""
+        """Set the master weights and the model's parameters; names and shapes must fit."""
         for name, parameter in self.named.items():
             parameter.copy_(state[name])
         self.publish()

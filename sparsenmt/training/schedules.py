@@ -1,4 +1,4 @@
-"""Values that change with the updates: the learning rate and the weights of auxiliary losses."""
+"""Schedules over updates: of the learning rate, and of the weights and targets of auxiliary losses."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Schedule = Literal["inverse_sqrt", "linear", "constant"]
 
 
 def learning_rate(update: int, *, peak: float, schedule: Schedule, warmup: int, last: int) -> float:
-    """The rate of the update numbered ``update`` (from 1): a linear rise over ``warmup`` updates, then the schedule.
+    """The learning rate of an update, numbered from 1: linear warmup over ``warmup`` updates, then the schedule.
 
-    ``inverse_sqrt`` is that of Vaswani et al. 2017, 5.3, written with its peak. ``linear`` reaches 0 after ``last``.
+    ``inverse_sqrt`` is that of Vaswani et al. 2017, 5.3, given its peak. ``linear`` reaches 0 after update ``last``.
     """
     if update < warmup:
         return peak * update / warmup
@@ -24,14 +24,14 @@ def learning_rate(update: int, *, peak: float, schedule: Schedule, warmup: int, 
     return peak
 
 
-def at(value: float | Ramp, update: int) -> float:
-    """A number; or a schedule's value after so many updates: it goes linearly from one end to the other, and stays."""
+def value_at(value: float | Ramp, update: int) -> float:
+    """A constant, or the value of a linear ramp after ``update`` updates; the ramp stays at its end."""
     if not isinstance(value, Ramp):
         return value
     done = min(max(update - value.after, 0) / value.steps, 1.0)
     return value.from_ + (value.to - value.from_) * done
 
 
-def end_of(value: float | Ramp) -> float:
-    """Where a schedule leads."""
+def final_value(value: float | Ramp) -> float:
+    """The value at the end of a schedule."""
     return value.to if isinstance(value, Ramp) else value

@@ -1,4 +1,4 @@
-"""All state of a training run that is not a tensor, in one place, and the tensors beside it."""
+"""The state of a training run: progress, optimizer and random number generators."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparsenmt.training.precision import Weights
+from sparsenmt.training.precision import MasterWeights
 
 
 @dataclass(frozen=True)
-class Validated:
-    """One validation: the update after which it ran, and what it gave by metric name."""
+class ValidationResult:
+    """One validation: the update after which it ran, and its values by metric name."""
 
     update: int
     values: Mapping[str, float]
 
 
 @dataclass
-class Recent:
-    """Sums since the last line of the log."""
+class RunningSums:
+    """Sums over the updates since the last line of the log."""
 
     updates: int = 0
     tokens: int = 0
@@ -37,7 +37,7 @@ class Recent:
     def add(
         self, loss: float, nll: float, auxiliary: Mapping[str, float], *, norm: float, tokens: int, seconds: float
     ) -> None:
-        """One update."""
+        """Add an update."""
         self.updates += 1
         self.tokens += tokens
         self.loss += loss
@@ -54,7 +54,7 @@ class Recent:
         return self.tokens / max(self.seconds, 1e-9)
 
     def values(self) -> dict[str, float]:
-        """Means."""
+        """The means, by name."""
         return {
             "loss": self.mean_loss(),
             "nll": self.nll / max(self.tokens, 1),
@@ -66,7 +66,7 @@ class Recent:
 
 @dataclass(frozen=True)
 class Multiplier:
-    """State of a loss whose weight is driven to a target: `training.multipliers`."""
+    """State of a loss with a target: see `training.multipliers`."""
 
     weight: float = 0.0
     integral: float = 0.0
@@ -75,19 +75,19 @@ class Multiplier:
 
 @dataclass
 class Progress:
-    """Where the run stands, always at the boundary of an update."""
+    """The progress of a run between two updates. The names of the fields are those in checkpoints."""
 
     update: int = 0
     epoch: int = 0
-    batches_done: int = 0  # of the running epoch, on every rank
+    batches_done: int = 0  # of the current epoch, in every process
     target_tokens: int = 0
     seconds: float = 0.0
-    skipped: int = 0  # updates left out because of values that are not finite
+    skipped: int = 0  # updates skipped because the loss or gradient was not finite
     workers: int = 1  # processes that share the batches
-    validated: list[Validated] = field(default_factory=list)
-    recent: Recent = field(default_factory=Recent)
+    validated: list[ValidationResult] = field(default_factory=list)
+    recent: RunningSums = field(default_factory=RunningSums)
     finished: bool = False
-    began: int = 0  # update at which the run took over from another one
+    began: int = 0  # update of the other run that this one continues
     multipliers: dict[str, Multiplier] = field(default_factory=dict)
 
     def to_json(self) -> str:
@@ -96,16 +96,16 @@ class Progress:
     @staticmethod
     def from_json(text: str | bytes) -> Progress:
         values: dict[str, Any] = json.loads(text)
-        values["validated"] = [Validated(**each) for each in values["validated"]]
-        values["recent"] = Recent(**values["recent"])
+        values["validated"] = [ValidationResult(**each) for each in values["validated"]]
+        values["recent"] = RunningSums(**values["recent"])
         values["multipliers"] = {name: Multiplier(**each) for name, each in values.get("multipliers", {}).items()}
         return Progress(**values)
 
 
 def make_optimizer(
-    weights: Weights, *, betas: tuple[float, float], epsilon: float, weight_decay: float
+    weights: MasterWeights, *, betas: tuple[float, float], epsilon: float, weight_decay: float
 ) -> torch.optim.Optimizer:
-    """Adam (Kingma and Ba 2015), with decoupled decay on matrices where it is asked for. The loop sets the rate."""
+    """Adam (Kingma and Ba 2015) with decoupled weight decay on matrices. The training loop sets the learning rate."""
     matrices = [p for p in weights.named.values() if p.dim() >= 2]
     others = [p for p in weights.named.values() if p.dim() < 2]
     groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
@@ -116,7 +116,7 @@ def make_optimizer(
 _MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 
-def optimizer_tensors(optimizer: torch.optim.Optimizer, weights: Weights) -> dict[str, Tensor]:
+def optimizer_state(optimizer: torch.optim.Optimizer, weights: MasterWeights) -> dict[str, Tensor]:
     """Adam's moments by parameter name."""
     return {
         f"{name}/{key}": optimizer.state[parameter][key].detach().clone()
@@ -126,24 +126,26 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, weights: Weights) -> dic
     }
 
 
-def load_optimizer(optimizer: torch.optim.Optimizer, weights: Weights, tensors: Mapping[str, Tensor]) -> None:
-    """Put Adam's moments back."""
+def load_optimizer_state(
+    optimizer: torch.optim.Optimizer, weights: MasterWeights, tensors: Mapping[str, Tensor]
+) -> None:
+    """Restore Adam's moments."""
     for name, parameter in weights.named.items():
         if f"{name}/step" in tensors:
             state = {key: tensors[f"{name}/{key}"] for key in _MOMENTS}
             optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in state.items()}
 
 
-def random_tensors(device: torch.device) -> dict[str, Tensor]:
-    """The states of all generators that training draws from, as uint8 tensors on the CPU."""
+def random_states(device: torch.device) -> dict[str, Tensor]:
+    """The states of the random number generators that training uses, as uint8 tensors on the CPU."""
     states = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(device)
     return states
 
 
-def load_random(states: Mapping[str, Tensor], device: torch.device) -> None:
-    """Put the generators' states back."""
+def load_random_states(states: Mapping[str, Tensor], device: torch.device) -> None:
+    """Restore the generators' states."""
     torch.set_rng_state(states["cpu"])
     if "cuda" in states and device.type == "cuda":
         torch.cuda.set_rng_state(states["cuda"], device)

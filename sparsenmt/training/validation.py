@@ -1,4 +1,4 @@
-"""Validation: the loss on the dev set, and the real metric of its decoded translations, both in fp32."""
+"""Validation: the loss on the validation set, and metrics of its translations, in fp32."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import numpy as np
 import torch
 
 from sparsenmt.data.batching import IndexBatch, collate, length_batches
-from sparsenmt.data.store import Dataset
+from sparsenmt.data.dataset import Dataset
 from sparsenmt.model.protocol import Source, TranslationModel
 from sparsenmt.training.loss import negative_log_likelihood
-from sparsenmt.training.precision import Weights
+from sparsenmt.training.precision import MasterWeights
 
 Measure = Callable[[], float]
 
 
 class Validator:
-    """Copies the weights into a model of its own, so that training's is left alone.
+    """Computes the loss and the metrics with a model of its own.
 
     Args:
         model: fp32, used for nothing else.
-        load: puts weights into ``model`` and makes it ready for decoding.
+        load: loads weights into ``model`` and prepares it for decoding.
         dev: the validation set.
-        metrics: name -> what measures it, looking at ``model``; run after the loss.
-        depth: exits of the encoder and of the decoder that are measured; None: the deepest.
+        metrics: name -> function that computes the metric with ``model``; called after the loss.
+        depth: exits of the encoder and of the decoder that are evaluated; None: the deepest.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class Validator:
         self._encoder_exits, self._decoder_exits = depth
         self._device, self._batch_tokens = device, batch_tokens
 
-    def __call__(self, weights: Weights) -> Mapping[str, float]:
-        """Values by name.
+    def __call__(self, weights: MasterWeights) -> Mapping[str, float]:
+        """Validate these weights; returns values by name.
 
-        ``loss`` is the mean negative log-likelihood of a target token in nats, unsmoothed; ``NAME_closed``, for each
-        auxiliary loss, the share of source positions that its filters close.
+        ``loss`` is the mean negative log-likelihood of a target token in nats, without label smoothing;
+        ``NAME_closed``, for each auxiliary loss, the share of source positions that its filters close.
         """
         self._load(weights.state())
         values = self._losses()

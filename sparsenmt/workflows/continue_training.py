@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sparsenmt import store
 from sparsenmt.assemble import build_model
-from sparsenmt.data.prepared import read_manifest
+from sparsenmt.data.prepared_data import read_manifest
 from sparsenmt.errors import UserError
 from sparsenmt.files import new_directory
 from sparsenmt.progress import notify

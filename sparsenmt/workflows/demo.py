@@ -16,7 +16,7 @@ from sparsenmt.data.text import read_lines, write_lines
 from sparsenmt.decoding.translate import translate_texts
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import Score, corpus_scores
-from sparsenmt.files import locked, making
+from sparsenmt.files import directory_lock, explain_directory_errors
 from sparsenmt.interrupts import resumable
 from sparsenmt.progress import notify
 from sparsenmt.recipe.schema import Corpus, Recipe
@@ -57,9 +57,9 @@ def demo(directory: Path, overrides: Sequence[str] = ()) -> DemoResult:
     recipe = load_recipe(find_recipe("demo.yaml"), [*places, *overrides])
     if recipe.data.test is None:
         raise UserError("the demo needs a test set", where="data.test", hint="Leave out the override data.test=null.")
-    with making(directory, another="--directory"):
+    with explain_directory_errors(directory, another="--directory"):
         directory.mkdir(parents=True, exist_ok=True)
-    with resumable(), locked(directory, "runs the demo here"):
+    with resumable(), directory_lock(directory, "runs the demo here"):
         write_demo_corpus(directory / "corpus")
         return _run(recipe, recipe.data.test, directory)
 

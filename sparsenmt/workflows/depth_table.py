@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.errors import UserError
 
 if TYPE_CHECKING:
@@ -88,13 +89,13 @@ def run(job: DepthTableRequest) -> None:
     Raises:
         UserError: an option, a model or the text is not what it must be.
     """
-    from sparsenmt.files import locked, make_directories, making
+    from sparsenmt.files import directory_lock, explain_directory_errors, make_directories
 
     work = DepthTableStages(job)
     work.check()
-    with making(job.output, another="--output"):
+    with explain_directory_errors(job.output, another="--output"):
         make_directories(job.output)
-    with locked(job.output, "writes a depth table there"):
+    with directory_lock(job.output, "writes a depth table there"):
         translations = work.translate()
         seconds = work.measure_time()
         work.write(translations, seconds)
@@ -217,7 +218,7 @@ class DepthTableStages:
                     options = self._recipe(directory).decoding.model_copy(update=change).at(depth)
                     if self.job.batch_tokens is not None:
                         options = options.model_copy(update={"batch_tokens": self.job.batch_tokens})
-                    found.append(DepthRun(system.name, _search_name(options), depth, directory, options))
+                    found.append(DepthRun(system.name, strategy_of(options).label, depth, directory, options))
         return found
 
     def _searches(self) -> list[dict[str, Any]]:
@@ -358,7 +359,3 @@ def _expanded(grid: Sequence[Path]) -> Iterator[Path]:
                 hint="Name one that `train` or `sweep` wrote.",
             )
         yield from inside
-
-
-def _search_name(options: Decoding) -> str:
-    return f"beam {options.beam_size}" if options.method == "beam" else options.method

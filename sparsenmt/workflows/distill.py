@@ -98,9 +98,9 @@ class Distilled:
         """Whether the distilled text is complete.
 
         Raises:
-            UserError: it is that of other work; `Damaged`: it was changed.
+            UserError: it is that of other work; `DamagedFileError`: it was changed.
         """
-        from sparsenmt.files import changes, check_listing, describe_change, read_sealed
+        from sparsenmt.files import changed_values, check_file_entries, describe_change, read_sealed
 
         if not self.record.exists():
             if self.target.exists():
@@ -113,27 +113,27 @@ class Distilled:
         record = read_sealed(self.record, hint=_AGAIN)
         if record["files"] is None and not self.target.exists():
             return False  # begun: `decode` goes on with it, or begins again and says why
-        if changed := changes(record["work"], dict(work)):
+        if changed := changed_values(record["work"], dict(work)):
             what = "; ".join(describe_change(*change) for change in changed)
             raise UserError(f"the distilled text was made otherwise: {what}", where=str(self.record), hint=_ANOTHER)
         if record["files"] is None:  # stopped between the last line and the record
             return False
-        check_listing(self.stem.parent, record["files"], hint=_AGAIN)
+        check_file_entries(self.stem.parent, record["files"], hint=_AGAIN)
         return True
 
     def make(self, work: Mapping[str, Any], translate: Translate, teacher: Recipe) -> None:
         """Translate the source, or go on with it."""
-        from sparsenmt.data.prepare.survey import survey
+        from sparsenmt.data.prepare.survey import survey_text
         from sparsenmt.data.text import read_lines, write_lines
-        from sparsenmt.files import entry_of, write_sealed
+        from sparsenmt.files import file_entry, write_sealed
 
-        if not self.source.exists() or survey(self.source).sha256 != work["source"]:
+        if not self.source.exists() or survey_text(self.source).sha256 != work["source"]:
             write_lines(self.source, read_lines(self.corpus.source))
         write_sealed(self.record, {"work": dict(work), "files": None})
         if not self.target.exists():
             tags, documents = self._beside(teacher)
             translate(self.source, self.target, tags_file=tags, documents_file=documents)
-        files = {path.name: entry_of(path) for path in (self.source, self.target)}
+        files = {path.name: file_entry(path) for path in (self.source, self.target)}
         write_sealed(self.record, {"work": dict(work), "files": files})
 
     def _beside(self, teacher: Recipe) -> tuple[Path | None, Path | None]:
@@ -177,7 +177,7 @@ def run(plan: DistillRequest, translate: Translate) -> None:
 def _work(plan: DistillRequest, corpora: list[Distilled]) -> dict[str, dict[str, Any]]:
     """By corpus, what the distilled text depends on."""
     from sparsenmt import store
-    from sparsenmt.data.prepare.survey import survey
+    from sparsenmt.data.prepare.survey import survey_text
     from sparsenmt.files import sha256_file
 
     files = store.read_manifest(plan.teacher)["files"]
@@ -191,7 +191,7 @@ def _work(plan: DistillRequest, corpora: list[Distilled]) -> dict[str, dict[str,
         tags, documents = (None if path is None else sha256_file(Path(path)) for path in beside)
         found[each.name] = {
             "format": _FORMAT,
-            "source": survey(each.corpus.source).sha256,
+            "source": survey_text(each.corpus.source).sha256,
             "tags": tags,
             "documents": documents,
             "teacher": weights,
@@ -237,7 +237,7 @@ def _check_places(plan: DistillRequest, complete: bool) -> None:
         UserError: one is.
     """
     from sparsenmt import store
-    from sparsenmt.data.prepared import MANIFEST
+    from sparsenmt.data.prepared_data import MANIFEST
 
     prepared, directory = Path(plan.recipe.data.directory), Path(plan.recipe.directory)
     places = [path.resolve() for path in (plan.folder, prepared, directory, plan.teacher)]
@@ -280,13 +280,13 @@ def _make_corpora(
 ) -> None:
     """What is missing of the distilled text."""
     from sparsenmt import store
-    from sparsenmt.files import locked, make_directories, making, write_text
+    from sparsenmt.files import directory_lock, explain_directory_errors, make_directories, write_text
     from sparsenmt.recipe.load import dump
 
-    with making(plan.folder, another="--corpus"):
+    with explain_directory_errors(plan.folder, another="--corpus"):
         make_directories(plan.folder)
     teacher = store.read_recipe(plan.teacher)
-    with locked(plan.folder, "distills into this folder"):
+    with directory_lock(plan.folder, "distills into this folder"):
         for number, (each, done) in enumerate(zip(plan.corpora(), complete, strict=True), start=1):
             head = f"[{number}/{len(complete)}] {each.name}"
             if done:
@@ -304,15 +304,15 @@ def _prepare(plan: DistillRequest, student: Recipe) -> None:
     from sparsenmt.assemble import required_features
     from sparsenmt.data.prepare.corpus_files import input_files
     from sparsenmt.data.prepare.pipeline import prepare
-    from sparsenmt.data.prepare.survey import survey
-    from sparsenmt.data.prepared import MANIFEST, read_manifest
+    from sparsenmt.data.prepare.survey import survey_text
+    from sparsenmt.data.prepared_data import MANIFEST, read_manifest
     from sparsenmt.workflows.run_checks import same_vocabularies
 
     directory = Path(student.data.directory)
     if (directory / MANIFEST).exists():
         held = {entry["role"]: entry["sha256"] for entry in read_manifest(directory)["inputs"]}
         for role, path in input_files(student.data):
-            if role.startswith("train-") and survey(path).sha256 != held.get(role):
+            if role.startswith("train-") and survey_text(path).sha256 != held.get(role):
                 raise UserError(
                     f"holds data that were prepared from other text than {path}",
                     where=str(directory),

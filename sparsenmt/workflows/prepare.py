@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sparsenmt.assemble import required_features
 from sparsenmt.data.prepare import pipeline
-from sparsenmt.data.prepared import PreparedData, PreparedReport
+from sparsenmt.data.prepared_data import PreparedData, PreparedReport
 from sparsenmt.interrupts import resumable
 from sparsenmt.recipe.schema import Recipe
 
@@ -26,5 +26,5 @@ def open_prepared(recipe: Recipe) -> PreparedData:
         UserError: there are none, they are damaged, or they were prepared with other settings.
     """
     data = PreparedData.open(recipe.data.directory)
-    pipeline.check_prepared_for(recipe.data, required_features(recipe))
+    pipeline.check_prepared_data(recipe.data, required_features(recipe))
     return data

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from sparsenmt import store
-from sparsenmt.data.prepared import PreparedData
+from sparsenmt.data.prepared_data import PreparedData
 from sparsenmt.errors import UserError
-from sparsenmt.files import changes, describe_change
+from sparsenmt.files import changed_values, describe_change
 from sparsenmt.recipe.schema import Recipe
 
 # Keys that may change without making another run: paths (the fingerprint identifies the data), what is logged and
@@ -101,7 +101,7 @@ def _check_starting_weights(
 def _changes(old: Recipe, new: Recipe) -> list[tuple[str, Any, Any]]:
     """Return the keys that differ, with both values."""
     before, after = (recipe.model_dump(mode="json", by_alias=True) for recipe in (old, new))
-    return changes(before, after)
+    return changed_values(before, after)
 
 
 def is_same_run(old: Recipe, new: Recipe) -> bool:

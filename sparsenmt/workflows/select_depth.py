@@ -91,7 +91,7 @@ def run(job: SelectDepthRequest) -> None:
     """
     from sparsenmt import store
     from sparsenmt.depth_selector.selector import FOLDER
-    from sparsenmt.files import aside, locked, make_directories, recover
+    from sparsenmt.files import directory_lock, make_directories, partial_path, recover_directory
     from sparsenmt.interrupts import Interrupted
 
     pairs, test = _read(job.text, job.limit), None if job.test is None else _read(job.test, None)
@@ -99,11 +99,11 @@ def run(job: SelectDepthRequest) -> None:
     folder = job.directory / FOLDER
     work = SelectDepthStages(job, bundle, pairs, test)
     work.check()
-    make_directories(aside(folder))
-    with locked(aside(folder), "trains a selector for this model"):
-        recover(folder)
+    make_directories(partial_path(folder))
+    with directory_lock(partial_path(folder), "trains a selector for this model"):
+        recover_directory(folder)
         if work.is_done(folder):
-            shutil.rmtree(aside(folder), ignore_errors=True)
+            shutil.rmtree(partial_path(folder), ignore_errors=True)
             click.echo(f"{folder}: is complete; nothing is left to do", err=True)
         else:
             try:
@@ -125,9 +125,7 @@ class SelectDepthStages:
 
     @cached_property
     def depths(self) -> list[Depth]:
-        from sparsenmt.decoding.kept_translations import depths_of
-
-        return depths_of(self.bundle.model.plan)
+        return self.bundle.model.plan.depths()
 
     @cached_property
     def options(self) -> Decoding:
@@ -231,9 +229,9 @@ class SelectDepthStages:
         """Translate, train and measure; the selector takes its place when all is done."""
         from sparsenmt.depth_selector.search import Search
         from sparsenmt.depth_selector.selector import identity, open_selector, save, source_table
-        from sparsenmt.files import aside, publish
+        from sparsenmt.files import partial_path, publish_directory
 
-        partial = aside(folder)
+        partial = partial_path(folder)
         text = self._scored(self.pairs, "text")
         held_out = text.rows(self.parts.held_out) if self.test is None else self._scored(self.test, "held-out text")
         sizes = {"training": len(self.parts.training), "validation": len(self.parts.validation)}
@@ -262,7 +260,7 @@ class SelectDepthStages:
         selector = open_selector(self.job.directory, self.bundle, folder=partial)
         self._write_report(partial, selector, held_out, search.trials)
         shutil.rmtree(partial / _SEARCH)
-        publish(partial, folder)
+        publish_directory(partial, folder)
 
     def _scored(self, pairs: TextPairs, what: str) -> ScoredPairs:
         """Translate at every depth, as far as that was not done before, and score."""

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from sparsenmt import store
 from sparsenmt.assemble import build_model, loss_names
-from sparsenmt.decoding.kept_translations import chosen_depth
 from sparsenmt.model.depth_plan import Depth, DepthPlan
 from sparsenmt.model.transformer import Transformer, own_exit
 from sparsenmt.recipe.schema import MethodChoice, Model, Recipe
@@ -59,7 +58,7 @@ def slice_model(
     plan = bundle.model.plan
     check_layers(plan, "encoder", encoder_layers, f"--encoder-layers {encoder_layers}")
     check_layers(plan, "decoder", decoder_layers, f"--decoder-layers {decoder_layers}")
-    depth = chosen_depth(plan, encoder_layers, decoder_layers)
+    depth = plan.depth(encoder_layers, decoder_layers)
     warn_untrained(plan, depth)
     recipe = cut_recipe(bundle.recipe, plan, depth, unroll=unroll)
     changed = {"name": f"{recipe.name}-{depth[0]}-{depth[1]}", "directory": str(output)}

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from sparsenmt import store
-from sparsenmt.assemble import load_recipe, required_features
-from sparsenmt.data.prepare.pipeline import settings_of
+from sparsenmt.assemble import load_recipe, load_resolved_recipe, required_features
+from sparsenmt.data.prepare.pipeline import preparation_settings
 from sparsenmt.errors import UserError
-from sparsenmt.files import differences, read_sealed, write_sealed, write_text
+from sparsenmt.files import describe_changes, read_sealed, write_sealed, write_text
 from sparsenmt.interrupts import resumable
 from sparsenmt.progress import notify
-from sparsenmt.recipe.load import load_resolved
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.recipe.sweep import Sweep, read_sweep
 from sparsenmt.recipe.variants import Variant
@@ -25,7 +24,6 @@ from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.plots import curves
 from sparsenmt.report.tables import render
 from sparsenmt.runtime import is_distributed, is_main_process
-from sparsenmt.sparsity.registry import methods
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.workflows.continue_training import check_vocabularies, counted_on, make_untrained, starting_point
 from sparsenmt.workflows.evaluate import Evaluation, evaluate, kept_evaluation, metric_of, text_of
@@ -61,7 +59,7 @@ class VariantRun:
             if not path.exists():
                 return False
             written, now = read_sealed(path, hint="The variant is made again."), self.record()
-            recipe = load_resolved(written["recipe"], methods(), origin=str(path))
+            recipe = load_resolved_recipe(written["recipe"], origin=str(path))
             store.read_manifest(self.directory)
         except (UserError, KeyError):
             return False
@@ -327,9 +325,9 @@ def _check_data(runs: Sequence[VariantRun]) -> None:
     """Check that variants with the same data directory have the same data settings."""
     first: dict[str, tuple[VariantRun, dict[str, Any]]] = {}
     for run in runs:
-        settings = settings_of(run.recipe.data, required_features(run.recipe))
+        settings = preparation_settings(run.recipe.data, required_features(run.recipe))
         other, theirs = first.setdefault(run.recipe.data.directory, (run, settings))
-        if changed := differences(theirs, settings, "data"):
+        if changed := describe_changes(theirs, settings, "data"):
             raise UserError(
                 f"the variants {other.name} and {run.name} want different data there: {'; '.join(changed)}",
                 where=run.recipe.data.directory,

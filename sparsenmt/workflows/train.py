@@ -14,24 +14,24 @@ from sparsenmt import store
 from sparsenmt.assemble import build_model, check_losses, without_gain
 from sparsenmt.data.batching import EpochPlan
 from sparsenmt.data.input_line import input_lines
-from sparsenmt.data.prepared import PreparedData
+from sparsenmt.data.prepared_data import PreparedData
 from sparsenmt.decoding.documents import translate_documents
 from sparsenmt.decoding.translate import translate_lines
-from sparsenmt.devices import use_threads
+from sparsenmt.devices import pick_device, use_threads
 from sparsenmt.evaluation.metrics import metric_value
-from sparsenmt.files import describe_change, locked
+from sparsenmt.files import describe_change, directory_lock
 from sparsenmt.interrupts import resumable
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.progress import notify
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.tensors import recorded_digest
-from sparsenmt.training.checkpoints import Checkpoint, average_weights, find_checkpoints, tidy
+from sparsenmt.training.checkpoints import Checkpoint, average_weights, clean_checkpoints, find_checkpoints
 from sparsenmt.training.distribution import Workers
 from sparsenmt.training.loop import Trainer, TrainingData
-from sparsenmt.training.outcome import is_over
-from sparsenmt.training.precision import Weights, pick_device, pick_dtype
-from sparsenmt.training.reporting import cut_back
+from sparsenmt.training.precision import MasterWeights, pick_dtype
+from sparsenmt.training.training_log import truncate_log
 from sparsenmt.training.validation import Validator
+from sparsenmt.training.validation_history import limit_reached
 from sparsenmt.workflows.average import mean_of
 from sparsenmt.workflows.prepare import open_prepared
 from sparsenmt.workflows.run_checks import check_lengths, check_start, same_vocabularies
@@ -74,7 +74,7 @@ class _RunDirectory:
         if self.newest is None:
             return False
         progress = self.newest.progress()
-        over = progress.finished and is_over(progress, recipe.training, recipe.losses)
+        over = progress.finished and limit_reached(progress, recipe.training, recipe.losses)
         return over and store.weights_after(self.path) == self.newest.update
 
 
@@ -107,10 +107,10 @@ def train(recipe: Recipe, start: StartingPoint | None = None) -> None:
                 # Building the models seeded CUDA's generator alike on all ranks: each draws dropout of its own.
                 torch.cuda.manual_seed(options.seed + workers.rank)
             _begin_or_resume(run, recipe, data, trainer)
-            workers.wait()
+            workers.barrier()
             if not trainer.progress.finished:
                 trainer.run()
-            if workers.leads:
+            if workers.is_main_process:
                 finish(recipe, run.path, trainer.best(1), trainer.progress.update)
 
 
@@ -127,14 +127,14 @@ def _open_run(
         return check_start(directory, recipe, fingerprint, digest, resumes=bool(find_checkpoints(directory)))
 
     check()
-    workers.wait()  # every process has checked the directory before the first one writes to it
+    workers.barrier()  # every process has checked the directory before the first one writes to it
     with ExitStack() as stack:
-        if workers.leads:
+        if workers.is_main_process:
             store.make_directory(directory)
-            stack.enter_context(locked(directory, "trains in this directory"))
-            for message in tidy(directory):
+            stack.enter_context(directory_lock(directory, "trains in this directory"))
+            for message in clean_checkpoints(directory):
                 notify(f"warning: {message}")
-        workers.wait()
+        workers.barrier()
         changed = check()  # again: now no other run can write
         checkpoints = find_checkpoints(directory)
         yield _RunDirectory(directory, checkpoints[-1] if checkpoints else None, changed, record)
@@ -142,7 +142,7 @@ def _open_run(
 
 def _begin_or_resume(run: _RunDirectory, recipe: Recipe, data: PreparedData, trainer: Trainer) -> None:
     """Write a new model directory; or restore the newest checkpoint and drop what was logged after it."""
-    leads = trainer.workers.leads
+    leads = trainer.workers.is_main_process
     if run.newest is None:
         if leads:
             parts = (data.tokenizers, data.features, data.fingerprint)
@@ -151,7 +151,7 @@ def _begin_or_resume(run: _RunDirectory, recipe: Recipe, data: PreparedData, tra
     trainer.restore(run.newest)
     if not leads:
         return
-    cut_back(run.path, trainer.progress)
+    truncate_log(run.path, trainer.progress)
     notify(f"{run.path}: resumes after update {trainer.progress.update:,}")
     if run.changed:
         store.write_recipe(run.path, recipe)
@@ -175,12 +175,12 @@ def make_trainer(
     sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
     model = build_model(recipe.model, **sizes, seed=options.seed).to(device)
     check_losses(recipe, model)
-    for note in without_gain(recipe.model, model) if workers.leads else ():
+    for note in without_gain(recipe.model, model) if workers.is_main_process else ():
         notify(f"warning: {note}")
     if start is not None and start.checkpoint is None:
-        _load_starting_weights(recipe, model, start.directory, report=workers.leads)
+        _load_starting_weights(recipe, model, start.directory, report=workers.is_main_process)
     validator = make_validator(recipe, data, build_model(recipe.model, **sizes, seed=options.seed).to(device), device)
-    weights = Weights(model, pick_dtype(options.compute_dtype, device))
+    weights = MasterWeights(model, pick_dtype(options.compute_dtype, device))
     plan = EpochPlan(data.train, data.train_weights, options.batch_tokens, options.seed)
     trainer = Trainer(
         model,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sparsenmt.files import opened_text, sealed_text
+from sparsenmt.files import seal_text, unseal_text
 from tests.commands.support import Run, program
 
 # Each is one line: only \n ends one.
@@ -76,7 +76,7 @@ def test_a_line_that_is_too_long_is_cut(command: Run) -> None:
     given = text(["one", "a " * 3000, "two"])
     result = command("decode", "model", "--method", "greedy", "--max-length-factor", "0", stdin=given)
     assert (result.code, len(result.lines)) == (0, 3)
-    assert result.err == "warning: line 2 is too long: 1023 of 3000 pieces are translated\n"
+    assert result.err == "warning: line 2 is too long: 1023 of 3000 tokens are translated\n"
 
 
 def test_gzip_and_pipes_as_input(command: Run, workspace: Path) -> None:
@@ -250,9 +250,9 @@ def test_weights_that_are_cut_or_of_another_model(refused: Callable[..., str], w
     assert "weights.safetensors: the tensors are damaged" in refused("decode", "model", stdin=b"a\n")
     weights.write_bytes(content)
     recipe = workspace / "model/recipe.yaml"
-    text = opened_text(recipe.read_text(encoding="utf-8"))
+    text = unseal_text(recipe.read_text(encoding="utf-8"))
     assert text is not None
-    recipe.write_text(sealed_text(text.replace("dimension: 32", "dimension: 64")), encoding="utf-8", newline="\n")
+    recipe.write_text(seal_text(text.replace("dimension: 32", "dimension: 64")), encoding="utf-8", newline="\n")
     shown = refused("decode", "model", stdin=b"a\n")
     assert "weights do not fit" in shown and "(32, 32) instead of (64, 64)" in shown
 

@@ -14,7 +14,7 @@ from sparsenmt import store
 from sparsenmt.data.demo import corpus as demo_corpus
 from sparsenmt.data.prepare import pipeline as prepare
 from sparsenmt.decoding import translate
-from sparsenmt.files import locked
+from sparsenmt.files import directory_lock
 from sparsenmt.interrupts import Interrupted
 from sparsenmt.workflows import demo
 from tests.commands.support import Run
@@ -59,7 +59,7 @@ STAGES: list[tuple[ModuleType, str, int]] = [
     (demo_corpus, "write_lines", 8),
     (prepare, "write_manifest", 1),
     (store, "write_weights", 1),
-    (translate, "search_batch", 2),  # the first is a validation's
+    (translate, "encoded_batch", 2),  # the first is a validation's
     (demo, "write_lines", 1),
     (demo, "corpus_scores", 1),
 ]
@@ -94,7 +94,7 @@ def test_an_interrupt_at_any_stage(
 @pytest.mark.usefixtures("small_corpus")
 def test_two_at_once(command: Run, workspace: Path) -> None:
     (workspace / "demo").mkdir()
-    with locked(workspace / "demo", "is the first"):
+    with directory_lock(workspace / "demo", "is the first"):
         result = command("demo", "--directory", "demo", *SMALL)
     assert result.code == 2 and "demo: another process runs the demo here" in result.err
 

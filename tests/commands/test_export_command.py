@@ -26,7 +26,7 @@ def test_what_is_refused(refused: Callable[..., str], command: Run, monkeypatch:
     assert "no such model directory" in refused("export", "nowhere", "--to", "safetensors-hf", "out")
     ours = ("export", "model", "--to", "safetensors-hf")
     assert "the encoder has 1 layer" in refused(*ours, "out", "--encoder-layers", "2")
-    assert "cannot be made" in refused(*ours, "small.yaml/out")
+    assert "cannot be created" in refused(*ours, "small.yaml/out")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     message = refused("export", "model", "--to", "ctranslate2", "out")
     assert "ctranslate2 is not installed" in message and "sparsenmt[export]" in message

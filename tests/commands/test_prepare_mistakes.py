@@ -27,7 +27,7 @@ def english(workspace: Path) -> bytes:
         (lambda text: text[:-1] + b"\xe4\n", ["train.en, line 200: invalid UTF-8"]),
         (lambda text: gzip.compress(text)[:-20], ["train.en: the gzip file ends early"]),
         (lambda text: b"\x1f\x8b" + text, ["train.en: broken gzip file"]),
-        (lambda text: b"\n" * 200, ["the filters leave none of the 200 pairs", "200 by empty"]),
+        (lambda text: b"\n" * 200, ["the filters remove all 200 pairs", "200 by empty"]),
     ],
 )
 def test_bad_text(
@@ -54,7 +54,7 @@ def test_no_text(refused: Callable[..., str], workspace: Path) -> None:
     ("arguments", "messages"),
     [
         (["small.yaml", "data.directory=small.yaml"], ["small.yaml: is a file"]),
-        (["small.yaml", "data.directory=small.yaml/x"], ["cannot be made"]),
+        (["small.yaml", "data.directory=small.yaml/x"], ["cannot be created"]),
         (["small.yaml", "data.directory=corpus"], ["files that `prepare` did not write"]),
         (["small.yaml", "data.directory=model"], ["files that `prepare` did not write"]),
         (["small.yaml", "data.directory=."], ["files that `prepare` did not write"]),
@@ -62,7 +62,7 @@ def test_no_text(refused: Callable[..., str], workspace: Path) -> None:
         (["small.yaml", NEW, "data.tokenizer.vocabulary_size=9"], ["smallest possible value"]),
         (["small.yaml", NEW, "data.filters.max_length=1"], ["200 by max_length"]),
         (["small.yaml", "data.train=[]"], ["data.train", "at least 1"]),
-        (["broken.yaml"], ["broken.yaml:2", "broken YAML"]),
+        (["broken.yaml"], ["broken.yaml:2", "invalid YAML"]),
         (["nowhere.yaml"], ["nowhere.yaml"]),
     ],
 )

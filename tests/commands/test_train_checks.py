@@ -15,7 +15,7 @@ from sparsenmt import store
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
 from sparsenmt.errors import UserError
-from sparsenmt.files import aside, locked
+from sparsenmt.files import directory_lock, partial_path
 from sparsenmt.recipe.load import load_resolved
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.sparsity.registry import methods
@@ -206,7 +206,7 @@ def test_what_an_interrupted_beginning_leaves_is_no_obstacle(begun: Path, tmp_pa
         shutil.copytree(begun / name, directory / name)
         assert check(directory, None, False) == []
     for name in (store.RECIPE, store.MANIFEST):
-        aside(directory / name).write_bytes(b"half")
+        partial_path(directory / name).write_bytes(b"half")
     assert check(directory, None, False) == []
     (directory / "diary.txt").write_bytes(b"mine")
     with pytest.raises(UserError, match="holds something else"):
@@ -268,7 +268,7 @@ def test_from_begins_with_these_weights(command: Run, workspace: Path) -> None:
 
 
 def test_two_processes_do_not_train_in_one_directory(refused: Refused, command: Run, workspace: Path) -> None:
-    with locked(workspace / "model", "trains in this directory"):
+    with directory_lock(workspace / "model", "trains in this directory"):
         shown = refused("train", "small.yaml", "training.max_updates=20")
         assert "model: another process trains in this directory" in shown
         assert command("decode", "model", stdin=b"a\n").code == 0, "reading is no harm"

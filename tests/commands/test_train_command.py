@@ -71,7 +71,7 @@ def test_dump_config(command: Run, workspace: Path) -> None:
         (["small.yaml", "data.directory=corpus"], ["corpus: there are no prepared data"]),
         (["small.yaml", "data.directory=model"], ["model: there are no prepared data"]),
         (["small.yaml", "directory=small.yaml"], ["small.yaml: this is a file"]),
-        (["small.yaml", "directory=small.yaml/x"], ["small.yaml/x: cannot be made"]),
+        (["small.yaml", "directory=small.yaml/x"], ["small.yaml/x: cannot be created"]),
         (["small.yaml", "directory=corpus"], ["corpus: the model directory exists and holds something else"]),
         (["small.yaml", "directory=prepared"], ["prepared: this is not a model directory"]),
         (
@@ -147,7 +147,7 @@ def test_a_damaged_checkpoint(command: Run, workspace: Path, name: str, ended: b
     (checkpoint / name).write_bytes(content[name][: len(content[name]) // 2])
     result = command("train", "small.yaml")
     assert result.code == 0 and f"warning: model/checkpoints/update-00000012/{name}: " in result.err
-    assert "set aside as damaged-update-00000012" in result.err and "resumes after update 8" in result.err
+    assert "renamed to damaged-update-00000012" in result.err and "resumes after update 8" in result.err
     assert weights.read_bytes() == before
     kept = workspace / "model/checkpoints/damaged-update-00000012"
     assert {path.name for path in kept.iterdir()} == content.keys()
@@ -229,7 +229,7 @@ def test_average(command: Run, workspace: Path) -> None:
         (["model", "--update", "12", "--last", "1"], ["exclude each other"]),
         (["model", "--output", "corpus"], ["corpus: the directory exists"]),
         (["model", "--output", "small.yaml"], ["small.yaml: the directory exists"]),
-        (["model", "--output", "small.yaml/x"], ["cannot be made"]),
+        (["model", "--output", "small.yaml/x"], ["cannot be created"]),
         ([], ["MODEL_DIR"]),
     ],
 )

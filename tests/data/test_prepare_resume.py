@@ -14,7 +14,7 @@ from sparsenmt.data.prepare import pipeline as prepare_module
 from sparsenmt.data.prepare.pipeline import PreparedData, prepare
 from sparsenmt.data.prepare.stages import Stages
 from sparsenmt.errors import UserError
-from sparsenmt.files import Damaged, aside, locked
+from sparsenmt.files import DamagedFileError, directory_lock, partial_path
 from sparsenmt.recipe import schema
 
 MakeData = Callable[..., schema.Data]
@@ -38,7 +38,7 @@ def data(make_data: MakeData, lines: Lines) -> schema.Data:
 
 @pytest.fixture
 def partial(data: schema.Data) -> Path:
-    return aside(Path(data.directory))
+    return partial_path(Path(data.directory))
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_complete_data_need_only_be_published(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(prepare_module, "publish", interrupt)
+        patch.setattr(prepare_module, "publish_directory", interrupt)
         with pytest.raises(KeyboardInterrupt):
             prepare(data, features=FEATURES)
     works["done"] = []
@@ -173,7 +173,7 @@ def test_text_that_changes_meanwhile(data: schema.Data, partial: Path, monkeypat
 def test_one_process_at_a_time(data: schema.Data, partial: Path) -> None:
     partial.mkdir()
     (partial / "work").write_bytes(b"of the other process")
-    with locked(partial, "is a test"), pytest.raises(UserError, match="another process prepares these data"):
+    with directory_lock(partial, "is a test"), pytest.raises(UserError, match="another process prepares these data"):
         prepare(data)
     assert (partial / "work").exists()
     prepare(data)
@@ -188,13 +188,13 @@ def test_damage_is_named_and_mended(data: schema.Data, name: str, capsys: pytest
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    with pytest.raises(Damaged) as caught:
+    with pytest.raises(DamagedFileError) as caught:
         PreparedData.open(data.directory)
     assert caught.value.where == str(path) and caught.value.hint
     capsys.readouterr()
     assert not prepare(data).up_to_date
     told = capsys.readouterr().err
-    assert told.startswith(f"warning: {path}: ") and told.endswith("; the data are made again\n")
+    assert told.startswith(f"warning: {path}: ") and told.endswith("; the data are prepared again\n")
     assert told.count("warning: ") == 1
     assert files(data.directory) == good
     assert prepare(data).up_to_date and not capsys.readouterr().err

@@ -15,7 +15,7 @@ from sparsenmt.data.batching import length_batches, pad
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding import ahead
 from sparsenmt.decoding.ahead import encode_ahead, join, regroup
-from sparsenmt.decoding.forced import score_pairs
+from sparsenmt.decoding.forced_decoding import score_pairs
 from sparsenmt.decoding.translate import Translation, sparsity_rate, translate_lines
 from sparsenmt.errors import UserError
 from sparsenmt.model.memory import Memory
@@ -258,6 +258,6 @@ def test_where_memory_ends_the_batch_is_named(monkeypatch: pytest.MonkeyPatch) -
         return encode(source, **keys)
 
     monkeypatch.setattr(bundle.model, "encode", failing)
-    with pytest.raises(UserError, match=r"out of memory on a batch of .* source pieces long, beam 3") as caught:
+    with pytest.raises(UserError, match=r"out of memory on a batch of .* source tokens long, beam 3") as caught:
         translate(bundle, LINES, beam_size=3)
     assert "--batch-tokens" in str(caught.value.hint)

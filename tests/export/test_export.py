@@ -17,7 +17,7 @@ from sparsenmt.export import directory
 from sparsenmt.export.directory import MANIFEST, check_target, export_model
 from sparsenmt.export.plain import parameters, plain_model
 from sparsenmt.export.to_transformers import configuration, generation, weights
-from sparsenmt.files import check_listing, read_sealed
+from sparsenmt.files import check_file_entries, read_sealed
 from sparsenmt.sparsity.registry import all_methods
 from tests.export.support import VARIANTS, make_bundle, make_tokenizers
 
@@ -123,7 +123,7 @@ def test_what_is_written_says_what_it_is_made_from(tmp_path: Path) -> None:
     export_model(bundle, tmp_path / "out", "safetensors-hf")
     manifest = read_sealed(tmp_path / "out" / MANIFEST)
     assert manifest["exported_to"] == "safetensors-hf" and manifest["encoder_layers"] == 2
-    check_listing(tmp_path / "out", manifest["files"], hint="")
+    check_file_entries(tmp_path / "out", manifest["files"], hint="")
     assert {"README.md", "config.json", "model.safetensors", "vocab.json", "source.spm"} <= manifest["files"].keys()
     export_model(bundle, tmp_path / "again", "safetensors-hf")
     for path in sorted((tmp_path / "out").iterdir()):

@@ -11,7 +11,7 @@ import yaml
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from sparsenmt.recipe.keys import fields_by_key, section_type
+from sparsenmt.recipe.key_paths import fields_by_key, section_type, type_inside
 from sparsenmt.recipe.schema import Recipe
 
 SHIPPED = sorted((Path(__file__).resolve().parents[2] / "recipes").glob("*.yaml"))
@@ -188,7 +188,9 @@ def _schema_keys(section: type[BaseModel], path: str = "") -> Iterator[str]:
         here = f"{path}.{key}" if path else key
         yield here
         for suffix, step in (("", None), (".0", 0), (".l0", "*")):
-            inner = section_type(field.annotation) if step is None else section_type(field.annotation, step)
+            inner = (
+                section_type(field.annotation) if step is None else section_type(type_inside(field.annotation, step))
+            )
             if inner is not None:
                 yield from _schema_keys(inner, here + suffix)
 

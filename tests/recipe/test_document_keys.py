@@ -33,20 +33,20 @@ def test_what_is_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "rest", "expected"),
     [
-        ("{max_length: 1025}", "", "data.documents.max_length: blocks of 1025 pieces do not fit 1024 positions"),
-        ("{}", "model: {max_positions: 500}", "data.documents: blocks of 512 pieces do not fit 500 positions"),
+        ("{max_length: 1025}", "", "data.documents.max_length: blocks of 1025 tokens do not fit 1024 positions"),
+        ("{}", "model: {max_positions: 500}", "data.documents: blocks of 512 tokens do not fit 500 positions"),
         ("{max_length: 0}", "", "data.documents.max_length: must be greater than 0, not 0"),
         ("{length: 5}", "", "data.documents.length"),
         ("{source_length: 513}", "", "data.documents.source_length: must be at most `max_length`, 512, not 513"),
-        ('{separator: "a b"}', "", "data.documents.separator: 'a b' holds white space"),
-        ('{separator: "</s>"}', "", "data.documents.separator: '</s>' is a special piece"),
+        ('{separator: "a b"}', "", "data.documents.separator: 'a b' contains white space"),
+        ('{separator: "</s>"}', "", "data.documents.separator: '</s>' is a special token"),
         ('{separator: ""}', "", "data.documents.separator: is empty"),
         (
             "{}\n  filters: {max_length: null, max_source_length: 510}",
             "",
-            "data.filters.max_source_length: blocks of 512 pieces would be cut to 510",
+            "data.filters.max_source_length: blocks of 512 tokens would be cut to 510",
         ),
-        ('{separator: "<S>"}\n  tokenizer: {lowercase: true}', "", "'<S>' is never found where text is lowercased"),
+        ('{separator: "<S>"}\n  tokenizer: {lowercase: true}', "", "'<S>' does not occur in lowercased text"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, data: str, rest: str, expected: str) -> None:
@@ -66,5 +66,5 @@ def test_there_must_be_documents(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"data\.documents: there is nothing to pack: no training corpus names"):
         load_text(tmp_path, head=text)
     text = f"{HEAD}training: {{validation: {{metric: dbleu}}}}\n".replace(", documents: d.id", "")
-    with pytest.raises(UserError, match=r"validation\.metric: scores documents, but nothing says where"):
+    with pytest.raises(UserError, match=r"validation\.metric: scores documents, but the documents"):
         load_text(tmp_path, head=text)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparsenmt.errors import UserError
-from sparsenmt.recipe.keys import all_keys
+from sparsenmt.recipe.key_paths import all_keys
 from sparsenmt.recipe.load import load
 from tests.recipe.support import METHODS, MINIMAL, load_text, write
 
@@ -93,10 +93,10 @@ def complaint(folder: Path, extra: str = "", *overrides: str, head: str = MINIMA
             "model: {attention: {cross: {pattern: {name: nearest}}}}\n",
             "'nearest' belongs to the socket `transform`; pattern methods are: full.",
         ),
-        ("training: {seed: 1, seed: 2}\n", "training.seed: the key stands here twice, first at DIR/recipe.yaml:8"),
-        ("name: again\n", "DIR/recipe.yaml:8: name: the key stands here twice, first at DIR/recipe.yaml:1"),
+        ("training: {seed: 1, seed: 2}\n", "training.seed: the key occurs twice, first at DIR/recipe.yaml:8"),
+        ("name: again\n", "DIR/recipe.yaml:8: name: the key occurs twice, first at DIR/recipe.yaml:1"),
         ("decoding: {alpha: !!python/object:os.system x}\n", "cannot be used in a recipe"),
-        ("losses: &a {l: *a}\n", "an alias refers to the value that it stands in"),
+        ("losses: &a {l: *a}\n", "an alias refers to a value that contains it"),
         ("[a]: 3\n", "a key must be a plain word"),
         ("base: [3]\n", "base: must be the path of a recipe"),
     ],
@@ -110,19 +110,19 @@ def test_one_mistake(tmp_path: Path, extra: str, expected: str) -> None:
     [
         ("training.seed", "override 'training.seed': must look like `key=value`"),
         ("=3", "must look like `key=value`"),
-        ("training..seed=3", "the key has empty parts, or is no key"),
+        ("training..seed=3", "the key is not valid"),
         ("base=x.yaml", "`base` can be set in a recipe file only"),
         ("training.sed=3", "override 'training.sed=3': training.sed: unknown key\n  Did you mean `seed`?"),
         ("seed=3", "override 'seed=3': seed: unknown key\n  Did you mean `training.seed` or `decoding.seed`?"),
         ("training.seed.x=3", "override 'training.seed.x=3': `training.seed` is 1, not a section: it has no key `x`"),
         ("data.train.7.weight=3", "`data.train` has 1 item: there is no item 7"),
         ("data.train.x=3", "`data.train` is a list\n  Write an index after it, e.g. `data.train.0`."),
-        ("name={a", "override 'name={a': broken YAML"),
+        ("name={a", "override 'name={a': invalid YAML"),
         ("training={seed: -1}", "override 'training={seed: -1}': training.seed: must be at least 0, not -1"),
         ("data.dev.source=${NOWHERE}", "data.dev.source: the environment variable NOWHERE is not set"),
         ("data.dev.source=''", "data.dev.source: must not be empty"),
-        ("directory=${NOWHERE_AT_ALL:-}", "directory: nothing is left of it when its variables are replaced"),
-        ("data.dev.source=${NOWHERE_AT_ALL:-}", "data.dev.source: nothing is left of it"),
+        ("directory=${NOWHERE_AT_ALL:-}", "directory: the path is empty after its variables are replaced"),
+        ("data.dev.source=${NOWHERE_AT_ALL:-}", "data.dev.source: the path is empty"),
     ],
 )
 def test_one_wrong_override(tmp_path: Path, override: str, expected: str) -> None:
@@ -141,9 +141,9 @@ def test_one_wrong_override(tmp_path: Path, override: str, expected: str) -> Non
         ),
         (
             "model: {encoder_layers: 1, memory: [{name: drop, rate: 0, at: between}]}\n",
-            "model.memory.0.at: there is nothing between",
+            "model.memory.0.at: an encoder with one layer",
         ),
-        ("training: {average_last: 9}\n", "9 checkpoints cannot be averaged where `keep_last` keeps 5"),
+        ("training: {average_last: 9}\n", "9 checkpoints cannot be averaged if `keep_last` keeps 5"),
         (
             "training: {accumulate_tokens: 10}\n",
             "training.accumulate_tokens: must be at least `batch_tokens`, 4096, not 10",
@@ -165,7 +165,7 @@ def test_contradictions_in_data(tmp_path: Path) -> None:
     assert "are the same file" in complaint(tmp_path, "", "data.dev.source=x", "data.dev.target=x")
     names = ("data.train.0.name=a", "data.train.1={source: b, target: c, name: a}")
     assert "two training corpora are named 'a'" in complaint(tmp_path, "", *names)
-    assert "special pieces" in complaint(tmp_path, "", "data.tokenizer.vocabulary_size=4")
+    assert "special tokens" in complaint(tmp_path, "", "data.tokenizer.vocabulary_size=4")
     assert "at least 0.98 for SentencePiece" in complaint(tmp_path, "", "data.tokenizer.character_coverage=0.97")
     load_text(tmp_path, "", "data.tokenizer={kind: char, character_coverage: 0.5}")
 
@@ -188,7 +188,7 @@ def test_everything_is_shown_together(tmp_path: Path) -> None:
     )
     text = complaint(tmp_path, extra, "decoding.beam=1", "nonsense")
     first, *lines, hint = text.split("\n")
-    assert hint.startswith("  Mend them all")
+    assert hint.startswith("  Fix them all")
     assert first == "DIR/recipe.yaml: 9 problems:"
     assert len(lines) == 9
     for expected in (
@@ -241,11 +241,11 @@ def test_missing_keys(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"a: [1\nb: 2", r"recipe.yaml:2:2: broken YAML: "),
-        (b"a:\n\tb: 1", r"recipe.yaml:2:1: broken YAML: .*\n.*tabs"),
-        (b"a: 1\n---\nb: 2", r"recipe.yaml:2:1: broken YAML: "),
-        (b"a: *b", r"recipe.yaml:1:4: broken YAML: there is no anchor `&b`"),
-        (b"a: 1\nb: \x07", r"recipe.yaml:2:4: broken YAML: the character U\+0007"),
+        (b"a: [1\nb: 2", r"recipe.yaml:2:2: invalid YAML: "),
+        (b"a:\n\tb: 1", r"recipe.yaml:2:1: invalid YAML: a tab"),
+        (b"a: 1\n---\nb: 2", r"recipe.yaml:2:1: invalid YAML: "),
+        (b"a: *b", r"recipe.yaml:1:4: invalid YAML: there is no anchor `&b`"),
+        (b"a: 1\nb: \x07", r"recipe.yaml:2:4: invalid YAML: the character U\+0007"),
         (b"", "the recipe is empty"),
         (b"# nothing\n", "the recipe is empty"),
         (b"- a\n", "a recipe must be a mapping"),

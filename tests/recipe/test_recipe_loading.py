@@ -9,9 +9,9 @@ import yaml
 from pydantic import BaseModel
 
 from sparsenmt.errors import UserError
+from sparsenmt.recipe.choices import PRESETS
 from sparsenmt.recipe.load import dump, load, load_resolved
-from sparsenmt.recipe.origins import parse, plain
-from sparsenmt.recipe.presets import PRESETS
+from sparsenmt.recipe.yaml_tree import parse, plain
 from tests.recipe.support import METHODS, MINIMAL, load_text, write
 
 

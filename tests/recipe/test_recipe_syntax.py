@@ -34,24 +34,27 @@ def read(folder: Path, content: bytes, *overrides: str) -> str:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"name: [a\n", "DIR/recipe.yaml:2:1: broken YAML: the bracket opened on line 1 is not closed"),
-        (b'name: "a\nb: 1\n', "DIR/recipe.yaml:3:1: broken YAML: the quotation mark of line 1 is not closed"),
-        (b"name: a: b\n", "DIR/recipe.yaml:1:8: broken YAML: there is a second colon, or the line is indented too far"),
-        (b"name: x\n  directory: y\n", "DIR/recipe.yaml:2:12: broken YAML: there is a second colon, or"),
+        (b"name: [a\n", "DIR/recipe.yaml:2:1: invalid YAML: the bracket opened on line 1 is not closed"),
+        (b'name: "a\nb: 1\n', "DIR/recipe.yaml:3:1: invalid YAML: the quotation mark of line 1 is not closed"),
+        (
+            b"name: a: b\n",
+            "DIR/recipe.yaml:1:8: invalid YAML: there is a second colon, or the line is indented too far",
+        ),
+        (b"name: x\n  directory: y\n", "DIR/recipe.yaml:2:12: invalid YAML: there is a second colon, or"),
         (b"name:x\ndirectory: y\n", "with a space after the colon, here and in the line above"),
-        (b"name\ndata: {}\n", "DIR/recipe.yaml:2:5: broken YAML: there is a second colon"),
-        (b"name: x\ndirectory\n", "DIR/recipe.yaml:3:1: broken YAML: a key without a colon"),
-        (b"data:\n    a: 1\n  b: 2\n", "DIR/recipe.yaml:3:3: broken YAML: the line is indented like none of those"),
-        (b"data:\n\tdirectory: x\n", "DIR/recipe.yaml:2:1: broken YAML: a tab\n  Indent with spaces"),
-        (b"name:\tx\n", "DIR/recipe.yaml:1:6: broken YAML: a tab"),
-        (b"name: @x\n", "DIR/recipe.yaml:1:7: broken YAML: a text cannot begin with @\n  Put the text into quotes."),
-        (b'name: "\\q"\n', "DIR/recipe.yaml:1:9: broken YAML: the backslash before 'q' has no meaning"),
-        (b"name: *b\n", "DIR/recipe.yaml:1:7: broken YAML: there is no anchor `&b`"),
-        (b"a: &x 1\nb: &x 2\n", "DIR/recipe.yaml:2:4: broken YAML: an anchor that line 1 defines is defined again"),
-        (b"name: a\n---\nname: b\n", "DIR/recipe.yaml:2:1: broken YAML: a second document begins here"),
-        (b"name: !x!y z\n", "DIR/recipe.yaml:1:7: broken YAML: found undefined tag handle '!x!'"),
-        (b"name: a\x00b\n", "DIR/recipe.yaml:1:8: broken YAML: the character U+0000 cannot stand here"),
-        (b"\x7fELF\x02\x01", "DIR/recipe.yaml:1:1: broken YAML: the character U+007F cannot stand here"),
+        (b"name\ndata: {}\n", "DIR/recipe.yaml:2:5: invalid YAML: there is a second colon"),
+        (b"name: x\ndirectory\n", "DIR/recipe.yaml:3:1: invalid YAML: a key without a colon"),
+        (b"data:\n    a: 1\n  b: 2\n", "DIR/recipe.yaml:3:3: invalid YAML: the indentation fits no line above"),
+        (b"data:\n\tdirectory: x\n", "DIR/recipe.yaml:2:1: invalid YAML: a tab\n  Use spaces"),
+        (b"name:\tx\n", "DIR/recipe.yaml:1:6: invalid YAML: a tab"),
+        (b"name: @x\n", "DIR/recipe.yaml:1:7: invalid YAML: a text cannot begin with @\n  Put the text into quotes."),
+        (b'name: "\\q"\n', "DIR/recipe.yaml:1:9: invalid YAML: the backslash before 'q' has no meaning"),
+        (b"name: *b\n", "DIR/recipe.yaml:1:7: invalid YAML: there is no anchor `&b`"),
+        (b"a: &x 1\nb: &x 2\n", "DIR/recipe.yaml:2:4: invalid YAML: an anchor that line 1 defines is defined again"),
+        (b"name: a\n---\nname: b\n", "DIR/recipe.yaml:2:1: invalid YAML: a second document begins here"),
+        (b"name: !x!y z\n", "DIR/recipe.yaml:1:7: invalid YAML: found undefined tag handle '!x!'"),
+        (b"name: a\x00b\n", "DIR/recipe.yaml:1:8: invalid YAML: the character U+0000 is not allowed here"),
+        (b"\x7fELF\x02\x01", "DIR/recipe.yaml:1:1: invalid YAML: the character U+007F is not allowed here"),
         (MINIMAL.encode("utf-16"), "DIR/recipe.yaml:1: the recipe is not UTF-8\n  Name a text file"),
         (BASIS + b"decoding: \xe4\n", "DIR/recipe.yaml:8: the recipe is not UTF-8"),
         (b"\xef\xbb\xbf", "DIR/recipe.yaml: the recipe is empty\n  Begin it with"),
@@ -59,7 +62,7 @@ def read(folder: Path, content: bytes, *overrides: str) -> str:
         (b" \n \n", "DIR/recipe.yaml: the recipe is empty"),
         (b"- name: x\n", "DIR/recipe.yaml: a recipe must be a mapping of keys to values"),
         (b"name:x\n", "Begin it with a line like `name: my-run`, with a space after the colon."),
-        (b"a: " + b"[" * 5000, "DIR/recipe.yaml: broken YAML: it is nested too deeply"),
+        (b"a: " + b"[" * 5000, "DIR/recipe.yaml: invalid YAML: it is nested too deeply"),
         (b"x" * 1_000_001, "DIR/recipe.yaml: the file is larger than 1,000,000 bytes"),
     ],
 )
@@ -73,12 +76,12 @@ def test_broken_files(tmp_path: Path, content: bytes, expected: str) -> None:
         (b"decoding: {alpha: !foo 3}\n", "decoding.alpha: the YAML tag `!foo` cannot be used in a recipe"),
         (b"decoding: !foo {alpha: 3}\n", "decoding: the YAML tag `!foo` cannot be used in a recipe"),
         (b"decoding: !!set {alpha}\n", "decoding: the YAML tag `!!set` cannot be used in a recipe"),
-        (b"training: {seed: !!int abc}\n", "training.seed: 'abc' is not what its tag `!!int` says"),
+        (b"training: {seed: !!int abc}\n", "training.seed: 'abc' does not fit its tag `!!int`"),
         (b"training: {<<: {seed: 3}}\n", "training.<<: YAML's merge key `<<` cannot be used in a recipe"),
         (b"'': 3\n", "recipe.yaml:8: a key must be a plain word"),
         (b"{a: b}: 3\n", "recipe.yaml:8: a key must be a plain word"),
-        (b'"\\e[31mred": 4\n', "recipe.yaml:8: \\x1b[31mred: a key holds a character that cannot be shown"),
-        (b"\xef\xbb\xbftraining: {}\n", "recipe.yaml:8: \\ufefftraining: a key holds a character that cannot be shown"),
+        (b'"\\e[31mred": 4\n', "recipe.yaml:8: \\x1b[31mred: a key contains an unprintable character"),
+        (b"\xef\xbb\xbftraining: {}\n", "recipe.yaml:8: \\ufefftraining: a key contains an unprintable character"),
         (b'training: {seed: "\\e[31m\\n"}\n', "training.seed: must be a whole number, not '\\x1b[31m\\n'"),
         (b"training: {3: 4}\n", "recipe.yaml:8: training.3: unknown key"),
         (b"true: 4\n", "recipe.yaml:8: true: unknown key"),
@@ -91,11 +94,11 @@ def test_broken_files(tmp_path: Path, content: bytes, expected: str) -> None:
         (b"training: {seed: .inf}\n", "training.seed: must be a finite number, not inf"),
         (b"model: {encoder_layers: 1000000000000}\n", "model.encoder_layers: must be at most 1000, not 1000000000000"),
         (b"model: {dimension: 1000000000}\n", "model.dimension: must be at most 65536"),
-        (b'name2: "\\ud800"\n', "name2: '\\ud800' holds half of a character"),
-        (b"losses: &a {l: *a}\n", "losses.l: an alias refers to the value that it stands in"),
-        (b"model: " + b"{a: " * 60 + b"1" + b"}" * 60, "model.a.a: sections in sections, more than 50 deep"),
+        (b'name2: "\\ud800"\n', "name2: '\\ud800' contains half of a character"),
+        (b"losses: &a {l: *a}\n", "losses.l: an alias refers to a value that contains it"),
+        (b"model: " + b"{a: " * 60 + b"1" + b"}" * 60, "model.a.a: sections are nested more than 50 deep"),
         (b"x" * 100 + b": 3\n", f"recipe.yaml:8: {'x' * 57}...: unknown key"),
-        (b'base: "a\\0b"\n', "recipe.yaml:8: base: a path cannot hold the character U+0000"),
+        (b'base: "a\\0b"\n', "recipe.yaml:8: base: a path cannot contain the character U+0000"),
         (b"base: " + b"a" * 5000 + b"\n", "recipe.yaml:8: base: there is no file DIR/aaa"),
         (b"base: .\n", "recipe.yaml:8: base: there is no file DIR"),
         (b"base: ''\n", "recipe.yaml:8: base: must be the path of a recipe"),
@@ -138,14 +141,16 @@ def test_what_cannot_be_read_has_one_complaint(tmp_path: Path) -> None:
 
 def test_a_key_that_is_wrong_is_explained(tmp_path: Path) -> None:
     text = read(tmp_path, BASIS + b"training: {seed: x}\n")
-    assert text.endswith("Its meaning: Fixes initialisation, data order and dropout (exactly, on the CPU). Default: 1.")
+    assert text.endswith(
+        "meaning: Random seed of initialisation, data order and dropout (exact on the CPU). Default: 1."
+    )
     assert "Its meaning: Share that is dropped." in read(
         tmp_path, BASIS + b"model: {memory: [{name: drop, rate: 2}]}\n"
     )
 
 
 def test_paths_that_no_model_could_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "data.dev.source: a path cannot hold" in read(tmp_path, BASIS, 'data.dev.source="a\\0b"')
+    assert "data.dev.source: a path cannot contain" in read(tmp_path, BASIS, 'data.dev.source="a\\0b"')
     monkeypatch.setenv("FOLDER", os.fsdecode(b"/\xff"))
     path = write(tmp_path, MINIMAL)
     assert "is not UTF-8" in refused(path, "directory=${FOLDER}/x").message

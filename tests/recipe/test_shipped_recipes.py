@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from sparsenmt.recipe.document import document
-from sparsenmt.recipe.keys import all_keys
 from sparsenmt.recipe.load import dump, load
 from tests.recipe.support import METHODS
 
@@ -196,25 +191,3 @@ def test_the_corpora_that_are_there_are_found(real_data: Path, monkeypatch: pyte
         data = load(ROOT / "recipes" / f"{name}.yaml", METHODS).data
         for corpus in (*data.train, data.dev, *([data.test] if data.test is not None else [])):
             assert Path(corpus.source).is_file() and Path(corpus.target).is_file()
-
-
-def test_the_reference_is_up_to_date() -> None:
-    # Another process: methods that other tests register do not belong to the reference.
-    environment = {name: value for name, value in os.environ.items() if name != "SPARSENMT_PLUGINS"}
-    command = [sys.executable, "-m", "sparsenmt", "recipe-docs"]
-    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=True)
-    committed = (ROOT / "docs" / "recipes.md").read_bytes()
-    assert result.stdout == committed, "run: sparsenmt recipe-docs --output docs/recipes.md"
-
-
-def test_the_reference_names_every_key_with_a_description() -> None:
-    lines = document(METHODS).split("\n")
-    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if line.startswith("| `")]
-    assert all(row[-1] for row in rows), "a key without a description"
-    named = {row[0].strip("`") for row in rows}
-    assert {path[-1] for path in all_keys()} - {"0", "name"} <= named
-    assert {"k", "ties", "rate"} <= named
-    text = "\n".join(lines)
-    assert "| `k` | whole number > 0 | `8` | Keys kept. |" in text
-    assert "| `rate` | number >= 0, <= 1 | required | Share that is dropped. |" in text
-    assert "| `ties` | `keep`, `first` | `keep` | What happens to ties. |" in text

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from sparsenmt.errors import UserError
-from sparsenmt.recipe.origins import plain
 from sparsenmt.recipe.sweep import Layout, Sweep, SweepFile, VariantBlock, read_sweep
 from sparsenmt.recipe.variants import Variant
+from sparsenmt.recipe.yaml_tree import plain
 
 HEAD = "name: s\ndirectory: runs/s\nrecipe: base.yaml\n"
 ONE = HEAD + "variants:\n  - name: one\n"
@@ -106,23 +106,23 @@ variants:
     ("text", "message"),
     [
         ("", "the recipe is empty"),
-        (ONE + "  x: [", "broken YAML"),
+        (ONE + "  x: [", "invalid YAML"),
         (HEAD, "sweep.yaml: variants: this key is required"),
         (HEAD + "variants: []\n", "sweep.yaml:4: variants: must have at least 1 item"),
         (ONE.replace("recipe: base.yaml\n", ""), "sweep.yaml: recipe: this key is required"),
         (ONE + "metrics: [blue]\n", "sweep.yaml:6: metrics.0: must be one of bleu"),
         (ONE + "training: {max_updates: 3}\n", "sweep.yaml:6: training: unknown key. The keys here are: name, title"),
-        (ONE + "varients: 3\n", "sweep.yaml:6: varients: unknown key. Did you mean `variants`? Keys of"),
+        (ONE + "varients: 3\n", "sweep.yaml:6: varients: unknown key. Did you mean `variants`? Write keys of"),
         (ONE + "    sett: {}\n", "sweep.yaml:6: variants.0.sett: unknown key. Did you mean `set`?"),
         (ONE + "updates: -1\n", "sweep.yaml:6: updates: must be at least 0, not -1"),
-        (ONE + "updates: 5\n", "sweep.yaml:6: updates: stands here without `from`"),
-        (ONE + "    restart: true\n", "sweep.yaml:6: variants.0.restart: stands here without `from`"),
+        (ONE + "updates: 5\n", "sweep.yaml:6: updates: needs `from`"),
+        (ONE + "    restart: true\n", "sweep.yaml:6: variants.0.restart: needs `from`"),
         (ONE + "  - name: ONE\n", "sweep.yaml:6: variants: two variants are named ONE"),
         (HEAD + "variants:\n  - {}\n", "sweep.yaml:5: variants.0: the variant has no name"),
         (HEAD + "variants:\n  - name: ...\n", "sweep.yaml:5: variants.0: the variant has no name"),
         (HEAD + "variants:\n  - name: a-${k}\n", "sweep.yaml:5: variants.0.name: the variant has no axis 'k'"),
         (HEAD + "variants:\n  - at: {k: []}\n", "sweep.yaml:5: variants.0.at.k: the axis has no labels"),
-        (HEAD + "variants:\n  - at: {k: [1, 1]}\n", "sweep.yaml:5: variants.0.at.k: the label '1' is there twice"),
+        (HEAD + "variants:\n  - at: {k: [1, 1]}\n", "sweep.yaml:5: variants.0.at.k: the label '1' occurs twice"),
         (HEAD + "variants:\n  - at: {k: [true]}\n", "variants.0.at.k: a label must be a text or a number, not true"),
         (HEAD + "variants:\n  - at: {k: [{set: {}}]}\n", "variants.0.at.k: a value of an axis has no label"),
         (HEAD + "variants:\n  - at: {k: [{label: 1, set: 2}]}\n", "variants.0.at.k.set: must be a mapping of keys"),
@@ -135,7 +135,7 @@ variants:
         (ONE + "table: {rows: set, columns: set, cell: x}\n", "sweep.yaml:6: table.cell: must be one of quality"),
         (
             HEAD + "variants:\n  - at: {k: [1, 2]}\ntable: {rows: set, columns: metric}\n",
-            "sweep.yaml:6: table: 1 and 2 fall into one cell",
+            "sweep.yaml:6: table: 1 and 2 share a cell",
         ),
         (
             HEAD + "variants:\n  - at: {k: [1, 2]}\ntable: {rows: k, columns: set, baseline: {k: 3}}\n",

@@ -11,7 +11,7 @@ from sparsenmt.assemble import build_model
 from sparsenmt.model.protocol import Source
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe import schema
-from sparsenmt.recipe.presets import PRESETS
+from sparsenmt.recipe.choices import PRESETS
 from tests.model.support import fresh_model, random_model, random_source, random_target
 
 BOTH = {"name": "recurrent"}

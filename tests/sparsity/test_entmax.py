@@ -18,7 +18,7 @@ from sparsenmt.recipe.load import load_resolved
 from sparsenmt.sparsity.entmax import AdaptiveEntmax, EntmaxOptions, alpha_of
 from sparsenmt.sparsity.registry import methods
 from sparsenmt.tensors import load_tensors, save_tensors
-from sparsenmt.training.precision import Weights
+from sparsenmt.training.precision import MasterWeights
 from sparsenmt.training.state import make_optimizer
 from tests.conformance.cases import attention_steps
 from tests.toys import registered
@@ -96,7 +96,7 @@ def test_beginnings() -> None:
 
 
 def test_weight_decay_leaves_alphas_alone() -> None:
-    weights = Weights(model_with(), torch.bfloat16)
+    weights = MasterWeights(model_with(), torch.bfloat16)
     optimizer = make_optimizer(weights, betas=(0.9, 0.98), epsilon=1e-9, weight_decay=0.1)
     alphas = {id(value): value for name, value in weights.named.items() if ".transform." in name}
     assert len(alphas) == 8 and all(value.dtype == torch.float32 for value in alphas.values())

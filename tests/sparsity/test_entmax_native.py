@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sparsenmt.files import locked
+from sparsenmt.files import directory_lock
 from sparsenmt.native import build
 from sparsenmt.sparsity.simplex import native
 from sparsenmt.sparsity.simplex.function import entmax
@@ -104,9 +104,9 @@ def test_a_kernel_that_is_wrong_is_not_used(cache: Path, monkeypatch: pytest.Mon
 
 def test_what_another_process_builds_is_waited_for(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache.mkdir(parents=True)
-    monkeypatch.setattr(build, "_WAIT", 0.0)
+    monkeypatch.setattr(build, "_WAIT_SECONDS", 0.0)
     monkeypatch.setattr(build, "_WAITS", 3)
-    with locked(cache, "builds"):
+    with directory_lock(cache, "builds"):
         assert native.native(SCORES) is None, "it took too long"
     native._found.cache_clear()
     assert native.native(SCORES) is not None

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from sparsenmt.data.store import Dataset
+from sparsenmt.data.dataset import Dataset
 from sparsenmt.interrupts import Interrupted
 from sparsenmt.training import loop
 from sparsenmt.training.checkpoints import find_checkpoints
@@ -45,15 +45,15 @@ def main() -> None:
         trainer.restore(found[-1])
     rank, batch = map(int, stop.split(":"))
     if rank == workers.rank:
-        loop.accumulate = stopped_at(batch, loop.accumulate)  # type: ignore[assignment]
+        loop.accumulate_gradients = stopped_at(batch, loop.accumulate_gradients)  # type: ignore[assignment]
     try:
         trainer.run()
     except Interrupted:
         print(f"rank {workers.rank} stopped after update {trainer.progress.update}", flush=True)
     else:
-        if workers.leads:
+        if workers.is_main_process:
             save_file(trainer.weights.state(), Path(directory) / "result.safetensors")
-    workers.wait()
+    workers.barrier()
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 

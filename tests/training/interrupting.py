@@ -14,14 +14,15 @@ from typing import Any
 import pytest
 import torch
 
-from sparsenmt.data.store import Dataset
+from sparsenmt.data.dataset import Dataset
 from sparsenmt.interrupts import Interrupted
 from sparsenmt.recipe.schema import Training
+from sparsenmt.store import METRICS_FILE
 from sparsenmt.training import checkpoints, loop
-from sparsenmt.training.checkpoints import find_checkpoints, tidy
+from sparsenmt.training.checkpoints import clean_checkpoints, find_checkpoints
 from sparsenmt.training.loop import Trainer
-from sparsenmt.training.precision import Weights
-from sparsenmt.training.reporting import METRICS, cut_back
+from sparsenmt.training.precision import MasterWeights
+from sparsenmt.training.training_log import truncate_log
 from tests.training.support import make_trainer, small_model
 
 _TIMES = ("time", "seconds", "tokens_per_second")
@@ -64,10 +65,10 @@ class Moments:
     def watch(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Look over the shoulders of the loop."""
         for module, name, before, after in (
-            (loop, "accumulate", "batch", "step"),
+            (loop, "accumulate_gradients", "batch", "step"),
             (loop, "write_checkpoint", "save", "saved"),
             (checkpoints, "save_tensors", "file", "filed"),
-            (checkpoints, "publish", "rename", "renamed"),
+            (checkpoints, "publish_directory", "rename", "renamed"),
         ):
             monkeypatch.setattr(module, name, self._around(getattr(module, name), before, after))
 
@@ -80,7 +81,7 @@ class Moments:
 
         return call
 
-    def validate(self, weights: Weights) -> Mapping[str, float]:
+    def validate(self, weights: MasterWeights) -> Mapping[str, float]:
         """Values that depend on the weights to the last bit, go up and down, and cost random numbers."""
         torch.rand(3)
         self.pass_("validation")
@@ -110,14 +111,14 @@ class Runs:
     def start(self, directory: Path, moments: Moments | None = None, **options: object) -> Trainer:
         """Begin, or go on, as `sparsenmt train` does; may be stopped at a moment."""
         moments = moments or Moments()
-        tidy(directory)
+        clean_checkpoints(directory)
         found = find_checkpoints(directory)
         trainer = self.trainer(directory, moments, seed=2 + len(found) if found else 1, **options)
         if found:
             trainer.restore(found[-1])
-            cut_back(directory, trainer.progress)
+            truncate_log(directory, trainer.progress)
         else:
-            (directory / METRICS).unlink(missing_ok=True)
+            (directory / METRICS_FILE).unlink(missing_ok=True)
         with pytest.MonkeyPatch.context() as patch:
             moments.watch(patch)
             patch.setattr(os, "fsync", lambda descriptor: None)  # processes end here, the machine does not
@@ -146,7 +147,7 @@ def outcome(directory: Path) -> dict[str, Any]:
     return {
         "metrics": [
             {key: value for key, value in json.loads(line).items() if key not in _TIMES}
-            for line in (directory / METRICS).read_bytes().split(b"\n")[:-1]
+            for line in (directory / METRICS_FILE).read_bytes().split(b"\n")[:-1]
         ],
         "checkpoints": sorted(path.name for path in (directory / "checkpoints").iterdir()),
         "interim": [checkpoint.update for checkpoint in found if checkpoint.interim],

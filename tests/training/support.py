@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sparsenmt.data.batching import Batch, EpochPlan, pad
-from sparsenmt.data.store import Dataset, DatasetWriter
+from sparsenmt.data.dataset import Dataset, DatasetWriter
 from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.layers import BlockOptions, SiteHeads
@@ -27,7 +27,7 @@ from sparsenmt.sparsity.softmax import Softmax
 from sparsenmt.training.distribution import Workers
 from sparsenmt.training.gradients import Objective
 from sparsenmt.training.loop import Trainer, TrainingData, Validate
-from sparsenmt.training.precision import Weights
+from sparsenmt.training.precision import MasterWeights
 
 PIECES = 17
 PLAIN = DepthPlan((0, 1), (0, 1), (2,), (2,))
@@ -155,7 +155,7 @@ class Script:
     values: list[float]
     calls: int = 0
 
-    def __call__(self, weights: Weights) -> Mapping[str, float]:
+    def __call__(self, weights: MasterWeights) -> Mapping[str, float]:
         value = self.values[min(self.calls, len(self.values) - 1)]
         self.calls += 1
         return {"loss": value, "open_closed": 0.0, "mass_closed": 0.0}
@@ -192,7 +192,7 @@ def make_trainer(
     model = model if model is not None else small_model(dtype=torch.float32)
     return Trainer(
         model,
-        Weights(model, dtype),
+        MasterWeights(model, dtype),
         TrainingData([dataset], EpochPlan([dataset], [1.0], options.batch_tokens, options.seed)),
         options,
         losses={},

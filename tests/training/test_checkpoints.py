@@ -16,22 +16,22 @@ from sparsenmt.training.checkpoints import (
     MANIFEST,
     Checkpoint,
     average_weights,
+    clean_checkpoints,
     find_checkpoints,
-    prune,
-    tidy,
+    prune_checkpoints,
     write_checkpoint,
 )
-from sparsenmt.training.precision import Weights
+from sparsenmt.training.precision import MasterWeights
 from sparsenmt.training.state import (
     Multiplier,
     Progress,
-    Recent,
-    Validated,
-    load_optimizer,
-    load_random,
+    RunningSums,
+    ValidationResult,
+    load_optimizer_state,
+    load_random_states,
     make_optimizer,
-    optimizer_tensors,
-    random_tensors,
+    optimizer_state,
+    random_states,
 )
 from tests.training.support import small_model
 
@@ -79,7 +79,7 @@ def test_half_written_ones_are_not_found(tmp_path: Path, monkeypatch: pytest.Mon
         raise OSError(errno.ENOSPC, "no space left")
 
     before = [path.read_bytes() for path in sorted((tmp_path / "checkpoints/update-00000005").iterdir())]
-    for part in ("save_tensors", "write_text", "write_sealed", "publish"):
+    for part in ("save_tensors", "write_text", "write_sealed", "publish_directory"):
         for update in (5, 6):
             monkeypatch.setattr(f"sparsenmt.training.checkpoints.{part}", fails)
             with pytest.raises(OSError, match="no space") as caught:
@@ -113,7 +113,7 @@ def test_other_things_are_not_checkpoints(tmp_path: Path) -> None:
 def test_prune(tmp_path: Path, keep_last: int, keep: list[int], left: list[int]) -> None:
     for update in range(1, 7):
         write(tmp_path, update)
-    prune(tmp_path, keep_last=keep_last, keep=keep)
+    prune_checkpoints(tmp_path, keep_last=keep_last, keep=keep)
     assert names(tmp_path) == [f"update-{update:08d}" for update in left]
 
 
@@ -132,7 +132,7 @@ def test_interim_checkpoints_displace_no_others(
 ) -> None:
     for update in range(1, 7):
         assert write(tmp_path, update, interim=update in interim).interim is (update in interim)
-    prune(tmp_path, keep_last=keep_last, keep=[])
+    prune_checkpoints(tmp_path, keep_last=keep_last, keep=[])
     assert [checkpoint.update for checkpoint in find_checkpoints(tmp_path)] == left
 
 
@@ -190,12 +190,12 @@ def test_a_damaged_checkpoint_is_set_aside(tmp_path: Path, name: str) -> None:
     for _ in range(2):  # a second damaged one of the same update takes the place of the first
         write(tmp_path, 5)
         (tmp_path / "checkpoints/update-00000005" / name).write_bytes(content[:-2])
-        (message,) = tidy(tmp_path)
-        assert f"update-00000005/{name}" in message and "set aside as damaged-update-00000005" in message
+        (message,) = clean_checkpoints(tmp_path)
+        assert f"update-00000005/{name}" in message and "renamed to damaged-update-00000005" in message
         assert names(tmp_path) == ["damaged-update-00000005", "update-00000003"]
         assert [checkpoint.update for checkpoint in find_checkpoints(tmp_path)] == [3]
         assert len(files_of(tmp_path / "checkpoints/damaged-update-00000005")) == 5, "nothing of it is lost"
-    assert tidy(tmp_path) == []
+    assert clean_checkpoints(tmp_path) == []
 
 
 def test_what_was_left_half_made_goes(tmp_path: Path) -> None:
@@ -209,14 +209,14 @@ def test_what_was_left_half_made_goes(tmp_path: Path) -> None:
     write(tmp_path, 6, 6.5)  # and after
     (folder / "notes").mkdir()
     assert [checkpoint.update for checkpoint in find_checkpoints(tmp_path)] == [3, 6]
-    assert tidy(tmp_path) == []
+    assert clean_checkpoints(tmp_path) == []
     assert names(tmp_path) == ["notes", "update-00000003", "update-00000005", "update-00000006"]
     values = [float(checkpoint.weights()["x"][0, 0]) for checkpoint in find_checkpoints(tmp_path)]
     assert values == [3.0, 5.0, 6.5]
 
 
 def test_there_is_nothing_to_tidy(tmp_path: Path) -> None:
-    assert tidy(tmp_path) == []
+    assert clean_checkpoints(tmp_path) == []
     assert not list(tmp_path.iterdir())
 
 
@@ -249,7 +249,7 @@ def test_weights_of_other_shapes_are_not_averaged(tmp_path: Path) -> None:
     one = with_weights(tmp_path, 1, {"a": torch.zeros(4)})
     others: tuple[dict[str, torch.Tensor], ...] = ({"a": torch.zeros(5)}, {"b": torch.zeros(4)}, {})
     for number, other in enumerate(others):
-        with pytest.raises(UserError, match="another shape"):
+        with pytest.raises(UserError, match="other shapes"):
             average_weights([one, with_weights(tmp_path, number + 2, other)])
 
 
@@ -273,8 +273,8 @@ def test_progress_goes_through_json() -> None:
         1.5,
         4,
         2,
-        [Validated(3, {"loss": 2.5}), Validated(6, {"loss": 2.25, "bleu": 1})],
-        Recent(3, 17, 2.0, 3.0, 0.1, 0.3, {"open": 0.7}),
+        [ValidationResult(3, {"loss": 2.5}), ValidationResult(6, {"loss": 2.25, "bleu": 1})],
+        RunningSums(3, 17, 2.0, 3.0, 0.1, 0.3, {"open": 0.7}),
         True,
         3,
         {"open": Multiplier(0.5, 0.25, 0.125)},
@@ -282,7 +282,7 @@ def test_progress_goes_through_json() -> None:
     assert Progress.from_json(progress.to_json()) == progress
     assert Progress.from_json(progress.to_json().encode()) == progress
     assert Progress.from_json(Progress().to_json()) == Progress()
-    third = Progress(seconds=0.1 + 0.2, recent=Recent(loss=1 / 3))
+    third = Progress(seconds=0.1 + 0.2, recent=RunningSums(loss=1 / 3))
     assert Progress.from_json(third.to_json()) == third, "to the last bit"
 
 
@@ -295,27 +295,27 @@ def test_optimizer_goes_through_tensors() -> None:
             optimizer.param_groups[0]["lr"] = optimizer.param_groups[1]["lr"] = 0.01
             optimizer.step()
 
-    def make(seed: int) -> tuple[torch.nn.Module, Weights, torch.optim.Optimizer]:
+    def make(seed: int) -> tuple[torch.nn.Module, MasterWeights, torch.optim.Optimizer]:
         model = small_model(seed, dtype=torch.float32)
-        weights = Weights(model, torch.float32)
+        weights = MasterWeights(model, torch.float32)
         return model, weights, make_optimizer(weights, betas=(0.9, 0.98), epsilon=1e-9, weight_decay=0.1)
 
     model, weights, optimizer = make(1)
-    assert optimizer_tensors(optimizer, weights) == {}
+    assert optimizer_state(optimizer, weights) == {}
     train(model, optimizer, range(3))
     state = {name: value.clone() for name, value in weights.state().items()}
-    tensors = optimizer_tensors(optimizer, weights)
+    tensors = optimizer_state(optimizer, weights)
     train(model, optimizer, range(3, 6))
     other, other_weights, other_optimizer = make(2)
     other_weights.load(state)
-    load_optimizer(other_optimizer, other_weights, tensors)
+    load_optimizer_state(other_optimizer, other_weights, tensors)
     train(other, other_optimizer, range(3, 6))
     for a, b in zip(model.parameters(), other.parameters(), strict=True):
         assert torch.equal(a, b)
 
 
 def test_decay_is_for_matrices() -> None:
-    weights = Weights(small_model(dtype=torch.float32), torch.float32)
+    weights = MasterWeights(small_model(dtype=torch.float32), torch.float32)
     optimizer = make_optimizer(weights, betas=(0.9, 0.98), epsilon=1e-9, weight_decay=0.1)
     for group in optimizer.param_groups:
         assert {p.dim() >= 2 for p in group["params"]} == {group["weight_decay"] > 0}
@@ -324,7 +324,7 @@ def test_decay_is_for_matrices() -> None:
 
 def test_random_states() -> None:
     cpu = torch.device("cpu")
-    states = random_tensors(cpu)
+    states = random_states(cpu)
     expected = torch.rand(5)
-    load_random(states, cpu)
+    load_random_states(states, cpu)
     assert torch.equal(torch.rand(5), expected)

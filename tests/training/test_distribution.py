@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from sparsenmt.data.store import Dataset
+from sparsenmt.data.dataset import Dataset
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.recipe.schema import AuxiliaryLoss
 from sparsenmt.training.checkpoints import find_checkpoints
@@ -73,7 +73,7 @@ class Threads(Workers):
         self._meet()
         return found
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         self._meet()
 
 
@@ -135,9 +135,9 @@ def test_workers_share_an_update(tmp_path: Path, size: int, plan: DepthPlan) -> 
 def test_alone_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     workers = Workers.join(torch.device("cpu"))
-    assert workers == Workers() and workers.leads
+    assert workers == Workers() and workers.is_main_process
     assert workers.sum([1.0, 2.0], torch.device("cpu")) == [1.0, 2.0]
-    workers.wait()
+    workers.barrier()
     parameter = torch.nn.Parameter(torch.zeros(2))
     workers.sum_gradients([parameter])
     assert parameter.grad is None
@@ -161,7 +161,7 @@ def test_every_process_gets_its_own_random_states_back(tmp_path: Path, rank: int
         def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
             pass
 
-        def wait(self) -> None:
+        def barrier(self) -> None:
             pass
 
     options = training_options(max_updates=2)

@@ -15,8 +15,8 @@ from torch import Tensor
 from sparsenmt.data.batching import Batch
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.transformer import Transformer
-from sparsenmt.training.exits import complete_gradients, draw_pairs
-from sparsenmt.training.gradients import Objective, Totals, accumulate
+from sparsenmt.training.exits import fill_missing_gradients, sample_exit_pairs
+from sparsenmt.training.gradients import Objective, UpdateTotals, accumulate_gradients
 from tests.model.support import random_model
 from tests.training.support import PIECES, gradients, make_batch, naive_loss, pairs
 
@@ -84,8 +84,8 @@ def batches() -> list[Batch]:
 
 def accumulated(model: Transformer, objective: Objective, own: Sequence[Batch]) -> tuple[float, dict[str, Tensor]]:
     model.zero_grad()
-    totals = Totals.of(own)
-    loss = sum(accumulate(model, batch, objective, totals).loss for batch in own)
+    totals = UpdateTotals.of(own)
+    loss = sum(accumulate_gradients(model, batch, objective, totals).loss for batch in own)
     return loss, gradients(model)
 
 
@@ -127,19 +127,20 @@ PLAN = DepthPlan((0, 1, 2), (0, 1), (1, 2, 3), (1, 2), weights=((1, 2), (3, 4), 
 
 
 def test_what_is_drawn_is_all_exits_in_the_mean() -> None:
-    draws = {tuple(sorted(draw_pairs(PLAN, (7, 0, i)).items())) for i in range(300)}
+    draws = {tuple(sorted(sample_exit_pairs(PLAN, (7, 0, i)).items())) for i in range(300)}
     assert len(draws) == 3 * 2, "every choice of two of three and one of two"
     for pair, share in PLAN.pairs().items():
         assert sum(dict(draw).get(pair, 0.0) for draw in draws) / len(draws) == pytest.approx(share)
     counts = [
-        sum(draw_pairs(PLAN, (7, 0, i)).keys() >= {(1, 1)} for i in range(first, first + 600)) for first in (0, 600)
+        sum(sample_exit_pairs(PLAN, (7, 0, i)).keys() >= {(1, 1)} for i in range(first, first + 600))
+        for first in (0, 600)
     ]
     assert all(150 < count < 250 for count in counts), "each choice is as likely as the others: 1/3"
 
 
 def test_the_gradient_of_a_draw_is_that_of_its_models() -> None:
     model = tied("pre", depth={"name": "tied_multi", "sample": {"encoder": 1}})
-    drawn = draw_pairs(model.plan, (1, 2, 3))
+    drawn = sample_exit_pairs(model.plan, (1, 2, 3))
     ((n, _), _) = drawn
     objective = Objective(0.1, "tokens", {}, drawn)
     expected_loss = sum(
@@ -154,19 +155,19 @@ def test_the_gradient_of_a_draw_is_that_of_its_models() -> None:
 
 def test_draws_depend_on_their_place_alone() -> None:
     torch.manual_seed(1)
-    first = [draw_pairs(PLAN, (3, 1, i)) for i in range(20)]
+    first = [sample_exit_pairs(PLAN, (3, 1, i)) for i in range(20)]
     torch.manual_seed(2)
-    assert first == [draw_pairs(PLAN, (3, 1, i)) for i in range(20)]
-    assert first != [draw_pairs(PLAN, (4, 1, i)) for i in range(20)]
-    assert first != [draw_pairs(PLAN, (3, 2, i)) for i in range(20)]
+    assert first == [sample_exit_pairs(PLAN, (3, 1, i)) for i in range(20)]
+    assert first != [sample_exit_pairs(PLAN, (4, 1, i)) for i in range(20)]
+    assert first != [sample_exit_pairs(PLAN, (3, 2, i)) for i in range(20)]
 
 
 def test_parameters_that_no_drawn_exit_uses_have_the_gradient_zero() -> None:
     parameters = [torch.nn.Parameter(torch.ones(2)) for _ in range(2)]
     parameters[0].grad = torch.ones(2)
-    complete_gradients(DepthPlan((0,), (0,), (1,), (1,)), parameters)
+    fill_missing_gradients(DepthPlan((0,), (0,), (1,), (1,)), parameters)
     assert parameters[1].grad is None
-    complete_gradients(PLAN, parameters)
+    fill_missing_gradients(PLAN, parameters)
     assert parameters[1].grad is not None and not parameters[1].grad.any() and bool(parameters[0].grad.all())
 
 

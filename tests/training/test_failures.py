@@ -16,12 +16,12 @@ import pytest
 import torch
 
 from sparsenmt.data.batching import Batch, IndexBatch
-from sparsenmt.data.store import Dataset
+from sparsenmt.data.dataset import Dataset
 from sparsenmt.errors import UserError
 from sparsenmt.interrupts import Interrupted
 from sparsenmt.training import checkpoints, loop
 from sparsenmt.training.checkpoints import find_checkpoints
-from sparsenmt.training.failures import provenance, suspects
+from sparsenmt.training.failures import describe_lines, nonfinite_batches
 from sparsenmt.training.gradients import BatchResult
 from sparsenmt.training.loop import Trainer
 from tests.training.interrupting import Killed, Moments, Runs, assert_same, kill, outcome, terminate
@@ -58,20 +58,20 @@ def corpora(tmp_path: Path) -> list[Dataset]:
     ],
 )
 def test_the_lines_of_batches(corpora: list[Dataset], batches: list[IndexBatch], told: str) -> None:
-    assert provenance(corpora, batches) == told
+    assert describe_lines(corpora, batches) == told
 
 
 def test_many_lines_are_not_all_told(corpora: list[Dataset]) -> None:
-    told = provenance(corpora, [batch_of(*((0, i) for i in range(0, 60, 2)))])
+    told = describe_lines(corpora, [batch_of(*((0, i) for i in range(0, 60, 2)))])
     assert told.startswith("one, lines 1, 3, 5, ") and told.endswith(", 39, ... (30 in all)")
-    assert provenance(corpora, [batch_of(*((0, i) for i in range(40)))]) == "one, lines 1-40 (40 in all)"
+    assert describe_lines(corpora, [batch_of(*((0, i) for i in range(40)))]) == "one, lines 1-40 (40 in all)"
 
 
 def test_the_batch_with_the_loss_is_suspected_first() -> None:
     batches = [batch_of((0, 0)), batch_of((0, 1)), batch_of((0, 2))]
     results = [BatchResult(loss, 1.0, {}) for loss in (1.0, math.nan, math.inf)]
-    assert suspects(batches, results) == batches[1:]
-    assert suspects(batches, [BatchResult(1.0, 1.0, {})] * 3) == batches, "only the gradient: any of them"
+    assert nonfinite_batches(batches, results) == batches[1:]
+    assert nonfinite_batches(batches, [BatchResult(1.0, 1.0, {})] * 3) == batches, "only the gradient: any of them"
 
 
 # --- in a run ----------------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ class Poison:
     gradient_only: bool = False
 
     def apply(self, patch: pytest.MonkeyPatch) -> None:
-        clean = loop.accumulate
+        clean = loop.accumulate_gradients
 
         def poisoned(model: torch.nn.Module, batch: Batch, *arguments: Any) -> BatchResult:
             result = clean(model, batch, *arguments)  # type: ignore[arg-type]
@@ -97,7 +97,7 @@ class Poison:
                     parameter.grad.fill_(self.value)
             return result if self.gradient_only else dataclasses.replace(result, loss=self.value)
 
-        patch.setattr(loop, "accumulate", poisoned)
+        patch.setattr(loop, "accumulate_gradients", poisoned)
 
 
 class PlanWithout:
@@ -205,13 +205,13 @@ def test_one_too_many(tmp_path: Path, dataset: Dataset, tolerated: int, capsys: 
     assert numbers(error.where) == lines_with_pair(trainer, tolerated)
     assert f"the loss is nan and the gradient's norm nan at update {trainer.progress.update + 1}" in error.message
     assert ("after" in error.message) == (tolerated > 0)
-    assert f"after {tolerated} that were left out" in error.message or not tolerated
+    assert f"after {tolerated} skipped updates" in error.message or not tolerated
     assert error.hint is not None and "training.skip_nonfinite" in error.hint
     assert (trainer.progress.skipped, trainer.progress.epoch) == (tolerated, tolerated)
     for epoch, line in enumerate(metrics(tmp_path / "model", "skipped")):
         assert numbers(line["lines"]) == lines_with_pair(trainer, epoch)
     shown = capsys.readouterr().err
-    assert shown.count("warning: the loss or gradient is not finite") == tolerated
+    assert shown.count("whose loss or gradient is not finite") == tolerated
     for checkpoint in find_checkpoints(tmp_path / "model"):
         checkpoint.check()
         assert all(torch.isfinite(value).all() for value in checkpoint.weights().values())
@@ -300,7 +300,7 @@ def test_out_of_memory_names_the_batch_and_the_key(
     tmp_path: Path, dataset: Dataset, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = make_trainer(tmp_path / "model", dataset, training_options(save_every=2, max_updates=99))
-    clean, seen = loop.accumulate, []
+    clean, seen = loop.accumulate_gradients, []
 
     def accumulate(model: Any, batch: Batch, *arguments: Any) -> BatchResult:
         seen.append(batch)
@@ -308,11 +308,11 @@ def test_out_of_memory_names_the_batch_and_the_key(
             raise error
         return clean(model, batch, *arguments)
 
-    monkeypatch.setattr(loop, "accumulate", accumulate)
+    monkeypatch.setattr(loop, "accumulate_gradients", accumulate)
     with pytest.raises(UserError) as caught:
         trainer.run()
     rows, source, target = seen[-1].sentences, seen[-1].source.shape[1], seen[-1].target_input.shape[1]
-    shape = f"out of memory in a batch of {rows} sentences, {source} source and {target} target pieces"
+    shape = f"out of memory in a batch of {rows} sentences, {source} source and {target} target tokens"
     assert (caught.value.message, caught.value.where) == (shape, "training.batch_tokens")
     assert caught.value.hint is not None and "accumulate_tokens" in caught.value.hint
     assert find_checkpoints(tmp_path / "model")[-1].update == 4
@@ -322,7 +322,7 @@ def test_other_errors_are_not_taken_for_it(tmp_path: Path, dataset: Dataset, mon
     def accumulate(*arguments: object) -> None:
         raise RuntimeError("shapes cannot be multiplied")
 
-    monkeypatch.setattr(loop, "accumulate", accumulate)
+    monkeypatch.setattr(loop, "accumulate_gradients", accumulate)
     with pytest.raises(RuntimeError, match="multiplied"):
         make_trainer(tmp_path / "model", dataset, training_options()).run()
 

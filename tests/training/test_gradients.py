@@ -13,8 +13,8 @@ from torch import Tensor
 from sparsenmt.data.batching import Batch
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.training import loss
-from sparsenmt.training.gradients import BatchResult, Objective, Totals, accumulate
-from sparsenmt.training.precision import Weights
+from sparsenmt.training.gradients import BatchResult, Objective, UpdateTotals, accumulate_gradients
+from sparsenmt.training.precision import MasterWeights
 from tests.training.support import EXITS, PLAIN, gradients, make_batch, naive_loss, pairs, small_model
 
 AUXILIARY = {"open": 0.7, "mass": 0.05}
@@ -25,8 +25,8 @@ def accumulated(
     model: Transformer, batches: Sequence[Batch], objective: Objective
 ) -> tuple[list[BatchResult], dict[str, Tensor]]:
     model.zero_grad()
-    totals = Totals.of(batches)
-    results = [accumulate(model, batch, objective, totals) for batch in batches]
+    totals = UpdateTotals.of(batches)
+    results = [accumulate_gradients(model, batch, objective, totals) for batch in batches]
     return results, gradients(model)
 
 
@@ -87,7 +87,7 @@ def test_chunks_of_the_projection_do_not_matter(rows: int, monkeypatch: pytest.M
 
 def test_weights_of_an_update_sum_to_one() -> None:
     batches = [make_batch(pairs(5, 1)), make_batch(pairs(2, 2, longest=3))]
-    totals = Totals.of(batches)
+    totals = UpdateTotals.of(batches)
     for normalization in ("tokens", "sentences"):
         objective = Objective(0.0, normalization, {})  # type: ignore[arg-type]
         tokens = sum(float(objective.token_weights(batch.target_valid, totals).sum()) for batch in batches)
@@ -116,9 +116,9 @@ def test_bf16_gradients_are_near_those_of_fp32() -> None:
     found = {}
     for dtype in (torch.float32, torch.bfloat16):
         model = small_model(filtered=True, dtype=torch.float32)
-        weights = Weights(model, dtype)
+        weights = MasterWeights(model, dtype)
         for batch in batches:
-            accumulate(model, batch, objective, Totals.of(batches))
+            accumulate_gradients(model, batch, objective, UpdateTotals.of(batches))
             weights.collect()
         found[dtype] = torch.cat([p.grad.flatten() for p in weights.named.values() if p.grad is not None])
     assert found[torch.bfloat16].dtype == torch.float32

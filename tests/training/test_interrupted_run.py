@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from sparsenmt.data.store import Dataset
+from sparsenmt.data.dataset import Dataset
 from sparsenmt.errors import UserError
 from sparsenmt.interrupts import Interrupted
 from sparsenmt.recipe.schema import Training
-from sparsenmt.training.checkpoints import average_weights, find_checkpoints, tidy
+from sparsenmt.training.checkpoints import average_weights, clean_checkpoints, find_checkpoints
 from tests.training.interrupting import Killed, Moments, Runs, assert_same, kill, outcome, terminate
 from tests.training.support import training_options, write_dataset
 
@@ -97,7 +97,7 @@ def test_a_signal_at_a_chosen_moment(
         runs.start(tmp_path, Moments(place, number))
     found = find_checkpoints(tmp_path)
     assert (caught.value.number, caught.value.resumable) == (signal.SIGTERM, True)
-    saved = f"saved after update {found[-1].update}" if found else "no update was finished"
+    saved = f"saved after update {found[-1].update}" if found else "no update was completed"
     assert saved in caught.value.note
     runs.start(tmp_path)
     assert_same(outcome(tmp_path), undisturbed[dtype])
@@ -227,7 +227,7 @@ def test_the_newest_checkpoint_is_damaged(
     *_, before, newest = find_checkpoints(tmp_path)
     content = (newest.path / name).read_bytes()
     (newest.path / name).write_bytes(content[:-9] + bytes([content[-9] ^ 4]) + content[-8:])
-    (message,) = tidy(tmp_path)
+    (message,) = clean_checkpoints(tmp_path)
     assert f"{newest.path.name}/{name}" in message
     assert find_checkpoints(tmp_path)[-1].update == before.update
     runs.start(tmp_path)

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from sparsenmt.recipe.schema import AuxiliaryLoss
-from sparsenmt.training.gradients import BatchResult, Totals
-from sparsenmt.training.multipliers import advance, current_weights, steer
+from sparsenmt.training.gradients import BatchResult, UpdateTotals
+from sparsenmt.training.multipliers import loss_weights, next_multiplier, update_multipliers
 from sparsenmt.training.state import Multiplier, Progress
 
 
@@ -20,15 +20,15 @@ def loss_of(**values: Any) -> AuxiliaryLoss:
 def test_weights_are_constant_or_follow_their_schedule_or_the_multiplier() -> None:
     rising = {"from": 0.0, "to": 0.2, "steps": 10, "after": 100}
     losses = {"a": loss_of(weight=0.3), "b": loss_of(weight=rising), "c": loss_of(target=0.5), "d": loss_of()}
-    assert current_weights(losses, {}, 105) == {"a": 0.3, "b": pytest.approx(0.1), "c": 0.0, "d": 1.0}
-    assert current_weights(losses, {"c": Multiplier(weight=0.7)}, 0)["c"] == 0.7
+    assert loss_weights(losses, {}, 105) == {"a": 0.3, "b": pytest.approx(0.1), "c": 0.0, "d": 1.0}
+    assert loss_weights(losses, {"c": Multiplier(weight=0.7)}, 0)["c"] == 0.7
 
 
 def test_one_step_of_the_controller() -> None:
     loss = loss_of(target=0.5, proportional=2.0, integral=0.1, damping=3.0, smoothing=0.75, max_weight=5.0)
-    first = advance(Multiplier(), loss, 1, 0.1)
+    first = next_multiplier(Multiplier(), loss, 1, 0.1)
     assert first == Multiplier(weight=pytest.approx(0.04 + 0.8), integral=pytest.approx(0.04), closed=0.1)
-    second = advance(first, loss, 2, 0.5)  # smoothed: 0.75 * 0.1 + 0.25 * 0.5 = 0.2
+    second = next_multiplier(first, loss, 2, 0.5)  # smoothed: 0.75 * 0.1 + 0.25 * 0.5 = 0.2
     assert second == Multiplier(weight=pytest.approx(0.07 + 0.6 - 0.3), integral=pytest.approx(0.07), closed=0.2)
 
 
@@ -37,16 +37,16 @@ def test_the_weight_stays_in_its_limits_and_comes_down_at_once() -> None:
     loss = loss_of(target=0.5, proportional=1.0, integral=0.5, release=1.0, damping=0.0, smoothing=0.0, max_weight=1.0)
     state = Multiplier()
     for update in range(100):
-        state = advance(state, loss, update, 0.0)
+        state = next_multiplier(state, loss, update, 0.0)
     assert state.weight == state.integral == 1.0
     for update in range(100, 104):
-        state = advance(state, loss, update, 0.9)
+        state = next_multiplier(state, loss, update, 0.9)
     assert state.weight == pytest.approx(0.2 - 0.4) and state.integral == pytest.approx(0.2)
     for update in range(104, 150):
-        state = advance(state, loss, update, 0.9)
+        state = next_multiplier(state, loss, update, 0.9)
     assert state.integral == 0.0 and state.weight == pytest.approx(-0.4)
     for update in range(150, 153):
-        state = advance(state, loss_of(target=0.0, proportional=9.0, max_weight=1.0), update, 0.9)
+        state = next_multiplier(state, loss_of(target=0.0, proportional=9.0, max_weight=1.0), update, 0.9)
     assert state.weight == -1.0
 
 
@@ -55,7 +55,7 @@ def test_a_simple_plant_is_driven_to_the_target_and_held() -> None:
     loss = loss_of(target={"from": 0.0, "to": 0.45, "steps": 200})
     state, closed = Multiplier(), 0.0
     for update in range(3000):
-        state = advance(state, loss, update, closed)
+        state = next_multiplier(state, loss, update, closed)
         asked = state.weight / (state.weight + 0.2)  # more weight closes more, with diminishing returns
         closed += 0.02 * (asked - closed)
     assert closed == pytest.approx(0.45, abs=0.005)
@@ -89,7 +89,7 @@ def test_gates_that_fall_together_do_not_stay_closed(step: float, need: float) -
     loss = loss_of(target=0.46)
     shares = []
     for update in range(1500):
-        state = advance(state, loss, update, gates.closed())
+        state = next_multiplier(state, loss, update, gates.closed())
         gates.update(state.weight)
         shares.append(gates.closed())
     assert sum(shares[-200:]) / 200 == pytest.approx(0.46, abs=0.02), shares[::100]
@@ -98,8 +98,8 @@ def test_gates_that_fall_together_do_not_stay_closed(step: float, need: float) -
 def test_what_the_log_says() -> None:
     progress = Progress(update=1)
     result = BatchResult(1.0, 2.0, {"l0": 0.8}, {"l0": 0.25}, {"l0": 0.5})
-    totals = Totals(target_tokens=50, source_tokens=40, sentences=4)
-    found = steer({"l0": loss_of(target=0.5)}, progress, result, totals)
+    totals = UpdateTotals(target_tokens=50, source_tokens=40, sentences=4)
+    found = update_multipliers({"l0": loss_of(target=0.5)}, progress, result, totals)
     assert found == {"l0_weight": 0.0, "l0_closed": 0.25, "l0_partial": 0.5, "l0_open_per_sentence": 7.5}
     assert progress.multipliers["l0"].closed == 0.25 and progress.multipliers["l0"].weight > 0
 

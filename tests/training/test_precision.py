@@ -5,20 +5,21 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sparsenmt.training.precision import Weights, pick_device, pick_dtype
+from sparsenmt.devices import pick_device
+from sparsenmt.training.precision import MasterWeights, pick_dtype
 from tests.training.support import small_model
 
 
 def test_fp32_weights_are_the_models_own() -> None:
     model = small_model(dtype=torch.float32)
-    weights = Weights(model, torch.float32)
+    weights = MasterWeights(model, torch.float32)
     assert {name: id(p) for name, p in weights.named.items()} == {name: id(p) for name, p in model.named_parameters()}
 
 
 def test_masters_stay_fp32_under_the_same_names() -> None:
     model = small_model(dtype=torch.float32, filtered=True)
     names, before = list(model.state_dict()), {k: v.clone() for k, v in model.state_dict().items()}
-    weights = Weights(model, torch.bfloat16)
+    weights = MasterWeights(model, torch.bfloat16)
     assert list(weights.state()) == list(weights.named) == names
     for name, value in weights.state().items():
         assert value.dtype == torch.float32
@@ -30,7 +31,7 @@ def test_masters_stay_fp32_under_the_same_names() -> None:
 
 def test_collect_and_publish() -> None:
     model = small_model(dtype=torch.float32)
-    weights = Weights(model, torch.bfloat16)
+    weights = MasterWeights(model, torch.bfloat16)
     name, parameter = next(iter(model.named_parameters()))
     master = weights.named[name]
     for _ in range(2):
@@ -50,7 +51,7 @@ def test_collect_and_publish() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_load(dtype: torch.dtype) -> None:
     model, other = small_model(1, dtype=torch.float32), small_model(2, dtype=torch.float32)
-    weights = Weights(model, dtype)
+    weights = MasterWeights(model, dtype)
     state = {name: value.clone() for name, value in other.state_dict().items()}
     weights.load(state)
     for name, value in weights.state().items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparsenmt.recipe.schema import Ramp
-from sparsenmt.training.schedules import Schedule, at, end_of, learning_rate
+from sparsenmt.training.schedules import Schedule, final_value, learning_rate, value_at
 
 
 def test_inverse_square_root_is_that_of_the_paper() -> None:
@@ -47,7 +47,7 @@ def test_without_warm_up_or_with_one_longer_than_the_run(schedule: Schedule) -> 
 
 def test_a_change() -> None:
     rising = Ramp(from_=1.0, to=3.0, steps=4)
-    assert [at(rising, update) for update in range(7)] == pytest.approx([1.0, 1.5, 2.0, 2.5, 3.0, 3.0, 3.0])
+    assert [value_at(rising, update) for update in range(7)] == pytest.approx([1.0, 1.5, 2.0, 2.5, 3.0, 3.0, 3.0])
     later = Ramp(from_=1.0, to=0.0, steps=4, after=10)
-    assert [at(later, update) for update in (0, 10, 12, 14, 99)] == [1.0, 1.0, 0.5, 0.0, 0.0]
-    assert [end_of(later), end_of(0.3), at(0.3, 7)] == [0.0, 0.3, 0.3]
+    assert [value_at(later, update) for update in (0, 10, 12, 14, 99)] == [1.0, 1.0, 0.5, 0.0, 0.0]
+    assert [final_value(later), final_value(0.3), value_at(0.3, 7)] == [0.0, 0.3, 0.3]

@@ -1,8 +1,8 @@
-"""Making a directory in stages that are not done again: beside its place, until it is complete.
+"""A directory that is built in stages and can be resumed after an interruption.
 
-The directory that is made has the name that `aside` gives. A sealed state file in it lists the finished stages with the
-sizes and hashes of their files; a stage enters the list when its files are on the disk. Whoever starts the same work
-again goes on after the finished stages whose files are what they were, and everything else in there is removed.
+Until it is complete, the directory has the name that `partial_path` gives. A sealed state file in it lists the finished
+stages with the sizes and hashes of their files; a stage enters the list when its files are flushed to disk. The next
+run of the same task keeps the finished stages whose files are unchanged and removes everything else.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any
 
 from sparsenmt.errors import UserError
 from sparsenmt.files import (
-    Damaged,
-    aside,
-    check_listing,
-    entry_of,
-    files_in,
-    locked,
+    DamagedFileError,
+    check_file_entries,
+    directory_lock,
+    explain_directory_errors,
+    file_entry,
+    list_files,
     make_directories,
-    making,
+    partial_path,
     read_sealed,
-    recover,
+    recover_directory,
     sync,
     write_sealed,
 )
@@ -34,25 +34,25 @@ _STATE = ".state.json"
 
 
 @contextmanager
-def workplace(directory: Path) -> Iterator[Path]:
+def staging_directory(directory: Path) -> Iterator[Path]:
     """The sibling in which a directory is made, for one process at a time.
 
     It is removed when the user's input turns out to be bad; after an interruption, or where the disk is full, it stays.
-    Before the block `recover` puts in order what a process left that was killed while it published.
+    Before the block `recover_directory` puts in order what a process left that was killed while it published.
 
     Raises:
         UserError: the place cannot be written, or another process has it.
     """
-    partial = aside(directory)
-    with making(directory):
+    partial = partial_path(directory)
+    with explain_directory_errors(directory):
         make_directories(partial)
         made = partial.stat().st_ino
-    with locked(partial, "prepares these data"):
+    with directory_lock(partial, "prepares these data"):
         if not partial.exists() or partial.stat().st_ino != made:  # it was published before the lock was free
             raise UserError(
                 "another process has just prepared these data", where=str(directory), hint="Start the command again."
             )
-        recover(directory)
+        recover_directory(directory)
         try:
             yield partial
         except UserError:
@@ -60,7 +60,7 @@ def workplace(directory: Path) -> Iterator[Path]:
             raise
 
 
-def forget(directory: Path) -> None:
+def remove_stage_record(directory: Path) -> None:
     """Remove the state file: the directory is complete, and says so itself."""
     (directory / _STATE).unlink(missing_ok=True)
 
@@ -69,7 +69,7 @@ class Stages:
     """The stages of one piece of work, in order.
 
     Args:
-        directory: where it is done, see `workplace`.
+        directory: where it is done, see `staging_directory`.
         task: plain values: what the files depend on. What was made for another task is removed.
     """
 
@@ -97,11 +97,11 @@ class Stages:
             return self._finished[name]["result"]
         result = work()
         known = self.files
-        new = {each: path for each, path in files_in(self._directory).items() if each not in known}
+        new = {each: path for each, path in list_files(self._directory).items() if each not in known}
         for path in sorted({*new.values(), *(path.parent for path in new.values()), self._directory}):
             sync(path)
         with self._bars.counting("hashing", total=sum(path.stat().st_size for path in new.values()), unit="B") as bar:
-            files = {each: entry_of(path, bar.update) for each, path in new.items()}
+            files = {each: file_entry(path, bar.update) for each, path in new.items()}
         self._finished[name] = {"files": files, "result": result}
         self._write()
         return result
@@ -115,7 +115,7 @@ class Stages:
         """The stages that the state file lists, if it is sound and of the same task."""
         try:
             state = read_sealed(self._directory / _STATE)
-        except Damaged:
+        except DamagedFileError:
             return {}
         if state["task"] != self._task:
             return {}
@@ -128,8 +128,8 @@ class Stages:
         with self._bars.counting("checking what is finished", total=total, unit="B") as bar:
             for name, stage in recorded.items():
                 try:
-                    check_listing(self._directory, stage["files"], hint="It is made again.", advance=bar.update)
-                except Damaged:
+                    check_file_entries(self._directory, stage["files"], hint="It is made again.", advance=bar.update)
+                except DamagedFileError:
                     break
                 intact[name] = stage
         return intact

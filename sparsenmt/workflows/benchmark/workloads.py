@@ -150,7 +150,7 @@ class TrainingWorkload:
 
     def __init__(self, subject: Subject, sizes: Sizes, dtype: torch.dtype, device: torch.device) -> None:
         from sparsenmt.training.gradients import Objective
-        from sparsenmt.training.precision import Weights
+        from sparsenmt.training.precision import MasterWeights
         from sparsenmt.training.state import make_optimizer
 
         self.sizes = sizes
@@ -162,7 +162,7 @@ class TrainingWorkload:
         self._batch = _batch(source, subject.random_rows(sizes.sentences, sizes.target_length, target=True))
         self._on_device = self._batch.to(device)
         self._model = subject.build().to(device).train()
-        self._weights = Weights(self._model, dtype)
+        self._weights = MasterWeights(self._model, dtype)
         adam = options.optimizer
         self._optimizer = make_optimizer(
             self._weights, betas=(adam.beta1, adam.beta2), epsilon=adam.epsilon, weight_decay=adam.weight_decay
@@ -186,9 +186,9 @@ class TrainingWorkload:
         return count(lambda: self._gradients(model, self._batch))
 
     def _gradients(self, model: Transformer, batch: Batch) -> None:
-        from sparsenmt.training.gradients import Totals, accumulate
+        from sparsenmt.training.gradients import UpdateTotals, accumulate_gradients
 
-        accumulate(model, batch, self._objective, Totals.of([batch]))
+        accumulate_gradients(model, batch, self._objective, UpdateTotals.of([batch]))
 
 
 def _batch(source: Source, targets: Sequence[list[int]]) -> Batch:

@@ -1,0 +1,208 @@
+"""The binary store of one split: memory-mapped piece ids of line-aligned sentence pairs, and their source features.
+
+A directory with raw little-endian arrays and one small JSON file:
+
+``meta.json``             name, number of pairs, types of the arrays, names of features
+``source.bin``            source ids of all pairs, one after the other, each sentence ended by EOS
+``source.offsets.bin``    int64 (pairs + 1): pair i is ``source.bin[offsets[i]:offsets[i + 1]]``
+``target*.bin``           the same for the target, without BOS, with EOS
+``lines.bin``             int64 (pairs): the line of the corpus, from 0, that a pair came from
+``feature.NAME.bin``      int32, one value for each source piece
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from itertools import chain
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from sparsenmt.data.vocabulary import EOS
+from sparsenmt.errors import UserError
+from sparsenmt.files import name_file_in_errors, read_json, write_json
+
+_OFFSET = np.dtype("<i8")
+_LINE = np.dtype("<i8")
+_FEATURE = np.dtype("<i4")
+_HINT = "Run `sparsenmt prepare` again."
+
+
+def id_type(size: int) -> np.dtype[Any]:
+    """The smallest type that holds the ids of a vocabulary of this size."""
+    return np.dtype("<u2" if size <= 1 << 16 else "<u4")
+
+
+class DatasetWriter:
+    """Appends sentence pairs to a new split; holds no more than one block in memory.
+
+    A context manager: the split can be read once the block has ended without an exception.
+
+    Args:
+        directory: made if need be; files of an older split in it are overwritten.
+        name: the corpus's name, for reports.
+        source_size, target_size: sizes of the vocabularies.
+        features: names of the features that `write_features` is going to add.
+    """
+
+    def __init__(
+        self, directory: Path, *, name: str, source_size: int, target_size: int, features: Sequence[str] = ()
+    ) -> None:
+        self._directory = Path(directory)
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._meta: dict[str, Any] = {"name": name, "pairs": 0, "features": list(features)}
+        self._files = ExitStack()
+        self._sides = [
+            _SideWriter(self._directory, "source", id_type(source_size), self._files),
+            _SideWriter(self._directory, "target", id_type(target_size), self._files),
+        ]
+        self._lines = self._files.enter_context((self._directory / "lines.bin").open("wb"))
+
+    def append(self, source: Sequence[Sequence[int]], target: Sequence[Sequence[int]], lines: Iterable[int]) -> None:
+        """Append pairs.
+
+        Args:
+            source, target: ids without BOS and EOS; EOS is added.
+            lines: the line of the corpus, from 0, that each pair came from.
+        """
+        numbers = np.fromiter(lines, dtype=_LINE)
+        if not len(source) == len(target) == len(numbers):
+            raise ValueError(f"{len(source)} sources, {len(target)} targets and {len(numbers)} line numbers")
+        with name_file_in_errors(self._directory):
+            for side, sentences in zip(self._sides, (source, target), strict=True):
+                side.append(sentences)
+            self._lines.write(numbers.tobytes())
+        self._meta["pairs"] += len(numbers)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with name_file_in_errors(self._directory):
+            self._files.close()
+        if kind is None:
+            self._meta.update({f"{side.name}_type": side.type.str for side in self._sides})
+            write_json(self._directory / "meta.json", self._meta)
+
+
+class _SideWriter:
+    """Ids and offsets of one language."""
+
+    def __init__(self, directory: Path, name: str, type_: np.dtype[Any], files: ExitStack) -> None:
+        self.name = name
+        self.type = type_
+        self._ids = files.enter_context((directory / f"{name}.bin").open("wb"))
+        self._offsets = files.enter_context((directory / f"{name}.offsets.bin").open("wb"))
+        self._end = 0
+        self._offsets.write(np.zeros(1, dtype=_OFFSET).tobytes())
+
+    def append(self, sentences: Sequence[Sequence[int]]) -> None:
+        flat = np.fromiter(chain.from_iterable(chain(ids, (EOS,)) for ids in sentences), dtype=np.int64)
+        if len(flat) and flat.max() > np.iinfo(self.type).max:
+            raise ValueError(f"a {self.name} id does not fit the vocabulary")
+        lengths = np.fromiter((len(ids) + 1 for ids in sentences), dtype=_OFFSET, count=len(sentences))
+        self._ids.write(flat.astype(self.type).tobytes())
+        self._offsets.write((self._end + np.cumsum(lengths, dtype=_OFFSET)).tobytes())
+        self._end += int(lengths.sum())
+
+
+class Dataset:
+    """A split, read-only, mapped from disk. Safe to open in several processes.
+
+    Args:
+        directory: what `DatasetWriter` wrote.
+        with_features: False: as if there were none, for those who are about to write them.
+
+    Raises:
+        UserError: a file is missing or does not have the size it should have.
+    """
+
+    def __init__(self, directory: Path, *, with_features: bool = True) -> None:
+        self.directory = Path(directory)
+        meta = read_json(self.directory / "meta.json")
+        self.name: str = meta["name"]
+        self.features: tuple[str, ...] = tuple(meta["features"]) if with_features else ()
+        self._pairs: int = meta["pairs"]
+        self.line_numbers: NDArray[np.int64] = self._map("lines", _LINE, self._pairs)
+        self.source_offsets: NDArray[np.int64] = self._map("source.offsets", _OFFSET, self._pairs + 1)
+        self.target_offsets: NDArray[np.int64] = self._map("target.offsets", _OFFSET, self._pairs + 1)
+        tokens = int(self.source_offsets[-1])
+        self.source_ids = self._map("source", np.dtype(meta["source_type"]), tokens)
+        self.target_ids = self._map("target", np.dtype(meta["target_type"]), int(self.target_offsets[-1]))
+        self.feature_values: Mapping[str, NDArray[np.integer]] = {
+            name: self._map(f"feature.{name}", _FEATURE, tokens) for name in self.features
+        }
+
+    def __len__(self) -> int:
+        return self._pairs
+
+    @property
+    def source_lengths(self) -> NDArray[np.int32]:
+        """(pairs,) pieces of each source, EOS included; a new array at every call."""
+        return np.diff(self.source_offsets).astype(np.int32)
+
+    @property
+    def target_lengths(self) -> NDArray[np.int32]:
+        """(pairs,) pieces of each target, EOS included; a new array at every call."""
+        return np.diff(self.target_offsets).astype(np.int32)
+
+    def source(self, index: int) -> NDArray[np.integer]:
+        """(S,) ids of a source, ended by EOS."""
+        return self.source_ids[self.source_offsets[index] : self.source_offsets[index + 1]]
+
+    def target(self, index: int) -> NDArray[np.integer]:
+        """(T,) ids of a target, without BOS, ended by EOS."""
+        return self.target_ids[self.target_offsets[index] : self.target_offsets[index + 1]]
+
+    def feature(self, name: str, index: int) -> NDArray[np.integer]:
+        """(S,) a feature of each source piece, EOS included."""
+        return self.feature_values[name][self.source_offsets[index] : self.source_offsets[index + 1]]
+
+    def spans(self, pieces: int) -> Iterator[tuple[int, int]]:
+        """First and last + 1 of pairs one after the other that have at most so many source pieces, or are one pair."""
+        start = 0
+        while start < len(self):
+            stop = int(np.searchsorted(self.source_offsets, self.source_offsets[start] + pieces, side="right")) - 1
+            stop = max(start + 1, stop)
+            yield start, stop
+            start = stop
+
+    def _map(self, stem: str, type_: DTypeLike, count: int) -> NDArray[Any]:
+        path = self.directory / f"{stem}.bin"
+        expected = count * np.dtype(type_).itemsize
+        try:
+            size = path.stat().st_size
+        except OSError:
+            raise UserError("the prepared data lack a file", where=str(path), hint=_HINT) from None
+        if size != expected:
+            raise UserError(
+                f"the prepared data are damaged: {size:,} bytes instead of {expected:,}", where=str(path), hint=_HINT
+            )
+        if not count:  # an empty file cannot be mapped
+            return np.zeros(0, dtype=type_)
+        # A plain array over the map: slicing np.memmap costs several times more.
+        return np.asarray(np.memmap(path, dtype=type_, mode="r", shape=(count,)))
+
+
+def write_features(directory: Path, names: Sequence[str], rows: Iterable[Mapping[str, NDArray[np.int64]]]) -> None:
+    """Write source features beside a split that is complete otherwise.
+
+    Args:
+        directory: a split.
+        names: the features.
+        rows: for one pair or several after the other, all in order, the values of every feature, one for each piece.
+    """
+    with name_file_in_errors(directory), ExitStack() as files:
+        streams = {name: files.enter_context((directory / f"feature.{name}.bin").open("wb")) for name in names}
+        for row in rows:
+            for name, stream in streams.items():
+                stream.write(row[name].astype(_FEATURE).tobytes())
+    meta = read_json(directory / "meta.json")
+    if meta["features"] != list(names):
+        write_json(directory / "meta.json", {**meta, "features": list(names)})

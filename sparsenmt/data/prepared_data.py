@@ -1,0 +1,294 @@
+"""The directory that `prepare` writes: its layout, manifest and contents.
+
+``manifest.json``     settings, hashes of the texts, sizes and hashes of every other file, counts, fingerprint; sealed
+``tokenizers/``       `Tokenizers.save`
+``features/``         `FeatureSet.save`
+``train-N/``          one `Dataset` for each training corpus, in the recipe's order
+``dev/``              the validation `Dataset`; ``dev.source.txt`` and ``dev.target.txt`` are its raw text,
+                      ``dev.tags.txt`` its tags if a feature needs them, ``dev.documents.txt`` the ids of its documents
+                      if the recipe names them
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sparsenmt.data.dataset import Dataset
+from sparsenmt.data.features.feature_set import FeatureSet
+from sparsenmt.data.prepare.corpus_files import TAGS
+from sparsenmt.data.prepare.filters import FilterCounts
+from sparsenmt.data.tagging.tagged_text import TagFile, TaggedSentence
+from sparsenmt.data.text import read_lines, read_parallel
+from sparsenmt.data.tokenizers.tokenizer import Tokenizers
+from sparsenmt.errors import UserError
+from sparsenmt.files import DamagedFileError, check_file_entries, read_json, read_sealed, sha256_text, write_sealed
+from sparsenmt.progress import Bars, notify
+
+FORMAT = 2
+"""Version of the layout; other versions are refused."""
+
+MANIFEST = "manifest.json"
+DEV_TEXT = ("dev.source.txt", "dev.target.txt")
+DEV_TAGS = "dev.tags.txt"
+DEV_DOCUMENTS = "dev.documents.txt"
+_HINT = "Run `sparsenmt prepare` with the recipe."
+_LAYOUT = re.compile(
+    r"manifest\.json|dev\.(source|target|tags|documents)\.txt|(train-\d+|dev)/(meta\.json|[\w.]+\.bin)"
+    r"|tokenizers/(tokenizers|shared|source|target)\.(json|model)|features/\w+\.(json|bin)"
+)
+
+
+@dataclass(frozen=True)
+class CorpusReport:
+    """Counts of one prepared corpus. Tokens include EOS."""
+
+    name: str
+    weight: float
+    counts: FilterCounts
+    source_tokens: int
+    target_tokens: int
+    documents: int | None = None
+    """Documents of which sentences were kept, if the corpus is packed into blocks."""
+    blocks: int | None = None
+    """Blocks of the corpus, if it is packed."""
+
+    def describe(self) -> str:
+        """Describe the corpus in one line."""
+        counts = self.counts
+        parts = [f"{self.name}: {counts.kept:,} of {counts.read:,} pairs kept"]
+        if self.blocks is not None and self.documents is not None:
+            parts.append(f"packed into {self.blocks:,} blocks of {self.documents:,} documents")
+        parts += [f"{count:,} removed by {reason}" for reason, count in counts.removed.items() if count]
+        if counts.cut:
+            parts.append(f"{counts.cut:,} sources cut")
+        parts.append(f"{self.source_tokens:,} source and {self.target_tokens:,} target tokens")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class PreparedReport:
+    """The result of `prepare`."""
+
+    directory: Path
+    up_to_date: bool
+    """True if the data were already prepared, and nothing was written."""
+    corpora: list[CorpusReport]
+    dev: CorpusReport
+    vocabulary_sizes: tuple[int, int]
+    """Tokens of the source and of the target vocabulary."""
+    shared: bool
+    """True if both languages share one vocabulary."""
+    fingerprint: str
+
+    @classmethod
+    def from_manifest(cls, directory: Path, manifest: Mapping[str, Any], *, up_to_date: bool) -> PreparedReport:
+        """The report on the data of a manifest."""
+        source_size, target_size = manifest["vocabulary_sizes"]
+        return cls(
+            directory=directory,
+            up_to_date=up_to_date,
+            corpora=[_corpus_report(entry) for entry in manifest["corpora"]],
+            dev=_corpus_report(manifest["dev"]),
+            vocabulary_sizes=(source_size, target_size),
+            shared=manifest["settings"]["tokenizer"]["shared"],
+            fingerprint=manifest["fingerprint"],
+        )
+
+    def describe(self) -> str:
+        """Describe the result in several lines."""
+        source_size, target_size = self.vocabulary_sizes
+        sizes = f"{source_size:,} shared" if self.shared else f"{source_size:,} source and {target_size:,} target"
+        return "\n".join(
+            [
+                *(report.describe() for report in (*self.corpora, self.dev)),
+                f"vocabulary: {sizes} tokens",
+                f"{self.directory}: {'up to date' if self.up_to_date else 'written'}",
+            ]
+        )
+
+
+def _corpus_report(entry: Mapping[str, Any]) -> CorpusReport:
+    return CorpusReport(**{**entry, "counts": FilterCounts(**entry["counts"])})
+
+
+@dataclass(frozen=True)
+class PreparedData:
+    """Everything that training reads: tokenizers, features and datasets."""
+
+    tokenizers: Tokenizers
+    features: FeatureSet
+    train: list[Dataset]
+    train_weights: list[float]
+    train_names: list[str]
+    dev: Dataset
+    dev_lines: list[tuple[str, str]]
+    """Raw text of the validation pairs: source and target."""
+    dev_tags: list[TaggedSentence] | None
+    """Tags of the validation sources, if a feature needs them; so training needs no tagger."""
+    fingerprint: str
+    """Hash of the tokenizers, features, datasets and settings."""
+    dev_documents: list[str] | None = None
+    """The document id of every validation line, if the recipe names a file of them."""
+
+    @classmethod
+    def open(cls, directory: Path | str, *, progress: bool = True) -> PreparedData:
+        """Open a directory that `prepare` wrote, after verifying every file's hash.
+
+        Args:
+            progress: show a progress bar on stderr if it is a terminal.
+
+        Raises:
+            UserError: it is missing or of another version.
+            DamagedFileError: a file is missing or has changed.
+        """
+        directory = Path(directory)
+        manifest = read_manifest(directory)
+        verify_files(directory, manifest, Bars(progress))
+        tokenizers = Tokenizers.load(directory / "tokenizers")
+        features = FeatureSet.load(directory / "features", tokenizers)
+        dev_lines = [(source, target) for source, target in read_parallel([directory / name for name in DEV_TEXT])]
+        dev_tags = None
+        if features.source_tagger is not None:
+            given = f"dev.{TAGS}" in manifest["settings"]["tagger"]["given"]
+            tagset = features.source_tagger.given_tagset if given else features.source_tagger.tagger_tagset
+            tags = TagFile(directory / DEV_TAGS, tagset)
+            dev_tags = list(tags.sentences(directory / DEV_TEXT[0], [source for source, _ in dev_lines]))
+        ids = directory / DEV_DOCUMENTS
+        dev_documents = list(read_lines(ids)) if ids.name in manifest["files"] else None
+        corpora = manifest["corpora"]
+        return cls(
+            tokenizers=tokenizers,
+            features=features,
+            train=[Dataset(train_directory(directory, number)) for number in range(len(corpora))],
+            train_weights=[corpus["weight"] for corpus in corpora],
+            train_names=[corpus["name"] for corpus in corpora],
+            dev=Dataset(directory / "dev"),
+            dev_lines=dev_lines,
+            dev_tags=dev_tags,
+            fingerprint=manifest["fingerprint"],
+            dev_documents=dev_documents,
+        )
+
+
+def train_directory(directory: Path, number: int) -> Path:
+    """The directory of a training corpus, numbered from 0."""
+    return directory / f"train-{number}"
+
+
+def read_manifest(directory: Path) -> dict[str, Any]:
+    """Read the manifest of prepared data.
+
+    Raises:
+        UserError: there is none, or it is of another version.
+        DamagedFileError: it has changed.
+    """
+    path = directory / MANIFEST
+    if not path.is_file():
+        raise UserError("there are no prepared data", where=str(directory), hint=_HINT)
+    manifest = read_json(path, hint=_HINT)
+    if not isinstance(manifest, dict) or "corpora" not in manifest:
+        raise UserError("there are no prepared data", where=str(directory), hint=_HINT)
+    if manifest.get("format") != FORMAT:
+        raise UserError("prepared by another version of this program", where=str(directory), hint=_HINT)
+    return read_sealed(path, hint=_HINT)
+
+
+def verify_files(directory: Path, manifest: Mapping[str, Any], bars: Bars) -> None:
+    """Verify every file against the manifest.
+
+    Raises:
+        DamagedFileError: a file is missing or has changed.
+    """
+    total = sum(entry["bytes"] for entry in manifest["files"].values())
+    with bars.counting("checking the data", total=total, unit="B") as bar:
+        check_file_entries(directory, manifest["files"], hint=_HINT, advance=bar.update)
+
+
+def matching_manifest(directory: Path, settings: Any, inputs: Any, bars: Bars) -> dict[str, Any] | None:
+    """The manifest of complete data with these settings and input texts, whatever their paths; None if there are none.
+
+    Warns if the data match but are damaged.
+    """
+    try:
+        manifest = read_manifest(directory)
+        if manifest["settings"] != settings or content_hashes(manifest["inputs"]) != content_hashes(inputs):
+            return None
+        verify_files(directory, manifest, bars)
+    except DamagedFileError as error:
+        notify(f"warning: {error.where}: {error.message}; the data are prepared again")
+        return None
+    except UserError:
+        return None
+    return manifest
+
+
+def content_hashes(inputs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Role and hash of every text, by which inputs are compared."""
+    return [(file["role"], file["sha256"]) for file in inputs]
+
+
+def check_replaceable(directory: Path) -> None:
+    """Check that a directory may be replaced, because `prepare` wrote everything in it.
+
+    Raises:
+        UserError: it contains other files, or is a file.
+    """
+    if not directory.exists():
+        return
+    if not directory.is_dir():
+        raise UserError("is a file, not a directory", where=str(directory), hint="Choose another data.directory.")
+    found = {path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir()}
+    if foreign := sorted(found - _files_of_prepare(directory, found)):
+        raise UserError(
+            f"the directory contains files that `prepare` did not write, such as {foreign[0]}",
+            where=str(directory),
+            hint="Choose another data.directory, or move the files away.",
+        )
+
+
+def _files_of_prepare(directory: Path, found: set[str]) -> set[str]:
+    """Those of the files that `prepare` wrote."""
+    if MANIFEST not in found:
+        return set()
+    try:
+        return {MANIFEST, *read_sealed(directory / MANIFEST)["files"]}
+    except (UserError, KeyError):  # damaged, or of another version: recognize files by name
+        return {name for name in found if _LAYOUT.fullmatch(name)}
+
+
+def write_manifest(
+    directory: Path,
+    *,
+    settings: Any,
+    inputs: Any,
+    corpora: Sequence[Any],
+    dev: Any,
+    vocabulary_sizes: tuple[int, int],
+    files: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Write the manifest, after all other files; returns it.
+
+    The fingerprint does not depend on the paths of the inputs.
+
+    Args:
+        corpora, dev: their `CorpusReport` as JSON values.
+        files: size and hash of every other file.
+    """
+    hashes = {name: file["sha256"] for name, file in files.items()}
+    manifest = {
+        "format": FORMAT,
+        "settings": settings,
+        "inputs": inputs,
+        "corpora": list(corpora),
+        "dev": dev,
+        "vocabulary_sizes": list(vocabulary_sizes),
+        "files": files,
+        "fingerprint": sha256_text(json.dumps([FORMAT, settings, hashes], sort_keys=True)),
+    }
+    write_sealed(directory / MANIFEST, manifest)
+    return manifest

@@ -1,0 +1,291 @@
+"""The steps from a recipe file to one tree of values: bases, overrides, presets, and variables in paths."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sparsenmt.errors import UserError
+from sparsenmt.recipe.choices import PRESETS
+from sparsenmt.recipe.errors import Complaint, Problem, ProblemError, YamlOrigin, dotted, show
+from sparsenmt.recipe.key_paths import KeyPath, key_path
+from sparsenmt.recipe.socket_methods import PLACE_KEYS, socket_at
+from sparsenmt.recipe.yaml_tree import YamlNode, child, find, parse, read, replace, tree
+
+_MOST_FILES = 100  # that a recipe includes
+_MOST_PARTS = 50  # of an override's key
+_FILES = ("source", "target", "tags", "documents")  # of a corpus
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]*))?\}")
+
+
+def overlay(below: YamlNode, above: YamlNode, path: KeyPath = ()) -> YamlNode:
+    """``above`` laid over ``below``: mappings are merged, lists and scalars replaced.
+
+    A method mapping whose ``name`` changes loses the options of the replaced method, except options given on the
+    command line, which are meant for the new method.
+    """
+    if not isinstance(below.value, dict) or not isinstance(above.value, dict):
+        return above
+    kept = below.value
+    socket = socket_at(path)
+    if socket is not None and _name(above) is not None and _name(above) != _name(below):
+        place = PLACE_KEYS.get(socket, ())
+        kept = {key: value for key, value in kept.items() if value.origin.is_override or key in place}
+    merged = dict(kept)
+    for key, value in above.value.items():
+        merged[key] = overlay(merged[key], value, (*path, key)) if key in merged else value
+    return YamlNode(merged, above.origin)
+
+
+def _name(node: YamlNode) -> object:
+    name = child(node, "name")
+    return name.value if name is not None else None
+
+
+# Bases
+
+
+def read_with_bases(path: Path) -> tuple[YamlNode, list[Problem]]:
+    """Read a recipe and lay it over the recipes that it names as ``base``: a path, or a list, the last one on top.
+
+    Raises:
+        UserError: a file cannot be read, recipes include each other in a circle, or there are too many of them.
+    """
+    return _read_with_bases(path, (), [])
+
+
+def _read_with_bases(path: Path, including: tuple[Path, ...], done: list[Path]) -> tuple[YamlNode, list[Problem]]:
+    """`read_with_bases` of an included file: the chain of files ``including`` it, and all files read so far."""
+    node, problems = read(path)
+    done.append(path)
+    assert isinstance(node.value, dict)
+    base = node.value.get("base")
+    if base is None:
+        return node, problems
+    own = YamlNode({key: value for key, value in node.value.items() if key != "base"}, node.origin)
+    if any(problem.path[:1] == ("base",) for problem in problems):
+        return own, problems
+    chain = (*including, Path(os.path.realpath(path)))
+    below: YamlNode | None = None
+    for entry in base.value if isinstance(base.value, list) else [base]:
+        name: str | Complaint = Complaint(
+            "must be the path of a recipe, or a list of paths", "Write `base: other.yaml`."
+        )
+        if isinstance(entry.value, str) and entry.value:
+            name = expand_variables(entry.value)
+        if isinstance(name, Complaint):
+            problems.append(Problem(entry.origin, ("base",), name))
+            continue
+        other, found = _read_with_bases(_base_file(path.parent / name, entry, chain, done), chain, done)
+        problems += found
+        below = other if below is None else overlay(below, other)
+    return (own if below is None else overlay(below, own)), problems
+
+
+def _base_file(path: Path, entry: YamlNode, chain: tuple[Path, ...], done: list[Path]) -> Path:
+    file, where = Path(os.path.normpath(path)), f"{entry.origin.place}: base"
+    if Path(os.path.realpath(file)) in chain:
+        raise UserError(
+            f"{file} includes itself", where=where, hint="Remove this line, or the line there that leads back."
+        )
+    if len(done) >= _MOST_FILES:
+        raise UserError(
+            f"more than {_MOST_FILES} files are included", where=where, hint="Name each base once, in few files."
+        )
+    if not os.path.isfile(file):
+        raise UserError(
+            f"there is no file {file}", where=where, hint="Write a path relative to the folder of this recipe."
+        )
+    return file
+
+
+# Overrides
+
+
+@dataclass(frozen=True)
+class Setting:
+    """An override from another file, such as a sweep; errors name the line of its value."""
+
+    key: str
+    value: YamlNode
+
+
+def apply_overrides(recipe: YamlNode, overrides: Sequence[str | Setting]) -> tuple[YamlNode, list[Problem]]:
+    """Lay settings over a recipe, in order: ``key.path=value`` with a YAML value, or `Setting`."""
+    problems: list[Problem] = []
+    for override in overrides:
+        try:
+            setting, found = (override, []) if isinstance(override, Setting) else _parse_override(override)
+            problems += found
+            recipe = _set(recipe, (), _key_parts(setting.key, setting.value.origin), setting.value)
+        except ProblemError as error:
+            problems.append(error.problem)
+    return recipe, problems
+
+
+def _parse_override(text: str) -> tuple[Setting, list[Problem]]:
+    origin = YamlOrigin(f"override '{text}'", Path.cwd(), is_override=True)
+    key, equals, value_text = text.partition("=")
+    if not equals or not key.strip():
+        raise ProblemError(origin, (), Complaint("must look like `key=value`", "Write for instance `training.seed=2`."))
+    path = key_path(".".join(_key_parts(key, origin)))
+    try:
+        value, found = parse(value_text, name=origin.place, folder=Path.cwd())
+    except UserError as error:
+        raise ProblemError(origin, (), _value_complaint(error)) from None
+    problems = [Problem(origin, (*path, *problem.path), problem.complaint) for problem in found]
+    return Setting(key, YamlNode(None, origin) if value is None else _with_origin(value, origin)), problems
+
+
+def _key_parts(key: str, origin: YamlOrigin) -> list[str]:
+    parts = key.strip().split(".")
+    if parts[0] == "base":
+        complaint = Complaint(
+            "`base` can be set in a recipe file only", "Write a recipe that names both files as `base`."
+        )
+        raise ProblemError(origin, (), complaint)
+    if "" in parts or len(parts) > _MOST_PARTS or not all(part.isprintable() for part in parts):
+        raise ProblemError(
+            origin, (), Complaint("the key is not valid", "Separate its parts by single dots: `training.seed=2`.")
+        )
+    return parts
+
+
+def _value_complaint(error: UserError) -> Complaint:
+    return Complaint(f"{error.message}", f"If the value is a text, put it into quotes. {error.hint}")
+
+
+def _with_origin(node: YamlNode, origin: YamlOrigin) -> YamlNode:
+    """The value with this origin for all its parts."""
+    if isinstance(node.value, dict):
+        return YamlNode({key: _with_origin(child, origin) for key, child in node.value.items()}, origin)
+    if isinstance(node.value, list):
+        return YamlNode([_with_origin(child, origin) for child in node.value], origin)
+    return YamlNode(node.value, origin)
+
+
+def _set(node: YamlNode | None, path: KeyPath, parts: Sequence[str], value: YamlNode) -> YamlNode:
+    """``node``, found at ``path``, with ``value`` laid over the value at ``parts`` below it."""
+    if not parts:
+        return overlay(node, value, path) if node is not None else value
+    part = parts[0]
+    is_absent = node is None or node.value is None
+    if (node is not None and isinstance(node.value, list)) or (is_absent and part.isdecimal()):
+        return _set_item(node, path, parts, value)
+    if node is not None and node.value is not None and not isinstance(node.value, dict):
+        complaint = Complaint(
+            f"`{dotted(path)}` is {show(node.value)}, not a section: it has no key `{part}`",
+            f"Set `{dotted(path)}` itself, or check the key.",
+        )
+        raise ProblemError(value.origin, (), complaint)
+    inner = _set(child(node, part), (*path, part), parts[1:], value)
+    above = YamlNode({part: inner}, node.origin if node is not None else value.origin)
+    # Laying over, instead of inserting, applies the rule for methods whose name changes.
+    return overlay(node, above, path) if node is not None and isinstance(node.value, dict) else above
+
+
+def _set_item(node: YamlNode | None, path: KeyPath, parts: Sequence[str], value: YamlNode) -> YamlNode:
+    """`_set` in a list; an index one past its end appends."""
+    items = node.value if node is not None and isinstance(node.value, list) else []
+    part = parts[0]
+    if not part.isdecimal():
+        complaint = Complaint(f"`{dotted(path)}` is a list", f"Write an index after it, e.g. `{dotted(path)}.0`.")
+        raise ProblemError(value.origin, (), complaint)
+    index = int(part) if len(part) < 10 else 10**10
+    if index > len(items):
+        have = f"{len(items)} item{'' if len(items) == 1 else 's'}"
+        complaint = Complaint(
+            f"`{dotted(path)}` has {have}: there is no item {part}",
+            f"Items are counted from 0; `{dotted(path)}.{len(items)}` adds one.",
+        )
+        raise ProblemError(value.origin, (), complaint)
+    inner = _set(items[index] if index < len(items) else None, (*path, index), parts[1:], value)
+    return YamlNode([*items[:index], inner, *items[index + 1 :]], node.origin if node is not None else value.origin)
+
+
+# Presets
+
+
+def expand_preset(recipe: YamlNode) -> YamlNode:
+    """The recipe with the sizes of ``model.preset`` filled in; their origin is the preset's line.
+
+    An unknown preset is left to the validation.
+    """
+    preset = find(recipe, ("model", "preset"))
+    if preset is None or not isinstance(preset.value, str) or preset.value not in PRESETS:
+        return recipe
+    assert isinstance(recipe.value, dict)
+    model = recipe.value["model"]
+    assert isinstance(model.value, dict)
+    sizes = {key: tree(size, preset.origin) for key, size in PRESETS[preset.value].items()}
+    # The preset's name stays first, for the reader of a dumped recipe.
+    merged = {"preset": preset, **sizes, **model.value}
+    return YamlNode({**recipe.value, "model": YamlNode(merged, model.origin)}, recipe.origin)
+
+
+# Paths
+
+
+def expand_variables(text: str) -> str | Complaint:
+    """The path with `${VARIABLE}`, `${VARIABLE:-default}` and `~` replaced. An empty variable counts as unset."""
+    for match in _VARIABLE.finditer(text):
+        name, default = match.groups()
+        if default is None and not os.environ.get(name):
+            return Complaint(
+                f"the environment variable {name} is not set",
+                f"Set it, or write a default into the recipe: `${{{name}:-default}}`.",
+            )
+    if "${" in _VARIABLE.sub("", text):
+        return Complaint("`${` begins a variable", "Write `${NAME}` or `${NAME:-default}`.")
+    return _usable(os.path.expanduser(_VARIABLE.sub(lambda match: os.environ.get(match[1]) or match[2] or "", text)))
+
+
+def _usable(path: str) -> str | Complaint:
+    """The path, or a complaint if no file of the program can have it."""
+    if not path:
+        return Complaint("the path is empty after its variables are replaced", "Set them, or add a path.")
+    if "\0" in path:
+        return Complaint("a path cannot contain the character U+0000", "Write the path again, without escapes.")
+    try:
+        path.encode("utf-8")
+    except UnicodeEncodeError:
+        return Complaint(
+            "the path, or the folder that it is relative to, is not UTF-8", "Rename it: recipes and models are UTF-8."
+        )
+    return path
+
+
+def resolve_paths(recipe: YamlNode) -> tuple[YamlNode, list[Problem]]:
+    """Replace the variables in a recipe's paths and make its corpus paths absolute.
+
+    A corpus path is relative to the folder of the recipe file that names it, or to the working directory if it was
+    given on the command line. The two directories stay relative to the working directory.
+    """
+    problems: list[Problem] = []
+    for path in list(_path_keys(recipe)):
+        node = find(recipe, path)
+        if node is None or not isinstance(node.value, str):
+            continue
+        text: str | Complaint = Complaint("must not be empty", "Write a path.")
+        if node.value:
+            text = expand_variables(node.value)
+        if isinstance(text, str) and path[-1] in _FILES and node.origin.folder is not None:
+            text = _usable(os.path.abspath(node.origin.folder / text))
+        if isinstance(text, Complaint):
+            problems.append(Problem(node.origin, path, text))
+        else:
+            recipe = replace(recipe, path, YamlNode(text, node.origin))
+    return recipe, problems
+
+
+def _path_keys(recipe: YamlNode) -> Iterator[KeyPath]:
+    yield ("directory",)
+    yield ("data", "directory")
+    train = find(recipe, ("data", "train"))
+    count = len(train.value) if train is not None and isinstance(train.value, list) else 0
+    corpora: list[KeyPath] = [("data", "train", index) for index in range(count)]
+    for corpus in [*corpora, ("data", "dev"), ("data", "test")]:
+        yield from ((*corpus, file) for file in _FILES)

@@ -1,0 +1,67 @@
+"""Free memory that the C library's allocator keeps, and its return to the system."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+_STATM = Path("/proc/self/statm")
+_GROWTH_LIMIT = 2.0  # of the resident size, before the heap is trimmed
+
+
+@cache
+def _trim() -> Callable[[int], int] | None:
+    """glibc's `malloc_trim`; None with another C library."""
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        trim: Callable[[int], int] = ctypes.CDLL("libc.so.6").malloc_trim
+    except (OSError, AttributeError):  # another C library
+        return None
+    return trim
+
+
+def trim_heap() -> None:
+    """Return free memory of the heap to the system.
+
+    This takes about a tenth of a second, and memory that is needed again must be allocated again.
+    """
+    trim = _trim()
+    if trim is not None:
+        trim(0)
+
+
+def resident_bytes() -> int | None:
+    """Resident memory of this process in bytes; None if the system does not tell."""
+    try:
+        return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+class HeapTrimmer:
+    """Trims the heap when the process has grown to twice the memory that updates need.
+
+    Batches of changing shapes fragment glibc's heap: without trimming, training in bf16 grows with every update, by
+    about 20 MB with batches of 4,096 tokens and by far more with larger ones (docs/experiments.md).
+    """
+
+    def __init__(self) -> None:
+        self._needed = 0  # largest resident size after an update that followed a trim
+        self._trimmed = True
+
+    def after_update(self) -> bool:
+        """Trim the heap if it has grown too large; return True if it was trimmed."""
+        resident = resident_bytes()
+        if resident is None:
+            return False
+        if self._trimmed:
+            self._needed, self._trimmed = max(self._needed, resident), False
+        elif resident > _GROWTH_LIMIT * self._needed:
+            trim_heap()
+            self._trimmed = True
+        return self._trimmed

@@ -1,0 +1,108 @@
+"""The log of a training run: a progress bar, ``metrics.jsonl``, and TensorBoard if it is installed."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from sparsenmt.files import name_file_in_errors, write_bytes
+from sparsenmt.store import METRICS_FILE
+from sparsenmt.training.state import Progress
+
+
+def truncate_log(directory: Path, progress: Progress) -> None:
+    """Remove the entries of later updates from metrics.jsonl, which will be repeated, and a broken last line."""
+    path = directory / METRICS_FILE
+    if not path.exists():
+        return
+    validated = {each.update for each in progress.validated}
+    kept = []
+    for line in path.read_bytes().split(b"\n"):
+        try:
+            entry = json.loads(line)
+            if entry["kind"] == "skipped":
+                done = entry["skipped"] <= progress.skipped
+            elif entry["kind"] == "validation":
+                done = entry["update"] in validated
+            else:
+                done = entry["update"] <= progress.update
+        except (ValueError, KeyError, TypeError):
+            continue
+        if done:
+            kept.append(line + b"\n")
+    write_bytes(path, b"".join(kept))
+
+
+class TrainingLog:
+    """Writes to the terminal (standard error) and to the model directory.
+
+    Args:
+        directory: model directory; None writes nothing (processes other than the main one).
+        total: updates at the end of the run.
+        initial: updates that are done already.
+    """
+
+    def __init__(self, directory: Path | None, *, total: int, initial: int) -> None:
+        self._path = None if directory is None else directory / METRICS_FILE
+        self._file = None if self._path is None else self._path.open("a", encoding="utf-8", newline="\n")
+        self._bar = tqdm(
+            total=total,
+            initial=initial,
+            unit="update",
+            desc="train",
+            disable=directory is None,
+            dynamic_ncols=True,
+            mininterval=1.0 if sys.stderr.isatty() else 30.0,
+        )
+        self._board = None if directory is None else _open_board(directory)
+
+    def advance(self, loss: float, tokens_per_second: float) -> None:
+        """Count an update on the progress bar."""
+        self._bar.set_postfix_str(f"loss {loss:.3f}, {tokens_per_second:,.0f} target tokens/s", refresh=False)
+        self._bar.update()
+
+    def record(self, kind: str, update: int, **values: Any) -> None:
+        """Append a line to metrics.jsonl; numbers that are not finite become null."""
+        if self._file is None or self._path is None:
+            return
+        clean = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
+        line = json.dumps({"kind": kind, "update": update, "time": round(time.time(), 3), **clean}) + "\n"
+        with name_file_in_errors(self._path):
+            self._file.write(line)
+            self._file.flush()
+        if self._board is not None:
+            for name, value in values.items():
+                if isinstance(value, int | float):
+                    self._board.add_scalar(f"{kind}/{name}", value, update)
+
+    def sync(self) -> None:
+        """Flush the log to disk: it must not lag behind a checkpoint."""
+        if self._file is not None:
+            os.fsync(self._file.fileno())
+
+    def notify(self, text: str) -> None:
+        """Print a line above the progress bar."""
+        if self._file is not None:
+            self._bar.write(text, file=sys.stderr)
+
+    def close(self) -> None:
+        self._bar.close()
+        if self._file is not None:
+            self._file.close()
+        if self._board is not None:
+            self._board.close()
+
+
+def _open_board(directory: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(str(directory / "tensorboard"))

@@ -1,0 +1,64 @@
+"""The validations of a run: its best updates, the validations since the best one, the end of the run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from sparsenmt.metric import METRICS
+from sparsenmt.recipe.schema import AuxiliaryLoss, Training
+from sparsenmt.training.schedules import final_value
+from sparsenmt.training.state import Progress, ValidationResult
+
+_NONE: Mapping[str, AuxiliaryLoss] = MappingProxyType({})
+
+
+def scheduled_validations(progress: Progress, options: Training) -> list[ValidationResult]:
+    """The validations at multiples of ``validation.every``: all but an additional one at the end of the run."""
+    return [each for each in progress.validated if each.update % options.validation.every == 0]
+
+
+def best_updates(
+    validations: Sequence[ValidationResult], metric: str, count: int = 1, losses: Mapping[str, AuxiliaryLoss] = _NONE
+) -> list[int]:
+    """Updates of the best validations, best first; ties go to the lower loss, then to the earlier update.
+
+    If losses have a target, validations within its tolerance come first, then those nearest to it: otherwise the
+    best one would be an early one, whose gates are still open.
+    """
+    lower_is_better = metric == "loss" or METRICS[metric].lower_is_better
+    sign = 1.0 if lower_is_better else -1.0
+
+    def key(validated: ValidationResult) -> tuple[bool, float, float, float, int]:
+        value = validated.values[metric]
+        return math.isnan(value), _excess(validated, losses), sign * value, validated.values["loss"], validated.update
+
+    ranked = sorted(validations, key=key)
+    return [each.update for each in ranked[:count]]
+
+
+def _excess(validated: ValidationResult, losses: Mapping[str, AuxiliaryLoss]) -> float:
+    """The sum, over losses with a target, of how far the closed share lies outside the target's tolerance."""
+    return sum(
+        max(abs(validated.values[f"{name}_closed"] - final_value(loss.target)) - loss.tolerance, 0.0)
+        for name, loss in losses.items()
+        if loss.target is not None
+    )
+
+
+def stale_validations(progress: Progress, metric: str, losses: Mapping[str, AuxiliaryLoss] = _NONE) -> int:
+    """The number of validations since the best one."""
+    updates = [each.update for each in progress.validated]
+    best = best_updates(progress.validated, metric, losses=losses)
+    return len(updates) - 1 - updates.index(best[0]) if updates else 0
+
+
+def limit_reached(progress: Progress, options: Training, losses: Mapping[str, AuxiliaryLoss] = _NONE) -> bool:
+    """True if the run has reached one of the recipe's limits: updates, epochs or patience."""
+    patience = options.validation.patience
+    return (
+        progress.update >= options.max_updates
+        or (options.max_epochs is not None and progress.epoch >= options.max_epochs)
+        or (patience is not None and stale_validations(progress, options.validation.metric, losses) >= patience)
+    )

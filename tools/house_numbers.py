@@ -1,0 +1,376 @@
+"""Print the numbers that say whether the package keeps the rules of its house, and the bars they must reach.
+
+    python -m tools.house_numbers [CHECKOUT]
+
+Reads the sources, imports none of them. Ends with one line of JSON: name, numbers, bars, ok; the exit code is 1 if a
+number misses its bar. `tests/test_design_rules.py` uses the same functions.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+NAME = "sparsenmt"
+
+OPTIONAL_PACKAGES = {
+    *(
+        "HanTa",
+        "ctranslate2",
+        "matplotlib",
+        "spacy",
+        "stanza",
+        "tensorboard",
+        "torch.utils.tensorboard",
+        "transformers",
+    ),
+    *("rouge_score", "sacrebleu"),  # installed, but slow to load
+    *("fcntl", "resource"),  # of the standard library, but not on every system
+}
+"""What a function may import, outside `commands/`: it may be missing, or it costs start-up time."""
+
+REASONS = {
+    "sparsenmt.data.demo.random_phrases": "the demo's random choices: no grammar in it",
+    "sparsenmt.data.demo.grammar": "the demo's grammar: no files in it",
+    "sparsenmt.data.demo.names": "a list of words",
+    "sparsenmt.data.features.pos_features": "one source feature a file",
+    "sparsenmt.data.features.word_frequency": "one source feature a file",
+    "sparsenmt.data.prepare.packing": "how examples are packed into arrays, tested alone",
+    "sparsenmt.data.prepare.stages": "what is done already in a directory: no text in it",
+    "sparsenmt.data.tagging.corpora": "tags of whole training corpora; the other files tag lines",
+    "sparsenmt.data.tokenizers.symbol_tokenizers": "one kind of tokenizer a file",
+    "sparsenmt.data.tokenizers.unigram_seeds": "an algorithm of its own, that sentencepiece lacks",
+    "sparsenmt.data.tokenizers.wire_format": "a reader of protocol buffers",
+    "sparsenmt.decoding.pool": "the sentences that batches have left over, tested alone",
+    "sparsenmt.depth_selector.loss": "the equations of the paper",
+    "sparsenmt.evaluation.contrast.groups": "how items are grouped in tables: no model in it",
+    "sparsenmt.evaluation.contrast.translation_suite": "one format of suites a file",
+    "sparsenmt.evaluation.documents": "documents out of lines, for document BLEU",
+    "sparsenmt.evaluation.rouge": "one scorer a file",
+    "sparsenmt.export.readme": "text that users read: no weights in it",
+    "sparsenmt.export.to_ctranslate2": "one target program a file; imports an optional package",
+    "sparsenmt.model.compaction": "one function that drops, counts and merges positions (design rule 3), tested alone",
+    "sparsenmt.model.compiled": "the compiled step of a decoder: an alternative to layer by layer",
+    "sparsenmt.recipe.checks": "what keys of a recipe mean together; `load` reads them one by one",
+    "sparsenmt.sparsity.fixed_maps": "the attention maps of the paper, beside the heads that use them",
+    "sparsenmt.sparsity.simplex.native": "the compiled kernels of the functions",
+    "sparsenmt.training.failures": "what the user is told when training diverges",
+    "sparsenmt.training.memory": "how the C library gives memory back: knows no training",
+    "sparsenmt.training.multipliers": "the multipliers' equation, tested alone",
+}
+"""Module -> why it is a file of its own although a single module, of the same layer, imports it."""
+
+BARS = {
+    "function_imports": 0,
+    "repeated_class_names": 0,
+    "click_below_commands": 0,
+    "one_importer_without_reason": 0,
+    "modules_without_importer": 0,
+    "stale_reasons": 0,
+    "lines": 34_500,
+}
+"""The most that each number may be."""
+
+
+@dataclass(frozen=True)
+class Import:
+    """An import of one module by another.
+
+    Args:
+        importer: the module that imports.
+        imported: the module, with the name in it for ``from module import name``.
+        line: line number.
+        in_function: True below a function.
+        for_types: True inside ``if TYPE_CHECKING``.
+    """
+
+    importer: str
+    imported: str
+    line: int
+    in_function: bool
+    for_types: bool
+
+
+@dataclass(frozen=True)
+class Package:
+    """The parsed sources of a package.
+
+    Args:
+        folder: its folder.
+        trees: module name -> syntax tree; a package is called like its folder.
+        paths: module name -> file.
+    """
+
+    folder: Path
+    trees: dict[str, ast.Module]
+    paths: dict[str, Path]
+
+    def place(self, module: str, line: int) -> str:
+        """File and line, below the checkout."""
+        return f"{self.paths[module].relative_to(self.folder.parent).as_posix()}:{line}"
+
+
+@functools.cache
+def read_package(checkout: Path = ROOT) -> Package:
+    """Parse all modules of the package in a checkout."""
+    folder = checkout / NAME
+    paths = {}
+    for path in sorted(folder.rglob("*.py")):
+        parts = path.relative_to(checkout).with_suffix("").parts
+        paths[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return Package(folder, {name: ast.parse(path.read_bytes(), str(path)) for name, path in paths.items()}, paths)
+
+
+# Imports
+
+
+def imports(package: Package) -> Iterator[Import]:
+    """All imports of all modules, relative ones resolved."""
+    for module, tree in package.trees.items():
+        is_folder = package.paths[module].name == "__init__.py"
+        for node, in_function, for_types in _import_nodes(tree, False, False):
+            for imported in _imported_names(node, module, is_folder):
+                yield Import(module, imported, node.lineno, in_function, for_types)
+
+
+def _import_nodes(
+    node: ast.AST, in_function: bool, for_types: bool
+) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool, bool]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child, in_function, for_types
+        else:
+            function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            typing = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
+            yield from _import_nodes(child, in_function or function, for_types or typing)
+
+
+def _imported_names(node: ast.Import | ast.ImportFrom, module: str, is_folder: bool) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    base = node.module or ""
+    if node.level:
+        parts = module.split(".")
+        above = parts[: len(parts) - node.level + is_folder]
+        base = ".".join([*above, *filter(None, [node.module])])
+    return [f"{base}.{alias.name}" for alias in node.names]
+
+
+def resolve(name: str, package: Package) -> str | None:
+    """The module of the package that an imported name lies in; None: another package's."""
+    while name:
+        if name in package.trees:
+            return name
+        name = name.rpartition(".")[0]
+    return None
+
+
+def function_imports(package: Package) -> list[str]:
+    """Imports in functions outside `commands/`, and of what is always there: place and import."""
+    return [
+        f"{package.place(each.importer, each.line)}: {each.imported}"
+        for each in imports(package)
+        if each.in_function and not _in(each.importer, "commands") and not is_optional(each.imported)
+    ]
+
+
+def type_checking_imports(package: Package) -> list[str]:
+    """Imports for type checkers only, outside `commands/`, in a block that has no comment with its reason."""
+    found = []
+    for module, tree in package.trees.items():
+        lines = package.paths[module].read_bytes().decode().split("\n")
+        for node in ast.walk(tree):
+            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+                above, beside = lines[node.lineno - 2].strip(), lines[node.lineno - 1]
+                if not above.startswith("#") and "#" not in beside and not _in(module, "commands"):
+                    found.append(package.place(module, node.lineno))
+    return found
+
+
+def is_optional(imported: str) -> bool:
+    """True if an import is of a package that may be missing or is slow to load."""
+    return any(imported == name or imported.startswith(f"{name}.") for name in OPTIONAL_PACKAGES)
+
+
+def click_below_commands(package: Package) -> list[str]:
+    """Imports of click outside `cli` and `commands/`."""
+    return [
+        f"{package.place(each.importer, each.line)}: {each.imported}"
+        for each in imports(package)
+        if each.imported.split(".")[0] == "click"
+        and not _in(each.importer, "commands")
+        and not _in(each.importer, "cli")
+    ]
+
+
+def _in(module: str, folder: str) -> bool:
+    return f"{module}.".startswith(f"{NAME}.{folder}.")
+
+
+# Modules and their importers
+
+
+def importers(package: Package) -> dict[str, set[str]]:
+    """Module -> the other modules that import it, or name it in a string, as tables of lazy imports do."""
+    found: dict[str, set[str]] = {module: set() for module in package.trees}
+    for each in imports(package):
+        target = resolve(each.imported, package)
+        if target and target != each.importer:
+            found[target].add(each.importer)
+    for module, tree in package.trees.items():
+        for name in _named_modules(tree, package):
+            if name != module:
+                found[name].add(module)
+    return found
+
+
+def _named_modules(tree: ast.Module, package: Package) -> Iterator[str]:
+    """Modules that string constants name: `package.module`, `package.module:attribute`, or as an f-string's end."""
+    prefixes = {
+        part.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.JoinedStr)
+        for part in node.values[:1]
+        if isinstance(part, ast.Constant) and isinstance(part.value, str) and part.value.startswith(f"{NAME}.")
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 100:
+            name = node.value.split(":")[0]
+            for candidate in (name, *(prefix + name for prefix in prefixes)):
+                if candidate in package.trees and candidate != NAME:
+                    yield candidate
+
+
+def one_importer_modules(package: Package) -> dict[str, tuple[str, str | None]]:
+    """Module -> (its only importer, why it is a file of its own; None: nobody has said).
+
+    A module whose importer lies in another layer cannot go back into it, and one that a table names is loaded alone.
+    """
+    named = {(module, name) for module, tree in package.trees.items() for name in _named_modules(tree, package)}
+    found = {}
+    for module, users in importers(package).items():
+        if len(users) == 1 and package.paths[module].name != "__init__.py":
+            (user,) = users
+            reason = REASONS.get(module)
+            if module.split(".")[1] != user.split(".")[1:2][0]:
+                reason = f"the layer `{module.split('.')[1]}`"
+            elif (user, module) in named or module.startswith(f"{NAME}.commands.analyze."):
+                reason = "an entry of a table"
+            found[module] = (user, reason)
+    return found
+
+
+def modules_without_importer(package: Package) -> list[str]:
+    """Modules that nothing imports or names."""
+    return [
+        module
+        for module, found in importers(package).items()
+        if not found and package.paths[module].name != "__init__.py" and not module.endswith("__main__")
+    ]
+
+
+def stale_reasons(package: Package) -> list[str]:
+    """Reasons that no module needs any more."""
+    lonely = one_importer_modules(package)
+    return [module for module, reason in REASONS.items() if lonely.get(module, ("", None))[1] != reason]
+
+
+# Classes and sizes
+
+
+def class_names(package: Package) -> dict[str, list[str]]:
+    """Name of a class -> where classes of that name are defined."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for module, tree in package.trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(package.place(module, node.lineno))
+    return dict(found)
+
+
+def repeated_class_names(package: Package) -> dict[str, list[str]]:
+    """Names that more than one class has."""
+    return {name: places for name, places in class_names(package).items() if len(places) > 1}
+
+
+def line_count(path: Path) -> int:
+    """The lines of a file."""
+    return path.read_bytes().count(b"\n")
+
+
+def command_files(package: Package) -> tuple[int, int, str, int]:
+    """Files in `commands/` without sub-folders, with them, the longest, and its lines; `__init__` does not count."""
+    folder = package.folder / "commands"
+    every = [path for path in folder.rglob("*.py") if path.name != "__init__.py"]
+    longest = max(every, key=line_count)
+    direct = sum(path.parent == folder for path in every)
+    return direct, len(every), longest.relative_to(folder).as_posix(), line_count(longest)
+
+
+# The report
+
+
+def numbers(package: Package) -> dict[str, int | str]:
+    """All numbers of the house."""
+    direct, every, longest, longest_lines = command_files(package)
+    lonely = one_importer_modules(package)
+    sizes = {module: line_count(path) for module, path in package.paths.items()}
+    return {
+        "command_files": direct,
+        "command_files_with_reports": every,
+        "longest_command": longest,
+        "longest_command_lines": longest_lines,
+        "function_imports": len(function_imports(package)),
+        "repeated_class_names": len(repeated_class_names(package)),
+        "click_below_commands": len(click_below_commands(package)),
+        "one_importer_modules": len(lonely),
+        "one_importer_without_reason": sum(reason is None for _, reason in lonely.values()),
+        "modules_without_importer": len(modules_without_importer(package)),
+        "stale_reasons": len(stale_reasons(package)),
+        "modules": len(sizes),
+        "longest_file": max(sizes, key=lambda module: sizes[module]),
+        "longest_file_lines": max(sizes.values()),
+        "lines": sum(sizes.values()),
+    }
+
+
+def report(package: Package) -> str:
+    """What stands behind the numbers, as text."""
+    sections = [
+        ("Function-level imports outside commands/", function_imports(package)),
+        (
+            "Classes whose name is used twice",
+            [f"{k}: {', '.join(v)}" for k, v in repeated_class_names(package).items()],
+        ),
+        ("Imports of click below commands", click_below_commands(package)),
+        (
+            "Modules with one importer",
+            [f"{k} <- {i}: {why or 'NO REASON'}" for k, (i, why) in sorted(one_importer_modules(package).items())],
+        ),
+        ("Modules that nothing imports", modules_without_importer(package)),
+        ("Reasons that no module needs", stale_reasons(package)),
+    ]
+    return "\n".join(f"{title}: {len(lines)}\n" + "".join(f"  {line}\n" for line in lines) for title, lines in sections)
+
+
+def main() -> None:
+    """Print the report of a checkout."""
+    package = read_package(Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else ROOT)
+    found = numbers(package)
+    ok = all(int(found[name]) <= bar for name, bar in BARS.items())
+    print(report(package))
+    for name, value in found.items():
+        print(f"{name:28}{value:>24}" + (f"   at most {BARS[name]}" if name in BARS else ""))
+    print(json.dumps({"name": "house_numbers", "numbers": found, "bars": BARS, "ok": ok}))
+    sys.exit(not ok)
+
+
+if __name__ == "__main__":
+    main()
