@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from sparsenmt import __version__
 from sparsenmt.errors import UserError, is_out_of_memory
 from sparsenmt.interrupts import Interrupted, listening
 from sparsenmt.runtime import is_main_process, limit_thread_spinning
@@ -34,18 +35,18 @@ class CommandEntry(NamedTuple):
 COMMANDS: dict[str, CommandEntry] = {
     "prepare": CommandEntry("prepare", "Train a recipe's tokenizer and write its text as binary data."),
     "train": CommandEntry("train", "Train a recipe's model on prepared data."),
-    "finetune-l0": CommandEntry("finetune_l0", "Add gates to a trained model and train on, for one weight or several."),
+    "finetune-l0": CommandEntry("finetune_l0", "Add gates to a trained model and train on."),
     "decode": CommandEntry("decode", "Translate text with a trained model."),
     "score": CommandEntry("score", "Score translations, or a model on a test set."),
     "contrast": CommandEntry("contrast", "Evaluate a model on a contrastive test suite."),
     "select-depth": CommandEntry("select_depth", "Train a classifier that chooses a depth for each sentence."),
     "analyze": CommandEntry("analyze.group", "Report on gates, attention and layers of a model."),
-    "analyze-pos": CommandEntry("analyze.pos", "The same as `sparsenmt analyze pos`: sparsity rate by part of speech."),
+    "analyze-pos": CommandEntry("analyze.pos", "Alias of `sparsenmt analyze pos`."),
     "compare": CommandEntry("compare", "Compare trained models: quality, size, attention, speed."),
-    "sweep": CommandEntry("sweep", "Train and evaluate the variants of a recipe; print their table."),
+    "sweep": CommandEntry("sweep", "Train and evaluate the variants of a recipe."),
     "distill": CommandEntry("distill", "Train a student on a teacher's translations."),
     "depth-table": CommandEntry("depth_table", "Measure quality and time at every depth."),
-    "slice": CommandEntry("slice", "Cut a model to fewer layers, as a model directory of its own."),
+    "slice": CommandEntry("slice", "Cut a model to fewer layers."),
     "average": CommandEntry("average", "Average checkpoints into one model."),
     "export": CommandEntry("export", "Write a model for CTranslate2 or Transformers."),
     "benchmark": CommandEntry("benchmark", "Measure decoding and training speed."),
@@ -128,32 +129,12 @@ def _check_working_directory() -> None:
         ) from None
 
 
-def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
-    if value and not ctx.resilient_parsing:
-        click.echo(f"sparsenmt {version()}")
-        ctx.exit()
-
-
-def version() -> str:
-    """The package's version."""
-    from sparsenmt import __version__
-
-    return __version__
-
-
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Run `sparsenmt COMMAND --help` for the options of a command.",
 )
-@click.option(
-    "--version",
-    is_flag=True,
-    expose_value=False,
-    is_eager=True,
-    callback=_print_version,
-    help="Show the version and exit.",
-)
+@click.version_option(__version__, message="sparsenmt %(version)s")
 def cli() -> None:
     """Train, run and analyze neural machine translation with sparse Transformers."""
 
@@ -226,7 +207,7 @@ def _report_bug(error: Exception, arguments: list[str]) -> str:
     summary = f"error: unexpected {type(error).__name__}{f': {what}' if what else ''}"
     text = "\n".join(
         [
-            f"sparsenmt {version()}, Python {platform.python_version()}, {platform.platform()}",
+            f"sparsenmt {__version__}, Python {platform.python_version()}, {platform.platform()}",
             f"arguments: {arguments}",
             "",
             "".join(traceback.format_exception(error)),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _SAMPLES = 5
 
 
-@click.command("demo", short_help="Prepare, train, decode and score on the built-in demo corpus.")
+@click.command("demo")
 @click.argument("overrides", nargs=-1)
 @click.option("--directory", type=PATH, default=Path("runs/demo"), show_default=True, help="Directory to write.")
 def command(overrides: tuple[str, ...], directory: Path) -> None:

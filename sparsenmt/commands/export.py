@@ -12,7 +12,7 @@ from sparsenmt.commands.options import PATH, depth_options
 _TARGETS = ("ctranslate2", "safetensors-hf")
 
 
-@click.command("export", short_help="Write a model for CTranslate2 or Transformers.")
+@click.command("export")
 @click.argument("model", metavar="MODEL_DIR", type=PATH)
 @click.argument("output", metavar="OUT", type=PATH)
 @click.option("--to", "target", type=click.Choice(_TARGETS), required=True, help="Format to write.")

@@ -12,7 +12,7 @@ import click
 from sparsenmt.commands.options import PATH, numbers
 
 
-@click.command("finetune-l0", short_help="Add gates to a trained model and train on, for one weight or several.")
+@click.command("finetune-l0")
 @click.argument("model", metavar="MODEL_DIR", type=PATH)
 @click.argument("recipe_and_overrides", metavar="[RECIPE] [OVERRIDES]...", nargs=-1)
 @click.option(

@@ -9,7 +9,7 @@ import click
 from sparsenmt.commands.options import PATH
 
 
-@click.command("slice", short_help="Cut a model to fewer layers, as a model directory of its own.")
+@click.command("slice")
 @click.argument("model", metavar="MODEL_DIR", type=PATH)
 @click.argument("output", metavar="OUT", type=PATH)
 @click.option("--encoder-layers", "-n", type=int, metavar="N", help="Encoder layers to keep.  [default: all]")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sparsenmt.workflows.sweep import SweepTable
 
 
-@click.command("sweep", short_help="Train and evaluate the variants of a recipe; print their table.")
+@click.command("sweep")
 @click.argument("sweep_file", metavar="SWEEP", type=PATH)
 @click.argument("overrides", nargs=-1)
 @click.option("--only", metavar="NAME", multiple=True, help="Only variants of this name, with * and ?; repeatable.")

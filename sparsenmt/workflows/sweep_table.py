@@ -15,6 +15,8 @@ from sparsenmt.report.tables import Column, Report, Table, Value
 LEVEL = 0.05
 """Differences with a smaller p-value are marked."""
 _NONE, _WAITING = "-", "..."
+Labels = tuple[str, ...]
+"""One label for each axis of the rows, of the columns or of the sections."""
 _TITLES = {
     "parameters": "parameters",
     "sparsity": "sparsity rate",
@@ -72,58 +74,44 @@ class _Placement:
 
     def __init__(self, layout: Layout, observations: Sequence[Observation]) -> None:
         self.layout = layout
-        self._rows, self._columns = axes_of(layout.rows), axes_of(layout.columns)
-        self._sections = axes_of(layout.sections)
-        used = {*self._rows, *self._columns, *self._sections}
+        self.row_axes, self.column_axes = axes_of(layout.rows), axes_of(layout.columns)
+        self.section_axes = axes_of(layout.sections)
+        used = {*self.row_axes, *self.column_axes, *self.section_axes}
         # An axis that the table does not use is shown for its first label: the most important metric, the first set.
         fixed = {axis: _order(observations, (axis,))[0][0] for axis in ("set", "metric") if observations}
         self.fixed = {axis: label for axis, label in fixed.items() if axis not in used}
         kept = [each for each in observations if all(each.labels[axis] == self.fixed[axis] for axis in self.fixed)]
-        self.sections = _order(kept, self._sections)
-        self.rows, self.columns = _order(kept, self._rows), _order(kept, self._columns)
-        self._found: dict[tuple[tuple[str, ...], ...], list[Observation]] = {}
+        self.sections = _order(kept, self.section_axes)
+        self._rows, self._columns = _order(kept, self.row_axes), _order(kept, self.column_axes)
+        self._found: dict[tuple[Labels, ...], list[Observation]] = {}
         for each in kept:
-            place = tuple(_labels(each, axes) for axes in (self._sections, self._rows, self._columns))
+            place = tuple(_labels(each, axes) for axes in (self.section_axes, self.row_axes, self.column_axes))
             self._found.setdefault(place, []).append(each)
 
-    def at(self, section: tuple[str, ...], row: tuple[str, ...], column: tuple[str, ...]) -> list[Observation]:
+    def at(self, section: Labels, row: Labels, column: Labels) -> list[Observation]:
         """Return the observations of a cell, one for each seed."""
         return self._found.get((section, row, column), [])
 
-    def numbers(self, section: tuple[str, ...], row: tuple[str, ...], column: tuple[str, ...]) -> list[float]:
+    def numbers(self, section: Labels, row: Labels, column: Labels) -> list[float]:
         """Return the values of a cell, one for each seed that is finished."""
         values = [each.values.get(self.layout.cell) for each in self.at(section, row, column)]
         return [value for value in values if value is not None]
 
-    def rows_of(self, section: tuple[str, ...]) -> list[tuple[str, ...]]:
+    def rows_of(self, section: Labels) -> list[Labels]:
         """Return the rows that have an observation in a section."""
-        return [row for row in self.rows if any(self.at(section, row, column) for column in self.columns)]
+        return [row for row in self._rows if any(self.at(section, row, column) for column in self._columns)]
 
-    def columns_of(self, section: tuple[str, ...]) -> list[tuple[str, ...]]:
-        return [column for column in self.columns if any(self.at(section, row, column) for row in self.rows)]
-
-    def heading(self, section: tuple[str, ...]) -> str:
-        return ", ".join(_shown(axis, label) for axis, label in zip(self._sections, section, strict=True))
-
-    def name(self, labels: tuple[str, ...], axes: Sequence[str]) -> list[str]:
-        return [_shown(axis, label) for axis, label in zip(axes, labels, strict=True)]
-
-    def row_names(self, row: tuple[str, ...]) -> list[str]:
-        return self.name(row, self._rows)
-
-    def column_names(self, column: tuple[str, ...]) -> list[str]:
-        return self.name(column, self._columns)
-
-    @property
-    def row_axes(self) -> tuple[str, ...]:
-        return self._rows
+    def columns_of(self, section: Labels) -> list[Labels]:
+        """Return the columns that have an observation in a section."""
+        return [column for column in self._columns if any(self.at(section, row, column) for row in self._rows)]
 
     @property
     def cell_title(self) -> str:
         """The name of the values in the cells."""
         if self.layout.cell != "quality":
             return _TITLES[self.layout.cell]
-        return ", ".join(_shown(axis, self.fixed[axis]) for axis in ("metric", "set") if axis in self.fixed)
+        axes = [axis for axis in ("metric", "set") if axis in self.fixed]
+        return ", ".join(_shown(axes, [self.fixed[axis] for axis in axes]))
 
 
 def grids(layout: Layout, observations: Sequence[Observation]) -> list[LaidOutTable]:
@@ -139,7 +127,7 @@ def grids(layout: Layout, observations: Sequence[Observation]) -> list[LaidOutTa
             body = [[*line, _average(cells, section, row)] for line, row in zip(body, rows, strict=True)]
         found.append(
             LaidOutTable(
-                title=" | ".join(filter(None, [cells.heading(section), cells.cell_title])),
+                title=" | ".join(filter(None, [", ".join(_shown(cells.section_axes, section)), cells.cell_title])),
                 heads=_heads(cells, columns, marked=any(text.endswith(" ") for line in body for text in line)),
                 rows=[[*head, *line] for head, line in zip(_row_heads(cells, rows), body, strict=True)],
                 names=len(cells.row_axes),
@@ -148,10 +136,10 @@ def grids(layout: Layout, observations: Sequence[Observation]) -> list[LaidOutTa
     return found
 
 
-def _heads(cells: _Placement, columns: Sequence[tuple[str, ...]], *, marked: bool) -> list[list[str]]:
+def _heads(cells: _Placement, columns: Sequence[Labels], *, marked: bool) -> list[list[str]]:
     """Return the header, a line for each axis; repeated labels are left empty."""
     lines = []
-    names = [cells.column_names(column) for column in columns]
+    names = [_shown(cells.column_axes, column) for column in columns]
     depth = len(names[0]) if names else 1
     for level in range(depth):
         line = []
@@ -164,9 +152,9 @@ def _heads(cells: _Placement, columns: Sequence[tuple[str, ...]], *, marked: boo
     return lines
 
 
-def _row_heads(cells: _Placement, rows: Sequence[tuple[str, ...]]) -> list[list[str]]:
+def _row_heads(cells: _Placement, rows: Sequence[Labels]) -> list[list[str]]:
     """Return the names of the rows; repeated labels of all but the last axis are left empty."""
-    names = [cells.row_names(row) for row in rows]
+    names = [_shown(cells.row_axes, row) for row in rows]
     before = [None, *names]
     return [
         [
@@ -177,7 +165,7 @@ def _row_heads(cells: _Placement, rows: Sequence[tuple[str, ...]]) -> list[list[
     ]
 
 
-def _cell(cells: _Placement, section: tuple[str, ...], row: tuple[str, ...], column: tuple[str, ...]) -> str:
+def _cell(cells: _Placement, section: Labels, row: Labels, column: Labels) -> str:
     there, numbers = cells.at(section, row, column), cells.numbers(section, row, column)
     if not there:
         return _NONE
@@ -189,7 +177,7 @@ def _cell(cells: _Placement, section: tuple[str, ...], row: tuple[str, ...], col
     return text + (there[0].mark if len(there) == 1 and cells.layout.cell == "quality" else "")
 
 
-def _average(cells: _Placement, section: tuple[str, ...], row: tuple[str, ...]) -> str:
+def _average(cells: _Placement, section: Labels, row: Labels) -> str:
     means = [mean(found) for column in cells.columns_of(section) if (found := cells.numbers(section, row, column))]
     return _number(mean(means), cells.layout.cell) if len(means) > 1 else _NONE
 
@@ -202,17 +190,19 @@ def _number(value: float, cell: str) -> str:
     return f"{value:.1f}" if cell == "attended" else f"{value:.2f}"
 
 
-def _order(observations: Sequence[Observation], axes: Sequence[str]) -> list[tuple[str, ...]]:
+def _order(observations: Sequence[Observation], axes: Sequence[str]) -> list[Labels]:
     """Return all combinations of labels, in the order of the sweep."""
     return list(dict.fromkeys(_labels(each, axes) for each in observations))
 
 
-def _labels(observation: Observation, axes: Sequence[str]) -> tuple[str, ...]:
+def _labels(observation: Observation, axes: Sequence[str]) -> Labels:
     return tuple(observation.labels.get(axis, "") for axis in axes)
 
 
-def _shown(axis: str, label: str) -> str:
-    return METRICS[label].label if axis == "metric" and label in METRICS else label
+def _shown(axes: Sequence[str], labels: Sequence[str]) -> list[str]:
+    """Return labels as tables show them: metrics have names of their own."""
+    pairs = zip(axes, labels, strict=True)
+    return [METRICS[label].label if axis == "metric" and label in METRICS else label for axis, label in pairs]
 
 
 def notes(layout: Layout | None, observations: Sequence[Observation]) -> list[str]:
@@ -239,11 +229,11 @@ def panels(layout: Layout, observations: Sequence[Observation]) -> list[Panel]:
     found = []
     for section in cells.sections:
         columns = cells.columns_of(section)
-        labels = [" ".join(cells.column_names(column)) for column in columns]
+        labels = [" ".join(_shown(cells.column_axes, column)) for column in columns]
         series: dict[str, list[tuple[float, float | None]]] = {}
         for row in cells.rows_of(section):
             points = [cells.numbers(section, row, column) for column in columns]
-            series[" ".join(cells.row_names(row))] = [
+            series[" ".join(_shown(cells.row_axes, row))] = [
                 (float(x), mean(numbers) if numbers else None) for x, numbers in enumerate(points)
             ]
         values = [y for points in series.values() for _, y in points if y is not None]
@@ -256,7 +246,7 @@ def panels(layout: Layout, observations: Sequence[Observation]) -> list[Panel]:
                 ", ".join(axes_of(layout.columns)),
                 cells.cell_title + (" (cut axis)" if zoom is not None and zoom[0] else ""),
                 series,
-                title=cells.heading(section),
+                title=", ".join(_shown(cells.section_axes, section)),
                 style="curves" if numeric else "bars",
                 ticks=[(float(x), label) for x, label in enumerate(labels)],
                 y_range=zoom,
