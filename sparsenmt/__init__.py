@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # for type checkers; at run time `__getattr__` does the same,
     from sparsenmt.workflows.average import average
     from sparsenmt.workflows.decode import DecodeRequest, decode
     from sparsenmt.workflows.demo import DemoResult, demo
-    from sparsenmt.workflows.evaluate import Evaluation, TestText, evaluate
+    from sparsenmt.workflows.evaluate import Evaluation, evaluate
     from sparsenmt.workflows.export import export_model
     from sparsenmt.workflows.finetune import FinetuneRequest, FinetuneResult, finetune
     from sparsenmt.workflows.prepare import prepare
@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # for type checkers; at run time `__getattr__` does the same,
     )
     from sparsenmt.workflows.slice import SlicedModel, slice_model
     from sparsenmt.workflows.sweep import SweepResult, sweep
+    from sparsenmt.workflows.test_sets import TestText
     from sparsenmt.workflows.train import StartingPoint, train
 
 __all__ = [
@@ -83,7 +84,7 @@ _MODULES = {
     "DemoResult": "workflows.demo",
     "demo": "workflows.demo",
     "Evaluation": "workflows.evaluate",
-    "TestText": "workflows.evaluate",
+    "TestText": "workflows.test_sets",
     "evaluate": "workflows.evaluate",
     "export_model": "workflows.export",
     "FinetuneRequest": "workflows.finetune",
