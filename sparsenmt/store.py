@@ -29,7 +29,6 @@ import sparsenmt
 from sparsenmt.assemble import build_model
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
-from sparsenmt.decoding.kept_translations import chosen_depth
 from sparsenmt.errors import UserError
 from sparsenmt.files import (
     DamagedFileError,
@@ -136,7 +135,7 @@ class Bundle:
     @property
     def depth(self) -> tuple[int, int]:
         options = self.recipe.decoding
-        return chosen_depth(self.model.plan, options.encoder_layers, options.decoder_layers)
+        return self.model.plan.depth(options.encoder_layers, options.decoder_layers)
 
     @property
     def cuts_by_choice(self) -> bool:

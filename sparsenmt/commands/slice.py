@@ -21,7 +21,6 @@ def command(model: Path, output: Path, encoder_layers: int | None, decoder_layer
     warning.
     """
     from sparsenmt import store
-    from sparsenmt.decoding.kept_translations import chosen_depth
     from sparsenmt.workflows.depth_choice import check_layers, warn_untrained
     from sparsenmt.workflows.slice import cut_model, cut_recipe
 
@@ -30,7 +29,7 @@ def command(model: Path, output: Path, encoder_layers: int | None, decoder_layer
     plan = bundle.model.plan
     check_layers(plan, "encoder", encoder_layers, f"--encoder-layers {encoder_layers}")
     check_layers(plan, "decoder", decoder_layers, f"--decoder-layers {decoder_layers}")
-    depth = chosen_depth(plan, encoder_layers, decoder_layers)
+    depth = plan.depth(encoder_layers, decoder_layers)
     warn_untrained(plan, depth)
     recipe = cut_recipe(bundle.recipe, plan, depth, unroll=unroll)
     changed = {"name": f"{recipe.name}-{depth[0]}-{depth[1]}", "directory": str(output)}
