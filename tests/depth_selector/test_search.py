@@ -170,7 +170,8 @@ def test_another_task_starts_again(tmp_path: Path, parts: tuple[LabelledSentence
     assert list(tmp_path.iterdir()) == []
     run(tmp_path, parts)
     without = [cell for cell in CELLS if cell != trial.cell]
-    assert HyperparameterSearch(tmp_path, {"task": 1}, without).again == "the best combination so far is not in the grid"
+    search = HyperparameterSearch(tmp_path, {"task": 1}, without)
+    assert search.again == "the best combination so far is not in the grid"
 
 
 def test_damage_is_found(tmp_path: Path, parts: tuple[LabelledSentences, LabelledSentences, Tensor]) -> None:
