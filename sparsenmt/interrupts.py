@@ -40,6 +40,20 @@ class Interrupted(KeyboardInterrupt):
         return 128 + self.number
 
 
+@contextmanager
+def resumable(note: str = "") -> Iterator[None]:
+    """Mark an interrupt that leaves the block: the same command resumes the work.
+
+    Args:
+        note: what is kept, for the user, unless the interrupt has a note of its own.
+    """
+    try:
+        yield
+    except Interrupted as interrupt:
+        interrupt.resumable, interrupt.note = True, interrupt.note or note
+        raise
+
+
 class Signals:
     """What was heard."""
 

@@ -26,7 +26,7 @@ import yaml
 from torch import Tensor
 
 import sparsenmt
-from sparsenmt.assemble import build_model
+from sparsenmt.assemble import build_model, load_resolved_recipe
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.errors import UserError
@@ -50,10 +50,10 @@ from sparsenmt.files import (
 from sparsenmt.model.sites import SiteName
 from sparsenmt.model.sockets import MemoryFilter, Transform
 from sparsenmt.model.transformer import Transformer
-from sparsenmt.recipe.load import dump, load_resolved
+from sparsenmt.recipe.choices import DecodingDtype
+from sparsenmt.recipe.load import dump
 from sparsenmt.recipe.schema import Recipe, Site
 from sparsenmt.revision import git_revision
-from sparsenmt.sparsity.registry import methods
 from sparsenmt.tensors import differing_shapes, load_tensors, read_into, read_notes, recorded_digest, save_tensors
 
 FORMAT = 2
@@ -318,7 +318,7 @@ def read_recipe(directory: Path) -> Recipe:
             where=str(path),
             hint="Put it back as `sparsenmt train` wrote it; decoding settings can be given on the command line.",
         )
-    return load_resolved(values, methods(), origin=str(path))
+    return load_resolved_recipe(values, origin=str(path))
 
 
 def weights_digest(directory: Path) -> str:
@@ -382,7 +382,7 @@ def open_model(
     directory: Path | str,
     *,
     device: torch.device | None = None,
-    dtype: torch.dtype | Literal["recipe", "auto", "fp32", "bf16", "int8"] | None = torch.float32,
+    dtype: torch.dtype | Literal["recipe"] | DecodingDtype | None = torch.float32,
     disabled: Mapping[SiteName, Collection[int]] | None = None,
 ) -> Bundle:
     """Open a model directory for decoding.

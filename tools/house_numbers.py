@@ -37,7 +37,7 @@ OPTIONAL_PACKAGES = {
 """What a function may import, outside `commands/`: it may be missing, or it costs start-up time."""
 
 REASONS = {
-    "sparsenmt.data.demo.choices": "the demo's random choices: no grammar in it",
+    "sparsenmt.data.demo.random_phrases": "the demo's random choices: no grammar in it",
     "sparsenmt.data.demo.grammar": "the demo's grammar: no files in it",
     "sparsenmt.data.demo.names": "a list of words",
     "sparsenmt.data.features.pos_features": "one source feature a file",
@@ -59,7 +59,6 @@ REASONS = {
     "sparsenmt.model.compaction": "one function that drops, counts and merges positions (design rule 3), tested alone",
     "sparsenmt.model.compiled": "the compiled step of a decoder: an alternative to layer by layer",
     "sparsenmt.recipe.checks": "what keys of a recipe mean together; `load` reads them one by one",
-    "sparsenmt.recipe.data_checks": "the checks that look at files",
     "sparsenmt.sparsity.fixed_maps": "the attention maps of the paper, beside the heads that use them",
     "sparsenmt.sparsity.simplex.native": "the compiled kernels of the functions",
     "sparsenmt.training.failures": "what the user is told when training diverges",

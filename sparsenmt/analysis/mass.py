@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from sparsenmt.analysis.cross_attention import AttentionMap
 from sparsenmt.analysis.gates import Rate
-from sparsenmt.data.alignment import word_ids
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS
+from sparsenmt.data.word_boundaries import word_ids
 from sparsenmt.report.plots import Panel
 from sparsenmt.report.tables import Column, Report, Table, Value, rows_of
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from sparsenmt.analysis.gates import GatedLine, Rate, overall_rate
-from sparsenmt.data.tagging.align import align
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.tagging.tagsets import TagSet, UnknownTags, report_category
+from sparsenmt.data.tagging.word_alignment import align_words
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
 from sparsenmt.report.plots import Panel
@@ -95,7 +95,7 @@ def label_positions(
 ) -> tuple[list[tuple[str, str | None]], int, int]:
     """(S,) category and, for a word of one piece, its tag; how many words the pieces reach, and how many have none."""
     ids = each.line.ids
-    alignment = align(tokenizer, ids, tagged.words)
+    alignment = align_words(tokenizer, ids, tagged.words)
     names = tokenizer.pieces(ids)
     labels: list[tuple[str, str | None]] = []
     for i, word in enumerate(alignment.words.tolist()):

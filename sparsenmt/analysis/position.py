@@ -14,9 +14,9 @@ from itertools import groupby
 from typing import Literal
 
 from sparsenmt.analysis.gates import GatedLine, Rate, overall_rate
-from sparsenmt.data.alignment import word_ids
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
+from sparsenmt.data.word_boundaries import word_ids
 from sparsenmt.report.plots import Panel
 from sparsenmt.report.tables import Column, Report, Table, Value
 

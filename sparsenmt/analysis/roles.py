@@ -28,9 +28,9 @@ from torch import Tensor
 
 from sparsenmt.analysis.observe import Attended, Head, head_name
 from sparsenmt.analysis.position import inside_word
-from sparsenmt.data.alignment import word_ids
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
+from sparsenmt.data.word_boundaries import word_ids
 from sparsenmt.decoding.inputs import SourceLine
 from sparsenmt.report.plots import Heatmap
 from sparsenmt.report.tables import Column, Report, Table, Value

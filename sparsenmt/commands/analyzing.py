@@ -204,7 +204,7 @@ class AnalysisRequest:
         else:
             lines = list(self.sentences)
         if self.tags_file is not None:
-            tags = list(TagFile(self.tags_file).beside(self.text_name, lines))
+            tags = list(TagFile(self.tags_file).sentences(self.text_name, lines))
         text = Text(lines[: self.limit], tags if tags is None else tags[: self.limit])
         if not any(line.strip(" ") for line in text.lines):
             raise UserError("there is no text in it", where=self.text_name, hint="Name a file with source sentences.")

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
 from sparsenmt.commands.options import PATH, report_options, threads_option
 from sparsenmt.errors import UserError
-
-_PRESETS = ("tiny", "small", "base", "big")
+from sparsenmt.recipe.choices import PRESETS, DecodingDtype, Device
 
 
 @click.command("benchmark", short_help="Measure decoding and training speed, and the share of the limit.")
 @click.argument("model", metavar="[MODEL_DIR|RECIPE]", type=PATH, required=False)
 @click.argument("overrides", nargs=-1)
-@click.option("--preset", type=click.Choice(_PRESETS), help="Time a plain model of these sizes.  [default: base]")
+@click.option("--preset", type=click.Choice(list(PRESETS)), help="Time a plain model of these sizes.  [default: base]")
 @click.option(
     "--vocabulary",
     type=click.IntRange(8),
@@ -46,13 +45,13 @@ _PRESETS = ("tiny", "small", "base", "big")
 @click.option(
     "--dtype",
     "dtypes",
-    type=click.Choice(["fp32", "bf16", "int8"]),
+    type=click.Choice([name for name in get_args(DecodingDtype) if name != "auto"]),
     multiple=True,
     help="Data type; repeatable; int8: decoding only.  [default: fp32, and bf16 where it is native]",
 )
 @click.option(
     "--device",
-    type=click.Choice(["auto", "cpu", "cuda"]),
+    type=click.Choice(get_args(Device)),
     default="auto",
     help="Device.  [default: auto, which is CUDA if available]",
 )

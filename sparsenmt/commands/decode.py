@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -18,6 +18,7 @@ from sparsenmt.commands.options import (
     tags_option,
     threads_option,
 )
+from sparsenmt.recipe.choices import LengthPenalty
 from sparsenmt.strategy import STRATEGIES
 
 
@@ -31,7 +32,7 @@ from sparsenmt.strategy import STRATEGIES
 @click.option("--beam-size", type=click.IntRange(1), help="Beam size.")
 @click.option(
     "--length-penalty",
-    type=click.Choice(["gnmt", "average", "none"]),
+    type=click.Choice(get_args(LengthPenalty)),
     help="Length penalty: gnmt (Wu et al. 2016), the average log-probability, or none.",
 )
 @click.option("--alpha", type=click.FloatRange(0), help="Exponent of the length penalty.")

@@ -30,15 +30,13 @@ def command(overrides: tuple[str, ...], directory: Path) -> None:
     What is finished in the directory is not done again: after an interrupt the same command goes on. OVERRIDES change
     single keys of the demo's recipe, for instance training.max_updates=200.
     """
-    from sparsenmt.assemble import check_recipe
+    from sparsenmt.assemble import load_recipe
     from sparsenmt.files import directory_lock, explain_directory_errors
     from sparsenmt.interrupts import Interrupted
-    from sparsenmt.recipe.load import load
-    from sparsenmt.sparsity.registry import methods
 
     os.environ["SPARSENMT_DEMO"] = str((directory / "corpus").resolve())
     places = [f"directory={directory / 'model'}", f"data.directory={directory / 'data'}"]
-    recipe = load(find_recipe("demo.yaml"), methods(), [*places, *overrides], check_recipe)
+    recipe = load_recipe(find_recipe("demo.yaml"), [*places, *overrides])
     if recipe.data.test is None:
         raise UserError("the demo needs a test set", where="data.test", hint="Leave out the override data.test=null.")
     with explain_directory_errors(directory, another="--directory"):
@@ -54,7 +52,6 @@ def command(overrides: tuple[str, ...], directory: Path) -> None:
 def _run(recipe: Recipe, directory: Path) -> None:
     """All stages, one after the other."""
     from sparsenmt.assemble import required_features
-    from sparsenmt.commands.train import train
     from sparsenmt.data.demo.corpus import write_demo_corpus
     from sparsenmt.data.prepare.pipeline import prepare
     from sparsenmt.data.text import read_lines, write_lines
@@ -62,6 +59,7 @@ def _run(recipe: Recipe, directory: Path) -> None:
     from sparsenmt.evaluation.metrics import corpus_scores
     from sparsenmt.evaluation.score_table import table
     from sparsenmt.store import open_model
+    from sparsenmt.workflows.train import train
 
     assert recipe.data.test is not None
     write_demo_corpus(directory / "corpus")

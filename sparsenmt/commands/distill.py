@@ -49,13 +49,11 @@ def command(
 
     The options below are those of `sparsenmt decode`, for the teacher: what is not given is as its recipe says.
     """
-    from sparsenmt.assemble import check_recipe
+    from sparsenmt.assemble import load_recipe
     from sparsenmt.interrupts import Interrupted
-    from sparsenmt.recipe.load import load
-    from sparsenmt.sparsity.registry import methods
     from sparsenmt.workflows.distill import DistillRequest, run
 
-    recipe = load(recipe_file, methods(), overrides, check_recipe)
+    recipe = load_recipe(recipe_file, overrides)
     folder = corpus or Path(f"{recipe.data.directory.rstrip('/')}-text")
     plan = DistillRequest(teacher, recipe, folder, recipe_file.name, search, until)
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
 from sparsenmt.errors import UserError
 from sparsenmt.model.sites import SITES
+from sparsenmt.recipe.choices import DecodingDtype
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 PATH = click.Path(path_type=Path)
-DTYPES = ("auto", "fp32", "bf16", "int8")
+DTYPES = get_args(DecodingDtype)
 
+dump_config_option = click.option("--dump-config", is_flag=True, help="Print the resolved recipe and exit.")
 threads_option = click.option("--threads", type=click.IntRange(1), help="Number of CPU threads.  [default: all cores]")
 resamples_option = click.option(
     "--resamples",
@@ -105,6 +108,7 @@ def numbers(
     """Parse a list of numbers with commas between them, without repetitions.
 
     Args:
+        most: infinity if there is no upper bound.
         above: True if ``least`` itself is not allowed, and neither is ``most``.
 
     Raises:
@@ -114,8 +118,10 @@ def numbers(
         found = list(dict.fromkeys(float(part) for part in text.split(",")))
     except ValueError:
         found = []
-    if not found or not all(least < value < most if above else least <= value <= most for value in found):
+    inside = (least < value < most if above else least <= value <= most for value in found)
+    if not found or not all(inside) or any(math.isinf(value) for value in found):
         bounds = f"between {least:g} and {most:g}" if above else f"from {least:g} to {most:g}"
+        bounds = bounds if math.isfinite(most) else f"of at least {least:g}"
         hint = f"Write them with commas between them, as {example}."
         raise UserError(f"'{text}' is not a list of numbers {bounds}", where=option, hint=hint)
     return found

@@ -8,6 +8,9 @@ from typing import Any
 import click
 
 from sparsenmt.commands.options import PATH, batch_tokens_option, numbers, threads_option, whole_numbers
+from sparsenmt.strategy import STRATEGIES
+
+_METHODS = [name for name, strategy in STRATEGIES.items() if not strategy.random]
 
 
 @click.command("select-depth", short_help="Train a depth selector, and evaluate it.")
@@ -17,7 +20,7 @@ from sparsenmt.commands.options import PATH, batch_tokens_option, numbers, threa
 @click.option("--test-source", type=PATH, help="Text to evaluate on.  [default: a tenth of --source, held out]")
 @click.option("--test-reference", type=PATH, help="Translation of --test-source, line by line.")
 @click.option("--lines", type=click.IntRange(1), help="Number of pairs to use, from the first.  [default: all]")
-@click.option("--method", type=click.Choice(["beam", "greedy"]), help="Decoding strategy.  [default: the recipe's]")
+@click.option("--method", type=click.Choice(_METHODS), help="Decoding strategy.  [default: the recipe's]")
 @click.option("--beam-size", type=click.IntRange(1), help="Beam size.  [default: the recipe's]")
 @batch_tokens_option()
 @click.option("--layers", default="1,2", show_default=True, help="Numbers of classifier layers to try.")

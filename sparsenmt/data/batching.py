@@ -15,7 +15,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from sparsenmt.data.store import Dataset
+from sparsenmt.data.dataset import Dataset
 from sparsenmt.data.vocabulary import BOS, PAD
 
 _POOL_BATCHES = 100  # a pool holds about this many batches: little padding, yet random company
@@ -86,7 +86,7 @@ class Batch:
         )
 
 
-class Epoch(Sequence[IndexBatch]):
+class EpochBatches(Sequence[IndexBatch]):
     """The batches of one epoch, made when they are asked for: an epoch of millions is a few arrays.
 
     Args:
@@ -117,10 +117,10 @@ class Epoch(Sequence[IndexBatch]):
             return [self._batch(number) for number in self._order[place].tolist()]
         return self._batch(int(self._order[place]))
 
-    def padded(self, length: int) -> Epoch:
+    def padded(self, length: int) -> EpochBatches:
         """The same with empty batches at the end, up to this length."""
         order = np.pad(self._order, (0, max(length - len(self), 0)), constant_values=-1)
-        return Epoch(self._bases, self._examples, self._cuts, order)
+        return EpochBatches(self._bases, self._examples, self._cuts, order)
 
     def _batch(self, number: int) -> IndexBatch:
         first, last = (0, 0) if number < 0 else self._cuts[number : number + 2]
@@ -154,7 +154,7 @@ class EpochPlan:
         self._longer = _concatenated(np.maximum(d.source_lengths, d.target_lengths) for d in datasets)
         self._shorter = _concatenated(np.minimum(d.source_lengths, d.target_lengths) for d in datasets)
 
-    def batches(self, epoch: int, rank: int = 0, world_size: int = 1) -> Epoch:
+    def batches(self, epoch: int, rank: int = 0, world_size: int = 1) -> EpochBatches:
         """The batches of an epoch, in order; of several ranks each gets a share that differs by one batch at most."""
         generator = np.random.default_rng([self._seed, epoch])
         examples = self._examples(generator)
@@ -164,7 +164,7 @@ class EpochPlan:
             cuts.extend(done + cut for cut in _cuts(self._longer[pool], self._batch_tokens))
             done += len(pool)
         order = generator.permutation(len(cuts) - 1)[rank::world_size]
-        return Epoch(self._bases, examples, np.array(cuts, dtype=np.int64), order)
+        return EpochBatches(self._bases, examples, np.array(cuts, dtype=np.int64), order)
 
     def _examples(self, generator: np.random.Generator) -> NDArray[np.integer]:
         """The numbers of an epoch's examples, counted through all corpora, shuffled."""

@@ -2,7 +2,7 @@
 
 A text's documents are given as line-aligned ids: where the id changes, a document ends. A block holds sentences of one
 document that follow each other, with a separator between every two; the separator is one piece of the vocabulary.
-`Packer` fills blocks greedily, on all sides of a corpus at the same sentence boundaries, so that
+`BlockPacker` fills blocks greedily, on all sides of a corpus at the same sentence boundaries, so that
 
 - no side of a block is longer than the limit, in pieces, separators and `</s>` included;
 - a sentence that is longer than the limit stands alone, and is left to what cuts or refuses long sentences;
@@ -30,7 +30,7 @@ from sparsenmt.recipe import schema
 # Ids
 
 
-def read_ids(path: StrPath) -> Iterator[str]:
+def read_document_ids(path: StrPath) -> Iterator[str]:
     """The document id of every line; white space around it does not count.
 
     Raises:
@@ -58,7 +58,9 @@ def read_ids(path: StrPath) -> Iterator[str]:
         yield id_
 
 
-def ids_beside(path: StrPath, text: StrPath, lines: Iterable[str], first: int = 0) -> Iterator[tuple[str, str]]:
+def lines_with_document_ids(
+    path: StrPath, text: StrPath, lines: Iterable[str], first: int = 0
+) -> Iterator[tuple[str, str]]:
     """Lines and the ids of their documents, side by side.
 
     Args:
@@ -67,23 +69,23 @@ def ids_beside(path: StrPath, text: StrPath, lines: Iterable[str], first: int = 
         lines: the text, from line ``first`` (from 0) on.
 
     Raises:
-        UserError: there are more or fewer ids than lines; or as `read_ids`.
+        UserError: there are more or fewer ids than lines; or as `read_document_ids`.
     """
-    ids = read_ids(path)
+    ids = read_document_ids(path)
     count = sum(1 for _ in islice(ids, first))
     rest = iter(lines)
     for line in rest:
         id_ = next(ids, None)
         if id_ is None:
-            check_count(path, count, text, count + 1 + sum(1 for _ in rest))
+            check_id_count(path, count, text, count + 1 + sum(1 for _ in rest))
             break
         count += 1
         yield line, id_
     else:
-        check_count(path, count + sum(1 for _ in ids), text, count)
+        check_id_count(path, count + sum(1 for _ in ids), text, count)
 
 
-def check_count(path: StrPath, ids: int, text: StrPath, lines: int) -> None:
+def check_id_count(path: StrPath, ids: int, text: StrPath, lines: int) -> None:
     """Raises:
     UserError: there are not as many ids as lines.
     """
@@ -140,7 +142,7 @@ class DocumentBlock:
         return self.sentences[0].document
 
 
-class Packer:
+class BlockPacker:
     """Makes blocks of sentences.
 
     Args:
@@ -229,7 +231,7 @@ def separator_id(tokenizer: Tokenizer, separator: str) -> int:
     return ids[0]
 
 
-def tokenizer_options(data: schema.Data) -> schema.TokenizerSection:
+def tokenizer_settings(data: schema.Data) -> schema.TokenizerSection:
     """How vocabularies are made: with the separator of blocks, if there are any, as a piece of its own."""
     options = data.tokenizer
     if data.documents is None or data.documents.separator in options.user_symbols:
@@ -251,7 +253,7 @@ def split_block(ids: Sequence[int], tokenizer: Tokenizer, separator: int) -> lis
     return [tokenizer.decode(part).strip(" ") for part in parts]
 
 
-def realign(texts: Sequence[str], count: int) -> list[str]:
+def fit_to_line_count(texts: Sequence[str], count: int) -> list[str]:
     """Texts as so many lines: missing ones are empty, those that are too many are joined to the last."""
     if len(texts) <= count:
         return [*texts, *[""] * (count - len(texts))]

@@ -33,7 +33,7 @@ def read_lines(path: StrPath) -> Iterator[str]:
     """
     number = 0
     try:
-        with opened(path) as lines:
+        with open_text_bytes(path) as lines:
             for line in decode_lines(lines, os.fspath(path)):
                 number += 1
                 yield line
@@ -100,7 +100,7 @@ def check_aligned(paths: Sequence[StrPath], counts: Sequence[int]) -> None:
         )
 
 
-def blocks(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+def bounded_batches(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
     """Items in lists that take a bounded amount of memory: at most 10,000 of them with a million characters together.
 
     One that is larger alone is a list of its own.
@@ -125,7 +125,7 @@ def check_readable(path: StrPath) -> None:
     """Raises:
     UserError: the file is missing or cannot be read.
     """
-    with opened(path):
+    with open_text_bytes(path):
         pass
 
 
@@ -147,7 +147,7 @@ def write_lines(path: StrPath, lines: Iterable[str]) -> None:
 
 
 @contextmanager
-def opened(path: StrPath) -> Iterator[IO[bytes]]:
+def open_text_bytes(path: StrPath) -> Iterator[IO[bytes]]:
     """The bytes of a file's text, read through gzip where the file is one.
 
     Raises:

@@ -9,10 +9,10 @@ UNK: Final = 1
 BOS: Final = 2
 EOS: Final = 3
 
-SPECIAL_PIECES: Final[tuple[str, ...]] = ("<pad>", "<unk>", "<s>", "</s>")
+SPECIAL_TOKENS: Final[tuple[str, ...]] = ("<pad>", "<unk>", "<s>", "</s>")
 """Names of the special pieces; the index is the id."""
 
-SILENT: Final[frozenset[int]] = frozenset({PAD, BOS, EOS})
+SKIPPED_IDS: Final[frozenset[int]] = frozenset({PAD, BOS, EOS})
 """Ids that leave no trace in decoded text."""
 
 SPACE: Final = "\u2581"

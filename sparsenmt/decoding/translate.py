@@ -14,7 +14,6 @@ from sparsenmt.data.batching import length_batches
 from sparsenmt.data.input_line import InputLine, numbered_lines
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.decoding.ahead import encode_ahead
-from sparsenmt.decoding.ancestral import Pick, ancestral_search, make_sampler, pick_best
 from sparsenmt.decoding.inputs import (
     ModelBundle,
     SourceLine,
@@ -23,8 +22,8 @@ from sparsenmt.decoding.inputs import (
     not_finite,
     read_sources,
 )
-from sparsenmt.decoding.pool import Pool, Results
 from sparsenmt.decoding.scores import Hypothesis, maximum_length
+from sparsenmt.decoding.strategies import EncodedBatch, Results, strategy_of
 from sparsenmt.model.memory import Memory
 from sparsenmt.recipe.schema import Decoding
 
@@ -116,17 +115,16 @@ def _translate_window(
     if advance and results:
         advance(len(results))
     real = [source for source in sources if not source.empty]  # batches hold indices into this list
-    beams = options.beam_size if options.method == "beam" else 1
-    lengths, limit = [len(s.ids) for s in real], max(options.batch_tokens // beams, 1)
+    strategy = strategy_of(options)
+    lengths, limit = [len(s.ids) for s in real], max(options.batch_tokens // strategy.width, 1)
 
     def lines(chosen: Sequence[int]) -> list[SourceLine]:
         return [real[i] for i in chosen]
 
     def guard(chosen: Sequence[int]) -> AbstractContextManager[None]:
-        shape = f"beam {beams:,}"
+        shape = f"beam {strategy.width:,}"
         return describe_out_of_memory(lines(chosen), shape, batch_tokens=options.batch_tokens, single_hint=_SINGLE_HINT)
 
-    pool = Pool(bundle.model, options, guard) if options.method == "beam" else None
     closed: dict[int, int | None] = {}
 
     def record(found: Results) -> None:
@@ -137,24 +135,27 @@ def _translate_window(
         if advance and found:
             advance(len(found))
 
-    for chosen, memory in encode_ahead(
-        bundle.model,
-        length_batches(lengths, limit),
-        lengths,
-        limit,
-        read=lambda chosen: make_source(bundle, lines(chosen)),
-        naming=guard,
-        exits=options.encoder_exits,
-        compact=compact,
-    ):
-        closed |= zip(chosen, _closed(memory, lines(chosen)), strict=True)
-        with guard(chosen):
-            record(search_batch(bundle, memory, chosen, lines(chosen), options, pool))
-    if pool is not None:
-        record(pool.finish())
+    def batches() -> Iterator[EncodedBatch]:
+        for chosen, memory in encode_ahead(
+            bundle.model,
+            length_batches(lengths, limit),
+            lengths,
+            limit,
+            read=lambda chosen: make_source(bundle, lines(chosen)),
+            naming=guard,
+            exits=options.encoder_exits,
+            compact=compact,
+        ):
+            closed.update(zip(chosen, _closed(memory, lines(chosen)), strict=True))
+            with guard(chosen):
+                batch = encoded_batch(bundle, memory, chosen, lines(chosen), options)
+            yield batch
+
+    for found in strategy.search(bundle.model, batches(), guard):
+        record(found)
     for source in sources:
-        found = results[source.number]
-        yield Translation(source, found.hypotheses, bundle.tokenizers.target, found.closed)
+        result = results[source.number]
+        yield Translation(source, result.hypotheses, bundle.tokenizers.target, result.closed)
 
 
 def one_line(text: str) -> str:
@@ -162,24 +163,12 @@ def one_line(text: str) -> str:
     return text.replace("\n", " ")
 
 
-@torch.inference_mode()
-def search_batch(
-    bundle: ModelBundle,
-    memory: Memory,
-    numbers: list[int],
-    batch: Sequence[SourceLine],
-    options: Decoding,
-    pool: Pool | None,
-) -> Results:
-    """Search over an encoded batch; returns the finished hypotheses by the ``numbers`` of their lines."""
-    most = [maximum_length(len(line.ids) - 1, options, bundle.max_positions) for line in batch]
-    limits = torch.tensor(most, device=bundle.device)
-    if pool is not None:
-        return pool.search(memory, limits, numbers)
-    pick: Pick = pick_best
-    if options.method == "sample":
-        pick = make_sampler(options, [line.number for line in batch], max(most), bundle.device)
-    return dict(zip(numbers, ancestral_search(bundle.model, memory, limits, options, pick), strict=True))
+def encoded_batch(
+    bundle: ModelBundle, memory: Memory, numbers: list[int], lines: Sequence[SourceLine], options: Decoding
+) -> EncodedBatch:
+    """Return encoded lines with their maximum lengths; ``numbers`` are those of their results."""
+    limits = [maximum_length(len(line.ids) - 1, options, bundle.max_positions) for line in lines]
+    return EncodedBatch(memory, torch.tensor(limits, device=bundle.device), numbers, [line.number for line in lines])
 
 
 def _closed(memory: Memory, batch: Sequence[SourceLine]) -> list[int | None]:

@@ -11,10 +11,10 @@ import click
 from sparsenmt.errors import UserError
 
 if TYPE_CHECKING:
-    from sparsenmt.commands.train import StartingPoint
     from sparsenmt.recipe.schema import Ramp, Recipe
     from sparsenmt.training.checkpoints import Checkpoint
     from sparsenmt.training.state import Progress
+    from sparsenmt.workflows.train import StartingPoint
 
 
 def starting_point(model: Path, *, weights_only: bool, remedy: str) -> tuple[StartingPoint, Progress]:
@@ -27,9 +27,9 @@ def starting_point(model: Path, *, weights_only: bool, remedy: str) -> tuple[Sta
         UserError: it is no model, or has no checkpoint to go on from.
     """
     from sparsenmt import store
-    from sparsenmt.commands.train import StartingPoint
     from sparsenmt.training.checkpoints import find_checkpoints
     from sparsenmt.training.state import Progress
+    from sparsenmt.workflows.train import StartingPoint
 
     store.read_manifest(model)
     if weights_only:
@@ -73,7 +73,7 @@ def check_vocabularies(recipe: Recipe, model: Path) -> None:
     Raises:
         UserError: the prepared data have other ones.
     """
-    from sparsenmt.data.prepared import read_manifest
+    from sparsenmt.data.prepared_data import read_manifest
     from sparsenmt.workflows.run_checks import same_vocabularies
 
     read_manifest(Path(recipe.data.directory))
@@ -94,8 +94,8 @@ def make_untrained(recipe: Recipe, origin: StartingPoint) -> None:
     """
     from sparsenmt import store
     from sparsenmt.assemble import build_model, required_features
-    from sparsenmt.data.prepare.pipeline import check_prepared_for
-    from sparsenmt.data.prepared import PreparedData
+    from sparsenmt.data.prepare.pipeline import check_prepared_data
+    from sparsenmt.data.prepared_data import PreparedData
     from sparsenmt.files import new_directory
 
     directory, record = Path(recipe.directory), origin.record()
@@ -104,7 +104,7 @@ def make_untrained(recipe: Recipe, origin: StartingPoint) -> None:
         return
     store.check_absent(directory)
     data = PreparedData.open(recipe.data.directory)
-    check_prepared_for(recipe.data, required_features(recipe))
+    check_prepared_data(recipe.data, required_features(recipe))
     sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
     model = build_model(recipe.model, **sizes, seed=recipe.training.seed)
     weights, added = store.starting_weights(origin.directory, model)

@@ -26,6 +26,7 @@ from sparsenmt.analysis.depth_table import (
 from sparsenmt.assemble import depth_plan
 from sparsenmt.data.text import write_lines
 from sparsenmt.decoding.kept_translations import KeptTranslations
+from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.timing import time_decoding
 from sparsenmt.decoding.translate import translate_texts
 from sparsenmt.devices import use_threads
@@ -236,7 +237,7 @@ class _DepthTable:
             for change in self._searches():
                 for depth, directory in system.models.items():
                     options = self._recipe(directory).decoding.model_copy(update=change).at(depth)
-                    found.append(DepthRun(system.name, _search_name(options), depth, directory, options))
+                    found.append(DepthRun(system.name, strategy_of(options).label, depth, directory, options))
         return found
 
     def _searches(self) -> list[dict[str, Any]]:
@@ -348,7 +349,3 @@ def _expand_grid(grid: Sequence[Path]) -> Iterator[Path]:
                 hint="Name one that `train` or `sweep` wrote.",
             )
         yield from inside
-
-
-def _search_name(options: Decoding) -> str:
-    return f"beam {options.beam_size}" if options.method == "beam" else options.method

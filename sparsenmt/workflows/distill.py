@@ -123,11 +123,11 @@ class Distilled:
 
     def make(self, work: Mapping[str, Any], translate: Translate, teacher: Recipe) -> None:
         """Translate the source, or go on with it."""
-        from sparsenmt.data.prepare.survey import survey
+        from sparsenmt.data.prepare.survey import survey_text
         from sparsenmt.data.text import read_lines, write_lines
         from sparsenmt.files import file_entry, write_sealed
 
-        if not self.source.exists() or survey(self.source).sha256 != work["source"]:
+        if not self.source.exists() or survey_text(self.source).sha256 != work["source"]:
             write_lines(self.source, read_lines(self.corpus.source))
         write_sealed(self.record, {"work": dict(work), "files": None})
         if not self.target.exists():
@@ -154,7 +154,7 @@ def run(plan: DistillRequest, translate: Translate) -> None:
     Raises:
         UserError: teacher, recipe and folder do not fit one another; or what the stages raise.
     """
-    from sparsenmt.commands.train import train
+    from sparsenmt.workflows.train import train
 
     student = plan.student()
     corpora = plan.corpora()
@@ -177,7 +177,7 @@ def run(plan: DistillRequest, translate: Translate) -> None:
 def _work(plan: DistillRequest, corpora: list[Distilled]) -> dict[str, dict[str, Any]]:
     """By corpus, what the distilled text depends on."""
     from sparsenmt import store
-    from sparsenmt.data.prepare.survey import survey
+    from sparsenmt.data.prepare.survey import survey_text
     from sparsenmt.files import sha256_file
 
     files = store.read_manifest(plan.teacher)["files"]
@@ -191,7 +191,7 @@ def _work(plan: DistillRequest, corpora: list[Distilled]) -> dict[str, dict[str,
         tags, documents = (None if path is None else sha256_file(Path(path)) for path in beside)
         found[each.name] = {
             "format": _FORMAT,
-            "source": survey(each.corpus.source).sha256,
+            "source": survey_text(each.corpus.source).sha256,
             "tags": tags,
             "documents": documents,
             "teacher": weights,
@@ -237,7 +237,7 @@ def _check_places(plan: DistillRequest, complete: bool) -> None:
         UserError: one is.
     """
     from sparsenmt import store
-    from sparsenmt.data.prepared import MANIFEST
+    from sparsenmt.data.prepared_data import MANIFEST
 
     prepared, directory = Path(plan.recipe.data.directory), Path(plan.recipe.directory)
     places = [path.resolve() for path in (plan.folder, prepared, directory, plan.teacher)]
@@ -304,15 +304,15 @@ def _prepare(plan: DistillRequest, student: Recipe) -> None:
     from sparsenmt.assemble import required_features
     from sparsenmt.data.prepare.corpus_files import input_files
     from sparsenmt.data.prepare.pipeline import prepare
-    from sparsenmt.data.prepare.survey import survey
-    from sparsenmt.data.prepared import MANIFEST, read_manifest
+    from sparsenmt.data.prepare.survey import survey_text
+    from sparsenmt.data.prepared_data import MANIFEST, read_manifest
     from sparsenmt.workflows.run_checks import same_vocabularies
 
     directory = Path(student.data.directory)
     if (directory / MANIFEST).exists():
         held = {entry["role"]: entry["sha256"] for entry in read_manifest(directory)["inputs"]}
         for role, path in input_files(student.data):
-            if role.startswith("train-") and survey(path).sha256 != held.get(role):
+            if role.startswith("train-") and survey_text(path).sha256 != held.get(role):
                 raise UserError(
                     f"holds data that were prepared from other text than {path}",
                     where=str(directory),

@@ -81,9 +81,9 @@ class TestText:
 
     def ids(self, lines: Sequence[str]) -> list[str] | None:
         """The documents of the first lines; None where no documents are named."""
-        from sparsenmt.data.documents import read_ids
+        from sparsenmt.data.documents import read_document_ids
 
-        return None if self.documents is None else list(islice(read_ids(self.documents), len(lines)))
+        return None if self.documents is None else list(islice(read_document_ids(self.documents), len(lines)))
 
 
 @dataclass(frozen=True)
@@ -291,7 +291,11 @@ def translations(
 
 def _input_lines(bundle: Bundle, text: TestText, sources: Sequence[str]) -> list[InputLine]:
     """The first lines of a text with their documents, and with the recipe's tags where a method reads tags."""
-    tags = open_tag_file(text.tags, bundle) if bundle.features.tagging is not None and text.tags is not None else None
+    tags = (
+        open_tag_file(text.tags, bundle)
+        if bundle.features.source_tagger is not None and text.tags is not None
+        else None
+    )
     return list(islice(attach(text.read()[0], str(text.source), tags, text.documents), len(sources)))
 
 

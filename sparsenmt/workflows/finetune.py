@@ -12,9 +12,9 @@ import click
 from sparsenmt.errors import UserError
 
 if TYPE_CHECKING:
-    from sparsenmt.commands.train import StartingPoint
     from sparsenmt.recipe.schema import AuxiliaryLoss, MemoryChoice, Ramp, Recipe
     from sparsenmt.training.state import Progress
+    from sparsenmt.workflows.train import StartingPoint
 
 _AVERAGED = 5  # checkpoints, where the recipe does not say: as in the paper
 
@@ -59,9 +59,9 @@ def run(plan: FinetuneRequest) -> None:
     Raises:
         UserError: the model has gates already, or nothing to go on from; or something is wrong with the recipe.
     """
-    from sparsenmt.commands.train import StartingPoint, train
     from sparsenmt.workflows.continue_training import check_vocabularies, make_untrained
     from sparsenmt.workflows.gate_sweep import compare_runs
+    from sparsenmt.workflows.train import StartingPoint, train
 
     origin, start = _start(plan)
     recipe = _recipe(plan)
@@ -98,12 +98,10 @@ def _start(plan: FinetuneRequest) -> tuple[StartingPoint, Progress]:
 def _recipe(plan: FinetuneRequest) -> Recipe:
     """The recipe with filters; its numbers of updates count from the beginning of the fine-tuning."""
     from sparsenmt import store
-    from sparsenmt.assemble import check_recipe
-    from sparsenmt.recipe.load import load
-    from sparsenmt.sparsity.registry import methods
+    from sparsenmt.assemble import load_recipe
 
     if plan.recipe is not None:
-        recipe = load(plan.recipe, methods(), plan.overrides, check_recipe)
+        recipe = load_recipe(plan.recipe, plan.overrides)
         if not recipe.model.memory:
             raise UserError(
                 "the recipe has no filter to train",
@@ -112,7 +110,7 @@ def _recipe(plan: FinetuneRequest) -> Recipe:
             )
         return recipe
     overrides = ["model.memory=[{name: l0drop}]", "losses={l0: {weight: 0}}", *plan.overrides]
-    recipe = load(plan.model / store.RECIPE, methods(), overrides, check_recipe)
+    recipe = load_recipe(plan.model / store.RECIPE, overrides)
     if plan.updates is None:
         raise UserError(
             "say how long to train on",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sparsenmt.errors import UserError
 
 if TYPE_CHECKING:
-    from sparsenmt.data.prepared import PreparedData
+    from sparsenmt.data.prepared_data import PreparedData
     from sparsenmt.recipe.schema import Recipe
 
 # Changes that make no other run. Where things lie: the fingerprint of the data vouches for what they are. What is

@@ -52,15 +52,13 @@ def plan(sweep: Sweep, overrides: Sequence[str] = (), output: Path | None = None
     Raises:
         UserError: something is wrong with a recipe, or two variants cannot share what they share.
     """
-    from sparsenmt.assemble import check_recipe
-    from sparsenmt.recipe.load import load
-    from sparsenmt.sparsity.registry import methods
+    from sparsenmt.assemble import load_recipe
 
-    known, where, jobs = methods(), output or sweep.directory, []
+    where, jobs = output or sweep.directory, []
     names = {variant.name for variant in sweep.variants}
     for variant in sweep.variants:
         try:
-            recipe = load(variant.recipe, known, [*variant.settings, *overrides], check_recipe)
+            recipe = load_recipe(variant.recipe, [*variant.settings, *overrides])
         except UserError as error:
             error.where = f"{error.where} (variant {variant.name})"
             raise
@@ -86,12 +84,12 @@ def _check_texts(sweep: Sweep, jobs: Sequence[VariantRun]) -> None:
 def _check_data(jobs: Sequence[VariantRun]) -> None:
     """Variants that share a data directory must want the same data there."""
     from sparsenmt.assemble import required_features
-    from sparsenmt.data.prepare.pipeline import settings_of
+    from sparsenmt.data.prepare.pipeline import preparation_settings
     from sparsenmt.files import describe_changes
 
     first: dict[str, tuple[VariantRun, dict[str, Any]]] = {}
     for job in jobs:
-        settings = settings_of(job.recipe.data, required_features(job.recipe))
+        settings = preparation_settings(job.recipe.data, required_features(job.recipe))
         other, theirs = first.setdefault(job.recipe.data.directory, (job, settings))
         if changed := describe_changes(theirs, settings, "data"):
             raise UserError(
@@ -177,9 +175,9 @@ def _prepare(job: VariantRun) -> None:
 
 def _make(sweep: Sweep, job: VariantRun, jobs: Sequence[VariantRun]) -> None:
     """Train a variant, or go on with it; and write down that it is finished."""
-    from sparsenmt.commands.train import train
     from sparsenmt.files import write_sealed
     from sparsenmt.workflows.continue_training import check_vocabularies, counted_on, make_untrained, starting_point
+    from sparsenmt.workflows.train import train
 
     variant, recipe, origin = job.variant, job.recipe, None
     if variant.start is not None:
@@ -229,9 +227,8 @@ def _record(job: VariantRun) -> dict[str, Any]:
 def is_finished(job: VariantRun) -> bool:
     """Whether the variant stands there as the sweep wants it. Checkpoints are not needed, nor what it began from."""
     from sparsenmt import store
+    from sparsenmt.assemble import load_resolved_recipe
     from sparsenmt.files import read_sealed
-    from sparsenmt.recipe.load import load_resolved
-    from sparsenmt.sparsity.registry import methods
     from sparsenmt.workflows.run_checks import is_same_run
 
     path = job.directory / RECORD
@@ -239,7 +236,7 @@ def is_finished(job: VariantRun) -> bool:
         if not path.exists():
             return False
         written, now = read_sealed(path, hint="The variant is made again."), _record(job)
-        recipe = load_resolved(written["recipe"], methods(), origin=str(path))
+        recipe = load_resolved_recipe(written["recipe"], origin=str(path))
         store.read_manifest(job.directory)
     except (UserError, KeyError):
         return False

@@ -11,8 +11,8 @@ import torch
 from sparsenmt.analysis.cross_attention import AttentionMap, Pick, PickedAttention, attention_maps
 from sparsenmt.analysis.mass import MassCounter, panels, report
 from sparsenmt.analysis.observe import Output, observe
-from sparsenmt.data.alignment import word_ids
 from sparsenmt.data.vocabulary import BOS, EOS
+from sparsenmt.data.word_boundaries import word_ids
 from sparsenmt.decoding.inputs import SourceLine
 from sparsenmt.model.protocol import AttentionSeen
 from sparsenmt.model.sites import SiteName

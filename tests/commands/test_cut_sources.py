@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sparsenmt.data.input_line import input_lines
-from sparsenmt.data.prepared import PreparedData
+from sparsenmt.data.prepared_data import PreparedData
 from sparsenmt.data.text import read_lines, write_lines
 from sparsenmt.decoding.inputs import read_sources
 from sparsenmt.store import open_model

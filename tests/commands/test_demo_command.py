@@ -60,7 +60,7 @@ STAGES: list[tuple[ModuleType, str, int]] = [
     (demo_corpus, "write_lines", 8),
     (prepare, "write_manifest", 1),
     (store, "write_weights", 1),
-    (translate, "search_batch", 2),  # the first is a validation's
+    (translate, "encoded_batch", 2),  # the first is a validation's
     (text, "write_lines", 1),
     (metrics, "corpus_scores", 2),  # likewise
 ]

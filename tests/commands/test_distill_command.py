@@ -47,13 +47,13 @@ def student(workspace: Path) -> Path:
 def searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The first line of every batch that is searched; `Stop` at a line ends it once."""
     found: list[int] = []
-    search = translate.search_batch
+    encode = translate.encoded_batch
 
-    def noting(bundle: Any, memory: Any, numbers: Any, batch: Any, options: Any, pool: Any) -> Any:
-        found.append(min(each.number for each in batch))
-        return search(bundle, memory, numbers, batch, options, pool)
+    def noting(bundle: Any, memory: Any, numbers: Any, lines: Any, options: Any) -> Any:
+        found.append(min(each.number for each in lines))
+        return encode(bundle, memory, numbers, lines, options)
 
-    monkeypatch.setattr(translate, "search_batch", noting)
+    monkeypatch.setattr(translate, "encoded_batch", noting)
     return found
 
 
@@ -84,15 +84,15 @@ def test_each_stage_goes_on_where_it_stopped(
 ) -> None:
     whole = command(*DISTILL, "--corpus", "whole-text", "--until", "corpus")
     assert whole.code == 0 and not Path("distilled").exists()
-    noting = translate.search_batch
+    noting = translate.encoded_batch
 
-    def stopping(bundle: Any, memory: Any, numbers: Any, batch: Any, options: Any, pool: Any) -> Any:
-        if any(each.number == 15 for each in batch):
-            monkeypatch.setattr(translate, "search_batch", noting)
+    def stopping(bundle: Any, memory: Any, numbers: Any, lines: Any, options: Any) -> Any:
+        if any(each.number == 15 for each in lines):
+            monkeypatch.setattr(translate, "encoded_batch", noting)
             raise Interrupted(signal.SIGTERM)
-        return noting(bundle, memory, numbers, batch, options, pool)
+        return noting(bundle, memory, numbers, lines, options)
 
-    monkeypatch.setattr(translate, "search_batch", stopping)
+    monkeypatch.setattr(translate, "encoded_batch", stopping)
     stopped = command(*DISTILL)
     assert stopped.code == 143 and "distilled-text/train-0.target is kept up to line 10" in stopped.err
     assert f"Go on with: sparsenmt {' '.join(DISTILL)}\n" in stopped.err

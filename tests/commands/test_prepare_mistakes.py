@@ -27,7 +27,7 @@ def english(workspace: Path) -> bytes:
         (lambda text: text[:-1] + b"\xe4\n", ["train.en, line 200: invalid UTF-8"]),
         (lambda text: gzip.compress(text)[:-20], ["train.en: the gzip file ends early"]),
         (lambda text: b"\x1f\x8b" + text, ["train.en: broken gzip file"]),
-        (lambda text: b"\n" * 200, ["the filters leave none of the 200 pairs", "200 by empty"]),
+        (lambda text: b"\n" * 200, ["the filters remove all 200 pairs", "200 by empty"]),
     ],
 )
 def test_bad_text(

@@ -51,7 +51,7 @@ def test_out_of_memory(command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
     monkeypatch.setattr(forced_decoding, "_score_batch", fail)
-    monkeypatch.setattr(translate, "search_batch", fail)
+    monkeypatch.setattr(translate, "encoded_batch", fail)
     for mode, message in (("--target", "target tokens"), ("-r", "beam 2")):
         arguments = ["--source", "corpus/test.en", mode, "corpus/test.de"]
         result = command("score", "--model", "model", *arguments)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, load_tokenizer, train_tokenizer
-from sparsenmt.data.vocabulary import BOS, EOS, PAD, SPACE, SPECIAL_PIECES, UNK, UNKNOWN_SURFACE
+from sparsenmt.data.vocabulary import BOS, EOS, PAD, SPACE, SPECIAL_TOKENS, UNK, UNKNOWN_SURFACE
 from sparsenmt.errors import UserError
 from sparsenmt.recipe import schema
 
@@ -39,7 +39,7 @@ def test_text_comes_back(kind: str, lines: Lines) -> None:
 
 def test_specials(kind: str, lines: Lines) -> None:
     tokenizer = trained(kind, lines(300))
-    assert tuple(tokenizer.pieces([PAD, UNK, BOS, EOS])) == SPECIAL_PIECES
+    assert tuple(tokenizer.pieces([PAD, UNK, BOS, EOS])) == SPECIAL_TOKENS
     ids = tokenizer.encode(lines(300)[0])
     assert tokenizer.decode([BOS, *ids, EOS, PAD]) == tokenizer.decode(ids)
     assert UNKNOWN_SURFACE in tokenizer.decode([UNK])

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sparsenmt.data.alignment import word_ids
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
-from sparsenmt.data.vocabulary import EOS, SPACE, SPECIAL_PIECES, UNK
+from sparsenmt.data.vocabulary import EOS, SPACE, SPECIAL_TOKENS, UNK
+from sparsenmt.data.word_boundaries import word_ids
 from sparsenmt.errors import UserError
 from sparsenmt.recipe import checks, schema
 
@@ -127,4 +127,4 @@ def test_lowercase(kind: str, lines: Lines) -> None:
 
 
 def test_recipes_know_the_special_pieces() -> None:
-    assert checks._SPECIAL == SPECIAL_PIECES and checks._RESERVED == SPACE
+    assert checks._SPECIAL == SPECIAL_TOKENS and checks._RESERVED == SPACE

@@ -13,8 +13,8 @@ import sentencepiece
 import yaml
 from hypothesis import strategies as st
 
-from sparsenmt.data.prepared import PreparedData
-from sparsenmt.data.store import Dataset
+from sparsenmt.data.dataset import Dataset
+from sparsenmt.data.prepared_data import PreparedData
 from sparsenmt.data.tokenizers.word_counts import LONGEST_WORD
 from sparsenmt.data.vocabulary import EOS, UNKNOWN_SURFACE
 from tests.commands.support import Result

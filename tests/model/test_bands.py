@@ -185,7 +185,7 @@ def test_the_cache_forgets_what_is_out_of_reach(choice: dict[str, Any], kept: in
     cache = model.new_cache(memory)
     found = [model.decode(target[:, i : i + 1], cache.memory, cache=cache)[2] for i in range(40)]
     torch.testing.assert_close(torch.cat(found, 1), model.decode(target, memory)[2], atol=1e-10, rtol=0)
-    own = cache._own.values()  # type: ignore[attr-defined]
+    own = cache._steps.values()  # type: ignore[attr-defined]
     assert {each.values.content.shape[0] for each in own} == {kept}
 
 

@@ -116,7 +116,7 @@ def test_fp32_translations_differ_only_at_near_ties(
 
 def score(bundle: Bundle, source: str, target: str) -> float:
     """The score that the search ranks by, in float64."""
-    from sparsenmt.decoding.scores import length_divisor
+    from sparsenmt.decoding.scores import length_penalty
 
     (pair,) = score_pairs(bundle, input_lines([source]), [target])
-    return pair.log_probability / length_divisor(len(pair.pieces), bundle.recipe.decoding)
+    return pair.log_probability / length_penalty(len(pair.pieces), bundle.recipe.decoding)

@@ -9,10 +9,10 @@ from sparsenmt.data.demo import english as en
 from sparsenmt.data.demo import german as de
 from sparsenmt.data.demo import lexicon
 from sparsenmt.data.demo import phrases as ph
-from sparsenmt.data.demo.choices import RandomPhrases
 from sparsenmt.data.demo.clauses import Clause, phrase
 from sparsenmt.data.demo.english import Tense, Token
 from sparsenmt.data.demo.phrases import Gap, Nominal, NounPhrase, Relative
+from sparsenmt.data.demo.random_phrases import RandomPhrases
 
 _TENSES: tuple[tuple[float, Tense], ...] = (
     (7.0, "present"),

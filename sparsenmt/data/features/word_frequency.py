@@ -21,11 +21,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sparsenmt.data.alignment import starts_of_words
-from sparsenmt.data.store import Dataset
-from sparsenmt.data.tokenizers.hashing import spread
+from sparsenmt.data.dataset import Dataset
+from sparsenmt.data.tokenizers.hashing import splitmix64
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
-from sparsenmt.data.vocabulary import EOS, SPACE, SPECIAL_PIECES, UNK
+from sparsenmt.data.vocabulary import EOS, SPACE, SPECIAL_TOKENS, UNK
+from sparsenmt.data.word_boundaries import word_start_mask
 from sparsenmt.errors import UserError
 from sparsenmt.files import write_bytes
 
@@ -168,7 +168,7 @@ class _Pieces:
         self.word_starts = tokenizer.word_starts
         self.space = names.index(SPACE) if SPACE in names else -1
         self.marks = np.array([_is_mark(name) for name in names], dtype=np.bool_)
-        self.marks[: len(SPECIAL_PIECES)] = False
+        self.marks[: len(SPECIAL_TOKENS)] = False
         texts = [name.replace(SPACE, "") for name in names]
         self.lengths = np.array([len(text) for text in texts], dtype=np.int64)
         self.offsets = np.cumsum(self.lengths) - self.lengths
@@ -185,7 +185,7 @@ class _Words:
     """The words of sentences that each end with EOS: their hashes and lengths, all (W,)."""
 
     def __init__(self, ids: NDArray[np.int64], pieces: _Pieces) -> None:
-        starts = starts_of_words(ids, pieces.word_starts)
+        starts = word_start_mask(ids, pieces.word_starts)
         starts[:1] = True
         starts = _with_marks_apart(ids, starts, pieces)
         first = np.flatnonzero(starts)
@@ -209,7 +209,7 @@ def _letter_sums(
     last = np.append(first[1:], len(ids)) - 1
     counts = ends[last] - begins[first]
     within = place - np.repeat(begins[first], counts)
-    sums = np.append(np.uint64(0), np.cumsum(spread(letters + (within.astype(np.uint64) << np.uint64(32)))))
+    sums = np.append(np.uint64(0), np.cumsum(splitmix64(letters + (within.astype(np.uint64) << np.uint64(32)))))
     return sums[ends[last]] - sums[begins[first]], counts
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from sparsenmt.data.documents import check_count, read_ids
-from sparsenmt.data.prepare.survey import Survey, survey
+from sparsenmt.data.documents import check_id_count, read_document_ids
+from sparsenmt.data.prepare.survey import TextSurvey, survey_text
 from sparsenmt.data.text import check_aligned, check_readable
 from sparsenmt.errors import UserError
 from sparsenmt.progress import Bars
@@ -53,16 +53,16 @@ def corpus_names(corpora: Sequence[schema.Corpus]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Inputs:
+class CorpusFiles:
     """What was found in the texts, in the order of `input_files`."""
 
     files: list[tuple[str, str]]
-    surveys: list[Survey]
+    surveys: list[TextSurvey]
     stamps: list[tuple[int, int]]
     """Size and time of change of every file, when it was read."""
 
     @classmethod
-    def read(cls, data: schema.Data, bars: Bars, *, tags: bool = False) -> Inputs:
+    def read(cls, data: schema.Data, bars: Bars, *, tags: bool = False) -> CorpusFiles:
         """Read all texts to their ends, and the tags beside them if they are asked for.
 
         Raises:
@@ -73,7 +73,7 @@ class Inputs:
             check_readable(path)
         stamps = [_stamp(path) for _, path in files]
         with bars.counting("reading", total=sum(size for size, _ in stamps), unit="B") as bar:
-            surveys = [survey(path, bar.update) for _, path in files]
+            surveys = [survey_text(path, bar.update) for _, path in files]
         inputs = cls(files, surveys, stamps)
         inputs._check_alignment()
         inputs._check_documents()
@@ -137,8 +137,8 @@ class Inputs:
             name, _, kind = role.partition(".")
             if kind == DOCUMENTS:
                 source = numbers[f"{name}.source"]
-                count = sum(1 for _ in read_ids(path))
-                check_count(path, count, self.files[source][1], self.surveys[source].lines)
+                count = sum(1 for _ in read_document_ids(path))
+                check_id_count(path, count, self.files[source][1], self.surveys[source].lines)
 
     def _check_for_twins(self, names: Sequence[str]) -> None:
         seen: dict[tuple[str, str], str] = {}

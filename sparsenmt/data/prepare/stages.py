@@ -34,7 +34,7 @@ _STATE = ".state.json"
 
 
 @contextmanager
-def workplace(directory: Path) -> Iterator[Path]:
+def staging_directory(directory: Path) -> Iterator[Path]:
     """The sibling in which a directory is made, for one process at a time.
 
     It is removed when the user's input turns out to be bad; after an interruption, or where the disk is full, it stays.
@@ -60,7 +60,7 @@ def workplace(directory: Path) -> Iterator[Path]:
             raise
 
 
-def forget(directory: Path) -> None:
+def remove_stage_record(directory: Path) -> None:
     """Remove the state file: the directory is complete, and says so itself."""
     (directory / _STATE).unlink(missing_ok=True)
 
@@ -69,7 +69,7 @@ class Stages:
     """The stages of one piece of work, in order.
 
     Args:
-        directory: where it is done, see `workplace`.
+        directory: where it is done, see `staging_directory`.
         task: plain values: what the files depend on. What was made for another task is removed.
     """
 

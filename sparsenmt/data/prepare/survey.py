@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparsenmt.data.text import StrPath, opened, read_lines
+from sparsenmt.data.text import StrPath, open_text_bytes, read_lines
 from sparsenmt.errors import UserError
 from sparsenmt.files import name_file_in_errors
 
@@ -18,7 +18,7 @@ _CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
-class Survey:
+class TextSurvey:
     """What was found in a file."""
 
     bytes: int
@@ -32,7 +32,7 @@ class Survey:
     """There is nothing but white space."""
 
 
-def survey(path: StrPath, advance: Callable[[int], object] = lambda count: None) -> Survey:
+def survey_text(path: StrPath, advance: Callable[[int], object] = lambda count: None) -> TextSurvey:
     """Read a text file to its end.
 
     Args:
@@ -49,7 +49,7 @@ def survey(path: StrPath, advance: Callable[[int], object] = lambda count: None)
         )
     found = _Reader()
     try:
-        with name_file_in_errors(Path(path)), opened(path) as stream:
+        with name_file_in_errors(Path(path)), open_text_bytes(path) as stream:
             file = getattr(stream, "fileobj", stream)  # below gzip
             place = 0
             while chunk := stream.read(_CHUNK):
@@ -64,7 +64,7 @@ def survey(path: StrPath, advance: Callable[[int], object] = lambda count: None)
         raise UserError(
             "changed while it was read", where=str(path), hint="Start again when the file is complete."
         ) from None
-    return Survey(size, found.digest.hexdigest(), found.lines, found.returns, found.blank)
+    return TextSurvey(size, found.digest.hexdigest(), found.lines, found.returns, found.blank)
 
 
 class _Reader:

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice, takewhile
 
-from sparsenmt.data.tagging.align import comparable
-from sparsenmt.data.tagging.tagsets import TagSet, UnknownTags, known, tagset_of
+from sparsenmt.data.tagging.tagsets import TagSet, UnknownTags, guess_tagset, is_known_tag
+from sparsenmt.data.tagging.word_alignment import comparable_text
 from sparsenmt.data.text import StrPath, read_lines
 from sparsenmt.errors import UserError
 
@@ -74,15 +74,15 @@ class TagFile:
         counts: Counter[str] = Counter()
         for sentence in read_tagged(path):
             counts.update(sentence.tags)
-        fits = expected is not None and all(known(tag, expected) for tag in counts)
-        self.tagset: TagSet = expected if fits and expected is not None else tagset_of(counts.elements())
+        fits = expected is not None and all(is_known_tag(tag, expected) for tag in counts)
+        self.tagset: TagSet = expected if fits and expected is not None else guess_tagset(counts.elements())
         unknown = UnknownTags(self.tagset)
         for tag, count in counts.items():
             unknown.category(tag, count)
         self.warning = unknown.warning(str(path))
         """One line that lists the tags that nobody knows; None: there are none."""
 
-    def beside(self, text: StrPath, lines: Iterable[str], first: int = 0) -> Iterator[TaggedSentence]:
+    def sentences(self, text: StrPath, lines: Iterable[str], first: int = 0) -> Iterator[TaggedSentence]:
         """The sentences, each checked to be the line that it stands beside.
 
         Args:
@@ -101,7 +101,7 @@ class TagFile:
             if sentence is None:
                 raise self._miscounted(count, text, count + 1 + sum(1 for _ in rest))
             count += 1
-            check_words(sentence, line, f"{self.path}, line {sentence.line:,}", f"line {count:,} of {text}")
+            check_tagged_words(sentence, line, f"{self.path}, line {sentence.line:,}", f"line {count:,} of {text}")
             yield replace(sentence, tagset=self.tagset)
         more = sum(1 for _ in sentences)
         if more:
@@ -115,12 +115,7 @@ class TagFile:
         )
 
 
-def read_beside(path: StrPath, text: StrPath, lines: Iterable[str]) -> Iterator[TaggedSentence]:
-    """`TagFile.beside` for all lines of a text."""
-    return TagFile(path).beside(text, lines)
-
-
-def check_words(sentence: TaggedSentence, line: str, where: str, what: str) -> None:
+def check_tagged_words(sentence: TaggedSentence, line: str, where: str, what: str) -> None:
     """Refuse tags of other words than a line has; white space, case and Unicode's compatibility forms do not matter.
 
     Args:
@@ -130,7 +125,7 @@ def check_words(sentence: TaggedSentence, line: str, where: str, what: str) -> N
     Raises:
         UserError: the characters differ.
     """
-    tagged, written = comparable("".join(sentence.words)), comparable(line)
+    tagged, written = comparable_text("".join(sentence.words)), comparable_text(line)
     if tagged == written:
         return
     start = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(tagged, written, strict=False)))
@@ -151,7 +146,7 @@ def _looks_like_columns(line: str) -> bool:
 # word_TAG
 
 
-def as_line(sentence: TaggedSentence) -> str:
+def format_tagged_line(sentence: TaggedSentence) -> str:
     """A sentence as a line of ``word_TAG``; white space in a word is left out."""
     words = ("".join(word.split()) for word in sentence.words)
     return " ".join(f"{word}_{tag}" for word, tag in zip(words, sentence.tags, strict=True) if word)

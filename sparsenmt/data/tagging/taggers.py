@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from sparsenmt.data.tagging.tagsets import Category, TagSet, category
+from sparsenmt.data.tagging.tagsets import TagSet, WordCategory, tag_category
 from sparsenmt.errors import UserError
 
 _CACHED_WORDS = 1 << 16
@@ -72,11 +72,11 @@ _WORD = re.compile(
 )
 _NUMBER = re.compile(r"\d+(?:[.,:/-]\d+)*")
 _MARKER = re.compile(r"<[\w/]+>")
-_UNSURE = (Category.REST, Category.FOREIGN, Category.SYMBOL)
+_UNSURE = (WordCategory.REST, WordCategory.FOREIGN, WordCategory.SYMBOL)
 _ENDS = re.compile(r"[.!?…]+")
 
 
-def cut_into_words(line: str, language: str) -> list[str]:
+def split_words(line: str, language: str) -> list[str]:
     """Words, numbers and punctuation marks; English clitics ("n't", "'s") are words of their own, as in tagged corpora.
 
     Together the words are the line's characters, without white space.
@@ -121,7 +121,7 @@ class _HanTa:
         self._tagger.analyze_forward = lru_cache(maxsize=_CACHED_WORDS)(self._tagger.analyze_forward)
 
     def tokenize(self, line: str) -> list[str]:
-        return cut_into_words(line, self.language)
+        return split_words(line, self.language)
 
     def tag(self, words: Sequence[str]) -> list[str]:
         tags = (tag for sentence in _sentences(words) for tag in self._tag_sentence(sentence))
@@ -132,7 +132,7 @@ class _HanTa:
         punctuation, number = self._PLAIN[self.tagset]
         if word[0].isdigit() and _NUMBER.fullmatch(word):
             return number
-        if category(tag, self.tagset) not in _UNSURE and word[0] != "<":
+        if tag_category(tag, self.tagset) not in _UNSURE and word[0] != "<":
             return tag
         is_mark = word not in "%&#@" and all(unicodedata.category(character)[0] == "P" for character in word)
         return punctuation if is_mark or _MARKER.fullmatch(word) else tag

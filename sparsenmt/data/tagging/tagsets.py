@@ -23,7 +23,7 @@ TAG_SETS: tuple[TagSet, ...] = get_args(TagSet)
 ReportCategory = Literal["function", "content", "punctuation", "rest"]
 
 
-class Category(IntEnum):
+class WordCategory(IntEnum):
     """What a word is. The values are those of the source feature ``pos_category``."""
 
     END = 0
@@ -42,115 +42,115 @@ class Category(IntEnum):
 
 
 # Tags between spaces; a star stands for any end, and of several entries that fit a tag the longest counts.
-_TABLE: Mapping[TagSet, Mapping[Category, str]] = {
+_TABLE: Mapping[TagSet, Mapping[WordCategory, str]] = {
     "penn": {
-        Category.FUNCTION: "CC IN RP TO UH DT WP",
-        Category.CONTENT: "JJ JJR JJS NN NNS NNP NNPS RB RBR RBS VB VBD VBG VBN VBP VBZ AFX",
-        Category.PUNCTUATION: ". , : ; `` '' \" ( ) -LRB- -RRB- -LSB- -RSB- -LCB- -RCB- HYPH NFP - --",
-        Category.MODAL: "MD",
-        Category.EXISTENTIAL: "EX",
-        Category.NUMBER: "CD",
-        Category.FOREIGN: "FW",
-        Category.SYMBOL: "SYM # $",
-        Category.PRONOUN: "PRP PRP$",
-        Category.REST: "PDT POS WDT WP$ WRB LS ADD GW XX",
+        WordCategory.FUNCTION: "CC IN RP TO UH DT WP",
+        WordCategory.CONTENT: "JJ JJR JJS NN NNS NNP NNPS RB RBR RBS VB VBD VBG VBN VBP VBZ AFX",
+        WordCategory.PUNCTUATION: ". , : ; `` '' \" ( ) -LRB- -RRB- -LSB- -RSB- -LCB- -RCB- HYPH NFP - --",
+        WordCategory.MODAL: "MD",
+        WordCategory.EXISTENTIAL: "EX",
+        WordCategory.NUMBER: "CD",
+        WordCategory.FOREIGN: "FW",
+        WordCategory.SYMBOL: "SYM # $",
+        WordCategory.PRONOUN: "PRP PRP$",
+        WordCategory.REST: "PDT POS WDT WP$ WRB LS ADD GW XX",
     },
     "ud": {
-        Category.FUNCTION: "ADP CCONJ SCONJ DET PART INTJ",
-        Category.CONTENT: "ADJ ADV AUX NOUN PROPN VERB",
-        Category.PUNCTUATION: "PUNCT",
-        Category.NUMBER: "NUM",
-        Category.FOREIGN: "X",
-        Category.SYMBOL: "SYM",
-        Category.PRONOUN: "PRON",
+        WordCategory.FUNCTION: "ADP CCONJ SCONJ DET PART INTJ",
+        WordCategory.CONTENT: "ADJ ADV AUX NOUN PROPN VERB",
+        WordCategory.PUNCTUATION: "PUNCT",
+        WordCategory.NUMBER: "NUM",
+        WordCategory.FOREIGN: "X",
+        WordCategory.SYMBOL: "SYM",
+        WordCategory.PRONOUN: "PRON",
     },
     "stts": {
-        Category.FUNCTION: (
+        WordCategory.FUNCTION: (
             "APPR APPRART APPO APZR ART KON KOKOM KOUI KOUS PTKZU PTKVZ PTKA PTKANT ITJ PDAT PIAT PIDAT PWS"
         ),
-        Category.CONTENT: "ADJA ADJD ADV NN NNA NNI NE PROAV PAV PROP PTKNEG TRUNC VA* VV*",
-        Category.PUNCTUATION: "$. $, $( $[",
-        Category.MODAL: "VM*",
-        Category.NUMBER: "CARD",
-        Category.FOREIGN: "FM*",
-        Category.SYMBOL: "XY",
-        Category.PRONOUN: "PPER PRF PPOSS PPOSAT PDS PIS PRELS PRELAT",
-        Category.REST: "PWAT PWAV",
+        WordCategory.CONTENT: "ADJA ADJD ADV NN NNA NNI NE PROAV PAV PROP PTKNEG TRUNC VA* VV*",
+        WordCategory.PUNCTUATION: "$. $, $( $[",
+        WordCategory.MODAL: "VM*",
+        WordCategory.NUMBER: "CARD",
+        WordCategory.FOREIGN: "FM*",
+        WordCategory.SYMBOL: "XY",
+        WordCategory.PRONOUN: "PPER PRF PPOSS PPOSAT PDS PIS PRELS PRELAT",
+        WordCategory.REST: "PWAT PWAV",
     },
     "c5": {
-        Category.FUNCTION: "AT0 AVP CJC CJS CJT DT0 DTQ IN ITJ PNQ PRF PRP TO0",
-        Category.CONTENT: "AJ0 AJC AJS AV0 NN NN0 NN1 NN2 NP0 ORD PNI VB* VD* VH* VV* XX0",
-        Category.PUNCTUATION: "PUL PUN PUQ PUR !!!",
-        Category.MODAL: "VM0",
-        Category.EXISTENTIAL: "EX0",
-        Category.NUMBER: "CRD",
-        Category.PRONOUN: "DPS PNP PNX",
-        Category.REST: "AVQ POS UNC ZZ0",
+        WordCategory.FUNCTION: "AT0 AVP CJC CJS CJT DT0 DTQ IN ITJ PNQ PRF PRP TO0",
+        WordCategory.CONTENT: "AJ0 AJC AJS AV0 NN NN0 NN1 NN2 NP0 ORD PNI VB* VD* VH* VV* XX0",
+        WordCategory.PUNCTUATION: "PUL PUN PUQ PUR !!!",
+        WordCategory.MODAL: "VM0",
+        WordCategory.EXISTENTIAL: "EX0",
+        WordCategory.NUMBER: "CRD",
+        WordCategory.PRONOUN: "DPS PNP PNX",
+        WordCategory.REST: "AVQ POS UNC ZZ0",
     },
     "c7": {
-        Category.FUNCTION: "AT* BCL BTO C* D* I* PNQ* RP* TO UH",
-        Category.CONTENT: "J* MD N* R* V* XX",
-        Category.PUNCTUATION: "Y*",
-        Category.MODAL: "VM*",
-        Category.EXISTENTIAL: "EX",
-        Category.NUMBER: "MC* MF",
-        Category.FOREIGN: "FW",
-        Category.SYMBOL: "FO",
-        Category.PRONOUN: "APPGE P*",
-        Category.REST: "DDQ* RRQ* RGQ* GE FU ZZ*",
+        WordCategory.FUNCTION: "AT* BCL BTO C* D* I* PNQ* RP* TO UH",
+        WordCategory.CONTENT: "J* MD N* R* V* XX",
+        WordCategory.PUNCTUATION: "Y*",
+        WordCategory.MODAL: "VM*",
+        WordCategory.EXISTENTIAL: "EX",
+        WordCategory.NUMBER: "MC* MF",
+        WordCategory.FOREIGN: "FW",
+        WordCategory.SYMBOL: "FO",
+        WordCategory.PRONOUN: "APPGE P*",
+        WordCategory.REST: "DDQ* RRQ* RGQ* GE FU ZZ*",
     },
     "cgn": {
-        Category.FUNCTION: "LID* VZ* VG* TSW* VNW(aanw,det* VNW(onbep,det* VNW(vb,pron* VNW(excl*",
-        Category.CONTENT: "ADJ* BW* N(* WW* TW(rang* VNW(onbep,grad* SPEC(deeleigen*",
-        Category.PUNCTUATION: "LET*",
-        Category.EXISTENTIAL: "VNW(aanw,adv-pron,stan,red,3,getal)",
-        Category.NUMBER: "TW*",
-        Category.FOREIGN: "SPEC(vreemd*",
-        Category.SYMBOL: "SPEC(symb*",
-        Category.PRONOUN: "VNW*",
-        Category.REST: "SPEC* VNW(vb,adv-pron* VNW(vb,det*",
+        WordCategory.FUNCTION: "LID* VZ* VG* TSW* VNW(aanw,det* VNW(onbep,det* VNW(vb,pron* VNW(excl*",
+        WordCategory.CONTENT: "ADJ* BW* N(* WW* TW(rang* VNW(onbep,grad* SPEC(deeleigen*",
+        WordCategory.PUNCTUATION: "LET*",
+        WordCategory.EXISTENTIAL: "VNW(aanw,adv-pron,stan,red,3,getal)",
+        WordCategory.NUMBER: "TW*",
+        WordCategory.FOREIGN: "SPEC(vreemd*",
+        WordCategory.SYMBOL: "SPEC(symb*",
+        WordCategory.PRONOUN: "VNW*",
+        WordCategory.REST: "SPEC* VNW(vb,adv-pron* VNW(vb,det*",
     },
 }
 
-_REPORT: Mapping[Category, ReportCategory] = {
-    Category.FUNCTION: "function",
-    Category.CONTENT: "content",
-    Category.MODAL: "content",
-    Category.PUNCTUATION: "punctuation",
+_REPORT: Mapping[WordCategory, ReportCategory] = {
+    WordCategory.FUNCTION: "function",
+    WordCategory.CONTENT: "content",
+    WordCategory.MODAL: "content",
+    WordCategory.PUNCTUATION: "punctuation",
 }
 
 
-def category(tag: str, tagset: TagSet | None = None) -> Category:
+def tag_category(tag: str, tagset: TagSet | None = None) -> WordCategory:
     """The category of a tag; REST if the tag set, or none of them, knows it.
 
     Args:
         tagset: without one, the first of `TAG_SETS` that knows the tag decides. Some tags mean different things in
-            different sets (PRP is a pronoun in Penn's and a preposition in C5): see `tagset_of`.
+            different sets (PRP is a pronoun in Penn's and a preposition in C5): see `guess_tagset`.
     """
     for name in TAG_SETS if tagset is None else (tagset,):
         found = _look_up(tag, name)
         if found is not None:
             return found
-    return Category.REST
+    return WordCategory.REST
 
 
-def known(tag: str, tagset: TagSet | None = None) -> bool:
+def is_known_tag(tag: str, tagset: TagSet | None = None) -> bool:
     """Whether the tag set, or any of them, knows the tag."""
     return any(_look_up(tag, name) is not None for name in (TAG_SETS if tagset is None else (tagset,)))
 
 
-def report_category(category: Category) -> ReportCategory:
+def report_category(category: WordCategory) -> ReportCategory:
     """The category under which reports count a word: modals are content words; END has no row here and is refused.
 
     Raises:
         ValueError: END.
     """
-    if category is Category.END:
+    if category is WordCategory.END:
         raise ValueError("</s> is no word")
     return _REPORT.get(category, "rest")
 
 
-def tagset_of(tags: Iterable[str]) -> TagSet:
+def guess_tagset(tags: Iterable[str]) -> TagSet:
     """The tag set that knows most of these tags, each counted as often as it comes; of equals the first."""
     counts = Counter(tags)
     scores = {name: sum(count for tag, count in counts.items() if _look_up(tag, name) is not None) for name in TAG_SETS}
@@ -164,11 +164,11 @@ class UnknownTags:
         self.tagset = tagset
         self.counts: Counter[str] = Counter()
 
-    def category(self, tag: str, count: int = 1) -> Category:
+    def category(self, tag: str, count: int = 1) -> WordCategory:
         """The category of a tag that was met so many times."""
-        if not known(tag, self.tagset):
+        if not is_known_tag(tag, self.tagset):
             self.counts[tag] += count
-        return category(tag, self.tagset)
+        return tag_category(tag, self.tagset)
 
     def warning(self, where: str | None = None) -> str | None:
         """One line that lists the unknown tags, most frequent first; None if there were none.
@@ -185,7 +185,7 @@ class UnknownTags:
 
 
 @cache
-def _entries(name: TagSet) -> tuple[dict[str, Category], list[tuple[str, Category]]]:
+def _entries(name: TagSet) -> tuple[dict[str, WordCategory], list[tuple[str, WordCategory]]]:
     """Whole tags; and beginnings of tags, the longest first."""
     entries = [(tag, category) for category, tags in _TABLE[name].items() for tag in tags.split()]
     whole = {tag: category for tag, category in entries if not tag.endswith("*")}
@@ -193,12 +193,12 @@ def _entries(name: TagSet) -> tuple[dict[str, Category], list[tuple[str, Categor
     return whole, beginnings
 
 
-def _by_length(entry: tuple[str, Category]) -> int:
+def _by_length(entry: tuple[str, WordCategory]) -> int:
     return -len(entry[0])
 
 
 @lru_cache(maxsize=1 << 14)
-def _look_up(tag: str, name: TagSet) -> Category | None:
+def _look_up(tag: str, name: TagSet) -> WordCategory | None:
     whole, beginnings = _entries(name)
     if name == "stts":
         tag = tag.replace("(", "").replace(")", "") if not tag.startswith("$") else tag  # HanTa's VV(FIN)

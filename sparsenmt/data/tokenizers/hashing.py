@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def spread(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def splitmix64(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Spread 64-bit values evenly: the finalizer of SplitMix64 (Steele, Lea and Flood 2014), with its increment."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

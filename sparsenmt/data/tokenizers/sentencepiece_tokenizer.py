@@ -19,11 +19,11 @@ import numpy as np
 import sentencepiece
 from numpy.typing import NDArray
 
-from sparsenmt.data.text import blocks
-from sparsenmt.data.tokenizers.unigram_seeds import seed_pieces
+from sparsenmt.data.text import bounded_batches
+from sparsenmt.data.tokenizers.unigram_seeds import seed_tokens
 from sparsenmt.data.tokenizers.wire_format import without_field
-from sparsenmt.data.tokenizers.word_counts import LONGEST_WORD, WordCounts, parts
-from sparsenmt.data.vocabulary import BOS, EOS, PAD, SILENT, SPACE, SPECIAL_PIECES, UNK, UNKNOWN_SURFACE
+from sparsenmt.data.tokenizers.word_counts import LONGEST_WORD, WordCounts, split_long_word
+from sparsenmt.data.vocabulary import BOS, EOS, PAD, SKIPPED_IDS, SPACE, SPECIAL_TOKENS, UNK, UNKNOWN_SURFACE
 from sparsenmt.errors import UserError
 from sparsenmt.files import read_json, write_bytes, write_json
 from sparsenmt.recipe import schema
@@ -62,7 +62,7 @@ class SentencePieceTokenizer:
         symbols = _user_pieces(options)
         counts = WordCounts(words=TABLE_WORDS, characters=TABLE_CHARACTERS)
         tabs = False
-        for block in blocks(lines, len):
+        for block in bounded_batches(lines, len):
             text = " ".join(block)
             if options.lowercase:
                 text = text.lower()
@@ -139,7 +139,7 @@ class SentencePieceTokenizer:
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        return str(self._processor.decode([int(id_) for id_ in ids if id_ not in SILENT]))
+        return str(self._processor.decode([int(id_) for id_ in ids if id_ not in SKIPPED_IDS]))
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [str(self._processor.id_to_piece(int(id_))) for id_ in ids]
@@ -174,7 +174,7 @@ def _short(words: Sequence[str]) -> Iterable[str]:
     """The words, without empty ones, and with long ones in parts."""
     if len(max(words, key=len)) <= LONGEST_WORD:
         return filter(None, words)
-    return (part for word in words for part in parts(word))
+    return (part for word in words for part in split_long_word(word))
 
 
 def _seeds(words: Sequence[tuple[str, int]], options: schema.TokenizerSection) -> Iterator[bytes]:
@@ -186,7 +186,7 @@ def _seeds(words: Sequence[tuple[str, int]], options: schema.TokenizerSection) -
             if normal:
                 counts[SPACE + normal] += count
     size = max(_SEEDS, _SEEDS_A_PIECE * options.vocabulary_size)
-    for piece, count in seed_pieces(list(counts), list(counts.values()), size):
+    for piece, count in seed_tokens(list(counts), list(counts.values()), size):
         yield f"{piece}\t{count}\n".encode()
 
 
@@ -209,10 +209,10 @@ def _learn(table: Iterable[bytes], options: schema.TokenizerSection, more: Mappi
             unk_id=UNK,
             bos_id=BOS,
             eos_id=EOS,
-            pad_piece=SPECIAL_PIECES[PAD],
-            unk_piece=SPECIAL_PIECES[UNK],
-            bos_piece=SPECIAL_PIECES[BOS],
-            eos_piece=SPECIAL_PIECES[EOS],
+            pad_piece=SPECIAL_TOKENS[PAD],
+            unk_piece=SPECIAL_TOKENS[UNK],
+            bos_piece=SPECIAL_TOKENS[BOS],
+            eos_piece=SPECIAL_TOKENS[EOS],
             unk_surface=UNKNOWN_SURFACE,
             num_threads=_TRAINING_THREADS,
             minloglevel=3,

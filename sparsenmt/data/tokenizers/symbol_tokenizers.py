@@ -13,9 +13,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from sparsenmt.data.text import blocks
+from sparsenmt.data.text import bounded_batches
 from sparsenmt.data.tokenizers.word_counts import LONGEST_WORD, WordCounts
-from sparsenmt.data.vocabulary import BOS, EOS, SILENT, SPACE, SPECIAL_PIECES, UNK, UNKNOWN_SURFACE
+from sparsenmt.data.vocabulary import BOS, EOS, SKIPPED_IDS, SPACE, SPECIAL_TOKENS, UNK, UNKNOWN_SURFACE
 from sparsenmt.errors import UserError
 from sparsenmt.files import read_json, write_json
 from sparsenmt.recipe import schema
@@ -38,9 +38,9 @@ class _SymbolTokenizer:
 
     def __init__(self, symbols: Sequence[str], *, lowercase: bool, user_symbols: Sequence[str] = ()) -> None:
         self._user_symbols = frozenset(user_symbols)
-        self._pieces = [*SPECIAL_PIECES, *symbols]
+        self._pieces = [*SPECIAL_TOKENS, *symbols]
         # A word of the text that looks like "</s>" is a word, so the special pieces are not looked up.
-        self._ids = {symbol: id_ for id_, symbol in enumerate(symbols, start=len(SPECIAL_PIECES))}
+        self._ids = {symbol: id_ for id_, symbol in enumerate(symbols, start=len(SPECIAL_TOKENS))}
         self._lowercase = lowercase
         self._word_starts = self._find_word_starts()
         self._word_starts[[BOS, EOS]] = True
@@ -48,7 +48,7 @@ class _SymbolTokenizer:
     @classmethod
     def train(cls, options: schema.TokenizerSection, lines: Iterator[str]) -> Self:
         """Keep the most frequent symbols; ties go by code point. Takes no more memory for more lines."""
-        texts = (" ".join(block) for block in blocks(lines, len))
+        texts = (" ".join(block) for block in bounded_batches(lines, len))
         if options.lowercase:
             texts = (text.lower() for text in texts)
         user_symbols = options.user_symbols
@@ -92,7 +92,7 @@ class _SymbolTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         return self._join(
-            UNKNOWN_SURFACE if id_ == UNK else self._pieces[id_] for id_ in map(int, ids) if id_ not in SILENT
+            UNKNOWN_SURFACE if id_ == UNK else self._pieces[id_] for id_ in map(int, ids) if id_ not in SKIPPED_IDS
         )
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
@@ -102,7 +102,7 @@ class _SymbolTokenizer:
         settings: dict[str, Any] = {"kind": self.kind, "lowercase": self._lowercase}
         if self._user_symbols:
             settings["user_symbols"] = sorted(self._user_symbols)
-        write_json(directory / f"{stem}.json", {**settings, "symbols": self._pieces[len(SPECIAL_PIECES) :]})
+        write_json(directory / f"{stem}.json", {**settings, "symbols": self._pieces[len(SPECIAL_TOKENS) :]})
 
     def _symbols(self, line: str) -> Iterable[str]:
         raise NotImplementedError
@@ -131,7 +131,7 @@ def _room(options: schema.TokenizerSection) -> int:
     Raises:
         UserError: none.
     """
-    taken = len(SPECIAL_PIECES) + len(options.user_symbols)
+    taken = len(SPECIAL_TOKENS) + len(options.user_symbols)
     if options.vocabulary_size <= taken:
         others = " and the user's symbols" if options.user_symbols else ""
         raise UserError(

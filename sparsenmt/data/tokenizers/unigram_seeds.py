@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sparsenmt.data.tokenizers.hashing import spread
+from sparsenmt.data.tokenizers.hashing import splitmix64
 
 LONGEST_PIECE = 16
 """Characters, as SentencePiece sets it."""
@@ -20,7 +20,7 @@ LONGEST_PIECE = 16
 Array = NDArray[np.int64]
 
 
-def seed_pieces(words: Sequence[str], counts: Sequence[int], size: int) -> Iterator[tuple[str, int]]:
+def seed_tokens(words: Sequence[str], counts: Sequence[int], size: int) -> Iterator[tuple[str, int]]:
     """Every character, most frequent first, then the ``size`` best longer pieces; each with how often it occurs.
 
     Args:
@@ -35,7 +35,7 @@ def seed_pieces(words: Sequence[str], counts: Sequence[int], size: int) -> Itera
     yield from _characters(text, weights)
     best = _Best(size)
     places = np.arange(len(text), dtype=np.int32)
-    hashes = spread(text.astype(np.uint64))
+    hashes = splitmix64(text.astype(np.uint64))
     shorter = _Level.of(hashes, places, weights)
     length = 1
     while length < LONGEST_PIECE:
@@ -43,7 +43,7 @@ def seed_pieces(words: Sequence[str], counts: Sequence[int], size: int) -> Itera
         parents, places, hashes = shorter.members[inside], places[inside], hashes[inside]
         if not len(places):
             break
-        hashes = spread(hashes + text[places + length])
+        hashes = splitmix64(hashes + text[places + length])
         level = _Level.of(hashes, places, weights)
         best.add(shorter, length, level.best_child(parents, len(shorter.counts)))
         shorter, length = level, length + 1

@@ -17,7 +17,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from sparsenmt.data.tokenizers.hashing import spread
+from sparsenmt.data.tokenizers.hashing import splitmix64
 
 LONGEST_WORD = 256
 """Characters. SentencePiece learns from longer words, as of text without spaces, in parts of this length."""
@@ -88,10 +88,10 @@ def _by_count(entry: tuple[str, int]) -> tuple[int, str]:
 def _uniform(words: list[str]) -> NDArray[np.float64]:
     """(W,) a number in (0, 1] for each word, always the same for the same word."""
     checksums = np.fromiter((crc32(word.encode("utf-8")) for word in words), dtype=np.uint32, count=len(words))
-    return (spread(checksums.astype(np.uint64)).astype(np.float64) + 1.0) / 2.0**64
+    return (splitmix64(checksums.astype(np.uint64)).astype(np.float64) + 1.0) / 2.0**64
 
 
-def parts(word: str) -> Iterator[str]:
+def split_long_word(word: str) -> Iterator[str]:
     """A word in parts of at most `LONGEST_WORD` characters."""
     for start in range(0, len(word), LONGEST_WORD):
         yield word[start : start + LONGEST_WORD]

@@ -12,15 +12,13 @@ from typing import Literal
 import torch
 
 from sparsenmt import __version__
-from sparsenmt.assemble import build_model, check_recipe, required_features
+from sparsenmt.assemble import build_model, load_recipe, load_resolved_recipe, required_features
 from sparsenmt.devices import pick_device, use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.progress import progress_bar
 from sparsenmt.recipe import schema
-from sparsenmt.recipe.load import load, load_resolved
 from sparsenmt.report.tables import Column, Report, Table
-from sparsenmt.sparsity.registry import methods
 from sparsenmt.store import DTYPES, open_model
 from sparsenmt.training.precision import pick_dtype
 from sparsenmt.workflows.benchmark.flops import SQUARE, Arithmetic, product_rate, square_rate, synchronize
@@ -146,7 +144,7 @@ def _benchmarked_model(request: BenchmarkRequest) -> BenchmarkModel:
     if request.preset is not None:
         raise UserError("is given beside a model", where="--preset", hint="Leave one of the two out.")
     if model.suffix in (".yaml", ".yml") and not model.is_dir():
-        return recipe_model(load(model, methods(), request.overrides, check_recipe), str(model), vocabulary)
+        return recipe_model(load_recipe(model, request.overrides), str(model), vocabulary)
     for value, option in ((request.overrides, "OVERRIDES"), (vocabulary, "--vocabulary")):
         if value:
             raise UserError("a trained model cannot be changed", where=option, hint="Name a recipe, or leave it out.")
@@ -321,7 +319,7 @@ def preset_model(preset: str, vocabulary: int) -> BenchmarkModel:
         "model": {"preset": preset, "max_positions": 2**20},
         "data": {"directory": "none", "train": [nothing], "dev": nothing},
     }
-    recipe = load_resolved(mapping, methods())
+    recipe = load_resolved_recipe(mapping)
     return replace(recipe_model(recipe, preset, vocabulary), name=f"{preset}, {vocabulary:,} pieces")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sparsenmt.data.tagging.tagged_text import TagFile, read_beside, read_tagged
+from sparsenmt.data.tagging.tagged_text import TagFile, read_tagged
 from sparsenmt.errors import UserError
 
 CONLLU = """\
@@ -82,9 +82,9 @@ def test_what_is_no_tagged_text(tmp_path: Path, text: str, line: int, message: s
 
 def test_beside_a_text(tmp_path: Path) -> None:
     path = write(tmp_path / "tags", "A_DT dog_NN ._.\n\nHe_PRP 's_VBZ ﬁne_JJ\n")
-    sentences = list(read_beside(path, "text", ["a  dog .", "", "HE's FINE"]))
+    sentences = list(TagFile(path).sentences("text", ["a  dog .", "", "HE's FINE"]))
     assert [each.tagset for each in sentences] == ["penn"] * 3
-    assert [each.words for each in TagFile(path).beside("text", ["He's fine"], first=2)] == [("He", "'s", "ﬁne")]
+    assert [each.words for each in TagFile(path).sentences("text", ["He's fine"], first=2)] == [("He", "'s", "ﬁne")]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_beside_a_text(tmp_path: Path) -> None:
 def test_tags_of_another_text(tmp_path: Path, lines: list[str], where: str, message: str) -> None:
     path = write(tmp_path / "tags", "A_DT dog_NN ._.\nOne_CD cat_NN\n")
     with pytest.raises(UserError, match=message) as caught:
-        list(read_beside(path, "text", lines))
+        list(TagFile(path).sentences("text", lines))
     assert caught.value.where == f"{path}{where}"
 
 
@@ -122,4 +122,4 @@ def test_gold_tags_of_universal_dependencies(real_data: Path) -> None:
         texts = [each.text or "" for each in read_tagged(path)]
         file = TagFile(path)
         assert (file.tagset, file.warning) == (tagset, None)
-        assert len(list(file.beside("itself", texts))) == len(texts) > 700
+        assert len(list(file.sentences("itself", texts))) == len(texts) > 700

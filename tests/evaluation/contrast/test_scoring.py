@@ -13,7 +13,7 @@ from sparsenmt.decoding.forced_decoding import ScoredTargets, TargetScore
 from sparsenmt.decoding.inputs import SourceLine
 from sparsenmt.evaluation.contrast import scoring
 from sparsenmt.evaluation.contrast.items import Item, Suite
-from sparsenmt.evaluation.contrast.scoring import Questions
+from sparsenmt.evaluation.contrast.scoring import SuiteScorer
 
 SUITE = Suite(
     "invented",
@@ -46,29 +46,29 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return seen
 
 
-def scores(questions: Questions) -> list[tuple[float, list[float], int]]:
+def scores(scorer: SuiteScorer) -> list[tuple[float, list[float], int]]:
     return [
         (each.correct.log_probability, [one.log_probability for one in each.contrastive], each.source_cut)
-        for each in questions.answer(None, batch_tokens=1)  # type: ignore[arg-type]
+        for each in scorer.score(None, batch_tokens=1)  # type: ignore[arg-type]
     ]
 
 
 def test_every_source_and_target_is_asked_for_once(asked: dict[str, Any]) -> None:
-    questions = Questions(SUITE)
-    assert len(questions) == 2
-    assert scores(questions) == [(2, [1, 3], 0), (2, [4], 0), (1, [5], 0), (2, [2], 1)]
+    scorer = SuiteScorer(SUITE)
+    assert scorer.sources == 2
+    assert scores(scorer) == [(2, [1, 3], 0), (2, [4], 0), (1, [5], 0), (2, [2], 1)]
     assert asked["sources"] == input_lines(["the bank", "a dog"])
     assert asked["targets"] == [["aa", "b", "ccc", "dddd", "eeeee"], ["aa"]]
 
 
 def test_the_model_runs_at_the_depth_asked_for(asked: dict[str, Any]) -> None:
-    Questions(SUITE).answer(None, batch_tokens=1, depth=(1, 2))  # type: ignore[arg-type]
+    SuiteScorer(SUITE).score(None, batch_tokens=1, depth=(1, 2))  # type: ignore[arg-type]
     assert asked["depth"] == (1, 2)
 
 
 def test_a_source_with_other_tags_is_another_one(asked: dict[str, Any]) -> None:
     tags = [TaggedSentence(tuple(source.split()), ("D", tag)) for source, tag in zip(SUITE.sources, "NMV", strict=True)]
-    questions = Questions(SUITE, tags)
-    assert scores(questions) == [(2, [1, 3], 0), (2, [4], 0), (1, [5], 1), (2, [2], 2)]
+    scorer = SuiteScorer(SUITE, tags)
+    assert scores(scorer) == [(2, [1, 3], 0), (2, [4], 0), (1, [5], 1), (2, [2], 2)]
     assert asked["sources"] == input_lines(["the bank", "the bank", "a dog"], tags=[tags[0], tags[2], tags[1]])
     assert asked["targets"] == [["aa", "b", "ccc", "dddd"], ["b", "eeeee"], ["aa"]]

@@ -26,7 +26,7 @@ def word_ids(ids: Sequence[int] | NDArray[np.integer], tokenizer: Tokenizer) -> 
         (S,) word indices that, in a sentence, never fall and rise by at most one.
     """
     pieces = np.asarray(ids, dtype=np.int64)
-    starts = starts_of_words(pieces, tokenizer.word_starts)
+    starts = word_start_mask(pieces, tokenizer.word_starts)
     starts[:1] = True
     indices = np.cumsum(starts, dtype=np.int64) - 1
     begins = np.r_[0, np.flatnonzero(pieces == EOS) + 1]
@@ -34,7 +34,7 @@ def word_ids(ids: Sequence[int] | NDArray[np.integer], tokenizer: Tokenizer) -> 
     return indices - np.repeat(indices[begins], np.diff(begins, append=len(pieces)))
 
 
-def starts_of_words(ids: NDArray[np.integer], word_starts: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def word_start_mask(ids: NDArray[np.integer], word_starts: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Whether each piece starts a word, judged by the piece alone. A piece after EOS starts one as well.
 
     Args:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sparsenmt.data.vocabulary import SILENT, SPACE, UNK
+from sparsenmt.data.vocabulary import SKIPPED_IDS, SPACE, UNK
 
 if TYPE_CHECKING:
     from sparsenmt.data.tokenizers.tokenizer import Tokenizer
@@ -33,7 +33,7 @@ _INVISIBLE = frozenset({"Cc", "Cf", "Zs", "Zl", "Zp"})
 
 
 @dataclass(frozen=True)
-class Alignment:
+class WordAlignment:
     """Which word of a tagger each piece of a sentence belongs to."""
 
     words: NDArray[np.int64]
@@ -49,7 +49,7 @@ class Alignment:
     """How many of those have no piece of their own."""
 
 
-def align(tokenizer: Tokenizer, ids: Sequence[int] | NDArray[np.integer], words: Sequence[str]) -> Alignment:
+def align_words(tokenizer: Tokenizer, ids: Sequence[int] | NDArray[np.integer], words: Sequence[str]) -> WordAlignment:
     """Align the pieces of a line with the words that a tagger, or a person, has cut it into.
 
     Args:
@@ -58,10 +58,10 @@ def align(tokenizer: Tokenizer, ids: Sequence[int] | NDArray[np.integer], words:
     """
     numbers = [int(id_) for id_ in ids]
     pieces = [
-        "" if id_ in SILENT else _HIDDEN if id_ == UNK else _comparable_piece(piece)
+        "" if id_ in SKIPPED_IDS else _HIDDEN if id_ == UNK else _comparable_piece(piece)
         for id_, piece in zip(numbers, tokenizer.pieces(numbers), strict=True)
     ]
-    cut = [comparable(word) for word in words]
+    cut = [comparable_text(word) for word in words]
     owners, reached = _owners("".join(pieces), cut)
     found = np.full(len(pieces), -1, dtype=np.int64)
     ends = list(accumulate(map(len, pieces)))
@@ -71,7 +71,7 @@ def align(tokenizer: Tokenizer, ids: Sequence[int] | NDArray[np.integer], words:
     return _alignment(found, len(cut), reached)
 
 
-def comparable(text: str) -> str:
+def comparable_text(text: str) -> str:
     """What both sides are compared by: NFKD, without case, white space and control characters.
 
     Decomposed, a text is what its parts are, one after the other: an accent may be a piece of its own.
@@ -85,10 +85,10 @@ def comparable(text: str) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def _comparable_piece(piece: str) -> str:
-    return comparable(piece.replace(SPACE, " "))
+    return comparable_text(piece.replace(SPACE, " "))
 
 
-def _alignment(found: NDArray[np.int64], count: int, reached: int) -> Alignment:
+def _alignment(found: NDArray[np.int64], count: int, reached: int) -> WordAlignment:
     """What follows from the pieces' words: words of one piece or several, words without any."""
     pieces_of = np.bincount(found[found >= 0], minlength=count)
     later = np.zeros(len(found), dtype=np.bool_)
@@ -98,7 +98,7 @@ def _alignment(found: NDArray[np.int64], count: int, reached: int) -> Alignment:
             later[number] = word <= seen
             seen = max(seen, word)
     split = (found >= 0) & (pieces_of[found] > 1) if count else np.zeros(len(found), dtype=np.bool_)
-    return Alignment(found, later, split, reached, int((pieces_of[:reached] == 0).sum()))
+    return WordAlignment(found, later, split, reached, int((pieces_of[:reached] == 0).sum()))
 
 
 def _majority(owners: Sequence[int]) -> int:
