@@ -36,7 +36,7 @@ def command(model: Path, output: Path, encoder_layers: int | None, decoder_layer
     recipe = recipe.model_copy(update=changed)
     sizes = (bundle.tokenizers.source.size, bundle.tokenizers.target.size)
     cut = cut_model(recipe.model, bundle.model.state_dict(), plan, depth, sizes)
-    store.copy_cut(model, output, recipe, cut.state_dict(), depth)
+    store.copy_slice(model, output, recipe, cut.state_dict(), depth)
     count = sum(parameter.numel() for parameter in cut.parameters())
     whole = sum(parameter.numel() for parameter in bundle.model.parameters())
     click.echo(
