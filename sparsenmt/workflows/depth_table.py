@@ -41,9 +41,9 @@ from sparsenmt.report.plots import save, value_maps
 from sparsenmt.report.tables import render, write_report
 from sparsenmt.store import MANIFEST, RECIPE, Bundle, model_identity, open_model, read_recipe
 from sparsenmt.workflows.depth_choice import check_layers, warn_untrained
-from sparsenmt.workflows.evaluate import TestText
 from sparsenmt.workflows.input_text import warn_of_single_lines
 from sparsenmt.workflows.model_list import check_models, model_labels
+from sparsenmt.workflows.test_sets import TestText, given_text, shared_text
 
 TRANSLATIONS = "translations"
 _SEPARATE = "separate models"
@@ -143,8 +143,6 @@ class _DepthTable:
     """The steps of `depth_table`."""
 
     def __init__(self, request: DepthTableRequest) -> None:
-        from sparsenmt.commands.compare import given_text, shared_text
-
         self.request = request
         separate = list(_expand_grid(request.grid))
         check_models([*request.models, *separate])
