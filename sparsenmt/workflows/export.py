@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from sparsenmt.export.directory import Target, check_target, export_model
-from sparsenmt.export.plain import parameters
+from sparsenmt.export.model_export import Target, check_target, export_model
+from sparsenmt.export.plain_transformer import parameter_count
 from sparsenmt.progress import notify
 from sparsenmt.store import open_model
 from sparsenmt.workflows.depth_choice import at_depth
@@ -35,4 +35,4 @@ def export(
     options = at_depth(bundle.model.plan, bundle.recipe.decoding, encoder_layers, decoder_layers)
     plain = export_model(bundle, output, target, options.depth)
     layers = f"{len(plain.encoder)} encoder and {len(plain.decoder)} decoder layers"
-    notify(f"{output}: {layers}, {parameters(plain):,} weights; README.md shows how to run it")
+    notify(f"{output}: {layers}, {parameter_count(plain):,} weights; README.md shows how to run it")
