@@ -145,7 +145,8 @@ class Bundle:
 
 def model_identity(directory: Path) -> ModelIdentity:
     """Return `Bundle.identity` of a model directory without reading its weights."""
-    return _identity(read_recipe(directory), weights_digest(directory), read_manifest(directory)["files"])
+    files = read_manifest(directory)["files"]  # first: its errors say what is no model directory
+    return _identity(read_recipe(directory), weights_digest(directory), files)
 
 
 def _identity(recipe: Recipe, weights: str, files: Mapping[str, Mapping[str, Any]]) -> ModelIdentity:

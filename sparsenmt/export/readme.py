@@ -127,7 +127,7 @@ def _notes(bundle: Bundle, target: str, sentencepiece: bool) -> list[str]:
         )
     if data.filters.max_source_length is not None:
         notes.append(
-            f"Sources were truncated to {data.filters.max_source_length:,} tokens in training: do the same with longer ones."
+            f"Training truncated sources to {data.filters.max_source_length:,} tokens: truncate longer ones too."
         )
     if data.documents is not None:
         notes.append(

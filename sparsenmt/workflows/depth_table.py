@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sparsenmt.model.depth_plan import Depth, DepthPlan
     from sparsenmt.recipe.schema import Decoding, Recipe
     from sparsenmt.store import Bundle
-    from sparsenmt.workflows.evaluate import TestText
+    from sparsenmt.workflows.test_sets import TestText
 
 TRANSLATIONS = "translations"
 _GRID = "separate models"
@@ -105,8 +105,8 @@ class DepthTableStages:
     """The stages."""
 
     def __init__(self, job: DepthTableRequest) -> None:
-        from sparsenmt.commands.compare import given_text, shared_text
         from sparsenmt.workflows.model_list import check_models, model_labels
+        from sparsenmt.workflows.test_sets import given_text, shared_text
 
         self.job = job
         separate = list(_expanded(job.grid))
