@@ -9,7 +9,7 @@ import click
 from sparsenmt.commands.options import PATH
 
 
-@click.command("average", short_help="Average checkpoints into one model.")
+@click.command("average")
 @click.argument("model", metavar="MODEL_DIR", type=PATH)
 @click.option("--last", type=click.IntRange(1), help="Number of newest checkpoints to average.  [default: all]")
 @click.option("--update", "updates", type=int, multiple=True, help="Update of a checkpoint to average; repeatable.")

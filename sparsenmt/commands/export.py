@@ -12,7 +12,7 @@ from sparsenmt.commands.options import PATH, depth_options
 _TARGETS = ("ctranslate2", "safetensors-hf")
 
 
-@click.command("export", short_help="Write a model for CTranslate2 or Transformers.")
+@click.command("export")
 @click.argument("model", metavar="MODEL_DIR", type=PATH)
 @click.argument("output", metavar="OUT", type=PATH)
 @click.option("--to", "target", type=click.Choice(_TARGETS), required=True, help="Format to write.")
@@ -30,6 +30,6 @@ def command(model: Path, output: Path, target: Any, encoder_layers: int | None, 
     with several exits the chosen depth (or the deepest) is written, and disabled heads stay disabled. A model with
     sparse attention, fixed heads or memory filters is refused: these programs cannot compute it.
     """
-    from sparsenmt.workflows.export import export
+    from sparsenmt.workflows.export import export_model
 
-    export(model, output, target, encoder_layers=encoder_layers, decoder_layers=decoder_layers)
+    export_model(model, output, target, encoder_layers=encoder_layers, decoder_layers=decoder_layers)

@@ -9,7 +9,7 @@ import click
 from sparsenmt.commands.options import PATH, dump_config_option
 
 
-@click.command("prepare", short_help="Train a recipe's tokenizer and write its text as binary data.")
+@click.command("prepare")
 @click.argument("recipe_file", metavar="RECIPE", type=PATH)
 @click.argument("overrides", nargs=-1)
 @dump_config_option

@@ -9,7 +9,7 @@ import click
 from sparsenmt.commands.options import PATH, dump_config_option
 
 
-@click.command("train", short_help="Train a recipe's model on prepared data.")
+@click.command("train")
 @click.argument("recipe_file", metavar="RECIPE", type=PATH)
 @click.argument("overrides", nargs=-1)
 @click.option("--from", "start_from", metavar="MODEL_DIR", type=PATH, help="Start from the weights of this model.")

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import torch
 
-from sparsenmt.export.directory import Target, check_target, export_model
+from sparsenmt.export import directory
 from sparsenmt.export.plain import parameters
 from sparsenmt.progress import notify
 from sparsenmt.store import open_model
 from sparsenmt.workflows.depth_choice import at_depth
 
 
-def export(
+def export_model(
     model: Path,
     output: Path,
-    target: Target,
+    target: directory.Target,
     *,
     encoder_layers: int | None = None,
     decoder_layers: int | None = None,
@@ -30,9 +30,9 @@ def export(
     Raises:
         UserError: the target cannot compute the model, its package is missing, or ``output`` exists.
     """
-    check_target(target, output)
+    directory.check_target(target, output)
     bundle = open_model(model, device=torch.device("cpu"), dtype=None)
     options = at_depth(bundle.model.plan, bundle.recipe.decoding, encoder_layers, decoder_layers)
-    plain = export_model(bundle, output, target, options.depth)
+    plain = directory.export_model(bundle, output, target, options.depth)
     layers = f"{len(plain.encoder)} encoder and {len(plain.decoder)} decoder layers"
     notify(f"{output}: {layers}, {parameters(plain):,} weights; README.md shows how to run it")

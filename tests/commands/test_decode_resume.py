@@ -90,7 +90,7 @@ def test_an_interrupt_names_the_command_that_goes_on(command: Run, workspace: Pa
     assert result.code == 143
     assert result.err == (
         "\nterminated; out is kept up to line 8\n"
-        "  Go on with: sparsenmt decode model -i corpus/test.en -o out --window 4 --method greedy\n"
+        "  Resume with: sparsenmt decode model -i corpus/test.en -o out --window 4 --method greedy\n"
     )
     stopping(Interrupted(signal.SIGINT), 0)
     again = command(*DECODE)

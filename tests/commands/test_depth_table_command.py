@@ -128,7 +128,7 @@ def test_it_goes_on_where_it_stopped(
     monkeypatch.setattr(translate, "encoded_batch", stopping)
     stopped = command(*TABLE)
     assert stopped.code == 130 and stopped.err.endswith(
-        f"\ninterrupted; the depths that were translated are kept\n  Go on with: sparsenmt {' '.join(TABLE)}\n"
+        f"\ninterrupted; the depths that were translated are kept\n  Resume with: sparsenmt {' '.join(TABLE)}\n"
     )
     assert {depth for _, depth in searches} == {(1, 1), (2, 1)}
     searches.clear()

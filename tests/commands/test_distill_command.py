@@ -95,7 +95,7 @@ def test_each_stage_goes_on_where_it_stopped(
     monkeypatch.setattr(translate, "encoded_batch", stopping)
     stopped = command(*DISTILL)
     assert stopped.code == 143 and "distilled-text/train-0.target is kept up to line 10" in stopped.err
-    assert f"Go on with: sparsenmt {' '.join(DISTILL)}\n" in stopped.err
+    assert f"Resume with: sparsenmt {' '.join(DISTILL)}\n" in stopped.err
     assert not (TEXT / "train-0.target").exists()
     result = command(*DISTILL, "--until", "data")
     assert result.code == 0 and "distilled-text/train-0.target: resumes after line 10" in result.err

@@ -205,8 +205,8 @@ def test_a_model_of_blocks_warns_of_single_sentences(command: Run) -> None:
     [
         (IDS[1:], "bad, line 20: 19 document ids, but corpus/test.en has 20 lines"),
         ([*IDS, "9"], "bad, line 21: 21 document ids, but corpus/test.en has 20 lines"),
-        (["0", "1"] * 10, "bad, line 3: document '0', which begins in line 1, goes on after another one"),
-        ([*IDS[:4], "", *IDS[5:]], "bad, line 5: there is no document id"),
+        (["0", "1"] * 10, "bad, line 3: document '0', which begins in line 1, continues after another document"),
+        ([*IDS[:4], "", *IDS[5:]], "bad, line 5: the document id is missing"),
     ],
 )
 def test_ids_that_do_not_fit(refused: Callable[..., str], workspace: Path, ids: list[str], message: str) -> None:

@@ -96,7 +96,7 @@ def test_the_same_text_twice(refused: Callable[..., str], workspace: Path) -> No
     twin = corpus.replace(b"demo", b"twin")
     (workspace / "twins.yaml").write_bytes(text.replace(corpus, corpus + b", " + twin))
     shown = refused("prepare", "twins.yaml", NEW)
-    assert "the corpora 'demo' and 'twin' hold the same text" in shown and "`weight: 2`" in shown
+    assert "the corpora 'demo' and 'twin' contain the same text" in shown and "`weight: 2`" in shown
 
 
 def test_blank_validation_text(refused: Callable[..., str], workspace: Path) -> None:

@@ -211,7 +211,7 @@ def test_selecting_goes_on(
     monkeypatch.setattr(place, name, counting)
     stopped = command(*SELECT)
     assert stopped.code == 130 and "what is done is kept" in stopped.err
-    assert "Go on with: sparsenmt select-depth deep" in stopped.err
+    assert "Resume with: sparsenmt select-depth deep" in stopped.err
     assert not (workspace / "deep/selector").exists()
     result = command(*SELECT)
     assert result.code == 0, result.err

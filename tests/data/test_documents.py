@@ -179,7 +179,7 @@ def test_missing_lines_are_empty_and_those_left_over_are_joined(texts: list[str]
 
 def test_a_vocabulary_without_the_separator_is_refused() -> None:
     for kind in KINDS:
-        with pytest.raises(UserError, match="does not have the separator '<sep>' as one piece"):
+        with pytest.raises(UserError, match="the separator '<sep>' is not a single token"):
             BlockPacker([trained(kind, symbols=())], SEPARATOR, 10)
 
 
@@ -193,8 +193,8 @@ def test_ids(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ids", "message", "place"),
     [
-        (["1", "", "2"], "there is no document id", "line 2"),
-        (["1", "2", "2", "1"], "document '1', which begins in line 1, goes on after another one", "line 4"),
+        (["1", "", "2"], "the document id is missing", "line 2"),
+        (["1", "2", "2", "1"], "document '1', which begins in line 1, continues after another document", "line 4"),
     ],
 )
 def test_ids_that_are_refused(tmp_path: Path, ids: list[str], message: str, place: str) -> None:

@@ -148,11 +148,11 @@ def test_gzip_that_ends_early(make_data: MakeData, cut: int) -> None:
 def test_the_same_text_twice(make_data: MakeData, lines: Lines, tmp_path: Path) -> None:
     data = make_data([(lines(50), lines(50, seed=1)), (lines(50), lines(50, seed=1))])
     error = refused(data)
-    assert "'train0' and 'train1' hold the same text" in error.message and "weight: 2" in (error.hint or "")
+    assert "'train0' and 'train1' contain the same text" in error.message and "weight: 2" in (error.hint or "")
     packed = tmp_path / "other.gz"
     packed.write_bytes(gzip.compress(Path(data.train[1].source).read_bytes()))
     twin = data.train[1].model_copy(update={"source": str(packed)})
-    assert "hold the same text" in refused(data.model_copy(update={"train": [data.train[0], twin]})).message
+    assert "contain the same text" in refused(data.model_copy(update={"train": [data.train[0], twin]})).message
     # The same sources with other targets are other pairs.
     prepare(make_data([(lines(50), lines(50, seed=1)), (lines(50), lines(50, seed=2))]))
 

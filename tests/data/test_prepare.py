@@ -170,7 +170,7 @@ def test_of_dev_nothing_is_left_out_but_sources_are_cut(make_data: MakeData) -> 
     assert prepared.dev_lines == list(zip(*dev, strict=True))
 
 
-@pytest.mark.parametrize(("module", "limit"), [(text_module, "_BLOCK_LINES"), (text_module, "_BLOCK_CHARACTERS")])
+@pytest.mark.parametrize(("module", "limit"), [(text_module, "_BATCH_LINES"), (text_module, "_BATCH_CHARACTERS")])
 def test_blocks_do_not_change_the_result(
     make_data: MakeData, monkeypatch: pytest.MonkeyPatch, module: object, limit: str
 ) -> None:

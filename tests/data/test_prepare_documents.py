@@ -161,8 +161,8 @@ def test_up_to_date_changed_and_checked(with_documents: MakeData, tmp_path: Path
     [
         (IDS[1:], "89 document ids, but .*train0.s has 90 lines"),
         ([*IDS, "more"], "91 document ids, but .*train0.s has 90 lines"),
-        ([*IDS[:50], "doc0", *IDS[51:]], "document 'doc0', which begins in line 1, goes on after another one"),
-        ([*IDS[:50], " ", *IDS[51:]], "there is no document id"),
+        ([*IDS[:50], "doc0", *IDS[51:]], "document 'doc0', which begins in line 1, continues after another document"),
+        ([*IDS[:50], " ", *IDS[51:]], "the document id is missing"),
     ],
 )
 def test_ids_that_do_not_fit_are_refused(

@@ -131,13 +131,13 @@ def test_unigram_too_large_takes_what_there_is(lines: Lines) -> None:
 
 def test_too_small_names_the_smallest_size(lines: Lines) -> None:
     for kind in ("bpe", "unigram"):
-        with pytest.raises(UserError, match="does not hold") as caught:
+        with pytest.raises(UserError, match="cannot hold") as caught:
             trained(kind, lines(100), size=10)
         assert caught.value.hint is not None
         smallest = int(caught.value.hint.split(";")[0].split()[-1])
         assert trained(kind, lines(100), size=smallest).size == smallest
     for kind in ("char", "word"):
-        with pytest.raises(UserError, match="special pieces"):
+        with pytest.raises(UserError, match="special tokens"):
             trained(kind, lines(100), size=4)
 
 

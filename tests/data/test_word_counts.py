@@ -150,7 +150,7 @@ def test_unigram_needs_no_more_pieces_than_from_lines(real_data: Path, tmp_path:
 
 @pytest.mark.parametrize("longest", [3, 16])
 def test_seeds_equal_naive_counts(longest: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unigram_seeds, "LONGEST_PIECE", longest)
+    monkeypatch.setattr(unigram_seeds, "LONGEST_SEED", longest)
     generator = random.Random(1)
     words = sorted({"▁" + "".join(generator.choices("abcé日", k=generator.randint(1, 20))) for _ in range(300)})
     counts = [generator.randint(1, 9) for _ in words]

@@ -16,10 +16,10 @@ from sparsenmt.model.sockets import Keys
 from sparsenmt.recipe import schema
 from sparsenmt.recipe.choices import PRESETS
 from sparsenmt.sparsity import fixed_maps, registry
-from sparsenmt.sparsity.fixed_patterns import LOOKING_LEFT, SEVEN, FixedPatternHeads, Pattern
+from sparsenmt.sparsity.fixed_heads import LOOKING_LEFT, SEVEN, FixedPattern, FixedPatternHeads
 from tests.toys import registered
 
-ALL: tuple[Pattern, ...] = get_args(Pattern)
+ALL: tuple[FixedPattern, ...] = get_args(FixedPattern)
 LENGTHS = (9, 1, 6, 2, 3)
 SIZE = 3
 

@@ -13,7 +13,7 @@ from sparsenmt.assemble import build_model
 from sparsenmt.errors import UserError
 from sparsenmt.model.sockets import Keys
 from sparsenmt.recipe import schema
-from sparsenmt.sparsity.selection import kth_largest
+from sparsenmt.sparsity.kth_largest import kth_largest
 from sparsenmt.sparsity.topk import TIE_TOLERANCE, TopK, largest
 from sparsenmt.sparsity.topk_oow import TopKOutOfWindow
 

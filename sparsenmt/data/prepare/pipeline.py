@@ -20,7 +20,7 @@ from sparsenmt.data.dataset import Dataset, DatasetWriter, write_features
 from sparsenmt.data.documents import BlockPacker, BlockSentence, DocumentBlock, read_document_ids, tokenizer_settings
 from sparsenmt.data.features.feature_set import FeatureSet, need_tags
 from sparsenmt.data.prepare.corpus_files import TAGS, CorpusFiles, corpus_names, input_files
-from sparsenmt.data.prepare.filters import EncodedPairs, FilterCounts, apply_filters, cut_sources
+from sparsenmt.data.prepare.filters import EncodedPairs, FilterCounts, apply_filters, truncate_sources
 from sparsenmt.data.prepare.stages import Stages, remove_stage_record, staging_directory
 from sparsenmt.data.prepared_data import (
     DEV_DOCUMENTS,
@@ -269,7 +269,7 @@ class _Preparation:
                 lines=range(first, first + len(rows)),
             )
             if number == len(self._data.train):  # dev
-                kept = cut_sources(pairs, filters.max_source_length, counts)
+                kept = truncate_sources(pairs, filters.max_source_length, counts)
             else:
                 kept = apply_filters(pairs, filters, counts)
             yield _EncodedBatch(first, rows, kept)

@@ -1,10 +1,10 @@
-"""Part-of-speech tags of several tag sets, mapped to a few categories: one table.
+"""The mapping from part-of-speech tags of several tag sets to a few categories.
 
 The categories are as fine as the footnote of Zhang, Titov and Sennrich (2021) needs: function words are Penn's CC, IN,
-RP, TO, UH, DT and WP, content words MD, JJ, NN, RB, VB and their inflections; what is left is punctuation and the rest
-(CD, EX, FW, SYM, pronouns, and everything else: PDT, POS, WDT, WP$, WRB, LS). Tags of other sets go where the words
-that bear them go in Penn's. Two places where that is not possible: UD's AUX holds "be", "have" and "do" (content) as
-well as modals and is content; UD's PRON holds "who" and "what" (function) as well as pronouns and is a pronoun.
+RP, TO, UH, DT and WP, content words MD, JJ, NN, RB, VB and their inflections; the others are punctuation and the rest
+(CD, EX, FW, SYM, pronouns, and PDT, POS, WDT, WP$, WRB, LS). Tags of other sets have the category that their words have
+in Penn's. This is impossible in two cases: UD's AUX contains "be", "have" and "do" (content) and modals, and counts as
+content; UD's PRON contains "who" and "what" (function) and pronouns, and counts as pronoun.
 
 Tag sets: ``penn`` (Penn Treebank, with the additions of OntoNotes and EWT), ``ud`` (the 17 UPOS), ``stts`` (German,
 also in HanTa's spelling "VV(FIN)"), ``c5`` and ``c7`` (CLAWS, the British National Corpus), ``cgn`` (Dutch).
@@ -24,7 +24,7 @@ ReportCategory = Literal["function", "content", "punctuation", "rest"]
 
 
 class WordCategory(IntEnum):
-    """What a word is. The values are those of the source feature ``pos_category``."""
+    """The category of a word. The values are those of the source feature ``pos_category``."""
 
     END = 0
     """``</s>``, and padding."""
@@ -38,10 +38,10 @@ class WordCategory(IntEnum):
     SYMBOL = 8
     PRONOUN = 9
     REST = 10
-    """Everything else, unknown tags, and pieces that belong to no word."""
+    """Everything else, unknown tags, and tokens that belong to no word."""
 
 
-# Tags between spaces; a star stands for any end, and of several entries that fit a tag the longest counts.
+# Tags separated by spaces; a star matches any ending, and the longest matching entry wins.
 _TABLE: Mapping[TagSet, Mapping[WordCategory, str]] = {
     "penn": {
         WordCategory.FUNCTION: "CC IN RP TO UH DT WP",
@@ -121,10 +121,10 @@ _REPORT: Mapping[WordCategory, ReportCategory] = {
 
 
 def tag_category(tag: str, tagset: TagSet | None = None) -> WordCategory:
-    """The category of a tag; REST if the tag set, or none of them, knows it.
+    """The category of a tag; REST if it is unknown.
 
     Args:
-        tagset: without one, the first of `TAG_SETS` that knows the tag decides. Some tags mean different things in
+        tagset: None: the first of `TAG_SETS` that contains the tag decides. Some tags mean different things in
             different sets (PRP is a pronoun in Penn's and a preposition in C5): see `guess_tagset`.
     """
     for name in TAG_SETS if tagset is None else (tagset,):
@@ -135,46 +135,46 @@ def tag_category(tag: str, tagset: TagSet | None = None) -> WordCategory:
 
 
 def is_known_tag(tag: str, tagset: TagSet | None = None) -> bool:
-    """Whether the tag set, or any of them, knows the tag."""
+    """True if the tag set, or any tag set, contains the tag."""
     return any(_look_up(tag, name) is not None for name in (TAG_SETS if tagset is None else (tagset,)))
 
 
 def report_category(category: WordCategory) -> ReportCategory:
-    """The category under which reports count a word: modals are content words; END has no row here and is refused.
+    """The category of a word in reports, where modals are content words.
 
     Raises:
         ValueError: END.
     """
     if category is WordCategory.END:
-        raise ValueError("</s> is no word")
+        raise ValueError("</s> is not a word")
     return _REPORT.get(category, "rest")
 
 
 def guess_tagset(tags: Iterable[str]) -> TagSet:
-    """The tag set that knows most of these tags, each counted as often as it comes; of equals the first."""
+    """The tag set that contains most of these tags, counted with repetitions; the first of equals."""
     counts = Counter(tags)
     scores = {name: sum(count for tag, count in counts.items() if _look_up(tag, name) is not None) for name in TAG_SETS}
     return max(TAG_SETS, key=lambda name: scores[name])
 
 
 class UnknownTags:
-    """Looks up categories, and remembers the tags that nobody knows, for one warning."""
+    """Looks up categories, and collects unknown tags for a warning."""
 
     def __init__(self, tagset: TagSet | None = None) -> None:
         self.tagset = tagset
         self.counts: Counter[str] = Counter()
 
     def category(self, tag: str, count: int = 1) -> WordCategory:
-        """The category of a tag that was met so many times."""
+        """The category of a tag that occurs ``count`` times."""
         if not is_known_tag(tag, self.tagset):
             self.counts[tag] += count
         return tag_category(tag, self.tagset)
 
     def warning(self, where: str | None = None) -> str | None:
-        """One line that lists the unknown tags, most frequent first; None if there were none.
+        """A warning that lists the unknown tags, most frequent first; None if there are none.
 
         Args:
-            where: the file that they come from.
+            where: the file of the tags.
         """
         if not self.counts:
             return None
@@ -186,7 +186,7 @@ class UnknownTags:
 
 @cache
 def _entries(name: TagSet) -> tuple[dict[str, WordCategory], list[tuple[str, WordCategory]]]:
-    """Whole tags; and beginnings of tags, the longest first."""
+    """Complete tags, and prefixes of tags, the longest first."""
     entries = [(tag, category) for category, tags in _TABLE[name].items() for tag in tags.split()]
     whole = {tag: category for tag, category in entries if not tag.endswith("*")}
     beginnings = sorted(((tag[:-1], category) for tag, category in entries if tag.endswith("*")), key=_by_length)
@@ -205,6 +205,6 @@ def _look_up(tag: str, name: TagSet) -> WordCategory | None:
     if tag in whole:
         return whole[tag]
     found = next((category for start, category in beginnings if tag.startswith(start) and tag), None)
-    if found is None and name == "c5" and "-" in tag:  # an ambiguous word: AJ0-VVN, the likelier tag first
+    if found is None and name == "c5" and "-" in tag:  # an ambiguous tag such as AJ0-VVN, the more likely part first
         return _look_up(tag.split("-")[0], name)
     return found

@@ -1,11 +1,11 @@
-"""Words of a tagger <-> pieces of the tokenizer, by their characters.
+"""The alignment of a tagger's words with the tokenizer's subword tokens, by their characters.
 
-The two split a line differently: a tagger cuts "don't." into "do", "n't", ".", a tokenizer into whatever pieces it has
-learned. What both agree on are the line's characters, but for white space and for what normalisation makes of them, so
-both sides are compared without white space and control characters, decomposed (NFKD) and without case. Where they
-still differ (an unknown piece hides its characters) both go on at the next place where they agree.
+The two split a line differently: a tagger splits "don't." into "do", "n't", ".", a tokenizer into its subword tokens.
+They agree on the characters of the line, except for white space and normalisation. So both sides are compared without
+white space and control characters, decomposed (NFKD) and case-folded. Where they still differ (an unknown token hides
+its characters), the comparison continues at the next position where they agree.
 
-Shapes: S pieces of a sentence, with or without EOS.
+Shapes: S tokens of a sentence, with or without EOS.
 """
 
 from __future__ import annotations
@@ -15,66 +15,63 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import SKIPPED_IDS, SPACE, UNK
 
-if TYPE_CHECKING:
-    from sparsenmt.data.tokenizers.tokenizer import Tokenizer
-
-_HIDDEN = "\ufffc"  # the character of an unknown piece: it equals nothing
-_SURE = 6  # characters that must agree before both sides go on;
-_ENOUGH = 3  # before the next unknown piece
-_FURTHEST = 400  # characters that may be skipped to get there
+_HIDDEN = "\ufffc"  # stands for an unknown token: it equals no character
+_SURE = 6  # characters that must agree before the comparison continues;
+_ENOUGH = 3  # the same before an unknown token
+_FURTHEST = 400  # largest number of characters that are skipped
 _INVISIBLE = frozenset({"Cc", "Cf", "Zs", "Zl", "Zp"})
 
 
 @dataclass(frozen=True)
 class WordAlignment:
-    """Which word of a tagger each piece of a sentence belongs to."""
+    """The word of a tagger that each token of a sentence belongs to."""
 
     words: NDArray[np.int64]
-    """(S,) index of the word; -1 for EOS, for a lone space symbol, and where there is no word with these characters.
-    A piece that reaches over several words belongs to that of which it holds most."""
+    """(S,) index of the word; -1 for EOS, a lone space symbol, and characters that no word has. A token that spans
+    several words belongs to the word with most of its characters."""
     later: NDArray[np.bool_]
-    """(S,) whether this is the second or a later piece of a split word (the paper's BPEO)."""
+    """(S,) True for the second and later tokens of a split word (the paper's BPEO)."""
     split: NDArray[np.bool_]
-    """(S,) whether the piece's word has several pieces; ``split & ~later`` are first pieces of split words (BPEH)."""
+    """(S,) True if the token's word has several tokens; ``split & ~later`` are first tokens of split words (BPEH)."""
     word_count: int
-    """Words that the pieces reach: all of the sentence, unless its last pieces were cut off."""
+    """Words that the tokens cover: all of the sentence, unless it was truncated."""
     unaligned: int
-    """How many of those have no piece of their own."""
+    """How many of these have no token of their own."""
 
 
 def align_words(tokenizer: Tokenizer, ids: Sequence[int] | NDArray[np.integer], words: Sequence[str]) -> WordAlignment:
-    """Align the pieces of a line with the words that a tagger, or a person, has cut it into.
+    """Align the tokens of a line with the words that a tagger or an annotator has split it into.
 
     Args:
-        ids: (S,) pieces of the line, perhaps cut off at some length, with or without EOS.
+        ids: (S,) token ids of the line, possibly truncated, with or without EOS.
         words: the words, in order; white space in or between them does not matter.
     """
     numbers = [int(id_) for id_ in ids]
-    pieces = [
-        "" if id_ in SKIPPED_IDS else _HIDDEN if id_ == UNK else _comparable_piece(piece)
-        for id_, piece in zip(numbers, tokenizer.pieces(numbers), strict=True)
+    texts = [
+        "" if id_ in SKIPPED_IDS else _HIDDEN if id_ == UNK else _comparable_token(token)
+        for id_, token in zip(numbers, tokenizer.pieces(numbers), strict=True)
     ]
     cut = [comparable_text(word) for word in words]
-    owners, reached = _owners("".join(pieces), cut)
-    found = np.full(len(pieces), -1, dtype=np.int64)
-    ends = list(accumulate(map(len, pieces)))
-    for number, (piece, end) in enumerate(zip(pieces, ends, strict=True)):
-        if piece:
-            found[number] = _majority(owners[end - len(piece) : end])
+    owners, reached = _owners("".join(texts), cut)
+    found = np.full(len(texts), -1, dtype=np.int64)
+    ends = list(accumulate(map(len, texts)))
+    for number, (text, end) in enumerate(zip(texts, ends, strict=True)):
+        if text:
+            found[number] = _majority(owners[end - len(text) : end])
     return _alignment(found, len(cut), reached)
 
 
 def comparable_text(text: str) -> str:
-    """What both sides are compared by: NFKD, without case, white space and control characters.
+    """The form in which both sides are compared: NFKD, case-folded, without white space and control characters.
 
-    Decomposed, a text is what its parts are, one after the other: an accent may be a piece of its own.
+    The decomposition of a text is the concatenation of its parts' decompositions: an accent may be a token of its own.
     """
     if text.isascii():
         text = text.lower()
@@ -84,26 +81,26 @@ def comparable_text(text: str) -> str:
 
 
 @lru_cache(maxsize=1 << 16)
-def _comparable_piece(piece: str) -> str:
-    return comparable_text(piece.replace(SPACE, " "))
+def _comparable_token(token: str) -> str:
+    return comparable_text(token.replace(SPACE, " "))
 
 
 def _alignment(found: NDArray[np.int64], count: int, reached: int) -> WordAlignment:
-    """What follows from the pieces' words: words of one piece or several, words without any."""
-    pieces_of = np.bincount(found[found >= 0], minlength=count)
+    """Build the alignment from the word index of each token."""
+    tokens_of = np.bincount(found[found >= 0], minlength=count)
     later = np.zeros(len(found), dtype=np.bool_)
     seen = -1
     for number, word in enumerate(found.tolist()):
         if word >= 0:
             later[number] = word <= seen
             seen = max(seen, word)
-    split = (found >= 0) & (pieces_of[found] > 1) if count else np.zeros(len(found), dtype=np.bool_)
-    return WordAlignment(found, later, split, reached, int((pieces_of[:reached] == 0).sum()))
+    split = (found >= 0) & (tokens_of[found] > 1) if count else np.zeros(len(found), dtype=np.bool_)
+    return WordAlignment(found, later, split, reached, int((tokens_of[:reached] == 0).sum()))
 
 
 def _majority(owners: Sequence[int]) -> int:
-    """The word that owns most of a piece's characters, the first of equals; -1 if none has an owner."""
-    if owners[0] == owners[-1]:  # they never fall, but for -1
+    """The word that owns most of a token's characters, the first of equals; -1 if none has an owner."""
+    if owners[0] == owners[-1]:  # word indices never decrease, apart from -1
         return owners[0]
     counts: dict[int, int] = {}
     for owner in owners:
@@ -113,10 +110,10 @@ def _majority(owners: Sequence[int]) -> int:
 
 
 def _owners(text: str, cut: Sequence[str]) -> tuple[list[int], int]:
-    """For every character of the pieces the word it belongs to, or -1; and how many words they reach."""
+    """The word of every character of the tokens, or -1; and the number of words that they cover."""
     whole = "".join(cut)
     of_whole = [number for number, word in enumerate(cut) for _ in word]
-    if whole.startswith(text):  # the usual case; the pieces may have been cut off
+    if whole.startswith(text):  # the usual case; the tokens may be truncated
         return of_whole[: len(text)], of_whole[len(text) - 1] + 1 if text else 0
     owners: list[int] = []
     here, there = 0, 0
@@ -127,16 +124,16 @@ def _owners(text: str, cut: Sequence[str]) -> tuple[list[int], int]:
         if here == len(text):
             break
         mine, theirs = _distance(text, here, whole, there)
-        owners += _shared_out(mine, of_whole[there : there + theirs])
+        owners += _assign(mine, of_whole[there : there + theirs])
         here, there = here + mine, there + theirs
     return owners, of_whole[there - 1] + 1 if there else 0
 
 
-def _shared_out(count: int, owners: Sequence[int]) -> list[int]:
-    """Owners of so many characters that stand for others with these owners, or for nothing.
+def _assign(count: int, owners: Sequence[int]) -> list[int]:
+    """The owners of ``count`` characters that replace other characters with these owners, or nothing.
 
-    Characters go to characters if there are as many, else to whole words if there are enough: an unknown piece may be a
-    character, or a word of some.
+    Assign characters to characters if there are equally many, otherwise to whole words if there are enough: an unknown
+    token may stand for a character or for a word.
     """
     if not owners:
         return [-1] * count
@@ -146,7 +143,7 @@ def _shared_out(count: int, owners: Sequence[int]) -> list[int]:
 
 
 def _common(text: str, here: int, whole: str, there: int) -> int:
-    """How many characters agree from here on."""
+    """The number of characters that agree from here on."""
     most = min(len(text) - here, len(whole) - there)
     if text[here : here + most] == whole[there : there + most]:
         return most
@@ -154,9 +151,9 @@ def _common(text: str, here: int, whole: str, there: int) -> int:
 
 
 def _distance(text: str, here: int, whole: str, there: int) -> tuple[int, int]:
-    """How many characters to skip on both sides, as few as possible, until they agree again for a while.
+    """The smallest numbers of characters to skip on both sides until enough characters agree again.
 
-    Where they agree to the end of the pieces only, it is better if the words end there, too.
+    If they agree only up to the end of the tokens, a skip after which the words end there, too, is preferred.
     """
     left, right = len(text) - here, len(whole) - there
     second_best = (left, min(left, right) if left <= _SURE else 0)

@@ -91,8 +91,8 @@ def test_beside_a_text(tmp_path: Path) -> None:
     ("lines", "where", "message"),
     [
         (["A dog.", "Two cats"], ", line 2", "the 2 tagged words are not those of line 2 of text: 'one"),
-        (["A dog.", "One cat sleeps"], ", line 2", "'the end' where the text has 'sleeps'"),
-        (["A dog", "One cat"], ", line 1", "'.' where the text has 'the end'"),
+        (["A dog.", "One cat sleeps"], ", line 2", "'the end' instead of 'sleeps'"),
+        (["A dog", "One cat"], ", line 1", "'.' instead of 'the end'"),
         (["A dog."], "", "2 tagged sentences, but text has 1 lines"),
         (["A dog.", "One cat", "", ""], "", "2 tagged sentences, but text has 4 lines"),
     ],
