@@ -70,10 +70,10 @@ def command(
     What was translated is kept in the model directories (evaluation/) as long as model and text stay the same: another
     model can be added without translating for the others again. Speed is always measured anew.
     """
+    from sparsenmt.report.model_labels import check_models, model_labels
     from sparsenmt.report.output_files import check_outputs
     from sparsenmt.workflows.compare_table import Row, report
     from sparsenmt.workflows.evaluate import evaluate
-    from sparsenmt.workflows.model_list import check_models, model_labels
     from sparsenmt.workflows.timing import decoding_speeds
 
     given = given_text(source, reference, documents, tags)

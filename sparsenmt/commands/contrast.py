@@ -142,8 +142,8 @@ def check(job: ContrastRequest) -> None:
                 raise UserError("there is no model to write about", where=option, hint="Name a model directory.")
         if job.files["--save-suite"] is None:
             raise UserError("there is no model", where="MODEL_DIR", hint=_WAYS)
+    from sparsenmt.report.model_labels import check_models
     from sparsenmt.report.output_files import check_outputs
-    from sparsenmt.workflows.model_list import check_models
 
     check_models(job.models)
     inputs = [job.suite, job.source, job.correct, *job.incorrect, job.tags_file, *job.training]
@@ -167,8 +167,8 @@ def run(job: ContrastRequest) -> None:
     from dataclasses import replace
 
     from sparsenmt.evaluation.contrast.contrast_report import item_lines, panels, report, shown, standing_notes
+    from sparsenmt.report.model_labels import model_labels
     from sparsenmt.report.tables import render, write_report
-    from sparsenmt.workflows.model_list import model_labels
 
     judged = [judge(job, suite, label, directory) for label, directory in model_labels(job.models).items()]
     notes = standing_notes(suite, judged, normalize=job.normalize)

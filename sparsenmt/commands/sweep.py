@@ -37,9 +37,9 @@ def command(
     jobs = plan(sweep, overrides, output)
     chosen = choose(jobs, only)
     if lists:
-        from sparsenmt.evaluation.score_table import columns
+        from sparsenmt.report.columns import aligned
 
-        click.echo(columns([(job.name, state(job), str(job.directory)) for job in chosen]))
+        click.echo("\n".join(aligned([(job.name, state(job), str(job.directory)) for job in chosen])))
         return
     where = output or sweep.directory
     if table:

@@ -99,7 +99,7 @@ def _significance(rows: Sequence[Row], base: Row, text: TestText, metrics: Seque
 
 
 def _sites(rows: Sequence[Row]) -> Table:
-    from sparsenmt.analysis.observe import SITE_NAMES
+    from sparsenmt.analysis.labels import SITE_NAMES
 
     values = tuple(
         (row.label, name, sites[site].attended, sites[site].visible, sites[site].density)

@@ -105,7 +105,7 @@ class DepthTableStages:
 
     def __init__(self, job: DepthTableRequest) -> None:
         from sparsenmt.commands.compare import given_text, shared_text
-        from sparsenmt.workflows.model_list import check_models, model_labels
+        from sparsenmt.report.model_labels import check_models, model_labels
 
         self.job = job
         separate = list(_expanded(job.grid))

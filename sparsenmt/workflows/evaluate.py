@@ -19,7 +19,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.workflows.input_text import attach, open_tag_file
 
 if TYPE_CHECKING:
-    from sparsenmt.analysis.observe import Output
+    from sparsenmt.analysis.observe import TargetLine
     from sparsenmt.data.input_line import InputLine
     from sparsenmt.decoding.inputs import SourceLine
     from sparsenmt.decoding.translate import Translation
@@ -343,7 +343,7 @@ def _look(bundle: Bundle, label: str, text: TestText) -> dict[str, SiteAttention
             batch_tokens=bundle.recipe.decoding.batch_tokens,
             advance=advance,
         )
-    measured = counter.found(label)
+    measured = counter.result(label)
     return {
         site: SiteAttention(
             attended=measured.site_mean(site, "attended"),
@@ -356,9 +356,9 @@ def _look(bundle: Bundle, label: str, text: TestText) -> dict[str, SiteAttention
     }
 
 
-def _read_along(bundle: Bundle, text: TestText) -> list[tuple[SourceLine, Output]]:
+def _read_along(bundle: Bundle, text: TestText) -> list[tuple[SourceLine, TargetLine]]:
     """Sources and references as the model reads them: lines, or blocks of documents; cut where they are too long."""
-    from sparsenmt.analysis.observe import Output
+    from sparsenmt.analysis.observe import TargetLine
     from sparsenmt.decoding.documents import pack_pairs, source_lines
     from sparsenmt.decoding.inputs import read_sources
 
@@ -369,4 +369,4 @@ def _read_along(bundle: Bundle, text: TestText) -> list[tuple[SourceLine, Output
         given, references = source_lines(blocks), [block.texts[1] for block in blocks]
     targets = bundle.tokenizers.target.encode_batch(references)
     most = bundle.max_positions - 1
-    return [(line, Output(ids[:most])) for line, ids in zip(read_sources(bundle, given), targets, strict=True)]
+    return [(line, TargetLine(ids[:most])) for line, ids in zip(read_sources(bundle, given), targets, strict=True)]

@@ -62,9 +62,9 @@ class Grid:
     """Columns that name the rows."""
 
     def __str__(self) -> str:
-        from sparsenmt.evaluation.score_table import columns
+        from sparsenmt.report.columns import aligned
 
-        lines = columns([*self.heads, *self.rows], right=set(range(self.names, len(self.heads[0])))).split("\n")
+        lines = aligned([*self.heads, *self.rows], flush_right=range(self.names, len(self.heads[0])))
         rule = "-" * max(map(len, lines))
         above = len(self.heads)
         return "\n".join(filter(None, [self.title, *lines[:above], rule, *lines[above:]]))
