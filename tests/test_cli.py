@@ -227,7 +227,7 @@ def test_the_codes_of_commands(command: Callable[[Callable[[], object]], int]) -
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
     code = (
-        "import sys, types, click; from sparsenmt import cli\n"
+        "import importlib, sys, types, click; from sparsenmt import cli\n"
         "def body():\n"
         "    for i in range(100000): click.echo('line')\n"
         "module = types.SimpleNamespace(command=click.Command('decode', callback=body))\n"
