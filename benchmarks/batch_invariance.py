@@ -14,7 +14,7 @@ import argparse
 import json
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -23,11 +23,11 @@ import torch
 
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.text import read_parallel
-from sparsenmt.decoding.forced import score_pairs
+from sparsenmt.decoding.forced_decoding import score_pairs
 from sparsenmt.decoding.inputs import SourceLine, make_source, read_sources
-from sparsenmt.decoding.pool import Pool, Results
 from sparsenmt.decoding.scores import Hypothesis
-from sparsenmt.decoding.translate import search_batch
+from sparsenmt.decoding.strategies import EncodedBatch, strategy_of
+from sparsenmt.decoding.translate import encoded_batch
 from sparsenmt.recipe.schema import Decoding
 from sparsenmt.store import Bundle, open_model
 
@@ -39,13 +39,17 @@ SHARE = 0.005  # of sentences that may differ in fp32
 
 def translate(bundle: Bundle, lines: Sequence[SourceLine], options: Decoding, size: int) -> list[Hypothesis]:
     """The best hypothesis of every line, searched in batches of ``size`` in the order given, as `decode` does it."""
-    pool, found = Pool(bundle.model, options, lambda numbers: nullcontext()), Results()
-    for start in range(0, len(lines), size):
-        batch = lines[start : start + size]
-        with torch.inference_mode():
-            (memory,) = bundle.model.encode(make_source(bundle, batch), compact=True).memories.values()
-        found |= search_batch(bundle, memory, list(range(start, start + len(batch))), batch, options, pool)
-    found |= pool.finish()
+
+    def batches() -> Iterator[EncodedBatch]:
+        for start in range(0, len(lines), size):
+            batch = lines[start : start + size]
+            with torch.inference_mode():
+                (memory,) = bundle.model.encode(make_source(bundle, batch), compact=True).memories.values()
+            yield encoded_batch(bundle, memory, list(range(start, start + len(batch))), batch, options)
+
+    found: dict[int, list[Hypothesis]] = {}
+    for results in strategy_of(options).search(bundle.model, batches(), lambda numbers: nullcontext()):
+        found |= results
     return [found[number][0] for number in range(len(lines))]
 
 

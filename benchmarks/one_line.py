@@ -32,11 +32,9 @@ def random_model(directory: Path) -> None:
     import random
 
     from sparsenmt import store
-    from sparsenmt.assemble import build_model
+    from sparsenmt.assemble import build_model, load_resolved_recipe
     from sparsenmt.data.features.feature_set import FeatureSet
     from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
-    from sparsenmt.recipe.load import load_resolved
-    from sparsenmt.sparsity.registry import methods
 
     random.seed(0)
     corpus = {"source": "none.source", "target": "none.target"}
@@ -46,7 +44,7 @@ def random_model(directory: Path) -> None:
         "model": {"preset": "small"},
         "data": {"directory": "none", "train": [corpus], "dev": corpus, "tokenizer": {"vocabulary_size": 8000}},
     }
-    recipe = load_resolved(mapping, methods())
+    recipe = load_resolved_recipe(mapping)
     words = ["".join(random.choices("abcdefghijklmnopqrstuvwxyz", k=random.randint(3, 9))) for _ in range(20_000)]
     tokenizer = train_tokenizer(recipe.data.tokenizer, (" ".join(words[i : i + 10]) for i in range(0, len(words), 10)))
     store.initialise(directory, recipe, Tokenizers(tokenizer, tokenizer, True), FeatureSet({}), "random")

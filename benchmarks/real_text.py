@@ -93,8 +93,8 @@ def differences(model: str, lines: list[str], ours: list[list[str]], theirs: lis
     """All lines whose pieces are not the same; scored in fp32."""
     from sparsenmt.data.input_line import input_lines
     from sparsenmt.data.vocabulary import EOS
-    from sparsenmt.decoding.forced import score_batches
-    from sparsenmt.decoding.inputs import naming_shape, read_sources
+    from sparsenmt.decoding.forced_decoding import score_batches
+    from sparsenmt.decoding.inputs import describe_out_of_memory, read_sources
     from sparsenmt.devices import pick_device
     from sparsenmt.store import open_model
 
@@ -108,7 +108,7 @@ def differences(model: str, lines: list[str], ours: list[list[str]], theirs: lis
     rows = [[[*(ids[piece] for piece in side[i]), EOS] for side in (ours, theirs)] for i in places]
 
     def naming(chosen: Any) -> Any:
-        return naming_shape([sources[i] for i in chosen], "2 targets", batch_tokens=4096, alone="")
+        return describe_out_of_memory([sources[i] for i in chosen], "2 targets", batch_tokens=4096, single_hint="")
 
     found: dict[int, Difference] = {}
     for scored in score_batches(bundle, sources, rows, naming, batch_tokens=4096, compact=True):

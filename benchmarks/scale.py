@@ -75,7 +75,7 @@ def watched(command: list[str]) -> tuple[float, float, str]:
 def data_side(prepared: str) -> None:
     """What training does with data: open, plan two epochs, read batches."""
     from sparsenmt.data.batching import EpochPlan, collate
-    from sparsenmt.data.prepared import PreparedData
+    from sparsenmt.data.prepared_data import PreparedData
 
     data = PreparedData.open(prepared)
     plan = EpochPlan(data.train, data.train_weights, BATCH_TOKENS, 1)
@@ -94,7 +94,7 @@ def throughput(folders: list[str]) -> None:
 
     from sparsenmt.assemble import build_model
     from sparsenmt.data.batching import EpochPlan, collate
-    from sparsenmt.data.prepared import PreparedData
+    from sparsenmt.data.prepared_data import PreparedData
     from sparsenmt.recipe.choices import PRESETS
     from sparsenmt.recipe.schema import Model
     from sparsenmt.training.gradients import Objective, UpdateTotals, accumulate_gradients

@@ -27,7 +27,7 @@ from common import Timing, command_line, parse, take_turns
 from sparsenmt.model.attend import attend_banded
 from sparsenmt.model.sockets import Keys
 from sparsenmt.sparsity.softmax import Softmax
-from sparsenmt.sparsity.window import Window
+from sparsenmt.sparsity.window import WindowPattern
 
 SIZES: dict[str, Any] = {"rows": 1, "heads": 8, "head_size": 64, "window": 64, "threads": 2}
 # full: lengths at which full attention is timed; bar: at least (window64_2048), at most (growth).
@@ -52,7 +52,7 @@ def full(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 def windowed(work: dict[str, Any], length: int) -> Attend:
     """The window at a length, as a model's attention calls it."""
-    pattern, transform = Window(work["window"], causal=False), Softmax()
+    pattern, transform = WindowPattern(work["window"], causal=False), Softmax()
     at = torch.arange(length).expand(work["rows"], -1)
     keys = Keys(torch.ones(at.shape, dtype=torch.bool), at, at)
     return lambda q, k, v: attend_banded(q, k, v, keys, transform, 0.0, pattern=pattern, causal=False)

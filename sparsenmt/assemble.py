@@ -1,9 +1,13 @@
-"""Recipe to model: the only module that knows both the engine and the methods. The recipe object ends here."""
+"""From recipe to model: the only module that imports both the engine and the methods.
+
+The modules of a model receive built parts and numbers, never the recipe object.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+import os
+from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,14 +22,37 @@ from sparsenmt.model.sockets import MemoryFilter, Transform
 from sparsenmt.model.stacks import SiteModules
 from sparsenmt.model.transformer import PositionOptions, Transformer, Vocabulary
 from sparsenmt.recipe import schema
+from sparsenmt.recipe.load import load, load_resolved
+from sparsenmt.recipe.resolve import Setting
 from sparsenmt.sparsity import registry
 from sparsenmt.sparsity.registry import Method, MethodPlace, Socket
 
-_SMALL = 4096  # the largest dimension of a model that is built to ask for its losses
+_SMALL = 4096  # largest dimension of a model that is built only to find out its losses
+
+
+def load_recipe(path: str | os.PathLike[str], overrides: Sequence[str | Setting] = ()) -> schema.Recipe:
+    """Read a recipe file, lay overrides over it, and check that a model can be built of it.
+
+    Raises:
+        UserError: see `recipe.load.load`.
+    """
+    return load(path, registry.methods(), overrides, check_recipe)
+
+
+def load_resolved_recipe(mapping: Mapping[str, Any], *, origin: str = "recipe") -> schema.Recipe:
+    """A recipe from plain values that `recipe.load.dump` wrote, e.g. into a model directory.
+
+    Args:
+        origin: the name of the place in messages, e.g. the file's path.
+
+    Raises:
+        UserError: all problems of the recipe, in one message.
+    """
+    return load_resolved(mapping, registry.methods(), origin=origin)
 
 
 def chosen_methods(model: schema.Model) -> list[tuple[str, Method, schema.MethodChoice]]:
-    """Every method that a recipe plugs in, with the key where it stands."""
+    """All methods that a recipe plugs in, each with its key and its options."""
     choices: list[tuple[str, Socket, schema.MethodChoice]] = []
     for name in SITES:
         site: schema.Site = getattr(model.attention, name)
@@ -44,7 +71,7 @@ def required_features(recipe: schema.Recipe) -> frozenset[str]:
 
 
 def _build(socket: Socket, choice: schema.MethodChoice, where: str, **context: Any) -> Any:
-    """What the method makes of its options; a ValueError that it raises is the recipe's mistake."""
+    """Build a method with its options; its ValueError becomes a `UserError` at the method's key."""
     method = registry.get(socket, choice.name)
     options = method.options.model_validate(choice.options)
     try:
@@ -53,12 +80,12 @@ def _build(socket: Socket, choice: schema.MethodChoice, where: str, **context: A
         raise UserError(
             f"{choice.name}: {str(error).rstrip('.')}",
             where=where,
-            hint="Change the method's options, or take another method.",
+            hint="Change the method's options, or choose another method.",
         ) from None
 
 
 def depth_plan(model: schema.Model) -> DepthPlan:
-    """Which block runs at which step of a recipe's model, and which exits are trained.
+    """The depth plan of a recipe's model: which block runs at which step, and which exits are trained.
 
     Raises:
         UserError: the depth method's options have no meaning here.
@@ -87,16 +114,16 @@ def _site(model: schema.Model, name: SiteName, shared: dict[Hashable, Any]) -> S
         raise UserError(
             f"{count} heads do not divide dimension {model.dimension}",
             where=f"{key}.heads.count",
-            hint="Take another number of heads, or another `model.dimension`.",
+            hint="Set another number of heads, or another `model.dimension`.",
         )
     given = None
     if site.heads.given is not None:
         given = _build("heads", site.heads.given, f"{key}.heads.given", site=name, heads=count)
         if given.heads > count:
             raise UserError(
-                f"{given.heads} given heads do not fit into {count} heads",
+                f"{given.heads} fixed heads do not fit into {count} heads",
                 where=f"{key}.heads.given",
-                hint=f"Raise `model.heads` or `{key}.heads.count`, or let fewer heads be given.",
+                hint=f"Raise `model.heads` or `{key}.heads.count`, or use fewer fixed heads.",
             )
         _check_some_learned(site, key, learned=count - given.heads)
     for head in site.heads.disabled:
@@ -104,7 +131,7 @@ def _site(model: schema.Model, name: SiteName, shared: dict[Hashable, Any]) -> S
             raise UserError(
                 f"there is no head {head} to disable: the site has {count}",
                 where=f"{key}.heads.disabled",
-                hint="Numbers count from 1; given heads come first.",
+                hint="Count heads from 1, fixed heads first.",
             )
     return SiteModules(
         heads=SiteHeads(count, given, frozenset(site.heads.disabled)),
@@ -114,25 +141,25 @@ def _site(model: schema.Model, name: SiteName, shared: dict[Hashable, Any]) -> S
 
 
 def _check_some_learned(site: schema.Site, key: str, *, learned: int) -> None:
-    """Refuse what only learned heads would read, where there are none."""
+    """Refuse a transform and a pattern if the site has no learned heads that would use them."""
     if learned:
         return
     if site.transform.name != schema.Site().transform.name:
         raise UserError(
-            f"{site.transform.name} has no meaning here: every head is given, none has scores",
+            f"{site.transform.name} has no effect: all heads are fixed, none has scores",
             where=f"{key}.transform",
-            hint="Leave the transform out, or let some heads be learned.",
+            hint="Leave the transform out, or keep some learned heads.",
         )
     if site.pattern.name != schema.Site().pattern.name:
         raise UserError(
-            f"{site.pattern.name} has no meaning here: every head is given, and looks where it is told to",
+            f"{site.pattern.name} has no effect: all heads are fixed, their weights do not depend on a pattern",
             where=f"{key}.pattern",
-            hint="Leave the pattern out, or let some heads be learned.",
+            hint="Leave the pattern out, or keep some learned heads.",
         )
 
 
 def _filters(model: schema.Model, at: str) -> list[MemoryFilter]:
-    """The filters of one place."""
+    """The filters of one place, `output` or `between`."""
     return [_filter(model, i) for i, choice in enumerate(model.memory) if choice.at == at]
 
 
@@ -143,7 +170,7 @@ def _filter(model: schema.Model, index: int) -> MemoryFilter:
 
 
 def _output_filters(model: schema.Model, exits: Sequence[int]) -> list[MemoryFilter | dict[int, MemoryFilter]]:
-    """Those after the encoder: for all exits, or for each its own."""
+    """The filters after the encoder: each is shared by all exits, or has an instance per exit."""
     return [
         {n: _filter(model, i) for n in exits} if choice.per == "exit" else _filter(model, i)
         for i, choice in enumerate(model.memory)
@@ -152,12 +179,12 @@ def _output_filters(model: schema.Model, exits: Sequence[int]) -> list[MemoryFil
 
 
 def build_model(model: schema.Model, *, source_size: int, target_size: int, seed: int | None = None) -> Transformer:
-    """The Transformer of a recipe's model section, freshly initialised.
+    """Build the Transformer of a recipe's model section and initialise its weights.
 
     Args:
-        source_size: pieces in the source vocabulary.
-        target_size: pieces in the target vocabulary.
-        seed: fixes the initialisation; None: PyTorch's current state goes on.
+        source_size: number of tokens in the source vocabulary.
+        target_size: number of tokens in the target vocabulary.
+        seed: random seed of the initialisation; None: PyTorch's current random state.
     """
     with torch.random.fork_rng(devices=[], enabled=seed is not None):
         if seed is not None:
@@ -191,7 +218,7 @@ def build_model(model: schema.Model, *, source_size: int, target_size: int, seed
 
 
 def filters_without_gain(section: schema.Model, model: Transformer) -> list[str]:
-    """Of every filter that saves no time, because compaction would not be exact: where it stands, and why."""
+    """Notes on filters that save no time because compaction would not be exact: the key and the reason."""
     places = {"output": model.memory.at_exit(model.plan.deepest[0]), "between": model.memory.after_step(0)}
     notes = []
     for i, choice in enumerate(section.memory):
@@ -202,12 +229,12 @@ def filters_without_gain(section: schema.Model, model: Transformer) -> list[str]
             reason = "a filter after it decides by position or feature"
         if reason is not None:
             kept = "masked" if choice.options.get("closed") == "mask" else "as zeros"
-            notes.append(f"model.memory.{i} ({choice.name}): what it drops stays {kept}, no time is saved: {reason}")
+            notes.append(f"model.memory.{i} ({choice.name}): dropped outputs stay {kept}, no time is saved: {reason}")
     return notes
 
 
 def patterns_without_gain(section: schema.Model, model: Transformer) -> list[str]:
-    """Of every pattern that saves no time, because the engine cannot gather bands for it: where it stands."""
+    """Notes on patterns that save no time because the engine cannot gather bands for them."""
     notes = []
     for name in SITES:
         stack = model.encoder if name == "encoder_self" else model.decoder
@@ -219,18 +246,18 @@ def patterns_without_gain(section: schema.Model, model: Transformer) -> list[str
 
 
 def without_gain(section: schema.Model, model: Transformer) -> list[str]:
-    """All that is sparse in this model and saves no time, with the reason (design rule 4)."""
+    """Notes on all sparsity of a model that saves no time, with the reason (design rule 4)."""
     return patterns_without_gain(section, model) + filters_without_gain(section, model)
 
 
 def check_recipe(recipe: schema.Recipe) -> None:
-    """Refuse a recipe of which no model can be built, before any data are read or written.
+    """Check that a model can be built of a recipe, before any data are read or written.
 
-    Every method is built with the sizes that it will get; the whole model only in a small size, for its losses. No
-    random number is drawn from PyTorch's generator.
+    Every method is built with its real sizes; the whole model only in a small size, for its losses. PyTorch's random
+    state stays as it is.
 
     Raises:
-        UserError: its place is a key.
+        UserError: no model can be built; the place is a key.
     """
     model = recipe.model
     with torch.random.fork_rng(devices=[]):
@@ -247,7 +274,7 @@ def check_recipe(recipe: schema.Recipe) -> None:
 
 
 def _check_depth(decoding: schema.Decoding, plan: DepthPlan) -> None:
-    """Refuse to decode with more layers than there are."""
+    """Refuse to decode with more layers than the model has."""
     for side, layers, most in (
         ("encoder", decoding.encoder_layers, len(plan.encoder)),
         ("decoder", decoding.decoder_layers, len(plan.decoder)),
@@ -256,12 +283,12 @@ def _check_depth(decoding: schema.Decoding, plan: DepthPlan) -> None:
             raise UserError(
                 f"{layers} layers cannot run: the {side} has {most}",
                 where=f"decoding.{side}_layers",
-                hint=f"Take a number from 1 to {most}, or leave it out for all.",
+                hint=f"Set a number from 1 to {most}, or leave it out for all layers.",
             )
 
 
 def _check_losses_of_small_model(recipe: schema.Recipe) -> None:
-    """As `check_losses`, with the smallest dimension that the heads allow, if the methods can do with it."""
+    """`check_losses` with the smallest dimension that the heads allow; skipped if a method needs the real size."""
     model = recipe.model
     counts = [model.heads, *(getattr(model.attention, name).heads.count or model.heads for name in SITES)]
     sizes = {"dimension": 2 * math.lcm(*counts), "feed_forward": 1, "max_positions": min(model.max_positions, 8)}
@@ -269,21 +296,21 @@ def _check_losses_of_small_model(recipe: schema.Recipe) -> None:
         return
     try:
         found = loss_names(recipe, build_model(model.model_copy(update=sizes), source_size=8, target_size=8))
-    except Exception:  # some method needs the real size: then `train` says what is wrong, with the real model
+    except Exception:  # a method needs the real size: `train` checks the real model
         return
     _compare_losses(recipe, found)
 
 
 def check_losses(recipe: schema.Recipe, model: Transformer) -> None:
-    """Every auxiliary loss of the recipe must come from a method, and every method's loss must have a weight.
+    """Check that every auxiliary loss of the recipe comes from a method, and every method's loss has a weight.
 
-    Found out by running the untrained model on two pieces.
+    The untrained model runs on two tokens.
     """
     _compare_losses(recipe, loss_names(recipe, model))
 
 
 def loss_names(recipe: schema.Recipe, model: Transformer) -> set[str]:
-    """The losses that the model's methods have."""
+    """The names of the auxiliary losses of a model's methods."""
     tokens = torch.full((1, 2), 4, device=next(model.parameters()).device)
     features = {name: torch.zeros_like(tokens) for name in required_features(recipe)}
     with torch.no_grad():
@@ -295,7 +322,7 @@ def _compare_losses(recipe: schema.Recipe, found: set[str]) -> None:
         raise UserError(
             f"no method of the recipe has a loss {name!r}",
             where=f"losses.{name}",
-            hint=f"Remove it, or name one of those that there are: {', '.join(sorted(found)) or 'none'}.",
+            hint=f"Remove it, or use one of the losses: {', '.join(sorted(found)) or 'none'}.",
         )
     for name in sorted(found - recipe.losses.keys()):
         raise UserError(

@@ -1,7 +1,7 @@
 """The command `sparsenmt`: a table of subcommands, imported when they are called; errors -> messages, exit codes.
 
-Exit codes: 0 success; 1 an error of the program (the traceback goes to a file); 2 something that the user can mend;
-130 interrupted (SIGINT), 143 terminated (SIGTERM); 141 the reader of the output went away.
+Exit codes: 0 success; 1 an error of the program (the traceback goes to a file); 2 an error that the user can fix;
+130 interrupted (SIGINT), 143 terminated (SIGTERM); 141 the reader of the output closed the pipe.
 """
 
 from __future__ import annotations
@@ -17,37 +17,38 @@ from typing import Any
 
 import click
 
+from sparsenmt import __version__
 from sparsenmt.commands.lazy_group import CommandEntry, LazyGroup
 from sparsenmt.errors import UserError, is_out_of_memory
 from sparsenmt.interrupts import Interrupted, listening
-from sparsenmt.runtime import limit_thread_spinning
+from sparsenmt.runtime import is_main_process, limit_thread_spinning
 
 COMMANDS: dict[str, CommandEntry] = {
-    "prepare": CommandEntry("prepare", "Read a recipe's text, train its tokenizer, write binary data."),
+    "prepare": CommandEntry("prepare", "Train a recipe's tokenizer and write its text as binary data."),
     "train": CommandEntry("train", "Train a recipe's model on prepared data."),
-    "finetune-l0": CommandEntry("finetune_l0", "Add gates to a trained model and train on; sweeps."),
+    "finetune-l0": CommandEntry("finetune_l0", "Add gates to a trained model and train on."),
     "decode": CommandEntry("decode", "Translate text with a trained model."),
     "score": CommandEntry("score", "Score translations, or a model on a test set."),
-    "contrast": CommandEntry("contrast", "Contrastive test suites: is the correct translation more probable?"),
-    "select-depth": CommandEntry("select_depth", "Train what chooses a depth for each sentence, and measure it."),
-    "analyze": CommandEntry("analyze.group", "Report what gates drop, and where attention goes."),
-    "analyze-pos": CommandEntry("analyze.pos", "The same as `sparsenmt analyze pos`: sparsity rate by part of speech."),
+    "contrast": CommandEntry("contrast", "Evaluate a model on a contrastive test suite."),
+    "select-depth": CommandEntry("select_depth", "Train a classifier that chooses a depth for each sentence."),
+    "analyze": CommandEntry("analyze.group", "Report on gates, attention and layers of a model."),
+    "analyze-pos": CommandEntry("analyze.pos", "Alias of `sparsenmt analyze pos`."),
     "compare": CommandEntry("compare", "Compare trained models: quality, size, attention, speed."),
-    "sweep": CommandEntry("sweep", "Train and evaluate the variants of a recipe; print their table."),
+    "sweep": CommandEntry("sweep", "Train and evaluate the variants of a recipe."),
     "distill": CommandEntry("distill", "Train a student on a teacher's translations."),
-    "depth-table": CommandEntry("depth_table", "Quality and time at every depth, and the oracle."),
+    "depth-table": CommandEntry("depth_table", "Measure quality and time at every depth."),
     "slice": CommandEntry("slice", "Cut a model to fewer layers."),
     "average": CommandEntry("average", "Average checkpoints into one model."),
     "export": CommandEntry("export", "Write a model for CTranslate2 or Transformers."),
-    "benchmark": CommandEntry("benchmark", "Measure decoding and training speed, and the share of the limit."),
+    "benchmark": CommandEntry("benchmark", "Measure decoding and training speed."),
     "demo": CommandEntry("demo", "Prepare, train, decode and score on the built-in demo corpus."),
 }
 
-# What the user can mend; other errors of the system are reported with a traceback.
-_FULL = "Make room, and start the same command again: what was complete is kept."
-_FORBIDDEN = "Allow it, or name another place."
-_BROKEN = "Look after the disk, and start the same command again: what was complete is kept."
-_USERS_SYSTEM_ERRORS = {
+# Errors of the system that the user can fix; others are reported with a traceback.
+_FULL = "Free disk space, and run the same command again: completed work is kept."
+_FORBIDDEN = "Change the permissions, or name another place."
+_BROKEN = "Check the disk, and run the same command again: completed work is kept."
+_SYSTEM_ERROR_HINTS = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
     errno.EFBIG: _FULL,
@@ -68,55 +69,35 @@ class Program(LazyGroup):
             sys.stdout.flush()
             return result
         except BrokenPipeError:
-            # `sparsenmt decode ... | head`: the rest has no reader. What the buffer still holds goes nowhere, or the
-            # interpreter would complain about it on exit.
+            # `sparsenmt decode ... | head`: discard the rest of the buffer, or the interpreter would report the closed
+            # pipe again on exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise click.exceptions.Exit(141) from None
 
 
 def _check_working_directory() -> None:
-    """Libraries end the process without a word of use where there is none."""
+    """Refuse a working directory that was removed: libraries would end the process without a clear message."""
     try:
         os.getcwd()
     except OSError:
         raise UserError(
-            "the working directory is gone", where=".", hint="Change into a directory that exists."
+            "the working directory was removed", where=".", hint="Change to a directory that exists."
         ) from None
-
-
-def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
-    if value and not ctx.resilient_parsing:
-        click.echo(f"sparsenmt {version()}")
-        ctx.exit()
-
-
-def version() -> str:
-    """The package's version."""
-    from sparsenmt import __version__
-
-    return __version__
 
 
 @click.group(
     cls=Program,
     table=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="`sparsenmt COMMAND --help` says more.",
+    epilog="Run `sparsenmt COMMAND --help` for the options of a command.",
 )
-@click.option(
-    "--version",
-    is_flag=True,
-    expose_value=False,
-    is_eager=True,
-    callback=_print_version,
-    help="Show the version and exit.",
-)
+@click.version_option(__version__, message="sparsenmt %(version)s")
 def cli() -> None:
-    """Sparse Transformers for translation: from raw text to a scored translation."""
+    """Train, run and analyze neural machine translation with sparse Transformers."""
 
 
 def main() -> None:
-    """The entry point of the program: run the command line of the process and exit with its code."""
+    """Run the command line of the process, and exit with its code."""
     limit_thread_spinning()
     try:
         with listening():
@@ -127,7 +108,7 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command line, given as the words after the program's name; returns the exit code, shows no traceback."""
+    """Run a command line, given as the words after the program's name. Returns the exit code; shows no traceback."""
     try:
         result = cli.main(args=list(arguments), prog_name="sparsenmt", standalone_mode=False)
     except UserError as error:
@@ -137,14 +118,14 @@ def run(arguments: Sequence[str]) -> int:
         if isinstance(abort.__cause__, EOFError):
             click.echo(_report_bug(abort.__cause__, list(arguments)), err=True)
             return 1
-        return _tell_of_interrupt(abort.__cause__, arguments)
+        return _report_interrupt(abort.__cause__, arguments)
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in _USERS_SYSTEM_ERRORS:
+        if isinstance(error, OSError) and error.errno in _SYSTEM_ERROR_HINTS:
             place = f"{error.filename}: " if error.filename else ""
-            click.echo(f"error: {place}{os.strerror(error.errno)}\n  {_USERS_SYSTEM_ERRORS[error.errno]}", err=True)
+            click.echo(f"error: {place}{os.strerror(error.errno)}\n  {_SYSTEM_ERROR_HINTS[error.errno]}", err=True)
             return 2
         if is_out_of_memory(error):
             click.echo(
@@ -159,22 +140,22 @@ def run(arguments: Sequence[str]) -> int:
     return result if isinstance(result, int) and not isinstance(result, bool) else 0
 
 
-def _tell_of_interrupt(interrupt: BaseException | None, arguments: Sequence[str]) -> int:
-    """Say what is kept and which command goes on; returns the exit code."""
+def _report_interrupt(interrupt: BaseException | None, arguments: Sequence[str]) -> int:
+    """Report what is kept, and the command that resumes the work; returns the exit code."""
     lines = ["interrupted"]
     code = 130
     if isinstance(interrupt, Interrupted):
         code = interrupt.exit_code
         lines[0] = "interrupted" if code == 130 else "terminated"
         lines[0] += f"; {interrupt.note}" if interrupt.note else ""
-        if interrupt.resumable:
-            lines.append(f"  Go on with: {shlex.join(['sparsenmt', *arguments])}")
+        if interrupt.resumable and is_main_process():
+            lines.append(f"  Resume with: {shlex.join(['sparsenmt', *arguments])}")
     click.echo("\n".join(lines), err=True)
     return code
 
 
 def _report_bug(error: Exception, arguments: list[str]) -> str:
-    """Write the traceback to a file; returns the one line that the user sees."""
+    """Write the traceback to a file; returns the line that the user sees."""
     import datetime
     import platform
     import traceback
@@ -183,16 +164,16 @@ def _report_bug(error: Exception, arguments: list[str]) -> str:
     summary = f"error: unexpected {type(error).__name__}{f': {what}' if what else ''}"
     text = "\n".join(
         [
-            f"sparsenmt {version()}, Python {platform.python_version()}, {platform.platform()}",
+            f"sparsenmt {__version__}, Python {platform.python_version()}, {platform.platform()}",
             f"arguments: {arguments}",
             "",
             "".join(traceback.format_exception(error)),
         ]
     )
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    # The process's number: several processes of one run may fail in the same second.
+    # With the process id: several processes of one run may fail in the same second.
     name = f"sparsenmt-error-{stamp}-{os.getpid()}.log"
-    for folder in (Path.cwd, tempfile.gettempdir):  # called one by one: the working directory may be gone
+    for folder in (Path.cwd, tempfile.gettempdir):  # called one by one: the working directory may not exist
         try:
             path = Path(folder()) / name
             path.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")

@@ -1,4 +1,4 @@
-"""The one exception that a user's mistake raises: shown as a message without a traceback, exit code 2."""
+"""The exception for mistakes of the user: shown as a message without a traceback, exit code 2."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import errno
 
 
 class UserError(Exception):
-    """Something the user can mend: bad input, a bad recipe, a missing file.
+    """An error that the user can fix: bad input, a bad recipe, a missing file.
 
-    ``docs/errors.md`` lists all of them, read off the source: messages and hints are written where they are raised.
+    Messages and hints are written out where they are raised: ``docs/errors.md`` is generated from the source.
 
     Args:
         message: what is wrong, in one sentence without a full stop.
         where: the place, e.g. ``"recipe.yaml:12"`` or ``"train.en.gz, line 7"``.
-        hint: what to do about it, in sentences.
+        hint: what to do, in imperative sentences.
     """
 
     def __init__(self, message: str, *, where: str | None = None, hint: str | None = None) -> None:
@@ -29,7 +29,7 @@ class UserError(Exception):
 
 
 def printable(text: str) -> str:
-    """The text with what a terminal would obey, or could not show, written as an escape: ``\\x1b``, ``\\udcff``."""
+    """The text with control and other unprintable characters as escapes: ``\\x1b``, ``\\udcff``."""
     if text.isprintable():
         return text
     return "".join(
@@ -37,7 +37,7 @@ def printable(text: str) -> str:
     )
 
 
-# What PyTorch and the CUDA libraries write where they have no class of their own for it.
+# Messages of PyTorch and the CUDA libraries for errors that have no class of their own.
 _NO_MEMORY = (
     "DefaultCPUAllocator: not enough memory",
     "can't allocate memory",
@@ -49,11 +49,11 @@ _NO_MEMORY = (
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that the machine or the accelerator has too little memory for what was asked of it."""
+    """Return True if an error says that the machine or the accelerator is out of memory."""
     if isinstance(error, MemoryError):
         return True
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
-    # By its name: this module starts without PyTorch. `torch.OutOfMemoryError` is a RuntimeError.
+    # By its name: this module does not import PyTorch. `torch.OutOfMemoryError` is a RuntimeError.
     named = any(each.__name__ == "OutOfMemoryError" for each in type(error).__mro__)
     return named or (isinstance(error, RuntimeError) and any(text in str(error) for text in _NO_MEMORY))

@@ -1,7 +1,7 @@
-"""SIGINT and SIGTERM: the first asks a command to stop in good order, a second one ends the process at once.
+"""SIGINT and SIGTERM: the first one stops a command in an orderly way, a second one ends the process at once.
 
-By default the first raises `Interrupted` where the program stands. Work that must reach a boundary first defers it: the
-signal is noted, and the work asks.
+By default the first signal raises `Interrupted`. Work that must first reach a boundary defers it: the signal is only
+recorded, and the work checks for it.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from types import FrameType
 from typing import Any
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_GRACE = 0.5  # seconds: a launcher passes on what the terminal has sent to all, and the two count as one
+_GRACE = 0.5  # seconds in which two signals count as one: a launcher forwards a signal that the terminal sends to all
 
 
 class Interrupted(KeyboardInterrupt):
-    """The first signal.
+    """Raised by the first signal.
 
     Args:
-        number: the signal's.
-        note: what is kept, for the user.
-        resumable: the same command goes on.
+        number: the number of the signal.
+        note: what was saved, for the user.
+        resumable: True if the same command resumes the work.
     """
 
     def __init__(self, number: int, note: str = "", *, resumable: bool = False) -> None:
@@ -36,37 +36,51 @@ class Interrupted(KeyboardInterrupt):
 
     @property
     def exit_code(self) -> int:
-        """As a shell reports a signal."""
+        """128 + signal number, as shells report it."""
         return 128 + self.number
 
 
+@contextmanager
+def resumable(note: str = "") -> Iterator[None]:
+    """Mark an interrupt that leaves the block: the same command resumes the work.
+
+    Args:
+        note: what is kept, for the user, unless the interrupt has a note of its own.
+    """
+    try:
+        yield
+    except Interrupted as interrupt:
+        interrupt.resumable, interrupt.note = True, interrupt.note or note
+        raise
+
+
 class Signals:
-    """What was heard."""
+    """The signals that were received."""
 
     def __init__(self) -> None:
         self.number: int | None = None
-        """The first signal's; None so far."""
-        self._heard_at = 0.0
+        """The number of the first signal; None before it."""
+        self._received_at = 0.0
         self._raises = True
 
     def handle(self, number: int, _frame: FrameType | None) -> None:
         if self.number is not None:
-            if time.monotonic() - self._heard_at > _GRACE:
-                # Nothing is lost: what stands under its name is complete, and the next run removes the rest.
+            if time.monotonic() - self._received_at > _GRACE:
+                # Nothing is lost: files with their final name are complete, and the next run removes the others.
                 os._exit(128 + number)
             return
-        self.number, self._heard_at = number, time.monotonic()
+        self.number, self._received_at = number, time.monotonic()
         if self._raises:
             raise Interrupted(number)
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """The first signal is only noted."""
+        """Only record the first signal inside the block."""
         yield from self._with(False)
 
     @contextmanager
     def raising(self) -> Iterator[None]:
-        """Inside `deferred`: the first signal raises after all; one that was noted before raises at once."""
+        """Let signals raise again inside `deferred`; one that was recorded before raises at once."""
         if self.number is not None:
             raise Interrupted(self.number)
         yield from self._with(True)
@@ -81,9 +95,9 @@ class Signals:
 
 @contextmanager
 def listening() -> Iterator[Signals]:
-    """Hear the two signals until the block ends; an inner block hears instead of an outer one.
+    """Handle the two signals until the block ends; an inner block replaces an outer one.
 
-    In a thread, where Python cannot set handlers, nothing is heard.
+    Does nothing outside the main thread, where Python cannot set signal handlers.
     """
     signals = Signals()
     if threading.current_thread() is not threading.main_thread():
@@ -92,10 +106,10 @@ def listening() -> Iterator[Signals]:
     before: dict[int, Any] = {}
     try:
         for number in _SIGNALS:
-            # Under nohup and the like a signal is ignored on purpose: it stays so.
+            # A signal that is ignored, as under nohup, stays ignored.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 before[number] = signal.signal(number, signals.handle)
         yield signals
     finally:
-        for heard, handler in before.items():
-            signal.signal(heard, handler)
+        for handled, handler in before.items():
+            signal.signal(handled, handler)

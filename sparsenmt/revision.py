@@ -1,4 +1,4 @@
-"""Which revision of this program runs."""
+"""The git revision of this program."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 
 def git_revision() -> str | None:
-    """The revision of this program's source, if it runs from a checkout."""
+    """The git revision of the source; None unless the program runs from a checkout."""
     file = Path(__file__).resolve()
     git = ["git", "-C", str(file.parent)]
     try:
-        # An installed copy may lie inside somebody else's checkout: only one that tracks this file counts.
+        # An installed copy may lie inside another checkout: only one that tracks this file counts.
         subprocess.run([*git, "ls-files", "--error-unmatch", file.name], capture_output=True, timeout=5, check=True)
         done = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, timeout=5, check=True)
     except (OSError, subprocess.SubprocessError):

@@ -26,10 +26,9 @@ import yaml
 from torch import Tensor
 
 import sparsenmt
-from sparsenmt.assemble import build_model
+from sparsenmt.assemble import build_model, load_resolved_recipe
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
-from sparsenmt.decoding.kept_translations import chosen_depth
 from sparsenmt.errors import UserError
 from sparsenmt.files import (
     DamagedFileError,
@@ -51,10 +50,10 @@ from sparsenmt.files import (
 from sparsenmt.model.sites import SiteName
 from sparsenmt.model.sockets import MemoryFilter, Transform
 from sparsenmt.model.transformer import Transformer
-from sparsenmt.recipe.load import dump, load_resolved
+from sparsenmt.recipe.choices import DecodingDtype
+from sparsenmt.recipe.load import dump
 from sparsenmt.recipe.schema import Recipe, Site
 from sparsenmt.revision import git_revision
-from sparsenmt.sparsity.registry import methods
 from sparsenmt.tensors import differing_shapes, load_tensors, read_into, read_notes, recorded_digest, save_tensors
 
 FORMAT = 2
@@ -136,7 +135,7 @@ class Bundle:
     @property
     def depth(self) -> tuple[int, int]:
         options = self.recipe.decoding
-        return chosen_depth(self.model.plan, options.encoder_layers, options.decoder_layers)
+        return self.model.plan.depth(options.encoder_layers, options.decoder_layers)
 
     @property
     def cuts_by_choice(self) -> bool:
@@ -146,7 +145,8 @@ class Bundle:
 
 def model_identity(directory: Path) -> ModelIdentity:
     """Return `Bundle.identity` of a model directory without reading its weights."""
-    return _identity(read_recipe(directory), weights_digest(directory), read_manifest(directory)["files"])
+    files = read_manifest(directory)["files"]  # first: its errors say what is no model directory
+    return _identity(read_recipe(directory), weights_digest(directory), files)
 
 
 def _identity(recipe: Recipe, weights: str, files: Mapping[str, Mapping[str, Any]]) -> ModelIdentity:
@@ -319,7 +319,7 @@ def read_recipe(directory: Path) -> Recipe:
             where=str(path),
             hint="Put it back as `sparsenmt train` wrote it; decoding settings can be given on the command line.",
         )
-    return load_resolved(values, methods(), origin=str(path))
+    return load_resolved_recipe(values, origin=str(path))
 
 
 def weights_digest(directory: Path) -> str:
@@ -383,7 +383,7 @@ def open_model(
     directory: Path | str,
     *,
     device: torch.device | None = None,
-    dtype: torch.dtype | Literal["recipe", "auto", "fp32", "bf16", "int8"] | None = torch.float32,
+    dtype: torch.dtype | Literal["recipe"] | DecodingDtype | None = torch.float32,
     disabled: Mapping[SiteName, Collection[int]] | None = None,
 ) -> Bundle:
     """Open a model directory for decoding.

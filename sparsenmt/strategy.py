@@ -5,9 +5,24 @@ A new strategy is one file with a class that implements `sparsenmt.decoding.stra
 
 from __future__ import annotations
 
-STRATEGIES: dict[str, str] = {
-    "beam": "sparsenmt.decoding.beam:BeamSearch",
-    "greedy": "sparsenmt.decoding.greedy:GreedySearch",
-    "sample": "sparsenmt.decoding.sampling:SamplingSearch",
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class StrategyEntry:
+    """Where a strategy is, and what must be known of it before it is imported.
+
+    Args:
+        path: ``module:class``, imported when the strategy is used.
+        random: the output depends on random numbers.
+    """
+
+    path: str
+    random: bool = False
+
+
+STRATEGIES: dict[str, StrategyEntry] = {
+    "beam": StrategyEntry("sparsenmt.decoding.beam:BeamSearch"),
+    "greedy": StrategyEntry("sparsenmt.decoding.greedy:GreedySearch"),
+    "sample": StrategyEntry("sparsenmt.decoding.sampling:SamplingSearch", random=True),
 }
-"""Name -> ``module:class`` of the strategy, imported when it is used."""

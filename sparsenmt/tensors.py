@@ -1,4 +1,4 @@
-"""Named tensors on disk: safetensors files that carry a hash of what they hold and are checked before they are used."""
+"""Named tensors on disk: safetensors files with a hash of their contents, which is verified when they are read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sparsenmt.files import DamagedFileError, atomic_writer
 
-# One entry of the file's metadata, JSON: of several the library writes now one first, now another.
+# One JSON entry of the file's metadata, because the library does not keep the order of several entries.
 _ENTRY, _KEY = "sparsenmt", "sha256"
 _TYPES = {
     torch.float64: "F64",
@@ -38,22 +38,22 @@ def save_tensors(
     notes: Mapping[str, str] | None = None,
     metadata: Mapping[str, str] | None = None,
 ) -> str:
-    """Write tensors, complete or not at all; returns the hash of the contents. Equal contents give equal bytes.
+    """Write tensors atomically; returns the hash of the contents. Equal contents give equal bytes.
 
-    The safetensors library writes a file of its own that it renames itself: it is not brought to the disk before, stays
-    when the process is killed, and its errors have no number. So the bytes are written here: the length of the header,
-    the header (JSON), the tensors' bytes (https://github.com/huggingface/safetensors, "Format").
+    The writer of the safetensors library does not flush its temporary file, leaves it behind if the process is killed,
+    and raises errors without an error number. So the bytes are written here: the length of the header, the header in
+    JSON, the tensors' bytes (https://github.com/huggingface/safetensors, "Format").
 
     Args:
-        notes: kept with them, see `read_notes`.
-        metadata: further entries of the file, for other programs; no part of the hash.
+        notes: stored with the tensors, see `read_notes`.
+        metadata: further metadata for other programs, not part of the hash.
 
     Raises:
         OSError: with the name of the file.
     """
     whole = {name: tensors[name].detach().cpu().contiguous() for name in sorted(tensors)}
     digest = digest_of(whole, notes)
-    # Wide types first, so that every tensor begins at a multiple of its own size.
+    # Wide types first, so that every tensor is aligned to its element size.
     order = sorted(whole, key=lambda name: (-whole[name].element_size(), name))
     entry = json.dumps({**(notes or {}), _KEY: digest}, sort_keys=True)
     header: dict[str, object] = {"__metadata__": {_ENTRY: entry, **(metadata or {})}}
@@ -76,26 +76,26 @@ def _bytes(tensor: Tensor) -> memoryview:
     return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b"")
 
 
-def read_into(path: Path, places: Mapping[str, Tensor], *, hint: str) -> None:
+def read_into(path: Path, targets: Mapping[str, Tensor], *, hint: str) -> None:
     """Copy what `save_tensors` wrote, one tensor at a time, into tensors of the same names and shapes.
 
-    Mapped pages count as a process's memory as long as any of the file is mapped: so it is opened for every tensor
-    anew, and never is the whole of it in memory beside ``places``.
+    Mapped pages count as memory of the process while the file is mapped: so it is opened anew for every tensor, and is
+    never completely in memory beside ``targets``.
 
     Raises:
-        DamagedFileError: the file is missing, or is not what was written; what is in ``places`` is of no use then.
-        ValueError: it holds something else than ``places``; says what.
+        DamagedFileError: the file is missing or has changed; ``targets`` are then invalid.
+        ValueError: it contains other names or shapes than ``targets``; the message names them.
     """
-    recorded, notes = _check_header(path, hint, {name: tuple(tensor.shape) for name, tensor in places.items()})
+    recorded, notes = _check_header(path, hint, {name: tuple(tensor.shape) for name, tensor in targets.items()})
     digest = _begin(notes)
-    for name in sorted(places):
+    for name in sorted(targets):
         try:
             with safe_open(path, framework="pt") as file:
                 tensor = file.get_tensor(name)
         except (OSError, SafetensorError) as error:
             raise _unreadable(path, error, hint) from None
         _add(digest, name, tensor)
-        places[name].copy_(tensor)
+        targets[name].copy_(tensor)
     if digest.hexdigest() != recorded:
         raise _changed(path, hint)
 
@@ -105,11 +105,11 @@ def load_tensors(path: Path, *, hint: str, shapes: Shapes | None = None) -> dict
 
     Args:
         hint: what the user can do about a damaged file.
-        shapes: names and shapes that the file must have; looked at before memory is taken for any tensor.
+        shapes: names and shapes that the file must have, checked before any tensor is read.
 
     Raises:
-        DamagedFileError: the file is missing, or is not what was written.
-        ValueError: it holds something else than ``shapes``; says what.
+        DamagedFileError: the file is missing or has changed.
+        ValueError: it contains other names or shapes than ``shapes``; the message names them.
     """
     recorded, notes = _check_header(path, hint, shapes)
     try:
@@ -130,25 +130,25 @@ def _changed(path: Path, hint: str) -> DamagedFileError:
 
 
 def recorded_digest(path: Path, *, hint: str) -> str:
-    """The hash that the file carries, without reading its tensors.
+    """The hash that the file records, without reading its tensors.
 
     Raises:
-        DamagedFileError: there is no such file, or it cannot be read.
+        DamagedFileError: the file is missing or cannot be read.
     """
     return _check_header(path, hint, None)[0]
 
 
 def read_notes(path: Path, *, hint: str) -> dict[str, str]:
-    """The notes that were written with the tensors, without reading these; checked only by `load_tensors`.
+    """The notes of the file, without reading its tensors; only `load_tensors` verifies them.
 
     Raises:
-        DamagedFileError: there is no such file, or it cannot be read.
+        DamagedFileError: the file is missing or cannot be read.
     """
     return _check_header(path, hint, None)[1]
 
 
 def _check_header(path: Path, hint: str, shapes: Shapes | None) -> tuple[str, dict[str, str]]:
-    """The recorded hash, and the notes."""
+    """Read the header; returns the recorded hash and the notes."""
     try:
         with safe_open(path, framework="pt") as file:
             entry = json.loads((file.metadata() or {}).get(_ENTRY, "{}"))
@@ -167,14 +167,14 @@ def _check_header(path: Path, hint: str, shapes: Shapes | None) -> tuple[str, di
 
 
 def differing_shapes(wanted: Shapes, found: Shapes) -> str:
-    """How many names or shapes differ, and the first of them."""
+    """Describe the difference of two sets of names and shapes: their number and the first five."""
     names = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
     detail = "; ".join(f"{n}: {found.get(n, 'missing')} instead of {wanted.get(n, 'nothing')}" for n in names[:5])
     return f"{len(names)} weights do not fit the recipe: {detail}{'; ...' if len(names) > 5 else ''}"
 
 
 def digest_of(tensors: Mapping[str, Tensor], notes: Mapping[str, str] | None = None) -> str:
-    """SHA-256 over notes, names, types, shapes and bytes, whatever the order."""
+    """SHA-256 over notes, names, dtypes, shapes and bytes, independent of the order of the tensors."""
     digest = _begin(notes or {})
     for name in sorted(tensors):
         _add(digest, name, tensors[name].detach().cpu().contiguous())

@@ -43,12 +43,12 @@ def site(**values: object) -> dict[str, object]:
         (
             site(heads={"count": 1, "given": {"name": "toy_left"}}),
             "model.attention.encoder_self.heads.given",
-            "given heads do not fit into 1",
+            "fixed heads do not fit into 1",
         ),
         (
             site(heads={"count": 2, "given": {"name": "toy_left"}}, transform={"name": "toy_temperature"}),
             "model.attention.encoder_self.transform",
-            "toy_temperature has no meaning here",
+            "toy_temperature has no effect",
         ),
     ],
 )
@@ -90,9 +90,9 @@ FAINT, FAINT_BETWEEN = {"name": "toy_faint"}, {"name": "toy_faint", "at": "betwe
             reader("cross", pattern={"name": "toy_lookback"}),
             [FAINT, {**FAINT_BETWEEN, "closed": "mask"}],
             [
-                "model.memory.0 (toy_faint): what it drops stays as zeros, no time is saved: "
+                "model.memory.0 (toy_faint): dropped outputs stay as zeros, no time is saved: "
                 "cross-attention has a pattern",
-                "model.memory.1 (toy_faint): what it drops stays masked, no time is saved: "
+                "model.memory.1 (toy_faint): dropped outputs stay masked, no time is saved: "
                 "cross-attention has a pattern",
             ],
         ),
@@ -100,15 +100,15 @@ FAINT, FAINT_BETWEEN = {"name": "toy_faint"}, {"name": "toy_faint", "at": "betwe
             reader("encoder_self", heads={"given": {"name": "toy_left"}}),
             [FAINT, FAINT_BETWEEN],
             [
-                "model.memory.1 (toy_faint): what it drops stays as zeros, no time is saved: "
-                "the encoder's self-attention has given heads"
+                "model.memory.1 (toy_faint): dropped outputs stay as zeros, no time is saved: "
+                "the encoder's self-attention has fixed heads"
             ],
         ),
         (
             reader("cross", transform={"name": "toy_recency"}),
             [FAINT],
             [
-                "model.memory.0 (toy_faint): what it drops stays as zeros, no time is saved: "
+                "model.memory.0 (toy_faint): dropped outputs stay as zeros, no time is saved: "
                 "cross-attention has a transform that depends on positions"
             ],
         ),
@@ -117,9 +117,9 @@ FAINT, FAINT_BETWEEN = {"name": "toy_faint"}, {"name": "toy_faint", "at": "betwe
             {},
             [FAINT, {"name": "toy_tags"}, FAINT_BETWEEN],
             [
-                "model.memory.0 (toy_faint): what it drops stays as zeros, no time is saved: "
+                "model.memory.0 (toy_faint): dropped outputs stay as zeros, no time is saved: "
                 "a filter after it decides by position or feature",
-                "model.memory.2 (toy_faint): what it drops stays as zeros, no time is saved: "
+                "model.memory.2 (toy_faint): dropped outputs stay as zeros, no time is saved: "
                 "a filter decides by position or feature",
             ],
         ),

@@ -110,7 +110,7 @@ def test_a_full_disk(command: Callable[[Callable[[], object]], int], capsys: pyt
     assert command(fails_with(OSError(errno.ENOSPC, "No space left on device", "out.bin"))) == 2
     assert capsys.readouterr().err == (
         "error: out.bin: No space left on device\n"
-        "  Make room, and start the same command again: what was complete is kept.\n"
+        "  Free disk space, and run the same command again: completed work is kept.\n"
     )
 
 
@@ -128,7 +128,7 @@ def test_an_interrupt(command: Callable[[Callable[[], object]], int], capsys: py
         (
             Interrupted(signal.SIGINT, "m: saved", resumable=True),
             130,
-            "interrupted; m: saved\n  Go on with: sparsenmt train\n",
+            "interrupted; m: saved\n  Resume with: sparsenmt train\n",
         ),
     ],
 )
@@ -156,11 +156,11 @@ def test_a_real_signal(command: Callable[[Callable[[], object]], int], capsys: p
 @pytest.mark.parametrize(
     ("number", "advice"),
     [
-        (errno.EDQUOT, "Make room"),
-        (errno.EFBIG, "Make room"),
-        (errno.EACCES, "Allow it"),
-        (errno.EROFS, "Allow it"),
-        (errno.EIO, "Look after the disk"),
+        (errno.EDQUOT, "Free disk space"),
+        (errno.EFBIG, "Free disk space"),
+        (errno.EACCES, "Change the permissions"),
+        (errno.EROFS, "Change the permissions"),
+        (errno.EIO, "Check the disk"),
     ],
 )
 def test_what_the_system_refuses(

@@ -200,7 +200,7 @@ def verb_form(module: str) -> bool:
     ("module", "expected"),
     [
         ("sparsenmt.commands.attending", True),
-        ("sparsenmt.data.prepared", True),
+        ("sparsenmt.data.prepared_data", True),
         ("sparsenmt.training", False),
         ("sparsenmt.data.tagging.tagged_text", False),
         ("sparsenmt.model.embeddings", False),
@@ -356,8 +356,9 @@ def text_mode(call: ast.Call) -> bool:
             return any("t" in mode for mode in modes)  # binary by default
         case ast.Name(id="open") | ast.Attribute(value=ast.Name(id="io"), attr="open") | ast.Attribute(attr="fdopen"):
             return not any("b" in mode for mode in modes)
-        case ast.Attribute(attr="open"):  # of a path, or of something that is no file at all: then with other arguments
-            return any("b" not in mode for mode in modes) or not (call.args or call.keywords)
+        case ast.Attribute(value=receiver, attr="open"):  # of a path, or of something that is no file at all
+            bare = not (call.args or call.keywords) and re.search("path|file", ast.unparse(receiver), re.IGNORECASE)
+            return any("b" not in mode for mode in modes) or bool(bare)
         case ast.Name(id="TextIOWrapper") | ast.Attribute(attr="TextIOWrapper" | "write_text"):
             return True
     return False
@@ -404,6 +405,7 @@ def test_lines_end_at_line_feeds_only() -> None:
         ("path.open('a', encoding='utf-8', newline='\\n')", 0),
         ("path.open('wb')", 0),
         ("PreparedData.open(directory)", 0),
+        ("use.open()", 0),
         ("gzip.open(path)", 0),
         ("gzip.open(path, 'rt', encoding='utf-8')", 1),
         ("path.write_text(text, encoding='utf-8')", 1),

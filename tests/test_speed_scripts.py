@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def test_translations_that_differ_are_scored_by_force(tmp_path: Path) -> None:
     import real_text
-    from sparsenmt.decoding.forced import score_pairs
+    from sparsenmt.decoding.forced_decoding import score_pairs
     from sparsenmt.store import open_model
 
     write_model(tmp_path / "model", make_recipe())

@@ -18,7 +18,7 @@ from sparsenmt.assemble import build_model
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
-from sparsenmt.decoding.forced import score_pairs
+from sparsenmt.decoding.forced_decoding import score_pairs
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.errors import UserError
 from sparsenmt.files import seal_text, unseal_text, write_sealed

@@ -37,14 +37,11 @@ OPTIONAL_PACKAGES = {
 """What a function may import, outside `commands/`: it may be missing, or it costs start-up time."""
 
 REASONS = {
-    "sparsenmt.data.demo.choices": "the demo's random choices: no grammar in it",
+    "sparsenmt.data.demo.random_phrases": "the demo's random choices: no grammar in it",
     "sparsenmt.data.demo.grammar": "the demo's grammar: no files in it",
-    "sparsenmt.data.demo.names": "a list of words",
-    "sparsenmt.data.features.pos_features": "one source feature a file",
-    "sparsenmt.data.features.word_frequency": "one source feature a file",
-    "sparsenmt.data.prepare.packing": "how examples are packed into arrays, tested alone",
+    "sparsenmt.data.features.source_features": "the features themselves; `feature_set` saves and computes a set of them",
+    "sparsenmt.data.features.word_frequency": "counts and ranks of words: no feature in it",
     "sparsenmt.data.prepare.stages": "what is done already in a directory: no text in it",
-    "sparsenmt.data.tagging.corpora": "tags of whole training corpora; the other files tag lines",
     "sparsenmt.data.tokenizers.symbol_tokenizers": "one kind of tokenizer a file",
     "sparsenmt.data.tokenizers.unigram_seeds": "an algorithm of its own, that sentencepiece lacks",
     "sparsenmt.data.tokenizers.wire_format": "a reader of protocol buffers",
@@ -59,11 +56,10 @@ REASONS = {
     "sparsenmt.model.compaction": "one function that drops, counts and merges positions (design rule 3), tested alone",
     "sparsenmt.model.compiled": "the compiled step of a decoder: an alternative to layer by layer",
     "sparsenmt.recipe.checks": "what keys of a recipe mean together; `load` reads them one by one",
-    "sparsenmt.recipe.data_checks": "the checks that look at files",
     "sparsenmt.sparsity.fixed_maps": "the attention maps of the paper, beside the heads that use them",
     "sparsenmt.sparsity.simplex.native": "the compiled kernels of the functions",
     "sparsenmt.training.failures": "what the user is told when training diverges",
-    "sparsenmt.training.memory": "how the C library gives memory back: knows no training",
+    "sparsenmt.training.allocator": "how the C library gives memory back: knows no training",
     "sparsenmt.training.multipliers": "the multipliers' equation, tested alone",
 }
 """Module -> why it is a file of its own although a single module, of the same layer, imports it."""

@@ -27,9 +27,9 @@ _INTRODUCTION = """\
 
 <!-- Generated from the schema by `make docs`: do not edit. -->
 
-A recipe is a YAML file that says everything about a run: the Transformer, the methods plugged into its sockets, the
-data, the training and the decoding. Unknown keys are refused, and all mistakes of a recipe are shown together, each
-with its file and line. The shortest recipe names itself, its directory and its data; every other key has a default:
+A recipe is a YAML file that describes a complete run: the Transformer, the methods plugged into its sockets, the data,
+the training and the decoding. Unknown keys are refused, and all mistakes in a recipe are shown together, each with its
+file and line. The shortest recipe has a name, a directory and data; every other key has a default:
 
 ```yaml
 name: my-run
@@ -41,12 +41,13 @@ data:
   dev: {source: text/dev.en, target: text/dev.de}
 ```
 
-**Overrides.** `sparsenmt train recipe.yaml training.learning_rate=1e-3 model.dropout.residual=0.3` lays settings over
-the file. Values are YAML; items of lists are named by their index: `data.train.0.weight=2`. One past the end appends.
+**Overrides.** `sparsenmt train recipe.yaml training.learning_rate=1e-3 model.dropout.residual=0.3` overrides
+keys of the file. Values are YAML; an index selects an item of a list: `data.train.0.weight=2`. An index one past the
+end appends an item.
 `sparsenmt train recipe.yaml --dump-config` prints the resolved recipe.
 
-**`base: other.yaml`** (or a list of files, the later over the earlier) puts other recipes under this one. Mappings are
-merged; lists and single values are replaced; a method with another `name` replaces the options of the old one too.
+**`base: other.yaml`** (or a list of files, later ones over earlier ones) lays this recipe over other recipes. Mappings
+are merged; lists and single values are replaced; a method with another `name` also replaces the options of the old one.
 
 **Paths.** `${NAME}` and `${NAME:-default}` in paths are replaced by environment variables. Corpus paths are relative to
 the folder of the recipe that names them (on the command line: to the working directory); the two `directory` keys
@@ -75,7 +76,7 @@ def recipe_reference(methods: Methods) -> str:
 def _presets() -> str:
     rows = [[f"`{name}`", *(str(size) for size in sizes.values())] for name, sizes in PRESETS.items()]
     header = ["preset", *(f"`{key}`" for key in next(iter(PRESETS.values())))]
-    text = "**Presets.** `model.preset` fills in sizes under the keys that the recipe writes itself:"
+    text = "**Presets.** `model.preset` sets the sizes of the model; keys of the recipe override them:"
     return f"{text}\n\n{_table(header, rows)}"
 
 

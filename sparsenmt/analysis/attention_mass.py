@@ -21,11 +21,11 @@ from torch import Tensor
 from sparsenmt.analysis.gates import GatedLine, SparsityRate, encoded_batches, gated_line
 from sparsenmt.analysis.observe import TargetLine
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
-from sparsenmt.data.alignment import word_ids
 from sparsenmt.data.batching import pad
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS
-from sparsenmt.decoding.inputs import ModelBundle, SourceLine, not_numbers
+from sparsenmt.data.word_boundaries import word_ids
+from sparsenmt.decoding.inputs import ModelBundle, SourceLine, not_finite
 from sparsenmt.model.protocol import AttentionSeen
 from sparsenmt.report.plots import Panel, curves
 from sparsenmt.report.tables import Report, Table, Value, columns, rows_of
@@ -125,7 +125,7 @@ def cross_attention_maps(
             target = targets[i].ids
             own = weights[row, : len(target), : len(lines[i].ids)]
             if not np.isfinite(own).all():
-                raise not_numbers(lines[i])
+                raise not_finite(lines[i])
             yield i, CrossAttentionMap(gated_line(memory, row, lines[i]), target, own)
 
 

@@ -15,12 +15,12 @@ import torch
 from numpy.typing import NDArray
 
 from sparsenmt.data.batching import length_batches
-from sparsenmt.decoding.inputs import ModelBundle, SourceLine, make_source, naming_shape
+from sparsenmt.decoding.inputs import ModelBundle, SourceLine, describe_out_of_memory, make_source
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import Source
 from sparsenmt.report.tables import Value, columns
 
-HINT_ONE_SENTENCE = "Split the line, or use a machine with more memory."
+HINT_SPLIT = "Split the line, or use a machine with more memory."
 NO_FILTER = "no filter decides, nothing is dropped"
 
 
@@ -94,7 +94,7 @@ def encoded_batches(
         batch = [lines[i] for i in chosen]
         if begin is not None:
             begin(chosen)
-        with naming_shape(batch, "without a beam", batch_tokens=batch_tokens, alone=HINT_ONE_SENTENCE):
+        with describe_out_of_memory(batch, "without a beam", batch_tokens=batch_tokens, single_hint=HINT_SPLIT):
             source = make_source(bundle, batch)
             (memory,) = bundle.model.encode(source, exits=bundle.depth[:1]).memories.values()
             yield chosen, source, memory

@@ -31,9 +31,9 @@ from sparsenmt.analysis.labels import HEAD_COLUMNS, Head, head_cells, head_name
 from sparsenmt.analysis.observe import Attended, TensorSums
 from sparsenmt.analysis.position_rates import inside_word
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
-from sparsenmt.data.alignment import word_ids
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
+from sparsenmt.data.word_boundaries import word_ids
 from sparsenmt.decoding.inputs import SourceLine
 from sparsenmt.report.plots import Heatmap, heatmaps
 from sparsenmt.report.tables import Column, Report, Table, Value, columns

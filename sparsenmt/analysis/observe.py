@@ -15,10 +15,10 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from sparsenmt.analysis.gates import HINT_ONE_SENTENCE, encoded_batches
+from sparsenmt.analysis.gates import HINT_SPLIT, encoded_batches
 from sparsenmt.data.batching import pad
 from sparsenmt.data.vocabulary import BOS, EOS
-from sparsenmt.decoding.inputs import ModelBundle, SourceLine, naming_shape, not_numbers
+from sparsenmt.decoding.inputs import ModelBundle, SourceLine, describe_out_of_memory, not_finite
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import AttentionSeen
 from sparsenmt.model.sites import SITES, SiteName
@@ -93,7 +93,7 @@ class _AttentionRelay:
         assert real is not None
         sound = seen.weights.isfinite().all(-1).all(1)  # (B, Q)
         if bool((real & ~sound).any()):
-            raise not_numbers(self._lines[self._places[int((real & ~sound).any(1).int().argmax())]])
+            raise not_finite(self._lines[self._places[int((real & ~sound).any(1).int().argmax())]])
         used = (seen.weights != 0).any(1, keepdim=True)  # a fixed head may look where the others' pattern does not
         visible = seen.keys.visible().expand(len(self._places), -1, *used.shape[2:]) | used
         for observer in self._observers:
@@ -134,7 +134,7 @@ def observe(
         ):
             if targets is not None and any(site != "encoder_self" for site in sites):
                 batch, sources = [targets[i] for i in chosen], [lines[i] for i in chosen]
-                with naming_shape(sources, "read along", batch_tokens=batch_tokens, alone=HINT_ONE_SENTENCE):
+                with describe_out_of_memory(sources, "read along", batch_tokens=batch_tokens, single_hint=HINT_SPLIT):
                     _decode(bundle, memory, batch, relay, listening="encoder_self" in sites)
 
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from sparsenmt.analysis.gates import RATE_COLUMNS, GatedLine, SparsityRate, overall_rate
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.data.input_line import InputLine
-from sparsenmt.data.tagging.align import align
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.tagging.taggers import open_tagger
 from sparsenmt.data.tagging.tagsets import TagSet, UnknownTags, report_category
+from sparsenmt.data.tagging.word_alignment import align_words
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
 from sparsenmt.progress import notify, progress_bar
@@ -141,7 +141,7 @@ def label_positions(
         categories and tags; the number of words; the number of words that have no token of their own.
     """
     ids = each.line.ids
-    alignment = align(tokenizer, ids, tagged.words)
+    alignment = align_words(tokenizer, ids, tagged.words)
     names = tokenizer.pieces(ids)
     labels: list[tuple[str, str | None]] = []
     for i, word in enumerate(alignment.words.tolist()):

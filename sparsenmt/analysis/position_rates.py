@@ -15,9 +15,9 @@ from typing import Literal
 
 from sparsenmt.analysis.gates import RATE_COLUMNS, GatedLine, SparsityRate, overall_rate
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
-from sparsenmt.data.alignment import word_ids
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
+from sparsenmt.data.word_boundaries import word_ids
 from sparsenmt.errors import UserError
 from sparsenmt.report.plots import Panel, curves
 from sparsenmt.report.tables import Report, Table, Value, columns

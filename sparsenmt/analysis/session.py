@@ -154,7 +154,7 @@ class AnalysisSession:
         else:
             texts = list(self.sentences)
         if self.tags is not None:
-            tags = list(TagFile(self.tags).beside(self.text_name, texts))
+            tags = list(TagFile(self.tags).sentences(self.text_name, texts))
         lines = input_lines(texts, tags=tags)[: self.limit]
         if not any(line.text.strip(" ") for line in lines):
             raise UserError("there is no text in it", where=self.text_name, hint="Name a file with source sentences.")

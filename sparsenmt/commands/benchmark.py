@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import click
 
 from sparsenmt.errors import UserError
+from sparsenmt.recipe.choices import PRESETS, DecodingDtype, Device
 
 if TYPE_CHECKING:
     from sparsenmt.workflows.benchmark.measure import Case
     from sparsenmt.workflows.benchmark.workloads import Subject
 
 _PATH = click.Path(path_type=Path)
-_PRESETS = ("tiny", "small", "base", "big")
 
 
 @click.command("benchmark", short_help="Measure decoding and training speed, and the share of the limit.")
 @click.argument("model", metavar="[MODEL_DIR|RECIPE]", type=_PATH, required=False)
 @click.argument("overrides", nargs=-1)
-@click.option("--preset", type=click.Choice(_PRESETS), help="A plain model of these sizes instead.")
+@click.option("--preset", type=click.Choice(list(PRESETS)), help="A plain model of these sizes instead.")
 @click.option("--vocabulary", type=click.IntRange(8), help="Its pieces; of a recipe, instead of its own number.")
 @click.option("--decoding/--no-decoding", default=True, help="Time beam search.  [default: do]")
 @click.option("--training/--no-training", default=True, help="Time updates.  [default: do]")
@@ -43,11 +43,11 @@ _PRESETS = ("tiny", "small", "base", "big")
 @click.option(
     "--dtype",
     "dtypes",
-    type=click.Choice(["fp32", "bf16", "int8"]),
+    type=click.Choice([name for name in get_args(DecodingDtype) if name != "auto"]),
     multiple=True,
     help="Precision; repeatable; int8: of decoding only.  [default: fp32, and bf16 where it is native]",
 )
-@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", help="[default: CUDA, if any]")
+@click.option("--device", type=click.Choice(get_args(Device)), default="auto", help="[default: CUDA, if any]")
 @click.option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="The fastest counts.")
 @click.option("--threads", type=click.IntRange(1), help="CPU threads.  [default: all cores]")
 @click.option("--json", "json_file", type=_PATH, help="Write the report as JSON.")
@@ -123,12 +123,9 @@ def _subject(model: Path | None, overrides: Sequence[str], preset: str | None, v
     if preset is not None:
         raise UserError("is given beside a model", where="--preset", hint="Leave one of the two out.")
     if model.suffix in (".yaml", ".yml") and not model.is_dir():
-        from sparsenmt.assemble import check_recipe
-        from sparsenmt.recipe.load import load
-        from sparsenmt.sparsity.registry import methods
+        from sparsenmt.assemble import load_recipe
 
-        recipe = load(model, methods(), overrides, check_recipe)
-        return subject_of_recipe(recipe, str(model), vocabulary)
+        return subject_of_recipe(load_recipe(model, overrides), str(model), vocabulary)
     for given, option in ((overrides, "OVERRIDES"), (vocabulary, "--vocabulary")):
         if given:
             raise UserError("a trained model is as it is", where=option, hint="Name a recipe, or leave it out.")

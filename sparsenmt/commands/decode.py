@@ -8,17 +8,7 @@ from typing import Any
 
 import click
 
-from sparsenmt.commands.options import (
-    DTYPES,
-    PATH,
-    batch_tokens_option,
-    depth_options,
-    disabled_heads_option,
-    documents_option,
-    tags_option,
-    threads_option,
-)
-from sparsenmt.strategy import STRATEGIES
+from sparsenmt.commands.options import PATH, decode_request, decoding_options, documents_option, tags_option
 
 
 @click.command("decode", short_help="Translate text with a trained model.")
@@ -27,61 +17,18 @@ from sparsenmt.strategy import STRATEGIES
 @click.option("--output", "-o", "output_file", type=PATH, help="File to write.  [default: stdout]")
 @tags_option
 @documents_option
-@click.option("--method", type=click.Choice(list(STRATEGIES)), help="Decoding strategy.")
-@click.option("--beam-size", type=click.IntRange(1), help="Beam size.")
-@click.option(
-    "--length-penalty",
-    type=click.Choice(["gnmt", "average", "none"]),
-    help="Length penalty: gnmt (Wu et al. 2016), the average log-probability, or none.",
-)
-@click.option("--alpha", type=click.FloatRange(0), help="Exponent of the length penalty.")
-@click.option(
-    "--max-length-factor", type=click.FloatRange(0), help="Longest output in tokens: factor x source tokens + offset."
-)
-@click.option("--max-length-offset", type=click.IntRange(0), help="Offset of --max-length-factor.")
-@click.option("--min-length", type=click.IntRange(0), help="Shortest output in tokens.")
-@click.option("--no-repeat-ngram", type=click.IntRange(0), help="Forbid repeated n-grams of this length; 0: allow all.")
-@click.option("--temperature", type=click.FloatRange(0, min_open=True), help="Sampling temperature.")
-@click.option("--top-k", type=click.IntRange(0), help="Sample from the k most probable tokens; 0: from all.")
-@click.option(
-    "--top-p", type=click.FloatRange(0, 1, min_open=True), help="Sample from the smallest set with this probability."
-)
-@click.option("--seed", type=click.IntRange(0), help="Seed of sampling.")
-@batch_tokens_option()
 @click.option("--n-best", type=click.IntRange(1), default=1, help="Number of hypotheses to write for each line.")
 @click.option("--json", "as_json", is_flag=True, help="Write a JSON object per line: texts, scores, log-probabilities.")
-@click.option(
-    "--dtype", type=click.Choice(DTYPES), help="Data type of matrix products; auto measures which is fastest."
-)
-@depth_options
-@click.option(
-    "--depth",
-    type=click.Choice(["auto"]),
-    help="auto: let the model's selector choose the layers for every line; see `sparsenmt select-depth`.",
-)
-@disabled_heads_option
-@threads_option
-@click.option(
-    "--window",
-    type=click.IntRange(1, 2**31),
-    help="Lines (with --documents: blocks) read before the first is written.  [default: 4096; 256; 1 at a terminal]",
-)
+@decoding_options
 def command(
     model: Path,
     input_file: Path | None,
     output_file: Path | None,
     tags_file: Path | None,
     documents_file: Path | None,
-    depth: str | None,
-    disabled: tuple[str, ...],
     n_best: int,
     as_json: bool,
-    dtype: Any,
-    encoder_layers: int | None,
-    decoder_layers: int | None,
-    threads: int | None,
-    window: int | None,
-    **settings: Any,
+    **decoding: Any,
 ) -> None:
     """Translate text with the model in MODEL_DIR.
 
@@ -113,24 +60,17 @@ def command(
     With --documents, scores are those of blocks, and --json writes an object for
     each: line (its first), lines, document, source, hypotheses; for text, texts.
     """
-    from sparsenmt.workflows.decode import DecodeRequest, decode
+    from sparsenmt.workflows.decode import decode
 
-    request = DecodeRequest(
-        model=model,
+    request = decode_request(
+        model,
+        decoding,
         input=input_file,
         output=output_file,
         tags=tags_file,
         documents=documents_file,
-        settings=settings,
         n_best=n_best,
         as_json=as_json,
-        dtype=dtype,
-        encoder_layers=encoder_layers,
-        decoder_layers=decoder_layers,
-        select_depth=depth is not None,
-        disabled_heads=disabled,
-        threads=threads,
-        window=window,
     )
     decode(request, _write)
 

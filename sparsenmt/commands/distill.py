@@ -3,70 +3,55 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
-from sparsenmt.commands.decode import command as decode
-
-_PATH = click.Path(path_type=Path)
-_NOT_SEARCH = {"model", "input_file", "output_file", "tags_file", "documents_file", "n_best", "as_json"}
+from sparsenmt.commands.options import PATH, decode_request, decoding_options
 
 
 @click.command("distill", short_help="Train a student on a teacher's translations of its training text.")
-@click.argument("teacher", type=_PATH)
-@click.argument("recipe_file", metavar="RECIPE", type=_PATH)
+@click.argument("teacher", type=PATH)
+@click.argument("recipe_file", metavar="RECIPE", type=PATH)
 @click.argument("overrides", nargs=-1)
-@click.option("--corpus", type=_PATH, help="Folder of the distilled text.  [default: `data.directory` with -text]")
-@click.option("--until", type=click.Choice(["corpus", "data"]), help="Stop when the text, or the data, are there.")
-@click.pass_context
+@click.option("--corpus", type=PATH, help="Folder of the distilled text.  [default: `data.directory` with -text]")
+@click.option(
+    "--until",
+    type=click.Choice(["corpus", "data"]),
+    help="Stop after the translation (corpus) or after the preparation (data).",
+)
+@decoding_options
 def command(
-    context: click.Context,
-    /,
     teacher: Path,
     recipe_file: Path,
     overrides: tuple[str, ...],
     corpus: Path | None,
-    until: str | None,
-    **search: Any,
+    until: Literal["corpus", "data"] | None,
+    **decoding: Any,
 ) -> None:
-    """Train the student that RECIPE describes on what the model in the directory TEACHER makes of its training source
-    (sequence-level knowledge distillation, Kim and Rush 2016).
+    """Train the student of RECIPE on the translations that the model in the directory TEACHER makes of its training
+    source (sequence-level knowledge distillation, Kim and Rush 2016).
 
     \b
     1. TEACHER translates the source of every corpus in `data.train`. Its targets
-       are not read, and need not exist. Validation and test text stay as they are.
+       are not read and need not exist. Validation and test text stay as they are.
     2. The distilled text is prepared in `data.directory`, with a vocabulary of
        its own.
     3. The student is trained.
 
     The folder of the distilled text holds for each corpus N (from 0) train-N.source and train-N.target, line by line,
-    and the recipe with these files in place of its own, which `prepare`, `train` and `sweep` take. OVERRIDES change
-    single keys of RECIPE.
+    and the recipe with these files instead of its own, for `prepare`, `train` and `sweep`. OVERRIDES change single keys
+    of RECIPE.
 
-    Whatever stops it, the same command goes on: with the translation after the lines that were finished, as `decode`
-    does, and behind every stage that is complete. With torchrun, run it once with `--until data` before.
+    If it is interrupted, the same command resumes: the translation after the lines that were finished, as `decode`
+    does, and every other stage after those that are complete. Before running it with torchrun, run it once with
+    `--until data`.
 
-    The options below are those of `sparsenmt decode`, for the teacher: what is not given is as its recipe says.
+    The options from --method on are those of `sparsenmt decode`, for the teacher. Options that are not given are those
+    of its recipe.
     """
-    from sparsenmt.assemble import check_recipe
-    from sparsenmt.interrupts import Interrupted
-    from sparsenmt.recipe.load import load
-    from sparsenmt.sparsity.registry import methods
-    from sparsenmt.workflows.distill import DistillRequest, run
+    from sparsenmt.assemble import load_recipe
+    from sparsenmt.workflows.distill import DistillRequest, distill
 
-    recipe = load(recipe_file, methods(), overrides, check_recipe)
-    folder = corpus or Path(f"{recipe.data.directory.rstrip('/')}-text")
-    plan = DistillRequest(teacher, recipe, folder, recipe_file.name, search, until)
-
-    def translate(source: Path, target: Path, **beside: Path | None) -> None:
-        context.invoke(decode, model=teacher, input_file=source, output_file=target, **beside, **search)
-
-    try:
-        run(plan, translate)
-    except Interrupted as stop:  # in whatever stage: what is complete stays
-        stop.resumable = True
-        raise
-
-
-command.params += [parameter for parameter in decode.params if parameter.name not in _NOT_SEARCH]
+    recipe = load_recipe(recipe_file, overrides)
+    distill(DistillRequest(decode_request(teacher, decoding), recipe, recipe_file.name, corpus, until))

@@ -18,9 +18,9 @@ class CommandEntry(NamedTuple):
 
 
 class LazyGroup(click.Group):
-    """A group that imports a subcommand when it is called.
+    """A group that reads its subcommands from a table and imports the one that is called.
 
-    `--help` and completion read the table only, so they stay fast.
+    `--help` and completion read only the table, so they stay fast.
 
     Args:
         table: name -> entry of every subcommand.

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from sparsenmt.errors import UserError
 from sparsenmt.model.sites import SITES
+from sparsenmt.recipe.choices import DecodingDtype
+from sparsenmt.strategy import STRATEGIES
+
+if TYPE_CHECKING:
+    from sparsenmt.workflows.decode import DecodeRequest
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 PATH = click.Path(path_type=Path)
-DTYPES = ("auto", "fp32", "bf16", "int8")
+DTYPES = get_args(DecodingDtype)
 
+dump_config_option = click.option("--dump-config", is_flag=True, help="Print the resolved recipe and exit.")
 threads_option = click.option("--threads", type=click.IntRange(1), help="Number of CPU threads.  [default: all cores]")
 resamples_option = click.option(
     "--resamples",
@@ -64,6 +71,75 @@ def depth_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def decoding_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The decoding options of `decode` and `distill`; see `decode_request`."""
+    options: list[Decorator] = [
+        click.option("--method", type=click.Choice(list(STRATEGIES)), help="Decoding strategy."),
+        click.option("--beam-size", type=click.IntRange(1), help="Beam size."),
+        click.option(
+            "--length-penalty",
+            type=click.Choice(["gnmt", "average", "none"]),
+            help="Length penalty: gnmt (Wu et al. 2016), the average log-probability, or none.",
+        ),
+        click.option("--alpha", type=click.FloatRange(0), help="Exponent of the length penalty."),
+        click.option(
+            "--max-length-factor",
+            type=click.FloatRange(0),
+            help="Longest output in tokens: factor x source tokens + offset.",
+        ),
+        click.option("--max-length-offset", type=click.IntRange(0), help="Offset of --max-length-factor."),
+        click.option("--min-length", type=click.IntRange(0), help="Shortest output in tokens."),
+        click.option(
+            "--no-repeat-ngram", type=click.IntRange(0), help="Forbid repeated n-grams of this length; 0: allow all."
+        ),
+        click.option("--temperature", type=click.FloatRange(0, min_open=True), help="Sampling temperature."),
+        click.option("--top-k", type=click.IntRange(0), help="Sample from the k most probable tokens; 0: from all."),
+        click.option(
+            "--top-p",
+            type=click.FloatRange(0, 1, min_open=True),
+            help="Sample from the smallest set with this probability.",
+        ),
+        click.option("--seed", type=click.IntRange(0), help="Seed of sampling."),
+        batch_tokens_option(),
+        click.option(
+            "--dtype", type=click.Choice(DTYPES), help="Data type of matrix products; auto measures which is fastest."
+        ),
+        depth_options,
+        click.option(
+            "--depth",
+            type=click.Choice(["auto"]),
+            help="auto: let the model's selector choose the layers for every line; see `sparsenmt select-depth`.",
+        ),
+        disabled_heads_option,
+        threads_option,
+        click.option(
+            "--window",
+            type=click.IntRange(1, 2**31),
+            help="Lines, or blocks of documents, read before the first is written.  [default: 4096; 256; 1 at a "
+            "terminal]",
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def decode_request(model: Path, values: Mapping[str, Any], **files: Any) -> DecodeRequest:
+    """Make the request of `workflows.decode` from the values of `decoding_options`.
+
+    Args:
+        files: further fields of the request.
+    """
+    from sparsenmt.workflows.decode import DecodeRequest
+
+    settings = dict(values)
+    runtime = {name: settings.pop(name) for name in ("dtype", "encoder_layers", "decoder_layers", "threads", "window")}
+    select_depth, disabled = settings.pop("depth") is not None, settings.pop("disabled")
+    return DecodeRequest(
+        model=model, settings=settings, select_depth=select_depth, disabled_heads=disabled, **runtime, **files
+    )
+
+
 def metrics_option(names: Sequence[str], note: str) -> Decorator:
     """``--metric``, repeatable, one of these names; ``note`` ends its help."""
     return click.option(
@@ -105,6 +181,7 @@ def numbers(
     """Parse a list of numbers with commas between them, without repetitions.
 
     Args:
+        most: infinity if there is no upper bound.
         above: True if ``least`` itself is not allowed, and neither is ``most``.
 
     Raises:
@@ -114,8 +191,10 @@ def numbers(
         found = list(dict.fromkeys(float(part) for part in text.split(",")))
     except ValueError:
         found = []
-    if not found or not all(least < value < most if above else least <= value <= most for value in found):
+    inside = (least < value < most if above else least <= value <= most for value in found)
+    if not found or not all(inside) or any(math.isinf(value) for value in found):
         bounds = f"between {least:g} and {most:g}" if above else f"from {least:g} to {most:g}"
+        bounds = bounds if math.isfinite(most) else f"of at least {least:g}"
         hint = f"Write them with commas between them, as {example}."
         raise UserError(f"'{text}' is not a list of numbers {bounds}", where=option, hint=hint)
     return found

@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
+from sparsenmt.commands.options import PATH, dump_config_option
 
-@click.command("prepare", short_help="Read a recipe's text, train its tokenizer, write binary data.")
-@click.argument("recipe", type=click.Path())
+
+@click.command("prepare")
+@click.argument("recipe_file", metavar="RECIPE", type=PATH)
 @click.argument("overrides", nargs=-1)
-@click.option("--dump-config", is_flag=True, help="Print the resolved recipe and stop.")
-def command(recipe: str, overrides: tuple[str, ...], dump_config: bool) -> None:
-    """Turn a recipe's text into binary training data.
+@dump_config_option
+def command(recipe_file: Path, overrides: tuple[str, ...], dump_config: bool) -> None:
+    """Turn the text of RECIPE into binary training data.
 
     Trains the tokenizers, encodes and filters the corpora, and writes data.directory. Does nothing if the data are up
-    to date; after an interrupt the same command goes on with what was not finished. OVERRIDES change single keys of the
-    recipe, for instance data.tokenizer.vocabulary_size=4000.
+    to date. If it is interrupted, the same command resumes after the stages that were finished. OVERRIDES change single
+    keys of the recipe, for instance data.tokenizer.vocabulary_size=4000.
     """
-    from sparsenmt.assemble import check_recipe, required_features
-    from sparsenmt.data.prepare.pipeline import prepare
-    from sparsenmt.interrupts import Interrupted
-    from sparsenmt.recipe import load
-    from sparsenmt.sparsity import registry
+    from sparsenmt.assemble import load_recipe
+    from sparsenmt.recipe.load import dump
 
-    resolved = load.load(recipe, registry.methods(), overrides, check_recipe)
+    recipe = load_recipe(recipe_file, overrides)
     if dump_config:
-        click.echo(load.dump(resolved), nl=False)
+        click.echo(dump(recipe), nl=False)
         return
-    try:
-        report = prepare(resolved.data, features=required_features(resolved))
-    except Interrupted as stop:
-        stop.note, stop.resumable = "the stages that were finished are kept", True
-        raise
-    click.echo(report.describe())
+
+    from sparsenmt.workflows.prepare import prepare
+
+    click.echo(prepare(recipe).describe())

@@ -7,8 +7,10 @@ from pathlib import Path
 import click
 
 from sparsenmt.errors import UserError
+from sparsenmt.strategy import STRATEGIES
 
 _PATH = click.Path(path_type=Path)
+_METHODS = [name for name, strategy in STRATEGIES.items() if not strategy.random]
 
 
 @click.command("select-depth", short_help="Train what chooses a depth for each sentence, and measure it.")
@@ -18,7 +20,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("--test-source", type=_PATH, help="Text to measure on.  [default: a tenth of --source, held out]")
 @click.option("--test-reference", type=_PATH, help="Its translation.")
 @click.option("--lines", type=click.IntRange(1), help="Only so many pairs of --source, from the first.")
-@click.option("--method", type=click.Choice(["beam", "greedy"]), help="Search method.  [default: the recipe's]")
+@click.option("--method", type=click.Choice(_METHODS), help="Search method.  [default: the recipe's]")
 @click.option("--beam-size", type=click.IntRange(1), help="Of the translations.  [default: the recipe's]")
 @click.option("--batch-tokens", type=click.IntRange(1), help="Source tokens in a batch.  [default: the recipe's]")
 @click.option("--layers", default="1,2", show_default=True, help="Layers of the classifier to try.")

@@ -3,58 +3,60 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from sparsenmt.commands.options import PATH
 from sparsenmt.errors import UserError
 
+if TYPE_CHECKING:
+    from sparsenmt.workflows.sweep import SweepTable
 
-@click.command("sweep", short_help="Train and evaluate the variants of a recipe; print their table.")
-@click.argument("sweep_file", metavar="SWEEP", type=click.Path(path_type=Path))
+
+@click.command("sweep")
+@click.argument("sweep_file", metavar="SWEEP", type=PATH)
 @click.argument("overrides", nargs=-1)
-@click.option("--only", metavar="NAME", multiple=True, help="Only these variants; may be repeated, and hold * and ?.")
-@click.option("--list", "lists", is_flag=True, help="List the variants, and how far they are.")
-@click.option("--table", is_flag=True, help="Print the table of what is there; train and evaluate nothing.")
-@click.option(
-    "--output", "-o", type=click.Path(path_type=Path), help="Where the variants lie, instead of the sweep's directory."
-)
+@click.option("--only", metavar="NAME", multiple=True, help="Only variants of this name, with * and ?; repeatable.")
+@click.option("--list", "lists", is_flag=True, help="List the variants and their progress, and exit.")
+@click.option("--table", is_flag=True, help="Print the table of the finished variants; train and evaluate nothing.")
+@click.option("--output", "-o", type=PATH, help="Folder of the variants.  [default: the sweep's directory]")
 def command(
     sweep_file: Path, overrides: tuple[str, ...], only: tuple[str, ...], lists: bool, table: bool, output: Path | None
 ) -> None:
-    """Make what SWEEP describes: variants of a recipe, each in a directory of its own; docs/sweeps.md says how.
+    """Train and evaluate the variants of a recipe that SWEEP describes, each in a directory of its own.
 
-    Variants that are finished are left as they are, one that was interrupted goes on, and what was translated is not
-    translated again: the same command started again does what is left, and prints the table. OVERRIDES change keys of
-    the recipe in all variants, for instance training.threads=1.
+    docs/sweeps.md explains the file. Finished variants are not trained or translated again: after an interrupt the same
+    command resumes, and prints the table. OVERRIDES change keys of the recipe in all variants, for instance
+    training.threads=1.
     """
-    from sparsenmt.interrupts import Interrupted
-    from sparsenmt.recipe.sweep import read_sweep
-    from sparsenmt.workflows.sweep import choose, leads, plan, run, show, state
-
     if lists and table:
         raise UserError("--list and --table exclude each other", where="--list", hint="Give one of them.")
-    sweep = read_sweep(sweep_file)
-    jobs = plan(sweep, overrides, output)
-    chosen = choose(jobs, only)
-    if lists:
-        from sparsenmt.report.columns import aligned
 
-        click.echo("\n".join(aligned([(job.name, state(job), str(job.directory)) for job in chosen])))
+    from sparsenmt.recipe.sweep import read_sweep
+    from sparsenmt.report.columns import aligned
+    from sparsenmt.workflows.sweep import plan_sweep, sweep
+
+    if lists or table:
+        plan = plan_sweep(read_sweep(sweep_file), overrides, output)
+        chosen = plan.select(only)
+        if lists:
+            click.echo("\n".join(aligned([(run.name, run.state(), str(run.directory)) for run in chosen])))
+        else:
+            _show(plan.tabulate())
         return
-    where = output or sweep.directory
-    if table:
-        show(sweep, jobs, where)
-        return
-    try:
-        failed = run(sweep, jobs, chosen)
-    except Interrupted as interrupt:
-        interrupt.resumable = leads()
-        raise
-    if leads():
-        show(sweep, jobs, where)
-    if failed:
+    result = sweep(sweep_file, overrides, only=only, output=output)
+    if result.table is not None:
+        _show(result.table)
+    if result.failed:
         raise UserError(
-            f"{len(failed)} of {len(chosen)} variants failed: {', '.join(failed)}",
+            f"{len(result.failed)} of {result.variants} variants failed: {', '.join(result.failed)}",
             where=str(sweep_file),
-            hint="Their messages stand above. The same command tries them again, and leaves the others.",
+            hint="See their messages above. The same command tries them again; finished variants are kept.",
         )
+
+
+def _show(table: SweepTable) -> None:
+    click.echo(table.text)
+    if table.files:
+        click.echo("written: " + ", ".join(map(str, table.files)), err=True)

@@ -1,6 +1,6 @@
-"""Batches of token ids: which examples go together, and the padded tensors.
+"""Batches of token ids: the choice of their examples, and the padded tensors.
 
-Shapes: B batch, S source pieces, T target pieces (both with EOS), N examples of an epoch.
+Shapes: B batch, S source tokens, T target tokens (both with EOS), N examples of an epoch.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from sparsenmt.data.store import Dataset
+from sparsenmt.data.dataset import Dataset
 from sparsenmt.data.vocabulary import BOS, PAD
 
-_POOL_BATCHES = 100  # a pool holds about this many batches: little padding, yet random company
+_POOL_BATCHES = 100  # batches in a pool: large enough for little padding, small enough to stay random
 
 
 @dataclass(frozen=True)
 class IndexBatch:
-    """The examples of one batch, by number: example i is pair ``index[i]`` of ``datasets[dataset[i]]``."""
+    """The examples of one batch: example i is pair ``index[i]`` of ``datasets[dataset[i]]``."""
 
     dataset: NDArray[np.int64]
     index: NDArray[np.int64]
@@ -39,26 +39,26 @@ class Batch:
     source: Tensor
     """(B, S) ids, ended by EOS."""
     source_valid: Tensor
-    """(B, S) bool: real pieces."""
+    """(B, S) bool: True at tokens, False at padding."""
     features: dict[str, Tensor]
     """name -> (B, S) source features, 0 at padding."""
     target_input: Tensor
-    """(B, T) ids, begun by BOS, without EOS."""
+    """(B, T) ids, starting with BOS, without EOS."""
     target_output: Tensor
-    """(B, T) ids, ended by EOS: what is to be predicted at each place of `target_input`."""
+    """(B, T) ids, ended by EOS: the prediction targets of `target_input`."""
     target_valid: Tensor
-    """(B, T) bool: real pieces of `target_output`."""
+    """(B, T) bool: True at tokens of `target_output`."""
     corpus: tuple[str, ...] | None
-    """The corpus each example is from."""
+    """The corpus of each example."""
     indices: tuple[int, ...]
     """The number of each example in its corpus."""
     source_tokens: int = -1
-    """Real source pieces, EOS included; counted from `source_valid` unless given."""
+    """Source tokens, EOS included; counted from `source_valid` unless given."""
     target_tokens: int = -1
-    """Real target pieces, EOS included; counted from `target_valid` unless given."""
+    """Target tokens, EOS included; counted from `target_valid` unless given."""
 
     def __post_init__(self) -> None:
-        # Plain numbers, so that reading them later never waits for a device.
+        # Python numbers, so that reading them later does not synchronize with the device.
         if self.source_tokens < 0:
             object.__setattr__(self, "source_tokens", int(self.source_valid.sum()))
         if self.target_tokens < 0:
@@ -70,7 +70,7 @@ class Batch:
         return len(self.indices)
 
     def to(self, device: torch.device | str) -> Batch:
-        """The batch on a device."""
+        """Copy the batch to a device."""
 
         def move(tensor: Tensor) -> Tensor:
             return tensor.to(device, non_blocking=True)
@@ -86,24 +86,24 @@ class Batch:
         )
 
 
-class Epoch(Sequence[IndexBatch]):
-    """The batches of one epoch, made when they are asked for: an epoch of millions is a few arrays.
+class EpochBatches(Sequence[IndexBatch]):
+    """The batches of one epoch, created on access: an epoch of millions of examples takes only a few arrays.
 
     Args:
-        bases: number of the first example of each corpus, counted through all, and the end.
-        examples: their numbers, batch after batch.
-        cuts: where each batch ends in ``examples``, and 0 before.
-        order: the batches of the epoch, in order; one that is -1 is empty.
+        bases: the global number of the first example of each corpus, and the total.
+        examples: global numbers of the examples, batch after batch.
+        boundaries: 0 and the end of each batch in ``examples``.
+        order: the batches in the order of the epoch; -1 is an empty batch.
     """
 
     def __init__(
         self,
         bases: NDArray[np.int64],
         examples: NDArray[np.integer],
-        cuts: NDArray[np.int64],
+        boundaries: NDArray[np.int64],
         order: NDArray[np.int64],
     ) -> None:
-        self._bases, self._examples, self._cuts, self._order = bases, examples, cuts, order
+        self._bases, self._examples, self._boundaries, self._order = bases, examples, boundaries, order
 
     def __len__(self) -> int:
         return len(self._order)
@@ -117,29 +117,29 @@ class Epoch(Sequence[IndexBatch]):
             return [self._batch(number) for number in self._order[place].tolist()]
         return self._batch(int(self._order[place]))
 
-    def padded(self, length: int) -> Epoch:
-        """The same with empty batches at the end, up to this length."""
+    def padded(self, length: int) -> EpochBatches:
+        """Append empty batches up to this length."""
         order = np.pad(self._order, (0, max(length - len(self), 0)), constant_values=-1)
-        return Epoch(self._bases, self._examples, self._cuts, order)
+        return EpochBatches(self._bases, self._examples, self._boundaries, order)
 
     def _batch(self, number: int) -> IndexBatch:
-        first, last = (0, 0) if number < 0 else self._cuts[number : number + 2]
+        first, last = (0, 0) if number < 0 else self._boundaries[number : number + 2]
         examples = self._examples[first:last].astype(np.int64)
         dataset = np.searchsorted(self._bases, examples, side="right") - 1
         return IndexBatch(dataset, examples - self._bases[dataset])
 
 
 class EpochPlan:
-    """Which examples every batch of every epoch holds: a pure function of the seed and the epoch.
+    """The batches of every epoch, as a pure function of the seed and the epoch.
 
-    The examples of an epoch are shuffled into pools, each pool is sorted by length and cut into batches, and the
+    The examples of an epoch are shuffled into pools, each pool is sorted by length and split into batches, and the
     batches are shuffled.
 
     Args:
         datasets: the training corpora.
-        weights: how often each is seen in an epoch; 0.5 is a fresh random half every epoch.
-        batch_tokens: rows times the longest source or target of a batch, at most; a longer example stands alone.
-        seed: fixes everything random.
+        weights: how often each corpus is seen in an epoch; 0.5 is a new random half every epoch.
+        batch_tokens: maximum of rows times longest source or target in a batch; a longer example is a batch alone.
+        seed: the random seed.
     """
 
     def __init__(self, datasets: Sequence[Dataset], weights: Sequence[float], batch_tokens: int, seed: int) -> None:
@@ -150,24 +150,24 @@ class EpochPlan:
         self._seed = seed
         self._sizes = [len(dataset) for dataset in datasets]
         self._bases = np.concatenate([[0], np.cumsum(self._sizes)]).astype(np.int64)
-        # (N,) the longer side, and the shorter one that breaks ties: the cost of an example, and then its padding.
+        # (N,) sort keys of the examples: the longer side determines the cost, the shorter side the padding.
         self._longer = _concatenated(np.maximum(d.source_lengths, d.target_lengths) for d in datasets)
         self._shorter = _concatenated(np.minimum(d.source_lengths, d.target_lengths) for d in datasets)
 
-    def batches(self, epoch: int, rank: int = 0, world_size: int = 1) -> Epoch:
-        """The batches of an epoch, in order; of several ranks each gets a share that differs by one batch at most."""
+    def batches(self, epoch: int, rank: int = 0, world_size: int = 1) -> EpochBatches:
+        """The batches of an epoch for one of several ranks, whose shares differ by at most one batch."""
         generator = np.random.default_rng([self._seed, epoch])
         examples = self._examples(generator)
-        cuts, done = [0], 0
-        for pool in self._pools(examples):  # views: sorted where they stand
+        boundaries, done = [0], 0
+        for pool in self._pools(examples):  # views, sorted in place
             pool[:] = pool[np.lexsort((self._shorter[pool], self._longer[pool]))]
-            cuts.extend(done + cut for cut in _cuts(self._longer[pool], self._batch_tokens))
+            boundaries.extend(done + end for end in _batch_ends(self._longer[pool], self._batch_tokens))
             done += len(pool)
-        order = generator.permutation(len(cuts) - 1)[rank::world_size]
-        return Epoch(self._bases, examples, np.array(cuts, dtype=np.int64), order)
+        order = generator.permutation(len(boundaries) - 1)[rank::world_size]
+        return EpochBatches(self._bases, examples, np.array(boundaries, dtype=np.int64), order)
 
     def _examples(self, generator: np.random.Generator) -> NDArray[np.integer]:
-        """The numbers of an epoch's examples, counted through all corpora, shuffled."""
+        """The global numbers of an epoch's examples, shuffled."""
         type_ = np.int32 if self._bases[-1] <= np.iinfo(np.int32).max else np.int64
         parts = []
         for base, size, weight in zip(self._bases, self._sizes, self._weights, strict=False):
@@ -181,7 +181,7 @@ class EpochPlan:
         return examples
 
     def _pools(self, examples: NDArray[np.integer]) -> list[NDArray[np.integer]]:
-        """Pools of about equal size."""
+        """Split the examples into pools of about equal size."""
         if not len(examples):
             return []
         tokens = int(self._longer[examples].sum(dtype=np.int64))
@@ -189,19 +189,19 @@ class EpochPlan:
 
 
 def length_batches(lengths: ArrayLike, batch_tokens: int) -> list[list[int]]:
-    """Batches of sentences of similar length, the longest first, for decoding and validation.
+    """Group sentences of similar length into batches, the longest first, for decoding and validation.
 
     Args:
         lengths: (N,) the length of each sentence.
-        batch_tokens: rows times the longest length of a batch, at most; a longer sentence stands alone.
+        batch_tokens: maximum of rows times longest length in a batch; a longer sentence is a batch alone.
 
     Returns:
         batches of sentence numbers, every number once.
     """
     array = np.asarray(lengths, dtype=np.int64)
     order = np.argsort(array, kind="stable")
-    cuts = [0, *_cuts(array[order], batch_tokens)]
-    return [order[start:stop].tolist() for start, stop in pairwise(cuts)][::-1]
+    boundaries = [0, *_batch_ends(array[order], batch_tokens)]
+    return [order[start:stop].tolist() for start, stop in pairwise(boundaries)][::-1]
 
 
 def collate(datasets: Sequence[Dataset], batch: IndexBatch) -> Batch:
@@ -212,7 +212,7 @@ def collate(datasets: Sequence[Dataset], batch: IndexBatch) -> Batch:
         name: _read(batch, [(d.feature_values[name], d.source_offsets) for d in datasets])[0]
         for name in datasets[0].features
     }
-    # Shifted right by BOS, a row that ends early would keep its EOS: it becomes padding.
+    # Shifted right by BOS, a shorter row would keep its EOS: replace it by padding.
     target_input = torch.full_like(target_output, PAD)
     target_input[:, 0] = BOS
     target_input[:, 1:] = target_output[:, :-1].masked_fill(~target_valid[:, 1:], PAD)
@@ -229,7 +229,7 @@ def collate(datasets: Sequence[Dataset], batch: IndexBatch) -> Batch:
 
 
 def _read(batch: IndexBatch, stores: Sequence[tuple[NDArray[np.integer], NDArray[np.int64]]]) -> tuple[Tensor, Tensor]:
-    """The examples of a batch out of (values, offsets) of every dataset, padded as by `pad`."""
+    """Read the examples of a batch from (values, offsets) of every dataset, padded as by `pad`."""
     starts = np.zeros(len(batch), dtype=np.int64)
     lengths = np.zeros(len(batch), dtype=np.int64)
     members = [(number, np.flatnonzero(batch.dataset == number)) for number in np.unique(batch.dataset).tolist()]
@@ -248,13 +248,13 @@ def _read(batch: IndexBatch, stores: Sequence[tuple[NDArray[np.integer], NDArray
 
 
 def pad(rows: Sequence[ArrayLike]) -> tuple[Tensor, Tensor]:
-    """Rows of ids as one tensor.
+    """Pad rows of ids to one tensor.
 
     Args:
         rows: B sequences of at most L integers.
 
     Returns:
-        (B, L) int64, padded with PAD; (B, L) bool, True at what was given.
+        (B, L) int64, padded with PAD; (B, L) bool, False at padding.
     """
     arrays = [np.asarray(row) for row in rows]
     lengths = np.array([len(row) for row in arrays], dtype=np.int64)
@@ -265,18 +265,18 @@ def pad(rows: Sequence[ArrayLike]) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(values), torch.from_numpy(valid)
 
 
-def _cuts(lengths: NDArray[np.integer], batch_tokens: int) -> Iterator[int]:
-    """Where to cut examples sorted by length, shortest first, so that rows x longest <= batch_tokens.
+def _batch_ends(lengths: NDArray[np.integer], batch_tokens: int) -> Iterator[int]:
+    """The ends of batches of sorted examples, shortest first, with rows x longest <= batch_tokens.
 
-    Each batch takes as many as fit; one that does not fit alone stands alone.
+    Each batch takes as many examples as fit, at least one.
     """
     start = 0
     while start < len(lengths):
-        # No batch that starts here can have more rows than its shortest example allows.
+        # The shortest example limits the number of rows.
         most = max(1, batch_tokens // max(1, int(lengths[start])))
         window = lengths[start : start + most]
         fits = np.arange(1, len(window) + 1) * window <= batch_tokens
-        start += max(1, int(fits.sum()))  # rows x longest grows with every row: `fits` is True and then False
+        start += max(1, int(fits.sum()))  # `fits` is monotonic: rows x longest grows with every row
         yield start
 
 

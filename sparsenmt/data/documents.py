@@ -1,24 +1,24 @@
-"""Documents: which lines of a text belong together, and blocks of sentences that a model reads and writes as one.
+"""Documents: document ids, and blocks of sentences that a model reads and writes as one sequence.
 
-A text's documents are given as line-aligned ids: where the id changes, a document ends. A block holds sentences of one
-document that follow each other, with a separator between every two; the separator is one piece of the vocabulary.
-`Packer` fills blocks greedily, on all sides of a corpus at the same sentence boundaries, so that
+The documents of a text are given as line-aligned ids: a document ends where the id changes. A block holds successive
+sentences of one document, joined by a separator, which is one token of the vocabulary. `BlockPacker` fills blocks
+greedily, on all sides of a corpus at the same sentence boundaries, so that
 
-- no side of a block is longer than the limit, in pieces, separators and `</s>` included;
-- a sentence that is longer than the limit stands alone, and is left to what cuts or refuses long sentences;
-- a sentence without a piece on some side stands alone, so that an empty line stays one, and ends the block before it.
+- no side of a block is longer than the limit, in tokens, separators and `</s>` included;
+- a sentence that is longer than the limit is a block of its own, and later truncated or refused like a long sentence;
+- a sentence that is blank on some side is a block of its own, so that an empty line stays empty.
 
-Where a block ends depends on nothing before its first sentence: work may stop and go on between any two blocks.
+The end of a block depends on nothing before its first sentence: work can be resumed between any two blocks.
 
-A translated block is split at its separators. If there are too few sentences, the last lines are empty; if there are
-too many, those that are left over are joined to the last line: no word is lost, and every line of the source has one.
+A translated block is split at its separators. If there are too few sentences, the last lines are empty; surplus
+sentences are appended to the last line. So no word is lost, and every source line has a translation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.text import StrPath, read_lines
@@ -27,15 +27,14 @@ from sparsenmt.data.vocabulary import UNK
 from sparsenmt.errors import UserError
 from sparsenmt.recipe import schema
 
-# Ids
+# Document ids
 
 
-def read_ids(path: StrPath) -> Iterator[str]:
-    """The document id of every line; white space around it does not count.
+def read_document_ids(path: StrPath) -> Iterator[str]:
+    """Read the document id of every line, without surrounding white space.
 
     Raises:
-        UserError: a line has none, or a document goes on after another one has begun (the line is named); or as
-            `read_lines`.
+        UserError: a line has no id, or the lines of a document do not stand together; or as `read_lines`.
     """
     began: dict[str, int] = {}
     last = None
@@ -43,49 +42,53 @@ def read_ids(path: StrPath) -> Iterator[str]:
         id_ = line.strip()
         if not id_:
             raise UserError(
-                "there is no document id",
+                "the document id is missing",
                 where=f"{path}, line {number:,}",
-                hint="Every line of the text needs the id of its document, an empty line too.",
+                hint="Every line of the text needs the id of its document, even an empty line.",
             )
         if id_ != last and id_ in began:
             raise UserError(
-                f"document '{id_}', which begins in line {began[id_]:,}, goes on after another one",
+                f"document '{id_}', which begins in line {began[id_]:,}, continues after another document",
                 where=f"{path}, line {number:,}",
-                hint="The lines of a document must stand together, and every document needs an id of its own.",
+                hint="The lines of a document must be consecutive, and every document needs an id of its own.",
             )
         began.setdefault(id_, number)
         last = id_
         yield id_
 
 
-def ids_beside(path: StrPath, text: StrPath, lines: Iterable[str], first: int = 0) -> Iterator[tuple[str, str]]:
-    """Lines and the ids of their documents, side by side.
+def lines_with_document_ids(
+    path: StrPath, text: StrPath, lines: Iterable[str], first: int = 0
+) -> Iterator[tuple[str, str]]:
+    """Pair the lines of a text with the ids of their documents.
 
     Args:
-        path: the ids.
-        text: what messages call the text.
-        lines: the text, from line ``first`` (from 0) on.
+        path: the file of ids.
+        text: the name of the text in messages.
+        lines: the text from line ``first`` (from 0) on.
 
     Raises:
-        UserError: there are more or fewer ids than lines; or as `read_ids`.
+        UserError: the numbers of ids and lines differ; or as `read_document_ids`.
     """
-    ids = read_ids(path)
+    ids = read_document_ids(path)
     count = sum(1 for _ in islice(ids, first))
     rest = iter(lines)
     for line in rest:
         id_ = next(ids, None)
         if id_ is None:
-            check_count(path, count, text, count + 1 + sum(1 for _ in rest))
+            check_id_count(path, count, text, count + 1 + sum(1 for _ in rest))
             break
         count += 1
         yield line, id_
     else:
-        check_count(path, count + sum(1 for _ in ids), text, count)
+        check_id_count(path, count + sum(1 for _ in ids), text, count)
 
 
-def check_count(path: StrPath, ids: int, text: StrPath, lines: int) -> None:
-    """Raises:
-    UserError: there are not as many ids as lines.
+def check_id_count(path: StrPath, ids: int, text: StrPath, lines: int) -> None:
+    """Check that there are as many document ids as lines.
+
+    Raises:
+        UserError: the numbers differ.
     """
     if ids != lines:
         raise UserError(
@@ -100,97 +103,95 @@ def check_count(path: StrPath, ids: int, text: StrPath, lines: int) -> None:
 
 @dataclass(frozen=True)
 class BlockSentence:
-    """A line of a text, or of line-aligned texts: its sides."""
+    """A line of a text, or of several line-aligned texts, its sides."""
 
     number: int
-    """The line, from 0."""
+    """The line number, from 0."""
     document: Hashable
     texts: tuple[str, ...]
-    """Of every side."""
+    """The text of every side."""
     ids: tuple[list[int], ...]
-    """Pieces of every side, without EOS."""
+    """The token ids of every side, without EOS."""
     tags: TaggedSentence | None = None
-    """Of the first side."""
+    """The tags of the first side."""
 
     @property
     def is_blank(self) -> bool:
-        """Whether a side holds nothing; to some tokenizers a space is a piece."""
+        """True if a side is empty or only spaces, which are tokens to some tokenizers."""
         return any(not ids or not text.strip(" ") for ids, text in zip(self.ids, self.texts, strict=True))
 
 
 @dataclass(frozen=True)
 class DocumentBlock:
-    """Sentences that follow each other in a document, as one."""
+    """Successive sentences of a document, joined by separators."""
 
     sentences: tuple[BlockSentence, ...]
     texts: tuple[str, ...]
-    """Of every side: the sentences, with separators between them."""
+    """The text of every side."""
     ids: tuple[list[int], ...]
-    """Pieces of every side, without EOS."""
+    """The token ids of every side, without EOS."""
     tags: TaggedSentence | None = None
 
     @property
     def first(self) -> int:
-        """The line of the first sentence, from 0."""
+        """The line number of the first sentence, from 0."""
         return self.sentences[0].number
 
     @property
     def document(self) -> Hashable:
-        """The document that all sentences are of."""
+        """The document of all sentences."""
         return self.sentences[0].document
 
 
-class Packer:
-    """Makes blocks of sentences.
+class BlockPacker:
+    """Packs sentences into blocks.
 
     Args:
         tokenizers: of every side.
         separator: the word between two sentences.
-        limit: most pieces of a side, separators and EOS included.
+        limit: largest number of tokens of a side, separators and EOS included.
 
     Raises:
-        UserError: the separator is not one piece of a vocabulary.
+        UserError: the separator is not a single token of a vocabulary.
     """
 
     def __init__(self, tokenizers: Sequence[Tokenizer], separator: str, limit: int) -> None:
         self.separator, self.limit = separator, limit
         self._tokenizers = tuple(tokenizers)
         self._separators = [separator_id(tokenizer, separator) for tokenizer in tokenizers]
-        # With the pieces of the spaces around it, where a space is a piece.
-        self._between = [len(tokenizer.encode(f" {separator} ")) for tokenizer in tokenizers]
+        # The separator with the spaces around it, if spaces are tokens.
+        self._separator_lengths = [len(tokenizer.encode(f" {separator} ")) for tokenizer in tokenizers]
 
     def blocks(self, sentences: Iterable[BlockSentence]) -> Iterator[DocumentBlock]:
-        """All sentences in blocks, in order."""
-        waiting: list[BlockSentence] = []
-        for sentence in sentences:
-            while waiting and not self._go_together(waiting, sentence):
-                block = self._first_block(waiting)
-                waiting = waiting[len(block.sentences) :]
+        """Pack all sentences, in order."""
+        pending: list[BlockSentence] = []
+        for sentence in chain(sentences, [None]):
+            while pending and (sentence is None or not self._fits(pending, sentence)):
+                block = self._first_block(pending)
+                pending = pending[len(block.sentences) :]
                 yield block
-            waiting.append(sentence)
-        while waiting:
-            block = self._first_block(waiting)
-            waiting = waiting[len(block.sentences) :]
-            yield block
+            if sentence is not None:
+                pending.append(sentence)
 
     def holds_separator(self, sentence: BlockSentence) -> bool:
-        """Whether the text itself has the separator, which would be taken for the end of a sentence."""
+        """True if the text contains the separator, which would be taken for a sentence boundary."""
         return any(id_ in ids for id_, ids in zip(self._separators, sentence.ids, strict=True))
 
-    def _go_together(self, waiting: Sequence[BlockSentence], sentence: BlockSentence) -> bool:
-        last = waiting[-1]
+    def _fits(self, pending: Sequence[BlockSentence], sentence: BlockSentence) -> bool:
+        """True if a sentence can join the block of the pending ones."""
+        last = pending[-1]
         if last.is_blank or sentence.is_blank or last.document != sentence.document:
             return False
-        together = [*waiting, sentence]
+        together = [*pending, sentence]
         return all(
-            sum(len(each.ids[side]) for each in together) + between * len(waiting) < self.limit
-            for side, between in enumerate(self._between)
+            sum(len(each.ids[side]) for each in together) + separator * len(pending) < self.limit
+            for side, separator in enumerate(self._separator_lengths)
         )
 
     def _first_block(self, sentences: Sequence[BlockSentence]) -> DocumentBlock:
-        """The sentences as a block; fewer, should they together have more pieces than the sum of each.
+        """Join the sentences to a block; fewer of them if the joined text has more tokens than its parts.
 
-        That happens where two ways to cut a word are equally probable but for the rounding of long sums (unigram).
+        That happens if two segmentations of a word are equally probable except for rounding (unigram models).
         """
         for count in range(len(sentences), 1, -1):
             sides = zip(*(each.texts for each in sentences[:count]), strict=True)
@@ -202,7 +203,7 @@ class Packer:
         return DocumentBlock((alone,), alone.texts, alone.ids, alone.tags)
 
     def _tags(self, sentences: Sequence[BlockSentence]) -> TaggedSentence | None:
-        """The words of all sentences; the separator is a word that no tag set knows."""
+        """The tags of all sentences; the separator is a word with an unknown tag."""
         tagged = [each.tags for each in sentences if each.tags is not None]
         if len(tagged) < len(sentences):
             return None
@@ -214,34 +215,34 @@ class Packer:
 
 
 def separator_id(tokenizer: Tokenizer, separator: str) -> int:
-    """The separator's piece.
+    """The token id of the separator.
 
     Raises:
-        UserError: it is none.
+        UserError: it is not a single token.
     """
     ids = tokenizer.encode(separator)
     if len(ids) != 1 or ids[0] == UNK:
         raise UserError(
-            f"the vocabulary does not have the separator '{separator}' as one piece",
+            f"the separator '{separator}' is not a single token of the vocabulary",
             where="data.documents.separator",
             hint="Run `sparsenmt prepare` with the recipe, which adds it to the vocabulary.",
         )
     return ids[0]
 
 
-def tokenizer_options(data: schema.Data) -> schema.TokenizerSection:
-    """How vocabularies are made: with the separator of blocks, if there are any, as a piece of its own."""
+def tokenizer_settings(data: schema.Data) -> schema.TokenizerSection:
+    """The recipe's tokenizer section, with the separator of blocks as a user symbol."""
     options = data.tokenizer
     if data.documents is None or data.documents.separator in options.user_symbols:
         return options
     return options.model_copy(update={"user_symbols": [*options.user_symbols, data.documents.separator]})
 
 
-# From blocks back to lines
+# Translated blocks
 
 
 def split_block(ids: Sequence[int], tokenizer: Tokenizer, separator: int) -> list[str]:
-    """The texts between the separators of a block: at least one, which may be empty."""
+    """The texts between the separators of a block: at least one, possibly empty."""
     parts: list[list[int]] = [[]]
     for id_ in ids:
         if id_ == separator:
@@ -251,8 +252,8 @@ def split_block(ids: Sequence[int], tokenizer: Tokenizer, separator: int) -> lis
     return [tokenizer.decode(part).strip(" ") for part in parts]
 
 
-def realign(texts: Sequence[str], count: int) -> list[str]:
-    """Texts as so many lines: missing ones are empty, those that are too many are joined to the last."""
+def fit_to_line_count(texts: Sequence[str], count: int) -> list[str]:
+    """Exactly ``count`` lines: missing texts become empty lines, surplus ones are appended to the last line."""
     if len(texts) <= count:
         return [*texts, *[""] * (count - len(texts))]
     return [*texts[: count - 1], " ".join(filter(None, texts[count - 1 :]))]

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from sparsenmt.data.documents import ids_beside
+from sparsenmt.data.documents import lines_with_document_ids
 from sparsenmt.data.tagging.tagged_text import TagFile, TaggedSentence
 from sparsenmt.data.text import StrPath
 
@@ -61,7 +61,7 @@ def attach_tags(lines: Iterable[InputLine], tags: TagFile, text: StrPath, first:
         UserError: a line's words are not those of its tags, or there are more or fewer tagged sentences than lines.
     """
     waiting: deque[InputLine] = deque()
-    for sentence in tags.beside(text, _texts(lines, waiting), first):
+    for sentence in tags.sentences(text, _texts(lines, waiting), first):
         yield replace(waiting.popleft(), tags=sentence)
 
 
@@ -77,7 +77,7 @@ def attach_documents(lines: Iterable[InputLine], ids: StrPath, text: StrPath, fi
         UserError: an id is missing, or there are more or fewer ids than lines.
     """
     waiting: deque[InputLine] = deque()
-    for _, document in ids_beside(ids, text, _texts(lines, waiting), first):
+    for _, document in lines_with_document_ids(ids, text, _texts(lines, waiting), first):
         yield replace(waiting.popleft(), document=document)
 
 

@@ -20,20 +20,20 @@ StrPath = str | os.PathLike[str]
 T = TypeVar("T")
 
 _GZIP_MAGIC = b"\x1f\x8b"
-_BLOCK_LINES, _BLOCK_CHARACTERS = 10_000, 1_000_000
+_BATCH_LINES, _BATCH_CHARACTERS = 10_000, 1_000_000
 
 
 def read_lines(path: StrPath) -> Iterator[str]:
     """The lines of a UTF-8 file, without their ``\\n``; a last line without ``\\n`` counts.
 
-    Gzip is recognised by its first bytes, and expected where the name ends in ``.gz``.
+    Gzip is recognised by its first bytes, and expected if the name ends in ``.gz``.
 
     Raises:
         UserError: the file is missing or unreadable, is not valid UTF-8 (with the line), or its gzip stream is broken.
     """
     number = 0
     try:
-        with opened(path) as lines:
+        with open_text_bytes(path) as lines:
             for line in decode_lines(lines, os.fspath(path)):
                 number += 1
                 yield line
@@ -41,7 +41,7 @@ def read_lines(path: StrPath) -> Iterator[str]:
         raise UserError(
             f"the gzip file ends early, after line {number}",
             where=os.fspath(path),
-            hint="It was probably cut while it was copied: copy it again.",
+            hint="It was probably truncated when it was copied: copy it again.",
         ) from None
     except (gzip.BadGzipFile, zlib.error) as error:
         raise UserError(
@@ -50,7 +50,7 @@ def read_lines(path: StrPath) -> Iterator[str]:
 
 
 def decode_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
-    """Lines of bytes, split at ``\\n``, as text without their line ends; ``name`` is what messages call their origin.
+    """Decode lines of bytes, split at ``\\n``, to text without line ends; ``name`` is the file's name in messages.
 
     Raises:
         UserError: a line is not valid UTF-8.
@@ -67,10 +67,10 @@ def decode_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
 
 
 def read_parallel(paths: Sequence[StrPath]) -> Iterator[tuple[str, ...]]:
-    """The lines of several line-aligned files, side by side.
+    """The rows of several line-aligned files.
 
     Raises:
-        UserError: the files have different numbers of lines (both files and both counts are named), or as `read_lines`.
+        UserError: the files have different numbers of lines; or as `read_lines`.
     """
     streams = [read_lines(path) for path in paths]
     count = 0
@@ -81,16 +81,16 @@ def read_parallel(paths: Sequence[StrPath]) -> Iterator[tuple[str, ...]]:
             break
         yield complete
         count += 1
-    # At least one file is at its end: read the others to theirs, to name every count.
+    # At least one file has ended: read the others to their ends, to name every count.
     counts = [count + (line is not None) + sum(1 for _ in stream) for line, stream in zip(row, streams, strict=True)]
     check_aligned(paths, counts)
 
 
 def check_aligned(paths: Sequence[StrPath], counts: Sequence[int]) -> None:
-    """Refuse files that do not have the same number of lines; the message names all files and counts.
+    """Check that files have the same number of lines.
 
     Raises:
-        UserError: they have not.
+        UserError: they differ; the message names all files and counts.
     """
     if len(set(counts)) > 1:
         sizes = " but ".join(f"{os.fspath(path)} has {size:,}" for path, size in zip(paths, counts, strict=True))
@@ -100,55 +100,57 @@ def check_aligned(paths: Sequence[StrPath], counts: Sequence[int]) -> None:
         )
 
 
-def blocks(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
-    """Items in lists that take a bounded amount of memory: at most 10,000 of them with a million characters together.
+def bounded_batches(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+    """Batches of bounded memory: at most 10,000 items with a million characters together.
 
-    One that is larger alone is a list of its own.
+    A larger item is a batch of its own.
 
     Args:
-        size: the characters of an item.
+        size: returns the number of characters of an item.
     """
-    block: list[T] = []
+    batch: list[T] = []
     characters = 0
     for item in items:
         more = size(item)
-        if block and (len(block) >= _BLOCK_LINES or characters + more > _BLOCK_CHARACTERS):
-            yield block
-            block, characters = [], 0
-        block.append(item)
+        if batch and (len(batch) >= _BATCH_LINES or characters + more > _BATCH_CHARACTERS):
+            yield batch
+            batch, characters = [], 0
+        batch.append(item)
         characters += more
-    if block:
-        yield block
+    if batch:
+        yield batch
 
 
 def check_readable(path: StrPath) -> None:
-    """Raises:
-    UserError: the file is missing or cannot be read.
+    """Check that a file can be read.
+
+    Raises:
+        UserError: it is missing or cannot be read.
     """
-    with opened(path):
+    with open_text_bytes(path):
         pass
 
 
 def write_lines(path: StrPath, lines: Iterable[str]) -> None:
-    """Write lines as UTF-8, each ended by ``\\n``; a file appears under its name only when it is complete.
+    """Write lines as UTF-8, each ended by ``\\n``; regular files are written atomically.
 
     Raises:
-        UserError: the place cannot be written.
-        ValueError: a line holds ``\\n``.
+        UserError: the file cannot be written.
+        ValueError: a line contains ``\\n``.
     """
     target = Path(path)
     special = target.exists() and not target.is_file()  # a pipe or a device cannot be replaced
-    # A link stays one: what it leads to is replaced.
+    # A symbolic link stays one: its target is replaced.
     with explain_write_errors(path), open(target, "wb") if special else atomic_writer(target.resolve()) as stream:
         for line in lines:
             if "\n" in line:
-                raise ValueError("a line cannot hold a line end")
+                raise ValueError("a line cannot contain a line end")
             stream.write(line.encode("utf-8") + b"\n")
 
 
 @contextmanager
-def opened(path: StrPath) -> Iterator[IO[bytes]]:
-    """The bytes of a file's text, read through gzip where the file is one.
+def open_text_bytes(path: StrPath) -> Iterator[IO[bytes]]:
+    """The bytes of a text file, decompressed if it is a gzip file.
 
     Raises:
         UserError: the file is missing or cannot be read.

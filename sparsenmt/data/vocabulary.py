@@ -1,4 +1,4 @@
-"""What every vocabulary of the toolkit has in common: the ids and names of its special pieces."""
+"""The ids and names of the special tokens, which are the same in every vocabulary."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ UNK: Final = 1
 BOS: Final = 2
 EOS: Final = 3
 
-SPECIAL_PIECES: Final[tuple[str, ...]] = ("<pad>", "<unk>", "<s>", "</s>")
-"""Names of the special pieces; the index is the id."""
+SPECIAL_TOKENS: Final[tuple[str, ...]] = ("<pad>", "<unk>", "<s>", "</s>")
+"""Names of the special tokens; the index is the id."""
 
-SILENT: Final[frozenset[int]] = frozenset({PAD, BOS, EOS})
-"""Ids that leave no trace in decoded text."""
+SKIPPED_IDS: Final[frozenset[int]] = frozenset({PAD, BOS, EOS})
+"""Ids that decoded text skips."""
 
 SPACE: Final = "\u2581"
-"""The visible stand-in for a space inside pieces, as SentencePiece writes it."""
+"""The visible replacement of a space in tokens, as in SentencePiece."""
 
 UNKNOWN_SURFACE: Final = "\u2047"
-"""What an unknown piece looks like in decoded text."""
+"""The unknown token in decoded text."""

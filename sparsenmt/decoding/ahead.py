@@ -1,8 +1,8 @@
-"""Batches that are encoded ahead and put together anew by what their sentences kept.
+"""Encoding ahead: batches are regrouped by the number of positions that filters kept, before they are searched.
 
-A batch's compacted memory is as wide as that of its least pruned sentence. So several batches of sources that are about
-equally long, and whose outputs so end at about the same time, are encoded first; then sentences that kept about equally
-many positions are searched together.
+A batch's compacted memory is as wide as that of its least pruned sentence. So several batches of sources of similar
+length, whose outputs end at about the same time, are encoded first; then sentences that kept similar numbers of
+positions are searched together.
 
 Shapes: B sentences, S source positions, S' entries of a memory, D model dimension.
 """
@@ -20,12 +20,12 @@ from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import Source, TranslationModel
 
 AHEAD = 8
-"""Batches that are encoded before the first is searched. Their memories are held, compacted: 8 x D numbers a position
-at most, beside 2 x D x layers for the keys and values of the one batch that is searched, and as many at most for the
-last sentences of others (`pool.Pool`)."""
+"""Batches that are encoded before the first is searched. Their compacted memories take at most 8 x D numbers for each
+position, beside 2 x D x layers for the keys and values of the batch that is searched, and as many at most for suspended
+searches (`pool.SearchPool`)."""
 
 ALIKE = 1 / 8
-"""Sources of batches that are encoded together differ in length by this share of the shortest, at most."""
+"""The largest difference in length between sources that are encoded together, as a share of the shortest."""
 
 
 def encode_ahead(
@@ -39,20 +39,20 @@ def encode_ahead(
     exits: Sequence[int] | None = None,
     compact: bool = True,
 ) -> Iterator[tuple[list[int], Memory]]:
-    """Encode batches, and give what to search together: numbers of sentences, and their memory.
+    """Encode batches and regroup them; yields numbers of sentences and their memory.
 
-    A model that never compacts gets its batches as they are, one at a time. Otherwise a batch that comes out has no
-    more sentences than the largest of those that it is made of, and no more entries, padding included, than
-    ``batch_tokens``, but for a sentence alone.
+    If the model never compacts, the batches stay as they are. Otherwise a new batch has no more sentences than the
+    largest of the batches that it is made of, and, unless it is a single sentence, no more entries, padding included,
+    than ``batch_tokens``.
 
     Args:
         batches: numbers of sentences, the longest first; `data.batching.length_batches`.
-        lengths: by number, what ``batches`` were made by.
-        batch_tokens: the limit that they were made by.
+        lengths: by number, those that ``batches`` were made by.
+        batch_tokens: the limit that ``batches`` were made by.
         read: makes the input of a batch.
-        naming: a context that says what was done where the memory of the machine ends.
-        exits: the one depth of the encoder that is wanted; None: the deepest that was trained.
-        compact: False leaves zeros where they are, as in training: the same outputs, later.
+        naming: makes a context that names sentences in the message if the machine runs out of memory.
+        exits: the one depth of the encoder to return; None: the deepest that was trained.
+        compact: False keeps zeros in place, as in training: the same outputs, slower.
     """
     regrouping = compact and model.compacts
     held: list[tuple[list[int], Memory]] = []
@@ -71,7 +71,7 @@ def encode_ahead(
 
 
 def regroup(held: Sequence[tuple[list[int], Memory]], batch_tokens: int) -> Iterator[tuple[list[int], Memory]]:
-    """The same sentences in batches of about equal width, the widest first; see `encode_ahead`."""
+    """Regroup sentences into batches of similar width, the widest first; see `encode_ahead`."""
     if not held:
         return
     widths = [memory.valid.sum(1).tolist() for _, memory in held]
@@ -86,7 +86,9 @@ def regroup(held: Sequence[tuple[list[int], Memory]], batch_tokens: int) -> Iter
         chosen, order = sorted(order[:size]), order[size:]
         rows = [[row for part, row in chosen if part == number] for number in range(len(held))]
         with torch.inference_mode():
-            memory = join([held[part][1].select(_index(mine, held[part][1])) for part, mine in enumerate(rows) if mine])
+            memory = concatenate_compacted(
+                [held[part][1].select(_index(mine, held[part][1])) for part, mine in enumerate(rows) if mine]
+            )
         yield [held[part][0][row] for part, row in chosen], memory
 
 
@@ -94,13 +96,13 @@ def _index(rows: list[int], memory: Memory) -> Tensor:
     return torch.tensor(rows, device=memory.valid.device)
 
 
-def join(memories: Sequence[Memory]) -> Memory:
-    """The sentences of several compacted memories in one, as wide as the widest of them needs."""
+def concatenate_compacted(memories: Sequence[Memory]) -> Memory:
+    """Concatenate the sentences of compacted memories, with the width of the widest sentence."""
     return Memory.concatenate([_trim(memory) for memory in memories])
 
 
 def _trim(memory: Memory) -> Memory:
-    """Without the entries that no sentence has; counts and entries, where they were not needed, are written out."""
+    """Remove the entries that no sentence has; counts and entries become explicit."""
     used = memory.valid.any(0)
     used[0] = used[0] | ~used.any()
     columns = used.nonzero().squeeze(1)

@@ -1,90 +1,145 @@
 """Beam search.
 
-Stopping rule: a sentence is done when ``beam_size`` of its hypotheses have ended, at its maximum length, or when none
-can go on. A hypothesis ends when EOS is among the ``beam_size`` best continuations of a step; the beam goes on with the
-best others. Hypotheses still open at the maximum length only fill places that no ended one took.
+Stopping rule: a sentence is finished when ``beam_size`` of its hypotheses have ended, at its maximum length, or when no
+hypothesis can be extended. A hypothesis ends when EOS is among the ``beam_size`` best continuations of a step; the
+search continues with the best others. Hypotheses that are still open at the maximum length only fill places that no
+ended one has taken.
 
-What is left of several searches can be joined: then sentences begin at different columns of the same tensors.
+Unfinished searches can be merged; their sentences then begin at different columns of the same tensors.
 
-Shapes: B sentences still searched, K beam size, J hypotheses that are open: one at first, then K; T columns: pieces so
-far of the sentence that has most; V vocabulary.
+Shapes: B unfinished sentences, K beam size, J open hypotheses: one at first, then K; T columns: tokens so far of the
+longest sentence; V vocabulary.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
+from dataclasses import dataclass, fields, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from sparsenmt.data.vocabulary import BOS, EOS
-from sparsenmt.decoding.scores import NEVER, Hypothesis, candidates, length_divisor, unrestricted
+from sparsenmt.decoding.pool import SearchPool
+from sparsenmt.decoding.scores import (
+    NEVER,
+    Hypothesis,
+    candidates,
+    hypothesis_of,
+    length_penalty,
+    unrestricted,
+)
+from sparsenmt.decoding.strategies import EncodedBatch, ErrorContext, Results, Strategy
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.recipe.schema import Decoding
 
-_NO_PIECE = -1  # in columns before a sentence begins: equal to no piece
+_NO_TOKEN = -1  # in columns before a sentence begins: equal to no token
 
-_ROWS = 384  # whose logits are alive at a time: those of 8,000 pieces stay in a processor's last cache
+_ROWS = 384  # whose logits are computed at a time: those of 8,000 tokens fit the last-level cache
 
-_OF_SENTENCES = (
-    *("limits", "numbers", "lengths", "scores", "tokens"),
-    *("ended_count", "ended_ranks", "ended_log_probabilities", "ended_lengths", "ended_tokens"),
-)
+
+@dataclass
+class BeamState:
+    """The hypotheses of the unfinished sentences; every tensor has a row for each sentence."""
+
+    numbers: Tensor  # (B) of the sentences in the results
+    limits: Tensor  # (B) maximum lengths, EOS included
+    lengths: Tensor  # (B) tokens so far
+    tokens: Tensor  # (B, J, T)
+    scores: Tensor  # (B, J) log-probabilities, best first; minus infinity: closed
+    ended_count: Tensor  # (B)
+    ended_ranks: Tensor  # (B, K) scores after the length penalty, best first; minus infinity: none
+    ended_log_probabilities: Tensor  # (B, K)
+    ended_lengths: Tensor  # (B, K)
+    ended_tokens: Tensor  # (B, K, at most T)
+
+    @staticmethod
+    def initial(numbers: Tensor, limits: Tensor, beam_size: int, dtype: torch.dtype) -> BeamState:
+        """One empty hypothesis for each sentence."""
+        sentences, device = len(limits), limits.device
+        return BeamState(
+            numbers=numbers,
+            limits=limits,
+            lengths=torch.zeros(sentences, dtype=torch.long, device=device),
+            tokens=torch.empty(sentences, 1, 0, dtype=torch.long, device=device),
+            scores=torch.zeros(sentences, 1, dtype=dtype, device=device),
+            ended_count=torch.zeros(sentences, dtype=torch.long, device=device),
+            ended_ranks=torch.full((sentences, beam_size), -math.inf, dtype=dtype, device=device),
+            ended_log_probabilities=torch.zeros(sentences, beam_size, dtype=dtype, device=device),
+            ended_lengths=torch.zeros(sentences, beam_size, dtype=torch.long, device=device),
+            ended_tokens=torch.zeros(sentences, beam_size, 0, dtype=torch.long, device=device),
+        )
+
+    def select(self, sentences: Tensor) -> BeamState:
+        """Keep only these sentences, in this order."""
+        return BeamState(*(tensor[sentences] for tensor in self._tensors()))
+
+    @staticmethod
+    def concatenate(states: Sequence[BeamState]) -> BeamState:
+        """Concatenate the sentences of several states, aligned at their last tokens."""
+        columns = int(torch.cat([state.lengths for state in states]).max())
+        parts = zip(*(state._aligned(columns)._tensors() for state in states), strict=True)
+        return BeamState(*(torch.cat(part) for part in parts))
+
+    def _tensors(self) -> list[Tensor]:
+        return [getattr(self, field.name) for field in fields(self)]
+
+    def _aligned(self, columns: int) -> BeamState:
+        """The same with ``columns`` columns, padded on the left, or without the columns of finished sentences."""
+        present = self.tokens.shape[2]
+
+        def align(tokens: Tensor) -> Tensor:
+            whole = F.pad(tokens, (0, present - tokens.shape[2]))
+            return F.pad(whole, (columns - present, 0), value=_NO_TOKEN)  # a negative number removes columns
+
+        return replace(self, tokens=align(self.tokens), ended_tokens=align(self.ended_tokens))
 
 
 class Beam:
-    """The search over a batch. Sentences that are done leave it, in every tensor and in the cache.
+    """The search over a batch; implements `pool.MergeableSearch`.
 
-    Args:
-        memory: of B sentences, possibly compacted.
-        limits: (B) maximum lengths, EOS included.
-        numbers: (B) what the sentences are called in the results.
+    Finished sentences are removed from the state and the cache.
     """
 
-    def __init__(
-        self, model: TranslationModel, memory: Memory, limits: Tensor, numbers: Tensor, options: Decoding
-    ) -> None:
-        sentences, k = memory.valid.shape[0], options.beam_size
-        device = memory.states.device
+    @torch.inference_mode()
+    def __init__(self, model: TranslationModel, batch: EncodedBatch, options: Decoding) -> None:
+        memory, device = batch.memory, batch.memory.states.device
         dtype = torch.float64 if memory.states.dtype == torch.float64 else torch.float32
+        numbers = torch.tensor(batch.numbers, device=device)
         self.model = model
         self.options = options
-        self.cache = model.new_cache(memory)
-        self.limits = limits
-        self.numbers = numbers
-        self.lengths = torch.zeros(sentences, dtype=torch.long, device=device)  # (B) pieces so far
-        self.tokens = torch.empty(sentences, 1, 0, dtype=torch.long, device=device)  # (B, J, T): all start as one
-        self.scores = torch.zeros(sentences, 1, dtype=dtype, device=device)  # (B, J)
-        self.ended_ranks = torch.full((sentences, k), -math.inf, dtype=dtype, device=device)
-        self.ended_log_probabilities = torch.zeros_like(self.ended_ranks)
-        self.ended_lengths = torch.zeros(sentences, k, dtype=torch.long, device=device)
-        self.ended_tokens = torch.zeros(sentences, k, 0, dtype=torch.long, device=device)  # as long as it need be
-        self.ended_count = torch.zeros(sentences, dtype=torch.long, device=device)
+        self.cache = model.new_cache(memory, exits=options.decoder_exits)
+        self.state = BeamState.initial(numbers, batch.limits, options.beam_size, dtype)
 
     def __len__(self) -> int:
-        """Sentences that are still searched."""
-        return len(self.numbers)
+        """Unfinished sentences."""
+        return len(self.state.numbers)
+
+    @property
+    def sentence_numbers(self) -> list[int]:
+        numbers: list[int] = self.state.numbers.tolist()
+        return numbers
 
     @property
     def size(self) -> tuple[int, int]:
-        """Of each sentence, padding included: entries of its memory, and pieces so far."""
-        return self.cache.memory.valid.shape[1], self.tokens.shape[2]
+        return self.cache.memory.valid.shape[1], self.state.tokens.shape[2]
 
     @torch.inference_mode()
-    def run(self, left: int = 0) -> dict[int, list[Hypothesis]]:
-        """Go on until no more than so many sentences are left.
+    def run(self, left: int = 0) -> Results:
+        """Search until at most ``left`` sentences are unfinished.
 
         Returns:
-            up to ``beam_size`` hypotheses, best first, of each sentence that was done, by number; none where logits
-            were no numbers.
+            up to ``beam_size`` hypotheses, best first, of each sentence that was finished.
         """
-        found: dict[int, list[Hypothesis]] = {}
+        found: Results = {}
         while len(self) > left:
-            last = self.tokens[:, :, -1].reshape(-1, 1) if self.tokens.shape[2] else self._beginnings()
+            tokens = self.state.tokens
+            begun = tokens.shape[2] > 0
+            last = tokens[:, :, -1].reshape(-1, 1) if begun else tokens.new_full((len(self), 1), BOS)
             hidden = self.model.decode(last, self.cache.memory, cache=self.cache, exits=self.options.decoder_exits)
             (states,) = hidden.values()
             rows = self.advance(*self.candidates(states[:, -1]))
@@ -94,117 +149,108 @@ class Beam:
             self.keep(~done, rows)
         return found
 
-    def _beginnings(self) -> Tensor:
-        return torch.full((len(self), 1), BOS, device=self.tokens.device)
-
     @property
-    def joins(self) -> bool:
-        """Whether `join` is for it, as it is now."""
-        first = max(self.options.min_length, self.options.no_repeat_ngram, 1)  # until then, steps differ by length
-        return self.tokens.shape[2] >= first and self.cache.can_merge
+    def can_merge(self) -> bool:
+        """True if the cache can be merged and no rule depends on the number of the step any more."""
+        first = max(self.options.min_length, self.options.no_repeat_ngram, 1)
+        return self.state.tokens.shape[2] >= first and self.cache.can_merge
 
-    @staticmethod
     @torch.inference_mode()
-    def join(beams: Sequence[Beam]) -> Beam:
-        """What is left of searches with one model and the same options, as one; of one, without what has been done."""
-        joined = copy(beams[0])
-        joined.cache = beams[0].cache.merge([beam.cache for beam in beams[1:]])
-        columns = int(torch.cat([beam.lengths for beam in beams]).max())
-        for name in _OF_SENTENCES:
-            parts = []
-            for beam in beams:
-                part, there = getattr(beam, name), beam.tokens.shape[2]
-                if part.dim() == 3:  # pieces; a number below zero takes away columns of sentences that were done
-                    part = F.pad(F.pad(part, (0, there - part.shape[2])), (columns - there, 0), value=_NO_PIECE)
-                parts.append(part)
-            setattr(joined, name, torch.cat(parts))
-        return joined
+    def merge(self, others: Sequence[Beam]) -> Beam:
+        """Merge with searches of the same model and options; with none, free the memory of finished sentences."""
+        merged = copy(self)
+        merged.cache = self.cache.merge([other.cache for other in others])
+        merged.state = BeamState.concatenate([self.state, *(other.state for other in others)])
+        return merged
 
     def candidates(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """states (B * J, D) -> the 2K best continuations: log-probabilities, parents in 0..J-1, pieces; (B, 2K)."""
-        (sentences, opened), width = self.scores.shape, 2 * self.options.beam_size
+        """states (B * J, D) -> the 2K best continuations: log-probabilities, parents in 0..J-1, tokens; (B, 2K)."""
+        state, width = self.state, 2 * self.options.beam_size
+        sentences, opened = state.scores.shape
         if unrestricted(self.options):
-            at_once = self.model.continuations(states, self.scores, NEVER, width)
-            if at_once is not None:
-                return at_once
+            fused = self.model.continuations(states, state.scores, NEVER, width)
+            if fused is not None:
+                return fused
         parts = -(-states.shape[0] // _ROWS) if states.device.type == "cpu" else 1
         each = -(-sentences // parts)
-        flat, found = self.tokens.view(states.shape[0], -1), []
+        flat, found = state.tokens.view(states.shape[0], -1), []
         for first in range(0, sentences, each):
             rows = slice(first * opened, (first + each) * opened)
             logits = self.model.project(states[rows])
             wide = logits if logits.dtype == torch.float64 else logits.float()
-            scores = self.scores[first : first + each]
+            scores = state.scores[first : first + each]
             found.append(candidates(wide, flat[rows], scores, width, self.options))
-        best, parents, pieces = (torch.cat(part) for part in zip(*found, strict=True))
-        return best, parents, pieces
+        best, parents, tokens = (torch.cat(part) for part in zip(*found, strict=True))
+        return best, parents, tokens
 
-    def advance(self, best: Tensor, parents: Tensor, pieces: Tensor) -> Tensor:
-        """Take a step; returns the rows (B * K), out of B * J, of the cache that go on, in order."""
-        (sentences, opened), k = self.scores.shape, self.options.beam_size
-        self.lengths = self.lengths + 1
-        ending = pieces == EOS
+    def advance(self, best: Tensor, parents: Tensor, tokens: Tensor) -> Tensor:
+        """Take a step; return the cache's rows (B * K), out of B * J, of the hypotheses that continue, in order."""
+        state, k = self.state, self.options.beam_size
+        sentences, opened = state.scores.shape
+        state.lengths = state.lengths + 1
+        ending = tokens == EOS
         ends = ending.clone()
-        ends[:, k:] = False  # only what is among the K best ends
+        ends[:, k:] = False  # only a hypothesis among the K best ends
         ends &= best > -math.inf
         if bool(ends.any()):
-            ranks = (best[:, :k] / self._divisors()).masked_fill(~ends[:, :k], -math.inf)
-            order = torch.cat([self.ended_ranks, ranks], 1).topk(k, -1).indices
-            self._collect(order, self._grown(parents[:, :k], pieces[:, :k]), best[:, :k], ranks)
-            self.ended_count += ends.sum(1)
-        # The K best that do not end, in order: there are that many, as a parent ends in one way only.
+            ranks = (best[:, :k] / self._penalties()).masked_fill(~ends[:, :k], -math.inf)
+            order = torch.cat([state.ended_ranks, ranks], 1).topk(k, -1).indices
+            self._collect(order, self._extended(parents[:, :k], tokens[:, :k]), best[:, :k], ranks)
+            state.ended_count += ends.sum(1)
+        # The K best that do not end, in order. There are as many, as each parent ends in one way only.
         order = ending.int().argsort(dim=1, stable=True)[:, :k]
-        self.scores = best.gather(1, order).masked_fill(ending.gather(1, order), -math.inf)
+        state.scores = best.gather(1, order).masked_fill(ending.gather(1, order), -math.inf)
         parents = parents.gather(1, order)
-        self.tokens = self._grown(parents, pieces.gather(1, order))
+        state.tokens = self._extended(parents, tokens.gather(1, order))
         rows = torch.arange(sentences, device=best.device)[:, None] * opened + parents
-        full = self.limits <= self.lengths
+        full = state.limits <= state.lengths
         if bool(full.any()):
-            # Both are sorted already: first all that ended, then all that are open, then the empty places.
-            ranks = (self.scores / self._divisors()).masked_fill(~full[:, None], -math.inf)
-            none = torch.cat([self.ended_ranks, ranks], 1) == -math.inf
+            # Both are sorted: first the ended hypotheses, then the open ones, then the empty places.
+            ranks = (state.scores / self._penalties()).masked_fill(~full[:, None], -math.inf)
+            none = torch.cat([state.ended_ranks, ranks], 1) == -math.inf
             order = none.int().argsort(dim=1, stable=True)[:, :k]
-            self._collect(order, self.tokens, self.scores, ranks)
+            self._collect(order, state.tokens, state.scores, ranks)
         return rows.view(-1)
 
-    def _divisors(self) -> Tensor:
-        """(B, 1)."""
-        return length_divisor(self.lengths.double(), self.options).to(self.scores.dtype)[:, None]
+    def _penalties(self) -> Tensor:
+        """(B, 1) length penalties of hypotheses of the present length."""
+        return length_penalty(self.state.lengths.double(), self.options).to(self.state.scores.dtype)[:, None]
 
-    def _grown(self, parents: Tensor, pieces: Tensor) -> Tensor:
-        """Hypotheses (B, K) with a piece more, (B, K, T + 1)."""
-        history = self.tokens.gather(1, parents[:, :, None].expand(-1, -1, self.tokens.shape[2]))
-        return torch.cat([history, pieces[:, :, None]], 2)
+    def _extended(self, parents: Tensor, tokens: Tensor) -> Tensor:
+        """Hypotheses (B, K) with one more token, (B, K, T + 1)."""
+        history = self.state.tokens.gather(1, parents[:, :, None].expand(-1, -1, self.state.tokens.shape[2]))
+        return torch.cat([history, tokens[:, :, None]], 2)
 
     def _collect(self, order: Tensor, tokens: Tensor, log_probabilities: Tensor, ranks: Tensor) -> None:
-        """Of the collected hypotheses and K others, each (B, K, ...), keep those at ``order`` (B, K); -inf is none."""
-        columns = tokens.shape[2]
+        """Keep those at ``order`` (B, K) of the ended hypotheses and K others, each (B, K, ...)."""
+        state, columns = self.state, tokens.shape[2]
 
         def merge(old: Tensor, new: Tensor) -> Tensor:
             return torch.cat([old, new], 1).gather(1, order)
 
-        self.ended_ranks = merge(self.ended_ranks, ranks)
-        self.ended_log_probabilities = merge(self.ended_log_probabilities, log_probabilities)
-        self.ended_lengths = merge(self.ended_lengths, self.lengths[:, None].expand_as(order))
-        older = F.pad(self.ended_tokens, (0, columns - self.ended_tokens.shape[2]))
+        state.ended_ranks = merge(state.ended_ranks, ranks)
+        state.ended_log_probabilities = merge(state.ended_log_probabilities, log_probabilities)
+        state.ended_lengths = merge(state.ended_lengths, state.lengths[:, None].expand_as(order))
+        older = F.pad(state.ended_tokens, (0, columns - state.ended_tokens.shape[2]))
         both = torch.cat([older, tokens], 1)
-        self.ended_tokens = both.gather(1, order[:, :, None].expand(-1, -1, columns))
+        state.ended_tokens = both.gather(1, order[:, :, None].expand(-1, -1, columns))
 
     def done(self) -> Tensor:
-        """(B) bool."""
-        stuck = ~(self.scores[:, 0] > -math.inf)  # scores are sorted; NaN is stuck, too
-        return stuck | (self.ended_count >= self.options.beam_size) | (self.limits <= self.lengths)
+        """(B) bool: sentences that are finished."""
+        state = self.state
+        stuck = ~(state.scores[:, 0] > -math.inf)  # scores are sorted; NaN counts as stuck
+        return stuck | (state.ended_count >= self.options.beam_size) | (state.limits <= state.lengths)
 
-    def results(self, which: Tensor) -> dict[int, list[Hypothesis]]:
-        """Hypotheses, best first, of the sentences in ``which`` (B) bool, by number; none if logits were no numbers."""
-        chosen = which.nonzero().squeeze(1)
+    def results(self, which: Tensor) -> Results:
+        """Results of the sentences in ``which`` (B) bool."""
+        state, chosen = self.state, which.nonzero().squeeze(1)
         columns = (
-            self.numbers,
-            self.tokens.shape[2] - self.lengths,
-            self.ended_ranks.masked_fill(self.scores[:, :1].isnan(), -math.inf),
-            self.ended_log_probabilities,
-            self.ended_lengths,
-            self.ended_tokens,
+            state.numbers,
+            state.tokens.shape[2] - state.lengths,
+            state.ended_ranks.masked_fill(state.scores[:, :1].isnan(), -math.inf),
+            state.ended_log_probabilities,
+            state.ended_lengths,
+            state.ended_tokens,
         )
         lists = [column[chosen].tolist() for column in columns]
         return {
@@ -213,13 +259,10 @@ class Beam:
         }
 
     def _hypothesis(self, start: int, log_probability: float, length: int, columns: list[int]) -> Hypothesis:
-        tokens = columns[start : start + length]
-        ended = tokens[-1] == EOS
-        score = log_probability / length_divisor(length, self.options)
-        return Hypothesis(tokens[:-1] if ended else tokens, log_probability, score, ended)
+        return hypothesis_of(columns[start : start + length], log_probability, self.options)
 
     def keep(self, going: Tensor, rows: Tensor) -> None:
-        """Leave out the sentences that are not in ``going`` (B) bool, and bring the cache to ``rows``."""
+        """Reorder the cache to ``rows``, and remove the sentences that are not in ``going`` (B) bool."""
         if bool(going.all()):
             self.cache.reorder(rows)
             return
@@ -227,19 +270,36 @@ class Beam:
         k = self.options.beam_size
         self.cache.reorder(rows.view(-1, k)[chosen].view(-1))
         self.cache.keep_sentences(chosen)
-        for name in _OF_SENTENCES:
-            setattr(self, name, getattr(self, name)[chosen])
+        self.state = self.state.select(chosen)
 
 
 def beam_search(model: TranslationModel, memory: Memory, limits: Tensor, options: Decoding) -> list[list[Hypothesis]]:
-    """Translate a batch.
+    """Translate one batch; arguments as for `EncodedBatch`. Returns up to ``beam_size`` hypotheses a sentence."""
+    numbers = list(range(len(limits)))
+    found = Beam(model, EncodedBatch(memory, limits, numbers, numbers), options).run()
+    return [found[number] for number in numbers]
 
-    Args:
-        memory: of B sentences, possibly compacted.
-        limits: (B) maximum lengths, EOS included.
 
-    Returns:
-        up to ``beam_size`` hypotheses a sentence, best first.
-    """
-    found = Beam(model, memory, limits, torch.arange(len(limits), device=limits.device), options).run()
-    return [found[number] for number in range(len(limits))]
+class BeamSearch(Strategy):
+    """Beam search, with unfinished searches merged where that is faster."""
+
+    name = "beam"
+    penalizes_length = True
+
+    @property
+    def width(self) -> int:
+        return self.options.beam_size
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} {self.width}"
+
+    def search(
+        self, model: TranslationModel, batches: Iterable[EncodedBatch], naming: ErrorContext
+    ) -> Iterator[Results]:
+        pool: SearchPool[Beam] = SearchPool(naming)
+        for batch in batches:
+            with naming(batch.numbers):
+                beam = Beam(model, batch, self.options)
+            yield pool.run(beam)
+        yield pool.finish()

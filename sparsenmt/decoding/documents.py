@@ -6,7 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from sparsenmt.data.documents import BlockSentence, DocumentBlock, Packer, realign, separator_id, split_block
+from sparsenmt.data.documents import (
+    BlockPacker,
+    BlockSentence,
+    DocumentBlock,
+    fit_to_line_count,
+    separator_id,
+    split_block,
+)
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
@@ -83,7 +90,7 @@ def translate_documents(
         UserError: as `translate_lines`; or the separator is not in the vocabulary.
     """
     limit = min(documents.source_length or documents.max_length, bundle.max_source_length + 1)
-    packer = Packer([bundle.tokenizers.source], documents.separator, limit)
+    packer = BlockPacker([bundle.tokenizers.source], documents.separator, limit)
     separator = separator_id(bundle.tokenizers.target, documents.separator)
     blocks = packer.blocks(_sentences(bundle, lines))
     while waiting := list(islice(blocks, window)):
@@ -106,7 +113,7 @@ def pack_pairs(
     """
     tokenizers = bundle.tokenizers
     limit = min(documents.max_length, bundle.max_source_length + 1)
-    packer = Packer([tokenizers.source, tokenizers.target], documents.separator, limit)
+    packer = BlockPacker([tokenizers.source, tokenizers.target], documents.separator, limit)
     encoded = tokenizers.source.encode_batch([line.text for line in sources]), tokenizers.target.encode_batch(targets)
     rows = zip(sources, targets, *encoded, strict=True)
     return list(
@@ -132,12 +139,12 @@ def _sentences(bundle: ModelBundle, lines: Iterable[InputLine]) -> Iterator[Bloc
 
 def _tags_of(bundle: ModelBundle, line: InputLine) -> TaggedSentence | None:
     """Return the tags of a line, given or made; None where no method reads them and none are given."""
-    tagging = bundle.features.tagging
+    tagging = bundle.features.source_tagger
     return tagging.tag(line.text) if line.tags is None and tagging is not None else line.tags
 
 
 def _restored(block: DocumentBlock, translation: Translation, tokenizer: Tokenizer, separator: int) -> BlockTranslation:
     count = len(block.sentences)
     split = [split_block(hypothesis.tokens, tokenizer, separator) for hypothesis in translation.hypotheses]
-    texts = [[one_line(text) for text in realign(each, count)] for each in split]
+    texts = [[one_line(text) for text in fit_to_line_count(each, count)] for each in split]
     return BlockTranslation(block, translation, texts, len(split[0]) - count)

@@ -1,6 +1,6 @@
-"""Lines of text as sources for a model.
+"""Sources for a model from lines of text: tokenized, cut to the model's length, batched.
 
-Shapes: B sentences, S source pieces, </s> included.
+Shapes: B sentences, S source tokens, </s> included.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sparsenmt.progress import notify
 
 
 class ModelBundle(Protocol):
-    """A model with what it takes to feed it: what `store.open_model` returns."""
+    """A model with its tokenizers and source features, as `store.open_model` returns it."""
 
     @property
     def model(self) -> TranslationModel: ...
@@ -36,7 +36,7 @@ class ModelBundle(Protocol):
     def max_positions(self) -> int: ...
     @property
     def max_source_length(self) -> int:
-        """Most pieces of a source that are read, EOS apart."""
+        """Most source tokens that are read, `</s>` not counted."""
         ...
 
     @property
@@ -46,7 +46,7 @@ class ModelBundle(Protocol):
 
     @property
     def depth(self) -> tuple[int, int]:
-        """Encoder and decoder layers that run unless told otherwise: those of the recipe, or the deepest exits."""
+        """Default encoder and decoder layers that run: those of the recipe, or the deepest exits."""
         ...
 
     @property
@@ -55,33 +55,45 @@ class ModelBundle(Protocol):
 
 @dataclass(frozen=True)
 class SourceLine:
-    """One line of input."""
+    """A tokenized line of input.
 
-    number: int  # from 0
+    Args:
+        number: the line's number in its text, from 0.
+        ids: tokens and `</s>`; `</s>` alone for a line of nothing but spaces.
+        cut: number of tokens beyond `ModelBundle.max_source_length`, which are left out.
+        tags: the part-of-speech tags given for the line.
+    """
+
+    number: int
     text: str
-    ids: list[int]  # pieces and EOS; EOS alone for a line of nothing but spaces
-    cut: int = 0  # pieces beyond `ModelBundle.max_source_length`
-    tags: TaggedSentence | None = None  # given beside the line
+    ids: list[int]
+    cut: int = 0
+    tags: TaggedSentence | None = None
 
     @property
     def empty(self) -> bool:
+        """True for a line of nothing but spaces."""
         return len(self.ids) == 1
 
     @property
     def kept(self) -> int:
-        """Pieces without EOS."""
+        """Number of tokens that are read, `</s>` not counted."""
         return len(self.ids) - 1
 
 
 def cut_warning(line: str, kept: int, cut: int, done: str) -> str:
-    """The warning about a line whose last ``cut`` pieces are left out; ``done`` is what happens to the others."""
-    return f"warning: {line} is too long: {kept} of {kept + cut} pieces are {done}"
+    """Return the warning about a line whose last ``cut`` tokens are left out.
+
+    Args:
+        done: the verb for the others, e.g. ``"translated"``.
+    """
+    return f"warning: {line} is too long: {kept} of {kept + cut} tokens are {done}"
 
 
 def cut_summary(cut: int, limit: int) -> str:
-    """The note about sources that were cut because the recipe says so."""
+    """Return the note about sources that were cut because the recipe limits their length."""
     sources = "1 source was" if cut == 1 else f"{cut:,} sources were"
-    return f"{sources} cut to {limit:,} piece{'' if limit == 1 else 's'} (data.filters.max_source_length)"
+    return f"{sources} cut to {limit:,} token{'' if limit == 1 else 's'} (data.filters.max_source_length)"
 
 
 def warn_of_cut_lines(bundle: ModelBundle, lines: Sequence[SourceLine], text: str, done: str) -> None:
@@ -100,18 +112,18 @@ def warn_of_cut_lines(bundle: ModelBundle, lines: Sequence[SourceLine], text: st
 
 
 def read_sources(bundle: ModelBundle, lines: Sequence[InputLine]) -> list[SourceLine]:
-    """Tokenize lines. A line longer than the model reads is cut and records how much; a blank line is empty."""
+    """Tokenize lines; tokens beyond the model's length are cut and counted, and a blank line has none."""
     most = bundle.max_source_length
     result = []
     for line, ids in zip(lines, bundle.tokenizers.source.encode_batch([line.text for line in lines]), strict=True):
-        if not line.text.strip(" "):  # to some tokenizers a space is a token
+        if not line.text.strip(" "):  # some tokenizers make a token of a space
             ids = []
         result.append(SourceLine(line.number, line.text, [*ids[:most], EOS], max(len(ids) - most, 0), line.tags))
     return result
 
 
 def make_source(bundle: ModelBundle, lines: Sequence[SourceLine]) -> Source:
-    """A padded batch with its features."""
+    """Return a padded batch with its features."""
     tokens, valid = pad([line.ids for line in lines])
     computed = [bundle.features.compute(line.ids, line.text, line.tags) for line in lines]
     features = {name: pad([row[name] for row in computed])[0].to(bundle.device) for name in bundle.features.names}
@@ -119,16 +131,18 @@ def make_source(bundle: ModelBundle, lines: Sequence[SourceLine]) -> Source:
 
 
 @contextmanager
-def naming_shape(batch: Sequence[SourceLine], rest: str, *, batch_tokens: int, alone: str) -> Iterator[None]:
-    """Where the block runs out of memory, say what it was doing, and what to change.
+def describe_out_of_memory(
+    batch: Sequence[SourceLine], shape: str, *, batch_tokens: int, single_hint: str
+) -> Iterator[None]:
+    """Replace an out-of-memory error of the block by one that names the batch and says what to change.
 
     Args:
-        rest: what else there is to say of the batch's shape, e.g. ``"beam 4"``.
-        batch_tokens: the limit that made the batch; `length_batches`.
-        alone: what helps where the batch is one sentence, which no limit makes smaller.
+        shape: the rest of the batch's shape, e.g. ``"beam 4"``.
+        batch_tokens: the limit that the batch was made with; see `length_batches`.
+        single_hint: the hint for a batch of one sentence, which no limit makes smaller.
 
     Raises:
-        UserError: instead of the error that PyTorch raises.
+        UserError: instead of PyTorch's error.
     """
     try:
         yield
@@ -139,16 +153,16 @@ def naming_shape(batch: Sequence[SourceLine], rest: str, *, batch_tokens: int, a
         sentences = "1 sentence" if count == 1 else f"{count:,} sentences"
         smaller = f"Lower decoding.batch_tokens (`decode` and `score`: --batch-tokens), now {batch_tokens:,}."
         raise UserError(
-            f"out of memory on a batch of {sentences}, {len(longest.ids):,} source pieces long, {rest}",
+            f"out of memory on a batch of {sentences}, {len(longest.ids):,} source tokens long, {shape}",
             where=f"line {longest.number + 1:,}" + (" and others" if count > 1 else ""),
-            hint=alone if count == 1 else smaller,
+            hint=single_hint if count == 1 else smaller,
         ) from None
 
 
-def not_numbers(line: SourceLine) -> UserError:
-    """The error about a model that gives NaN or infinity."""
+def not_finite(line: SourceLine) -> UserError:
+    """Return the error about a model whose scores of a line are NaN or infinite."""
     return UserError(
-        "the model's scores are not numbers",
+        "the model's scores are not finite numbers",
         where=f"line {line.number + 1:,}",
         hint="Its training has diverged: average earlier checkpoints, or train it again with a lower learning rate.",
     )

@@ -16,21 +16,11 @@ from sparsenmt.decoding.inputs import ModelBundle
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.errors import UserError
 from sparsenmt.files import make_directories, read_sealed, sha256_text, write_sealed
-from sparsenmt.model.depth_plan import Depth, DepthPlan, fastest_first
+from sparsenmt.model.depth_plan import Depth
 from sparsenmt.recipe.schema import Decoding
 
 _WINDOW = 1024  # lines that are sorted together, and lost at most
 _AGAIN = "It is made again."
-
-
-def depths_of(plan: DepthPlan) -> list[Depth]:
-    """The trained pairs of exits, the fastest first."""
-    return fastest_first(plan.pairs())
-
-
-def chosen_depth(plan: DepthPlan, encoder_layers: int | None, decoder_layers: int | None) -> Depth:
-    """The layers that run where so many are asked for; None: those of the deepest exit."""
-    return encoder_layers or plan.deepest[0], decoder_layers or plan.deepest[1]
 
 
 class KeptTranslations:

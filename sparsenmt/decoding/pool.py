@@ -1,100 +1,116 @@
-"""What is left of batches, searched together.
+"""A pool of unfinished searches, which are merged and continued together.
 
-A few sentences of a batch need many more steps than the others, and a step of few rows takes most of the time of one of
-many: the weights have to be read, whoever they are for. So a batch is left when few of its sentences are not done, and
-the rest of several batches goes on as one.
+A few sentences of a batch need many more steps than the others, and a step of few rows takes almost as long as one of
+many, as the weights have to be read in any case. So the search over a batch is suspended when few of its sentences are
+unfinished, and those of several batches are continued as one search.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
+from typing import Generic, Protocol, Self, TypeVar
 
-import torch
-from torch import Tensor
-
-from sparsenmt.decoding.beam import Beam
-from sparsenmt.decoding.scores import Hypothesis
-from sparsenmt.model.memory import Memory
-from sparsenmt.model.protocol import TranslationModel
-from sparsenmt.recipe.schema import Decoding
+from sparsenmt.decoding.strategies import ErrorContext, Results
 
 SHARE = 8
-"""A batch is left when one in so many of its sentences is not done."""
-
-Results = dict[int, list[Hypothesis]]
+"""A search is suspended when 1 / SHARE of its sentences are unfinished."""
 
 
-class Pool:
-    """Searches over the batches of a text, by number of the sentence.
+class MergeableSearch(Protocol):
+    """A search over a batch that can be suspended and merged with others."""
 
-    Results come when they are there: every sentence's after `finish` at the latest. What waits, padding included, needs
-    no more room for keys and values, of the memory and of pieces so far, than a batch has needed.
+    def __len__(self) -> int:
+        """Unfinished sentences."""
+        ...
 
-    Args:
-        naming: a context for the numbers of sentences that says what was done where the memory of the machine ends.
+    @property
+    def sentence_numbers(self) -> list[int]:
+        """Numbers of the unfinished sentences."""
+        ...
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Of each sentence, padding included: entries of its memory, and tokens so far."""
+        ...
+
+    @property
+    def can_merge(self) -> bool:
+        """True if `merge` is possible in the present state."""
+        ...
+
+    def run(self, left: int = 0) -> Results:
+        """Search until at most ``left`` sentences are unfinished; return the results of the others."""
+        ...
+
+    def merge(self, others: Sequence[Self]) -> Self:
+        """Merge with other searches; with none, free the memory of finished sentences."""
+        ...
+
+
+AnySearch = TypeVar("AnySearch", bound=MergeableSearch)
+
+
+class SearchPool(Generic[AnySearch]):
+    """The unfinished searches of a text.
+
+    The keys and values of suspended searches, of the memory and of tokens so far, padding included, never take more
+    memory than those of a whole batch.
     """
 
-    def __init__(
-        self, model: TranslationModel, options: Decoding, naming: Callable[[list[int]], AbstractContextManager[None]]
-    ) -> None:
-        self._model, self._options, self._naming = model, options, naming
-        self._waiting: list[Beam] = []
-        self._room = (0, 0)  # the most entries of a memory, and pieces, that a batch had
+    def __init__(self, naming: ErrorContext) -> None:
+        self._naming = naming
+        self._waiting: list[AnySearch] = []
+        self._capacity = (0, 0)  # the most entries of a memory, and tokens, that a batch had
 
     @property
     def waiting(self) -> list[int]:
-        """Numbers of the sentences that were begun and are not done."""
-        return [int(number) for beam in self._waiting for number in beam.numbers]
+        """Numbers of the sentences of suspended searches."""
+        return [number for search in self._waiting for number in search.sentence_numbers]
 
-    def search(self, memory: Memory, limits: Tensor, numbers: list[int]) -> Results:
-        """Search over a batch; returns what is done, of this and of earlier ones.
-
-        Args:
-            memory: of B sentences, possibly compacted.
-            limits: (B) maximum lengths, EOS included.
-            numbers: of its sentences.
-        """
+    def run(self, search: AnySearch) -> Results:
+        """Run a new search; return the results of its finished sentences and of earlier ones."""
+        numbers = search.sentence_numbers
         with self._naming(numbers):
-            beam = Beam(self._model, memory, limits, torch.tensor(numbers, device=limits.device), self._options)
-            found, rest = _begin(beam)
-            width, columns = beam.size
-            self._room = max(self._room[0], len(numbers) * width), max(self._room[1], len(numbers) * columns)
+            found, rest = _run_until_few(search)
+            entries, columns = search.size
+            most_entries, most_columns = self._capacity
+            self._capacity = max(most_entries, len(numbers) * entries), max(most_columns, len(numbers) * columns)
         return found if rest is None else found | self._wait(rest)
 
     def finish(self) -> Results:
-        """The results of all that wait."""
+        """Finish all suspended searches; return their results."""
         if not self._waiting:
             return {}
         with self._naming(self.waiting):
-            return self._together().run()
+            return self._merged().run()
 
-    def _together(self) -> Beam:
-        waiting, self._waiting = self._waiting, []
-        return Beam.join(waiting)
+    def _merged(self) -> AnySearch:
+        (first, *others), self._waiting = self._waiting, []
+        return first.merge(others)
 
-    def _wait(self, beam: Beam) -> Results:
-        """Let it wait; where there is no room for it beside the others, these go on first."""
+    def _wait(self, search: AnySearch) -> Results:
+        """Suspend a search; if the pool has no capacity for it, first continue the others."""
         found: Results = {}
-        if self._waiting and not self._fits(beam):
+        if self._waiting and not self._fits(search):
             with self._naming(self.waiting):
-                found, rest = _begin(self._together())
+                found, rest = _run_until_few(self._merged())
             self._waiting = [] if rest is None else [rest]
-        if self._waiting and not self._fits(beam):
+        if self._waiting and not self._fits(search):
             found |= self.finish()
-        self._waiting.append(beam)
+        self._waiting.append(search)
         return found
 
-    def _fits(self, beam: Beam) -> bool:
-        """Whether all that wait and this one could be a batch."""
-        beams = [*self._waiting, beam]
-        count, sizes = sum(map(len, beams)), [each.size for each in beams]
-        return all(count * max(each) <= most for each, most in zip(zip(*sizes, strict=True), self._room, strict=True))
+    def _fits(self, search: AnySearch) -> bool:
+        """Return True if the suspended searches and this one are no larger than a batch."""
+        searches = [*self._waiting, search]
+        count, sizes = sum(map(len, searches)), [each.size for each in searches]
+        largest = map(max, zip(*sizes, strict=True))
+        return all(count * each <= most for each, most in zip(largest, self._capacity, strict=True))
 
 
-def _begin(beam: Beam) -> tuple[Results, Beam | None]:
-    """Search until few sentences are left; what is done, and the rest, where it can wait."""
-    found = beam.run(len(beam) // SHARE)
-    if not beam.joins:
-        return found | beam.run(), None
-    return found, Beam.join([beam]) if len(beam) else None
+def _run_until_few(search: AnySearch) -> tuple[Results, AnySearch | None]:
+    """Run a search until few sentences are unfinished; return the results, and the rest if it can be merged."""
+    found = search.run(len(search) // SHARE)
+    if not search.can_merge:
+        return found | search.run(), None
+    return found, search.merge([]) if len(search) else None

@@ -1,6 +1,6 @@
-"""From logits to candidates, and from log-probabilities to scores. What all searches share.
+"""From logits to candidates, and from log-probabilities to scores, for all decoding strategies.
 
-Shapes: N rows (hypotheses), V vocabulary, T pieces so far.
+Shapes: N rows (hypotheses), V vocabulary, T tokens so far.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class Hypothesis:
     """A finished output.
 
     Args:
-        tokens: pieces, without BOS and EOS.
-        log_probability: sum over the pieces and EOS, in nats.
-        score: after the length penalty; what hypotheses are ranked by.
-        ended: with EOS, rather than cut at the maximum length.
+        tokens: without BOS and EOS.
+        log_probability: sum over the tokens and EOS, in nats.
+        score: log-probability over length penalty; hypotheses are ranked by it.
+        ended: True if it ended with EOS, False if it was truncated at the maximum length.
     """
 
     tokens: list[int]
@@ -38,38 +38,52 @@ class Hypothesis:
 Lengths = TypeVar("Lengths", float, Tensor)
 
 
-def length_divisor(lengths: Lengths, options: Decoding) -> Lengths:
-    """What log-probabilities of so many pieces, EOS included, are divided by (Wu et al. 2016, Eq. 14).
+def length_penalty(lengths: Lengths, options: Decoding) -> Lengths:
+    """The divisor of log-probabilities (Wu et al. 2016, Eq. 14).
 
-    lengths: a number, or floating ones of any shape.
+    lengths: numbers of tokens, EOS included: a number or a floating tensor.
     """
     base, alpha = lengths, options.alpha if options.length_penalty != "none" else 0.0
     if options.length_penalty == "gnmt":
         base = (5.0 + lengths) / 6.0
-    divisor: Lengths = base**alpha
-    return divisor
+    penalty: Lengths = base**alpha
+    return penalty
 
 
-def maximum_length(source_pieces: int, options: Decoding, positions: int) -> int:
-    """Most pieces of an output, EOS included, for a source of so many pieces without EOS."""
-    wanted = int(min(options.max_length_factor * source_pieces, positions)) + options.max_length_offset
+def hypothesis_of(tokens: list[int], log_probability: float, options: Decoding) -> Hypothesis:
+    """The hypothesis of generated tokens, of which the last may be EOS."""
+    ended = tokens[-1] == EOS
+    score = log_probability / length_penalty(len(tokens), options)
+    return Hypothesis(tokens[:-1] if ended else tokens, log_probability, score, ended)
+
+
+def maximum_length(source_length: int, options: Decoding, positions: int) -> int:
+    """The maximum number of tokens of an output, EOS included.
+
+    source_length: tokens of the source, EOS excluded.
+    """
+    wanted = int(min(options.max_length_factor * source_length, positions)) + options.max_length_offset
     return min(max(wanted, options.min_length + 1, 1), positions)
 
 
 NEVER = (PAD, BOS)
-"""Pieces that never come next."""
+"""Tokens that are never generated."""
 
 
 def unrestricted(options: Decoding) -> bool:
-    """Whether all other pieces may always come."""
+    """Return True if all other tokens may come at any step."""
     return not (options.min_length or options.no_repeat_ngram)
 
 
 def forbid(logits: Tensor, tokens: Tensor, options: Decoding) -> Tensor:
-    """Set what may not come next to -inf, in place. Call after `log_normalizer`: probabilities stay the model's.
+    """Set the logits of forbidden tokens to -inf, in place.
 
-    A hypothesis that nothing else may follow can end, even below the minimum length.
-    logits (N, V), tokens (N, T) generated so far, without BOS; numbers below 0 before a row begins.
+    Call it after `log_normalizer`, so that probabilities are the model's. A hypothesis for which all other tokens are
+    forbidden can end, even below the minimum length.
+
+    Args:
+        logits: (N, V).
+        tokens: (N, T) generated so far, without BOS; negative before a row begins.
     """
     logits[:, PAD] = -math.inf
     logits[:, BOS] = -math.inf
@@ -82,12 +96,12 @@ def forbid(logits: Tensor, tokens: Tensor, options: Decoding) -> Tensor:
         windows = tokens.unfold(1, n, 1)  # (N, T - n + 1, n)
         suffix = tokens[:, length - n + 1 :]  # (N, n - 1)
         same = (windows[:, :, : n - 1] == suffix[:, None, :]).all(-1)  # (N, T - n + 1)
-        same &= windows[:, :, n - 1] >= 0  # below: nothing, before a row begins
-        # What is not banned writes into EOS's place, which repeats nothing: its logit is put back below.
+        same &= windows[:, :, n - 1] >= 0  # negative before a row begins
+        # Tokens that are not banned write to EOS's place, whose logit is restored below.
         logits.scatter_(1, torch.where(same, windows[:, :, n - 1], EOS), -math.inf)
     if too_short:
         logits[:, EOS] = -math.inf
-        # Where no n-gram was forbidden there is no need to look: some piece is left.
+        # Where no n-gram was forbidden, some other token is left.
         if not repeats and logits.shape[1] > len((PAD, BOS, EOS)):
             return logits
         end = end.masked_fill(logits.amax(1) > -math.inf, -math.inf)
@@ -95,11 +109,11 @@ def forbid(logits: Tensor, tokens: Tensor, options: Decoding) -> Tensor:
     return logits
 
 
-_BLOCK = 2**19  # logits whose exponentials are alive at a time: they stay in the cache of a core
+_BLOCK = 2**19  # logits whose exponentials are computed at a time: they fit the cache of a core
 
 
 def log_normalizer(logits: Tensor) -> Tensor:
-    """(N, V) -> (N, 1): log of the sum of exponentials; no softmax over the vocabulary is ever written out."""
+    """(N, V) -> (N, 1): log of the sum of exponentials, without materialising a softmax."""
     found = _kernels_for(logits)
     if found is not None:
         return found.log_sums(logits)
@@ -107,28 +121,28 @@ def log_normalizer(logits: Tensor) -> Tensor:
     return torch.cat([block.logsumexp(-1, keepdim=True) for block in logits.split(rows)])
 
 
-def best_pieces(logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """(N, V) -> logits and pieces (N, width), best first."""
+def best_tokens(logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """(N, V) -> logits and tokens (N, width), best first."""
     found = _kernels_for(logits)
     if found is not None and width <= MOST_IN_ORDER:
         return found.best(logits, width)
-    values, pieces = logits.topk(width, -1)
-    return values, pieces
+    values, tokens = logits.topk(width, -1)
+    return values, tokens
 
 
 def candidates(
     logits: Tensor, tokens: Tensor, scores: Tensor, width: int, options: Decoding
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The best continuations of every sentence, best first; logits are changed. B sentences, J hypotheses each.
+    """The best continuations of every sentence, best first. B sentences, J hypotheses each.
 
     Args:
-        logits: (B * J, V).
+        logits: (B * J, V); they are overwritten.
         tokens: (B * J, T) so far, without BOS.
         scores: (B, J) log-probabilities so far.
 
     Returns:
-        log-probabilities, hypotheses 0..J-1 that they continue, and pieces; (B, width). Minus infinity: there is none.
-        NaN, in all of a sentence: a logit of a hypothesis that is open (its score above minus infinity) is no number.
+        log-probabilities, parents in 0..J-1, and tokens; (B, width). Minus infinity: there is none. NaN, in all of a
+        sentence: a logit of an open hypothesis (its score is above minus infinity) is NaN.
     """
     (sentences, opened), vocabulary = scores.shape, logits.shape[1]
     plain = unrestricted(options)
@@ -138,20 +152,20 @@ def candidates(
         return found.candidates(logits, scores.contiguous(), NEVER, width)
     normalizer = log_normalizer(logits)
     each = min(width, vocabulary)
-    values, pieces = best_pieces(forbid(logits, tokens, options), each)
+    values, best_of_rows = best_tokens(forbid(logits, tokens, options), each)
     totals = (values - normalizer).view(sentences, opened, each) + scores[:, :, None]
     closed = scores == -math.inf
     unsound = (normalizer.view_as(scores).isnan() & ~closed).any(1)
     totals = totals.masked_fill(closed[:, :, None], -math.inf).masked_fill(unsound[:, None, None], math.nan)
     best, where = totals.view(sentences, -1).topk(min(width, opened * each), -1)
-    parents, pieces = where // each, pieces.view(sentences, -1).gather(1, where)
-    missing = width - best.shape[1]  # where the vocabulary is smaller than the beam is wide
+    parents, continuations = where // each, best_of_rows.view(sentences, -1).gather(1, where)
+    missing = width - best.shape[1]  # if the vocabulary is smaller than the width
     if missing > 0:
         best = F.pad(best, (0, missing), value=-math.inf)
-        parents, pieces = F.pad(parents, (0, missing)), F.pad(pieces, (0, missing))
-    return best, parents, pieces
+        parents, continuations = F.pad(parents, (0, missing)), F.pad(continuations, (0, missing))
+    return best, parents, continuations
 
 
 def _kernels_for(logits: Tensor) -> Kernels | None:
-    ours = logits.dtype == torch.float32 and logits.device.type == "cpu" and logits.stride(-1) == 1
-    return kernels() if ours else None
+    suitable = logits.dtype == torch.float32 and logits.device.type == "cpu" and logits.stride(-1) == 1
+    return kernels() if suitable else None

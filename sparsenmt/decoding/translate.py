@@ -1,4 +1,4 @@
-"""Lines in, translations out, in the same order: sorted batches inside, one output for every input."""
+"""Translation of lines of text: batches of similar lengths inside, one output for every line, in the same order."""
 
 from __future__ import annotations
 
@@ -14,44 +14,55 @@ from sparsenmt.data.batching import length_batches
 from sparsenmt.data.input_line import InputLine, numbered_lines
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.decoding.ahead import encode_ahead
-from sparsenmt.decoding.ancestral import Pick, ancestral_search, make_sampler, pick_best
-from sparsenmt.decoding.inputs import ModelBundle, SourceLine, make_source, naming_shape, not_numbers, read_sources
-from sparsenmt.decoding.pool import Pool, Results
+from sparsenmt.decoding.inputs import (
+    ModelBundle,
+    SourceLine,
+    describe_out_of_memory,
+    make_source,
+    not_finite,
+    read_sources,
+)
 from sparsenmt.decoding.scores import Hypothesis, maximum_length
+from sparsenmt.decoding.strategies import EncodedBatch, Results, strategy_of
 from sparsenmt.model.memory import Memory
 from sparsenmt.recipe.schema import Decoding
 
 WINDOW = 4096
-"""Lines that are sorted together: memory and the wait for the first output are bounded, batches are well filled."""
+"""Lines that are sorted by length together: bounds the memory and the time to the first output, fills batches well."""
 
-_ALONE = "Lower --beam-size, or the longest output: --max-length-factor, --max-length-offset; or split the line."
+_SINGLE_HINT = "Lower --beam-size, or the longest output: --max-length-factor, --max-length-offset; or split the line."
 
 
 @dataclass(frozen=True)
 class Translation:
-    """The output for one line, best hypothesis first; an empty line has one empty hypothesis."""
+    """The output for one line.
+
+    Args:
+        hypotheses: best first; an empty line has one empty hypothesis.
+        closed: source positions, `</s>` included, whose gate is 0; None where no filter decided.
+        depth: encoder and decoder layers, where every line has its own.
+    """
 
     source: SourceLine
     hypotheses: list[Hypothesis]
     tokenizer: Tokenizer = field(repr=False, compare=False)
     closed: int | None = None
-    """Source positions, `</s>` included, whose gate is 0; None where no filter decided."""
     depth: tuple[int, int] | None = None
-    """Encoder and decoder layers, where every line has its own."""
 
     def best_texts(self, count: int) -> list[str]:
-        """Those of the best hypotheses. Text is made when it is asked for: mostly nobody asks for all."""
+        """Return the texts of the best hypotheses; they are detokenized here, as most callers need one only."""
         return [one_line(self.tokenizer.decode(each.tokens)) for each in self.hypotheses[:count]]
 
     @cached_property
     def text(self) -> str:
+        """The text of the best hypothesis."""
         (best,) = self.best_texts(1)
         return best
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search gives for one sentence."""
+    """The result of a search for one sentence: its hypotheses, and `Translation.closed`."""
 
     hypotheses: list[Hypothesis]
     closed: int | None
@@ -69,29 +80,29 @@ def translate_lines(
     """Translate lines, in order.
 
     Args:
-        lines: no two have the same number. A run that resumes after whole windows puts every line into the batch that
-            it would have been in without the break.
-        advance: told the number of sentences that each batch finished.
-        window: lines read ahead.
-        compact: False leaves zeros in place of what filters drop: the same translations, slower.
+        lines: with different numbers. A run that resumes after whole windows forms the same batches as an
+            uninterrupted one.
+        advance: is told the number of sentences that each batch finished.
+        window: lines that are read ahead and sorted by length together.
+        compact: False leaves zeros in place of the encoder outputs that filters drop: the same translations, slower.
 
     Raises:
-        UserError: a batch needs more memory than there is, or the model's scores are not numbers; tags are needed and
-            cannot be had.
+        UserError: a batch does not fit into memory, the model's scores are not finite, or tags are needed and there
+            are none.
     """
     iterator = iter(lines)
-    while block := list(islice(iterator, window)):
-        yield from _translate_block(bundle, read_sources(bundle, block), options, advance, compact)
+    while batch := list(islice(iterator, window)):
+        yield from _translate_window(bundle, read_sources(bundle, batch), options, advance, compact)
 
 
 def translate_texts(
     bundle: ModelBundle, texts: Iterable[str], options: Decoding, *, advance: Callable[[int], object] | None = None
 ) -> list[str]:
-    """Translate plain texts, in order; arguments and errors as for `translate_lines`."""
+    """Translate plain texts, in order; arguments and errors are those of `translate_lines`."""
     return [each.text for each in translate_lines(bundle, numbered_lines(texts), options, advance=advance)]
 
 
-def _translate_block(
+def _translate_window(
     bundle: ModelBundle,
     sources: Sequence[SourceLine],
     options: Decoding,
@@ -103,81 +114,72 @@ def _translate_block(
     }
     if advance and results:
         advance(len(results))
-    real = [source for source in sources if not source.empty]
-    beams = options.beam_size if options.method == "beam" else 1
-    lengths, limit = [len(s.ids) for s in real], max(options.batch_tokens // beams, 1)
+    real = [source for source in sources if not source.empty]  # batches hold indices into this list
+    strategy = strategy_of(options)
+    lengths, limit = [len(s.ids) for s in real], max(options.batch_tokens // strategy.width, 1)
 
     def lines(chosen: Sequence[int]) -> list[SourceLine]:
         return [real[i] for i in chosen]
 
-    def naming(chosen: Sequence[int]) -> AbstractContextManager[None]:
-        return naming_shape(lines(chosen), f"beam {beams:,}", batch_tokens=options.batch_tokens, alone=_ALONE)
+    def guard(chosen: Sequence[int]) -> AbstractContextManager[None]:
+        shape = f"beam {strategy.width:,}"
+        return describe_out_of_memory(lines(chosen), shape, batch_tokens=options.batch_tokens, single_hint=_SINGLE_HINT)
 
-    pool = Pool(bundle.model, options, naming) if options.method == "beam" else None
     closed: dict[int, int | None] = {}
 
-    def take(found: Results) -> None:
+    def record(found: Results) -> None:
         for i, hypotheses in found.items():
             if not hypotheses:
-                raise not_numbers(real[i])
+                raise not_finite(real[i])
             results[real[i].number] = SearchResult(hypotheses, closed.pop(i))
         if advance and found:
             advance(len(found))
 
-    for chosen, memory in encode_ahead(
-        bundle.model,
-        length_batches(lengths, limit),
-        lengths,
-        limit,
-        read=lambda chosen: make_source(bundle, lines(chosen)),
-        naming=naming,
-        exits=options.encoder_exits,
-        compact=compact,
-    ):
-        closed |= zip(chosen, _closed(memory, lines(chosen)), strict=True)
-        with naming(chosen):
-            take(search_batch(bundle, memory, chosen, lines(chosen), options, pool))
-    if pool is not None:
-        take(pool.finish())
+    def batches() -> Iterator[EncodedBatch]:
+        for chosen, memory in encode_ahead(
+            bundle.model,
+            length_batches(lengths, limit),
+            lengths,
+            limit,
+            read=lambda chosen: make_source(bundle, lines(chosen)),
+            naming=guard,
+            exits=options.encoder_exits,
+            compact=compact,
+        ):
+            closed.update(zip(chosen, _closed(memory, lines(chosen)), strict=True))
+            with guard(chosen):
+                batch = encoded_batch(bundle, memory, chosen, lines(chosen), options)
+            yield batch
+
+    for found in strategy.search(bundle.model, batches(), guard):
+        record(found)
     for source in sources:
-        found = results[source.number]
-        yield Translation(source, found.hypotheses, bundle.tokenizers.target, found.closed)
+        result = results[source.number]
+        yield Translation(source, result.hypotheses, bundle.tokenizers.target, result.closed)
 
 
 def one_line(text: str) -> str:
-    """A line end inside an output would break the alignment of the lines."""
+    """Replace line ends by spaces, as they would break the alignment of the lines."""
     return text.replace("\n", " ")
 
 
-@torch.inference_mode()
-def search_batch(
-    bundle: ModelBundle,
-    memory: Memory,
-    numbers: list[int],
-    batch: Sequence[SourceLine],
-    options: Decoding,
-    pool: Pool | None,
-) -> Results:
-    """Search over an encoded batch as the options say; returns what is done, by ``numbers`` of the lines."""
-    most = [maximum_length(len(line.ids) - 1, options, bundle.max_positions) for line in batch]
-    limits = torch.tensor(most, device=bundle.device)
-    if pool is not None:
-        return pool.search(memory, limits, numbers)
-    pick: Pick = pick_best
-    if options.method == "sample":
-        pick = make_sampler(options, [line.number for line in batch], max(most), bundle.device)
-    return dict(zip(numbers, ancestral_search(bundle.model, memory, limits, options, pick), strict=True))
+def encoded_batch(
+    bundle: ModelBundle, memory: Memory, numbers: list[int], lines: Sequence[SourceLine], options: Decoding
+) -> EncodedBatch:
+    """Return encoded lines with their maximum lengths; ``numbers`` are those of their results."""
+    limits = [maximum_length(len(line.ids) - 1, options, bundle.max_positions) for line in lines]
+    return EncodedBatch(memory, torch.tensor(limits, device=bundle.device), numbers, [line.number for line in lines])
 
 
 def _closed(memory: Memory, batch: Sequence[SourceLine]) -> list[int | None]:
-    """Of each line's positions, how many a filter has dropped; None where none decided."""
+    """Return the number of positions of each line that filters dropped; None where no filter decided."""
     if memory.gates is None:
         return [None] * len(batch)
-    opened = (memory.gates != 0).sum(1).tolist()  # padding has the gate 0 too
+    opened = (memory.gates != 0).sum(1).tolist()  # the gates of padding are 0, too
     return [len(line.ids) - count for line, count in zip(batch, opened, strict=True)]
 
 
 def sparsity_rate(translations: Iterable[Translation]) -> float | None:
-    """Share of source positions whose test gate is 0; None where no filter decided."""
+    """Return the share of source positions whose test gate is 0; None where no filter decided."""
     decided = [t for t in translations if t.closed is not None]
     return sum(t.closed or 0 for t in decided) / sum(len(t.source.ids) for t in decided) if decided else None

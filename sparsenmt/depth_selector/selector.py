@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from sparsenmt import store
-from sparsenmt.decoding.kept_translations import depths_of
 from sparsenmt.depth_selector.classifier import DepthClassifier
 from sparsenmt.depth_selector.training import Hyperparameters, choose
 from sparsenmt.errors import UserError
@@ -112,7 +111,7 @@ def open_selector(directory: Path, bundle: store.Bundle, *, folder: Path | None 
     if record.get("format") != _FORMAT:
         raise UserError("written by another version of this program", where=str(path), hint=_ANEW)
     depths = [(int(n), int(m)) for n, m in record["depths"]]
-    if record["model"] != identity(directory) or depths != depths_of(bundle.model.plan):
+    if record["model"] != identity(directory) or depths != bundle.model.plan.depths():
         raise UserError("the selector was trained for another model", where=str(folder), hint=_ANEW)
     if recorded_digest(folder / WEIGHTS, hint=_ANEW) != record["weights"]:
         raise UserError("the weights are not those of the record beside them", where=str(folder), hint=_ANEW)

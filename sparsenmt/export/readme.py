@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sparsenmt.data.vocabulary import BOS, PAD, SPECIAL_PIECES
+from sparsenmt.data.vocabulary import BOS, PAD, SPECIAL_TOKENS
+from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.export.plain import Plain, parameters
 from sparsenmt.export.to_transformers import is_pegasus, length_penalty
 from sparsenmt.store import Bundle
@@ -78,12 +79,12 @@ def _for_ctranslate2(bundle: Bundle, plain: Plain, sentencepiece: bool) -> str:
         }
     return _CTRANSLATE2.format(
         **own,
-        beam=decoding.beam_size if decoding.method == "beam" else 1,
+        beam=strategy_of(decoding).width,
         penalty=f"{length_penalty(decoding):g}",
         positions=plain.max_positions,
         shortest=decoding.min_length,
         longest=min(plain.max_positions, 256),
-        never=[[SPECIAL_PIECES[PAD]], [SPECIAL_PIECES[BOS]]],
+        never=[[SPECIAL_TOKENS[PAD]], [SPECIAL_TOKENS[BOS]]],
     )
 
 
@@ -119,7 +120,7 @@ def _notes(bundle: Bundle, target: str, sentencepiece: bool) -> list[str]:
         notes.append("Transformers 5 or later: earlier ones give both sides of a Pegasus model one table, silently.")
     if sentencepiece and data.tokenizer.lowercase:
         notes.append("The model was trained on lowercased text: lowercase the lines first.")
-    if decoding.method == "beam" and decoding.length_penalty == "gnmt" and decoding.alpha:
+    if strategy_of(decoding).penalizes_length and decoding.length_penalty == "gnmt" and decoding.alpha:
         notes.append(
             f"The recipe ranks by log-probability / ((5 + length) / 6)^{decoding.alpha:g}, which is not to be had "
             "here; the lines above rank by log-probability / length."

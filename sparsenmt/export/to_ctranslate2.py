@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers
-from sparsenmt.data.vocabulary import BOS, EOS, SPECIAL_PIECES, UNK
+from sparsenmt.data.vocabulary import BOS, EOS, SPECIAL_TOKENS, UNK
 from sparsenmt.errors import UserError
 from sparsenmt.export.plain import Layer, Plain, as_fp32, attention_weights
 
@@ -66,8 +66,8 @@ def write(plain: Plain, tokenizers: Tokenizers, directory: Path) -> None:
             _fill(part, layer)
     spec.register_source_vocabulary(_vocabulary(tokenizers.source, "source"))
     spec.register_target_vocabulary(_vocabulary(tokenizers.target, "target"))
-    spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = (SPECIAL_PIECES[i] for i in (UNK, BOS, EOS))
-    spec.config.decoder_start_token = SPECIAL_PIECES[BOS]
+    spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = (SPECIAL_TOKENS[i] for i in (UNK, BOS, EOS))
+    spec.config.decoder_start_token = SPECIAL_TOKENS[BOS]
     spec.config.add_source_eos = True
     spec.validate()
     spec.optimize()  # without quantization: what is equal is written once

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from sparsenmt.data.tokenizers.sentencepiece_tokenizer import SentencePieceTokenizer
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers
-from sparsenmt.data.vocabulary import BOS, EOS, PAD, SPECIAL_PIECES, UNK
+from sparsenmt.data.vocabulary import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
+from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.export.plain import Layer, Plain, as_fp32, attention_weights
 from sparsenmt.files import write_bytes, write_json
 from sparsenmt.recipe import schema
@@ -79,7 +80,7 @@ def configuration(plain: Plain, dropout: schema.Dropout) -> dict[str, Any]:
 
 def generation(plain: Plain, decoding: schema.Decoding) -> dict[str, Any]:
     """What stands in ``generation_config.json``: the recipe's search, as far as it is one of Transformers'."""
-    beams = decoding.beam_size if decoding.method == "beam" else 1
+    beams = strategy_of(decoding).width
     search: dict[str, Any] = {"num_beams": beams, "do_sample": False}
     if beams > 1:
         search |= {"early_stopping": True, "length_penalty": length_penalty(decoding)}
@@ -180,9 +181,9 @@ def _write_tokenizer(tokenizers: Tokenizers, data: schema.Data, longest: int, di
         "source_lang": data.source_language,
         "target_lang": data.target_language,
         "model_max_length": longest,
-        "unk_token": SPECIAL_PIECES[UNK],
-        "eos_token": SPECIAL_PIECES[EOS],
-        "pad_token": SPECIAL_PIECES[PAD],
+        "unk_token": SPECIAL_TOKENS[UNK],
+        "eos_token": SPECIAL_TOKENS[EOS],
+        "pad_token": SPECIAL_TOKENS[PAD],
         "clean_up_tokenization_spaces": False,
     }
     write_json(directory / "tokenizer_config.json", settings)

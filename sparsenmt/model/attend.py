@@ -14,12 +14,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sparsenmt.model.bands import (
-    Cut,
+    BandLayout,
     band_keys,
+    band_layout,
     blocks,
     class_keys,
     classes,
-    cut_of,
     heads_at_once,
     joined,
     overlapping,
@@ -197,30 +197,32 @@ def attend_banded(
 
     Queries and keys must be the same uncompacted positions. ``keys`` is not restricted yet.
     """
-    cut, length = cut_of(pattern, causal), q.shape[2]
-    assert cut is not None and keys.counts is None
-    if cut.stride > 1:
-        keys = class_keys(keys, cut.stride)
-        q, k, v = (classes(x, cut.stride) for x in (q, k, v))
-    band = restrict(band_keys(keys, cut), pattern, causal)
+    layout, length = band_layout(pattern, causal), q.shape[2]
+    assert layout is not None and keys.counts is None
+    if layout.stride > 1:
+        keys = class_keys(keys, layout.stride)
+        q, k, v = (classes(x, layout.stride) for x in (q, k, v))
+    band = restrict(band_keys(keys, layout), pattern, causal)
     if transform.fusable:
-        context = _fused_bands(q, k, v, band, transform, dropout, cut)
+        context = _fused_bands(q, k, v, band, transform, dropout, layout)
     else:
-        parts = blocks(q, cut), overlapping(k, cut), overlapping(v, cut)
+        parts = blocks(q, layout), overlapping(k, layout), overlapping(v, layout)
         context = joined(attend_masked(*parts, band, transform, dropout), *q.shape[::2])
-    return context if cut.stride == 1 else unclassed(context, cut.stride, length)
+    return context if layout.stride == 1 else unclassed(context, layout.stride, length)
 
 
-def _fused_bands(q: Tensor, k: Tensor, v: Tensor, band: Keys, transform: Transform, dropout: float, cut: Cut) -> Tensor:
+def _fused_bands(
+    q: Tensor, k: Tensor, v: Tensor, band: Keys, transform: Transform, dropout: float, layout: BandLayout
+) -> Tensor:
     """(B, H, Q, E), a few heads at a time, so that the gradients of their bands fit into memory that is reused."""
     mask = make_mask(band, transform, q.dtype, causal=False, square=False)
     assert mask is not None and mask.fully_masked is not None
     mask = mask if bool(mask.fully_masked.any()) else replace(mask, fully_masked=None)
-    size = heads_at_once(k, cut)
+    size = heads_at_once(k, layout)
     own = mask.scores.split(size, 1) if mask.scores.shape[1] > 1 else None
     contexts = []
     for i, parts in enumerate(zip(*(x.split(size, 1) for x in (q, k, v)), strict=True)):
-        part = blocks(parts[0], cut), overlapping(parts[1], cut), overlapping(parts[2], cut)
+        part = blocks(parts[0], layout), overlapping(parts[1], layout), overlapping(parts[2], layout)
         one = mask if own is None else replace(mask, scores=own[i])
         context = attend_fused(*part, band, transform, dropout, causal=False, mask=one)
         contexts.append(joined(context, *q.shape[::2]).transpose(1, 2))

@@ -22,7 +22,7 @@ from sparsenmt.model.attend import (
     restrict,
     weigh,
 )
-from sparsenmt.model.bands import cut_of
+from sparsenmt.model.bands import band_layout
 from sparsenmt.model.linear import Linear, Packing, Product, release_weights
 from sparsenmt.model.protocol import AttentionListener, AttentionSeen
 from sparsenmt.model.sites import SiteName
@@ -267,8 +267,8 @@ class MultiHeadAttention(nn.Module):
         # At cross-attention hypotheses share the query axis, so that equal lengths do not mean equal positions.
         own = step.site != "cross" and keys.counts is None
         if pattern is not None and step.banded and own and 1 < length == k.shape[2]:
-            cut = cut_of(pattern, step.causal)
-            if cut is not None and length >= cut.shortest:
+            layout = band_layout(pattern, step.causal)
+            if layout is not None and length >= layout.shortest:
                 return attend_banded(q, k, v, keys, transform, dropout, pattern=pattern, causal=step.causal)
         keys = restrict(keys, pattern, step.causal)
         if transform.fusable:

@@ -1,4 +1,4 @@
-"""Bands: where a pattern has a reach, blocks of queries against the keys that they can reach, and nothing else.
+"""Banded attention: blocks of queries against the band of keys within a pattern's reach.
 
 Shapes: B rows, H heads, L positions, E head size; s a stride, n blocks of b queries, W keys of a band.
 """
@@ -15,22 +15,22 @@ from torch.autograd.function import once_differentiable
 
 from sparsenmt.model.sockets import Keys, Pattern
 
-_NOWHERE = -(2**29)  # position of what is no key
+_NOWHERE = -(2**29)  # position of padding
 
 # Measured with 8 heads of 64, forward and backward, on a CPU.
-_BLOCKS = ((24, 16), (96, 32), (384, 64))  # up to so many keys beyond the ends: queries of a block that are fastest
+_BLOCKS = ((24, 16), (96, 32), (384, 64))  # (keys beyond the ends of a block, at most; fastest block size)
 _LARGEST_BLOCK = 128
-_HOLES = 64  # so many keys beyond the ends are cheaper to mask than to sort out
-_AT_ONCE = 30 * 2**20  # bytes of bands: what is larger, an allocator takes from the system each time, page by page
-_OVERHEAD = 48  # keys of a masked matrix that cost as much as laying out the bands
+_HOLES = 64  # up to so many keys beyond the ends, masking the gaps of a stride is cheaper than rearranging
+_AT_ONCE = 30 * 2**20  # bytes of bands: larger allocations come from the system each time, page by page
+_OVERHEAD = 48  # cost of copying to bands, in keys of a masked matrix
 
 
 @dataclass(frozen=True)
-class Cut:
-    """How a sequence is cut into bands.
+class BandLayout:
+    """The division of a sequence into bands.
 
-    First into ``stride`` sequences of every stride-th position, then these into blocks of ``block`` queries, which
-    reach ``left`` and ``right`` keys beyond the ends of their block.
+    The sequence is divided into ``stride`` sequences of every stride-th position, and these into blocks of ``block``
+    queries, whose bands extend ``left`` and ``right`` keys beyond the ends of the block.
     """
 
     stride: int
@@ -45,80 +45,80 @@ class Cut:
 
     @property
     def shortest(self) -> int:
-        """Positions from which on bands are faster than one matrix with a mask."""
+        """The length from which on bands are faster than a masked matrix."""
         return self.stride * self.width + _OVERHEAD
 
 
-def cut_of(pattern: Pattern, causal: bool) -> Cut | None:
-    """The bands of a pattern; None if it has no reach, and only masks."""
+def band_layout(pattern: Pattern, causal: bool) -> BandLayout | None:
+    """The bands of a pattern; None if it has no reach."""
     if pattern.reach is None:
         return None
     segment: int | None = getattr(pattern, "segment", None)
     if segment is not None:
-        return Cut(1, 0, 0, segment * max(1, _BLOCKS[0][1] // segment))
+        return BandLayout(1, 0, 0, segment * max(1, _BLOCKS[0][1] // segment))
     left, right = pattern.reach[0], 0 if causal else pattern.reach[1]
     stride: int = getattr(pattern, "stride", 1) if left + right > _HOLES else 1
     left, right = left // stride, right // stride
     block = next((b for most, b in _BLOCKS if left + right <= most), _LARGEST_BLOCK)
-    return Cut(stride, left, right, block)
+    return BandLayout(stride, left, right, block)
 
 
-def heads_at_once(keys: Tensor, cut: Cut) -> int:
-    """How many heads' bands to lay out at a time, so that their gradients are not too large for memory to be reused."""
+def heads_at_once(keys: Tensor, layout: BandLayout) -> int:
+    """The number of heads to process at a time, so that memory for their gradients is reused."""
     heads = keys.shape[1]
     if keys.device.type != "cpu":
         return heads
-    size = keys.numel() // heads * keys.element_size() * cut.width // cut.block
+    size = keys.numel() // heads * keys.element_size() * layout.width // layout.block
     return -(-heads // max(1, -(-heads * size // _AT_ONCE)))
 
 
 class _Overlapping(torch.autograd.Function):
-    """(B, H, L, E) -> (B * n, H, W, E): views that overlap, of one buffer with all rows behind each other.
+    """(B, H, L, E) -> (B * n, H, W, E): overlapping views of one buffer that holds all rows.
 
-    The bands at the ends of a row hold keys of its neighbours: they must be masked, and get no gradient.
+    Bands at the ends of a row contain keys of its neighbours, which must be masked and so get no gradient.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, cut: Cut) -> Tensor:
+    def forward(ctx: Any, x: Tensor, layout: BandLayout) -> Tensor:
         rows, heads, length, size = x.shape
-        n = -(-length // cut.block)
-        ctx.cut, ctx.shape = cut, x.shape
-        buffer = x.new_empty(cut.left + rows * n * cut.block + cut.right, heads, size)
-        buffer[: cut.left] = 0
-        buffer[buffer.shape[0] - cut.right :] = 0
-        laid = buffer[cut.left : buffer.shape[0] - cut.right].view(rows, n * cut.block, heads, size)
+        n = -(-length // layout.block)
+        ctx.layout, ctx.shape = layout, x.shape
+        buffer = x.new_empty(layout.left + rows * n * layout.block + layout.right, heads, size)
+        buffer[: layout.left] = 0
+        buffer[buffer.shape[0] - layout.right :] = 0
+        laid = buffer[layout.left : buffer.shape[0] - layout.right].view(rows, n * layout.block, heads, size)
         laid[:, :length] = x.transpose(1, 2)
         laid[:, length:] = 0
-        strides = (cut.block * heads * size, size, heads * size, 1)
-        return buffer.as_strided((rows * n, heads, cut.width, size), strides)
+        strides = (layout.block * heads * size, size, heads * size, 1)
+        return buffer.as_strided((rows * n, heads, layout.width, size), strides)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        cut, (rows, heads, length, size) = ctx.cut, ctx.shape
-        blocks, b = gradient.shape[0], cut.block
+        layout, (rows, heads, length, size) = ctx.layout, ctx.shape
+        blocks, b = gradient.shape[0], layout.block
         gradient = gradient.transpose(1, 2)  # (B * n, W, H, E)
-        parts = -(-cut.width // b)
+        parts = -(-layout.width // b)
         total = gradient.new_empty(blocks + parts - 1, b, heads, size)
         total[:blocks] = gradient[:, :b]
         total[blocks:] = 0
         for part in range(1, parts):
             added = gradient[:, part * b : (part + 1) * b]
             total[part : part + blocks, : added.shape[1]] += added
-        flat = total.flatten(0, 1)[cut.left : cut.left + blocks * b].view(rows, -1, heads, size)
+        flat = total.flatten(0, 1)[layout.left : layout.left + blocks * b].view(rows, -1, heads, size)
         return flat[:, :length].transpose(1, 2), None
 
 
-def overlapping(x: Tensor, cut: Cut) -> Tensor:
-    """x (B, H, L, E) -> its bands (B * n, H, W, E). What lies beyond the ends of a row must be masked."""
-    bands: Tensor = _Overlapping.apply(x, cut)  # type: ignore[no-untyped-call]
+def overlapping(x: Tensor, layout: BandLayout) -> Tensor:
+    """x (B, H, L, E) -> its bands (B * n, H, W, E). Keys beyond the ends of a row must be masked."""
+    bands: Tensor = _Overlapping.apply(x, layout)  # type: ignore[no-untyped-call]
     return bands
 
 
-def blocks(x: Tensor, cut: Cut) -> Tensor:
-    """x (B, H, L, E) -> (B * n, H, b, E), zeros at the end of a row."""
-    tail = -x.shape[2] % cut.block
-    x = (F.pad(x, (0, 0, 0, tail)) if tail else x).unflatten(2, (-1, cut.block))
+def blocks(x: Tensor, layout: BandLayout) -> Tensor:
+    """x (B, H, L, E) -> (B * n, H, b, E), padded with zeros."""
+    tail = -x.shape[2] % layout.block
+    x = (F.pad(x, (0, 0, 0, tail)) if tail else x).unflatten(2, (-1, layout.block))
     return x.transpose(1, 2).flatten(0, 1)
 
 
@@ -128,29 +128,29 @@ def joined(x: Tensor, rows: int, length: int) -> Tensor:
     return x.reshape(rows, -1, *x.shape[2:])[:, :length].transpose(1, 2)
 
 
-def band_keys(keys: Keys, cut: Cut) -> Keys:
-    """The keys of every band: a row for each of the (B * n). ``keys`` are of equally many queries and keys."""
+def band_keys(keys: Keys, layout: BandLayout) -> Keys:
+    """The keys of all (B * n) bands, a row for each. ``keys`` has as many queries as keys."""
     rows, length = keys.valid.shape
-    tail = -length % cut.block
-    n = (length + tail) // cut.block
+    tail = -length % layout.block
+    n = (length + tail) // layout.block
 
     def bands(x: Tensor, fill: int | bool) -> Tensor:  # (B, L) -> (B * n, W)
-        x = F.pad(x.expand(rows, -1), (cut.left, cut.right + tail), value=fill)
-        return x.unfold(1, cut.width, cut.block).flatten(0, 1)
+        x = F.pad(x.expand(rows, -1), (layout.left, layout.right + tail), value=fill)
+        return x.unfold(1, layout.width, layout.block).flatten(0, 1)
 
     queries = keys.queries.expand(rows, -1)
-    if tail:  # more of the last query: like all others it sees something
+    if tail:  # repeat the last query, which is not fully masked
         queries = torch.cat([queries, queries[:, -1:].expand(-1, tail)], 1)
     return Keys(
         valid=bands(keys.valid, False),
-        queries=queries.unflatten(1, (n, cut.block)).flatten(0, 1),
+        queries=queries.unflatten(1, (n, layout.block)).flatten(0, 1),
         positions=bands(keys.positions, _NOWHERE),
         features={name: feature.repeat_interleave(n, 0) for name, feature in keys.features.items()},
     )
 
 
 def classes(x: Tensor, stride: int) -> Tensor:
-    """x (B, H, L, E) -> (B * s, H, ceil(L / s), E): every s-th position is a row of its own."""
+    """x (B, H, L, E) -> (B * s, H, ceil(L / s), E): every s-th position in a row of its own."""
     x = F.pad(x, (0, 0, 0, -x.shape[2] % stride)).unflatten(2, (-1, stride))
     return x.permute(0, 3, 1, 2, 4).flatten(0, 1)
 

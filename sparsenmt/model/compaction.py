@@ -1,4 +1,4 @@
-"""What the engine does with a filter's decision: scale, or scale, gather and count (design rule 3).
+"""Applying gates to a memory: scale, or scale, gather and count (design rule 3).
 
 Shapes: B sentences, S source positions, S' entries of a memory, K kept entries of the fullest sentence, D dimension.
 """
@@ -15,11 +15,11 @@ from sparsenmt.model.sockets import Gates
 
 
 def apply_gates(memory: Memory, gates: Gates, *, compact: bool) -> Memory:
-    """The memory that goes on.
+    """Apply a filter's gates to a memory.
 
-    Kept entries are scaled by their gates. Closed ones become zero vectors (``on_closed = "zero"``) or are not seen any
-    more (``"mask"``). With ``compact``, zero vectors are replaced by one zero vector that is counted as many times,
-    the same function if every reader sees every dropped position: the caller decides.
+    Kept entries are scaled by their gates. Closed ones become zero vectors (``on_closed = "zero"``) or are masked
+    (``"mask"``). With ``compact``, one zero vector with a count replaces them. That is exact if every reader sees every
+    dropped position, which the caller must check.
     """
     values = gates.values * memory.valid
     source_gates = _on_source(memory, values)
@@ -36,14 +36,14 @@ def apply_gates(memory: Memory, gates: Gates, *, compact: bool) -> Memory:
 
 
 def _on_source(memory: Memory, values: Tensor) -> Tensor:
-    """(B, S) gates of the source positions: each has that of the entry which stands for it; what is masked has 0."""
+    """(B, S) gates of the source positions: that of the entry that stands for each; 0 where it is masked."""
     if memory.entries is None:
         return values
     return values.gather(1, memory.entries.clamp_min(0)) * (memory.entries >= 0)
 
 
 def _compact(memory: Memory, kept: Tensor, *, stand_in: bool) -> Memory:
-    """Gather the kept entries in their order; put one zero vector before them that stands for all others."""
+    """Gather the kept entries in order, after one zero vector that stands for all others."""
     exact = memory.valid.to(torch.promote_types(memory.states.dtype, torch.float32))  # bf16 counts to 256 only
     old = exact if memory.counts is None else memory.counts * exact
     width = max(int(kept.sum(1).max()), 0 if stand_in else 1)  # without any key, fused kernels differ

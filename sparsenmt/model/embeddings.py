@@ -1,4 +1,4 @@
-"""Piece embeddings and position encodings.
+"""Token embeddings and position encodings.
 
 Shapes: B sentences, T positions, D model dimension, V vocabulary.
 """
@@ -16,8 +16,8 @@ from torch import Tensor, nn
 def sinusoids(length: int, dimension: int) -> Tensor:
     """(length, D) sines in the first half of the dimensions, cosines in the second (Vaswani et al. 2017, 3.5).
 
-    As in tensor2tensor, not to the letter as in the paper: sines and cosines stand apart instead of alternating, and
-    the wavelengths rise geometrically from 2 pi to 10000 * 2 pi inclusive.
+    As in tensor2tensor, which differs from the paper: sines and cosines are not interleaved, and wavelengths rise
+    geometrically from 2 pi to 10000 * 2 pi inclusive.
     """
     half = (dimension + 1) // 2
     rates = torch.exp(torch.arange(half, dtype=torch.float64) * (-math.log(10000.0) / max(half - 1, 1)))
@@ -36,7 +36,7 @@ class Positions(nn.Module):
         super().__init__()
         self.weight: nn.Parameter | None = None
         self._dimension = dimension
-        # In float64 and no buffer: rounded where it is used, every precision sees the same function.
+        # In float64 and no buffer: rounded at use, so that every precision has the same function.
         self._table = sinusoids(256, dimension)
         if kind == "learned":
             self.weight = nn.Parameter(torch.empty(maximum, dimension))
@@ -45,7 +45,7 @@ class Positions(nn.Module):
     def forward(self, start: int | Tensor, length: int, like: Tensor) -> Tensor:
         """Encodings of positions start, start + 1, ... with the dtype and device of ``like``.
 
-        start: of all rows -> (length, D); or of every row, (B) -> (B, length, D).
+        start: one for all rows -> (length, D); or (B), one for each -> (B, length, D).
         """
         end = length + (start if isinstance(start, int) else int(start.max()))
         if self.weight is not None:
@@ -66,7 +66,7 @@ class Positions(nn.Module):
 def embed(tokens: Tensor, table: Tensor, positions: Positions, start: int | Tensor = 0) -> Tensor:
     """tokens (B, T), table (V, D) -> (B, T, D): vectors scaled by sqrt(D), plus position encodings.
 
-    start: the position of the first token, or of that of every row (B).
+    start: the position of the first token, one for all rows or (B) one for each.
     """
     vectors = F.embedding(tokens, table) * math.sqrt(table.shape[1])
     encodings: Tensor = positions(start, tokens.shape[1], vectors)

@@ -149,7 +149,7 @@ class Transformer(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw Glorot-uniform matrices and embeddings N(0, 1/D), with zero biases. Methods initialise their own parameters."""
+        """Glorot-uniform matrices, zero biases, embeddings N(0, 1/D). Methods initialise their own parameters."""
         for table in self.embeddings.values():
             nn.init.normal_(table, std=table.shape[1] ** -0.5)
         for block in (*self.encoder.layers, *self.decoder.layers):

@@ -12,7 +12,7 @@ from sparsenmt.recipe.errors import Complaint, Problem, YamlOrigin
 from sparsenmt.recipe.key_paths import KeyPath, key_path
 from sparsenmt.recipe.schema import Data, Documents, Filters, Model, Section, TokenizerSection, Training
 from sparsenmt.recipe.socket_methods import socket_at
-from sparsenmt.recipe.yaml_tree import YamlNode, find, nearest_origin, plain, replace
+from sparsenmt.recipe.yaml_tree import YamlNode, find, mapping, nearest_origin, plain, replace
 
 _SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")  # as in every vocabulary
 _RESERVED = "\u2581"  # stands for a space inside tokens
@@ -271,8 +271,7 @@ _SECTION_CHECKS: tuple[tuple[type[Section], str, Callable[[Any], Iterator[Contra
 
 def _losses(recipe: YamlNode) -> Iterator[Contradiction]:
     """A loss has a weight, which never becomes negative, or a target, which is a share."""
-    losses = find(recipe, ("losses",))
-    for name, loss in losses.value.items() if losses is not None and isinstance(losses.value, dict) else ():
+    for name, loss in mapping(find(recipe, ("losses",))).items():
         weight, target = find(loss, ("weight",)), find(loss, ("target",))
         if target is not None and target.value is not None:
             if weight is not None and weight.value is not None:

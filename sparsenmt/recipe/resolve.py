@@ -13,7 +13,7 @@ from sparsenmt.recipe.choices import PRESETS
 from sparsenmt.recipe.errors import Complaint, Problem, ProblemError, YamlOrigin, dotted, show
 from sparsenmt.recipe.key_paths import KeyPath, key_path
 from sparsenmt.recipe.socket_methods import PLACE_KEYS, socket_at
-from sparsenmt.recipe.yaml_tree import YamlNode, child, find, parse, read, replace, tree
+from sparsenmt.recipe.yaml_tree import YamlNode, child, find, items, mapping, parse, read, replace, tree
 
 _MOST_FILES = 100  # that a recipe includes
 _MOST_PARTS = 50  # of an override's key
@@ -61,16 +61,15 @@ def _read_with_bases(path: Path, including: tuple[Path, ...], done: list[Path]) 
     """`read_with_bases` of an included file: the chain of files ``including`` it, and all files read so far."""
     node, problems = read(path)
     done.append(path)
-    assert isinstance(node.value, dict)
-    base = node.value.get("base")
+    base = child(node, "base")
     if base is None:
         return node, problems
-    own = YamlNode({key: value for key, value in node.value.items() if key != "base"}, node.origin)
+    own = replace(node, ("base",), None)
     if any(problem.path[:1] == ("base",) for problem in problems):
         return own, problems
     chain = (*including, Path(os.path.realpath(path)))
     below: YamlNode | None = None
-    for entry in base.value if isinstance(base.value, list) else [base]:
+    for entry in items(base) if isinstance(base.value, list) else [base]:
         name: str | Complaint = Complaint(
             "must be the path of a recipe, or a list of paths", "Write `base: other.yaml`."
         )
@@ -189,21 +188,20 @@ def _set(node: YamlNode | None, path: KeyPath, parts: Sequence[str], value: Yaml
 
 def _set_item(node: YamlNode | None, path: KeyPath, parts: Sequence[str], value: YamlNode) -> YamlNode:
     """`_set` in a list; an index one past its end appends."""
-    items = node.value if node is not None and isinstance(node.value, list) else []
-    part = parts[0]
+    present, part = items(node), parts[0]
     if not part.isdecimal():
         complaint = Complaint(f"`{dotted(path)}` is a list", f"Write an index after it, e.g. `{dotted(path)}.0`.")
         raise ProblemError(value.origin, (), complaint)
     index = int(part) if len(part) < 10 else 10**10
-    if index > len(items):
-        have = f"{len(items)} item{'' if len(items) == 1 else 's'}"
+    if index > len(present):
+        have = f"{len(present)} item{'' if len(present) == 1 else 's'}"
         complaint = Complaint(
             f"`{dotted(path)}` has {have}: there is no item {part}",
-            f"Items are counted from 0; `{dotted(path)}.{len(items)}` adds one.",
+            f"Items are counted from 0; `{dotted(path)}.{len(present)}` adds one.",
         )
         raise ProblemError(value.origin, (), complaint)
-    inner = _set(items[index] if index < len(items) else None, (*path, index), parts[1:], value)
-    return YamlNode([*items[:index], inner, *items[index + 1 :]], node.origin if node is not None else value.origin)
+    inner = _set(child(node, index), (*path, index), parts[1:], value)
+    return YamlNode([*present[:index], inner, *present[index + 1 :]], node.origin if node is not None else value.origin)
 
 
 # Presets
@@ -217,13 +215,11 @@ def expand_preset(recipe: YamlNode) -> YamlNode:
     preset = find(recipe, ("model", "preset"))
     if preset is None or not isinstance(preset.value, str) or preset.value not in PRESETS:
         return recipe
-    assert isinstance(recipe.value, dict)
-    model = recipe.value["model"]
-    assert isinstance(model.value, dict)
+    model = mapping(recipe)["model"]
     sizes = {key: tree(size, preset.origin) for key, size in PRESETS[preset.value].items()}
     # The preset's name stays first, for the reader of a dumped recipe.
-    merged = {"preset": preset, **sizes, **model.value}
-    return YamlNode({**recipe.value, "model": YamlNode(merged, model.origin)}, recipe.origin)
+    merged = {"preset": preset, **sizes, **mapping(model)}
+    return YamlNode({**mapping(recipe), "model": YamlNode(merged, model.origin)}, recipe.origin)
 
 
 # Paths
@@ -246,7 +242,7 @@ def expand_variables(text: str) -> str | Complaint:
 def _usable(path: str) -> str | Complaint:
     """The path, or a complaint if no file of the program can have it."""
     if not path:
-        return Complaint("the path is empty after its variables are replaced", "Set them, or add a path.")
+        return Complaint("the path is empty after its variables are replaced", "Set them, or write defaults.")
     if "\0" in path:
         return Complaint("a path cannot contain the character U+0000", "Write the path again, without escapes.")
     try:
@@ -284,8 +280,7 @@ def resolve_paths(recipe: YamlNode) -> tuple[YamlNode, list[Problem]]:
 def _path_keys(recipe: YamlNode) -> Iterator[KeyPath]:
     yield ("directory",)
     yield ("data", "directory")
-    train = find(recipe, ("data", "train"))
-    count = len(train.value) if train is not None and isinstance(train.value, list) else 0
+    count = len(items(find(recipe, ("data", "train"))))
     corpora: list[KeyPath] = [("data", "train", index) for index in range(count)]
     for corpus in [*corpora, ("data", "dev"), ("data", "test")]:
         yield from ((*corpus, file) for file in _FILES)

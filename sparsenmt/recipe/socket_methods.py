@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from sparsenmt.recipe.errors import Complaint, Problem, YamlOrigin, nearest, unknown_key
 from sparsenmt.recipe.key_paths import KeyPath, fields_by_key
 from sparsenmt.recipe.validation_errors import misread_booleans, validation_problems
-from sparsenmt.recipe.yaml_tree import YamlNode, child, plain, tree
+from sparsenmt.recipe.yaml_tree import YamlNode, child, children, plain, tree
 
 Methods = Mapping[str, Mapping[str, type[BaseModel]]]
 
@@ -48,8 +48,7 @@ def _method_mappings(recipe: YamlNode, path: KeyPath = ()) -> Iterator[tuple[Key
     if socket is not None and isinstance(recipe.value, dict):
         yield path, socket, recipe
         return
-    children = recipe.value if isinstance(recipe.value, (dict, list)) else {}
-    for key, value in children.items() if isinstance(children, dict) else enumerate(children):
+    for key, value in children(recipe):
         yield from _method_mappings(value, (*path, key))
 
 

@@ -16,7 +16,7 @@ from sparsenmt.recipe.resolve import expand_variables
 from sparsenmt.recipe.schema import Section
 from sparsenmt.recipe.validation_errors import misread_booleans, validation_problems
 from sparsenmt.recipe.variants import OWN_AXES, Variant, expand_variants
-from sparsenmt.recipe.yaml_tree import YamlNode, find, nearest_origin, plain, read, replace
+from sparsenmt.recipe.yaml_tree import YamlNode, find, items, mapping, nearest_origin, plain, read, replace
 
 
 class Layout(Section):
@@ -171,11 +171,9 @@ def read_sweep(path: Path) -> Sweep:
 
 def _unknown_keys(node: YamlNode, section: type[BaseModel], path: KeyPath = ()) -> list[Problem]:
     """Problems of keys that a section does not have; the hint points recipe keys to `set`."""
-    if not isinstance(node.value, dict):
-        return []
     fields = fields_by_key(section)
     problems = []
-    for key, value in node.value.items():
+    for key, value in mapping(node).items():
         field = fields.get(key)
         here = (*path, key)
         if field is None:
@@ -187,8 +185,8 @@ def _unknown_keys(node: YamlNode, section: type[BaseModel], path: KeyPath = ()) 
         item = section_type(type_inside(field.annotation, 0))
         if inner := section_type(field.annotation):
             problems += _unknown_keys(value, inner, here)
-        elif item is not None and isinstance(value.value, list):
-            for index, each in enumerate(value.value):
+        elif item is not None:
+            for index, each in enumerate(items(value)):
                 problems += _unknown_keys(each, item, (*here, index))
     return problems
 

@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from sparsenmt.recipe.errors import Complaint, Problem, nearest, show, unknown_key
 from sparsenmt.recipe.key_paths import KeyPath, alternatives, fields_by_key, section_at, type_inside
 from sparsenmt.recipe.schema import Recipe
-from sparsenmt.recipe.yaml_tree import YamlNode, child, find, nearest_origin
+from sparsenmt.recipe.yaml_tree import YamlNode, child, children, find, nearest_origin
 
 _WANTED = {
     "int_type": "a whole number",
@@ -31,12 +31,13 @@ _WANTED = {
     "model_attributes_type": "a section (keys with values, indented under it)",
 }
 _BOUNDS = {
-    "greater_than": ("gt", "greater than"),
-    "greater_than_equal": ("ge", "at least"),
-    "less_than": ("lt", "less than"),
-    "less_than_equal": ("le", "at most"),
-    "multiple_of": ("multiple_of", "a multiple of"),
+    "greater_than": "greater than",
+    "greater_than_equal": "at least",
+    "less_than": "less than",
+    "less_than_equal": "at most",
+    "multiple_of": "a multiple of",
 }
+_BOUND_KEYS = {"greater_than": "gt", "greater_than_equal": "ge", "less_than": "lt", "less_than_equal": "le"}
 _SECTION_ERRORS = {"model_type", "model_attributes_type", "dict_type", "list_type", "tuple_type"}
 
 
@@ -102,8 +103,8 @@ def _complaint(details: ErrorDetails, path: KeyPath, prefix: KeyPath, root: type
         is_number = isinstance(given, (int, float))
         return Complaint(f"must be text, not {show(given)}", f"{'Put it into quotes. ' if is_number else ''}{meaning}")
     if kind in _BOUNDS:
-        key, words = _BOUNDS[kind]
-        return Complaint(f"must be {words} {context[key]:.15g}, not {show(given)}", meaning)
+        bound = context[_BOUND_KEYS.get(kind, kind)]
+        return Complaint(f"must be {_BOUNDS[kind]} {bound:.15g}, not {show(given)}", meaning)
     if kind in ("literal_error", "enum"):
         return _choice(str(context.get("expected", "")), given)
     if kind == "too_short":
@@ -157,8 +158,7 @@ def misread_booleans(node: YamlNode, section: type[BaseModel], prefix: KeyPath =
 
 def _values(node: YamlNode, annotation: Any, path: KeyPath) -> Iterator[tuple[KeyPath, YamlNode, Any]]:
     """Yield every value below ``node`` whose type is known, with its type."""
-    children = node.value if isinstance(node.value, (dict, list)) else {}
-    for step, value in children.items() if isinstance(children, dict) else enumerate(children):
+    for step, value in children(node):
         inner = type_inside(annotation, step)
         if inner is not None:
             yield (*path, step), value, inner

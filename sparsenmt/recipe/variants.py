@@ -11,7 +11,7 @@ from pathlib import Path
 from sparsenmt.recipe.errors import Complaint, Problem, ProblemError, YamlOrigin, show
 from sparsenmt.recipe.key_paths import KeyPath
 from sparsenmt.recipe.resolve import Setting, expand_variables
-from sparsenmt.recipe.yaml_tree import YamlNode, child, plain
+from sparsenmt.recipe.yaml_tree import YamlNode, child, items, mapping, plain
 
 OWN_AXES = ("seed", "set", "metric")
 """Axes of every sweep: the seed of training, the text, and the metric."""
@@ -61,11 +61,9 @@ def expand_variants(sweep: YamlNode, folder: Path) -> tuple[list[Variant], list[
     """
     variants: list[Variant] = []
     problems: list[Problem] = []
-    blocks = child(sweep, "variants")
-    assert blocks is not None and isinstance(blocks.value, list)
-    for index, block in enumerate(blocks.value):
+    for index, block in enumerate(items(child(sweep, "variants"))):
         try:
-            variants += _VariantBlock(sweep, block, ("variants", index), folder).variants()
+            variants += _BlockExpansion(sweep, block, ("variants", index), folder).variants()
         except ProblemError as found:
             problems.append(found.problem)
     first: dict[str, Variant] = {}
@@ -78,23 +76,20 @@ def expand_variants(sweep: YamlNode, folder: Path) -> tuple[list[Variant], list[
     return variants, problems
 
 
-class _VariantBlock:
-    """An item of `variants`; keys that it does not have are taken from the sweep."""
+class _BlockExpansion:
+    """The variants of an item of `variants`; keys that it does not have are taken from the sweep."""
 
     def __init__(self, sweep: YamlNode, block: YamlNode, path: KeyPath, folder: Path) -> None:
         self._sweep, self._block, self._path, self._folder = sweep, block, path, folder
-        at = child(block, "at")
-        axes = at.value if at is not None and isinstance(at.value, dict) else {}
-        self._axes = {name: self._labels(name, value) for name, value in axes.items()}
+        self._axes = {name: self._labels(name, value) for name, value in mapping(child(block, "at")).items()}
 
     def variants(self) -> Iterator[Variant]:
-        seeds = child(self._sweep, "seeds")
-        items = seeds.value if seeds is not None and isinstance(seeds.value, list) else []
+        seeds = items(child(self._sweep, "seeds"))
         for chosen in product(*self._axes.values()):
             labels = dict(zip(self._axes, chosen, strict=True))
-            if not items:
+            if not seeds:
                 yield self._variant(labels, None)
-            for number, seed in enumerate(items):  # the first seed has no suffix: adding seeds keeps the names
+            for number, seed in enumerate(seeds):  # the first seed has no suffix: adding seeds keeps the names
                 yield self._variant(labels, seed, f"-seed{seed.value}" if number else "")
 
     def _variant(self, labels: Mapping[str, _Label], seed: YamlNode | None, suffix: str = "") -> Variant:
@@ -182,12 +177,12 @@ class _VariantBlock:
                 "Write letters, digits and _, and none of the built-in axes `seed` (see `seeds`), `set` and `metric`.",
             )
             raise ProblemError(node.origin, path, complaint)
-        items = node.value if isinstance(node.value, list) else [node]
-        labels = [_label(item, path) for item in items]
+        written = items(node) if isinstance(node.value, list) else [node]
+        labels = [_label(item, path) for item in written]
         for index, label in enumerate(labels):
             if label.text in [other.text for other in labels[:index]]:
                 complaint = Complaint(f"the label '{label.text}' occurs twice", "Remove one of the two.")
-                raise ProblemError(items[index].origin, path, complaint)
+                raise ProblemError(written[index].origin, path, complaint)
         if not labels:
             raise ProblemError(
                 node.origin, path, Complaint("the axis has no labels", "Write a label, or a list of them.")
@@ -256,8 +251,7 @@ def _label_text(node: YamlNode, path: KeyPath) -> str:
 
 def _settings(node: YamlNode | None) -> list[Setting]:
     """The items of a `set`."""
-    items = node.value if node is not None and isinstance(node.value, dict) else {}
-    return [Setting(key, value) for key, value in items.items()]
+    return [Setting(key, value) for key, value in mapping(node).items()]
 
 
 def _file_name(name: str) -> str:

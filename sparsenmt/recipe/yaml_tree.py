@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 import stat
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,14 +54,27 @@ def tree(value: Any, origin: YamlOrigin) -> YamlNode:
     return YamlNode(value, origin)
 
 
+def mapping(node: YamlNode | None) -> dict[str, YamlNode]:
+    """The values of a mapping by key; empty for everything else."""
+    return node.value if node is not None and isinstance(node.value, dict) else {}
+
+
+def items(node: YamlNode | None) -> list[YamlNode]:
+    """The items of a list; empty for everything else."""
+    return node.value if node is not None and isinstance(node.value, list) else []
+
+
+def children(node: YamlNode) -> Iterable[tuple[str | int, YamlNode]]:
+    """The values of a mapping with their keys, or the items of a list with their indices."""
+    return [*mapping(node).items(), *enumerate(items(node))]
+
+
 def child(node: YamlNode | None, key: str | int) -> YamlNode | None:
     """The value of a key or at an index, None if there is none."""
-    value = node.value if node is not None else None
-    if isinstance(value, dict):
-        return value.get(key) if isinstance(key, str) else None
-    if isinstance(value, list) and isinstance(key, int) and 0 <= key < len(value):
-        return value[key]
-    return None
+    if isinstance(key, str):
+        return mapping(node).get(key)
+    values = items(node)
+    return values[key] if 0 <= key < len(values) else None
 
 
 def find(node: YamlNode, path: KeyPath) -> YamlNode | None:
@@ -88,8 +102,8 @@ def replace(node: YamlNode, path: KeyPath, new: YamlNode | None) -> YamlNode:
     key, rest = path[0], path[1:]
     if isinstance(node.value, dict) and isinstance(key, str):
         inner = replace(node.value[key], rest, new) if rest else new
-        items = {name: inner if name == key else value for name, value in node.value.items()}
-        return YamlNode({name: value for name, value in items.items() if value is not None}, node.origin)
+        values = {name: inner if name == key else value for name, value in node.value.items()}
+        return YamlNode({name: value for name, value in values.items() if value is not None}, node.origin)
     assert isinstance(node.value, list) and isinstance(key, int)
     changed = replace(node.value[key], rest, new) if rest else new
     assert changed is not None
@@ -206,8 +220,8 @@ class _Conversion:
             return self._empty(origin, path, _foreign_tag(composed.tag))
         if isinstance(composed, yaml.MappingNode):
             return YamlNode(self._mapping(composed, path), origin)
-        items = enumerate(composed.value)
-        return YamlNode([self.node(item, self.origin(item), (*path, i)) for i, item in items], origin)
+        composed_items = enumerate(composed.value)
+        return YamlNode([self.node(item, self.origin(item), (*path, i)) for i, item in composed_items], origin)
 
     def _empty(self, origin: YamlOrigin, path: KeyPath, complaint: Complaint) -> YamlNode:
         self.problems.append(Problem(origin, path, complaint))

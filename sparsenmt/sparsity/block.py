@@ -1,7 +1,7 @@
 """Block attention: the sequence is cut into blocks, and a query sees its own block.
 
-Shen et al. 2018, "Bi-Directional Block Self-Attention for Fast and Memory-Efficient Sequence Modeling", without what
-they add between blocks; a baseline of Zhao et al. ("Block Attention").
+Shen et al. 2018, "Bi-Directional Block Self-Attention for Fast and Memory-Efficient Sequence Modeling", without
+their attention between blocks; a baseline of Zhao et al. ("Block Attention").
 Shapes: B sentences, Q queries, K keys.
 """
 
@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from sparsenmt.sparsity.geometry import PatternOptions, is_causal, once
+from sparsenmt.sparsity.patterns import PatternOptions, is_causal, once
 from sparsenmt.sparsity.registry import register
 
 
 class BlockPattern:
-    """Positions 0 to k - 1, k to 2k - 1, ...: in the decoder, those of its block that are not after the query."""
+    """Blocks of k positions from position 0 on. In the decoder a query sees no later positions of its block."""
 
     def __init__(self, k: int, *, causal: bool) -> None:
         self.segment = k

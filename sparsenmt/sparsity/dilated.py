@@ -1,7 +1,7 @@
-"""Dilated window attention: a window with holes, which reaches farther.
+"""Dilated window attention: a window with gaps, which reaches farther.
 
 Beltagy, Peters and Cohan 2020, "Longformer: The Long-Document Transformer", section 3.1 (after the dilated convolutions
-of Yu and Koltun 2016); a baseline of Zhao et al. ("Dilated Attention"), which does not say the rate.
+of Yu and Koltun 2016); a baseline of Zhao et al. ("Dilated Attention"), which does not give the rate.
 Shapes: B sentences, Q queries, K keys.
 """
 
@@ -10,17 +10,17 @@ from __future__ import annotations
 from pydantic import Field
 from torch import Tensor
 
-from sparsenmt.sparsity.geometry import FARTHEST, PatternOptions, distance, is_causal, window_reach
+from sparsenmt.sparsity.patterns import FARTHEST, PatternOptions, distance, is_causal, window_reach
 from sparsenmt.sparsity.registry import register
 
 
 class DilatedOptions(PatternOptions):
     rate: int = Field(
-        2, ge=1, le=FARTHEST, description="Distance between neighbouring positions that are seen; 1 is a window."
+        2, ge=1, le=FARTHEST, description="Distance between neighbouring visible positions; 1 is a window."
     )
 
 
-class Dilated:
+class DilatedPattern:
     """k positions at distances that are multiples of ``rate``: around the query in the encoder, back from it in the
     decoder.
     """
@@ -36,5 +36,5 @@ class Dilated:
 
 
 @register("pattern", "dilated", options=DilatedOptions, examples=({"k": 4}, {"k": 3, "rate": 3}))
-def build(options: DilatedOptions, *, site: str) -> Dilated:
-    return Dilated(options.k, options.rate, causal=is_causal(site))
+def build(options: DilatedOptions, *, site: str) -> DilatedPattern:
+    return DilatedPattern(options.k, options.rate, causal=is_causal(site))

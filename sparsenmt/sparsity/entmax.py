@@ -4,7 +4,7 @@ Martins 2019, "Adaptively Sparse Transformers", EMNLP).
 alpha = 1 is softmax, 1.5 1.5-entmax, 2 sparsemax. Learned, alpha = 1.01 + 0.99 sigmoid(a): the paper says
 1 + sigmoid(a), kept above 1.01, as gradients divide by (alpha - 1)^2; a bound that is part of the function has a
 gradient everywhere, which a clamp has not. The logits a begin as draws from a standard normal, where the paper says "at
-random". They are vectors, which weight decay leaves alone.
+random". They are vectors, which weight decay does not change.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from sparsenmt.sparsity.registry import MethodPlace, Options, register
 from sparsenmt.sparsity.simplex.function import entmax
 
 NAME = "entmax"
-LOW, SPAN = 1.01, 0.99  # of learned alphas
+LOW, SPAN = 1.01, 0.99  # range of learned alphas: from LOW to LOW + SPAN
 
 
 class EntmaxOptions(Options):
     alpha: float | Literal["learned"] = Field(
         "learned",
-        description="From 1 (softmax) to 2 (sparsemax), or `learned`: between 1.01 and 2, its own for each head.",
+        description="Entmax alpha: from 1 (softmax) to 2 (sparsemax), or `learned`: one for each head, from 1.01 to 2.",
     )
     init: float | None = Field(
-        None, description="Of a learned alpha: what all heads begin with. `null`: random, most from 1.2 to 1.8."
+        None, description="Initial value of learned alphas. `null`: random, mostly from 1.2 to 1.8."
     )
     tie: Literal["none", "layer", "site", "all"] = Field(
         "none",
-        description="Of a learned alpha: who shares one. `none`: each head, layer and site has its own; `layer`: the "
-        "heads of a site in a layer; `site`: all heads of a site; `all`: all heads of all sites that say so.",
+        description="Sharing of learned alphas. `none`: each head, layer and site has its own; `layer`: the heads of a "
+        "site in a layer share one; `site`: all heads of a site; `all`: all heads of all sites with this setting.",
     )
     per: Literal["block", "application"] = Field(
         "block",
-        description="Of a learned alpha, where a layer is applied several times: the same each time (`block`), or "
-        "one for each `application`.",
+        description="Learned alphas of a layer that is applied several times: the same each time (`block`), or one for "
+        "each `application`.",
     )
 
     @field_validator("alpha")
@@ -52,7 +52,7 @@ class EntmaxOptions(Options):
         if alpha < 1:
             raise ValueError(
                 f"must be at least 1 (softmax), not {alpha:g}: below 1 no weight is ever 0, and the mass is spread "
-                "wider than softmax spreads it"
+                "wider than by softmax"
             )
         raise ValueError(
             f"must be at most 2, not {alpha:g}: beyond sparsemax a weight meets 0 at a right angle, and its gradient "
@@ -73,7 +73,7 @@ class EntmaxOptions(Options):
 
 
 def alpha_of(logits: Tensor) -> Tensor:
-    """alpha of what is learned, `alpha` in a model's weights."""
+    """The alphas of learned logits (`alpha` in a model's weights)."""
     return LOW + SPAN * torch.sigmoid(logits)
 
 
@@ -92,7 +92,7 @@ class AdaptiveEntmax(Transform):
     """A learned alpha for each head. The parameter ``alpha`` holds the logits a: (heads), or (1) where heads share.
 
     Args:
-        owner: the transform whose parameter this one uses; None: it has its own, under its name.
+        owner: the transform whose parameter this one shares; None: it has its own.
     """
 
     def __init__(self, heads: int, logits: Tensor | None, owner: AdaptiveEntmax | None = None) -> None:
@@ -137,7 +137,7 @@ def build(options: EntmaxOptions, *, site: str, heads: int, place: MethodPlace) 
 
 
 def _key(options: EntmaxOptions, site: str, place: MethodPlace) -> Hashable:
-    """The same for transforms that share their logits."""
+    """The key of `MethodPlace.shared`, equal for transforms that share their logits."""
     if options.tie == "all":
         return (NAME,)
     if options.tie == "site":

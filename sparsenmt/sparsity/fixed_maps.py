@@ -1,6 +1,6 @@
-"""Given heads as linear maps over positions, and their transposes for the gradient, all in O(length).
+"""Fixed heads as linear maps over positions, and their transposes for the gradient, all in O(length).
 
-Shapes: B rows, G given heads, K positions (keys, and as many queries), E head size, W words.
+Shapes: B rows, G fixed heads, K positions (keys, and as many queries), E head size, W words.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from torch.autograd.function import once_differentiable
 _BLOCK = 64  # rows of a running sum that one product computes
 
 
-class Head(Protocol):
-    """A given head as a linear map over positions, and its transpose for the gradient."""
+class HeadMap(Protocol):
+    """A fixed head as a linear map over positions, and its transpose for the gradient."""
 
     def apply(self, x: Tensor, out: Tensor) -> None:
         """x (B, K, E) -> out (B, K, E), which is overwritten."""
         ...
 
     def transposed(self, x: Tensor, out: Tensor) -> None:
-        """As `apply`."""
+        """The transpose; arguments as for `apply`."""
         ...
 
 
 @dataclass(frozen=True)
-class Shift:
+class ShiftMap:
     """Row i reads key i - by."""
 
     by: int
-    seen: Tensor  # (B, K) 1 at keys that are seen
+    seen: Tensor  # (B, K) 1 at visible keys
 
     def apply(self, x: Tensor, out: Tensor) -> None:
         rows, keys = self._slices(x.shape[1])
@@ -45,19 +45,19 @@ class Shift:
         torch.mul(x[:, rows], self.seen[:, keys, None].to(x.dtype), out=out[:, keys])
 
     def _slices(self, length: int) -> tuple[slice, slice]:
-        """Rows that read something, and the keys that they read."""
+        """The rows that have a target, and their keys."""
         right, left = max(self.by, 0), max(-self.by, 0)
         return slice(min(right, length), length - left), slice(min(left, length), length - right)
 
 
 def _fill_outside(out: Tensor, kept: slice) -> None:
-    """Zeros at the positions that are not in ``kept``."""
+    """Set the positions that are not in ``kept`` to zero."""
     out[:, : kept.start].zero_()
     out[:, max(kept.stop, kept.start) :].zero_()
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningSumMap:
     """``out_i = outer_i * sum_j inner_j x_j`` over j <= i - 2 (leftward), or over j >= i + 2."""
 
     inner: Tensor  # (B, K)
@@ -72,15 +72,15 @@ class Running:
 
 
 def _running_sum(x: Tensor, inner: Tensor, outer: Tensor, out: Tensor, *, leftward: bool) -> None:
-    """As `Running` says. A block of rows reads a block of keys in one product, and what lay before it as one vector.
+    """Compute `RunningSumMap` by blocks: a product of rows and keys, plus one vector for all earlier blocks.
 
-    Sums grow from their beginning and nothing is subtracted: early rows do not drown in what follows.
+    Nothing is subtracted, so that small sums at the beginning keep their precision.
     """
     length = x.shape[1] - 2
     if length <= 0:
         out.zero_()
         return
-    # Row r reads the keys up to r (leftward), or from r on, once rows and keys are moved by two against each other.
+    # With rows and keys shifted by two, row r reads the keys up to r (leftward), or from r on.
     rows, keys = (slice(2, None), slice(None, length)) if leftward else (slice(None, length), slice(2, None))
     _fill_outside(out, slice(2, length + 2) if leftward else slice(0, length))
     x, inner, outer, out = x[:, keys].to(inner.dtype), inner[:, keys], outer[:, rows], out[:, rows]
@@ -99,8 +99,8 @@ def _running_sum(x: Tensor, inner: Tensor, outer: Tensor, out: Tensor, *, leftwa
 
 
 @dataclass(frozen=True)
-class Whole:
-    """Every row reads the same mean of the sentence."""
+class SentenceMeanMap:
+    """All rows read the same weighted mean of the sentence."""
 
     weights: Tensor  # (B, K)
 
@@ -112,10 +112,10 @@ class Whole:
 
 
 @dataclass(frozen=True)
-class OrSelf:
-    """As another head; rows without a target read themselves."""
+class OrSelfMap:
+    """Another map, in which rows without a target read themselves."""
 
-    head: Head
+    head: HeadMap
     own: Tensor  # (B, K) 1 at those rows
 
     def apply(self, x: Tensor, out: Tensor) -> None:
@@ -128,10 +128,10 @@ class OrSelf:
 
 
 @dataclass(frozen=True)
-class FixedMap:
-    """The given heads of a batch, as a linear map from values to contexts."""
+class TokenHeadsMap:
+    """The fixed heads of a batch, as a linear map from values to contexts."""
 
-    heads: tuple[Head, ...]
+    heads: tuple[HeadMap, ...]
 
     def apply(self, x: Tensor) -> Tensor:
         """x (B, K, G, E) -> (B, K, G, E)."""
@@ -149,23 +149,23 @@ class FixedMap:
 
 
 @dataclass(frozen=True)
-class WordPlan:
-    """As `FixedMap`, of heads that look at words: pieces are added up to words, and every piece gets what its word gets."""
+class WordHeadsMap:
+    """Fixed heads over words: tokens are summed to words, and every token gets the context of its word."""
 
-    words: FixedMap
-    index: Tensor  # (B * K) the word of each piece, numbered through all rows
-    share: Tensor  # (B, K) the part of its word's weight that each piece has
+    words: TokenHeadsMap
+    index: Tensor  # (B * K) the word of each token, numbered through all rows
+    share: Tensor  # (B, K) each token's share of its word's weight
     count: int  # W words in a row
 
     def apply(self, x: Tensor) -> Tensor:
         """x (B, K, G, E) -> (B, K, G, E)."""
         x = x.to(self.share.dtype) * self.share[:, :, None, None]
-        return self._to_pieces(self.words.apply(self._to_words(x)))
+        return self._to_tokens(self.words.apply(self._to_words(x)))
 
     def transposed(self, x: Tensor) -> Tensor:
         """x (B, K, G, E) -> (B, K, G, E)."""
         x = self._to_words(x.to(self.share.dtype))
-        return self._to_pieces(self.words.transposed(x)) * self.share[:, :, None, None]
+        return self._to_tokens(self.words.transposed(x)) * self.share[:, :, None, None]
 
     def _to_words(self, x: Tensor) -> Tensor:
         """(B, K, G, E) -> sums (B, W, G, E)."""
@@ -173,20 +173,20 @@ class WordPlan:
         sums = x.new_zeros(rows * self.count, heads * size).index_add_(0, self.index, x.reshape(-1, heads * size))
         return sums.view(rows, self.count, heads, size)
 
-    def _to_pieces(self, x: Tensor) -> Tensor:
+    def _to_tokens(self, x: Tensor) -> Tensor:
         """(B, W, G, E) -> (B, K, G, E)."""
         return x.flatten(0, 1).index_select(0, self.index).view(*self.share.shape, *x.shape[2:])
 
 
-class Contexts(torch.autograd.Function):
-    """What a plan makes of values (B, K, G, E). The gradient is the transpose: nothing of the forward pass is kept."""
+class ApplyMap(torch.autograd.Function):
+    """Apply a map to values (B, K, G, E). The gradient is by the transpose, so no activation is saved."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, plan: FixedMap | WordPlan) -> Tensor:
-        ctx.plan = plan
-        return plan.apply(values).to(values.dtype)
+    def forward(ctx: Any, values: Tensor, linear_map: TokenHeadsMap | WordHeadsMap) -> Tensor:
+        ctx.map = linear_map
+        return linear_map.apply(values).to(values.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return ctx.plan.transposed(gradient).to(gradient.dtype), None
+        return ctx.map.transposed(gradient).to(gradient.dtype), None

@@ -1,12 +1,12 @@
-"""Fixed heads over tokens: Raganato, Scherrer and Tiedemann 2020, section 3.2; see `fixed_patterns`.
+"""Fixed heads over tokens: Raganato, Scherrer and Tiedemann 2020, section 3.2; see `fixed_heads`.
 
-7F + 1L is the default at a site of eight heads; 8F has ``last`` beside them; 1L is no method but ``heads.count: 1``.
-At the decoder's self-attention, where the paper has none, only patterns that look left have a meaning.
+At a site of eight heads the default is the paper's 7F + 1L; 8F adds ``last``; 1L is no method but ``heads.count: 1``.
+At the decoder's self-attention, where the paper uses none, only patterns that look left are possible.
 """
 
 from __future__ import annotations
 
-from sparsenmt.sparsity.fixed_patterns import LOOKING_LEFT, FixedOptions, FixedPatternHeads, check_options
+from sparsenmt.sparsity.fixed_heads import LOOKING_LEFT, FixedOptions, FixedPatternHeads, check_options
 from sparsenmt.sparsity.registry import register
 
 

@@ -1,7 +1,7 @@
-"""Fixed heads over words: Raganato, Scherrer and Tiedemann 2020, section 3.2; see `fixed_patterns`.
+"""Fixed heads over words: Raganato, Scherrer and Tiedemann 2020, section 3.2; see `fixed_heads`.
 
-The paper "assigns the same attention values to all parts of the same word" and does not say whether they add up to the
-weight of the word (``split``, so that a row sums to 1) or are the weight of the word (``copy``). ``</s>`` is a word.
+The paper "assigns the same attention values to all parts of the same word" and does not say if they add up to the
+weight of the word (``split``: a row sums to 1) or each equal it (``copy``). ``</s>`` is a word.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from typing import Literal
 
 from pydantic import Field
 
-from sparsenmt.sparsity.fixed_patterns import WORD, FixedOptions, FixedPatternHeads, check_options
+from sparsenmt.sparsity.fixed_heads import WORD, FixedOptions, FixedPatternHeads, check_options
 from sparsenmt.sparsity.registry import register
 
 
-class WordOptions(FixedOptions):
+class FixedWordOptions(FixedOptions):
     mass: Literal["split", "copy"] = Field(
-        "split", description="The pieces of a word share its weight equally, or each have all of it."
+        "split", description="`split`: the tokens of a word share its weight equally; `copy`: each has all of it."
     )
 
 
 @register(
     "heads",
     "fixed_word",
-    options=WordOptions,
+    options=FixedWordOptions,
     requires=frozenset({WORD}),
     examples=(
         {"patterns": ["previous", "left", "right"]},
@@ -31,8 +31,8 @@ class WordOptions(FixedOptions):
         {"patterns": ["start", "last"]},
     ),
 )
-def build(options: WordOptions, *, site: str, heads: int) -> FixedPatternHeads:
+def build(options: FixedWordOptions, *, site: str, heads: int) -> FixedPatternHeads:
     if site != "encoder_self":
-        raise ValueError("only the words of the source are known: its place is encoder_self")
+        raise ValueError("only the words of the source are known: use it at encoder_self")
     check_options(options, heads)
     return FixedPatternHeads(options.patterns, or_self=options.empty == "self", mass=options.mass)

@@ -9,14 +9,14 @@ from torch import Tensor
 
 from sparsenmt.model.memory import Memory
 from sparsenmt.sparsity.registry import register
-from sparsenmt.sparsity.rules import Rule, RuleOptions
+from sparsenmt.sparsity.rule_filter import RuleFilter, RuleOptions
 
 _RANK, _COVERAGE = "frequency_rank", "frequency_coverage"
-_WHOLE = 10_000  # what `frequency_coverage` calls all words
+_WHOLE = 10_000  # the value of `frequency_coverage` for all words
 
 
 class FreqOptions(RuleOptions):
-    top: PositiveInt | None = Field(None, description="Drop so many of the most frequent words; the paper: 100.")
+    top: PositiveInt | None = Field(None, description="Drop this number of the most frequent words; the paper: 100.")
     coverage: float | None = Field(
         None,
         gt=0,
@@ -28,16 +28,16 @@ class FreqOptions(RuleOptions):
     @model_validator(mode="after")
     def _one_of_two(self) -> FreqOptions:
         if (self.top is None) == (self.coverage is None):
-            raise ValueError("give either `top` or `coverage`; `null` takes one away")
+            raise ValueError("give either `top` or `coverage`; `null` removes one")
         return self
 
 
-class Freq(Rule):
+class FreqRule(RuleFilter):
     """The paper: "we propose to filter out the source encodings corresponding to top-frequent words with a threshold of
     46.3% (top 100 words)".
 
-    Words are the unit, and their pieces inherit: a rule over pieces would drop parts of rare words. Punctuation marks
-    are words. ``</s>`` is no word and is kept.
+    The rule is over words, with all of their tokens: a rule over tokens would drop parts of rare words. Punctuation
+    marks are words. ``</s>`` is no word and is kept.
 
     Published: WMT14 En-De 42.1% at 26.98 BLEU (dense 27.59), CNN/DailyMail 47.8% at 35.67 ROUGE-L (dense 36.88).
     """
@@ -63,5 +63,5 @@ class Freq(Rule):
     requires=frozenset({_RANK, _COVERAGE}),
     examples=({"top": 2}, {"coverage": 0.0002, "closed": "mask"}),
 )
-def build(options: FreqOptions, *, dimension: int) -> Freq:
-    return Freq(options)
+def build(options: FreqOptions, *, dimension: int) -> FreqRule:
+    return FreqRule(options)

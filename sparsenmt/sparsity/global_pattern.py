@@ -1,4 +1,4 @@
-"""Global attention: a few positions see everything and are seen by everything, and nothing else is seen.
+"""Global attention: a few positions see all others and are seen by all; nothing else is seen.
 
 Zaheer et al. 2020, "Big Bird: Transformers for Longer Sequences", section 2 (the global part); a baseline of Zhao et
 al. ("Global Attention": "most tokens can only focus on the first small part of the whole sequence").
@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from sparsenmt.sparsity.geometry import PatternOptions, distance, is_causal, once
+from sparsenmt.sparsity.patterns import PatternOptions, distance, is_causal, once
 from sparsenmt.sparsity.registry import register
 
 
-class Global:
-    """The first k positions are visible to all and see all; the others see only them.
+class GlobalPattern:
+    """The first k positions are visible to all and see all; the others see only these.
 
-    In the decoder a query sees nothing after it, and its own position as well: k + 1 positions, then.
+    In the decoder a query also sees its own position (k + 1 positions), and no later one.
     """
 
     reach = None
@@ -31,5 +31,5 @@ class Global:
 
 
 @register("pattern", "global", options=PatternOptions, examples=({"k": 2},))
-def build(options: PatternOptions, *, site: str) -> Global:
-    return Global(options.k, causal=is_causal(site))
+def build(options: PatternOptions, *, site: str) -> GlobalPattern:
+    return GlobalPattern(options.k, causal=is_causal(site))

@@ -12,21 +12,22 @@ from torch import Tensor
 
 from sparsenmt.model.memory import Memory
 from sparsenmt.sparsity.registry import register
-from sparsenmt.sparsity.rules import Rule, RuleOptions
+from sparsenmt.sparsity.rule_filter import RuleFilter, RuleOptions
 
 _WORD = "word_id"
 
 
 class GroupOptions(RuleOptions):
-    size: int = Field(2, ge=2, description="Of so many positions in a row the first is kept.")
+    size: int = Field(2, ge=2, description="Keep the first of every group of this many positions.")
     unit: Literal["pieces", "words"] = Field(
-        "pieces", description="What is counted: positions, as in the paper; or words, with all of their pieces."
+        "pieces",
+        description="Unit of the groups: `pieces` are tokens, as in the paper; `words` include all of their tokens.",
     )
 
 
-class GroupRule(Rule):
+class GroupRule(RuleFilter):
     """The paper: "a position-based pattern that only feeds the encodings at odd positions to the decoder, indicating a
-    sparsity rate of ~50%": the 1st, 3rd, 5th ... ``</s>`` is a position like all others, and a word of its own.
+    sparsity rate of ~50%": the 1st, 3rd, 5th ... ``</s>`` is a position like all others, and a word by itself.
 
     Published: WMT14 En-De 50.0% at 26.82 BLEU (dense 27.59), CNN/DailyMail 50.0% at 30.69 ROUGE-L (dense 36.88).
     """

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from sparsenmt.model.memory import Memory
 from sparsenmt.sparsity.registry import register
-from sparsenmt.sparsity.rules import Rule, RuleOptions
+from sparsenmt.sparsity.rule_filter import RuleFilter, RuleOptions
 
 _RANK, _COVERAGE = "frequency_rank", "frequency_coverage"
-_WHOLE = 10_000  # what `frequency_coverage` calls all words
+_WHOLE = 10_000  # the value of `frequency_coverage` for all words
 
 
 class InvFreqOptions(RuleOptions):
@@ -30,15 +30,15 @@ class InvFreqOptions(RuleOptions):
     @model_validator(mode="after")
     def _one_of_two(self) -> InvFreqOptions:
         if (self.above is None) == (self.coverage is None):
-            raise ValueError("give either `above` or `coverage`; `null` takes one away")
+            raise ValueError("give either `above` or `coverage`; `null` removes one")
         return self
 
 
-class InvFreq(Rule):
+class InvFreqRule(RuleFilter):
     """The paper: "an inverse version, Inv Freq Pattern, for comparison, which drops the encodings of most rare words;
     source words whose frequency ranks lower than 452 are removed, covering ~40.0% of the source training data".
 
-    The unit is the word, and its pieces inherit. ``</s>`` is no word and is kept; a word that training never saw is
+    The rule is over words, with all of their tokens. ``</s>`` is no word and is kept; an unknown word is
     dropped.
 
     Published: WMT14 En-De 44.7% at 26.42 BLEU (dense 27.59), CNN/DailyMail 39.0% at 27.89 ROUGE-L (dense 36.88).
@@ -65,5 +65,5 @@ class InvFreq(Rule):
     requires=frozenset({_RANK, _COVERAGE}),
     examples=({"above": 2}, {"coverage": 0.0002, "closed": "mask"}),
 )
-def build(options: InvFreqOptions, *, dimension: int) -> InvFreq:
-    return InvFreq(options)
+def build(options: InvFreqOptions, *, dimension: int) -> InvFreqRule:
+    return InvFreqRule(options)

@@ -22,8 +22,8 @@ from sparsenmt.sparsity.registry import Options, register
 
 LOSS = "l0"
 BETA = 2 / 3  # temperature of the concrete distribution
-EPSILON = 0.1  # how far the distribution is stretched beyond 0 and 1; the paper's appendix prints -0.1, Eq. 7 needs > 0
-_EDGE = 1e-6  # uniform samples stay this far from 0 and 1, whose logits are infinite
+EPSILON = 0.1  # stretch beyond 0 and 1; the paper's appendix prints -0.1, but Eq. 7 needs a positive number
+_EDGE = 1e-6  # distance of uniform samples from 0 and 1, whose logits are infinite
 
 
 class L0DropOptions(Options):
@@ -34,17 +34,18 @@ class L0DropOptions(Options):
         "2.4 starts with open gates.",
     )
     closed: Literal["zero", "mask"] = Field(
-        "zero", description="What the decoder finds at closed gates: a zero vector (the paper), or nothing."
+        "zero", description="What replaces a closed position: a zero vector (the paper), or nothing (masked)."
     )
     cumulative: bool = Field(
-        False, description="Between encoder layers: what one filter closes, later ones keep closed."
+        False, description="Between encoder layers: positions that one filter closes stay closed in later ones."
     )
 
 
 class L0Drop(MemoryFilter):
-    """One gate a source position, from its state. The authors' code gates and counts ``</s>`` like any piece; so here.
+    """A gate for each source position, computed from its state.
 
-    The paper writes no bias b; the authors' code has one.
+    ``</s>`` is gated and counted like any token, and there is a bias b, which the paper does not write: both as in the
+    authors' code.
     """
 
     def __init__(self, options: L0DropOptions, dimension: int) -> None:
@@ -92,7 +93,7 @@ def p_open(log_alpha: Tensor) -> Tensor:
 
 
 def _still_open(memory: Memory) -> Tensor:
-    """(B, S') 1 where the filter before left the entry open. A stand-in (position -1) is what was closed."""
+    """(B, S') 1 where the filter before left the entry open; stand-ins (position -1) are closed."""
     assert memory.gates is not None
     before = memory.gates.gather(1, memory.positions.clamp_min(0))
     return ((before != 0) & (memory.positions >= 0)).to(memory.gates.dtype)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sparsenmt.model.memory import Memory
 from sparsenmt.sparsity.registry import register
-from sparsenmt.sparsity.rules import Rule, RuleOptions
+from sparsenmt.sparsity.rule_filter import RuleFilter, RuleOptions
 
 _CATEGORY, _LATER = "pos_category", "later_piece"
 
@@ -28,14 +28,14 @@ class PosOptions(RuleOptions):
         description="Categories of words whose positions are dropped.",
     )
     later_pieces: bool = Field(
-        True, description="Drop the second and later pieces of split words, whatever their category."
+        True, description="Drop the second and later tokens of split words, whatever their category."
     )
 
 
-class Pos(Rule):
+class PosRule(RuleFilter):
     """The paper: "this pattern discards the source encodings of those easy-to-prune types, including function words,
     punctuation, BPEO and MD, EX": function words are CC, IN, RP, TO, UH, DT and WP, BPEO are the second and later
-    pieces of split words. ``</s>`` is none of these and is kept.
+    tokens of split words. ``</s>`` is none of these and is kept.
 
     Published: 46.4% of WMT14 En-De's training source; in test 46.7% at 27.11 BLEU (dense 27.59), on CNN/DailyMail 39.6%
     at 35.57 ROUGE-L (dense 36.88).
@@ -64,5 +64,5 @@ class Pos(Rule):
         {"closed": "mask", "later_pieces": False, "drop": ["content", "pronoun"]},
     ),
 )
-def build(options: PosOptions, *, dimension: int) -> Pos:
-    return Pos(options)
+def build(options: PosOptions, *, dimension: int) -> PosRule:
+    return PosRule(options)

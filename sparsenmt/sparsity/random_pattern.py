@@ -1,10 +1,10 @@
-"""Random attention: every query sees positions that were drawn once.
+"""Random attention: every query sees a fixed random set of positions.
 
 Zaheer et al. 2020, "Big Bird: Transformers for Longer Sequences", section 2 (the random part); a baseline of Zhao et
-al. ("Random Attention"), the only one that they use at cross-attention too.
+al. ("Random Attention"), the only one that they also use at cross-attention.
 
-Which keys a query i sees depends on hash(seed, i, j) of the keys j that are visible to it and on nothing else: not on
-padding, not on what is decoded at once, not on the device.
+The keys that a query i sees depend only on hash(seed, i, j) of the visible keys j: not on padding, the device, or the
+number of positions that are decoded at once.
 Shapes: B sentences, Q queries, K keys.
 """
 
@@ -14,21 +14,21 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from sparsenmt.sparsity.geometry import FARTHEST, PatternOptions, distance, once
+from sparsenmt.sparsity.kth_largest import kth_largest
+from sparsenmt.sparsity.patterns import FARTHEST, PatternOptions, distance, once
 from sparsenmt.sparsity.registry import register
-from sparsenmt.sparsity.selection import kth_largest
 
 _WORD = 2**32 - 1
 
 
 class RandomOptions(PatternOptions):
-    seed: int = Field(0, ge=0, le=_WORD, description="Which positions are drawn.")
+    seed: int = Field(0, ge=0, le=_WORD, description="Random seed of the positions.")
 
 
 def mixed(x: Tensor) -> Tensor:
-    """A bijection of the 32-bit words in which every bit depends on all: `lowbias32` (C. Wellons, "Hash Prospector").
+    """Hash 32-bit words by a bijection: `lowbias32` (C. Wellons, "Hash Prospector").
 
-    x: int64 from 0 to 2^32 - 1. Products wrap around, which their lower 32 bits do not notice.
+    x: int64 from 0 to 2^32 - 1. Products overflow, which leaves their lower 32 bits right.
     """
     x = ((x ^ (x >> 16)) * 0x7FEB352D) & _WORD
     x = ((x ^ (x >> 15)) * 0x846CA68B) & _WORD
@@ -43,7 +43,7 @@ def ranks(queries: Tensor, positions: Tensor, seed: int) -> Tensor:
 
 
 def smallest(values: Tensor, among: Tensor, k: int) -> Tensor:
-    """(B, 1, Q, K) bool: the k smallest of the keys ``among``, or all of them if there are fewer."""
+    """(B, 1, Q, K) bool: the keys with the k smallest values ``among`` some, or all if there are fewer."""
     width = among.shape[-1]
     if k >= width:
         return among
@@ -51,8 +51,8 @@ def smallest(values: Tensor, among: Tensor, k: int) -> Tensor:
     return among & (hidden <= kth_largest(hidden, width - k + 1))
 
 
-class Random:
-    """The k visible positions with the smallest hash; in the decoder, the query's own is one of them."""
+class RandomPattern:
+    """The k visible positions with the smallest hash; in the decoder, the query's own is always among them."""
 
     reach = None
 
@@ -69,5 +69,5 @@ class Random:
 
 
 @register("pattern", "random", options=RandomOptions, examples=({"k": 3}, {"k": 2, "seed": 7}))
-def build(options: RandomOptions, *, site: str) -> Random:
-    return Random(options.k, options.seed, causal=site == "decoder_self")
+def build(options: RandomOptions, *, site: str) -> RandomPattern:
+    return RandomPattern(options.k, options.seed, causal=site == "decoder_self")

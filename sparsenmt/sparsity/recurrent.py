@@ -1,10 +1,9 @@
 """Recurrent stacking: one layer applied several times (Dabre and Fujita 2019, "Recurrent Stacking of Layers for Compact
 Neural Machine Translation Models", AAAI).
 
-The encoder's L layers, the decoder's, or both, are the same layer: its weights are stored once. The engine executes
-every application as a step of its own, with its own sockets and its own cache of self-attention; the memory's keys and
-values belong to the layer and are projected once. What a method learns is shared by the applications or not, as the
-method says (`registry.Place`).
+The encoder's L layers, the decoder's, or both, are one layer, whose weights are stored once. Each application is a step
+with its own sockets and its own self-attention cache; cross-attention keys and values belong to the layer and are
+projected once. A method decides whether applications share its parameters (`registry.MethodPlace`).
 """
 
 from __future__ import annotations
@@ -21,7 +20,8 @@ Sides = Literal["none", "encoder", "decoder", "both"]
 
 class RecurrentOptions(Options):
     side: Literal["both", "encoder", "decoder"] = Field(
-        "both", description="Which layers are one: those of the encoder, of the decoder, or of both (one on each side)."
+        "both",
+        description="Side whose layers are one layer: the encoder, the decoder, or both (one on each side).",
     )
 
 

@@ -33,7 +33,7 @@ class Options(BaseModel):
 class Method:
     """A registered method.
 
-    ``build(options, **context)`` makes what the socket takes; see `BUILD_CONTEXT` for what comes with it.
+    ``build(options, **context)`` makes the object that is plugged into the socket; `BUILD_CONTEXT` has the arguments.
     """
 
     socket: Socket
@@ -47,21 +47,25 @@ class Method:
 
 @dataclass(frozen=True)
 class MethodPlace:
-    """Where among the execution steps of a model a transform is built, and what it may share with others."""
+    """The execution step that a transform is built for, and the parameters that it may share with others."""
 
     step: int
     block: int
-    """The set of weights that the step executes: several steps may execute one."""
+    """The set of weights that the step executes; several steps may execute one."""
     shared: dict[Hashable, Any]
-    """One for the whole model, empty at first. Keys begin with the method's name."""
+    """One dictionary for the whole model, empty at first. Keys begin with the method's name."""
+
+
+Place = MethodPlace
+"""The old name, kept for plugins."""
 
 
 BUILD_CONTEXT: Mapping[Socket, str] = {
     "pattern": "build(options, site: str) -> Pattern | None (None: everything is visible)",
-    "transform": "build(options, site: str, heads: int) -> Transform, once an execution step; heads: learned ones; "
-    "with `shares`, also place: Place",
-    "heads": "build(options, site: str, heads: int) -> GivenHeads; heads: all of the site",
-    "memory": "build(options, dimension: int) -> MemoryFilter, once a place",
+    "transform": "build(options, site: str, heads: int) -> Transform, for each execution step; heads: number of "
+    "learned heads; with `shares`, also place: MethodPlace",
+    "heads": "build(options, site: str, heads: int) -> FixedHeads; heads: number of all heads of the site",
+    "memory": "build(options, dimension: int) -> MemoryFilter, for each place",
     "depth": "build(options, encoder_layers: int, decoder_layers: int) -> DepthPlan",
 }
 
@@ -83,9 +87,10 @@ def register(
     examples: Sequence[Mapping[str, Any]] = ({},),
     shares: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: register a class or function as a method. Registering another one under a taken name is an error.
+    """Decorate a class or function to register it as a method; arguments as for `Method`.
 
-    The arguments are those of `Method`.
+    Raises:
+        ValueError: another method of the socket has this name.
     """
     if socket not in SOCKETS:
         raise ValueError(f"no socket {socket!r}: there are {', '.join(SOCKETS)}")
@@ -102,7 +107,7 @@ def register(
 
 @contextmanager
 def scope() -> Iterator[None]:
-    """Methods that are registered inside are forgotten at the end: for tests and notebooks."""
+    """Unregister at the end the methods that are registered inside: for tests and notebooks."""
     _load()
     before = dict(_methods)
     try:
@@ -113,7 +118,7 @@ def scope() -> Iterator[None]:
 
 
 def all_methods() -> tuple[Method, ...]:
-    """Every registered method, after loading those built in and the plugins."""
+    """Every registered method; loads the built-in methods and the plugins first."""
     _load()
     return tuple(_methods.values())
 

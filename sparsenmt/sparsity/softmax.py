@@ -23,7 +23,7 @@ class Softmax(Transform):
             scores = scores + bias.to(scores.dtype)
         visible = keys.visible()
         weights = torch.softmax(scores.masked_fill(~visible, -math.inf), -1)
-        # A row that sees nothing is 0/0: its keys are not visible, so their weights are zeroed with the rest.
+        # A fully masked row is NaN; its keys are not visible, so their weights become 0.
         return weights.masked_fill(~visible, 0.0)
 
     def score_bias(self, keys: Keys) -> Tensor | None:

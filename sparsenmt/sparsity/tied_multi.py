@@ -2,10 +2,10 @@
 Transformers", Dabre, Rubino and Fujita 2020).
 
 The loss is the mean of the N x M cross-entropies of every decoder depth m that attends to every encoder depth n
-(Algorithm 1; the paper leaves the aggregation open, here it is the mean, or a weighted one). Every exit is what a model
-cut to that depth has at its end: a pre-norm stack passes its last normalisation at each. Training runs the encoder
-once, the decoder once an encoder exit, the projection once a pair (`training.gradients`). Each of `sample`'s sides
-trains a few exits an update instead, drawn anew each time.
+(Algorithm 1; the paper leaves the aggregation open, here it is the mean, or a weighted one). Every exit equals the
+output of a model cut to that depth: a pre-norm stack applies its last normalisation at each. Training runs the encoder
+once, the decoder once for each encoder exit, the projection once for each pair (`training.gradients`). A side in
+`sample` trains only a few exits in each update, drawn at random.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from sparsenmt.sparsity.registry import Options, register
 class TiedMultiOptions(Options):
     weights: list[list[float]] | None = Field(
         None,
-        description="Weight of the loss at every pair of depths: a row for each encoder depth, in it a number for each "
-        "decoder depth; only their ratios count. A row or column of zeros is a depth that is not trained. `null`: all "
-        "alike.",
+        description="Weights of the losses at every pair of depths: a row for each encoder depth, in it a number for "
+        "each decoder depth; only their ratios matter. A row or column of zeros is a depth that is not trained. "
+        "`null`: equal weights.",
     )
     sample: dict[Literal["encoder", "decoder"], int] = Field(
         {},
-        description="How many depths of a side an update trains, drawn anew each time: `{encoder: 1}` is the cheapest, "
-        "as the decoder runs once. A side that is not named trains all of its depths.",
+        description="Number of depths of a side that are trained in each update, drawn at random: `{encoder: 1}` is "
+        "the cheapest, as the decoder runs once. A side that is not named trains all of its depths.",
     )
     recurrent: Sides = Field(
-        "none", description="Also apply one layer several times, as `recurrent` does: which side's layers are one."
+        "none", description="Side whose layers are one layer, applied several times, as in `recurrent`."
     )
 
     @field_validator("weights")

@@ -18,14 +18,14 @@ from pydantic import Field
 from torch import Tensor
 
 from sparsenmt.model.sockets import Keys, SoftmaxKernel, Transform
+from sparsenmt.sparsity.kth_largest import kth_largest
 from sparsenmt.sparsity.registry import Options, register
-from sparsenmt.sparsity.selection import kth_largest
 
 TIE_TOLERANCE = 1e-5
 
 
 class TopKOptions(Options):
-    k: int = Field(8, ge=1, le=2**20, description="Keys that a query attends to; ties are kept.")
+    k: int = Field(8, ge=1, le=2**20, description="Number of keys that a query attends to; ties are kept.")
 
 
 def largest(scores: Tensor, among: Tensor, k: int, counts: Tensor | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Top-k selective attention out of a window: the neighbours, and the highest scores of the rest.
+"""Top-k selective attention out of a window: the neighbours, and the highest scores beyond them.
 
 Zhao, Lin, Zhang, Su and Sun, "Extremely Sparse Transformer with Top-k Selective Attention", section 4.3 ("OOW"): "each
 token selects top-k/2 tokens from the remaining tokens beyond a local window of size k/2". Self-attention only; they use
@@ -12,26 +12,29 @@ from pydantic import Field
 from torch import Tensor
 
 from sparsenmt.model.sockets import Keys, Transform
-from sparsenmt.sparsity.geometry import is_causal
+from sparsenmt.sparsity.patterns import is_causal
 from sparsenmt.sparsity.registry import Options, register
 from sparsenmt.sparsity.topk import largest, softmax_among
-from sparsenmt.sparsity.window import Window
+from sparsenmt.sparsity.window import WindowPattern
 
 
 class TopKOutOfWindowOptions(Options):
     k: int = Field(
-        8, ge=2, le=2**20, description="Keys that a query attends to: half in a window around it, half outside of it."
+        8,
+        ge=2,
+        le=2**20,
+        description="Number of keys that a query attends to: half in a window around it, half outside of it.",
     )
 
 
 class TopKOutOfWindow(Transform):
-    """One softmax over both parts. Of an odd k the window gets the smaller half."""
+    """One softmax over both parts. If k is odd, the window gets the smaller half."""
 
     position_dependent = True
 
     def __init__(self, k: int, *, causal: bool) -> None:
         super().__init__()
-        self.window = Window(k // 2, causal=causal)
+        self.window = WindowPattern(k // 2, causal=causal)
         self.rest = k - k // 2
 
     def forward(self, scores: Tensor, keys: Keys) -> Tensor:

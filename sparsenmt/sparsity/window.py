@@ -1,4 +1,4 @@
-"""Window attention: every query sees its neighbours.
+"""Window attention: every query sees its neighbourhood.
 
 Beltagy, Peters and Cohan 2020, "Longformer: The Long-Document Transformer", section 3.1; a baseline of Zhao et al.
 ("Window Attention").
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from sparsenmt.sparsity.geometry import PatternOptions, distance, is_causal, window_reach
+from sparsenmt.sparsity.patterns import PatternOptions, distance, is_causal, window_reach
 from sparsenmt.sparsity.registry import register
 
 
-class Window:
+class WindowPattern:
     """k consecutive positions: centred on the query in the encoder, the last k in the decoder.
 
     A window that is wider than the text is full attention.
@@ -28,5 +28,5 @@ class Window:
 
 
 @register("pattern", "window", options=PatternOptions, examples=({"k": 4}, {"k": 1}))
-def build(options: PatternOptions, *, site: str) -> Window:
-    return Window(options.k, causal=is_causal(site))
+def build(options: PatternOptions, *, site: str) -> WindowPattern:
+    return WindowPattern(options.k, causal=is_causal(site))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sparsenmt.data.batching import Batch, IndexBatch
-from sparsenmt.data.store import Dataset
+from sparsenmt.data.dataset import Dataset
 from sparsenmt.errors import UserError
 from sparsenmt.training.gradients import BatchResult
 

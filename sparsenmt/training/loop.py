@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from sparsenmt.data.batching import Batch, EpochPlan, IndexBatch, collate
-from sparsenmt.data.store import Dataset
+from sparsenmt.data.dataset import Dataset
 from sparsenmt.errors import UserError, is_out_of_memory
 from sparsenmt.interrupts import Interrupted, Signals, listening
 from sparsenmt.model.protocol import TranslationModel

@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from tqdm import tqdm
@@ -38,6 +39,20 @@ def truncate_log(directory: Path, progress: Progress) -> None:
         if done:
             kept.append(line + b"\n")
     write_bytes(path, b"".join(kept))
+
+
+def training_speed(directory: Path) -> float | None:
+    """Return the target tokens per second of training: the median of the log's lines; None without a log."""
+    path = directory / METRICS_FILE
+    found = []
+    for line in path.read_bytes().split(b"\n") if path.is_file() else ():
+        try:
+            entry = json.loads(line)
+            if entry["kind"] == "train":
+                found.append(float(entry["tokens_per_second"]))
+        except (ValueError, KeyError, TypeError):  # for example the incomplete last line of a run in progress
+            continue
+    return median(found) if found else None
 
 
 class TrainingLog:

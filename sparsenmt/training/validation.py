@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from sparsenmt.data.batching import IndexBatch, collate, length_batches
-from sparsenmt.data.store import Dataset
+from sparsenmt.data.dataset import Dataset
 from sparsenmt.model.protocol import Source, TranslationModel
 from sparsenmt.training.loss import negative_log_likelihood
 from sparsenmt.training.precision import MasterWeights

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from pydantic import ValidationError
@@ -24,6 +24,7 @@ from sparsenmt.decoding import documents as document_decoding
 from sparsenmt.decoding.documents import BlockTranslation, Mismatches, translate_documents
 from sparsenmt.decoding.inputs import cut_summary, cut_warning
 from sparsenmt.decoding.scores import Hypothesis
+from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import WINDOW, Translation, translate_lines
 from sparsenmt.depth_selector.selector import open_selector
 from sparsenmt.depth_selector.translate import SelectedDepths
@@ -34,6 +35,7 @@ from sparsenmt.interrupts import Interrupted
 from sparsenmt.model.depth_plan import Depth, fastest_first
 from sparsenmt.progress import notify, progress_bar
 from sparsenmt.recipe import schema
+from sparsenmt.recipe.choices import DecodingDtype
 from sparsenmt.resumable import ResumableOutput, resumable_output
 from sparsenmt.store import Bundle, open_model
 from sparsenmt.workflows.depth_choice import at_depth
@@ -46,8 +48,6 @@ from sparsenmt.workflows.input_text import (
     packing_of,
     read_text,
 )
-
-DtypeName = Literal["auto", "fp32", "bf16", "int8"]
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class DecodeRequest:
     settings: Mapping[str, Any] = field(default_factory=dict)
     n_best: int = 1
     as_json: bool = False
-    dtype: DtypeName | None = None
+    dtype: DecodingDtype | None = None
     encoder_layers: int | None = None
     decoder_layers: int | None = None
     select_depth: bool = False
@@ -173,7 +173,7 @@ def decoding_options(base: schema.Decoding, settings: Mapping[str, Any], n_best:
         hint = "`sparsenmt decode --help` explains the option."
         where = f"--{name.replace('_', '-')}"
         raise UserError(f"{message}, not {settings[name]}", where=where, hint=hint) from None
-    width = options.beam_size if options.method == "beam" else 1
+    width = strategy_of(options).width
     if n_best > width:
         raise UserError(
             f"{n_best} hypotheses are more than the search has: {width}",

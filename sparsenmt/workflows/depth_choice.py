@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from sparsenmt.decoding.kept_translations import chosen_depth
 from sparsenmt.errors import UserError
 from sparsenmt.model.depth_plan import Depth, DepthPlan
 from sparsenmt.progress import notify
@@ -25,7 +24,7 @@ def at_depth(plan: DepthPlan, decoding: Decoding, encoder_layers: int | None, de
         where = f"decoding.{side}_layers" if own is None else f"--{side}-layers {own}"
         check_layers(plan, side, layers, where)
         chosen.append(layers)
-    depth = chosen_depth(plan, *chosen)
+    depth = plan.depth(*chosen)
     warn_untrained(plan, depth)
     return decoding.at(depth)
 

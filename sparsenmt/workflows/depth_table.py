@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.errors import UserError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from sparsenmt.model.depth_plan import Depth, DepthPlan
     from sparsenmt.recipe.schema import Decoding, Recipe
     from sparsenmt.store import Bundle
-    from sparsenmt.workflows.evaluate import TestText
+    from sparsenmt.workflows.test_sets import TestText
 
 TRANSLATIONS = "translations"
 _GRID = "separate models"
@@ -104,8 +105,8 @@ class DepthTableStages:
     """The stages."""
 
     def __init__(self, job: DepthTableRequest) -> None:
-        from sparsenmt.commands.compare import given_text, shared_text
         from sparsenmt.report.model_labels import check_models, model_labels
+        from sparsenmt.workflows.test_sets import given_text, shared_text
 
         self.job = job
         separate = list(_expanded(job.grid))
@@ -217,7 +218,7 @@ class DepthTableStages:
                     options = self._recipe(directory).decoding.model_copy(update=change).at(depth)
                     if self.job.batch_tokens is not None:
                         options = options.model_copy(update={"batch_tokens": self.job.batch_tokens})
-                    found.append(DepthRun(system.name, _search_name(options), depth, directory, options))
+                    found.append(DepthRun(system.name, strategy_of(options).label, depth, directory, options))
         return found
 
     def _searches(self) -> list[dict[str, Any]]:
@@ -358,7 +359,3 @@ def _expanded(grid: Sequence[Path]) -> Iterator[Path]:
                 hint="Name one that `train` or `sweep` wrote.",
             )
         yield from inside
-
-
-def _search_name(options: Decoding) -> str:
-    return f"beam {options.beam_size}" if options.method == "beam" else options.method

@@ -1,139 +1,100 @@
-"""What a trained model does on a text: translations, scores, attention; kept beside the model, and not measured twice.
+"""The evaluation of a trained model on a text: translations, scores, attention. Results are kept beside the model.
 
-Below ``evaluation/`` of a model directory there is a sealed file for each text. It counts as long as the weights, the
-text and the decoding options are those that it was made with.
+A model directory holds a sealed file for each text below ``evaluation/``. It is valid as long as the model, the text
+and the decoding options are those that it was made with.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import click
-
+from sparsenmt.analysis.density import DensityCounter
+from sparsenmt.analysis.observe import TargetLine, observe
+from sparsenmt.data.input_line import InputLine
+from sparsenmt.decoding.documents import pack_pairs, source_lines, translate_documents
+from sparsenmt.decoding.inputs import SourceLine, read_sources
+from sparsenmt.decoding.translate import Translation, sparsity_rate, translate_lines
 from sparsenmt.errors import UserError
+from sparsenmt.evaluation.metrics import corpus_scores
+from sparsenmt.evaluation.significance import compare
+from sparsenmt.files import make_directories, read_sealed, sha256_text, write_sealed
+from sparsenmt.metric import METRICS
+from sparsenmt.model.sites import SITES
+from sparsenmt.progress import notify, progress_bar
+from sparsenmt.recipe.schema import Recipe
+from sparsenmt.store import WEIGHTS, Bundle, model_identity, open_model, read_recipe
+from sparsenmt.tensors import load_tensors
 from sparsenmt.workflows.input_text import attach, open_tag_file
-
-if TYPE_CHECKING:
-    from sparsenmt.analysis.observe import TargetLine
-    from sparsenmt.data.input_line import InputLine
-    from sparsenmt.decoding.inputs import SourceLine
-    from sparsenmt.decoding.translate import Translation
-    from sparsenmt.recipe.schema import Recipe
-    from sparsenmt.store import Bundle
+from sparsenmt.workflows.test_sets import TestText
 
 FOLDER = "evaluation"
 _FORMAT = 1
+_OLDEST_KEY = {"format", "weights", "model", "decoding", "text"}
+"""The entries of the key in files of the first version, which did not look at vocabularies and the source length."""
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
-_EMPTY = "Name a text with sentences."
-
-
-@dataclass(frozen=True)
-class TestText:
-    """A source text with its reference, as line-aligned files.
-
-    Args:
-        name: what files and tables call it.
-        documents: ids of the lines' documents, for d-BLEU and for models that read documents.
-    """
-
-    __test__ = False  # no test class of pytest's
-
-    name: str
-    source: Path
-    reference: Path
-    tags: Path | None = None
-    documents: Path | None = None
-
-    def digests(self) -> dict[str, str | None]:
-        """Hashes of the files, by role.
-
-        Raises:
-            UserError: one cannot be read.
-        """
-        from sparsenmt.data.text import check_readable
-        from sparsenmt.files import sha256_file
-
-        found: dict[str, str | None] = {}
-        for role in ("source", "reference", "tags", "documents"):
-            path: Path | None = getattr(self, role)
-            if path is not None:
-                check_readable(path)
-            found[role] = None if path is None else sha256_file(path)
-        return found
-
-    def read(self) -> tuple[list[str], list[str]]:
-        """Sources and references.
-
-        Raises:
-            UserError: they are not line-aligned, or there are none.
-        """
-        from sparsenmt.data.text import read_parallel
-
-        rows = list(read_parallel([self.source, self.reference]))
-        if not rows:
-            raise UserError("the file has no lines", where=str(self.source), hint=_EMPTY)
-        return [row[0] for row in rows], [row[1] for row in rows]
-
-    def ids(self, lines: Sequence[str]) -> list[str] | None:
-        """The documents of the first lines; None where no documents are named."""
-        from sparsenmt.data.documents import read_ids
-
-        return None if self.documents is None else list(islice(read_ids(self.documents), len(lines)))
 
 
 @dataclass(frozen=True)
 class SiteAttention:
-    """Means over the heads of one attention site; None: no query saw anything."""
+    """Means over the heads of one attention site; None if no query saw any position.
+
+    Args:
+        attended: positions with weight, per query.
+        visible: positions that the pattern allows, per query.
+        density: share of the visible positions that have weight.
+        queries: of all heads together.
+    """
 
     attended: float | None
-    """Positions with weight, a query."""
     visible: float | None
     density: float | None
-    """Share of the visible positions that have weight."""
     queries: int
-    """Of all heads together."""
 
 
 @dataclass
 class Evaluation:
-    """One model on one text, and the file that keeps it."""
+    """One model on one text, and the file that keeps the results.
+
+    Args:
+        key: everything that the results depend on.
+        lines: the translations.
+        sparsity: share of source positions that filters drop; None without a filter.
+        scores: metric -> value.
+        signatures: metric -> signature.
+        attention: by site; None: not measured.
+        tests: differences to other translations, by metric and hash of those.
+    """
 
     path: Path
     key: Mapping[str, Any]
     lines: list[str]
-    """The translations."""
     parameters: int
     sparsity: float | None
-    """Share of source positions that filters drop; None where there is no filter."""
     scores: dict[str, float] = field(default_factory=dict)
-    """Values by metric."""
     signatures: dict[str, str] = field(default_factory=dict)
     attention: dict[str, SiteAttention] | None = None
-    """By site; None: not measured."""
     tests: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Differences to other translations, by metric and the hash of those."""
 
     @property
     def sentences(self) -> int:
+        """Number of lines."""
         return len(self.lines)
 
     def overall(self, name: str) -> float | None:
-        """A mean of `SiteAttention` over all heads of the model, by their queries."""
+        """Return the mean of an attribute of `SiteAttention` over all heads of the model, weighted by queries."""
         sites = [] if self.attention is None else list(self.attention.values())
         pairs = [(getattr(each, name), each.queries) for each in sites]
         total = sum(queries for value, queries in pairs if value is not None)
         return sum(value * queries for value, queries in pairs if value is not None) / total if total else None
 
     def against(self, other: Evaluation, metric: str, text: TestText, language: str) -> dict[str, float]:
-        """The difference to another model: ``difference``, ``low``, ``high`` (95%), ``p_value`` (paired bootstrap)."""
-        from sparsenmt.evaluation.significance import compare
-        from sparsenmt.files import sha256_text
-
+        """Return ``difference`` to another model, ``low`` and ``high`` (95%), and ``p_value`` (paired bootstrap)."""
         key = f"{metric} {sha256_text(chr(10).join(other.lines))[:16]}"
         if key not in self.tests:
             sources, references = text.read()
@@ -148,13 +109,11 @@ class Evaluation:
             difference = found.difference
             bounds = {"low": difference.low, "high": difference.high}
             self.tests[key] = {"difference": difference.value, **bounds, "p_value": found.p_value}
-            self.keep()
+            self.save()
         return self.tests[key]
 
-    def keep(self) -> None:
-        """Write it beside the model; where nothing may be written, say so."""
-        from sparsenmt.files import make_directories, write_sealed
-
+    def save(self) -> None:
+        """Write the file beside the model; warn if the directory is read-only."""
         content = asdict(self)
         del content["path"]
         try:
@@ -163,88 +122,68 @@ class Evaluation:
         except OSError as error:
             if error.errno not in _READ_ONLY:
                 raise
-            click.echo(f"warning: {self.path}: what was measured cannot be kept ({error.strerror})", err=True)
-
-
-def text_of(recipe: Recipe, kind: str) -> TestText | None:
-    """The recipe's ``dev`` or ``test`` text, if it has one."""
-    corpus = recipe.data.dev if kind == "dev" else recipe.data.test
-    if corpus is None:
-        return None
-    tags, documents = (None if path is None else Path(path) for path in (corpus.tags, corpus.documents))
-    return TestText(kind, Path(corpus.source), Path(corpus.target), tags, documents)
+            notify(f"warning: {self.path}: the results cannot be saved ({error.strerror})")
 
 
 def metric_of(recipe: Recipe) -> str:
-    """What a recipe's models are judged by: the metric of its validation, BLEU if that is the loss."""
+    """Return the metric that judges a recipe's models: the metric of validation, or BLEU if that is the loss."""
     metric = recipe.training.validation.metric
     return "bleu" if metric == "loss" else metric
 
 
 def evaluate(directory: Path, text: TestText, metrics: Sequence[str], *, attention: bool = True) -> Evaluation:
-    """Translate a text with a model as its recipe says, and measure what was not measured before.
+    """Translate a text with a model by its recipe's options and measure it; kept results are not measured again.
 
     Args:
-        metrics: names out of `evaluation.names.METRICS`.
-        attention: whether to look at the attention along the reference, too.
+        metrics: names of `metric.METRICS`.
+        attention: True to measure the attention along the reference, too.
 
     Raises:
         UserError: a file or the model is not what it must be.
     """
-    from sparsenmt import store
-
     _check_metrics(text, metrics)
     found = _kept(directory, text)
     missing = [name for name in metrics if found is None or name not in found.scores]
     unseen = attention and (found is None or found.attention is None)
     if found is not None and not missing and not unseen:
         return found
-    bundle = store.open_model(directory) if found is None or unseen else None
+    bundle = open_model(directory) if found is None or unseen else None
     if found is None:
         assert bundle is not None
-        found = _translated(bundle, directory, text)
-        found.keep()  # what takes longest is not lost with what comes after it
+        found = _new_evaluation(bundle, directory, text)
+        found.save()  # the translations take longest and survive a failure of later steps
     if missing:
-        _score(found, text, store.read_recipe(directory).data.target_language, missing)
+        _score(found, text, read_recipe(directory).data.target_language, missing)
     if unseen:
         assert bundle is not None
-        found.attention = _look(bundle, directory.name, text)
-    found.keep()
+        found.attention = _measure_attention(bundle, directory.name, text)
+    found.save()
     return found
 
 
 def _check_metrics(text: TestText, metrics: Sequence[str]) -> None:
-    """Before anything is translated."""
-    from sparsenmt.evaluation.names import LABELS, OF_DOCUMENTS
-
     for name in metrics:
-        if name in OF_DOCUMENTS and text.documents is None:
+        if METRICS[name].needs_documents and text.documents is None:
             raise UserError(
-                f"{LABELS[name]} needs to know where documents end",
+                f"{METRICS[name].label} needs to know where documents end",
                 where=str(text.source),
                 hint="Name its document ids: in the recipe as `documents` beside the text, or with --documents.",
             )
 
 
 def kept_evaluation(directory: Path, text: TestText, metrics: Sequence[str]) -> Evaluation | None:
-    """What `evaluate` has measured before, if it has measured all of it: no work is done."""
+    """Return the kept results of `evaluate` if they hold all metrics; nothing is computed."""
     found = _kept(directory, text)
     return found if found is not None and set(metrics) <= found.scores.keys() else None
 
 
-def _place(directory: Path, text: TestText) -> tuple[Path, dict[str, Any]]:
-    """Where a measurement is kept, and what it depends on."""
-    import json
-
-    from sparsenmt import store
-    from sparsenmt.files import sha256_text
-
-    recipe, digests = store.read_recipe(directory), text.digests()
+def _path_and_key(directory: Path, text: TestText) -> tuple[Path, dict[str, Any]]:
+    """Return the file of an evaluation, and everything that it depends on."""
+    identity, digests = model_identity(directory), text.digests()
     key = {
         "format": _FORMAT,
-        "weights": store.weights_digest(directory),
-        "model": recipe.model.model_dump(mode="json", by_alias=True),
-        "decoding": recipe.decoding.model_dump(mode="json"),
+        **asdict(identity),
+        "decoding": read_recipe(directory).decoding.model_dump(mode="json"),
         "text": digests,
     }
     name = f"{text.name}-{sha256_text(json.dumps(digests, sort_keys=True))[:8]}.json"
@@ -252,30 +191,26 @@ def _place(directory: Path, text: TestText) -> tuple[Path, dict[str, Any]]:
 
 
 def _kept(directory: Path, text: TestText) -> Evaluation | None:
-    """A measurement of the same; anything else is measured again."""
-    from sparsenmt.files import read_sealed
-
-    path, key = _place(directory, text)
+    """Read the kept evaluation of this model and text; None if there is none, or it is damaged or out of date."""
+    path, key = _path_and_key(directory, text)
     try:
         content = read_sealed(path, hint="It is measured again.") if path.exists() else {}
     except UserError:
         return None
-    if content.pop("key", None) != key:
+    kept = content.pop("key", {})
+    if not kept.keys() >= _OLDEST_KEY or any(key.get(name) != value for name, value in kept.items()):
         return None
     sites = content.pop("attention")
     seen = None if sites is None else {site: SiteAttention(**values) for site, values in sites.items()}
     return Evaluation(path, key, **content, attention=seen)
 
 
-def translations(
-    bundle: Bundle, text: TestText, sources: Sequence[str], advance: Any = None
+def translate_text(
+    bundle: Bundle, text: TestText, sources: Sequence[str], advance: Callable[[int], object] | None = None
 ) -> tuple[list[str], list[Translation]]:
-    """The first lines of a text, translated as the recipe says: a line each, and what the model was really given."""
-    from sparsenmt.decoding.documents import translate_documents
-    from sparsenmt.decoding.translate import translate_lines
-
+    """Translate the first lines of a text by the recipe's options; returns the lines, and the model's outputs."""
     options, documents = bundle.recipe.decoding, bundle.recipe.data.documents
-    given = _input_lines(bundle, text, sources)
+    given = _input_lines(bundle, text, len(sources))
     if documents is None or text.documents is None:
         found = list(translate_lines(bundle, given, options, advance=advance))
         return [each.text for each in found], found
@@ -289,50 +224,38 @@ def translations(
     return lines, blocks
 
 
-def _input_lines(bundle: Bundle, text: TestText, sources: Sequence[str]) -> list[InputLine]:
-    """The first lines of a text with their documents, and with the recipe's tags where a method reads tags."""
-    tags = open_tag_file(text.tags, bundle) if bundle.features.tagging is not None and text.tags is not None else None
-    return list(islice(attach(text.read()[0], str(text.source), tags, text.documents), len(sources)))
+def _input_lines(bundle: Bundle, text: TestText, count: int | None = None) -> list[InputLine]:
+    """Return the first lines of a text with their documents, and with tags if the model reads tags."""
+    reads_tags = bundle.features.source_tagger is not None
+    tags = open_tag_file(text.tags, bundle) if reads_tags and text.tags is not None else None
+    return list(islice(attach(text.read()[0], str(text.source), tags, text.documents), count))
 
 
-def _translated(bundle: Bundle, directory: Path, text: TestText) -> Evaluation:
-    """The model's translations, and what comes with them."""
-    from sparsenmt.decoding.translate import sparsity_rate
-    from sparsenmt.progress import progress_bar
-
-    path, key = _place(directory, text)
+def _new_evaluation(bundle: Bundle, directory: Path, text: TestText) -> Evaluation:
+    """Translate the text."""
+    path, key = _path_and_key(directory, text)
     sources, _ = text.read()
     with progress_bar(f"{directory.name}: {text.name}", len(sources)) as advance:
-        lines, found = translations(bundle, text, sources, advance)
+        lines, found = translate_text(bundle, text, sources, advance)
     return Evaluation(path, key, lines, _parameters(directory), sparsity_rate(found))
 
 
 def _parameters(directory: Path) -> int:
-    """Numbers in the model's weights; tables that are tied count once."""
-    from sparsenmt import store
-    from sparsenmt.tensors import load_tensors
-
+    """Count the parameters; tied tables count once."""
     hint = "Take the model directory from a copy, or train it again."
-    return sum(each.numel() for each in load_tensors(directory / store.WEIGHTS, hint=hint).values())
+    return sum(each.numel() for each in load_tensors(directory / WEIGHTS, hint=hint).values())
 
 
 def _score(found: Evaluation, text: TestText, language: str, metrics: Sequence[str]) -> None:
-    from sparsenmt.evaluation.metrics import corpus_scores
-
     sources, references = text.read()
     documents = text.ids(sources)
     for score in corpus_scores(found.lines, [references], metrics=metrics, language=language, documents=documents):
         found.scores[score.name], found.signatures[score.name] = score.value, score.signature
 
 
-def _look(bundle: Bundle, label: str, text: TestText) -> dict[str, SiteAttention]:
-    """The attention along the reference."""
-    from sparsenmt.analysis.density import DensityCounter
-    from sparsenmt.analysis.observe import observe
-    from sparsenmt.model.sites import SITES
-    from sparsenmt.progress import progress_bar
-
-    pairs = [pair for pair in _read_along(bundle, text) if not pair[0].empty]
+def _measure_attention(bundle: Bundle, label: str, text: TestText) -> dict[str, SiteAttention]:
+    """Measure the attention along the reference."""
+    pairs = [pair for pair in _read_pairs(bundle, text) if not pair[0].empty]
     counter = DensityCounter()
     with progress_bar(f"{label}: attention", len(pairs)) as advance:
         observe(
@@ -356,14 +279,10 @@ def _look(bundle: Bundle, label: str, text: TestText) -> dict[str, SiteAttention
     }
 
 
-def _read_along(bundle: Bundle, text: TestText) -> list[tuple[SourceLine, TargetLine]]:
-    """Sources and references as the model reads them: lines, or blocks of documents; cut where they are too long."""
-    from sparsenmt.analysis.observe import TargetLine
-    from sparsenmt.decoding.documents import pack_pairs, source_lines
-    from sparsenmt.decoding.inputs import read_sources
-
-    sources, references = text.read()
-    given, documents = _input_lines(bundle, text, sources), bundle.recipe.data.documents
+def _read_pairs(bundle: Bundle, text: TestText) -> list[tuple[SourceLine, TargetLine]]:
+    """Read sources and references as lines or blocks of documents; texts that are too long are cut."""
+    _, references = text.read()
+    given, documents = _input_lines(bundle, text), bundle.recipe.data.documents
     if documents is not None and text.documents is not None:
         blocks = pack_pairs(bundle, given, references, documents)
         given, references = source_lines(blocks), [block.texts[1] for block in blocks]

@@ -1,177 +1,186 @@
-"""Fine-tuning with filters: which runs a call of `sparsenmt finetune-l0` means, and how each of them is made."""
+"""Add memory filters to a trained model and train on, once or for a list of weights and targets that are compared."""
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Literal
 
-import click
-
+from sparsenmt import store
+from sparsenmt.assemble import load_recipe
 from sparsenmt.errors import UserError
-
-if TYPE_CHECKING:
-    from sparsenmt.commands.train import StartingPoint
-    from sparsenmt.recipe.schema import AuxiliaryLoss, MemoryChoice, Ramp, Recipe
-    from sparsenmt.training.state import Progress
+from sparsenmt.interrupts import resumable
+from sparsenmt.progress import notify
+from sparsenmt.recipe.schema import AuxiliaryLoss, MemoryChoice, Ramp, Recipe
+from sparsenmt.report.output_files import ReportFiles
+from sparsenmt.report.plots import Panel, curves
+from sparsenmt.report.tables import Column, Report, Table, Value
+from sparsenmt.training.state import Progress
+from sparsenmt.workflows.continue_training import check_vocabularies, counted_on, make_untrained, starting_point
+from sparsenmt.workflows.evaluate import Evaluation, evaluate, metric_of
+from sparsenmt.workflows.test_sets import recipe_text
+from sparsenmt.workflows.train import StartingPoint, train
 
 _AVERAGED = 5  # checkpoints, where the recipe does not say: as in the paper
 
 
 @dataclass(frozen=True)
 class FinetuneRequest:
-    """What the user asked for."""
+    """The arguments of `finetune`.
+
+    Args:
+        model: directory of the dense model.
+        recipe: recipe with filters; None: the model's own, with l0drop at the encoder's output.
+        overrides: ``key.path=value``, laid over the recipe.
+        weights: weights of the penalty (lambda), a run each.
+        targets: shares of gates to close, a run each.
+        updates: updates to train on; 0: only add the filters; None: the recipe's.
+        ramp: updates over which weight or target rise from 0.
+        restart: begin with the model's final weights, without the optimizer's moments, at update 0.
+        keep: weights of the finished model: the mean of the last checkpoints, the last or the best one; None: as the
+            recipe says.
+        baseline: also train on without filters.
+        output: model directory, or the folder of several; None: the recipe's, or that of the model with ``-l0drop``.
+    """
 
     model: Path
-    recipe: Path | None
-    overrides: tuple[str, ...]
-    weights: list[float]
-    targets: list[float]
-    updates: int | None
-    ramp: int | None
-    restart: bool
-    keep: str | None
-    baseline: bool
-    output: Path | None
+    recipe: Path | None = None
+    overrides: tuple[str, ...] = ()
+    weights: tuple[float, ...] = ()
+    targets: tuple[float, ...] = ()
+    updates: int | None = None
+    ramp: int | None = None
+    restart: bool = False
+    keep: Literal["average", "last", "best"] | None = None
+    baseline: bool = False
+    output: Path | None = None
 
     @property
     def is_sweep(self) -> bool:
-        """Whether there are several runs, each in a directory of its own."""
+        """True if there are several runs, each in a directory of its own."""
         return max(len(self.weights) + len(self.targets), 1) + self.baseline > 1
+
+    def output_of(self, recipe: Recipe) -> Path:
+        """Return the model directory, or the folder of several."""
+        if self.output is not None:
+            return self.output
+        return Path(recipe.directory) if self.recipe is not None else Path(f"{self.model}-l0drop")
 
 
 @dataclass(frozen=True)
-class Run:
-    """One run: what it is called in tables, and its recipe, with absolute numbers of updates."""
+class FinetuneResult:
+    """The models of a fine-tuning by name; if there are several, their comparison and its files."""
 
-    name: str
-    recipe: Recipe
-
-    @property
-    def directory(self) -> Path:
-        return Path(self.recipe.directory)
+    models: Mapping[str, Path]
+    report: Report | None = None
+    files: list[Path] = field(default_factory=list)
 
 
-def run(plan: FinetuneRequest) -> None:
-    """Make all runs of a plan, one after the other, and compare them if there are several.
+def finetune(request: FinetuneRequest) -> FinetuneResult:
+    """Train all runs of a request, one after the other, and compare them if there are several.
 
     Raises:
-        UserError: the model has gates already, or nothing to go on from; or something is wrong with the recipe.
+        UserError: the model has filters already, or nothing to continue from; or the recipe is wrong.
     """
-    from sparsenmt.commands.train import StartingPoint, train
-    from sparsenmt.workflows.continue_training import check_vocabularies, make_untrained
-    from sparsenmt.workflows.gate_sweep import compare_runs
+    start, progress = _starting_point(request)
+    recipe = _read_recipe(request)
+    output = request.output_of(recipe)
+    runs = _recipes(request, recipe, output, progress)
+    for each in runs.values():
+        check_vocabularies(each, request.model)
+    models = {name: Path(each.directory) for name, each in runs.items()}
+    with resumable():
+        for name, each in runs.items():
+            if request.is_sweep:
+                notify(f"{name}: {each.directory}")
+            if request.updates == 0:
+                make_untrained(each, StartingPoint(request.model))
+            else:
+                train(each, start)
+        if not request.is_sweep:
+            return FinetuneResult(models)
+        report = _compare(models)
+    plot = output / "sweep.png" if importlib.util.find_spec("matplotlib") is not None else None
+    files = ReportFiles(output / "sweep.json", output / "sweep.csv", plot)
+    return FinetuneResult(models, report, files.write(report, lambda: curves(_panels(report))))
 
-    origin, start = _start(plan)
-    recipe = _recipe(plan)
-    runs = _runs(plan, recipe, start)
-    for each in runs:
-        check_vocabularies(each.recipe, plan.model)
-    for each in runs:
-        if plan.is_sweep:
-            click.echo(f"{each.name}: {each.directory}", err=True)
-        if plan.updates == 0:
-            make_untrained(each.recipe, StartingPoint(plan.model))
-        else:
-            train(each.recipe, origin)
-    if plan.is_sweep:
-        compare_runs({each.name: each.directory for each in runs}, _output(plan, recipe))
 
-
-def _start(plan: FinetuneRequest) -> tuple[StartingPoint, Progress]:
-    """What the runs begin from, and where that stands."""
-    from sparsenmt import store
-    from sparsenmt.workflows.continue_training import starting_point
-
-    store.read_manifest(plan.model)
-    if store.read_recipe(plan.model).model.memory:
+def _starting_point(request: FinetuneRequest) -> tuple[StartingPoint, Progress]:
+    """Return the beginning of the runs, and its progress."""
+    store.read_manifest(request.model)
+    if store.read_recipe(request.model).model.memory:
         raise UserError(
             "the model already has gates",
-            where=str(plan.model),
-            hint="Name the dense model that it came from; `sparsenmt train` goes on with a run that was interrupted.",
+            where=str(request.model),
+            hint="Name the dense model that it came from; `sparsenmt train` resumes a run that was interrupted.",
         )
-    remedy = "Take --restart, to begin with its weights and a new optimizer, or a directory with checkpoints."
-    return starting_point(plan.model, weights_only=plan.restart or plan.updates == 0, remedy=remedy)
+    remedy = "Use --restart, to begin with its weights and a new optimizer, or name a directory with checkpoints."
+    return starting_point(request.model, weights_only=request.restart or request.updates == 0, remedy=remedy)
 
 
-def _recipe(plan: FinetuneRequest) -> Recipe:
-    """The recipe with filters; its numbers of updates count from the beginning of the fine-tuning."""
-    from sparsenmt import store
-    from sparsenmt.assemble import check_recipe
-    from sparsenmt.recipe.load import load
-    from sparsenmt.sparsity.registry import methods
-
-    if plan.recipe is not None:
-        recipe = load(plan.recipe, methods(), plan.overrides, check_recipe)
+def _read_recipe(request: FinetuneRequest) -> Recipe:
+    """Return the recipe with filters; its updates count from the beginning of the fine-tuning."""
+    if request.recipe is not None:
+        recipe = load_recipe(request.recipe, request.overrides)
         if not recipe.model.memory:
             raise UserError(
                 "the recipe has no filter to train",
-                where=f"{plan.recipe}: model.memory",
+                where=f"{request.recipe}: model.memory",
                 hint="Add one, as in `memory: [{name: l0drop}]`, or leave the recipe out.",
             )
         return recipe
-    overrides = ["model.memory=[{name: l0drop}]", "losses={l0: {weight: 0}}", *plan.overrides]
-    recipe = load(plan.model / store.RECIPE, methods(), overrides, check_recipe)
-    if plan.updates is None:
+    overrides = ["model.memory=[{name: l0drop}]", "losses={l0: {weight: 0}}", *request.overrides]
+    recipe = load_recipe(request.model / store.RECIPE, overrides)
+    if request.updates is None:
         raise UserError(
-            "say how long to train on",
+            "the number of updates is missing",
             where="--updates",
             hint="The paper takes a sixth of the model's own updates; or name a recipe.",
         )
-    if not plan.weights and not plan.targets and plan.updates:
-        raise UserError("say how much to drop", where="--weight", hint="Give --weight, --target, or a recipe.")
+    if not request.weights and not request.targets and request.updates:
+        raise UserError("the weight of the penalty is missing", where="--weight", hint="Give it, --target or a recipe.")
     return recipe
 
 
-def _runs(plan: FinetuneRequest, recipe: Recipe, start: Progress) -> list[Run]:
-    """One run a value; with neither weights nor targets, the recipe as it is."""
-    output = _output(plan, recipe)
+def _recipes(request: FinetuneRequest, recipe: Recipe, output: Path, progress: Progress) -> dict[str, Recipe]:
+    """Return the recipe of every run by name: one run a value; without values, the recipe as it is."""
     values: list[tuple[str, dict[str, float | Ramp | None]]] = []
-    for key, numbers in (("weight", plan.weights), ("target", plan.targets)):
-        for number in numbers:
-            other = "target" if key == "weight" else "weight"
-            values.append((f"{key}-{number:g}", {key: _ramped(number, plan.ramp), other: None}))
-    runs = []
+    for key, other, numbers in (("weight", "target", request.weights), ("target", "weight", request.targets)):
+        values += [(f"{key}-{number:g}", {key: _ramped(number, request.ramp), other: None}) for number in numbers]
+    runs = {}
+    if request.baseline:
+        runs["dense"] = _absolute(request, recipe, {}, [], output / "dense", progress)
     for name, change in values or [("recipe", {})]:
-        directory = output / name if plan.is_sweep else output
+        directory = output / name if request.is_sweep else output
         losses = {loss: options.model_copy(update=change) for loss, options in recipe.losses.items()}
         if change and not losses:
-            option = f"--{name.partition('-')[0]}"
-            hint = "Leave it out, or name a recipe with l0drop."
-            raise UserError("the recipe's filters have no penalty to weigh", where=option, hint=hint)
-        runs.append(Run(name, _absolute(plan, recipe, losses, recipe.model.memory, directory, start)))
-    if plan.baseline:
-        runs.insert(0, Run("dense", _absolute(plan, recipe, {}, [], output / "dense", start)))
+            raise UserError(
+                "the recipe's filters have no penalty to weigh",
+                where=f"--{name.partition('-')[0]}",
+                hint="Leave it out, or name a recipe with l0drop.",
+            )
+        runs[name] = _absolute(request, recipe, losses, recipe.model.memory, directory, progress)
     return runs
 
 
-def _output(plan: FinetuneRequest, recipe: Recipe) -> Path:
-    if plan.output is not None:
-        return plan.output
-    return Path(recipe.directory) if plan.recipe is not None else Path(f"{plan.model}-l0drop")
-
-
 def _ramped(value: float, updates: int | None) -> float | Ramp:
-    from sparsenmt.recipe.schema import Ramp
-
     return Ramp(from_=0.0, to=value, steps=updates) if updates else value
 
 
 def _absolute(
-    plan: FinetuneRequest,
+    request: FinetuneRequest,
     recipe: Recipe,
     losses: Mapping[str, AuxiliaryLoss],
     memory: list[MemoryChoice],
     directory: Path,
-    start: Progress,
+    progress: Progress,
 ) -> Recipe:
-    """The recipe of one run, with updates and epochs that count from the beginning of the dense model's training."""
-    from sparsenmt.workflows.continue_training import counted_on
-
+    """Return the recipe of one run; its updates and epochs count from the beginning of the dense model's training."""
     training = recipe.training
     averaged = {"average": training.average_last or _AVERAGED, "last": 1, "best": 0, None: training.average_last or 1}
-    average_last = averaged[plan.keep]
+    average_last = averaged[request.keep]
     changed = {"average_last": average_last, "keep_last": max(training.keep_last, average_last)}
     own = recipe.model_copy(
         update={
@@ -181,4 +190,54 @@ def _absolute(
             "training": training.model_copy(update=changed),
         }
     )
-    return counted_on(own, start, plan.updates)
+    return counted_on(own, progress, request.updates)
+
+
+def _compare(models: Mapping[str, Path]) -> Report:
+    """Evaluate models on the dev and test sets of their recipes: one row for each model and set.
+
+    Args:
+        models: name -> model directory; the first is the baseline of the significance tests.
+    """
+    columns = (
+        Column("model"),
+        Column("set"),
+        Column("sentences", "count"),
+        Column("metric"),
+        Column("quality", "number"),
+        Column("against_first", "number"),
+        Column("p_value", "number"),
+        Column("sparsity", "share"),
+    )
+    rows: list[tuple[Value, ...]] = []
+    first: dict[tuple[str, str], Evaluation] = {}
+    for name, directory in models.items():
+        recipe = store.read_recipe(directory)
+        metric = metric_of(recipe)
+        for kind in ("dev", "test"):
+            text = recipe_text(recipe, kind)
+            if text is None:
+                continue
+            found = evaluate(directory, text, [metric], attention=False)
+            baseline = first.setdefault((kind, metric), found)
+            tested: Mapping[str, float] = {}
+            if baseline is not found and baseline.key["text"] == found.key["text"]:
+                tested = found.against(baseline, metric, text, recipe.data.target_language)
+            difference = found.scores[metric] - baseline.scores[metric]
+            measured = (found.scores[metric], difference, tested.get("p_value"), found.sparsity)
+            rows.append((name, kind, found.sentences, metric, *measured))
+    notes = (
+        "p value: against the first model, paired bootstrap, 1000 resamples",
+        "sparsity: share of source tokens, </s> included, whose gate is 0 in evaluation",
+    )
+    return Report("sweep", (Table("sweep", "quality against sparsity", columns, tuple(rows)),), notes)
+
+
+def _panels(report: Report) -> list[Panel]:
+    """Return a diagram of quality against sparsity for each set."""
+    panels = []
+    for name in dict.fromkeys(report.tables[0].column("set")):
+        rows = [row for row in report.tables[0].records() if row["set"] == name]
+        points = sorted((float(row["sparsity"] or 0), float(row["quality"])) for row in rows)  # type: ignore[arg-type]
+        panels.append(Panel("sparsity rate", f"{rows[0]['metric']}, {name}", {"models": points}, percent="x"))
+    return panels

@@ -82,7 +82,7 @@ def open_tag_file(path: Path | None, bundle: Bundle) -> TagFile | None:
     Raises:
         UserError: they cannot be read; or the model needs tags, none are given, and its tagger is not installed.
     """
-    tagging = bundle.features.tagging
+    tagging = bundle.features.source_tagger
     if path is None:
         if tagging is not None:
             tagging.tagger()

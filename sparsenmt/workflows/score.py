@@ -11,7 +11,7 @@ from sparsenmt.data.documents import DocumentBlock
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.text import read_parallel
 from sparsenmt.decoding.documents import Mismatches, pack_pairs, source_lines, translate_documents
-from sparsenmt.decoding.forced import PairScore, score_pairs
+from sparsenmt.decoding.forced_decoding import PairScore, score_pairs
 from sparsenmt.decoding.inputs import cut_warning, warn_of_cut_lines
 from sparsenmt.decoding.translate import Translation, sparsity_rate, translate_lines
 from sparsenmt.errors import UserError

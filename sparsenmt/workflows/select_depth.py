@@ -125,9 +125,7 @@ class SelectDepthStages:
 
     @cached_property
     def depths(self) -> list[Depth]:
-        from sparsenmt.decoding.kept_translations import depths_of
-
-        return depths_of(self.bundle.model.plan)
+        return self.bundle.model.plan.depths()
 
     @cached_property
     def options(self) -> Decoding:

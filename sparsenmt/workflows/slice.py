@@ -1,29 +1,81 @@
-"""A model cut to a depth: the recipe and the weights of a model that has only the layers that ran there.
+"""Cut a model to a depth: write the layers that run there as a model directory of their own.
 
-A recipe's `memory.*.per: exit` and its exits end here: the cut model has one exit, its last layers. Layers that are one
-stay one (`depth: recurrent`) unless they are written out: the file is as small as before, and the memory's keys and
+The cut model has one exit, its last layers: a recipe's `memory.*.per: exit` and its exits are dropped. Shared layers
+(`depth: recurrent`) stay shared unless they are unrolled: the file is then no larger, and cross-attention keys and
 values are projected once. Sockets and filters of the steps that are kept stay.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from sparsenmt import store
 from sparsenmt.assemble import build_model, loss_names
 from sparsenmt.model.depth_plan import Depth, DepthPlan
 from sparsenmt.model.transformer import Transformer, own_exit
 from sparsenmt.recipe.schema import MethodChoice, Model, Recipe
+from sparsenmt.workflows.depth_choice import check_layers, warn_untrained
+
+
+@dataclass(frozen=True)
+class SlicedModel:
+    """The size of a cut model, and of the model that it was cut from.
+
+    Args:
+        depth: encoder and decoder layers.
+    """
+
+    depth: Depth
+    parameters: int
+    parameters_before: int
+
+
+def slice_model(
+    model: Path,
+    output: Path,
+    *,
+    encoder_layers: int | None = None,
+    decoder_layers: int | None = None,
+    unroll: bool = False,
+) -> SlicedModel:
+    """Cut a model to its first layers, and write it to a new model directory.
+
+    Args:
+        encoder_layers: encoder layers to keep; None: all.
+        decoder_layers: decoder layers to keep; None: all.
+        unroll: write a layer that several steps apply as several layers.
+
+    Raises:
+        UserError: the model has no such layer, or ``output`` exists.
+    """
+    store.check_absent(output)
+    bundle = store.open_model(model, dtype=None)
+    plan = bundle.model.plan
+    check_layers(plan, "encoder", encoder_layers, f"--encoder-layers {encoder_layers}")
+    check_layers(plan, "decoder", decoder_layers, f"--decoder-layers {decoder_layers}")
+    depth = plan.depth(encoder_layers, decoder_layers)
+    warn_untrained(plan, depth)
+    recipe = cut_recipe(bundle.recipe, plan, depth, unroll=unroll)
+    changed = {"name": f"{recipe.name}-{depth[0]}-{depth[1]}", "directory": str(output)}
+    recipe = recipe.model_copy(update=changed)
+    sizes = (bundle.tokenizers.source.size, bundle.tokenizers.target.size)
+    cut = cut_model(recipe.model, bundle.model.state_dict(), plan, depth, sizes)
+    store.copy_cut(model, output, recipe, cut.state_dict(), depth)
+    counts = [sum(parameter.numel() for parameter in each.parameters()) for each in (cut, bundle.model)]
+    return SlicedModel(depth, *counts)
 
 
 def cut_recipe(recipe: Recipe, plan: DepthPlan, depth: Depth, *, unroll: bool = False) -> Recipe:
-    """The recipe of the model cut to a depth.
+    """Return the recipe of the model cut to a depth.
 
     Args:
         plan: of the model that is cut.
-        unroll: write a layer that several steps apply out as several.
+        unroll: as for `slice_model`.
     """
     changed: dict[str, Any] = {
         "encoder_layers": depth[0],
@@ -32,7 +84,7 @@ def cut_recipe(recipe: Recipe, plan: DepthPlan, depth: Depth, *, unroll: bool = 
         "memory": [
             choice.model_copy(update={"per": "model"})
             for choice in recipe.model.memory
-            if choice.at != "between" or depth[0] > 1  # there is nothing between the layers of one
+            if choice.at != "between" or depth[0] > 1  # a single layer has no place between layers
         ],
     }
     model = recipe.model.model_copy(update=changed)
@@ -47,6 +99,7 @@ def cut_recipe(recipe: Recipe, plan: DepthPlan, depth: Depth, *, unroll: bool = 
 
 
 def _depth_method(plan: DepthPlan, depth: Depth, unroll: bool) -> MethodChoice:
+    """Return `recurrent` where the sides that share a layer can go on sharing it, otherwise `plain`."""
     sides = {"encoder": plan.encoder[: depth[0]], "decoder": plan.decoder[: depth[1]]}
     one = [side for side, blocks in sides.items() if len(blocks) > 1 and len(set(blocks)) == 1]
     own = [side for side, blocks in sides.items() if len(blocks) == len(set(blocks))]
@@ -57,7 +110,7 @@ def _depth_method(plan: DepthPlan, depth: Depth, unroll: bool) -> MethodChoice:
 
 
 def cut_weights(weights: Mapping[str, Tensor], plan: DepthPlan, depth: Depth, cut: Transformer) -> dict[str, Tensor]:
-    """The weights of ``cut``, out of those of the model that it is cut from.
+    """Select the weights of ``cut`` from those of the model that it is cut from.
 
     Args:
         plan: of the model that is cut.
@@ -66,14 +119,14 @@ def cut_weights(weights: Mapping[str, Tensor], plan: DepthPlan, depth: Depth, cu
 
 
 def _origin(name: str, weights: Mapping[str, Tensor], plan: DepthPlan, depth: Depth, cut: DepthPlan) -> str:
-    """The name, in the model that is cut, of what its cut calls ``name``."""
+    """Return the name, in the model that is cut, of the cut model's weight ``name``."""
     parts = name.split(".")
     match parts:
         case ["encoder" | "decoder" as side, "layers", number, *rest]:
             step = getattr(cut, side).index(int(number))
             return ".".join([side, "layers", str(getattr(plan, side)[step]), *rest])
         case ["encoder" | "decoder" as side, "steps", number, *rest] if name not in weights:
-            # What steps share bears the name of the first that executes the block.
+            # A weight that steps share bears the name of the first step that executes the block.
             blocks: Sequence[int] = getattr(plan, side)
             return ".".join([side, "steps", str(blocks.index(blocks[int(number)])), *rest])
         case ["memory", "output", index, *rest] if name not in weights:
@@ -86,10 +139,10 @@ def _origin(name: str, weights: Mapping[str, Tensor], plan: DepthPlan, depth: De
 def cut_model(
     section: Model, weights: Mapping[str, Tensor], plan: DepthPlan, depth: Depth, sizes: tuple[int, int]
 ) -> Transformer:
-    """The model of a cut recipe's section, with its weights.
+    """Build the model of a cut recipe's section, with its weights.
 
     Args:
-        sizes: of the source's and the target's vocabulary.
+        sizes: of the source and target vocabularies.
     """
     cut = build_model(section, source_size=sizes[0], target_size=sizes[1], seed=0)
     cut.load_state_dict(cut_weights(weights, plan, depth, cut))

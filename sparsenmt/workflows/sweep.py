@@ -1,29 +1,41 @@
-"""Running a sweep: what each variant is, which are finished, how one is made, and what all of them give."""
+"""Run a sweep: train and evaluate the variants of a recipe, each in a directory of its own, and tabulate them."""
 
 from __future__ import annotations
 
 import importlib.util
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import click
-
+from sparsenmt import store
+from sparsenmt.assemble import load_recipe, load_resolved_recipe, required_features
+from sparsenmt.data.prepare.pipeline import preparation_settings
 from sparsenmt.errors import UserError
+from sparsenmt.files import describe_changes, read_sealed, write_sealed, write_text
+from sparsenmt.interrupts import resumable
+from sparsenmt.progress import notify
+from sparsenmt.recipe.schema import Recipe
+from sparsenmt.recipe.sweep import Sweep, read_sweep
+from sparsenmt.recipe.variants import Variant
+from sparsenmt.report.output_files import ReportFiles
+from sparsenmt.report.plots import curves
+from sparsenmt.report.tables import render
 from sparsenmt.runtime import is_distributed, is_main_process
-
-if TYPE_CHECKING:
-    from sparsenmt.recipe.schema import Recipe
-    from sparsenmt.recipe.sweep import Sweep
-    from sparsenmt.recipe.variants import Variant
-    from sparsenmt.workflows.evaluate import Evaluation
-    from sparsenmt.workflows.sweep_table import Observation
+from sparsenmt.training.checkpoints import find_checkpoints
+from sparsenmt.training.training_log import training_speed
+from sparsenmt.workflows.continue_training import check_vocabularies, counted_on, make_untrained, starting_point
+from sparsenmt.workflows.evaluate import Evaluation, evaluate, kept_evaluation, metric_of
+from sparsenmt.workflows.prepare import prepare
+from sparsenmt.workflows.run_checks import is_same_run
+from sparsenmt.workflows.sweep_table import Observation, grids, notes, panels, report
+from sparsenmt.workflows.test_sets import recipe_text
+from sparsenmt.workflows.train import train
 
 RECORD = "sweep.json"
-"""File of a model directory: which variant it is, and that it is finished."""
+"""File of a model directory: the variant that it is; written when the variant is finished."""
 
 
 @dataclass(frozen=True)
@@ -41,330 +53,303 @@ class VariantRun:
     def directory(self) -> Path:
         return Path(self.recipe.directory)
 
+    def is_finished(self) -> bool:
+        """Return True if the directory holds the finished variant; it needs no checkpoints and no starting model."""
+        path = self.directory / RECORD
+        try:
+            if not path.exists():
+                return False
+            written, now = read_sealed(path, hint="The variant is made again."), self.record()
+            recipe = load_resolved_recipe(written["recipe"], origin=str(path))
+            store.read_manifest(self.directory)
+        except (UserError, KeyError):
+            return False
+        same = all(written.get(key) == now[key] for key in ("updates", "restart", "weights"))
+        return same and now["from"] in (written.get("from"), "gone") and is_same_run(recipe, self.recipe)
 
-def plan(sweep: Sweep, overrides: Sequence[str] = (), output: Path | None = None) -> list[VariantRun]:
-    """All variants with their recipes.
+    def record(self) -> dict[str, Any]:
+        """Return what the finished variant depends on, for `RECORD`."""
+        variant = self.variant
+        there = variant.start is not None and (variant.start / store.WEIGHTS).exists()
+        return {
+            "recipe": self.recipe.model_dump(mode="json", by_alias=True),
+            "from": None if variant.start is None else store.weights_digest(variant.start) if there else "gone",
+            "updates": variant.updates,
+            "restart": variant.restart,
+            "weights": store.weights_digest(self.directory),
+        }
+
+    def state(self) -> str:
+        """Return the progress of the variant, for lists."""
+        if self.is_finished():
+            return "finished"
+        if not (self.directory / store.MANIFEST).exists():
+            return "not begun"
+        checkpoints = find_checkpoints(self.directory)
+        return f"after update {checkpoints[-1].update:,}" if checkpoints else "begun"
+
+    def needs_checkpoints_of(self, other: VariantRun) -> bool:
+        """Return True if the variant continues from the checkpoints of another one."""
+        variant = self.variant
+        same = variant.start is not None and variant.start.resolve() == other.directory.resolve()
+        return same and not variant.restart and variant.updates != 0
+
+
+@dataclass(frozen=True)
+class SweepTable:
+    """The measurements of a sweep as text, and the files that they were written to."""
+
+    text: str
+    files: list[Path]
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """The number of variants that were run, the names of those that failed, and the table.
 
     Args:
-        overrides: laid over every variant.
-        output: instead of the sweep's directory.
+        table: None in all but the first of several processes.
+    """
+
+    variants: int
+    failed: list[str]
+    table: SweepTable | None
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """A sweep with the recipes of all its variants.
+
+    Args:
+        output: folder of the variants and of the table.
+    """
+
+    sweep: Sweep
+    runs: list[VariantRun]
+    output: Path
+
+    def select(self, patterns: Sequence[str]) -> list[VariantRun]:
+        """Return the variants whose names match a pattern (`topk-*`); without patterns, all.
+
+        Raises:
+            UserError: a pattern matches none.
+        """
+        for pattern in patterns:
+            if not any(fnmatchcase(run.name, pattern) for run in self.runs):
+                names = ", ".join(run.name for run in self.runs)
+                raise UserError(f"no variant is named '{pattern}'", where="--only", hint=f"There are: {names}.")
+        return [run for run in self.runs if not patterns or any(fnmatchcase(run.name, each) for each in patterns)]
+
+    def run(self, chosen: Sequence[VariantRun]) -> list[str]:
+        """Train and evaluate variants, one after the other; a variant that fails does not stop the others.
+
+        Returns:
+            names of the variants that failed; their errors are printed.
+
+        Raises:
+            UserError: before any work, if a model that a variant begins from is missing; or data cannot be prepared.
+        """
+        self._check_starts(chosen)
+        failed = []
+        with resumable():
+            for each in chosen:
+                if not Path(each.recipe.data.directory).exists() and not is_distributed() and not each.is_finished():
+                    notify(prepare(each.recipe).describe())
+            for number, each in enumerate(chosen, start=1):
+                head = f"[{number}/{len(chosen)}] {each.name}"
+                try:
+                    if each.is_finished():
+                        notify(f"{head}: finished")
+                    else:
+                        notify(f"{head}: {each.directory}")
+                        self._train(each)
+                    self._evaluate(each)
+                except UserError as error:
+                    failed.append(each.name)
+                    notify(f"{head}: failed: {error}")
+        return failed
+
+    def _check_starts(self, chosen: Sequence[VariantRun]) -> None:
+        """Check that every model that a variant begins from exists, or is made before it."""
+        made_here = {run.directory.resolve(): run for run in self.runs}
+        for number, run in enumerate(chosen):
+            start = run.variant.start
+            if start is None or run.is_finished():
+                continue
+            earlier = made_here.get(start.resolve())
+            if earlier is None:
+                store.read_manifest(start)
+            elif not earlier.is_finished() and earlier not in chosen[:number]:
+                raise UserError(
+                    f"variant {run.name} begins from variant {earlier.name}, which is not finished",
+                    where=str(self.sweep.path),
+                    hint=f"Put {earlier.name} before it, and name it with `--only` too.",
+                )
+
+    def _train(self, run: VariantRun) -> None:
+        """Train a variant, or resume it; write its record when it is finished."""
+        variant, recipe, origin = run.variant, run.recipe, None
+        if variant.start is not None:
+            remedy = "Write `restart: true`, to begin with its weights and a new optimizer, or name another model."
+            weights_only = variant.restart or variant.updates == 0
+            origin, progress = starting_point(variant.start, weights_only=weights_only, remedy=remedy)
+            if variant.updates != 0:  # otherwise nothing is trained, and its settings are only read
+                recipe = counted_on(recipe, progress, variant.updates)
+            check_vocabularies(recipe, variant.start)
+        if origin is not None and variant.updates == 0:
+            make_untrained(recipe, origin)
+        else:
+            train(recipe, origin)
+        if is_main_process():
+            write_sealed(run.directory / RECORD, run.record())
+            if self.sweep.remove_checkpoints and not any(other.needs_checkpoints_of(run) for other in self.runs):
+                shutil.rmtree(run.directory / "checkpoints", ignore_errors=True)
+
+    def _evaluate(self, run: VariantRun) -> None:
+        """Translate and score the sets of a variant, unless the results are cached."""
+        for kind in self.sweep.sets:
+            text = recipe_text(run.recipe, kind)
+            if text is not None and is_main_process():
+                evaluate(run.directory, text, self._metrics(run))
+
+    def _metrics(self, run: VariantRun) -> tuple[str, ...]:
+        return self.sweep.metrics or (metric_of(run.recipe),)
+
+    def observations(self) -> list[Observation]:
+        """Return the cached results of all variants; trains and translates nothing."""
+        finished = {run.name: run.is_finished() for run in self.runs}
+        found: list[Observation] = []
+        for kind in self.sweep.sets:
+            kept: dict[str, Evaluation] = {}
+            for run in self.runs:
+                text = recipe_text(run.recipe, kind)
+                if text is not None and finished[run.name]:
+                    evaluation = kept_evaluation(run.directory, text, self._metrics(run))
+                    if evaluation is not None:
+                        kept[run.name] = evaluation
+            for run in self.runs:
+                found += self._observed(run, kind, kept)
+        return found
+
+    def _observed(self, run: VariantRun, kind: str, kept: Mapping[str, Evaluation]) -> list[Observation]:
+        """Return the results of one variant on one set, one for each metric."""
+        own, baseline = kept.get(run.name), self._baseline(run)
+        other = None if baseline is None else kept.get(baseline.name)
+        text = recipe_text(run.recipe, kind)
+        result = []
+        for metric in self._metrics(run):
+            labels = {**run.variant.labels, "set": kind, "metric": metric}
+            if own is None:
+                result.append(Observation(run.name, labels, {}))
+                continue
+            values = {
+                "quality": own.scores[metric],
+                "parameters": own.parameters,
+                "sparsity": own.sparsity,
+                "attended": own.overall("attended"),
+                "density": own.overall("density"),
+                "training_speed": training_speed(run.directory),
+            }
+            tested = None
+            if other is not None and text is not None:
+                tested = own.against(other, metric, text, run.recipe.data.target_language)
+            result.append(Observation(run.name, labels, values, tested, own.sentences))
+        return result
+
+    def _baseline(self, run: VariantRun) -> VariantRun | None:
+        """Return the variant that this one is tested against: without a layout, the first one with its seed."""
+        layout = self.sweep.layout
+        if layout is None:
+            seed = run.variant.labels.get("seed")
+            found = next((other for other in self.runs if other.variant.labels.get("seed") == seed), None)
+        elif layout.baseline:
+            wanted = {**run.variant.labels, **{axis: str(label) for axis, label in layout.baseline.items()}}
+            found = next((other for other in self.runs if other.variant.labels == wanted), None)
+        else:
+            return None
+        return None if found is run else found
+
+    def tabulate(self) -> SweepTable:
+        """Lay out the cached results; write them as text, CSV, JSON and plot if there are any."""
+        sweep, found = self.sweep, self.observations()
+        rows = report(sweep.name, sweep.title, found, [axis for axis in sweep.axes if axis not in ("set", "metric")])
+        if sweep.layout is None:
+            parts = [render(rows)]
+        else:
+            parts = [sweep.title, *(str(grid) for grid in grids(sweep.layout, found))]
+        text = "\n\n".join(filter(None, [*parts, "\n".join(notes(sweep.layout, found))]))
+        if not any(each.values for each in found):
+            return SweepTable(text, [])
+        written = ReportFiles(self.output / "table.json", self.output / "table.csv").write(rows)
+        written.append(self.output / "table.txt")
+        write_text(written[-1], f"{text}\n")
+        drawn = [] if sweep.layout is None else panels(sweep.layout, found)
+        if drawn and importlib.util.find_spec("matplotlib") is not None:
+            written += ReportFiles(plot=self.output / "table.png").write(rows, lambda: curves(drawn))
+        return SweepTable(text, written)
+
+
+def plan_sweep(sweep: Sweep, overrides: Sequence[str] = (), output: Path | None = None) -> SweepPlan:
+    """Read the recipes of all variants.
+
+    Args:
+        overrides: ``key.path=value``, laid over every variant.
+        output: folder to use instead of the sweep's directory.
 
     Raises:
-        UserError: something is wrong with a recipe, or two variants cannot share what they share.
+        UserError: a recipe is wrong, or two variants cannot share their prepared data.
     """
-    from sparsenmt.assemble import check_recipe
-    from sparsenmt.recipe.load import load
-    from sparsenmt.sparsity.registry import methods
-
-    known, where, jobs = methods(), output or sweep.directory, []
+    folder, runs = output or sweep.directory, []
     names = {variant.name for variant in sweep.variants}
     for variant in sweep.variants:
         try:
-            recipe = load(variant.recipe, known, [*variant.settings, *overrides], check_recipe)
+            recipe = load_recipe(variant.recipe, [*variant.settings, *overrides])
         except UserError as error:
             error.where = f"{error.where} (variant {variant.name})"
             raise
-        named = {"directory": str(where / variant.name), "name": f"{sweep.name}-{variant.name}"}
+        named = {"directory": str(folder / variant.name), "name": f"{sweep.name}-{variant.name}"}
         if str(variant.start) in names:
-            variant = replace(variant, start=where / str(variant.start))
-        jobs.append(VariantRun(variant, recipe.model_copy(update=named)))
-    _check_texts(sweep, jobs)
-    _check_data(jobs)
-    return jobs
-
-
-def _check_texts(sweep: Sweep, jobs: Sequence[VariantRun]) -> None:
-    for job in jobs:
-        if "test" in sweep.sets and job.recipe.data.test is None:
+            variant = replace(variant, start=folder / str(variant.start))
+        runs.append(VariantRun(variant, recipe.model_copy(update=named)))
+    for run in runs:
+        if "test" in sweep.sets and run.recipe.data.test is None:
             raise UserError(
-                f"the recipe of variant {job.name} has no `data.test`",
+                f"the recipe of variant {run.name} has no `data.test`",
                 where=f"{sweep.path}: sets",
                 hint="Add it to the recipe, or write `sets: [dev]`.",
             )
+    _check_data(runs)
+    return SweepPlan(sweep, runs, folder)
 
 
-def _check_data(jobs: Sequence[VariantRun]) -> None:
-    """Variants that share a data directory must want the same data there."""
-    from sparsenmt.assemble import required_features
-    from sparsenmt.data.prepare.pipeline import settings_of
-    from sparsenmt.files import describe_changes
-
+def _check_data(runs: Sequence[VariantRun]) -> None:
+    """Check that variants with the same data directory have the same data settings."""
     first: dict[str, tuple[VariantRun, dict[str, Any]]] = {}
-    for job in jobs:
-        settings = settings_of(job.recipe.data, required_features(job.recipe))
-        other, theirs = first.setdefault(job.recipe.data.directory, (job, settings))
+    for run in runs:
+        settings = preparation_settings(run.recipe.data, required_features(run.recipe))
+        other, theirs = first.setdefault(run.recipe.data.directory, (run, settings))
         if changed := describe_changes(theirs, settings, "data"):
             raise UserError(
-                f"the variants {other.name} and {job.name} want different data there: {'; '.join(changed)}",
-                where=job.recipe.data.directory,
+                f"the variants {other.name} and {run.name} want different data there: {'; '.join(changed)}",
+                where=run.recipe.data.directory,
                 hint="Give one of them another `data.directory` under `set`.",
             )
 
 
-def choose(jobs: Sequence[VariantRun], patterns: Sequence[str]) -> list[VariantRun]:
-    """The jobs whose name fits a pattern (`topk-*`), all without patterns.
-
-    Raises:
-        UserError: a pattern fits none.
-    """
-    for pattern in patterns:
-        if not any(fnmatchcase(job.name, pattern) for job in jobs):
-            names = ", ".join(job.name for job in jobs)
-            raise UserError(f"no variant is named '{pattern}'", where="--only", hint=f"There are: {names}.")
-    return [job for job in jobs if not patterns or any(fnmatchcase(job.name, pattern) for pattern in patterns)]
-
-
-def run(sweep: Sweep, jobs: Sequence[VariantRun], chosen: Sequence[VariantRun]) -> list[str]:
-    """Make and measure the chosen variants, one after the other; a variant that fails does not stop the others.
+def sweep(
+    file: Path, overrides: Sequence[str] = (), *, only: Sequence[str] = (), output: Path | None = None
+) -> SweepResult:
+    """Train and evaluate the variants that a file describes, and tabulate them.
 
     Args:
-        jobs: all of them.
-
-    Returns:
-        the names of those that failed; what is wrong with each was shown.
+        overrides: as for `plan_sweep`.
+        only: names of variants, with ``*`` and ``?``; empty: all.
+        output: as for `plan_sweep`.
 
     Raises:
-        UserError: before any work, if a model that a variant begins from is not there; or data cannot be prepared.
+        UserError: the file or a recipe is wrong. A variant that fails later is listed in the result.
     """
-    _check_starts(sweep, jobs, chosen)
-    for job in chosen:
-        _prepare(job)
-    failed = []
-    for number, job in enumerate(chosen, start=1):
-        head = f"[{number}/{len(chosen)}] {job.name}"
-        try:
-            if is_finished(job):
-                click.echo(f"{head}: finished", err=True)
-            else:
-                click.echo(f"{head}: {job.directory}", err=True)
-                _make(sweep, job, jobs)
-            _measure(sweep, job)
-        except UserError as error:
-            failed.append(job.name)
-            click.echo(f"{head}: failed: {error}", err=True)
-    return failed
-
-
-def _check_starts(sweep: Sweep, jobs: Sequence[VariantRun], chosen: Sequence[VariantRun]) -> None:
-    """Every model that a variant begins from must be there, or come before it."""
-    from sparsenmt.store import read_manifest
-
-    to_come = {job.directory.resolve(): job for job in jobs}
-    for job in chosen:
-        start = job.variant.start
-        if start is None or is_finished(job):
-            continue
-        earlier = to_come.get(start.resolve())
-        if earlier is None:
-            read_manifest(start)
-        elif not is_finished(earlier) and earlier not in chosen[: list(chosen).index(job)]:
-            raise UserError(
-                f"variant {job.name} begins from variant {earlier.name}, which is not finished",
-                where=str(sweep.path),
-                hint=f"Let {earlier.name} stand before it, and name it with `--only` too.",
-            )
-
-
-def _prepare(job: VariantRun) -> None:
-    """Prepare the data of a variant, where nothing is there yet."""
-    from sparsenmt.assemble import required_features
-    from sparsenmt.data.prepare.pipeline import prepare
-
-    if not Path(job.recipe.data.directory).exists() and not is_distributed() and not is_finished(job):
-        report = prepare(job.recipe.data, features=required_features(job.recipe))
-        click.echo(report.describe(), err=True)
-
-
-def _make(sweep: Sweep, job: VariantRun, jobs: Sequence[VariantRun]) -> None:
-    """Train a variant, or go on with it; and write down that it is finished."""
-    from sparsenmt.commands.train import train
-    from sparsenmt.files import write_sealed
-    from sparsenmt.workflows.continue_training import check_vocabularies, counted_on, make_untrained, starting_point
-
-    variant, recipe, origin = job.variant, job.recipe, None
-    if variant.start is not None:
-        remedy = "Write `restart: true`, to begin with its weights and a new optimizer, or name another model."
-        weights_only = variant.restart or variant.updates == 0
-        origin, start = starting_point(variant.start, weights_only=weights_only, remedy=remedy)
-        if variant.updates != 0:  # else nothing is trained, and its settings are only read
-            recipe = counted_on(recipe, start, variant.updates)
-        check_vocabularies(recipe, variant.start)
-    if origin is not None and variant.updates == 0:
-        make_untrained(recipe, origin)
-    else:
-        train(recipe, origin)
-    if leads():
-        write_sealed(job.directory / RECORD, _record(job))
-        if sweep.remove_checkpoints and not any(_needs(other, job) for other in jobs):
-            shutil.rmtree(job.directory / "checkpoints", ignore_errors=True)
-
-
-def _needs(other: VariantRun, job: VariantRun) -> bool:
-    """Whether a variant goes on from the checkpoints of another one."""
-    variant = other.variant
-    same = variant.start is not None and variant.start.resolve() == job.directory.resolve()
-    return same and not variant.restart and variant.updates != 0
-
-
-def leads() -> bool:
-    """Whether this is the only process, or the first of several."""
-    return is_main_process()
-
-
-def _record(job: VariantRun) -> dict[str, Any]:
-    """What a finished variant was made of."""
-    from sparsenmt import store
-
-    variant = job.variant
-    there = variant.start is not None and (variant.start / store.WEIGHTS).exists()
-    return {
-        "recipe": job.recipe.model_dump(mode="json", by_alias=True),
-        "from": None if variant.start is None else store.weights_digest(variant.start) if there else "gone",
-        "updates": variant.updates,
-        "restart": variant.restart,
-        "weights": store.weights_digest(job.directory),
-    }
-
-
-def is_finished(job: VariantRun) -> bool:
-    """Whether the variant stands there as the sweep wants it. Checkpoints are not needed, nor what it began from."""
-    from sparsenmt import store
-    from sparsenmt.files import read_sealed
-    from sparsenmt.recipe.load import load_resolved
-    from sparsenmt.sparsity.registry import methods
-    from sparsenmt.workflows.run_checks import is_same_run
-
-    path = job.directory / RECORD
-    try:
-        if not path.exists():
-            return False
-        written, now = read_sealed(path, hint="The variant is made again."), _record(job)
-        recipe = load_resolved(written["recipe"], methods(), origin=str(path))
-        store.read_manifest(job.directory)
-    except (UserError, KeyError):
-        return False
-    same = all(written.get(key) == now[key] for key in ("updates", "restart", "weights"))
-    return same and now["from"] in (written.get("from"), "gone") and is_same_run(recipe, job.recipe)
-
-
-def state(job: VariantRun) -> str:
-    """How far a variant is, for `--list`."""
-    from sparsenmt import store
-    from sparsenmt.training.checkpoints import find_checkpoints
-
-    if is_finished(job):
-        return "finished"
-    if not (job.directory / store.MANIFEST).exists():
-        return "not begun"
-    checkpoints = find_checkpoints(job.directory)
-    return f"after update {checkpoints[-1].update:,}" if checkpoints else "begun"
-
-
-def _metrics(sweep: Sweep, job: VariantRun) -> tuple[str, ...]:
-    from sparsenmt.workflows.evaluate import metric_of
-
-    return sweep.metrics or (metric_of(job.recipe),)
-
-
-def _measure(sweep: Sweep, job: VariantRun) -> None:
-    """Translate and score; what is kept is not measured again."""
-    from sparsenmt.workflows.evaluate import evaluate, text_of
-
-    for kind in sweep.sets:
-        text = text_of(job.recipe, kind)
-        if text is not None and leads():
-            evaluate(job.directory, text, _metrics(sweep, job))
-
-
-def observations(sweep: Sweep, jobs: Sequence[VariantRun]) -> list[Observation]:
-    """What is kept of all variants: nothing is trained or translated here."""
-    from sparsenmt.workflows.evaluate import kept_evaluation, text_of
-
-    finished = {job.name: is_finished(job) for job in jobs}
-    found: list[Observation] = []
-    for kind in sweep.sets:
-        kept: dict[str, Evaluation] = {}
-        for job in jobs:
-            text = text_of(job.recipe, kind)
-            if text is not None and finished[job.name]:
-                evaluation = kept_evaluation(job.directory, text, _metrics(sweep, job))
-                if evaluation is not None:
-                    kept[job.name] = evaluation
-        for job in jobs:
-            found += _observed(sweep, job, jobs, kind, kept)
-    return found
-
-
-def _observed(
-    sweep: Sweep, job: VariantRun, jobs: Sequence[VariantRun], kind: str, kept: dict[str, Evaluation]
-) -> list[Observation]:
-    """One variant on one set, a metric each."""
-    from sparsenmt.workflows.evaluate import text_of
-    from sparsenmt.workflows.sweep_table import Observation
-    from sparsenmt.workflows.timing import training_speed
-
-    own, baseline = kept.get(job.name), _baseline(sweep, job, jobs)
-    result = []
-    for metric in _metrics(sweep, job):
-        labels = {**job.variant.labels, "set": kind, "metric": metric}
-        if own is None:
-            result.append(Observation(job.name, labels, {}))
-            continue
-        values = {
-            "quality": own.scores[metric],
-            "parameters": own.parameters,
-            "sparsity": own.sparsity,
-            "attended": own.overall("attended"),
-            "density": own.overall("density"),
-            "training_speed": training_speed(job.directory),
-        }
-        other = None if baseline is None else kept.get(baseline.name)
-        text = text_of(job.recipe, kind)
-        tested = None
-        if other is not None and text is not None:
-            tested = own.against(other, metric, text, job.recipe.data.target_language)
-        result.append(Observation(job.name, labels, values, tested, own.sentences))
-    return result
-
-
-def _baseline(sweep: Sweep, job: VariantRun, jobs: Sequence[VariantRun]) -> VariantRun | None:
-    """The variant that this one is tested against: where nothing is laid out, the first one with its seed."""
-    if sweep.layout is None:
-        seed = job.variant.labels.get("seed")
-        found = next((other for other in jobs if other.variant.labels.get("seed") == seed), None)
-    elif sweep.layout.baseline:
-        wanted = {**job.variant.labels, **{axis: str(label) for axis, label in sweep.layout.baseline.items()}}
-        found = next((other for other in jobs if other.variant.labels == wanted), None)
-    else:
-        return None
-    return None if found is job else found
-
-
-def show(sweep: Sweep, jobs: Sequence[VariantRun], output: Path) -> None:
-    """Print the table; write it as text, CSV, JSON and plot beside the variants."""
-    from sparsenmt.files import write_text
-    from sparsenmt.report.tables import render, write_report
-    from sparsenmt.workflows.sweep_table import grids, notes, panels, report
-
-    found = observations(sweep, jobs)
-    rows = report(sweep.name, sweep.title, found, [axis for axis in sweep.axes if axis not in ("set", "metric")])
-    legend = "\n".join(notes(sweep.layout, found))
-    if sweep.layout is None:
-        text = render(rows)
-    else:
-        text = "\n\n".join([sweep.title, *(str(grid) for grid in grids(sweep.layout, found))])
-    text = "\n\n".join(filter(None, [text, legend]))
-    if any(each.values for each in found):
-        paths = write_report(rows, json=output / "table.json", csv=output / "table.csv")
-        paths.append(output / "table.txt")
-        write_text(paths[-1], f"{text}\n")
-        drawn = [] if sweep.layout is None else panels(sweep.layout, found)
-        if drawn and importlib.util.find_spec("matplotlib") is not None:
-            from sparsenmt.report.plots import curves, save
-
-            paths.append(output / "table.png")
-            save(curves(drawn), paths[-1])
-        click.echo(text)
-        click.echo("written: " + ", ".join(map(str, paths)), err=True)
-        return
-    click.echo(text)
+    plan = plan_sweep(read_sweep(file), overrides, output)
+    chosen = plan.select(only)
+    failed = plan.run(chosen)
+    return SweepResult(len(chosen), failed, plan.tabulate() if is_main_process() else None)

@@ -1,22 +1,22 @@
-"""What a sweep has measured, laid out as its file says: text for the terminal, diagrams, and rows for CSV and JSON."""
+"""The layout of a sweep's measurements: text for the terminal, diagrams, and rows for CSV and JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
-from typing import TYPE_CHECKING
 
-from sparsenmt.evaluation.names import LABELS
+from sparsenmt.metric import METRICS
 from sparsenmt.recipe.sweep import Layout, axes_of
-
-if TYPE_CHECKING:
-    from sparsenmt.report.plots import Panel
-    from sparsenmt.report.tables import Report, Value
+from sparsenmt.report.columns import aligned
+from sparsenmt.report.plots import Panel
+from sparsenmt.report.tables import Column, Report, Table, Value
 
 LEVEL = 0.05
 """Differences with a smaller p-value are marked."""
 _NONE, _WAITING = "-", "..."
+Labels = tuple[str, ...]
+"""One label for each axis of the rows, of the columns or of the sections."""
 _TITLES = {
     "parameters": "parameters",
     "sparsity": "sparsity rate",
@@ -28,12 +28,12 @@ _TITLES = {
 
 @dataclass(frozen=True)
 class Observation:
-    """One variant on one set by one metric.
+    """The results of one variant on one set by one metric.
 
     Args:
-        labels: by axis, `set` and `metric` included.
-        values: what may stand in a cell, by its name in `recipe.sweep.Cell`; empty while the variant is not finished.
-        test: what `Evaluation.against` says of it and its baseline; None: it has none.
+        labels: axis -> label, `set` and `metric` included.
+        values: name in `recipe.sweep.Cell` -> value; empty while the variant is not finished.
+        test: `Evaluation.against` its baseline; None: it has no baseline.
     """
 
     variant: str
@@ -47,91 +47,76 @@ class Observation:
         """`*`: significantly worse; `+`: significantly better."""
         if self.test is None or self.test["p_value"] >= LEVEL or not self.test["difference"]:
             return ""
-        worse = (self.test["difference"] < 0) is not (self.labels.get("metric") == "ter")
+        metric = METRICS.get(self.labels.get("metric", ""))
+        worse = (self.test["difference"] < 0) is not (metric is not None and metric.lower_is_better)
         return "*" if worse else "+"
 
 
 @dataclass(frozen=True)
-class Grid:
-    """One table: lines of heads above lines of cells, all as wide as each other."""
+class LaidOutTable:
+    """One table: header lines above lines of cells, all of the same number of columns."""
 
     title: str
     heads: list[list[str]]
     rows: list[list[str]]
     names: int
-    """Columns that name the rows."""
+    """Number of columns that name the rows."""
 
     def __str__(self) -> str:
-        from sparsenmt.report.columns import aligned
-
         lines = aligned([*self.heads, *self.rows], flush_right=range(self.names, len(self.heads[0])))
         rule = "-" * max(map(len, lines))
         above = len(self.heads)
         return "\n".join(filter(None, [self.title, *lines[:above], rule, *lines[above:]]))
 
 
-class _Cells:
-    """Observations by their labels on the axes of a layout."""
+class _Placement:
+    """The observations of a sweep in the sections, rows and columns of a layout."""
 
     def __init__(self, layout: Layout, observations: Sequence[Observation]) -> None:
         self.layout = layout
-        self._rows, self._columns = axes_of(layout.rows), axes_of(layout.columns)
-        self._sections = axes_of(layout.sections)
-        used = {*self._rows, *self._columns, *self._sections}
-        # What is no axis of the table is shown for its first label: the most important metric, the first set.
+        self.row_axes, self.column_axes = axes_of(layout.rows), axes_of(layout.columns)
+        self.section_axes = axes_of(layout.sections)
+        used = {*self.row_axes, *self.column_axes, *self.section_axes}
+        # An axis that the table does not use is shown for its first label: the most important metric, the first set.
         fixed = {axis: _order(observations, (axis,))[0][0] for axis in ("set", "metric") if observations}
         self.fixed = {axis: label for axis, label in fixed.items() if axis not in used}
         kept = [each for each in observations if all(each.labels[axis] == self.fixed[axis] for axis in self.fixed)]
-        self.sections = _order(kept, self._sections)
-        self.rows, self.columns = _order(kept, self._rows), _order(kept, self._columns)
-        self._found: dict[tuple[tuple[str, ...], ...], list[Observation]] = {}
+        self.sections = _order(kept, self.section_axes)
+        self._rows, self._columns = _order(kept, self.row_axes), _order(kept, self.column_axes)
+        self._found: dict[tuple[Labels, ...], list[Observation]] = {}
         for each in kept:
-            place = tuple(_labels(each, axes) for axes in (self._sections, self._rows, self._columns))
+            place = tuple(_labels(each, axes) for axes in (self.section_axes, self.row_axes, self.column_axes))
             self._found.setdefault(place, []).append(each)
 
-    def at(self, section: tuple[str, ...], row: tuple[str, ...], column: tuple[str, ...]) -> list[Observation]:
-        """One a seed."""
+    def at(self, section: Labels, row: Labels, column: Labels) -> list[Observation]:
+        """Return the observations of a cell, one for each seed."""
         return self._found.get((section, row, column), [])
 
-    def numbers(self, section: tuple[str, ...], row: tuple[str, ...], column: tuple[str, ...]) -> list[float]:
-        """What is measured there."""
+    def numbers(self, section: Labels, row: Labels, column: Labels) -> list[float]:
+        """Return the values of a cell, one for each seed that is finished."""
         values = [each.values.get(self.layout.cell) for each in self.at(section, row, column)]
         return [value for value in values if value is not None]
 
-    def rows_of(self, section: tuple[str, ...]) -> list[tuple[str, ...]]:
-        """The rows that a section has."""
-        return [row for row in self.rows if any(self.at(section, row, column) for column in self.columns)]
+    def rows_of(self, section: Labels) -> list[Labels]:
+        """Return the rows that have an observation in a section."""
+        return [row for row in self._rows if any(self.at(section, row, column) for column in self._columns)]
 
-    def columns_of(self, section: tuple[str, ...]) -> list[tuple[str, ...]]:
-        return [column for column in self.columns if any(self.at(section, row, column) for row in self.rows)]
-
-    def heading(self, section: tuple[str, ...]) -> str:
-        return ", ".join(_shown(axis, label) for axis, label in zip(self._sections, section, strict=True))
-
-    def name(self, labels: tuple[str, ...], axes: Sequence[str]) -> list[str]:
-        return [_shown(axis, label) for axis, label in zip(axes, labels, strict=True)]
-
-    def row_names(self, row: tuple[str, ...]) -> list[str]:
-        return self.name(row, self._rows)
-
-    def column_names(self, column: tuple[str, ...]) -> list[str]:
-        return self.name(column, self._columns)
-
-    @property
-    def row_axes(self) -> tuple[str, ...]:
-        return self._rows
+    def columns_of(self, section: Labels) -> list[Labels]:
+        """Return the columns that have an observation in a section."""
+        return [column for column in self._columns if any(self.at(section, row, column) for row in self._rows)]
 
     @property
     def cell_title(self) -> str:
-        """What stands in the cells."""
+        """The name of the values in the cells."""
         if self.layout.cell != "quality":
             return _TITLES[self.layout.cell]
-        return ", ".join(_shown(axis, self.fixed[axis]) for axis in ("metric", "set") if axis in self.fixed)
+        axes = [axis for axis in ("metric", "set") if axis in self.fixed]
+        return ", ".join(_shown(axes, [self.fixed[axis] for axis in axes]))
 
 
-def grids(layout: Layout, observations: Sequence[Observation]) -> list[Grid]:
-    """The tables, one a section."""
-    cells = _Cells(layout, observations)
+def grids(layout: Layout, observations: Sequence[Observation]) -> list[LaidOutTable]:
+    """Return the tables, one for each section."""
+    cells = _Placement(layout, observations)
     found = []
     for section in cells.sections:
         columns, rows = cells.columns_of(section), cells.rows_of(section)
@@ -141,8 +126,8 @@ def grids(layout: Layout, observations: Sequence[Observation]) -> list[Grid]:
         if layout.average:
             body = [[*line, _average(cells, section, row)] for line, row in zip(body, rows, strict=True)]
         found.append(
-            Grid(
-                title=" | ".join(filter(None, [cells.heading(section), cells.cell_title])),
+            LaidOutTable(
+                title=" | ".join(filter(None, [", ".join(_shown(cells.section_axes, section)), cells.cell_title])),
                 heads=_heads(cells, columns, marked=any(text.endswith(" ") for line in body for text in line)),
                 rows=[[*head, *line] for head, line in zip(_row_heads(cells, rows), body, strict=True)],
                 names=len(cells.row_axes),
@@ -151,10 +136,10 @@ def grids(layout: Layout, observations: Sequence[Observation]) -> list[Grid]:
     return found
 
 
-def _heads(cells: _Cells, columns: Sequence[tuple[str, ...]], *, marked: bool) -> list[list[str]]:
-    """A line an axis; a label that goes on is not repeated."""
+def _heads(cells: _Placement, columns: Sequence[Labels], *, marked: bool) -> list[list[str]]:
+    """Return the header, a line for each axis; repeated labels are left empty."""
     lines = []
-    names = [cells.column_names(column) for column in columns]
+    names = [_shown(cells.column_axes, column) for column in columns]
     depth = len(names[0]) if names else 1
     for level in range(depth):
         line = []
@@ -167,9 +152,9 @@ def _heads(cells: _Cells, columns: Sequence[tuple[str, ...]], *, marked: bool) -
     return lines
 
 
-def _row_heads(cells: _Cells, rows: Sequence[tuple[str, ...]]) -> list[list[str]]:
-    """The names of the rows; what all but the last axis say is not repeated."""
-    names = [cells.row_names(row) for row in rows]
+def _row_heads(cells: _Placement, rows: Sequence[Labels]) -> list[list[str]]:
+    """Return the names of the rows; repeated labels of all but the last axis are left empty."""
+    names = [_shown(cells.row_axes, row) for row in rows]
     before = [None, *names]
     return [
         [
@@ -180,7 +165,7 @@ def _row_heads(cells: _Cells, rows: Sequence[tuple[str, ...]]) -> list[list[str]
     ]
 
 
-def _cell(cells: _Cells, section: tuple[str, ...], row: tuple[str, ...], column: tuple[str, ...]) -> str:
+def _cell(cells: _Placement, section: Labels, row: Labels, column: Labels) -> str:
     there, numbers = cells.at(section, row, column), cells.numbers(section, row, column)
     if not there:
         return _NONE
@@ -192,7 +177,7 @@ def _cell(cells: _Cells, section: tuple[str, ...], row: tuple[str, ...], column:
     return text + (there[0].mark if len(there) == 1 and cells.layout.cell == "quality" else "")
 
 
-def _average(cells: _Cells, section: tuple[str, ...], row: tuple[str, ...]) -> str:
+def _average(cells: _Placement, section: Labels, row: Labels) -> str:
     means = [mean(found) for column in cells.columns_of(section) if (found := cells.numbers(section, row, column))]
     return _number(mean(means), cells.layout.cell) if len(means) > 1 else _NONE
 
@@ -205,21 +190,23 @@ def _number(value: float, cell: str) -> str:
     return f"{value:.1f}" if cell == "attended" else f"{value:.2f}"
 
 
-def _order(observations: Sequence[Observation], axes: Sequence[str]) -> list[tuple[str, ...]]:
-    """All combinations of labels, in the order of the sweep."""
+def _order(observations: Sequence[Observation], axes: Sequence[str]) -> list[Labels]:
+    """Return all combinations of labels, in the order of the sweep."""
     return list(dict.fromkeys(_labels(each, axes) for each in observations))
 
 
-def _labels(observation: Observation, axes: Sequence[str]) -> tuple[str, ...]:
+def _labels(observation: Observation, axes: Sequence[str]) -> Labels:
     return tuple(observation.labels.get(axis, "") for axis in axes)
 
 
-def _shown(axis: str, label: str) -> str:
-    return LABELS.get(label, label) if axis == "metric" else label
+def _shown(axes: Sequence[str], labels: Sequence[str]) -> list[str]:
+    """Return labels as tables show them: metrics have names of their own."""
+    pairs = zip(axes, labels, strict=True)
+    return [METRICS[label].label if axis == "metric" and label in METRICS else label for axis, label in pairs]
 
 
 def notes(layout: Layout | None, observations: Sequence[Observation]) -> list[str]:
-    """What the tables' signs mean."""
+    """Return the legend: the baseline, the seeds, and the variants that are not finished."""
     found = []
     tested = [each for each in observations if each.test is not None]
     if layout is None and tested:
@@ -237,18 +224,16 @@ def notes(layout: Layout | None, observations: Sequence[Observation]) -> list[st
 
 
 def panels(layout: Layout, observations: Sequence[Observation]) -> list[Panel]:
-    """A diagram a section: curves over columns that are numbers, bars over others; a series a row."""
-    from sparsenmt.report.plots import Panel
-
-    cells = _Cells(layout, observations)
+    """Return a diagram for each section, a series for each row: curves if the columns are numbers, otherwise bars."""
+    cells = _Placement(layout, observations)
     found = []
     for section in cells.sections:
         columns = cells.columns_of(section)
-        labels = [" ".join(cells.column_names(column)) for column in columns]
+        labels = [" ".join(_shown(cells.column_axes, column)) for column in columns]
         series: dict[str, list[tuple[float, float | None]]] = {}
         for row in cells.rows_of(section):
             points = [cells.numbers(section, row, column) for column in columns]
-            series[" ".join(cells.row_names(row))] = [
+            series[" ".join(_shown(cells.row_axes, row))] = [
                 (float(x), mean(numbers) if numbers else None) for x, numbers in enumerate(points)
             ]
         values = [y for points in series.values() for _, y in points if y is not None]
@@ -261,7 +246,7 @@ def panels(layout: Layout, observations: Sequence[Observation]) -> list[Panel]:
                 ", ".join(axes_of(layout.columns)),
                 cells.cell_title + (" (cut axis)" if zoom is not None and zoom[0] else ""),
                 series,
-                title=cells.heading(section),
+                title=", ".join(_shown(cells.section_axes, section)),
                 style="curves" if numeric else "bars",
                 ticks=[(float(x), label) for x, label in enumerate(labels)],
                 y_range=zoom,
@@ -271,16 +256,14 @@ def panels(layout: Layout, observations: Sequence[Observation]) -> list[Panel]:
 
 
 def _zoomed(values: Sequence[float]) -> tuple[float, float]:
-    """Ends of an axis on which bars differ visibly: from 0, unless all are far from it."""
+    """Return the ends of an axis on which bars differ visibly: from 0, unless all are far from it."""
     low, high = min(values), max(values)
     spread = max(high - low, abs(high) * 0.02, 1e-9)
     return (low - spread if low - spread > 0 else 0.0, high + 0.1 * spread)
 
 
 def report(name: str, title: str, observations: Sequence[Observation], axes: Sequence[str]) -> Report:
-    """One row a variant, a set and a metric: for CSV and JSON, and for the terminal where nothing is laid out."""
-    from sparsenmt.report.tables import Column, Report, Table
-
+    """Return one row for each variant, set and metric: for CSV and JSON, and for the terminal without a layout."""
     columns = (
         Column("variant"),
         *(Column(axis, shown=False) for axis in axes),

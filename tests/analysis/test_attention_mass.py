@@ -11,8 +11,8 @@ import torch
 from sparsenmt.analysis.attention_maps import ChosenAttention, MapChoice
 from sparsenmt.analysis.attention_mass import CrossAttentionMap, MassCounter, cross_attention_maps, panels, report
 from sparsenmt.analysis.observe import TargetLine, observe
-from sparsenmt.data.alignment import word_ids
 from sparsenmt.data.vocabulary import BOS, EOS
+from sparsenmt.data.word_boundaries import word_ids
 from sparsenmt.decoding.inputs import SourceLine
 from sparsenmt.model.protocol import AttentionSeen
 from sparsenmt.model.sites import SiteName

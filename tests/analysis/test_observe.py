@@ -78,5 +78,5 @@ def test_weights_that_are_not_numbers_are_an_error(site: SiteName) -> None:
     with torch.no_grad():
         dict(bundle.model.named_parameters())[name].fill_(torch.nan)
     lines = sources(bundle)
-    with pytest.raises(UserError, match="not numbers"):
+    with pytest.raises(UserError, match="not finite"):
         observe(bundle, lines, OUTPUTS, [lambda seen: None], sites=[site], batch_tokens=100)

@@ -18,7 +18,7 @@ from sparsenmt.analysis.pos_rates import (
     report,
 )
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
-from sparsenmt.data.tagging.tagsets import category, report_category
+from sparsenmt.data.tagging.tagsets import report_category, tag_category
 from sparsenmt.data.vocabulary import EOS, SPACE
 from tests.analysis.support import L0DROP, OUTPUT, gated_bundle, sources
 
@@ -55,7 +55,7 @@ def test_rates_are_those_of_loops(memory: list[dict[str, str]], kind: str) -> No
                 cut[-1].append(i)
         for tag, members in zip(line.tags, cut, strict=True):
             for order, i in enumerate(members):
-                kinds = [report_category(category(tag, "penn")), f"tag {tag}"]
+                kinds = [report_category(tag_category(tag, "penn")), f"tag {tag}"]
                 if len(members) > 1:
                     kinds = ["BPEO" if order else "BPEH"]
                 positions.update(kinds)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sparsenmt.evaluation.significance import compare
+from sparsenmt.files import read_sealed, write_sealed
 from sparsenmt.workflows import evaluate as evaluating
 from tests.commands.support import Run
 
@@ -27,13 +28,13 @@ def models(command: Run, workspace: Path) -> list[str]:
 @pytest.fixture
 def translated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
-    real = evaluating._translated
+    real = evaluating._new_evaluation
 
     def noting(bundle: object, directory: Path, text: object) -> object:
         found.append(directory.name)
         return real(bundle, directory, text)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(evaluating, "_translated", noting)
+    monkeypatch.setattr(evaluating, "_new_evaluation", noting)
     return found
 
 
@@ -127,4 +128,19 @@ def test_recipes_with_other_texts_are_refused(command: Run, models: list[str], r
     assert command("prepare", "small.yaml", changed, "data.directory=others").code == 0
     assert command("train", "small.yaml", changed, "data.directory=others", "directory=other").code == 0
     message = refused("compare", "model", "other", "--set", "dev", "--no-speed")
-    assert "other: `data.dev` of its recipe is another text than that of model" in message
+    assert "other: `data.dev` of its recipe differs from that of model" in message
+
+
+def test_results_that_an_older_version_kept_are_used(command: Run, models: list[str], translated: list[str]) -> None:
+    """Its key names weights, model section, decoding options and text; newer keys name the model's files, too."""
+    arguments = ["compare", "model", "--no-speed", "--no-attention", *TEST]
+    first = command(*arguments)
+    (kept,) = Path("model/evaluation").glob("*.json")
+    content = read_sealed(kept)
+    old = {name: content["key"][name] for name in ("format", "weights", "model", "decoding", "text")}
+    write_sealed(kept, {**content, "key": old})
+    assert command(*arguments).out == first.out and translated == ["model"]
+    write_sealed(kept, {**content, "key": {**old, "weights": "0" * 64}})
+    assert command(*arguments).out == first.out and translated == ["model", "model"]
+    write_sealed(kept, {**content, "key": {**content["key"], "max_source_length": 3}})
+    assert command(*arguments).out == first.out and translated == ["model"] * 3

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sparsenmt.data.input_line import input_lines
-from sparsenmt.data.prepared import PreparedData
+from sparsenmt.data.prepared_data import PreparedData
 from sparsenmt.data.text import read_lines, write_lines
 from sparsenmt.decoding.inputs import read_sources
 from sparsenmt.store import open_model
@@ -51,7 +51,7 @@ def test_every_reader_cuts_alike(cut: Result, command: Run, workspace: Path) -> 
     texts = list(read_lines("corpus/test.en"))
     write_lines("short", [" ".join(line.split(" ")[:LIMIT]) for line in texts])
     many = sum(len(line.split(" ")) > LIMIT for line in texts)
-    told = f"{many} sources were cut to {LIMIT} pieces (data.filters.max_source_length)\n"
+    told = f"{many} sources were cut to {LIMIT} tokens (data.filters.max_source_length)\n"
     for arguments in (
         ["decode", "cut", "-i", "FILE"],
         ["score", "--model", "cut", "--source", "FILE", "--target", "corpus/test.de"],
@@ -69,10 +69,10 @@ def test_every_reader_cuts_alike(cut: Result, command: Run, workspace: Path) -> 
 def test_one_line_of_a_stream_is_cut(cut: Result, command: Run) -> None:
     result = command("decode", "cut", "--json", stdin=b"a b c d e\nf\n")
     assert [json.loads(line)["source"] for line in result.lines] == ["a b c d e", "f"]
-    assert result.err == f"1 source was cut to {LIMIT} pieces (data.filters.max_source_length)\n"
+    assert result.err == f"1 source was cut to {LIMIT} tokens (data.filters.max_source_length)\n"
 
 
 def test_what_the_positions_cut_is_named_line_by_line(command: Run, workspace: Path) -> None:
     write_lines("long", ["a " * 3000])
     result = command("decode", "model", "-i", "long", "--batch-tokens", "9999")
-    assert result.err == "warning: line 1 is too long: 1023 of 3000 pieces are translated\n"
+    assert result.err == "warning: line 1 is too long: 1023 of 3000 tokens are translated\n"

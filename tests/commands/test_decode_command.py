@@ -76,7 +76,7 @@ def test_a_line_that_is_too_long_is_cut(command: Run) -> None:
     given = text(["one", "a " * 3000, "two"])
     result = command("decode", "model", "--method", "greedy", "--max-length-factor", "0", stdin=given)
     assert (result.code, len(result.lines)) == (0, 3)
-    assert result.err == "warning: line 2 is too long: 1023 of 3000 pieces are translated\n"
+    assert result.err == "warning: line 2 is too long: 1023 of 3000 tokens are translated\n"
 
 
 def test_gzip_and_pipes_as_input(command: Run, workspace: Path) -> None:

@@ -32,15 +32,15 @@ def stopping(monkeypatch: pytest.MonkeyPatch) -> Stopping:
     """Let the search of the batch that holds a line, by its number, end with an error, once."""
 
     def stop(error: BaseException, line: int) -> None:
-        search = translate.search_batch
+        search = translate.encoded_batch
 
         def stopped(bundle: Any, memory: Any, numbers: Any, batch: Any, *rest: Any) -> Any:
             if any(each.number == line for each in batch):
-                monkeypatch.setattr(translate, "search_batch", search)
+                monkeypatch.setattr(translate, "encoded_batch", search)
                 raise error
             return search(bundle, memory, numbers, batch, *rest)
 
-        monkeypatch.setattr(translate, "search_batch", stopped)
+        monkeypatch.setattr(translate, "encoded_batch", stopped)
 
     return stop
 
@@ -90,7 +90,7 @@ def test_an_interrupt_names_the_command_that_goes_on(command: Run, workspace: Pa
     assert result.code == 143
     assert result.err == (
         "\nterminated; out is kept up to line 8\n"
-        "  Go on with: sparsenmt decode model -i corpus/test.en -o out --window 4 --method greedy\n"
+        "  Resume with: sparsenmt decode model -i corpus/test.en -o out --window 4 --method greedy\n"
     )
     stopping(Interrupted(signal.SIGINT), 0)
     again = command(*DECODE)
@@ -178,7 +178,7 @@ def test_two_at_once(command: Run, workspace: Path) -> None:
 
 
 def test_text_that_changes_meanwhile(command: Run, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    search = translate.search_batch
+    search = translate.encoded_batch
 
     def meddling(bundle: Any, memory: Any, numbers: Any, batch: Any, *rest: Any) -> Any:
         if any(each.number == 9 for each in batch):
@@ -186,11 +186,11 @@ def test_text_that_changes_meanwhile(command: Run, workspace: Path, monkeypatch:
                 stream.write(b"one more\n")
         return search(bundle, memory, numbers, batch, *rest)
 
-    monkeypatch.setattr(translate, "search_batch", meddling)
+    monkeypatch.setattr(translate, "encoded_batch", meddling)
     result = command(*DECODE)
     assert result.code == 2 and "corpus/test.en: the text changed while it was translated" in result.err
     assert not (workspace / "out").exists()
-    monkeypatch.setattr(translate, "search_batch", search)
+    monkeypatch.setattr(translate, "encoded_batch", search)
     assert command(*DECODE).err == "out: starts again: the input has changed\n"
 
 
@@ -230,7 +230,7 @@ def test_out_of_memory(command: Run, stopping: Stopping, error: BaseException) -
         return result
 
     assert "out of memory on a batch of 19 sentences, " in run().err
-    assert " source pieces long, beam 3\n  Lower decoding.batch_tokens" in run().err
+    assert " source tokens long, beam 3\n  Lower decoding.batch_tokens" in run().err
     alone = run("--batch-tokens", "1")
     assert ": out of memory on a batch of 1 sentence, " in alone.err and "--beam-size" in alone.err
     stopping(error, 0)

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from sparsenmt import store
-from sparsenmt.data import text
 from sparsenmt.data.demo import corpus as demo_corpus
 from sparsenmt.data.prepare import pipeline as prepare
 from sparsenmt.decoding import translate
-from sparsenmt.evaluation import metrics
 from sparsenmt.files import directory_lock
 from sparsenmt.interrupts import Interrupted
+from sparsenmt.workflows import demo
 from tests.commands.support import Run
 
 SMALL = [
@@ -37,7 +36,7 @@ SMALL = [
 @pytest.fixture
 def small_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
     write = demo_corpus.write_demo_corpus
-    monkeypatch.setattr(demo_corpus, "write_demo_corpus", lambda folder: write(folder, train=200, dev=10, test=10))
+    monkeypatch.setattr(demo, "write_demo_corpus", lambda folder: write(folder, train=200, dev=10, test=10))
     monkeypatch.setenv("SPARSENMT_DEMO", "")
 
 
@@ -60,9 +59,9 @@ STAGES: list[tuple[ModuleType, str, int]] = [
     (demo_corpus, "write_lines", 8),
     (prepare, "write_manifest", 1),
     (store, "write_weights", 1),
-    (translate, "search_batch", 2),  # the first is a validation's
-    (text, "write_lines", 1),
-    (metrics, "corpus_scores", 2),  # likewise
+    (translate, "encoded_batch", 2),  # the first is a validation's
+    (demo, "write_lines", 1),
+    (demo, "corpus_scores", 1),
 ]
 
 
@@ -84,7 +83,7 @@ def test_an_interrupt_at_any_stage(
         patch.setattr(module, function, interrupted)
         result = command("demo", "--directory", "demo", *SMALL)
     assert result.code == 130, result.err
-    assert "Go on with: sparsenmt demo --directory demo" in result.err
+    assert "Resume with: sparsenmt demo --directory demo" in result.err
     assert command("demo", "--directory", "demo", *SMALL).code == 0
     assert command("demo", "--directory", "whole", *SMALL).code == 0
     for name in ("test.output", "model/weights.safetensors"):

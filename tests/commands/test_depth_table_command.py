@@ -59,13 +59,13 @@ def model(tied: Path, workspace: Path) -> Path:
 def searches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, tuple[int, int] | None]]:
     """Method and depth of every search."""
     found = []
-    search = translate.search_batch
+    encode = translate.encoded_batch
 
-    def noting(bundle: Any, memory: Any, numbers: Any, batch: Any, options: Any, pool: Any) -> Any:
+    def noting(bundle: Any, memory: Any, numbers: Any, lines: Any, options: Any) -> Any:
         found.append((options.method, options.depth))
-        return search(bundle, memory, numbers, batch, options, pool)
+        return encode(bundle, memory, numbers, lines, options)
 
-    monkeypatch.setattr(translate, "search_batch", noting)
+    monkeypatch.setattr(translate, "encoded_batch", noting)
     return found
 
 
@@ -117,18 +117,18 @@ def _depth(cell: dict[str, Any]) -> tuple[int, int]:
 def test_it_goes_on_where_it_stopped(
     command: Run, model: Path, searches: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    noting = translate.search_batch
+    noting = translate.encoded_batch
 
-    def stopping(bundle: Any, memory: Any, numbers: Any, batch: Any, options: Any, pool: Any) -> Any:
+    def stopping(bundle: Any, memory: Any, numbers: Any, lines: Any, options: Any) -> Any:
         if options.depth == (1, 2):
-            monkeypatch.setattr(translate, "search_batch", noting)
+            monkeypatch.setattr(translate, "encoded_batch", noting)
             raise Interrupted(signal.SIGINT)
-        return noting(bundle, memory, numbers, batch, options, pool)
+        return noting(bundle, memory, numbers, lines, options)
 
-    monkeypatch.setattr(translate, "search_batch", stopping)
+    monkeypatch.setattr(translate, "encoded_batch", stopping)
     stopped = command(*TABLE)
     assert stopped.code == 130 and stopped.err.endswith(
-        f"\ninterrupted; the depths that were translated are kept\n  Go on with: sparsenmt {' '.join(TABLE)}\n"
+        f"\ninterrupted; the depths that were translated are kept\n  Resume with: sparsenmt {' '.join(TABLE)}\n"
     )
     assert {depth for _, depth in searches} == {(1, 1), (2, 1)}
     searches.clear()

@@ -47,13 +47,13 @@ def student(workspace: Path) -> Path:
 def searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The first line of every batch that is searched; `Stop` at a line ends it once."""
     found: list[int] = []
-    search = translate.search_batch
+    encode = translate.encoded_batch
 
-    def noting(bundle: Any, memory: Any, numbers: Any, batch: Any, options: Any, pool: Any) -> Any:
-        found.append(min(each.number for each in batch))
-        return search(bundle, memory, numbers, batch, options, pool)
+    def noting(bundle: Any, memory: Any, numbers: Any, lines: Any, options: Any) -> Any:
+        found.append(min(each.number for each in lines))
+        return encode(bundle, memory, numbers, lines, options)
 
-    monkeypatch.setattr(translate, "search_batch", noting)
+    monkeypatch.setattr(translate, "encoded_batch", noting)
     return found
 
 
@@ -68,7 +68,7 @@ def test_a_student_is_trained_on_what_the_teacher_says(command: Run, student: Pa
         assert (TEXT / f"train-{number}.target").read_bytes() == expected.out
         assert text.count(b"\n") == expected.out.count(b"\n")
     assert "[1/2] first: model translates" in result.err and "[2/2] second: model translates" in result.err
-    assert "distilled: the student reads the teacher's text as pieces of a vocabulary of its own" in result.err
+    assert "distilled: the student splits the teacher's text by a vocabulary of its own" in result.err
     assert command("decode", "student", "-i", "corpus/test.en").code == 0
     recipe = load(TEXT / "student.yaml", methods())
     assert [Path(corpus.target) for corpus in recipe.data.train] == [
@@ -84,18 +84,18 @@ def test_each_stage_goes_on_where_it_stopped(
 ) -> None:
     whole = command(*DISTILL, "--corpus", "whole-text", "--until", "corpus")
     assert whole.code == 0 and not Path("distilled").exists()
-    noting = translate.search_batch
+    noting = translate.encoded_batch
 
-    def stopping(bundle: Any, memory: Any, numbers: Any, batch: Any, options: Any, pool: Any) -> Any:
-        if any(each.number == 15 for each in batch):
-            monkeypatch.setattr(translate, "search_batch", noting)
+    def stopping(bundle: Any, memory: Any, numbers: Any, lines: Any, options: Any) -> Any:
+        if any(each.number == 15 for each in lines):
+            monkeypatch.setattr(translate, "encoded_batch", noting)
             raise Interrupted(signal.SIGTERM)
-        return noting(bundle, memory, numbers, batch, options, pool)
+        return noting(bundle, memory, numbers, lines, options)
 
-    monkeypatch.setattr(translate, "search_batch", stopping)
+    monkeypatch.setattr(translate, "encoded_batch", stopping)
     stopped = command(*DISTILL)
     assert stopped.code == 143 and "distilled-text/train-0.target is kept up to line 10" in stopped.err
-    assert f"Go on with: sparsenmt {' '.join(DISTILL)}\n" in stopped.err
+    assert f"Resume with: sparsenmt {' '.join(DISTILL)}\n" in stopped.err
     assert not (TEXT / "train-0.target").exists()
     result = command(*DISTILL, "--until", "data")
     assert result.code == 0 and "distilled-text/train-0.target: resumes after line 10" in result.err
@@ -193,6 +193,6 @@ def test_data_of_other_text_are_not_replaced(command: Run, student: Path, refuse
 
 def test_unlike_teachers_are_warned_of(command: Run, student: Path) -> None:
     result = command(*DISTILL, "data.filters.max_length=300", "--until", "corpus")
-    assert "warning: the teacher was trained on pairs of at most 256 pieces, the student's recipe has 300" in result.err
+    assert "warning: the teacher was trained on pairs of at most 256 tokens, the student's recipe has 300" in result.err
     assert "the student's recipe" not in command(*DISTILL, "--until", "corpus").err
     assert json.loads((TEXT / "train-0.json").read_bytes())["work"]["decoding"]["method"] == "greedy"

@@ -120,18 +120,18 @@ def test_an_interrupted_run_goes_on(
 ) -> None:
     arguments = (*DECODE, *options, "--window", "2")
     assert command(*arguments, "-o", "whole").code == 0
-    search = translate.search_batch
+    search = translate.encoded_batch
 
     def stopped(bundle: Any, memory: Any, numbers: Any, batch: list[translate.SourceLine], *rest: Any) -> Any:
         if any(line.number >= 10 for line in batch):
             raise Interrupted(signal.SIGINT)
         return search(bundle, memory, numbers, batch, *rest)
 
-    monkeypatch.setattr(translate, "search_batch", stopped)
+    monkeypatch.setattr(translate, "encoded_batch", stopped)
     result = command(*arguments, "-o", "out")
     assert result.code != 0 and "out is kept up to line" in result.err
     assert not Path("out").exists()
-    monkeypatch.setattr(translate, "search_batch", search)
+    monkeypatch.setattr(translate, "encoded_batch", search)
     again = command(*arguments, "-o", "out")
     assert again.code == 0 and "resumes after line" in again.err
     assert Path("out").read_bytes() == Path("whole").read_bytes()
@@ -140,16 +140,16 @@ def test_an_interrupted_run_goes_on(
 def test_other_ids_start_an_interrupted_run_again(
     command: Run, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    search = translate.search_batch
+    search = translate.encoded_batch
 
     def stopped(bundle: Any, memory: Any, numbers: Any, batch: list[translate.SourceLine], *rest: Any) -> Any:
         if any(line.number >= 10 for line in batch):
             raise Interrupted(signal.SIGINT)
         return search(bundle, memory, numbers, batch, *rest)
 
-    monkeypatch.setattr(translate, "search_batch", stopped)
+    monkeypatch.setattr(translate, "encoded_batch", stopped)
     assert "is kept up to" in command(*DECODE, "--window", "1", "-o", "out").err
-    monkeypatch.setattr(translate, "search_batch", search)
+    monkeypatch.setattr(translate, "encoded_batch", search)
     write_lines("corpus/test.id", ["all"] * LINES)
     assert "starts again: the documents has changed" in command(*DECODE, "--window", "1", "-o", "out").err
 
@@ -205,8 +205,8 @@ def test_a_model_of_blocks_warns_of_single_sentences(command: Run) -> None:
     [
         (IDS[1:], "bad, line 20: 19 document ids, but corpus/test.en has 20 lines"),
         ([*IDS, "9"], "bad, line 21: 21 document ids, but corpus/test.en has 20 lines"),
-        (["0", "1"] * 10, "bad, line 3: document '0', which begins in line 1, goes on after another one"),
-        ([*IDS[:4], "", *IDS[5:]], "bad, line 5: there is no document id"),
+        (["0", "1"] * 10, "bad, line 3: document '0', which begins in line 1, continues after another document"),
+        ([*IDS[:4], "", *IDS[5:]], "bad, line 5: the document id is missing"),
     ],
 )
 def test_ids_that_do_not_fit(refused: Callable[..., str], workspace: Path, ids: list[str], message: str) -> None:

@@ -11,7 +11,7 @@ from tests.toys import registered
 SECTION = "encoder_layers: 1, decoder_layers: 1"
 FILTERED = SECTION + ", memory: [{name: l0drop}]"
 NOTE = (
-    "warning: model.memory.0 (l0drop): what it drops stays as zeros, no time is saved: cross-attention has a pattern\n"
+    "warning: model.memory.0 (l0drop): dropped outputs stay as zeros, no time is saved: cross-attention has a pattern\n"
 )
 
 

@@ -54,7 +54,7 @@ def test_a_schedule_counts_from_the_beginning_of_the_fine_tuning(command: Run, w
 def test_restart_begins_with_the_final_weights_at_update_0(command: Run, workspace: Path) -> None:
     result = command("finetune-l0", "model", "--weight", "0.3", "--updates", "2", "-o", "gated", "--restart")
     assert result.code == 0, result.err
-    assert "does not have memory.output.0.bias, memory.output.0.weight: new" in result.err
+    assert "does not have memory.output.0.bias, memory.output.0.weight: initial values" in result.err
     (newest,) = find_checkpoints(Path("gated"))
     assert newest.update == 2 and newest.optimizer()[GATES[0] + "/step"] == 2
 
@@ -125,7 +125,7 @@ def test_an_interrupted_run_goes_on_from_its_own_checkpoints(command: Run, works
     assert command(*arguments, "-o", "whole").code == 0
     assert command(*arguments[:-2], "2", "training.save_every=2", "-o", "parts").code == 0
     result = command(*arguments, "-o", "parts")
-    assert result.code == 0 and "goes on after update 14" in result.err, result.err
+    assert result.code == 0 and "resumes after update 14" in result.err, result.err
     whole, parts = (load_file(f"{name}/weights.safetensors") for name in ("whole", "parts"))
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
@@ -133,16 +133,16 @@ def test_an_interrupted_run_goes_on_from_its_own_checkpoints(command: Run, works
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--weight=-0.1", "--updates", "2"], "--weight: must be a number from 0 up, not -0.1"),
-        (["--weight", "0.1,x", "--updates", "2"], "--weight: must be a number from 0 up, not x"),
-        (["--target", "1", "--updates", "2"], "--target: must be a share between 0 and 1, not 1"),
-        (["--target", "0", "--updates", "2"], "--target: must be a share between 0 and 1, not 0"),
-        (["--weight", "0.3"], "--updates: say how long to train on"),
-        (["--updates", "3"], "--weight: say how much to drop"),
+        (["--weight=-0.1", "--updates", "2"], "--weight: '-0.1' is not a list of numbers of at least 0"),
+        (["--weight", "0.1,x", "--updates", "2"], "--weight: '0.1,x' is not a list of numbers of at least 0"),
+        (["--target", "1", "--updates", "2"], "--target: '1' is not a list of numbers between 0 and 1"),
+        (["--target", "0", "--updates", "2"], "--target: '0' is not a list of numbers between 0 and 1"),
+        (["--weight", "0.3"], "--updates: the number of updates is missing"),
+        (["--updates", "3"], "--weight: the weight of the penalty is missing"),
         (["small.yaml", "--updates", "3"], "model.memory: the recipe has no filter to train"),
         (["losses.l0.weight=-1", "--updates", "3"], "losses.l0.weight"),
         (["losses.l0={target: 1.5}", "--updates", "3"], "losses.l0.target: must be between 0 and 1, not 1.5"),
-        (["losses.l0={target: 0.5, weight: 1}", "--updates", "3"], "losses.l0.weight: stands beside a target"),
+        (["losses.l0={target: 0.5, weight: 1}", "--updates", "3"], "losses.l0.weight: cannot be combined"),
     ],
 )
 def test_bad_input(refused: Callable[..., str], arguments: list[str], message: str) -> None:
@@ -157,7 +157,7 @@ def test_a_model_with_gates_is_refused(command: Run, refused: Callable[..., str]
 
 def test_a_model_without_checkpoints_needs_restart(refused: Callable[..., str], workspace: Path) -> None:
     shutil.rmtree("model/checkpoints")
-    assert "Take --restart" in refused("finetune-l0", "model", "--weight", "0.3", "--updates", "2")
+    assert "Use --restart" in refused("finetune-l0", "model", "--weight", "0.3", "--updates", "2")
 
 
 def test_other_vocabularies_are_refused(command: Run, refused: Callable[..., str], workspace: Path) -> None:

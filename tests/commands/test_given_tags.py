@@ -13,7 +13,7 @@ import pytest
 from sparsenmt.cli import run
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.tagging import taggers
-from sparsenmt.data.tagging.taggers import cut_into_words
+from sparsenmt.data.tagging.taggers import split_words
 from sparsenmt.data.tagging.tagsets import TagSet
 from sparsenmt.data.text import read_lines, write_lines
 from sparsenmt.errors import UserError
@@ -39,7 +39,7 @@ class ShortWords:
         self.language = language
 
     def tokenize(self, line: str) -> list[str]:
-        return cut_into_words(line, self.language)
+        return split_words(line, self.language)
 
     def tag(self, words: Sequence[str]) -> list[str]:
         return ["NN" if len(word) > 3 else "DT" if word[0].isalpha() else "." for word in words]

@@ -42,7 +42,7 @@ def test_goes_on(large: Path, number: signal.Signals) -> None:
     else:
         assert process.returncode == 128 + number
         said = "interrupted" if number == signal.SIGINT else "terminated"
-        shown = f"{said}; the stages that were finished are kept\n  Go on with: sparsenmt {' '.join(PREPARE)}\n"
+        shown = f"{said}; the stages that were finished are kept\n  Resume with: sparsenmt {' '.join(PREPARE)}\n"
         assert errors.decode().lstrip("\n") == shown  # click ends the line that a terminal shows ^C on
     made = (partial / "tokenizers" / "shared.model").stat().st_mtime_ns
 

@@ -27,7 +27,7 @@ def english(workspace: Path) -> bytes:
         (lambda text: text[:-1] + b"\xe4\n", ["train.en, line 200: invalid UTF-8"]),
         (lambda text: gzip.compress(text)[:-20], ["train.en: the gzip file ends early"]),
         (lambda text: b"\x1f\x8b" + text, ["train.en: broken gzip file"]),
-        (lambda text: b"\n" * 200, ["the filters leave none of the 200 pairs", "200 by empty"]),
+        (lambda text: b"\n" * 200, ["the filters remove all 200 pairs", "200 by empty"]),
     ],
 )
 def test_bad_text(
@@ -96,7 +96,7 @@ def test_the_same_text_twice(refused: Callable[..., str], workspace: Path) -> No
     twin = corpus.replace(b"demo", b"twin")
     (workspace / "twins.yaml").write_bytes(text.replace(corpus, corpus + b", " + twin))
     shown = refused("prepare", "twins.yaml", NEW)
-    assert "the corpora 'demo' and 'twin' hold the same text" in shown and "`weight: 2`" in shown
+    assert "the corpora 'demo' and 'twin' contain the same text" in shown and "`weight: 2`" in shown
 
 
 def test_blank_validation_text(refused: Callable[..., str], workspace: Path) -> None:

@@ -45,7 +45,7 @@ def test_a_method_that_refuses(refused: Callable[..., str], words: list[str]) ->
     message = refused(words[0], "small.yaml", f"{PATTERN}.name=toy_stern", *words[1:], "data.directory=new")
     assert message == (
         f"error: override '{PATTERN}.name=toy_stern': {PATTERN}: toy_stern: source and target positions cannot be "
-        "compared\n  Change the method's options, or take another method.\n"
+        "compared\n  Change the method's options, or choose another method.\n"
     )
 
 

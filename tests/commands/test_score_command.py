@@ -14,7 +14,7 @@ import sacrebleu
 from sparsenmt.cli import run
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.input_line import InputLine, input_lines
-from sparsenmt.decoding.forced import PairScore
+from sparsenmt.decoding.forced_decoding import PairScore
 from sparsenmt.decoding.inputs import SourceLine
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.recipe.schema import Decoding
@@ -182,11 +182,11 @@ def test_the_sparsity_of_a_model_with_a_filter_is_shown(
 def test_cut_lines_are_named(files: Path, fake_model: FakeModel, capsys: pytest.CaptureFixture[str]) -> None:
     fake_model.cut = 9
     assert run(["score", "--model", "model", "--source", "hyp", "-r", "ref"]) == 0
-    assert capsys.readouterr().err == "warning: hyp, line 2, is too long: 2 of 11 pieces are translated\n"
+    assert capsys.readouterr().err == "warning: hyp, line 2, is too long: 2 of 11 tokens are translated\n"
     assert run(["score", "--model", "model", "--source", "hyp", "--target", "ref"]) == 0
     assert capsys.readouterr().err.split("\n")[:2] == [
-        "warning: hyp, line 2, is too long: 2 of 11 pieces are read",
-        "warning: ref, line 3, is too long: 1 of 10 pieces are scored",
+        "warning: hyp, line 2, is too long: 2 of 11 tokens are read",
+        "warning: ref, line 3, is too long: 1 of 10 tokens are scored",
     ]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sparsenmt.decoding import forced, translate
+from sparsenmt.decoding import forced_decoding, translate
 from tests.commands.support import Run
 
 
@@ -35,9 +35,9 @@ def test_cut_lines_are_named(command: Run, workspace: Path) -> None:
     (workspace / "long").write_text("a\n" + "a " * 3000 + "\n", encoding="utf-8", newline="\n")
     (workspace / "short").write_text("b\nb\n", encoding="utf-8", newline="\n")
     for files, warnings in (
-        (["--source", "long", "-r", "short"], ["long, line 2, is too long: 1023 of 3000 pieces are translated"]),
-        (["--source", "long", "--target", "short"], ["long, line 2, is too long: 1023 of 3000 pieces are read"]),
-        (["--source", "short", "--target", "long"], ["long, line 2, is too long: 1023 of 3000 pieces are scored"]),
+        (["--source", "long", "-r", "short"], ["long, line 2, is too long: 1023 of 3000 tokens are translated"]),
+        (["--source", "long", "--target", "short"], ["long, line 2, is too long: 1023 of 3000 tokens are read"]),
+        (["--source", "short", "--target", "long"], ["long, line 2, is too long: 1023 of 3000 tokens are scored"]),
         (["--source", "short", "--target", "short"], []),
     ):
         result = command("score", "--model", "model", *files, "--batch-tokens", "99999")
@@ -50,9 +50,9 @@ def test_out_of_memory(command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
-    monkeypatch.setattr(forced, "_score_batch", fail)
-    monkeypatch.setattr(translate, "search_batch", fail)
-    for mode, message in (("--target", "target pieces"), ("-r", "beam 2")):
+    monkeypatch.setattr(forced_decoding, "_score_batch", fail)
+    monkeypatch.setattr(translate, "encoded_batch", fail)
+    for mode, message in (("--target", "target tokens"), ("-r", "beam 2")):
         arguments = ["--source", "corpus/test.en", mode, "corpus/test.de"]
         result = command("score", "--model", "model", *arguments)
         assert (result.code, result.out) == (2, b"")

@@ -178,16 +178,16 @@ def test_decoding_goes_on(command: Run, workspace: Path, monkeypatch: pytest.Mon
     choose_all(workspace)
     arguments = [*AUTO, "--window", "4"]
     assert command(*arguments, "-o", "whole").code == 0
-    search = translate.search_batch
+    search = translate.encoded_batch
 
     def stopped(bundle: Any, memory: Any, numbers: Any, batch: Any, *rest: Any) -> Any:
         if any(each.number == 9 for each in batch):
             raise Interrupted(signal.SIGINT)
         return search(bundle, memory, numbers, batch, *rest)
 
-    monkeypatch.setattr(translate, "search_batch", stopped)
+    monkeypatch.setattr(translate, "encoded_batch", stopped)
     assert command(*arguments, "-o", "out").code == 130
-    monkeypatch.setattr(translate, "search_batch", search)
+    monkeypatch.setattr(translate, "encoded_batch", search)
     result = command(*arguments, "-o", "out")
     assert result.code == 0 and "out: resumes after line 8" in result.err
     assert (workspace / "out").read_bytes() == (workspace / "whole").read_bytes()
@@ -211,7 +211,7 @@ def test_selecting_goes_on(
     monkeypatch.setattr(place, name, counting)
     stopped = command(*SELECT)
     assert stopped.code == 130 and "what is done is kept" in stopped.err
-    assert "Go on with: sparsenmt select-depth deep" in stopped.err
+    assert "Resume with: sparsenmt select-depth deep" in stopped.err
     assert not (workspace / "deep/selector").exists()
     result = command(*SELECT)
     assert result.code == 0, result.err

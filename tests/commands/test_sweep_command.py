@@ -61,13 +61,13 @@ def sweep(workspace: Path) -> Path:
 def translated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The directories of the models that translate, as they do."""
     found: list[str] = []
-    real = evaluating._translated
+    real = evaluating._new_evaluation
 
     def noting(bundle: object, directory: Path, text: object) -> object:
         found.append(directory.name)
         return real(bundle, directory, text)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(evaluating, "_translated", noting)
+    monkeypatch.setattr(evaluating, "_new_evaluation", noting)
     return found
 
 
@@ -114,7 +114,7 @@ def test_again_it_prints_the_same_without_work(command: Run, sweep: Path, monkey
     for name in ("translate_lines", "compare"):
         module = "decoding.translate" if name == "translate_lines" else "evaluation.significance"
         monkeypatch.setattr(f"sparsenmt.{module}.{name}", None)
-    monkeypatch.setattr("sparsenmt.commands.train.train", None)
+    monkeypatch.setattr("sparsenmt.workflows.sweep.train", None)
     shutil.rmtree("model/checkpoints")  # what they began from is not needed any more
     for flags in ([], ["--table"]):
         again = command("sweep", "sweep.yaml", *flags)
@@ -159,12 +159,12 @@ def test_an_interrupted_sweep_goes_on(command: Run, sweep: Path, monkeypatch: py
     arguments = ["sweep", "sweep.yaml", "--only", "window-*"]
     result = command(*arguments)
     assert result.code == 143
-    assert result.err.split("\n")[-2] == "  Go on with: sparsenmt sweep sweep.yaml --only 'window-*'"
+    assert result.err.split("\n")[-2] == "  Resume with: sparsenmt sweep sweep.yaml --only 'window-*'"
     states = {line.split()[0]: line for line in command("sweep", "sweep.yaml", "--list").lines}
     assert "finished" in states["window-4"] and "after update 13" in states["window-2"]
     assert "not begun" in states["full"]
     result = command(*arguments)
-    assert result.code == 0 and "sweep/window-2: goes on after update 13" in result.err
+    assert result.code == 0 and "sweep/window-2: resumes after update 13" in result.err
     for name in ("window-4", "window-2"):
         whole, parts = (load_file(f"{folder}/{name}/weights.safetensors") for folder in ("whole", "sweep"))
         assert all(torch.equal(whole[key], parts[key]) for key in whole)

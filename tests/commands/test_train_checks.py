@@ -220,7 +220,7 @@ def test_a_longer_run_takes_harmless_changes_over(command: Run, workspace: Path)
     changes = ["training.max_updates=14", "training.log_every=1", "name=renamed"]
     result = command("train", "small.yaml", *changes)
     assert result.code == 0
-    assert "model: goes on after update 12" in result.err
+    assert "model: resumes after update 12" in result.err
     for change in ("training.max_updates is 14 instead of 12", 'name is "renamed" instead of "small"'):
         assert change in result.err
     recipe = store.read_recipe(workspace / "model")
@@ -245,7 +245,7 @@ def test_from_is_recorded_and_asked_for(command: Run, refused: Refused, workspac
     assert recorded == {"path": "model", "sha256": store.weights_digest(workspace / "model")}
     for number, start_from in enumerate((["--from", "model"], []), 3):  # on resume it may be given, or left out
         result = command("train", *second, f"training.max_updates={number}", *start_from)
-        assert result.code == 0 and f"goes on after update {number - 1}" in result.err
+        assert result.code == 0 and f"resumes after update {number - 1}" in result.err
     assert store.read_manifest(workspace / "second")["started_from"] == recorded
     longer = [*second, "training.max_updates=9"]
     assert "not from these" in refused("train", *longer, "--from", "second")
@@ -254,7 +254,7 @@ def test_from_is_recorded_and_asked_for(command: Run, refused: Refused, workspac
     shown = refused("train", *longer)
     assert "began from the weights of model, and has no checkpoints yet" in shown and "--from model" in shown
     result = command("train", *longer, "--from", "model")
-    assert result.code == 0 and "goes on" not in result.err
+    assert result.code == 0 and "resumes" not in result.err
 
 
 def test_from_begins_with_these_weights(command: Run, workspace: Path) -> None:

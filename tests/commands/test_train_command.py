@@ -147,7 +147,7 @@ def test_a_damaged_checkpoint(command: Run, workspace: Path, name: str, ended: b
     (checkpoint / name).write_bytes(content[name][: len(content[name]) // 2])
     result = command("train", "small.yaml")
     assert result.code == 0 and f"warning: model/checkpoints/update-00000012/{name}: " in result.err
-    assert "renamed to damaged-update-00000012" in result.err and "goes on after update 8" in result.err
+    assert "renamed to damaged-update-00000012" in result.err and "resumes after update 8" in result.err
     assert weights.read_bytes() == before
     kept = workspace / "model/checkpoints/damaged-update-00000012"
     assert {path.name for path in kept.iterdir()} == content.keys()
@@ -193,11 +193,11 @@ def test_an_interrupt_and_going_on(workspace: Path) -> None:
     last = sorted(path.name for path in checkpoints.glob("update-*"))[-1]
     shown = errors.decode().rstrip().split("\n")
     assert shown[-2].endswith(f"interrupted; new: saved after update {int(last[-8:]):,}")
-    assert shown[-1] == f"  Go on with: sparsenmt {' '.join(arguments)}"
+    assert shown[-1] == f"  Resume with: sparsenmt {' '.join(arguments)}"
     assert "Traceback" not in errors.decode()
     process = program(*arguments)
     assert process.stderr is not None
-    assert process.stderr.readline() == f"new: goes on after update {int(last[-8:]):,}\n".encode()
+    assert process.stderr.readline() == f"new: resumes after update {int(last[-8:]):,}\n".encode()
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 143 and b"terminated" in errors and b"Traceback" not in errors

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from sparsenmt.assemble import build_model
-from sparsenmt.model.bands import cut_of
+from sparsenmt.model.bands import band_layout
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import Encoded, Source
 from sparsenmt.model.sites import SITES
@@ -249,7 +249,7 @@ def lengths(model: Transformer) -> tuple[int, int]:
     """Source and target positions: as few as show everything, so many that bands are gathered where there are any."""
     source, target = 9, 7
     for site, step in attention_steps(model):
-        cut = None if step.pattern is None else cut_of(step.pattern, step.causal)
+        cut = None if step.pattern is None else band_layout(step.pattern, step.causal)
         if cut is None:
             continue
         if site == "decoder_self":

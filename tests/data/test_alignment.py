@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from sparsenmt.data.alignment import word_ids
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, train_tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
+from sparsenmt.data.word_boundaries import word_ids
 from sparsenmt.recipe import schema
 
 

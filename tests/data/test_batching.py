@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparsenmt.data.batching import Batch, EpochPlan, IndexBatch, collate, length_batches, pad
-from sparsenmt.data.store import Dataset, DatasetWriter, write_features
+from sparsenmt.data.dataset import Dataset, DatasetWriter, write_features
 from sparsenmt.data.vocabulary import BOS, EOS, PAD
 
 

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparsenmt.data.documents import (
+    BlockPacker,
     BlockSentence,
     DocumentBlock,
-    Packer,
-    ids_beside,
-    read_ids,
-    realign,
+    fit_to_line_count,
+    lines_with_document_ids,
+    read_document_ids,
     separator_id,
     split_block,
 )
@@ -56,7 +56,7 @@ def sentences(kind: str, corpus: Sequence[tuple[str, str, bool]]) -> list[BlockS
 
 
 def packed(kind: str, given: Sequence[BlockSentence], limit: int) -> list[DocumentBlock]:
-    return list(Packer(TOKENIZERS[kind], SEPARATOR, limit).blocks(given))
+    return list(BlockPacker(TOKENIZERS[kind], SEPARATOR, limit).blocks(given))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -102,7 +102,7 @@ def test_a_block_that_is_translated_into_its_target_gives_the_lines_back(
     for block in packed(kind, sentences(kind, corpus), limit):
         texts = split_block(block.ids[1], tokenizer, separator_id(tokenizer, SEPARATOR))
         assert len(texts) == len(block.sentences)
-        restored += realign(texts, len(block.sentences))
+        restored += fit_to_line_count(texts, len(block.sentences))
     assert restored == [tokenizer.decode(tokenizer.encode(target)).strip(" ") for _, target, _ in corpus]
 
 
@@ -122,7 +122,7 @@ def test_a_block_by_hand() -> None:
     given_sentences = [
         BlockSentence(number, number == 5, (line,), (tokenizer.encode(line),)) for number, line in enumerate(lines)
     ]
-    blocks = list(Packer([tokenizer], "|", 5).blocks(given_sentences))
+    blocks = list(BlockPacker([tokenizer], "|", 5).blocks(given_sentences))
     # "a b | c" and </s> are 5; "d e f" would make 8; blank lines stand alone; h is of another document than g and i.
     assert [block.texts[0] for block in blocks] == ["a b | c", "d e f", "", "g", "h", "i i i i i i i i"]
 
@@ -141,7 +141,7 @@ class Fickle:
 def test_the_limit_holds_where_a_line_is_cut_otherwise_in_company() -> None:
     words = trained("word")
     given_sentences = [BlockSentence(number, 0, (line,), (words.encode(line),)) for number, line in enumerate("abcdef")]
-    blocks = list(Packer([Fickle(words)], SEPARATOR, 6).blocks(given_sentences))  # type: ignore[list-item]
+    blocks = list(BlockPacker([Fickle(words)], SEPARATOR, 6).blocks(given_sentences))  # type: ignore[list-item]
     assert [len(block.sentences) for block in blocks] == [2, 2, 2]
     assert all(len(block.ids[0]) < 6 for block in blocks)
 
@@ -156,7 +156,7 @@ def test_tags_of_a_block_are_those_of_its_words() -> None:
         BlockSentence(number, 0, (" ".join(each.words),), (words.encode(" ".join(each.words)),), each)
         for number, each in enumerate(tags)
     ]
-    (block,) = Packer([words], SEPARATOR, 50).blocks(given_sentences)
+    (block,) = BlockPacker([words], SEPARATOR, 50).blocks(given_sentences)
     assert block.tags is not None
     assert block.tags.words == ("a", SEPARATOR, "b", "c") and block.tags.tags == ("DT", SEPARATOR, "NN", ".")
     assert block.tags.tagset == "penn"
@@ -174,34 +174,34 @@ def test_tags_of_a_block_are_those_of_its_words() -> None:
     ],
 )
 def test_missing_lines_are_empty_and_those_left_over_are_joined(texts: list[str], count: int, lines: list[str]) -> None:
-    assert realign(texts, count) == lines
+    assert fit_to_line_count(texts, count) == lines
 
 
 def test_a_vocabulary_without_the_separator_is_refused() -> None:
     for kind in KINDS:
-        with pytest.raises(UserError, match="does not have the separator '<sep>' as one piece"):
-            Packer([trained(kind, symbols=())], SEPARATOR, 10)
+        with pytest.raises(UserError, match="the separator '<sep>' is not a single token"):
+            BlockPacker([trained(kind, symbols=())], SEPARATOR, 10)
 
 
 def test_ids(tmp_path: Path) -> None:
     path = tmp_path / "ids"
     write_lines(path, ["0", " 0", "1", "one more "])
-    assert list(read_ids(path)) == ["0", "0", "1", "one more"]
-    assert list(ids_beside(path, "text", ["c", "d"], first=2)) == [("c", "1"), ("d", "one more")]
+    assert list(read_document_ids(path)) == ["0", "0", "1", "one more"]
+    assert list(lines_with_document_ids(path, "text", ["c", "d"], first=2)) == [("c", "1"), ("d", "one more")]
 
 
 @pytest.mark.parametrize(
     ("ids", "message", "place"),
     [
-        (["1", "", "2"], "there is no document id", "line 2"),
-        (["1", "2", "2", "1"], "document '1', which begins in line 1, goes on after another one", "line 4"),
+        (["1", "", "2"], "the document id is missing", "line 2"),
+        (["1", "2", "2", "1"], "document '1', which begins in line 1, continues after another document", "line 4"),
     ],
 )
 def test_ids_that_are_refused(tmp_path: Path, ids: list[str], message: str, place: str) -> None:
     path = tmp_path / "ids"
     write_lines(path, ids)
     with pytest.raises(UserError, match=message) as caught:
-        list(read_ids(path))
+        list(read_document_ids(path))
     assert caught.value.where == f"{path}, {place}"
 
 
@@ -210,5 +210,5 @@ def test_ids_of_another_number_than_lines(tmp_path: Path, count: int, line: int)
     path = tmp_path / "ids"
     write_lines(path, ["7"] * count)
     with pytest.raises(UserError, match=f"{count} document ids, but text has 3 lines") as caught:
-        list(ids_beside(path, "text", "abc"))
+        list(lines_with_document_ids(path, "text", "abc"))
     assert caught.value.where == f"{path}, line {line}"

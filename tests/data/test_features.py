@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparsenmt.data.alignment import word_ids
+from sparsenmt.data.dataset import Dataset, DatasetWriter
 from sparsenmt.data.features import word_frequency
 from sparsenmt.data.features.feature_set import FeatureSet
-from sparsenmt.data.store import Dataset, DatasetWriter
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE, UNK
+from sparsenmt.data.word_boundaries import word_ids
 from sparsenmt.errors import UserError
 from sparsenmt.recipe import schema
 

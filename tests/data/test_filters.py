@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from sparsenmt.data.prepare.filters import EncodedPairs, FilterCounts, apply_filters, cut_sources
+from sparsenmt.data.prepare.filters import EncodedPairs, FilterCounts, apply_filters, truncate_sources
 from sparsenmt.recipe.schema import Filters
 
 
@@ -61,7 +61,7 @@ def test_cutting_leaves_no_pair_out(limit: int | None) -> None:
     counts = FilterCounts()
     pairs = EncodedPairs([[], [5] * 1000, [6]], [[5], [], [5] * 2000], [0, 1, 2])
     left = [[], [5] * (limit or 1000), [6]]
-    assert cut_sources(pairs, limit, counts) == EncodedPairs(left, pairs.target, pairs.lines)
+    assert truncate_sources(pairs, limit, counts) == EncodedPairs(left, pairs.target, pairs.lines)
     assert (counts.read, counts.kept, counts.cut) == (3, 3, limit in (999, 1))
 
 

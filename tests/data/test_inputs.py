@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sparsenmt.data.prepare import survey as survey_module
 from sparsenmt.data.prepare.pipeline import PreparedData, prepare
-from sparsenmt.data.prepare.survey import survey
+from sparsenmt.data.prepare.survey import survey_text
 from sparsenmt.errors import UserError
 from sparsenmt.recipe import schema
 
@@ -46,7 +46,7 @@ def test_survey_equals_reading_line_by_line(
     lines = lines if lines[-1] else lines[:-1]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(survey_module, "_CHUNK", chunk)
-        found = survey(path)
+        found = survey_text(path)
     assert found.bytes == len(text)
     assert found.lines == len(lines)
     assert found.returns == sum(line.endswith(b"\r") for line in lines)
@@ -56,14 +56,14 @@ def test_survey_equals_reading_line_by_line(
 def test_the_hash_is_of_the_text_not_of_its_packing(tmp_path: Path) -> None:
     (tmp_path / "plain").write_bytes(b"a\nb\n")
     (tmp_path / "packed").write_bytes(gzip.compress(b"a\n") + gzip.compress(b"b\n"))
-    plain, packed = survey(tmp_path / "plain"), survey(tmp_path / "packed")
+    plain, packed = survey_text(tmp_path / "plain"), survey_text(tmp_path / "packed")
     assert plain.sha256 == packed.sha256 and plain.bytes != packed.bytes
 
 
 def test_pipes_are_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UserError, match="a pipe or a device"):
-        survey(tmp_path / "pipe")
+        survey_text(tmp_path / "pipe")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -148,11 +148,11 @@ def test_gzip_that_ends_early(make_data: MakeData, cut: int) -> None:
 def test_the_same_text_twice(make_data: MakeData, lines: Lines, tmp_path: Path) -> None:
     data = make_data([(lines(50), lines(50, seed=1)), (lines(50), lines(50, seed=1))])
     error = refused(data)
-    assert "'train0' and 'train1' hold the same text" in error.message and "weight: 2" in (error.hint or "")
+    assert "'train0' and 'train1' contain the same text" in error.message and "weight: 2" in (error.hint or "")
     packed = tmp_path / "other.gz"
     packed.write_bytes(gzip.compress(Path(data.train[1].source).read_bytes()))
     twin = data.train[1].model_copy(update={"source": str(packed)})
-    assert "hold the same text" in refused(data.model_copy(update={"train": [data.train[0], twin]})).message
+    assert "contain the same text" in refused(data.model_copy(update={"train": [data.train[0], twin]})).message
     # The same sources with other targets are other pairs.
     prepare(make_data([(lines(50), lines(50, seed=1)), (lines(50), lines(50, seed=2))]))
 

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from sparsenmt.data import text as text_module
-from sparsenmt.data.features.feature_set import feature_set as features_module
-from sparsenmt.data.features.source_sentences import Sources
+from sparsenmt.data.features import source_features as features_module
 from sparsenmt.data.prepare import pipeline as prepare_module
 from sparsenmt.data.prepare.pipeline import PreparedData, prepare, sample_lines
+from sparsenmt.data.tagging.source_tagger import SourceSentences
 from sparsenmt.data.text import write_lines
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.errors import UserError
@@ -170,7 +170,7 @@ def test_of_dev_nothing_is_left_out_but_sources_are_cut(make_data: MakeData) -> 
     assert prepared.dev_lines == list(zip(*dev, strict=True))
 
 
-@pytest.mark.parametrize(("module", "limit"), [(text_module, "_BLOCK_LINES"), (text_module, "_BLOCK_CHARACTERS")])
+@pytest.mark.parametrize(("module", "limit"), [(text_module, "_BATCH_LINES"), (text_module, "_BATCH_CHARACTERS")])
 def test_blocks_do_not_change_the_result(
     make_data: MakeData, monkeypatch: pytest.MonkeyPatch, module: object, limit: str
 ) -> None:
@@ -178,7 +178,7 @@ def test_blocks_do_not_change_the_result(
     whole = prepare(data, features=FEATURES).fingerprint
     shutil.rmtree(data.directory)
     monkeypatch.setattr(module, limit, 7)
-    monkeypatch.setattr(prepare_module, "_PIECES", 5)
+    monkeypatch.setattr(prepare_module, "_FEATURE_TOKENS", 5)
     assert prepare(data, features=FEATURES).fingerprint == whole
 
 
@@ -197,7 +197,7 @@ def test_bad_input_leaves_nothing(make_data: MakeData, lines: Lines, tmp_path: P
     refused(make_data([(["", " "], ["", ""])]), "no text")
     refused(make_data(tokenizer={"vocabulary_size": 100_000}), "too large")
     data = make_data([(["a b c"] * 9, ["a b c"] * 9)], tokenizer={"kind": "word"}, filters=schema.Filters(max_length=1))
-    assert "9 by max_length" in refused(data, "filters leave none")
+    assert "9 by max_length" in refused(data, "filters remove all")
 
     data = make_data()
     Path(data.train[0].target).write_bytes(b"a\n\xff\n")
@@ -264,11 +264,11 @@ def test_features_that_need_text_get_the_line_of_their_pair(
     class LineLength(features_module.WordId):
         needs_text = True
 
-        def compute(self, sources: Sources) -> np.ndarray:
+        def compute(self, sources: SourceSentences) -> np.ndarray:
             ends = np.flatnonzero(sources.ids == EOS) + 1
             return np.repeat([len(line) for line in sources.lines], np.diff(ends, prepend=0))
 
-    monkeypatch.setitem(features_module._KINDS, "line_length", LineLength)
+    monkeypatch.setitem(features_module.FEATURES, "line_length", LineLength)
     sources = ["a", "", "a b c", "a a a a a a", "a b"]
     filters = schema.Filters(max_length=4)
     data = make_data([(sources, ["x"] * 5)], (["", "a b"], ["x", "x"]), tokenizer={"kind": "word"}, filters=filters)

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from sparsenmt.data.alignment import word_ids
+from sparsenmt.data.dataset import Dataset
 from sparsenmt.data.documents import separator_id
-from sparsenmt.data.prepare.pipeline import PreparedData, check_prepared_for, prepare
-from sparsenmt.data.store import Dataset
+from sparsenmt.data.prepare.pipeline import PreparedData, check_prepared_data, prepare
 from sparsenmt.data.tagging import taggers
-from sparsenmt.data.tagging.tagsets import Category, TagSet
+from sparsenmt.data.tagging.tagsets import TagSet, WordCategory
 from sparsenmt.data.text import write_lines
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
+from sparsenmt.data.word_boundaries import word_ids
 from sparsenmt.errors import UserError
 from sparsenmt.recipe import schema
 
@@ -140,10 +140,10 @@ def test_up_to_date_changed_and_checked(with_documents: MakeData, tmp_path: Path
     data = with_documents()
     fingerprints = [prepare(data).fingerprint]
     assert prepare(data).up_to_date
-    check_prepared_for(data, ())
+    check_prepared_data(data, ())
     shorter = data.model_copy(update={"documents": schema.Documents(max_length=30)})
     with pytest.raises(UserError, match=r"prepared with other settings: .*max_length"):
-        check_prepared_for(shorter, ())
+        check_prepared_data(shorter, ())
     fingerprints.append(prepare(shorter).fingerprint)
     unpacked = data.model_copy(update={"documents": None, "tokenizer": data.tokenizer})
     fingerprints.append(prepare(unpacked).fingerprint)
@@ -161,8 +161,8 @@ def test_up_to_date_changed_and_checked(with_documents: MakeData, tmp_path: Path
     [
         (IDS[1:], "89 document ids, but .*train0.s has 90 lines"),
         ([*IDS, "more"], "91 document ids, but .*train0.s has 90 lines"),
-        ([*IDS[:50], "doc0", *IDS[51:]], "document 'doc0', which begins in line 1, goes on after another one"),
-        ([*IDS[:50], " ", *IDS[51:]], "there is no document id"),
+        ([*IDS[:50], "doc0", *IDS[51:]], "document 'doc0', which begins in line 1, continues after another document"),
+        ([*IDS[:50], " ", *IDS[51:]], "the document id is missing"),
     ],
 )
 def test_ids_that_do_not_fit_are_refused(
@@ -181,7 +181,7 @@ def test_text_with_the_separator_is_refused(with_documents: MakeData, lines: Lin
     texts = lines(90)
     texts[7] += " <sep> ka"
     write_lines(tmp_path / "train0.s", texts)
-    with pytest.raises(UserError, match="the text holds the separator '<sep>'") as caught:
+    with pytest.raises(UserError, match="the text contains the separator '<sep>'") as caught:
         prepare(data)
     assert str(caught.value.where).endswith("train0.t, line 8")
     assert not Path(data.directory).exists()
@@ -235,7 +235,11 @@ def test_sentences_of_a_block_are_tagged_one_by_one(
             if tokenizer.pieces([id_]) == [SPACE]:  # a piece of no word
                 continue
             expected = (
-                Category.REST if id_ == separator else Category.CONTENT if len(text[word]) > 3 else Category.FUNCTION
+                WordCategory.REST
+                if id_ == separator
+                else WordCategory.CONTENT
+                if len(text[word]) > 3
+                else WordCategory.FUNCTION
             )
             assert category == expected
-        assert categories[-1] == Category.END
+        assert categories[-1] == WordCategory.END

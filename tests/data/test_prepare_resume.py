@@ -194,7 +194,7 @@ def test_damage_is_named_and_mended(data: schema.Data, name: str, capsys: pytest
     capsys.readouterr()
     assert not prepare(data).up_to_date
     told = capsys.readouterr().err
-    assert told.startswith(f"warning: {path}: ") and told.endswith("; the data are made again\n")
+    assert told.startswith(f"warning: {path}: ") and told.endswith("; the data are prepared again\n")
     assert told.count("warning: ") == 1
     assert files(data.directory) == good
     assert prepare(data).up_to_date and not capsys.readouterr().err

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparsenmt.data.store import Dataset, DatasetWriter, id_type, write_features
+from sparsenmt.data.dataset import Dataset, DatasetWriter, id_type, write_features
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.errors import UserError
 

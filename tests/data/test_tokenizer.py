@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, load_tokenizer, train_tokenizer
-from sparsenmt.data.vocabulary import BOS, EOS, PAD, SPACE, SPECIAL_PIECES, UNK, UNKNOWN_SURFACE
+from sparsenmt.data.vocabulary import BOS, EOS, PAD, SPACE, SPECIAL_TOKENS, UNK, UNKNOWN_SURFACE
 from sparsenmt.errors import UserError
 from sparsenmt.recipe import schema
 
@@ -39,7 +39,7 @@ def test_text_comes_back(kind: str, lines: Lines) -> None:
 
 def test_specials(kind: str, lines: Lines) -> None:
     tokenizer = trained(kind, lines(300))
-    assert tuple(tokenizer.pieces([PAD, UNK, BOS, EOS])) == SPECIAL_PIECES
+    assert tuple(tokenizer.pieces([PAD, UNK, BOS, EOS])) == SPECIAL_TOKENS
     ids = tokenizer.encode(lines(300)[0])
     assert tokenizer.decode([BOS, *ids, EOS, PAD]) == tokenizer.decode(ids)
     assert UNKNOWN_SURFACE in tokenizer.decode([UNK])
@@ -131,13 +131,13 @@ def test_unigram_too_large_takes_what_there_is(lines: Lines) -> None:
 
 def test_too_small_names_the_smallest_size(lines: Lines) -> None:
     for kind in ("bpe", "unigram"):
-        with pytest.raises(UserError, match="does not hold") as caught:
+        with pytest.raises(UserError, match="cannot hold") as caught:
             trained(kind, lines(100), size=10)
         assert caught.value.hint is not None
         smallest = int(caught.value.hint.split(";")[0].split()[-1])
         assert trained(kind, lines(100), size=smallest).size == smallest
     for kind in ("char", "word"):
-        with pytest.raises(UserError, match="special pieces"):
+        with pytest.raises(UserError, match="special tokens"):
             trained(kind, lines(100), size=4)
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sparsenmt.data.alignment import word_ids
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, load_tokenizer, train_tokenizer
-from sparsenmt.data.vocabulary import EOS, SPACE, SPECIAL_PIECES, UNK
+from sparsenmt.data.vocabulary import EOS, SPACE, SPECIAL_TOKENS, UNK
+from sparsenmt.data.word_boundaries import word_ids
 from sparsenmt.errors import UserError
 from sparsenmt.recipe import checks, schema
 
@@ -90,9 +90,9 @@ def test_parts_of_words_are_no_symbols(kind: str) -> None:
 def test_symbols_count_in_the_vocabulary_size(lines: Lines) -> None:
     for kind in ("bpe", "char"):
         assert trained(kind, lines(300), vocabulary_size=40 if kind == "bpe" else 12).size == (40, 12)[kind == "char"]
-    with pytest.raises(UserError, match="special pieces and the user's symbols"):
+    with pytest.raises(UserError, match="special tokens and the user symbols"):
         trained("char", lines(300), vocabulary_size=4 + len(SYMBOLS))
-    with pytest.raises(UserError, match="does not hold the text's characters") as caught:
+    with pytest.raises(UserError, match="cannot hold the characters of the text") as caught:
         trained("bpe", lines(300), vocabulary_size=4 + len(SYMBOLS))
     assert caught.value.hint is not None
     smallest = int(caught.value.hint.split(";")[0].split()[-1])
@@ -127,4 +127,4 @@ def test_lowercase(kind: str, lines: Lines) -> None:
 
 
 def test_recipes_know_the_special_pieces() -> None:
-    assert checks._SPECIAL == SPECIAL_PIECES and checks._RESERVED == SPACE
+    assert checks._SPECIAL == SPECIAL_TOKENS and checks._RESERVED == SPACE

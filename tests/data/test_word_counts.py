@@ -15,7 +15,7 @@ import sentencepiece
 from sparsenmt.data.text import read_lines
 from sparsenmt.data.tokenizers import sentencepiece_tokenizer, symbol_tokenizers, unigram_seeds
 from sparsenmt.data.tokenizers.tokenizer import train_tokenizer
-from sparsenmt.data.tokenizers.unigram_seeds import seed_pieces
+from sparsenmt.data.tokenizers.unigram_seeds import seed_tokens
 from sparsenmt.data.tokenizers.word_counts import WordCounts
 from sparsenmt.data.vocabulary import UNK
 from sparsenmt.recipe import schema
@@ -150,7 +150,7 @@ def test_unigram_needs_no_more_pieces_than_from_lines(real_data: Path, tmp_path:
 
 @pytest.mark.parametrize("longest", [3, 16])
 def test_seeds_equal_naive_counts(longest: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unigram_seeds, "LONGEST_PIECE", longest)
+    monkeypatch.setattr(unigram_seeds, "LONGEST_SEED", longest)
     generator = random.Random(1)
     words = sorted({"▁" + "".join(generator.choices("abcé日", k=generator.randint(1, 20))) for _ in range(300)})
     counts = [generator.randint(1, 9) for _ in words]
@@ -164,9 +164,9 @@ def test_seeds_equal_naive_counts(longest: int, monkeypatch: pytest.MonkeyPatch)
         best_child[part[:-1]] = max(best_child[part[:-1]], count)
     wanted = {p: n for p, n in parts.items() if len(p) > 1 and n >= 2 and n > best_child[p]}
     characters = [(p, n) for p, n in parts.items() if len(p) == 1]
-    found = list(seed_pieces(words, counts, 10**6))
+    found = list(seed_tokens(words, counts, 10**6))
     assert found[: len(characters)] == sorted(characters, key=lambda entry: (-entry[1], entry[0]))
     assert dict(found[len(characters) :]) == wanted
     scores = [len(piece) * count for piece, count in found[len(characters) :]]
     assert scores == sorted(scores, reverse=True)
-    assert list(seed_pieces(words, counts, 10))[len(characters) :] == found[len(characters) :][:10]
+    assert list(seed_tokens(words, counts, 10))[len(characters) :] == found[len(characters) :][:10]

@@ -14,8 +14,8 @@ from torch import nn
 from sparsenmt.data.batching import length_batches, pad
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding import ahead
-from sparsenmt.decoding.ahead import encode_ahead, join, regroup
-from sparsenmt.decoding.forced import score_pairs
+from sparsenmt.decoding.ahead import concatenate_compacted, encode_ahead, regroup
+from sparsenmt.decoding.forced_decoding import score_pairs
 from sparsenmt.decoding.translate import Translation, sparsity_rate, translate_lines
 from sparsenmt.errors import UserError
 from sparsenmt.model.memory import Memory
@@ -201,7 +201,7 @@ def seen(memory: Memory, sentence: int) -> set[tuple[int, float, tuple[float, ..
 def test_joined_memories_hold_what_each_held() -> None:
     encoding = Encoding(gated=True)
     parts = [encode(encoding, batch)[1] for batch in ([0, 1, 2], [30, 31], [40])]
-    joined = join(parts)
+    joined = concatenate_compacted(parts)
     assert joined.valid.shape[0] == 6 and joined.gates is not None and joined.entries is not None
     row = 0
     for part in parts:
@@ -241,7 +241,7 @@ def test_everything_or_nothing_dropped_beside_others() -> None:
         expected += list(zip(batch, hidden[2], strict=True))
     (batch, _), *more = regroup(held, 1000)
     assert len(batch) == 2 and more, "no batch has more sentences than there were"
-    joined = join([memory for _, memory in held])
+    joined = concatenate_compacted([memory for _, memory in held])
     assert joined.valid.sum(1).tolist() == [1, 9, 5, 5] and joined.valid.shape[1] == 9
     with torch.inference_mode():
         found = encoding.model.decode(target.expand(4, -1), joined)[2]
@@ -258,6 +258,6 @@ def test_where_memory_ends_the_batch_is_named(monkeypatch: pytest.MonkeyPatch) -
         return encode(source, **keys)
 
     monkeypatch.setattr(bundle.model, "encode", failing)
-    with pytest.raises(UserError, match=r"out of memory on a batch of .* source pieces long, beam 3") as caught:
+    with pytest.raises(UserError, match=r"out of memory on a batch of .* source tokens long, beam 3") as caught:
         translate(bundle, LINES, beam_size=3)
     assert "--batch-tokens" in str(caught.value.hint)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from sparsenmt.data.input_line import input_lines
-from sparsenmt.decoding.choices import score_choices
-from sparsenmt.decoding.forced import score_pairs
+from sparsenmt.decoding.forced_decoding import score_alternatives, score_pairs
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.model.kv_cache import KVCache
+from sparsenmt.model.memory import Memory
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.schema import Decoding
 from tests.decoding.support import TinyBundle, invented_lines, tiny_bundle
@@ -63,14 +63,23 @@ def options(depth: tuple[int, int] | None, **values: Any) -> Decoding:
     return usual.at(depth)
 
 
+def noting(make: Callable[..., KVCache], caches: list[KVCache]) -> Callable[..., KVCache]:
+    """A function that makes caches and keeps them in a list."""
+
+    def note(memory: Memory, exits: Sequence[int] | None) -> KVCache:
+        caches.append(make(memory, exits=exits))
+        return caches[-1]
+
+    return note
+
+
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method["method"])
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_exactly_so_many_layers_run(
     depth: tuple[int, int], method: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle, caches = bundle_of(), list[KVCache]()
-    make = bundle.model.new_cache
-    monkeypatch.setattr(bundle.model, "new_cache", lambda memory: caches.append(make(memory)) or caches[-1])  # type: ignore[func-returns-value, arg-type]
+    monkeypatch.setattr(bundle.model, "new_cache", noting(bundle.model.new_cache, caches))
     seen: list[Any] = []
     with counted(bundle.model) as runs, bundle.model.listen(seen.append):
         list(translate_lines(bundle, input_lines(LINES), options(depth, **method)))
@@ -80,18 +89,17 @@ def test_exactly_so_many_layers_run(
         *((site, step) for step in range(depth[1]) for site in ("decoder_self", "cross")),
     }
     for cache in caches:
-        assert set(cache._own) == set(cache._memory_kv) == set(range(depth[1])), "caches only of what runs"
+        assert set(cache._steps) == set(cache._memory_kv) == set(range(depth[1])), "caches only of what runs"
 
 
 def test_one_layer_runs_several_times_and_the_memory_is_projected_once(monkeypatch: pytest.MonkeyPatch) -> None:
     bundle, caches = bundle_of(depth={"name": "tied_multi", "recurrent": "both"}), list[KVCache]()
-    make = bundle.model.new_cache
-    monkeypatch.setattr(bundle.model, "new_cache", lambda memory: caches.append(make(memory)) or caches[-1])  # type: ignore[func-returns-value, arg-type]
+    monkeypatch.setattr(bundle.model, "new_cache", noting(bundle.model.new_cache, caches))
     with counted(bundle.model) as runs:
         list(translate_lines(bundle, input_lines(LINES[:1]), options((3, 2), method="greedy")))
     steps = caches[0].length
     assert runs == {"encoder.layers.0.feed_forward": 3, "decoder.layers.0.feed_forward": 2 * steps}
-    assert set(caches[0]._own) == {0, 1} and set(caches[0]._memory_kv) == {0}
+    assert set(caches[0]._steps) == {0, 1} and set(caches[0]._memory_kv) == {0}
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
@@ -99,7 +107,7 @@ def test_forced_scores_are_those_of_the_exits(depth: tuple[int, int]) -> None:
     bundle = bundle_of(memory=[{"name": "l0drop", "per": "exit"}])
     with counted(bundle.model) as runs:
         found = [each.log_probability for each in score_pairs(bundle, input_lines(LINES), TARGETS, depth=depth)]
-        choices = score_choices(bundle, input_lines(LINES), [[target] for target in TARGETS], depth=depth)
+        choices = score_alternatives(bundle, input_lines(LINES), [[target] for target in TARGETS], depth=depth)
     assert set(runs) == names(*depth)
     assert [each.targets[0].log_probability for each in choices] == pytest.approx(found, abs=1e-9)
     assert len({round(value, 9) for value in found}) > 1

@@ -13,12 +13,12 @@ from sparsenmt.data.documents import separator_id
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.tagging import taggers
+from sparsenmt.data.tagging.source_tagger import SourceTagger
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
-from sparsenmt.data.tagging.tagging import Tagging
-from sparsenmt.data.tagging.tagsets import Category, TagSet
+from sparsenmt.data.tagging.tagsets import TagSet, WordCategory
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
 from sparsenmt.decoding.documents import BlockTranslation, Mismatches, pack_pairs, source_lines, translate_documents
-from sparsenmt.decoding.forced import score_pairs
+from sparsenmt.decoding.forced_decoding import score_pairs
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.recipe.schema import Decoding, Documents
 from sparsenmt.recipe.schema import TokenizerSection as TokenizerOptions
@@ -142,7 +142,7 @@ def test_sentences_are_tagged_one_by_one(monkeypatch: pytest.MonkeyPatch) -> Non
     tagger = Tagger("en")
     monkeypatch.setitem(taggers._TAGGERS, "hanta", lambda language: tagger)
     plain = bundle_of_documents()
-    tagging = Tagging(plain.tokenizers.source, name="hanta", language="en")
+    tagging = SourceTagger(plain.tokenizers.source, name="hanta", language="en")
     features = FeatureSet.fit(["pos_category"], plain.tokenizers, [], tagging)
     computed: list[dict[str, list[int]]] = []
     compute = FeatureSet.compute
@@ -158,7 +158,7 @@ def test_sentences_are_tagged_one_by_one(monkeypatch: pytest.MonkeyPatch) -> Non
     made = list(translate_documents(bundle, beside, options(), BLOCKS))
     assert tagger.seen == [line.split() for line in LINES]
     by_tagger, computed[:] = list(computed), []
-    assert any(Category.REST in each["pos_category"] for each in by_tagger), "separators"
+    assert any(WordCategory.REST in each["pos_category"] for each in by_tagger), "separators"
     given = [TaggedSentence(tuple(words), tuple(tagger.tag(words)), tagset="penn") for words in map(str.split, LINES)]
     tagged = input_lines(LINES, tags=given, documents=IDS)
     again = list(translate_documents(bundle, tagged, options(), BLOCKS))

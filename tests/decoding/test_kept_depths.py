@@ -8,7 +8,7 @@ import pytest
 
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding import kept_translations as kept_depths
-from sparsenmt.decoding.kept_translations import KeptTranslations, depths_of
+from sparsenmt.decoding.kept_translations import KeptTranslations
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.recipe.schema import Decoding
@@ -25,8 +25,8 @@ def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_fastest_come_first() -> None:
     plan = DepthPlan((0, 1, 2), (0, 1), (1, 3), (1, 2))
-    assert depths_of(plan) == [(1, 1), (3, 1), (1, 2), (3, 2)]
-    assert depths_of(DepthPlan((0, 1), (0, 1), (1, 2), (1, 2), ((0.0, 1.0), (1.0, 1.0)))) == [(2, 1), (1, 2), (2, 2)]
+    assert plan.depths() == [(1, 1), (3, 1), (1, 2), (3, 2)]
+    assert DepthPlan((0, 1), (0, 1), (1, 2), (1, 2), ((0.0, 1.0), (1.0, 1.0))).depths() == [(2, 1), (1, 2), (2, 2)]
 
 
 def test_translations_are_those_of_decoding_at_the_depth(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
-"""Batches that are left when few of their sentences are not done: the results are those of each sentence alone."""
+"""Searches that are suspended and merged: the results are those of each sentence alone."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from unittest import mock
 
@@ -13,8 +13,9 @@ import torch
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding import pool as module
 from sparsenmt.decoding.beam import Beam, beam_search
-from sparsenmt.decoding.pool import Pool, Results
+from sparsenmt.decoding.pool import SearchPool
 from sparsenmt.decoding.scores import Hypothesis
+from sparsenmt.decoding.strategies import EncodedBatch, Results
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.model.kv_cache import KVCache
 from sparsenmt.model.transformer import Transformer
@@ -28,24 +29,28 @@ Rows = list[list[int]]
 
 
 @contextmanager
-def joining() -> Iterator[list[int]]:
-    """Caches of small models in float64 are joined too; what comes is told how many searches each join had."""
-    counts, join = list[int](), Beam.join
+def merging() -> Iterator[list[int]]:
+    """Caches of small models in float64 are merged, too; gives the numbers of searches that were merged each time."""
+    counts, merge = list[int](), Beam.merge
 
-    def counted(beams: list[Beam]) -> Beam:
-        counts.append(len(beams))
-        return join(beams)
+    def counted(beam: Beam, others: Sequence[Beam]) -> Beam:
+        counts.append(1 + len(others))
+        return merge(beam, others)
 
-    with mock.patch.object(KVCache, "joins", True), mock.patch.object(Beam, "join", counted):
+    with mock.patch.object(KVCache, "can_merge", True), mock.patch.object(Beam, "merge", counted):
         yield counts
+
+
+def beam_of(model: Transformer, rows: Rows, limits: list[int], numbers: list[int], chosen: Decoding) -> Beam:
+    return Beam(model, EncodedBatch(encode(model, rows), torch.tensor(limits), numbers, numbers), chosen)
 
 
 def search(model: Transformer, batches: list[Rows], limits: list[list[int]], chosen: Decoding) -> Results:
     """Over batches, one after the other; sentences are numbered through, from 100."""
-    pool, found, number = Pool(model, chosen, lambda numbers: nullcontext()), Results(), 100
+    pool, found, number = SearchPool[Beam](lambda numbers: nullcontext()), Results(), 100
     for rows, own in zip(batches, limits, strict=True):
         numbers = list(range(number, number := number + len(rows)))
-        now = pool.search(encode(model, rows), torch.tensor(own), numbers)
+        now = pool.run(beam_of(model, rows, own, numbers, chosen))
         assert not now.keys() & found.keys() and len(pool.waiting) <= max(map(len, batches))
         found |= now
         assert sorted([*found, *pool.waiting]) == list(range(100, number))
@@ -69,7 +74,7 @@ def test_equals_plain_loops_with_all_options_drawn(seed: int, share: int, monkey
     batches = [sources(seed, [draw.randint(2, 9) for _ in range(draw.randint(1, 8))]) for _ in range(4)]
     limits = [[draw.randint(chosen.min_length + 1, 14) for _ in rows] for rows in batches]
     model = tiny_model(seed, ending=draw.choice([-2.0, 1.0, 2.5]))
-    with joining() as counts:
+    with merging() as counts:
         found = search(model, batches, limits, chosen)
     rows, most = ([each for batch in parts for each in batch] for parts in (batches, limits))
     for number, (row, limit) in enumerate(zip(rows, most, strict=True), 100):
@@ -87,9 +92,9 @@ def test_with_the_compiled_step() -> None:
     chosen, draw = options(beam_size=3, length_penalty="average"), random.Random(1)
     batches = [sources(seed, [draw.randint(2, 9) for _ in range(20)]) for seed in range(3)]
     limits = [[draw.randint(2, 30) for _ in rows] for rows in batches]
-    with mock.patch.object(Beam, "join", side_effect=Beam.join) as join:
+    with mock.patch.object(Beam, "merge", autospec=True, side_effect=Beam.merge) as merge:
         found = search(model, batches, limits, chosen)
-    assert max(len(call.args[0]) for call in join.call_args_list) == 3
+    assert max(1 + len(call.args[1]) for call in merge.call_args_list) == 3
     for b, (rows, own) in enumerate(zip(batches, limits, strict=True)):
         alone = beam_search(model, encode(model, rows), torch.tensor(own), chosen)
         for i, expected in enumerate(alone):
@@ -98,12 +103,12 @@ def test_with_the_compiled_step() -> None:
             assert [each.score for each in mine] == pytest.approx([each.score for each in expected], abs=1e-4)
 
 
-def test_what_does_not_join_is_searched_to_its_end() -> None:
-    """Layer by layer nothing is joined: each batch is done when it was searched."""
+def test_searches_that_cannot_merge_are_finished_at_once() -> None:
+    """Layer by layer nothing is merged: each batch is finished when it was searched."""
     model, chosen = tiny_model(3, ending=1.0), options(beam_size=2)
-    pool = Pool(model, chosen, lambda numbers: nullcontext())
+    pool = SearchPool[Beam](lambda numbers: nullcontext())
     rows = sources(3, [4] * 16)
-    assert sorted(pool.search(encode(model, rows), torch.tensor([9] * 16), list(range(16)))) == list(range(16))
+    assert sorted(pool.run(beam_of(model, rows, [9] * 16, list(range(16)), chosen))) == list(range(16))
     assert not pool.waiting
 
 
@@ -112,7 +117,7 @@ def test_lines_come_in_order_and_are_told_when_they_are_done(monkeypatch: pytest
     bundle, lines, told = tiny_bundle(2), invented_lines(60, 3), list[int]()
     chosen = Decoding.model_validate({"beam_size": 3, "batch_tokens": 400})
     expected = list(translate_lines(bundle, input_lines(lines), chosen))
-    with joining() as counts:
+    with merging() as counts:
         found = list(translate_lines(bundle, input_lines(lines), chosen, advance=told.append))
     assert max(counts) > 1 and sum(told) == len(lines)
     assert [each.source for each in found] == [each.source for each in expected]
@@ -128,20 +133,20 @@ def test_long_ones_are_not_kept_beside_many_short_ones(monkeypatch: pytest.Monke
     lengths = [40] * 4, [30] * 5, [8] * 20, [7] * 22, [3] * 50, [3] * 50
     batches = [sources(seed, own) for seed, own in enumerate(lengths)]
     limits = [[2 * own[0] - (i % 2) * own[0] for i in range(len(own))] for own in lengths]
-    joined, join = [], Beam.join
+    merged, merge = [], Beam.merge
 
-    def noted(beams: list[Beam]) -> Beam:
-        made = join(beams)
-        joined.append((len(beams), len(made), *made.size))
+    def noted(beam: Beam, others: Sequence[Beam]) -> Beam:
+        made = merge(beam, others)
+        merged.append((1 + len(others), len(made), *made.size))
         return made
 
-    with joining():
-        monkeypatch.setattr(Beam, "join", noted)
+    with merging():
+        monkeypatch.setattr(Beam, "merge", noted)
         found = search(model, batches, limits, chosen)
     assert len(found) == sum(map(len, batches))
     most = max(len(rows) * max(map(len, rows)) for rows in batches)
-    assert max(count for count, *_ in joined) > 1
-    assert all(sentences * width <= most for _, sentences, width, _ in joined)
+    assert max(count for count, *_ in merged) > 1
+    assert all(sentences * width <= most for _, sentences, width, _ in merged)
 
 
 def test_whoever_runs_out_of_memory_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,18 +161,16 @@ def test_whoever_runs_out_of_memory_is_named(monkeypatch: pytest.MonkeyPatch) ->
             named.append(numbers)
             raise
 
-    def fail(beams: list[Beam]) -> Beam:
+    def fail(beam: Beam, others: Sequence[Beam]) -> Beam:
         raise MemoryError
 
-    pool = Pool(model, chosen, naming)
-    with joining():
+    pool = SearchPool[Beam](naming)
+    with merging():
         for first in (0, 4):
-            limits = torch.tensor([20, 3, 20, 3])
-            assert not pool.search(encode(model, sources(1, [4] * 4)), limits, list(range(first, first + 4))).keys() & {
-                0,
-                2,
-            }
-        monkeypatch.setattr(Beam, "join", fail)
+            numbers = list(range(first, first + 4))
+            found = pool.run(beam_of(model, sources(1, [4] * 4), [20, 3, 20, 3], numbers, chosen))
+            assert not found.keys() & {0, 2}
+        monkeypatch.setattr(Beam, "merge", fail)
         with pytest.raises(MemoryError):
             pool.finish()
     assert named == [[0, 2, 4, 6]]

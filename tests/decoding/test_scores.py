@@ -9,7 +9,7 @@ import random
 import pytest
 import torch
 
-from sparsenmt.decoding.scores import candidates, forbid, length_divisor, log_normalizer, maximum_length
+from sparsenmt.decoding.scores import candidates, forbid, length_penalty, log_normalizer, maximum_length
 from sparsenmt.recipe.schema import Decoding
 from tests.decoding.support import banned
 
@@ -19,10 +19,10 @@ def options(**values: object) -> Decoding:
 
 
 def test_length_penalties() -> None:
-    assert length_divisor(7, options(length_penalty="gnmt", alpha=1.0)) == pytest.approx(2.0)
-    assert length_divisor(1, options(length_penalty="gnmt", alpha=0.6)) == pytest.approx(1.0)
-    assert length_divisor(9, options(length_penalty="average", alpha=0.5)) == pytest.approx(3.0)
-    assert length_divisor(9, options(length_penalty="none", alpha=0.5)) == 1.0
+    assert length_penalty(7, options(length_penalty="gnmt", alpha=1.0)) == pytest.approx(2.0)
+    assert length_penalty(1, options(length_penalty="gnmt", alpha=0.6)) == pytest.approx(1.0)
+    assert length_penalty(9, options(length_penalty="average", alpha=0.5)) == pytest.approx(3.0)
+    assert length_penalty(9, options(length_penalty="none", alpha=0.5)) == 1.0
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_a_broken_model_is_reported() -> None:
     bundle = tiny_bundle(8)
     with torch.no_grad():
         bundle.model.embeddings["output"].fill_(float("nan"))
-    with pytest.raises(UserError, match="not numbers"):
+    with pytest.raises(UserError, match="not finite"):
         translate(bundle, LINES[:2], beam_size=2)
 
 
@@ -158,5 +158,5 @@ def test_scores_that_are_not_numbers_are_reported(method: dict[str, object]) -> 
     bundle = tiny_bundle()
     with torch.no_grad():
         bundle.model.encoder.norm.weight.fill_(float("nan"))
-    with pytest.raises(UserError, match="not numbers"):
+    with pytest.raises(UserError, match="not finite"):
         translate(bundle, LINES, **method)

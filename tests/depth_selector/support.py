@@ -7,7 +7,6 @@ import torch
 from sparsenmt.assemble import build_model
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
-from sparsenmt.decoding.kept_translations import depths_of
 from sparsenmt.depth_selector.classifier import DepthClassifier
 from sparsenmt.depth_selector.selector import Selector
 from sparsenmt.recipe.schema import Model
@@ -29,7 +28,7 @@ def deep_bundle(dtype: torch.dtype = torch.float64) -> TinyBundle:
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
     model.to(dtype).eval()
-    assert depths_of(model.plan) == DEPTHS
+    assert model.plan.depths() == DEPTHS
     return TinyBundle(model, Tokenizers(tokenizer, tokenizer, True), FeatureSet({}), 64, torch.device("cpu"))
 
 

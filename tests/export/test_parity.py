@@ -15,8 +15,8 @@ import torch
 
 from sparsenmt.data.batching import pad
 from sparsenmt.data.input_line import input_lines
-from sparsenmt.data.vocabulary import BOS, EOS, PAD, SPECIAL_PIECES
-from sparsenmt.decoding.forced import score_pairs
+from sparsenmt.data.vocabulary import BOS, EOS, PAD, SPECIAL_TOKENS
+from sparsenmt.decoding.forced_decoding import score_pairs
 from sparsenmt.decoding.translate import Translation, translate_lines
 from sparsenmt.export.directory import export_model
 from sparsenmt.store import Bundle
@@ -81,7 +81,7 @@ def check_ctranslate2(bundle: Bundle, folder: Path, depth: Depth = None) -> None
             length_penalty=1.0,
             min_decoding_length=0,
             max_decoding_length=LIMIT,
-            suppress_sequences=[[SPECIAL_PIECES[PAD]], [SPECIAL_PIECES[BOS]]],
+            suppress_sequences=[[SPECIAL_TOKENS[PAD]], [SPECIAL_TOKENS[BOS]]],
             return_end_token=True,
         )
         for number, expected in outputs(bundle, depth, beam).items():

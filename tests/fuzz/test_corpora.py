@@ -13,8 +13,8 @@ import sentencepiece
 import yaml
 from hypothesis import strategies as st
 
-from sparsenmt.data.prepared import PreparedData
-from sparsenmt.data.store import Dataset
+from sparsenmt.data.dataset import Dataset
+from sparsenmt.data.prepared_data import PreparedData
 from sparsenmt.data.tokenizers.word_counts import LONGEST_WORD
 from sparsenmt.data.vocabulary import EOS, UNKNOWN_SURFACE
 from tests.commands.support import Result
@@ -202,7 +202,7 @@ def _has_a_reason(case: Case, texts: list[list[bytes | None]], result: Result) -
         return
     if any(file.container == "flipped" for files in case.corpora for file in files):
         return
-    reasons = ["the filters leave none", "there is no text to learn a vocabulary from", "hold the same text"]
+    reasons = ["the filters remove all", "there is no text to learn a vocabulary from", "contain the same text"]
     if any(not any(line.strip() for line in side or ()) for side in read[-1]):
         reasons.append("every line of the validation text is blank")
     if case.tokenizer["kind"] in ("bpe", "unigram"):

@@ -21,7 +21,7 @@ from tests.fuzz.support import Lab, changed, explore, report, sizes, train_small
 POSITIONS = 24
 """Of the model: lines with as many pieces or more are cut."""
 
-_CUT = re.compile(r"^warning: (?:(.+), )?line (\d+),? is too long: (\d+) of (\d+) pieces are (\w+)$", re.MULTILINE)
+_CUT = re.compile(r"^warning: (?:(.+), )?line (\d+),? is too long: (\d+) of (\d+) tokens are (\w+)$", re.MULTILINE)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,27 +12,27 @@ from torch import Tensor
 
 from sparsenmt.model import attend, attention, bands
 from sparsenmt.model.attend import attend_banded, attend_masked, restrict
-from sparsenmt.model.bands import Cut, blocks, classes, cut_of, joined, overlapping, unclassed
+from sparsenmt.model.bands import BandLayout, band_layout, blocks, classes, joined, overlapping, unclassed
 from sparsenmt.model.sockets import Keys, Transform
 from sparsenmt.sparsity.block import BlockPattern
-from sparsenmt.sparsity.dilated import Dilated
+from sparsenmt.sparsity.dilated import DilatedPattern
 from sparsenmt.sparsity.softmax import Softmax
 from sparsenmt.sparsity.topk import TopK
 from sparsenmt.sparsity.topk_oow import TopKOutOfWindow
-from sparsenmt.sparsity.window import Window
+from sparsenmt.sparsity.window import WindowPattern
 from tests.model.support import random_model, random_source, random_target
 from tests.toys.lookback import Lookback
 from tests.toys.recency import Recency
 
 B, H, E = 2, 3, 4
 PATTERNS: dict[str, Callable[[bool], Any]] = {
-    "window": lambda causal: Window(8, causal=causal),
-    "one": lambda causal: Window(1, causal=causal),
-    "wide": lambda causal: Window(60, causal=causal),
+    "window": lambda causal: WindowPattern(8, causal=causal),
+    "one": lambda causal: WindowPattern(1, causal=causal),
+    "wide": lambda causal: WindowPattern(60, causal=causal),
     "block": lambda causal: BlockPattern(5, causal=causal),
     "large block": lambda causal: BlockPattern(40, causal=causal),
-    "dilated": lambda causal: Dilated(8, 3, causal=causal),
-    "far": lambda causal: Dilated(8, 17, causal=causal),  # so far that classes are sorted out
+    "dilated": lambda causal: DilatedPattern(8, 3, causal=causal),
+    "far": lambda causal: DilatedPattern(8, 17, causal=causal),  # so far that classes are sorted out
     "uneven": lambda causal: Lookback(3, 9),
 }
 TRANSFORMS: dict[str, Callable[[bool], Transform]] = {
@@ -81,10 +81,18 @@ def test_banded_equals_masked(pattern: str, transform: str, causal: bool, padded
 
 
 @pytest.mark.parametrize(
-    "cut", [Cut(1, 0, 0, 4), Cut(1, 3, 2, 4), Cut(1, 9, 0, 2), Cut(1, 0, 5, 1), Cut(1, 1, 1, 32)], ids=str
+    "cut",
+    [
+        BandLayout(1, 0, 0, 4),
+        BandLayout(1, 3, 2, 4),
+        BandLayout(1, 9, 0, 2),
+        BandLayout(1, 0, 5, 1),
+        BandLayout(1, 1, 1, 32),
+    ],
+    ids=str,
 )
 @pytest.mark.parametrize("layout", ["projected", "heads first"])
-def test_bands_are_the_keys_around_a_block(cut: Cut, layout: str) -> None:
+def test_bands_are_the_keys_around_a_block(cut: BandLayout, layout: str) -> None:
     for length in (1, 4, 9):
         x = inputs(length, layout)[0]
         n = -(-length // cut.block)
@@ -103,9 +111,17 @@ def test_bands_are_the_keys_around_a_block(cut: Cut, layout: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "cut", [Cut(1, 0, 0, 4), Cut(1, 3, 2, 4), Cut(1, 9, 0, 2), Cut(1, 0, 5, 1), Cut(1, 1, 1, 32)], ids=str
+    "cut",
+    [
+        BandLayout(1, 0, 0, 4),
+        BandLayout(1, 3, 2, 4),
+        BandLayout(1, 9, 0, 2),
+        BandLayout(1, 0, 5, 1),
+        BandLayout(1, 1, 1, 32),
+    ],
+    ids=str,
 )
-def test_gradients_of_bands_add_up(cut: Cut) -> None:
+def test_gradients_of_bands_add_up(cut: BandLayout) -> None:
     for length in (1, 4, 9):
         x = inputs(length)[0].requires_grad_()
         laid = overlapping(x, cut)
@@ -128,14 +144,14 @@ def test_gradients_of_bands_add_up(cut: Cut) -> None:
 @pytest.mark.parametrize("transform", ["softmax", "bias"])
 def test_a_few_heads_at_a_time(monkeypatch: pytest.MonkeyPatch, transform: str, at_once: int) -> None:
     monkeypatch.setattr(bands, "_AT_ONCE", at_once)
-    both(60, Window(8, causal=False), TRANSFORMS[transform](False), False, True)
+    both(60, WindowPattern(8, causal=False), TRANSFORMS[transform](False), False, True)
 
 
 def test_heads_are_split_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = torch.zeros(2, 8, 100, 4)  # a head's bands: 2 x 100 x 4 numbers of 4 bytes, twice
     for at_once, expected in ((1, 1), (6400, 1), (12800, 2), (20000, 3), (25600, 4), (50000, 4), (51200, 8)):
         monkeypatch.setattr(bands, "_AT_ONCE", at_once)
-        assert bands.heads_at_once(keys, Cut(1, 8, 8, 16)) == expected
+        assert bands.heads_at_once(keys, BandLayout(1, 8, 8, 16)) == expected
 
 
 @pytest.mark.parametrize("stride", [1, 2, 5, 30])
@@ -185,7 +201,7 @@ def test_the_cache_forgets_what_is_out_of_reach(choice: dict[str, Any], kept: in
     cache = model.new_cache(memory)
     found = [model.decode(target[:, i : i + 1], cache.memory, cache=cache)[2] for i in range(40)]
     torch.testing.assert_close(torch.cat(found, 1), model.decode(target, memory)[2], atol=1e-10, rtol=0)
-    own = cache._own.values()  # type: ignore[attr-defined]
+    own = cache._steps.values()  # type: ignore[attr-defined]
     assert {each.values.content.shape[0] for each in own} == {kept}
 
 
@@ -196,7 +212,7 @@ def test_a_pattern_without_a_reach_has_no_bands() -> None:
         def __call__(self, queries: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
             return visible
 
-    assert cut_of(Masking(), False) is None
+    assert band_layout(Masking(), False) is None
 
 
 @pytest.mark.parametrize("name", ["window", "block", "dilated"])

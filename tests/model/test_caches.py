@@ -22,7 +22,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "post-norm": {"norm": "post"},
     "filter": {"memory": [{"name": "toy_faint"}]},
     "window": {"attention": {"decoder_self": {"pattern": {"name": "toy_lookback", "left": 2}}}},
-    "given heads": {"attention": {"decoder_self": {"heads": {"given": {"name": "toy_left"}}}}},
+    "fixed heads": {"attention": {"decoder_self": {"heads": {"given": {"name": "toy_left"}}}}},
     "nothing learned": {"attention": {"decoder_self": {"heads": {"count": 2, "given": {"name": "toy_left"}}}}},
     "a block twice": {"depth": {"name": "toy_revisit"}},
 }
@@ -119,7 +119,7 @@ def test_a_reach_bounds_what_is_kept() -> None:
     cache = model.new_cache(encode(model, random_source()))
     for i in range(6):
         model.decode(random_target(3, 6)[:, i : i + 1], cache.memory, cache=cache)
-    kept = {own.values.content.shape[0] for own in cache._own.values()}  # type: ignore[attr-defined]
+    kept = {own.values.content.shape[0] for own in cache._steps.values()}  # type: ignore[attr-defined]
     assert kept == {3}
 
 
@@ -153,7 +153,7 @@ def test_reordering_copies_no_keys() -> None:
     model = random_model()
     cache = model.new_cache(encode(model, random_source()))
     model.decode(random_target(6, 4), cache.memory, cache=cache)
-    stores = [own.values for own in cache._own.values()]  # type: ignore[attr-defined]
+    stores = [own.values for own in cache._steps.values()]  # type: ignore[attr-defined]
     before = [store.content.clone() for store in stores]
     places = [store.content.data_ptr() for store in stores]
     cache.reorder(torch.tensor([1, 1, 2, 2, 5, 4]))

@@ -14,7 +14,7 @@ from sparsenmt.model.linear import Packing
 from sparsenmt.model.protocol import AttentionSeen, Source
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.native.kernels import kernels
-from sparsenmt.native.steps import Stack
+from sparsenmt.native.steps import LayerStack
 from tests.model.support import random_model, random_source, random_target
 
 SIZES = {"dimension": 64, "feed_forward": 96, "heads": 4, "decoder_layers": 3}
@@ -27,7 +27,7 @@ MODELS: dict[str, dict[str, Any]] = {
 NOT_KNOWN: dict[str, dict[str, Any]] = {
     "gelu": {"activation": "gelu"},
     "a window": {"attention": {"decoder_self": {"pattern": {"name": "toy_lookback", "left": 2}}}},
-    "given heads": {"attention": {"decoder_self": {"heads": {"given": {"name": "toy_left"}}}}},
+    "fixed heads": {"attention": {"decoder_self": {"heads": {"given": {"name": "toy_left"}}}}},
     "another transform": {"attention": {"cross": {"transform": {"name": "toy_temperature"}}}},
     "heads of an odd size": {"heads": 8},
 }
@@ -84,7 +84,7 @@ def calls(
     model: Transformer, source: Source, depth: int | None = None, heard: int | None = None
 ) -> tuple[list[Tensor], int]:
     """The states, and in how many steps one call did it all."""
-    with mock.patch.object(Stack, "run", autospec=True, side_effect=Stack.run) as run:
+    with mock.patch.object(LayerStack, "run", autospec=True, side_effect=LayerStack.run) as run:
         return search(model, source, depth, heard), run.call_count
 
 
@@ -135,7 +135,7 @@ def test_fewer_layers() -> None:
 
 @pytest.mark.parametrize("step", [5, 15, 25])
 def test_one_step_goes_layer_by_layer(step: int) -> None:
-    """Also after sentences have left: their memory lay where it was until then."""
+    """Also after sentences are finished, whose memory has stayed in the cache until then."""
     model, source = packed(), random_source((7, 4, 6, 5))
     found, count = calls(model, source, heard=step)
     model.decoder.compiled = None
@@ -157,7 +157,7 @@ def test_whoever_listens_is_told() -> None:
 def test_gradients_and_several_positions_go_layer_by_layer() -> None:
     model, source = packed(), random_source()
     memory = model.encode(source, compact=True).memories[model.plan.encoder_exits[-1]]
-    with mock.patch.object(Stack, "run", autospec=True, side_effect=Stack.run) as run:
+    with mock.patch.object(LayerStack, "run", autospec=True, side_effect=LayerStack.run) as run:
         model.decode(random_target(3, 1), memory, cache=model.new_cache(memory))
         with torch.no_grad():
             model.decode(random_target(3, 2), memory, cache=model.new_cache(memory))

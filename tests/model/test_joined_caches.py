@@ -16,7 +16,7 @@ from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import DecoderCache
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.native.kernels import kernels
-from sparsenmt.native.steps import Stack
+from sparsenmt.native.steps import LayerStack
 from tests.model.support import random_model, random_source, random_target
 
 SIZES = {"dimension": 64, "feed_forward": 96, "heads": 4}
@@ -71,8 +71,8 @@ class Search:
         self.cache.keep_sentences(chosen)
         self.parts = [self.parts[i] for i in sentences]
 
-    def join(self, *others: Search) -> None:
-        self.cache = self.cache.join([other.cache for other in others])
+    def merge(self, *others: Search) -> None:
+        self.cache = self.cache.merge([other.cache for other in others])
         for other in others:
             self.parts, self.rows = self.parts + other.parts, self.rows + other.rows
 
@@ -88,15 +88,15 @@ def search_together(model: Transformer, *, listening: bool = False) -> None:
     first.keep(2, 0)
     second.go_on(6, 20)
     third.go_on(1, 30)
-    first.join(second)
+    first.merge(second)
     first.go_on(2, 40, listening)
     first.keep(0, 1, 3)
     first.go_on(1, 50)
     first.keep(1, 0)  # those with a longer past have left
-    first.join(third)
+    first.merge(third)
     assert first.cache.length == 6
     first.go_on(3, 60)
-    first.join()
+    first.merge()
     first.go_on(1, 70)
 
 
@@ -116,23 +116,29 @@ def test_in_one_call(keys: dict[str, Any], listening: bool) -> None:
         pytest.skip("no compiler, or no such instructions")
     model = random_model(torch.float32, **{**SIZES, **keys})
     model.pack(torch.float32)
-    with mock.patch.object(Stack, "run", autospec=True, side_effect=Stack.run) as run:
+    with mock.patch.object(LayerStack, "run", autospec=True, side_effect=LayerStack.run) as run:
         search_together(model, listening=listening)
     assert run.call_count == 3 + 6 + 1 + (0 if listening else 2) + 1 + 3 + 1
 
 
 @torch.inference_mode()
-def test_it_is_for_caches_that_the_compiled_step_reads() -> None:
+def test_caches_that_the_compiled_step_reads_can_merge() -> None:
     found = kernels()
     if found is None or not found.has_products:
         pytest.skip("no compiler, or no such instructions")
-    for keys, joins in (({}, True), (LAYER_BY_LAYER["a window"], False)):
+    for keys, can_merge in (({}, True), (LAYER_BY_LAYER["a window"], False)):
         model = random_model(torch.float32, **{**SIZES, **keys})
         model.pack(torch.float32)
         search = Search(model, (3, 4), 1)
-        assert not search.cache.joins  # nobody has looked yet
+        assert search.cache.can_merge is can_merge  # from the beginning
         search.go_on(1, 1)
-        assert search.cache.joins is joins
+        assert search.cache.can_merge is can_merge
+        search.merge()
+        assert search.cache.can_merge is can_merge
+        with model.listen(lambda seen: None):
+            assert not Search(model, (3, 4), 1).cache.can_merge
+        with model.disable_heads("cross", [1]):
+            assert not Search(model, (3, 4), 1).cache.can_merge
 
 
 @torch.inference_mode()
@@ -141,40 +147,40 @@ def test_what_has_left_is_not_taken_along() -> None:
     search = Search(model, (7, 4, 6), 1)
     search.go_on(2, 1)
     search.keep(1)
-    search.join()
+    search.merge()
     cache = search.cache
     assert isinstance(cache, KVCache)
-    assert {own.values.content.shape[:2] for own in cache._own.values()} == {(2, EACH)}
+    assert {own.values.content.shape[:2] for own in cache._steps.values()} == {(2, EACH)}
     assert {kv.values.shape[0] for kv in cache._memory_kv.values()} == {1}
 
 
 @torch.inference_mode()
 def test_a_system_without_room_to_spare() -> None:
     """Where memory counts before anybody writes to it, as much is taken as is needed."""
-    take, refused = BufferPool.take, []
+    acquire, refused = BufferPool.acquire, []
 
     def strict(self: BufferPool, size: int, like: Tensor) -> Tensor:
         if size >= 128 * like.shape[1] * like.shape[2] * like.shape[3]:
             refused.append(size)
             raise RuntimeError("can't allocate memory")
-        return take(self, size, like)
+        return acquire(self, size, like)
 
-    with mock.patch.object(BufferPool, "take", strict):
+    with mock.patch.object(BufferPool, "acquire", strict):
         search_together(random_model())
     assert refused
 
 
-@pytest.mark.parametrize("upright", [False, True])
+@pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("learned", [False, True])
-def test_joined_keys_and_values_lie_as_before(upright: bool, learned: bool) -> None:
+def test_joined_keys_and_values_lie_as_before(transposed: bool, learned: bool) -> None:
     def part(rows: int, length: int) -> KeysValues:
-        keys = torch.randn(rows, 2, 4, length).transpose(-1, -2) if upright else torch.randn(rows, 2, length, 4)
-        return KeysValues(keys if learned else None, torch.randn(rows, 2, length, 4), upright and learned)
+        keys = torch.randn(rows, 2, 4, length).transpose(-1, -2) if transposed else torch.randn(rows, 2, length, 4)
+        return KeysValues(keys if learned else None, torch.randn(rows, 2, length, 4), transposed and learned)
 
     parts = [part(2, 3), part(1, 5)]
-    joined = KeysValues.join(parts)
-    assert joined.upright is (upright and learned) and (joined.keys is None) is not learned
-    assert joined.keys is None or (joined.keys.transpose(-1, -2) if upright else joined.keys).is_contiguous()
+    joined = KeysValues.concatenate(parts)
+    assert joined.transposed is (transposed and learned) and (joined.keys is None) is not learned
+    assert joined.keys is None or (joined.keys.transpose(-1, -2) if transposed else joined.keys).is_contiguous()
     for rows, expected in ((slice(0, 2), parts[0]), (slice(2, 3), parts[1])):
         length = expected.values.shape[2]
         for ours, theirs in ((joined.keys, expected.keys), (joined.values, expected.values)):
@@ -189,9 +195,9 @@ def test_a_memory_without_counts_beside_one_with_them() -> None:
 
     plain = memory(4, gates=torch.ones(2, 4))
     counted = memory(2, counts=torch.tensor([[3.0, 1.0], [4.0, 0.0]]), entries=torch.tensor([[0, 0, 0, 1], [0] * 4]))
-    joined = Memory.join([plain, counted])
+    joined = Memory.concatenate([plain, counted])
     assert joined.counts is not None and joined.entries is not None and joined.gates is None
     assert joined.counts.tolist() == [[1, 1, 1, 1], [1, 0, 0, 0], [3, 1, 0, 0], [4, 0, 0, 0]]
     assert joined.entries.tolist() == [[0, 1, 2, 3], [0, -1, -1, -1], [0, 0, 0, 1], [0, 0, 0, 0]]
     assert joined.valid.sum(1).tolist() == [4, 1, 2, 1]
-    assert Memory.join([plain]).counts is None and Memory.join([plain]).entries is None
+    assert Memory.concatenate([plain]).counts is None and Memory.concatenate([plain]).entries is None

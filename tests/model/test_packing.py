@@ -21,7 +21,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "plain": {},
     "post-norm, gelu, tied": {"norm": "post", "activation": "gelu", "tie_embeddings": "all"},
     "silu": {"activation": "silu"},
-    "given heads": {"attention": {"encoder_self": {"heads": {"given": {"name": "toy_left"}}}}},
+    "fixed heads": {"attention": {"encoder_self": {"heads": {"given": {"name": "toy_left"}}}}},
     "nothing learned": {"attention": {"encoder_self": {"heads": {"count": 2, "given": {"name": "toy_left"}}}}},
     "a learned transform and a filter": {
         "attention": {"cross": {"transform": {"name": "toy_temperature"}}},
@@ -134,6 +134,6 @@ def test_continuations_without_logits(dtype: torch.dtype, monkeypatch: pytest.Mo
     assert torch.equal(found[1], expected[1]) and torch.equal(found[2], expected[2])
     assert model.continuations(rows, scores.double(), NEVER, 6) is None
     assert model.continuations(rows, scores, NEVER, 65) is None
-    monkeypatch.setattr(linear, "NEAR", 0)  # a table that no cache holds is read once, by a core for all rows
+    monkeypatch.setattr(linear, "LAST_LEVEL_CACHE_SIZE", 0)  # then a core reads a part of the table once
     assert model.continuations(rows, scores, NEVER, 6) is None
     assert model.continuations(rows[:30], scores[:6], NEVER, 6) is not None

@@ -15,7 +15,7 @@ from sparsenmt.native import build
 from sparsenmt.native import kernels as module
 from sparsenmt.native.kernels import Kernels, kernels
 from sparsenmt.native.packing import pack
-from sparsenmt.native.steps import Layer, Norm, Room, Stack
+from sparsenmt.native.steps import LayerCache, LayerStack, NormWeights, PackedLayer
 
 SIZE, WIDE, HEADS = 64, 176, 4
 SHAPES = [(3 * SIZE, SIZE), (SIZE, SIZE), (SIZE, SIZE), (SIZE, SIZE), (WIDE, SIZE), (SIZE, WIDE)]
@@ -34,10 +34,10 @@ class Learned:
     """A layer's matrices with their biases, and its norms, as tensors."""
 
     matrices: list[tuple[Tensor, Tensor]]
-    norms: list[Norm]
+    norms: list[NormWeights]
 
-    def packed(self, dtype: torch.dtype) -> Layer:
-        return Layer(tuple(pack(weight, bias, dtype) for weight, bias in self.matrices), tuple(self.norms))
+    def packed(self, dtype: torch.dtype) -> PackedLayer:
+        return PackedLayer(tuple(pack(weight, bias, dtype) for weight, bias in self.matrices), tuple(self.norms))
 
 
 def learned(rng: torch.Generator) -> Learned:
@@ -45,7 +45,7 @@ def learned(rng: torch.Generator) -> Learned:
         (torch.randn(*shape, generator=rng) / shape[1] ** 0.5, torch.randn(shape[0], generator=rng) / 4)
         for shape in SHAPES
     ]
-    norms = [Norm(*(torch.randn(2, SIZE, generator=rng) * 0.3 + torch.tensor([[1.0], [0.0]]))) for _ in range(3)]
+    norms = [NormWeights(*(torch.randn(2, SIZE, generator=rng) * 0.3 + torch.tensor([[1.0], [0.0]]))) for _ in range(3)]
     return Learned(matrices, norms)
 
 
@@ -54,9 +54,9 @@ class Problem:
     """A step of two layers: B sentences, R hypotheses each, T positions, K entries of the memory."""
 
     layers: list[Learned]
-    last: Norm
+    last: NormWeights
     x: Tensor
-    rooms: list[Room]
+    caches: list[LayerCache]
     slots: Tensor
     starts: Tensor | None = None
 
@@ -70,45 +70,45 @@ def problem(
     for t in range(length - 1):  # hypotheses go on from others of their sentence
         picked = torch.randint(0, hypotheses, (sentences, hypotheses), generator=rng)
         slots[:, t] = (picked + torch.arange(sentences)[:, None] * hypotheses).view(-1)
-    rooms = []
+    caches = []
     for _ in range(2):
         own = (length, rows + 2, HEADS, size)  # two slots of rows that are gone
         bias = torch.randn(sentences, 1, 1, entries, generator=rng)
         bias[:, :, :, 1:] = bias[:, :, :, 1:].masked_fill(bias[:, :, :, 1:] > 1, -math.inf)
         seen = [torch.randn(sentences, HEADS, entries, size, generator=rng) for _ in range(2)]
         written = [torch.randn(*own, generator=rng) for _ in range(2)]
-        rooms.append(Room(*written, *seen, None, bias if biased else None))
+        caches.append(LayerCache(*written, *seen, None, bias if biased else None))
     x = torch.randn(rows, SIZE, generator=rng)
     starts = torch.randint(0, length, (sentences,), generator=rng) if joined else None
-    return Problem([learned(rng), learned(rng)], learned(rng).norms[0], x, rooms, slots[:, :length], starts)
+    return Problem([learned(rng), learned(rng)], learned(rng).norms[0], x, caches, slots[:, :length], starts)
 
 
-def copies(rooms: list[Room]) -> list[Room]:
+def copies(caches: list[LayerCache]) -> list[LayerCache]:
     """With keys and values of their own: those are written to."""
-    return [replace(room, keys=room.keys.clone(), values=room.values.clone()) for room in rooms]
+    return [replace(cache, keys=cache.keys.clone(), values=cache.values.clone()) for cache in caches]
 
 
 def run(
     found: Kernels, given: Problem, threads: int, *, pre_norm: bool, dtype: torch.dtype = torch.float32
-) -> tuple[Tensor, list[Room]]:
+) -> tuple[Tensor, list[LayerCache]]:
     layers = [each.packed(dtype) for each in given.layers]
     last = given.last if pre_norm else None
-    stack = Stack(found.step, layers, heads=HEADS, last=last, pre_norm=pre_norm, epsilon=1e-5)
-    rooms = copies(given.rooms)
-    return stack.run(given.x.clone(), rooms, given.slots, threads, given.starts), rooms
+    stack = LayerStack(found.step, layers, heads=HEADS, last=last, pre_norm=pre_norm, epsilon=1e-5)
+    caches = copies(given.caches)
+    return stack.run(given.x.clone(), caches, given.slots, threads, given.starts), caches
 
 
 def naive(given: Problem, *, pre_norm: bool) -> Tensor:
-    """Loops over rows and heads in float64; writes the last position of the rooms."""
+    """Loops over rows and heads in float64; writes the last position of the caches."""
     x = given.x.double()
 
-    def norm(x: Tensor, by: Norm) -> Tensor:
+    def norm(x: Tensor, by: NormWeights) -> Tensor:
         return F.layer_norm(x, (SIZE,), by.weight.double(), by.bias.double(), 1e-5)
 
-    for layer, room in zip(given.layers, given.rooms, strict=True):
+    for layer, cache in zip(given.layers, given.caches, strict=True):
         for part, by in enumerate(layer.norms):
             read = norm(x, by) if pre_norm else x
-            x = x + (_own, _cross, _wide)[part](read, layer, room, given)
+            x = x + (_own, _cross, _wide)[part](read, layer, cache, given)
             x = x if pre_norm else norm(x, by)
     return norm(x, given.last) if pre_norm else x
 
@@ -123,36 +123,37 @@ def _weigh(q: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None = None) 
     return (scores if bias is None else scores + bias).softmax(0) @ values
 
 
-def _own(x: Tensor, layer: Learned, room: Room, given: Problem) -> Tensor:
+def _own(x: Tensor, layer: Learned, cache: LayerCache, given: Problem) -> Tensor:
     q, k, v = _linear(x, layer, 0).view(len(x), 3, HEADS, -1).unbind(1)
-    slots, sentences = given.slots, room.memory_keys.shape[0]
+    slots, sentences = given.slots, cache.memory_keys.shape[0]
     last = slots.shape[1] - 1
     context = torch.zeros_like(q)
     for n in range(len(x)):
         start = 0 if given.starts is None else int(given.starts[n * sentences // len(x)])
-        room.keys[last, n], room.values[last, n] = k[n].float(), v[n].float()
+        cache.keys[last, n], cache.values[last, n] = k[n].float(), v[n].float()
         for h in range(HEADS):
             past = [
-                [each[t, int(slots[n, t]), h].double() for t in range(start, last)] for each in (room.keys, room.values)
+                [each[t, int(slots[n, t]), h].double() for t in range(start, last)]
+                for each in (cache.keys, cache.values)
             ]
             context[n, h] = _weigh(q[n, h], torch.stack([*past[0], k[n, h]]), torch.stack([*past[1], v[n, h]]))
     return _linear(context.view(len(x), -1), layer, 1)
 
 
-def _cross(x: Tensor, layer: Learned, room: Room, given: Problem) -> Tensor:
+def _cross(x: Tensor, layer: Learned, cache: LayerCache, given: Problem) -> Tensor:
     q = _linear(x, layer, 2).view(len(x), HEADS, -1)
-    hypotheses = len(x) // room.memory_keys.shape[0]
+    hypotheses = len(x) // cache.memory_keys.shape[0]
     context = torch.zeros_like(q)
     for n in range(len(x)):
         b = n // hypotheses
-        bias = None if room.memory_bias is None else room.memory_bias[b].double().view(-1)
+        bias = None if cache.memory_bias is None else cache.memory_bias[b].double().view(-1)
         for h in range(HEADS):
-            seen = room.memory_keys[b, h].double(), room.memory_values[b, h].double()
+            seen = cache.memory_keys[b, h].double(), cache.memory_values[b, h].double()
             context[n, h] = _weigh(q[n, h], *seen, bias)
     return _linear(context.view(len(x), -1), layer, 3)
 
 
-def _wide(x: Tensor, layer: Learned, room: Room, given: Problem) -> Tensor:
+def _wide(x: Tensor, layer: Learned, cache: LayerCache, given: Problem) -> Tensor:
     return _linear(_linear(x, layer, 4).relu(), layer, 5)
 
 
@@ -166,10 +167,10 @@ def test_a_step_is_the_formulas(found: Kernels, sizes: tuple[int, int, int, int]
     """With few rows, where threads share the products, and with many, where each has sentences of its own."""
     for biased, joined in ((False, False), (True, False), (True, True)):
         given = problem(*sizes, biased=biased, joined=joined)
-        out, rooms = run(found, given, threads, pre_norm=pre_norm)
+        out, caches = run(found, given, threads, pre_norm=pre_norm)
         expected = naive(given, pre_norm=pre_norm)
         torch.testing.assert_close(out.double(), expected, atol=2e-5, rtol=2e-5)
-        for ours, theirs in zip(rooms, given.rooms, strict=True):
+        for ours, theirs in zip(caches, given.caches, strict=True):
             torch.testing.assert_close(ours.keys, theirs.keys, atol=2e-5, rtol=2e-5)
             torch.testing.assert_close(ours.values, theirs.values, atol=2e-5, rtol=2e-5)
 
@@ -200,11 +201,11 @@ def test_the_memory_of_sentences_that_have_left_stays_where_it_is(found: Kernels
         lies[rows] = x
         return lies
 
-    rooms = [
+    caches = [
         replace(r, memory_keys=apart(r.memory_keys), memory_values=apart(r.memory_values), memory_rows=rows)
-        for r in given.rooms
+        for r in given.caches
     ]
-    out, _ = run(found, replace(given, rooms=rooms), 2, pre_norm=True)
+    out, _ = run(found, replace(given, caches=caches), 2, pre_norm=True)
     assert torch.equal(out, expected)
 
 

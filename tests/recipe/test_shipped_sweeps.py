@@ -36,11 +36,11 @@ def test_these_sweeps_are_shipped() -> None:
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
 def test_every_variant_of_a_shipped_sweep_is_a_model(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sparsenmt.workflows.sweep import plan
+    from sparsenmt.workflows.sweep import plan_sweep
 
     monkeypatch.setenv("SPARSENMT_DATA", "data")
     sweep = read_sweep(path)
-    jobs = plan(sweep)  # assembles each
+    jobs = plan_sweep(sweep).runs  # assembles each
     assert sweep.name == path.stem and len(jobs) == VARIANTS[path.stem]
     for job in jobs:
         training, updates = job.recipe.training, job.variant.updates
@@ -74,12 +74,12 @@ def test_recipes_name_variants_that_are_there() -> None:
     ],
 )
 def test_methods_of_a_sweep(name: str, kinds: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from sparsenmt.workflows.sweep import plan
+    from sparsenmt.workflows.sweep import plan_sweep
 
     monkeypatch.setenv("SPARSENMT_DATA", "data")
     sites = [
         job.recipe.model.attention.encoder_self
-        for job in plan(read_sweep(ROOT / "recipes" / "sweeps" / f"{name}.yaml"))
+        for job in plan_sweep(read_sweep(ROOT / "recipes" / "sweeps" / f"{name}.yaml")).runs
     ]
     found = {site.transform.name for site in sites} | {site.pattern.name for site in sites}
     assert found - {"full"} == kinds - {"full"}

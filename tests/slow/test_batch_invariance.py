@@ -16,7 +16,7 @@ import torch
 
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.text import read_lines
-from sparsenmt.decoding.forced import score_pairs
+from sparsenmt.decoding.forced_decoding import score_pairs
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.store import Bundle, open_model
 
@@ -116,7 +116,7 @@ def test_fp32_translations_differ_only_at_near_ties(
 
 def score(bundle: Bundle, source: str, target: str) -> float:
     """The score that the search ranks by, in float64."""
-    from sparsenmt.decoding.scores import length_divisor
+    from sparsenmt.decoding.scores import length_penalty
 
     (pair,) = score_pairs(bundle, input_lines([source]), [target])
-    return pair.log_probability / length_divisor(len(pair.pieces), bundle.recipe.decoding)
+    return pair.log_probability / length_penalty(len(pair.pieces), bundle.recipe.decoding)

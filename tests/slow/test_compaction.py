@@ -14,7 +14,7 @@ import torch
 
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.text import read_lines
-from sparsenmt.decoding.forced import score_pairs
+from sparsenmt.decoding.forced_decoding import score_pairs
 from sparsenmt.decoding.translate import Translation, sparsity_rate, translate_lines
 from sparsenmt.store import Bundle, open_model
 from tests.slow.test_batch_invariance import NEAR_TIE, RELATIVE, SENTENCES, SHARE, score, wide

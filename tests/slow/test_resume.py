@@ -102,7 +102,7 @@ class Runs:
         process.send_signal(number)
         _, errors = process.communicate(timeout=60)
         if process.returncode == 128 + number:
-            assert b"Go on with: sparsenmt train" in errors or b"interrupted" in errors or b"terminated" in errors
+            assert b"Resume with: sparsenmt train" in errors or b"interrupted" in errors or b"terminated" in errors
         assert b"Traceback" not in errors, errors.decode()
         return process.returncode
 

@@ -15,7 +15,7 @@ import torch
 from sparsenmt.cli import run
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.text import read_lines
-from sparsenmt.decoding.forced import score_pairs
+from sparsenmt.decoding.forced_decoding import score_pairs
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.store import open_model
 

@@ -104,7 +104,7 @@ def test_a_kernel_that_is_wrong_is_not_used(cache: Path, monkeypatch: pytest.Mon
 
 def test_what_another_process_builds_is_waited_for(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache.mkdir(parents=True)
-    monkeypatch.setattr(build, "_WAIT", 0.0)
+    monkeypatch.setattr(build, "_WAIT_SECONDS", 0.0)
     monkeypatch.setattr(build, "_WAITS", 3)
     with directory_lock(cache, "builds"):
         assert native.native(SCORES) is None, "it took too long"

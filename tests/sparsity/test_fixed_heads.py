@@ -16,10 +16,10 @@ from sparsenmt.model.sockets import Keys
 from sparsenmt.recipe import schema
 from sparsenmt.recipe.choices import PRESETS
 from sparsenmt.sparsity import fixed_maps, registry
-from sparsenmt.sparsity.fixed_patterns import LOOKING_LEFT, SEVEN, FixedPatternHeads, Pattern
+from sparsenmt.sparsity.fixed_heads import LOOKING_LEFT, SEVEN, FixedPattern, FixedPatternHeads
 from tests.toys import registered
 
-ALL: tuple[Pattern, ...] = get_args(Pattern)
+ALL: tuple[FixedPattern, ...] = get_args(FixedPattern)
 LENGTHS = (9, 1, 6, 2, 3)
 SIZE = 3
 
@@ -282,18 +282,18 @@ REFUSED: list[tuple[str, Mapping[str, Any], str, str]] = [
         "heads.given",
         "7 patterns and learned: 1 are 8 heads, but the site has 16",
     ),
-    ("encoder_self", {"heads": {"count": 4, "given": FIXED}}, "heads.given", "7 given heads do not fit into 4 heads"),
+    ("encoder_self", {"heads": {"count": 4, "given": FIXED}}, "heads.given", "7 fixed heads do not fit into 4 heads"),
     (
         "encoder_self",
         {"heads": {"given": EIGHT}, "transform": {"name": "toy_temperature"}},
         "transform",
-        "toy_temperature has no meaning here: every head is given",
+        "toy_temperature has no effect: all heads are fixed",
     ),
     (
         "encoder_self",
         {"heads": {"given": EIGHT}, "pattern": {"name": "toy_lookback"}},
         "pattern",
-        "toy_lookback has no meaning here: every head is given",
+        "toy_lookback has no effect: all heads are fixed",
     ),
 ]
 

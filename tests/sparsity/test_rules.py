@@ -128,8 +128,8 @@ def test_lower_precision() -> None:
 
 def test_the_categories_are_those_of_the_feature() -> None:
     """A method does not know the data: it has the names once more."""
-    assert {name: tagsets.Category[name.upper()] for name in NAMES} == pos._VALUES
-    assert len(NAMES) + 1 == len(tagsets.Category)
+    assert {name: tagsets.WordCategory[name.upper()] for name in NAMES} == pos._VALUES
+    assert len(NAMES) + 1 == len(tagsets.WordCategory)
 
 
 @pytest.mark.parametrize(

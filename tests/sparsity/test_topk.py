@@ -13,8 +13,8 @@ from sparsenmt.assemble import build_model
 from sparsenmt.errors import UserError
 from sparsenmt.model.sockets import Keys
 from sparsenmt.recipe import schema
-from sparsenmt.sparsity.selection import kth_largest
-from sparsenmt.sparsity.topk import TIE, TopK, largest
+from sparsenmt.sparsity.kth_largest import kth_largest
+from sparsenmt.sparsity.topk import TIE_TOLERANCE, TopK, largest
 from sparsenmt.sparsity.topk_oow import TopKOutOfWindow
 
 B, H, Q = 2, 3, 4
@@ -44,7 +44,7 @@ def by_sorting(row: list[float], counts: list[int], k: int) -> set[int]:
     if len(written) <= k:
         return {j for j, count in enumerate(counts) if count}
     bar = written[k - 1]
-    return {j for j, score in enumerate(row) if counts[j] and score >= bar - TIE * (1 + abs(bar))}
+    return {j for j, score in enumerate(row) if counts[j] and score >= bar - TIE_TOLERANCE * (1 + abs(bar))}
 
 
 def in_loops(scores: Tensor, keys: Keys, k: int) -> Tensor:

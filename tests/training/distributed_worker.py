@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from sparsenmt.data.store import Dataset
+from sparsenmt.data.dataset import Dataset
 from sparsenmt.interrupts import Interrupted
 from sparsenmt.training import loop
 from sparsenmt.training.checkpoints import find_checkpoints

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sparsenmt.data.batching import Batch, EpochPlan, pad
-from sparsenmt.data.store import Dataset, DatasetWriter
+from sparsenmt.data.dataset import Dataset, DatasetWriter
 from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.layers import BlockOptions, SiteHeads

@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from sparsenmt.data.store import Dataset
+from sparsenmt.data.dataset import Dataset
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.recipe.schema import AuxiliaryLoss
 from sparsenmt.training.checkpoints import find_checkpoints

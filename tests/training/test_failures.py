@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from sparsenmt.data.batching import Batch, IndexBatch
-from sparsenmt.data.store import Dataset
+from sparsenmt.data.dataset import Dataset
 from sparsenmt.errors import UserError
 from sparsenmt.interrupts import Interrupted
 from sparsenmt.training import checkpoints, loop

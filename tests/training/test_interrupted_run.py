@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from sparsenmt.data.store import Dataset
+from sparsenmt.data.dataset import Dataset
 from sparsenmt.errors import UserError
 from sparsenmt.interrupts import Interrupted
 from sparsenmt.recipe.schema import Training

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sparsenmt.data.store import Dataset
+from sparsenmt.data.dataset import Dataset
 from sparsenmt.errors import UserError
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.recipe.schema import AuxiliaryLoss

@@ -83,22 +83,25 @@ def analysis_options(
     """
     name = "MODEL_DIR|FILE..." if files else "MODEL_DIR..."
     options: list[Decorator] = [click.argument("models", metavar=name, type=PATH, nargs=-1, required=True)]
-    options += [_INPUT, tags_option, _LIMIT] * text + [_SENTENCES] * sentences
-    options += [_BEAM] * translates + [_TARGET] * target
-    options += [batch_tokens_option(), threads_option] * text + [report_options()]
+    options += (_INPUT, tags_option, _LIMIT) if text else ()
+    options += (_SENTENCES,) if sentences else ()
+    options += (_BEAM,) if translates else ()
+    options += (_TARGET,) if target else ()
+    options += (batch_tokens_option(), threads_option) if text else ()
+    options.append(report_options())
 
-    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+    def decorate(function: Callable[..., None]) -> Callable[..., Any]:
         @functools.wraps(function)
         def call(json_file: Path | None, csv_file: Path | None, plot_file: Path | None, **given: Any) -> None:
             if "tags_file" in given:
                 given["tags"] = given.pop("tags_file")
             session = {name: given.pop(name) for name in _SESSION & given.keys()}
-            files = {"json": json_file, "csv": csv_file, "plot": plot_file}
-            function(AnalysisArguments(session, files), **given)
+            function(AnalysisArguments(session, {"json": json_file, "csv": csv_file, "plot": plot_file}), **given)
 
+        command: Callable[..., Any] = call
         for option in reversed(options):
-            call = option(call)
-        return call
+            command = option(command)
+        return command
 
     return decorate
 

@@ -16,7 +16,7 @@ _MODALS = {"can": "können", "must": "müssen", "should": "sollen", "want": "wol
 
 @dataclass(frozen=True)
 class Phrase:
-    """An adverbial or a predicate, ready in both languages."""
+    """An adverbial or a predicate in both languages."""
 
     english: tuple[Token, ...]
     german: tuple[str, ...]
@@ -29,7 +29,7 @@ def phrase(english: Sequence[Token], german: Sequence[str]) -> Phrase:
 
 @dataclass(frozen=True)
 class Clause:
-    """One verb with all that belongs to it; ``end`` holds a place, a direction or a predicate."""
+    """A verb with its subject, objects and adverbials; ``end`` is a place, a direction or a predicate."""
 
     subject: Nominal
     verb: Verb
@@ -48,14 +48,14 @@ class Clause:
     # English
 
     def english(self, opening: Sequence[Token] = ()) -> list[Token]:
-        """Statement; ``opening`` stands before it (a relative pronoun, a conjunction)."""
+        """The statement, after ``opening`` (a relative pronoun, a conjunction)."""
         forms = self._english_verb(question=False)
         front = [*self.time.english, Token(",", ",", attached=True)] if self.time and self.fronted else []
         subject = self.subject.english("subject")
         return [*opening, *front, *subject, *forms.auxiliaries, *self._after_auxiliaries(forms)]
 
     def english_question(self, opening: Sequence[Token] = ()) -> list[Token]:
-        """Question, with the question word in ``opening``."""
+        """The question, with the question word in ``opening``."""
         forms = self._english_verb(question=True)
         together = 2 if self.contracted and self.negated else 1
         auxiliaries = forms.auxiliaries
@@ -94,7 +94,7 @@ class Clause:
     # German
 
     def german(self, front: Sequence[str] | None = None) -> list[str]:
-        """Verb second: ``front``, or else the fronted time, or else the subject stands before it."""
+        """The verb-second clause: ``front``, the fronted time or the subject precedes the verb."""
         finite, prefix, tail = self._german_verb()
         if front is not None:
             first, subject = list(front), self.subject.german("nominative")
@@ -106,11 +106,11 @@ class Clause:
         return [*first, finite, *self._middle(subject, time), *tail, *prefix]
 
     def german_question(self) -> list[str]:
-        """Verb first."""
+        """The verb-first clause."""
         return self.german(front=())
 
     def german_last(self) -> list[str]:
-        """Verb last, for subordinate clauses."""
+        """The verb-last clause, for subordinate clauses."""
         finite, prefix, tail = self._german_verb()
         verbs = ["".join([*prefix, finite])] if prefix else [*tail, finite]
         return [*self._middle(self.subject.german("nominative"), self.time), *verbs]
@@ -135,7 +135,7 @@ class Clause:
         return finite, [verb.prefix] if verb.prefix else [], []
 
     def _middle(self, subject: list[str], time: Phrase | None) -> list[str]:
-        """Between the two verb places: subject, pronouns, time, frequency, dative, accusative, negation, the rest."""
+        """The words between the two verb positions: subject, pronouns, time, objects, negation, other adverbials."""
         kein = self.negated and self.accusative is not None and self.accusative.takes_kein
         accusative = self.accusative.german("accusative", negated=kein) if self.accusative else []
         dative = self.dative.german("dative") if self.dative else []

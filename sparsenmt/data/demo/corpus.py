@@ -1,9 +1,8 @@
-"""The demo corpus: an English-German language pair from a grammar, written in seconds, the same on every machine.
+"""The demo corpus: English and German sentences from a grammar, created in seconds, the same on every machine.
 
-It is small, but structured as real text is: agreement in gender, number and case, verbs at the end of subordinate
+It is small but has structures of real text: agreement in gender, number and case, verbs at the end of subordinate
 clauses, separable verbs, compounds written as one word, numbers, dates, prices and names that must be copied,
-questions, negation. Every source sentence has exactly one translation. The tags of the source are gold, since the
-grammar that writes the words knows them.
+questions, negation. Every source sentence has exactly one translation. The source tags are gold tags from the grammar.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from pathlib import Path
 from sparsenmt.data.demo.grammar import DemoSentence, sentences
 from sparsenmt.data.text import write_lines
 from sparsenmt.errors import UserError
+from sparsenmt.files import explain_directory_errors
 
 SOURCE_LANGUAGE = "en"
 TARGET_LANGUAGE = "de"
@@ -23,8 +23,8 @@ TARGET_LANGUAGE = "de"
 class DemoSplit:
     """The three line-aligned files of a split; a line of ``tags`` holds ``token_TAG`` items separated by spaces.
 
-    The tokens of a line, joined without spaces, are the source line without its spaces. Tags are Penn's (Marcus et al.
-    1993), tokens are cut as the Penn treebank cuts them: ``does_VBZ n't_RB``. The last ``_`` of an item separates.
+    The tokens of a line, concatenated, are the source line without spaces. Tags and tokenization are those of the Penn
+    treebank (Marcus et al. 1993): ``does_VBZ n't_RB``. The last ``_`` of an item is the separator.
     """
 
     source: Path
@@ -34,7 +34,7 @@ class DemoSplit:
 
 @dataclass(frozen=True)
 class DemoCorpus:
-    """Where `write_demo_corpus` has put what it wrote."""
+    """The files that `write_demo_corpus` wrote."""
 
     train: DemoSplit
     dev: DemoSplit
@@ -44,13 +44,13 @@ class DemoCorpus:
 def write_demo_corpus(
     directory: Path, *, train: int = 12_000, dev: int = 300, test: int = 300, seed: int = 1
 ) -> DemoCorpus:
-    """Write ``{train,dev,test}.{en,de,tags}`` into ``directory``, which is made if it is missing.
+    """Write ``{train,dev,test}.{en,de,tags}`` into ``directory``, which is created if it is missing.
 
-    No source sentence occurs twice, within a split or across splits. Dev and test sets do not depend on ``train``.
+    No source sentence occurs twice, not even in different splits. Dev and test sets do not depend on ``train``.
 
     Args:
-        directory: where the nine files go; files of these names are replaced.
-        train: sentences of the training set; ``dev`` and ``test`` likewise.
+        directory: for the nine files; files of these names are replaced.
+        train, dev, test: numbers of sentences.
         seed: another seed gives another corpus of the same language pair.
 
     Raises:
@@ -64,12 +64,8 @@ def write_demo_corpus(
                 hint="Ask for a larger size.",
             )
     directory = Path(directory)
-    try:
+    with explain_directory_errors(directory, another="--directory"):
         directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"cannot make this directory: {error.strerror}", where=str(directory), hint="Name another --directory."
-        ) from None
     pairs = _distinct(dev + test + train, seed)
     return DemoCorpus(
         dev=_write_split(directory, "dev", pairs[:dev]),

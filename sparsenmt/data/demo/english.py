@@ -19,7 +19,7 @@ _TENS = ("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eigh
 
 @dataclass(frozen=True)
 class Token:
-    """A token as the Penn treebank cuts it; ``attached``: no space before it in the raw text."""
+    """A token of the Penn treebank; ``attached``: without a space before it in the raw text."""
 
     text: str
     tag: str
@@ -83,7 +83,7 @@ def _finite(base: str, person: int, *, plural: bool) -> Token:
 
 @dataclass(frozen=True)
 class VerbForms:
-    """``auxiliaries`` (finite verb first, then "not") stand before adverbs of frequency, ``main`` after them."""
+    """``auxiliaries`` (finite verb, then "not") precede adverbs of frequency, ``main`` follows them."""
 
     auxiliaries: tuple[Token, ...]
     main: tuple[Token, ...]
@@ -92,7 +92,7 @@ class VerbForms:
 def verb_forms(
     verb: Verb, tense: Tense, person: int, *, plural: bool, negated: bool, contracted: bool, question: bool
 ) -> VerbForms:
-    """The verb group of a clause, with do-support where English needs it."""
+    """The verb group of a clause, with do-support if necessary."""
     auxiliary: Token | None = None
     main = [Token(verb.base, "VB")]
     if tense == "progressive":

@@ -128,12 +128,12 @@ def present(infinitive: str, third: str | None, person: int, *, plural: bool) ->
 
 
 def _needs_e(stem: str) -> bool:
-    """Whether -st and -t need a vowel before them: arbeitest, zeichnet, but wohnt."""
+    """True if -st and -t need a vowel before them: arbeitest, zeichnet, but wohnt."""
     return stem.endswith(("t", "d")) or (stem.endswith(("n", "m")) and stem[-2] not in "aeiouäöürlmnh")
 
 
 def preterite(infinitive: str, person: int, *, plural: bool) -> str | None:
-    """The simple past, of the two verbs that speakers use it with; None for all others, which take the perfect."""
+    """The simple past of "sein" and "haben"; None for other verbs, which take the perfect."""
     forms = _PRETERITE.get(infinitive)
     return forms[3 if plural else person - 1] if forms else None
 

@@ -9,10 +9,10 @@ from sparsenmt.data.demo import english as en
 from sparsenmt.data.demo import german as de
 from sparsenmt.data.demo import lexicon
 from sparsenmt.data.demo import phrases as ph
-from sparsenmt.data.demo.choices import RandomPhrases
 from sparsenmt.data.demo.clauses import Clause, phrase
 from sparsenmt.data.demo.english import Tense, Token
 from sparsenmt.data.demo.phrases import Gap, Nominal, NounPhrase, Relative
+from sparsenmt.data.demo.random_phrases import RandomPhrases
 
 _TENSES: tuple[tuple[float, Tense], ...] = (
     (7.0, "present"),
@@ -33,7 +33,7 @@ _BEFORE = (("when", "wenn"), ("if", "falls"), ("because", "weil"), ("although", 
 
 @dataclass(frozen=True)
 class DemoSentence:
-    """A sentence pair: raw English, its tokens with Penn tags (they spell the raw text when joined), raw German."""
+    """A sentence pair: raw English, its tokens with Penn tags, raw German."""
 
     source: str
     tokens: tuple[Token, ...]
@@ -41,7 +41,7 @@ class DemoSentence:
 
 
 def sentences(seed: int) -> Iterator[DemoSentence]:
-    """An endless stream of sentence pairs; repetitions occur."""
+    """An endless stream of sentence pairs, with repetitions."""
     choices = RandomPhrases(seed)
     while True:
         english, german = choices.weighted(_SHAPES)(choices)
@@ -49,10 +49,10 @@ def sentences(seed: int) -> Iterator[DemoSentence]:
         yield DemoSentence(en.text(tokens), tuple(tokens), de.text(german))
 
 
-_Both = tuple[list[Token], list[str]]  # English and German
+_SentencePair = tuple[list[Token], list[str]]  # English and German
 
 
-def _stop(english: Sequence[Token], german: Sequence[str], mark: str = ".") -> _Both:
+def _stop(english: Sequence[Token], german: Sequence[str], mark: str = ".") -> _SentencePair:
     return [*english, Token(mark, ".", attached=True)], [*german, mark]
 
 
@@ -76,7 +76,7 @@ def _verb(choices: RandomPhrases) -> lexicon.Verb:
 
 
 def _bare_clause(choices: RandomPhrases, *, subject: Nominal | None = None, verb: lexicon.Verb | None = None) -> Clause:
-    """Subject, verb and objects; tense and negation; no adverbials but those that the verb asks for."""
+    """A clause of subject, verb and objects, without adverbials that the verb does not require."""
     verb = verb or _verb(choices)
     subject = subject or choices.subject(verb.subject)
     tense = _tense(choices, verb)
@@ -141,7 +141,7 @@ def _cost(choices: RandomPhrases) -> Clause:
 
 
 def _with_adverbials(choices: RandomPhrases, clause: Clause, *, front: bool = True) -> Clause:
-    """Adds time, frequency, manner and place, each sometimes."""
+    """Add random adverbials of time, frequency, manner and place."""
     time = choices.time(clause.tense) if choices.chance(0.3) else None
     fronted = time is not None and front and choices.chance(0.5)
     clause = replace(clause, time=time, fronted=fronted)
@@ -157,7 +157,7 @@ def _with_adverbials(choices: RandomPhrases, clause: Clause, *, front: bool = Tr
 
 
 def _short_clause(choices: RandomPhrases, *, beside: Clause | None = None) -> Clause:
-    """A clause for sentences of two clauses; both are about the past, or neither is."""
+    """A clause for sentences of two clauses; both are in a past tense, or neither is."""
     clause = _state(choices) if choices.chance(0.2) else _bare_clause(choices)
     if beside and (beside.tense in _PAST) != (clause.tense in _PAST):
         past: Tense = "perfect" if clause.verb.past == clause.verb.base else "past"
@@ -169,7 +169,7 @@ def _short_clause(choices: RandomPhrases, *, beside: Clause | None = None) -> Cl
 # Sentences
 
 
-def _statement(choices: RandomPhrases) -> _Both:
+def _statement(choices: RandomPhrases) -> _SentencePair:
     clause = (
         _cost(choices) if choices.chance(0.04) else _state(choices) if choices.chance(0.15) else _bare_clause(choices)
     )
@@ -197,31 +197,31 @@ def _relative(choices: RandomPhrases, phrase_: NounPhrase) -> NounPhrase:
 _ANIMAL_VERBS = tuple(verb for verb in (*lexicon.TRANSITIVE, *lexicon.INTRANSITIVE) if "A" in verb.subject)
 
 
-def _with_relative(choices: RandomPhrases) -> _Both:
+def _with_relative(choices: RandomPhrases) -> _SentencePair:
     clause = _state(choices) if choices.chance(0.15) else _bare_clause(choices)
     if choices.chance(0.5) and isinstance(clause.subject, NounPhrase):
         clause = replace(clause, subject=_relative(choices, clause.subject))
     elif isinstance(clause.accusative, NounPhrase) and not clause.dative_last:
-        # Nothing follows the object, or it could belong to the relative clause.
+        # Nothing may follow the object: it could belong to the relative clause.
         clause = replace(clause, accusative=_relative(choices, clause.accusative), end=None)
     time = choices.time(clause.tense) if choices.chance(0.3) else None
     clause = replace(clause, time=time, fronted=time is not None)
     return _stop(clause.english(), clause.german())
 
 
-def _subordinate_after(choices: RandomPhrases) -> _Both:
+def _subordinate_after(choices: RandomPhrases) -> _SentencePair:
     main = _short_clause(choices)
     english, german = _subordinate(choices.skewed(_AFTER), _short_clause(choices, beside=main))
     return _stop([*main.english(), *english], [*main.german(), ",", *german])
 
 
-def _subordinate_before(choices: RandomPhrases) -> _Both:
+def _subordinate_before(choices: RandomPhrases) -> _SentencePair:
     main = _short_clause(choices)
     english, german = _subordinate(choices.skewed(_BEFORE), _short_clause(choices, beside=main))
     return _stop([*english, Token(",", ",", attached=True), *main.english()], main.german(front=[*german, ","]))
 
 
-def _subordinate(conjunction: tuple[str, str], clause: Clause) -> _Both:
+def _subordinate(conjunction: tuple[str, str], clause: Clause) -> _SentencePair:
     english, german = conjunction
     if english == "when" and clause.tense == "past":
         german = "als"  # once, in the past
@@ -229,7 +229,7 @@ def _subordinate(conjunction: tuple[str, str], clause: Clause) -> _Both:
     return clause.english([token]), [german, *clause.german_last()]
 
 
-def _complement(choices: RandomPhrases) -> _Both:
+def _complement(choices: RandomPhrases) -> _SentencePair:
     """Anna says that the man has bought the house."""
     main = _bare_clause(choices, verb=choices.skewed(lexicon.SAYING))
     inner = _short_clause(choices)
@@ -238,7 +238,7 @@ def _complement(choices: RandomPhrases) -> _Both:
     )
 
 
-def _infinitive(choices: RandomPhrases) -> _Both:
+def _infinitive(choices: RandomPhrases) -> _SentencePair:
     """Anna tries to open the door."""
     main = _bare_clause(choices, verb=choices.skewed(lexicon.TRYING))
     time = choices.time(main.tense) if choices.chance(0.2) else None
@@ -247,7 +247,7 @@ def _infinitive(choices: RandomPhrases) -> _Both:
     return _stop([*main.english(), *inner.english_infinitive()], [*main.german(), ",", *inner.german_infinitive()])
 
 
-def _coordination(choices: RandomPhrases) -> _Both:
+def _coordination(choices: RandomPhrases) -> _SentencePair:
     first = _short_clause(choices)
     second = _short_clause(choices, beside=first)
     if choices.chance(0.5):
@@ -257,7 +257,7 @@ def _coordination(choices: RandomPhrases) -> _Both:
     return _stop([*first.english(), *english, *second.english()], [*first.german(), *german, *second.german()])
 
 
-def _existence(choices: RandomPhrases) -> _Both:
+def _existence(choices: RandomPhrases) -> _SentencePair:
     """There is a dog in the garden."""
     thing = choices.noun_phrase("PATOLVF")
     thing = replace(thing, determiner=ph.A if not thing.plural else choices.one((ph.NOTHING, ph.MANY, ph.SOME)))
@@ -270,7 +270,7 @@ def _existence(choices: RandomPhrases) -> _Both:
     return _stop(tokens, ["es", "gibt", *thing.german("accusative", negated=negated), *place.german])
 
 
-def _question(choices: RandomPhrases) -> _Both:
+def _question(choices: RandomPhrases) -> _SentencePair:
     clause = _state(choices) if choices.chance(0.2) else _bare_clause(choices)
     clause = replace(
         clause, negated=clause.negated and clause.contracted and clause.tense not in ("can", "must", "may")
@@ -282,13 +282,13 @@ def _question(choices: RandomPhrases) -> _Both:
     return _stop(clause.english_question(), clause.german_question(), "?")
 
 
-def _asked(choices: RandomPhrases, clause: Clause, english: list[Token], german: list[str]) -> _Both:
+def _asked(choices: RandomPhrases, clause: Clause, english: list[Token], german: list[str]) -> _SentencePair:
     """A question with a question word that is neither subject nor its determiner."""
     clause = replace(clause, negated=False)
     return _stop(clause.english_question(english), clause.german(front=german), "?")
 
 
-def _object_question(choices: RandomPhrases) -> _Both:
+def _object_question(choices: RandomPhrases) -> _SentencePair:
     """What does Anna buy? Which book does Anna buy? How many books does Anna buy?"""
     verb = choices.skewed([verb for verb in lexicon.TRANSITIVE if set(verb.accusative) & set("TORLFV")])
     clause = _bare_clause(choices, verb=verb)
@@ -302,7 +302,7 @@ def _object_question(choices: RandomPhrases) -> _Both:
     return _asked(choices, replace(clause, accusative=Gap()), english, german)
 
 
-def _adverb_question(choices: RandomPhrases) -> _Both:
+def _adverb_question(choices: RandomPhrases) -> _SentencePair:
     """Why, where, when, how does the child sleep?"""
     clause = _bare_clause(choices)
     word, german = choices.skewed((("why", "warum"), ("where", "wo"), ("when", "wann"), ("how", "wie")))
@@ -311,13 +311,13 @@ def _adverb_question(choices: RandomPhrases) -> _Both:
     return _asked(choices, clause, [Token(word, "WRB")], [german])
 
 
-def _subject_question(choices: RandomPhrases) -> _Both:
+def _subject_question(choices: RandomPhrases) -> _SentencePair:
     """Who has bought the house?"""
     clause = _bare_clause(choices, subject=Gap())
     return _stop(clause.english([Token("who", "WP")]), clause.german(front=["wer"]), "?")
 
 
-Shape = Callable[[RandomPhrases], _Both]
+Shape = Callable[[RandomPhrases], _SentencePair]
 _SHAPES: tuple[tuple[float, Shape], ...] = (
     (48.0, _statement),
     (9.0, _with_relative),

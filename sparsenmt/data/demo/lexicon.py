@@ -1,4 +1,4 @@
-"""The words of the demo corpus, as tables: forms that follow no rule are written out."""
+"""The vocabulary of the demo corpus as tables; irregular forms are written out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Noun:
 
     @property
     def mass(self) -> bool:
-        """Whether the noun is uncountable: it has no plural and no indefinite article."""
+        """True for uncountable nouns, without plural and indefinite article."""
         return self.kind in "MD"
 
 
@@ -38,12 +38,12 @@ class Adjective:
     german: str
     stem: str
     comparative: str
-    kinds: str  # kinds of nouns that it goes with
+    kinds: str  # kinds of nouns that it can modify
 
 
 @dataclass(frozen=True)
 class Verb:
-    """A verb with its frame: kinds of nouns that may be subject, accusative object and dative object ("" = none)."""
+    """A verb with its frame: kinds of nouns for subject, accusative object and dative object ("": none)."""
 
     base: str
     past: str
@@ -58,7 +58,7 @@ class Verb:
     subject: str = "P"
     accusative: str = ""
     dative: str = ""
-    adverbial: str = ""  # "place" or "direction", where the verb needs or likes one
+    adverbial: str = ""  # "place" or "direction", if the verb takes one
     stative: bool = False  # no progressive
 
 
@@ -340,3 +340,47 @@ begin began begun beginning | an+fangen fängt angefangen | stative
 )
 BE = _verbs("be was been being | sein ist gewesen * | stative")[0]
 COST = _verbs("cost cost cost | kosten gekostet | stative s:G")[0]
+
+
+# Names, dates and adverbs
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+def _pairs(text: str) -> tuple[tuple[str, str], ...]:
+    """``English=German`` items; a word alone is the same in both languages."""
+    pairs = (item.partition("=") for item in text.split())
+    return tuple((english, german or english) for english, _, german in pairs)
+
+
+FIRST_NAMES = _words(
+    """
+Anna Peter Maria Thomas Julia Lukas Sophie Paul Emma Felix Clara Max Eva Jonas Laura Simon Lena Martin Nora David
+Greta Oskar Ida Moritz Helena Viktor Marta Emil Johanna Anton Alma Bruno Lotte Jakob Frieda Konrad
+"""
+)
+# Surnames are composed, so that the test set has names that are not in the training set and must be copied.
+SURNAME_STARTS = _words("Kol Ber Tar Win Sal Mor Hal Dres Lind Grau Ros Fel Nor Wald Bren Stol Kar Eber Lan Hol")
+SURNAME_ENDS = _words("berg now mann stein feld ner ski holz bach dorf ling hoff")
+CITIES = _pairs(
+    """
+Berlin Hamburg Munich=München Vienna=Wien Cologne=Köln Zurich=Zürich Paris London Rome=Rom Prague=Prag Warsaw=Warschau
+Milan=Mailand Lisbon=Lissabon Brussels=Brüssel Geneva=Genf Oslo Copenhagen=Kopenhagen Dresden
+"""
+)
+WEEKDAYS = _pairs(
+    """
+Monday=Montag Tuesday=Dienstag Wednesday=Mittwoch Thursday=Donnerstag Friday=Freitag Saturday=Samstag Sunday=Sonntag
+"""
+)
+MONTHS = _pairs(
+    """
+January=Januar February=Februar March=März April May=Mai June=Juni July=Juli August September October=Oktober
+November December=Dezember
+"""
+)
+PERIODS = _pairs("days=Tagen weeks=Wochen months=Monaten years=Jahren hours=Stunden")  # German dative, as after "vor"
+FREQUENCIES = _pairs("often=oft always=immer never=nie sometimes=manchmal usually=meistens")
+MANNERS = _pairs("quickly=schnell slowly=langsam quietly=leise carefully=vorsichtig alone=allein gladly=gern")

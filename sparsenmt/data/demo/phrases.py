@@ -1,4 +1,4 @@
-"""Noun phrases of the demo corpus, each with its English and its German."""
+"""Noun phrases of the demo corpus in English and German."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CASE_OF: dict[Role, Case] = {"subject": "nominative", "accusative": "accusative"
 
 
 class Nominal(Protocol):
-    """What can be a subject or an object."""
+    """A subject or object."""
 
     @property
     def person(self) -> int:
@@ -24,15 +24,15 @@ class Nominal(Protocol):
 
     @property
     def plural(self) -> bool:
-        """Number, which is the same in both languages."""
+        """True for plural, in both languages."""
 
     @property
     def pronoun(self) -> bool:
-        """Personal pronouns stand first in the German clause."""
+        """True for personal pronouns, which stand first in the German clause."""
 
     @property
     def takes_kein(self) -> bool:
-        """Whether a negated clause says "kein" here."""
+        """True if a negated clause uses "kein" here."""
 
     def english(self, role: Role) -> list[Token]:
         """The tokens in this role."""
@@ -43,7 +43,7 @@ class Nominal(Protocol):
 
 @dataclass(frozen=True)
 class Determiner:
-    """What opens a noun phrase. ``declension`` is that of the adjectives after it."""
+    """The first word of a noun phrase; ``declension`` is that of the following adjectives."""
 
     english_singular: str  # tagged tokens; "" = nothing, "a" = a or an
     english_plural: str
@@ -209,7 +209,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Gap:
-    """The empty place of what a relative clause or a question has put first; it still governs agreement."""
+    """The empty position of a phrase that was moved to the front of a relative clause or question."""
 
     plural: bool = False
     person: int = 3

@@ -1,15 +1,15 @@
 """Frequency ranks of words in tokenized text.
 
-A word is a run of pieces that `alignment` calls a word, without the punctuation marks at its two ends: each piece of
-those is a word of its own, as in text that was tokenized by rules, where punctuation marks are among the most frequent
-words. "dog." counts as "dog" and ".", "t-shirt" as one word. The space symbol at a word's front does not count, and
-the same letters are the same word however they were cut into pieces.
+A word is a sequence of tokens that `word_boundaries` calls a word, without the punctuation marks at its two ends: each
+token of these is a word of its own, as in text that was tokenized by rules, where punctuation marks are among the most
+frequent words. "dog." counts as "dog" and ".", "t-shirt" as one word. A leading space symbol does not count, and the
+same letters are the same word however they are split into tokens.
 
-A word is known by a 64-bit hash of its letters, so that counting millions of words takes a few tens of megabytes and no
-Python object per word: with 10 million distinct words, two share a hash with a probability of about 3 in a million.
+A word is represented by a 64-bit hash of its letters, so that counting millions of words takes a few tens of megabytes
+and no Python object per word: with 10 million distinct words, the probability of a collision is about 3 in a million.
 
-Up to a million distinct words the counts are exact. Of more, only the most frequent million is kept whenever the table
-has grown to twice as many: a rare word may then miss some of its counts, or have no rank.
+Up to a million distinct words the counts are exact. With more, only the most frequent million is kept whenever the
+table has grown to twice as many: the count of a rare word may then be too low, or the word may have no rank.
 """
 
 from __future__ import annotations
@@ -21,23 +21,22 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sparsenmt.data.alignment import starts_of_words
-from sparsenmt.data.store import Dataset
-from sparsenmt.data.tokenizers.hashing import spread
+from sparsenmt.data.dataset import Dataset
+from sparsenmt.data.tokenizers.hashing import splitmix64
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
-from sparsenmt.data.vocabulary import EOS, SPACE, SPECIAL_PIECES, UNK
-from sparsenmt.errors import UserError
-from sparsenmt.files import write_bytes
+from sparsenmt.data.vocabulary import EOS, SPACE, SPECIAL_TOKENS, UNK
+from sparsenmt.data.word_boundaries import word_start_mask
+from sparsenmt.files import invalid_file, write_bytes
 
-_BLOCK = 1 << 18  # pieces read at once
+_BLOCK = 1 << 18  # tokens read at once
 _WORDS = 1 << 20  # distinct words that are kept
-_PENDING = 1 << 19  # distinct words of blocks that wait to be merged, at most
+_PENDING = 1 << 19  # largest number of distinct words that wait to be merged
 _STORED = np.dtype("<u8")
-_WHOLE = 10_000  # parts that coverage is measured in
+_WHOLE = 10_000  # coverage of all words
 
 
 class WordRanks:
-    """Ranks of words by frequency, 1 = most frequent; of equally frequent ones the word seen first comes first.
+    """Ranks of words by frequency, 1 = most frequent; ties by first occurrence.
 
     Args:
         hashes: (W,) the words, most frequent first.
@@ -49,7 +48,7 @@ class WordRanks:
         order = np.argsort(hashes)
         self._sorted = hashes[order]
         self._ranks = (order + 1).astype(np.int64)
-        self._pieces = _Pieces(tokenizer)
+        self._tokens = _TokenTable(tokenizer)
 
     @classmethod
     def fit(cls, corpora: Sequence[Dataset], tokenizer: Tokenizer) -> WordRanks:
@@ -74,14 +73,14 @@ class WordRanks:
         return len(self._hashes)
 
     def ranks(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(S,) the rank of each piece's word; ``len(self) + 1`` for unknown words, 0 for EOS.
+        """(S,) the rank of each token's word; ``len(self) + 1`` for unknown words, 0 for EOS.
 
         Args:
             ids: (S,) of one sentence or of several, each ended by EOS.
         """
         if not len(ids):
             return np.zeros(0, dtype=np.int64)
-        words = _Words(ids, self._pieces)
+        words = _WordRuns(ids, self._tokens)
         ranks = np.full(len(words.hashes), len(self) + 1, dtype=np.int64)
         if len(self):
             places = np.minimum(np.searchsorted(self._sorted, words.hashes), len(self) - 1)
@@ -92,17 +91,17 @@ class WordRanks:
 
 
 class WordCoverage:
-    """How much of the training text the frequent words cover.
+    """The share of the training text that the most frequent words cover.
 
     Args:
         ranks: of the words.
-        counts: (W,) how often each was seen, most frequent first.
+        counts: (W,) of the words, most frequent first.
     """
 
     def __init__(self, ranks: WordRanks, counts: NDArray[np.uint64]) -> None:
         self._ranks, self._counts = ranks, counts
         covered = np.cumsum(counts.astype(np.float64)) * _WHOLE / max(int(counts.sum()), 1)
-        # 0: EOS; then the words by rank; the last: what was never seen.
+        # Index 0: EOS; then the words by rank; last: unseen words.
         self._coverage: NDArray[np.int64] = np.r_[0, np.floor(covered + 1e-6).astype(np.int64), _WHOLE]
 
     @classmethod
@@ -126,7 +125,7 @@ class WordCoverage:
         _write(counts, self._counts)
 
     def coverage(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(S,) the share, in 1/10,000 and rounded down, of each piece's word and all more frequent ones; 0 for EOS,
+        """(S,) the share, in 1/10,000 and rounded down, of each token's word and all more frequent words; 0 for EOS,
         10,000 for unknown words.
         """
         found: NDArray[np.int64] = self._coverage[self._ranks.ranks(ids)]
@@ -137,11 +136,7 @@ def _read(path: Path) -> NDArray[np.uint64]:
     try:
         return np.fromfile(path, dtype=_STORED).astype(np.uint64)
     except OSError as error:
-        raise UserError(
-            f"cannot be read: {error.strerror}",
-            where=str(path),
-            hint="Take the directory from a copy, or make it again.",
-        ) from None
+        raise invalid_file(path, f"cannot be read: {error.strerror}") from None
 
 
 def _write(path: Path, numbers: NDArray[np.uint64]) -> None:
@@ -150,17 +145,17 @@ def _write(path: Path, numbers: NDArray[np.uint64]) -> None:
 
 def _count(corpora: Sequence[Dataset], tokenizer: Tokenizer) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
     """Hashes and counts of the words of the sources, most frequent first."""
-    counter = _Counter()
-    pieces = _Pieces(tokenizer)
-    for ids in _blocks(corpora):
-        words = _Words(ids, pieces)
+    counter = _HashCounter()
+    table = _TokenTable(tokenizer)
+    for ids in _id_blocks(corpora):
+        words = _WordRuns(ids, table)
         counter.add(words.hashes[words.countable])
     return counter.most_frequent_first()
 
 
-class _Pieces:
-    """What must be known of a vocabulary: which pieces start words, are punctuation, or are the lone space; and of
-    which letters each is made: ``letters[offsets[i] : offsets[i] + lengths[i]]``, without space symbols.
+class _TokenTable:
+    """Properties of the tokens of a vocabulary: word starts, punctuation marks, the space symbol, and the letters of
+    each token without space symbols: ``letters[offsets[i] : offsets[i] + lengths[i]]``.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -168,7 +163,7 @@ class _Pieces:
         self.word_starts = tokenizer.word_starts
         self.space = names.index(SPACE) if SPACE in names else -1
         self.marks = np.array([_is_mark(name) for name in names], dtype=np.bool_)
-        self.marks[: len(SPECIAL_PIECES)] = False
+        self.marks[: len(SPECIAL_TOKENS)] = False
         texts = [name.replace(SPACE, "") for name in names]
         self.lengths = np.array([len(text) for text in texts], dtype=np.int64)
         self.offsets = np.cumsum(self.lengths) - self.lengths
@@ -176,21 +171,21 @@ class _Pieces:
 
 
 def _is_mark(name: str) -> bool:
-    """Whether a piece is nothing but punctuation marks and symbols."""
+    """True if a token consists of punctuation marks and symbols only."""
     text = name.replace(SPACE, "")
     return bool(text) and all(unicodedata.category(character)[0] in "PS" for character in text)
 
 
-class _Words:
-    """The words of sentences that each end with EOS: their hashes and lengths, all (W,)."""
+class _WordRuns:
+    """The words of sentences that each end with EOS: (W,) hashes and lengths in tokens."""
 
-    def __init__(self, ids: NDArray[np.int64], pieces: _Pieces) -> None:
-        starts = starts_of_words(ids, pieces.word_starts)
+    def __init__(self, ids: NDArray[np.int64], table: _TokenTable) -> None:
+        starts = word_start_mask(ids, table.word_starts)
         starts[:1] = True
-        starts = _with_marks_apart(ids, starts, pieces)
+        starts = _with_marks_apart(ids, starts, table)
         first = np.flatnonzero(starts)
         self.lengths = np.diff(first, append=len(ids))
-        sums, letters = _letter_sums(ids, first, pieces)
+        sums, letters = _letter_sums(ids, first, table)
         self.hashes: NDArray[np.uint64] = sums
         self.is_end = ids[first] == EOS
         has_unknown = np.logical_or.reduceat(ids == UNK, first)
@@ -198,43 +193,43 @@ class _Words:
 
 
 def _letter_sums(
-    ids: NDArray[np.int64], first: NDArray[np.int64], pieces: _Pieces
+    ids: NDArray[np.int64], first: NDArray[np.int64], table: _TokenTable
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """(W,) the hashes of words that begin at these pieces: sums over their letters; (W,) how many those are."""
-    lengths = pieces.lengths[ids]
+    """(W,) the hashes of words that begin at these tokens, sums over their letters; (W,) the numbers of letters."""
+    lengths = table.lengths[ids]
     ends = np.cumsum(lengths)
-    begins = ends - lengths  # of each piece, the place of its first letter among those of the block
-    place = np.arange(ends[-1])
-    letters = pieces.letters[place + np.repeat(pieces.offsets[ids] - begins, lengths)]
+    begins = ends - lengths  # the position of each token's first letter in the block
+    position = np.arange(ends[-1])
+    letters = table.letters[position + np.repeat(table.offsets[ids] - begins, lengths)]
     last = np.append(first[1:], len(ids)) - 1
     counts = ends[last] - begins[first]
-    within = place - np.repeat(begins[first], counts)
-    sums = np.append(np.uint64(0), np.cumsum(spread(letters + (within.astype(np.uint64) << np.uint64(32)))))
+    within = position - np.repeat(begins[first], counts)
+    sums = np.append(np.uint64(0), np.cumsum(splitmix64(letters + (within.astype(np.uint64) << np.uint64(32)))))
     return sums[ends[last]] - sums[begins[first]], counts
 
 
-def _with_marks_apart(ids: NDArray[np.int64], starts: NDArray[np.bool_], pieces: _Pieces) -> NDArray[np.bool_]:
-    """(N,) where words start if the punctuation marks at the two ends of each are words of their own."""
-    marks = pieces.marks[ids]
+def _with_marks_apart(ids: NDArray[np.int64], starts: NDArray[np.bool_], table: _TokenTable) -> NDArray[np.bool_]:
+    """(N,) the word starts if punctuation marks at the two ends of a word are words of their own."""
+    marks = table.marks[ids]
     if not marks.any():
         return starts
     first = np.flatnonzero(starts)
     lengths = np.diff(first, append=len(ids))
-    spaces = starts & (ids == pieces.space)
+    spaces = starts & (ids == table.space)
     inner = (~marks & ~spaces).astype(np.int64)
     before = np.cumsum(inner) - inner
-    left = before - np.repeat(before[first], lengths)  # of the word, how many inner pieces lie left of each piece
+    left = before - np.repeat(before[first], lengths)  # inner tokens of the word to the left of each token
     right = np.repeat(np.add.reduceat(inner, first), lengths) - left - inner
     outer = marks & ((left == 0) | (right == 0))
     result = outer.copy()
     result[1:] |= outer[:-1]
-    result[1:] &= ~spaces[:-1]  # a space at the front stays with the piece after it
+    result[1:] &= ~spaces[:-1]  # a leading space stays with the following token
     joined: NDArray[np.bool_] = result | starts
     return joined
 
 
-class _Counter:
-    """Counts of hashes, and when each was seen first. New ones are merged in when they outnumber the old."""
+class _HashCounter:
+    """Counts and first occurrences of hashes. New hashes are merged when they outnumber the old ones."""
 
     def __init__(self) -> None:
         self._hashes = np.zeros(0, dtype=np.uint64)
@@ -271,14 +266,14 @@ class _Counter:
             order = np.argsort(hashes, kind="stable")
             hashes, counts, first = hashes[order], counts[order], first[order]
             groups = np.flatnonzero(np.r_[True, hashes[1:] != hashes[:-1]])
-            # Parts are in the order of time and the sort is stable: the first of a group was seen first.
+            # Parts are in order of time and the sort is stable: the first of a group occurred first.
             self._hashes, self._first = hashes[groups], first[groups]
             self._counts = np.add.reduceat(counts, groups)
         self._pending, self._pending_size = [], 0
 
 
-def _blocks(corpora: Sequence[Dataset]) -> Iterator[NDArray[np.int64]]:
-    """The source ids of all corpora in blocks of whole sentences."""
+def _id_blocks(corpora: Sequence[Dataset]) -> Iterator[NDArray[np.int64]]:
+    """The source ids of all corpora, in blocks of whole sentences."""
     for corpus in corpora:
         for first, last in corpus.spans(_BLOCK):
             yield corpus.source_ids[corpus.source_offsets[first] : corpus.source_offsets[last]].astype(np.int64)

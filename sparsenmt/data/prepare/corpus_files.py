@@ -1,4 +1,4 @@
-"""The texts that a recipe names: read once before any work, and refused where they cannot be prepared."""
+"""The texts that a recipe names: read and checked once before any work."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
-
-from sparsenmt.data.documents import check_count, read_ids
-from sparsenmt.data.prepare.survey import Survey, survey
+from sparsenmt.data.documents import check_id_count, read_document_ids
+from sparsenmt.data.prepare.survey import TextSurvey, survey_text
 from sparsenmt.data.text import check_aligned, check_readable
 from sparsenmt.errors import UserError
-from sparsenmt.progress import Bars
+from sparsenmt.progress import Bars, notify
 from sparsenmt.recipe import schema
 
 TAGS, DOCUMENTS = "tags", "documents"
@@ -21,8 +19,8 @@ _BESIDE = (f".{TAGS}", f".{DOCUMENTS}")
 
 
 def input_files(data: schema.Data, *, tags: bool = False) -> list[tuple[str, str]]:
-    """Role and path of every file: source and target of the training corpora, then of `dev`; then, if they are asked
-    for, the tags beside the sources that have some; then the document ids of corpora that are packed, and of `dev`.
+    """Role and path of every file: source and target of the training corpora and of `dev`; then their tags, if wanted;
+    then the document ids of corpora that are packed, and of `dev`.
     """
     roles = [(f"train-{number}", corpus) for number, corpus in enumerate(data.train)] + [("dev", data.dev)]
     texts = [
@@ -37,7 +35,7 @@ def input_files(data: schema.Data, *, tags: bool = False) -> list[tuple[str, str
 
 
 def corpus_names(corpora: Sequence[schema.Corpus]) -> list[str]:
-    """The names under which the corpora are reported.
+    """The names of the corpora in reports.
 
     Raises:
         UserError: two are the same.
@@ -53,37 +51,37 @@ def corpus_names(corpora: Sequence[schema.Corpus]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Inputs:
-    """What was found in the texts, in the order of `input_files`."""
+class CorpusFiles:
+    """The files of `input_files` and what was found in them, in the same order."""
 
     files: list[tuple[str, str]]
-    surveys: list[Survey]
+    surveys: list[TextSurvey]
     stamps: list[tuple[int, int]]
-    """Size and time of change of every file, when it was read."""
+    """Size and modification time of every file when it was read."""
 
     @classmethod
-    def read(cls, data: schema.Data, bars: Bars, *, tags: bool = False) -> Inputs:
-        """Read all texts to their ends, and the tags beside them if they are asked for.
+    def read(cls, data: schema.Data, bars: Bars, *, tags: bool = False) -> CorpusFiles:
+        """Read and check all texts, and their tags if wanted.
 
         Raises:
-            UserError: one cannot be read, is not sound, or does not fit the others.
+            UserError: a file cannot be read, is invalid, or does not fit the others.
         """
         files = input_files(data, tags=tags)
         for _, path in files:
             check_readable(path)
         stamps = [_stamp(path) for _, path in files]
         with bars.counting("reading", total=sum(size for size, _ in stamps), unit="B") as bar:
-            surveys = [survey(path, bar.update) for _, path in files]
+            surveys = [survey_text(path, bar.update) for _, path in files]
         inputs = cls(files, surveys, stamps)
         inputs._check_alignment()
         inputs._check_documents()
-        inputs._check_for_twins(corpus_names(data.train))
+        inputs._check_duplicates(corpus_names(data.train))
         inputs._check_dev()
         return inputs
 
     @property
     def entries(self) -> list[dict[str, Any]]:
-        """Plain values for the manifest: of each file its role, path, size, number of lines, and the text's hash."""
+        """JSON values for the manifest: role, path, size, number of lines and text hash of each file."""
         return [
             {"role": role, "path": path, "bytes": found.bytes, "lines": found.lines, "sha256": found.sha256}
             for (role, path), found in zip(self.files, self.surveys, strict=True)
@@ -91,26 +89,26 @@ class Inputs:
 
     @property
     def pairs(self) -> list[int]:
-        """Number of pairs of each corpus; `dev` is the last."""
+        """The number of pairs of each corpus; `dev` is the last."""
         return [found.lines for found in self.surveys[: self._texts : 2]]
 
     @property
     def _texts(self) -> int:
-        """Number of texts: they come first."""
+        """The number of texts, which come first."""
         return sum(not role.endswith(_BESIDE) for role, _ in self.files)
 
     def warn(self) -> None:
-        """Tell of what is odd, but is text."""
+        """Warn about unusual line ends."""
         for (_, path), found in zip(self.files, self.surveys, strict=True):
             if found.returns:
                 message = f"warning: {path}: {found.returns:,} lines end in \\r (as in Windows), which is kept as text"
-                click.echo(message, err=True)
+                notify(message)
 
     def check_unchanged(self) -> None:
-        """Refuse texts that were written to after they were read.
+        """Check that no text has changed since it was read.
 
         Raises:
-            UserError: one was.
+            UserError: one has.
         """
         for (_, path), stamp in zip(self.files, self.stamps, strict=True):
             if _stamp(path) != stamp:
@@ -131,24 +129,24 @@ class Inputs:
                 )
 
     def _check_documents(self) -> None:
-        """Ids are as many as lines, and no document is begun twice."""
+        """Check that ids are as many as lines, and that the lines of each document are consecutive."""
         numbers = {role: number for number, (role, _) in enumerate(self.files)}
         for role, path in self.files:
             name, _, kind = role.partition(".")
             if kind == DOCUMENTS:
                 source = numbers[f"{name}.source"]
-                count = sum(1 for _ in read_ids(path))
-                check_count(path, count, self.files[source][1], self.surveys[source].lines)
+                count = sum(1 for _ in read_document_ids(path))
+                check_id_count(path, count, self.files[source][1], self.surveys[source].lines)
 
-    def _check_for_twins(self, names: Sequence[str]) -> None:
+    def _check_duplicates(self, names: Sequence[str]) -> None:
         seen: dict[tuple[str, str], str] = {}
         for number, name in enumerate(names):
             text = (self.surveys[2 * number].sha256, self.surveys[2 * number + 1].sha256)
             if text in seen:
                 raise UserError(
-                    f"the corpora {seen[text]!r} and {name!r} hold the same text",
+                    f"the corpora {seen[text]!r} and {name!r} contain the same text",
                     where="data.train",
-                    hint="Name it once; to see it twice in an epoch, give it `weight: 2`.",
+                    hint="Name it once; `weight: 2` uses it twice in an epoch.",
                 )
             seen[text] = name
 

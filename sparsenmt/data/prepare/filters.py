@@ -1,4 +1,4 @@
-"""Which training pairs are left out, and how many for which reason."""
+"""Filters of training pairs, and counts of what they remove."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import numpy as np
 from sparsenmt.recipe import schema
 
 REASONS = ("empty", "max_length", "max_ratio")
-"""Why a pair may be left out, in the order of the checks; a pair counts for the first that applies."""
+"""Reasons to remove a pair, in the order of the checks; a pair counts for the first one that applies."""
 
 
 @dataclass
 class FilterCounts:
-    """What the filters did to a corpus, in pairs."""
+    """Numbers of pairs of a corpus before and after the filters."""
 
     read: int = 0
     kept: int = 0
     cut: int = 0
-    """Kept pairs whose source was cut to `max_source_length`."""
+    """Kept pairs whose source was truncated to `max_source_length`."""
     removed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
 
 
 @dataclass(frozen=True)
 class EncodedPairs:
-    """A block of pairs: ids of both sides, without BOS and EOS, and the line of the corpus each came from."""
+    """Pairs as token ids without BOS and EOS, and the line number of each in its corpus."""
 
     source: Sequence[list[int]]
     target: Sequence[list[int]]
@@ -36,8 +36,8 @@ class EncodedPairs:
         return len(self.lines)
 
 
-def cut_sources(pairs: EncodedPairs, limit: int | None, counts: FilterCounts) -> EncodedPairs:
-    """All pairs, empty ones too, with no source longer than ``limit`` pieces; ``counts`` is added to."""
+def truncate_sources(pairs: EncodedPairs, limit: int | None, counts: FilterCounts) -> EncodedPairs:
+    """Truncate sources to ``limit`` tokens, and keep all pairs, even empty ones; updates ``counts``."""
     counts.read += len(pairs)
     counts.kept += len(pairs)
     if limit is None:
@@ -47,10 +47,9 @@ def cut_sources(pairs: EncodedPairs, limit: int | None, counts: FilterCounts) ->
 
 
 def apply_filters(pairs: EncodedPairs, filters: schema.Filters, counts: FilterCounts) -> EncodedPairs:
-    """The pairs that remain, their sources cut where the recipe asks; ``counts`` is added to.
+    """Truncate sources and remove pairs as the recipe asks; updates ``counts``.
 
-    Lengths are in pieces, without EOS. Cutting comes before `max_length` and `max_ratio`, which so see what the model
-    will see.
+    Lengths are in tokens, without EOS. Truncation comes before `max_length` and `max_ratio`.
     """
     source = np.array([len(ids) for ids in pairs.source], dtype=np.int64)
     target = np.array([len(ids) for ids in pairs.target], dtype=np.int64)
@@ -60,16 +59,16 @@ def apply_filters(pairs: EncodedPairs, filters: schema.Filters, counts: FilterCo
         source = np.minimum(source, limit)
     shorter, longer = np.minimum(source, target), np.maximum(source, target)
 
-    left_out = {"empty": shorter == 0}
+    removed_by = {"empty": shorter == 0}
     if filters.max_length is not None:
-        left_out["max_length"] = longer > filters.max_length
+        removed_by["max_length"] = longer > filters.max_length
     if filters.max_ratio is not None:
-        left_out["max_ratio"] = longer > filters.max_ratio * shorter
+        removed_by["max_ratio"] = longer > filters.max_ratio * shorter
     keep = np.ones(len(pairs), dtype=np.bool_)
     for reason in REASONS:
-        if reason in left_out:
-            counts.removed[reason] += int((keep & left_out[reason]).sum())
-            keep &= ~left_out[reason]
+        if reason in removed_by:
+            counts.removed[reason] += int((keep & removed_by[reason]).sum())
+            keep &= ~removed_by[reason]
 
     counts.read += len(pairs)
     counts.kept += int(keep.sum())

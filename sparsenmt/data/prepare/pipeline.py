@@ -1,7 +1,7 @@
-"""Raw text -> prepared data: train the tokenizers, encode, filter, store, fit the features.
+"""Raw text -> prepared data: train the tokenizers, encode, filter and store the corpora, fit the source features.
 
-Text is streamed in blocks: memory does not grow with the corpora. The work is done in stages beside the directory that
-is wanted; after an interruption the same call goes on after those that are finished (see `stages`).
+Text is streamed in batches, so memory does not grow with the corpora. The work is done in stages under a temporary
+name; after an interruption the same call resumes after the finished stages (see `stages`).
 """
 
 from __future__ import annotations
@@ -9,22 +9,20 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Collection, Hashable, Iterable, Iterator
-from dataclasses import asdict
-from functools import partial as bound
-from itertools import chain, tee
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import chain, count, islice, tee
 from pathlib import Path
 from typing import Any, TypeVar
 
-import click
-
 from sparsenmt import __version__
-from sparsenmt.data.documents import DocumentBlock, read_ids, tokenizer_options
-from sparsenmt.data.features.feature_set import FeatureSet, check_names, need_tags
-from sparsenmt.data.prepare.corpus_files import TAGS, Inputs, corpus_names, input_files
-from sparsenmt.data.prepare.filters import EncodedPairs, FilterCounts, apply_filters, cut_sources
-from sparsenmt.data.prepare.packing import pack_corpus
-from sparsenmt.data.prepare.stages import Stages, forget, workplace
-from sparsenmt.data.prepared import (
+from sparsenmt.data.dataset import Dataset, DatasetWriter, write_features
+from sparsenmt.data.documents import BlockPacker, BlockSentence, DocumentBlock, read_document_ids, tokenizer_settings
+from sparsenmt.data.features.feature_set import FeatureSet, need_tags
+from sparsenmt.data.prepare.corpus_files import TAGS, CorpusFiles, corpus_names, input_files
+from sparsenmt.data.prepare.filters import EncodedPairs, FilterCounts, apply_filters, truncate_sources
+from sparsenmt.data.prepare.stages import Stages, remove_stage_record, staging_directory
+from sparsenmt.data.prepared_data import (
     DEV_DOCUMENTS,
     DEV_TAGS,
     DEV_TEXT,
@@ -34,72 +32,71 @@ from sparsenmt.data.prepared import (
     PreparedData,
     PreparedReport,
     check_replaceable,
-    contents,
+    content_hashes,
     matching_manifest,
     read_manifest,
     train_directory,
     write_manifest,
 )
-from sparsenmt.data.store import Dataset, DatasetWriter, write_features
-from sparsenmt.data.tagging.corpora import CorpusTags
+from sparsenmt.data.tagging.source_tagger import CorpusTags
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
-from sparsenmt.data.text import blocks, read_lines, read_parallel, write_lines
+from sparsenmt.data.text import bounded_batches, read_lines, read_parallel, write_lines
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from sparsenmt.errors import UserError
 from sparsenmt.files import describe_changes, has_leftovers, publish_directory
-from sparsenmt.progress import Bars
+from sparsenmt.progress import Bars, notify
 from sparsenmt.recipe import schema
 
 T = TypeVar("T")
-__all__ = ["PreparedData", "PreparedReport", "check_prepared_for", "prepare"]
+__all__ = ["PreparedData", "PreparedReport", "check_prepared_data", "prepare"]
 
-_PIECES = 1 << 20  # whose features are computed at once;
-_TAGGED_PIECES = 1 << 14  # fewer, so that progress shows, where each line is tagged
+_FEATURE_TOKENS = 1 << 20  # tokens whose features are computed at once
+_TAGGED_TOKENS = 1 << 14  # the same if each line is tagged, so that the progress bar moves
 _SAMPLE_SEED = 1  # of the choice of lines that vocabularies are trained on
 
 
 def prepare(data: schema.Data, *, features: Collection[str] = (), progress: bool = True) -> PreparedReport:
-    """Write `data.directory`, or find that it already holds what these settings and these files give.
+    """Prepare a corpus: write `data.directory`, unless it already holds the result of these settings and texts.
 
     Args:
         data: the recipe's data section, with its paths resolved.
         features: source features that the recipe's methods need.
-        progress: show bars on stderr, if it is a terminal.
+        progress: show progress bars on stderr if it is a terminal.
 
     Raises:
-        UserError: the input or the settings are at fault. Nothing is left half-written.
+        UserError: the input or the settings are wrong. Nothing is left half-written.
     """
-    check_names(features)
+    with_tags = need_tags(features)
     directory = Path(data.directory).resolve()
     bars = Bars(progress)
-    settings = settings_of(data, features)
-    inputs = Inputs.read(data, bars, tags=need_tags(features))
+    settings = preparation_settings(data, features)
+    inputs = CorpusFiles.read(data, bars, tags=with_tags)
     leftovers = has_leftovers(directory)
     if not leftovers and (manifest := matching_manifest(directory, settings, inputs.entries, bars)):
         return PreparedReport.from_manifest(directory, manifest, up_to_date=True)
     check_replaceable(directory)
-    with workplace(directory) as partial:
-        # `workplace` may have put in its place what a process had finished that was killed.
+    with staging_directory(directory) as staging:
+        # `staging_directory` may have published what a killed process had finished.
         if leftovers and (manifest := matching_manifest(directory, settings, inputs.entries, bars)):
-            shutil.rmtree(partial)
+            shutil.rmtree(staging)
             return PreparedReport.from_manifest(directory, manifest, up_to_date=True)
         check_replaceable(directory)
-        made = (partial / MANIFEST).exists() and matching_manifest(partial, settings, inputs.entries, bars)
-        manifest = made or _Preparation(data, inputs, sorted(features), partial, bars).run(settings)
-        forget(partial)
-        publish_directory(partial, directory)
+        complete = (staging / MANIFEST).exists() and matching_manifest(staging, settings, inputs.entries, bars)
+        manifest = complete or _Preparation(data, inputs, sorted(features), staging, bars).run(settings)
+        remove_stage_record(staging)
+        publish_directory(staging, directory)
     return PreparedReport.from_manifest(directory, manifest, up_to_date=False)
 
 
-def settings_of(data: schema.Data, features: Collection[str]) -> dict[str, Any]:
-    """What the prepared data depend on, beside the contents of the files: plain values, as the manifest holds them.
+def preparation_settings(data: schema.Data, features: Collection[str]) -> dict[str, Any]:
+    """Everything that the prepared data depend on except the texts, as JSON values for the manifest.
 
     Raises:
         UserError: two training corpora have the same name.
     """
     names = corpus_names(data.train)
-    tokenizer = tokenizer_options(data).model_dump()
-    if not tokenizer["user_symbols"]:  # what was prepared before the key was there stays what it is
+    tokenizer = tokenizer_settings(data).model_dump()
+    if not tokenizer["user_symbols"]:  # data that were prepared before the key existed stay valid
         del tokenizer["user_symbols"]
     tags = need_tags(features)
     tagger = {"name": data.tagger.name, "language": data.tagger.language or data.source_language}
@@ -114,18 +111,18 @@ def settings_of(data: schema.Data, features: Collection[str]) -> dict[str, Any]:
     }
 
 
-def check_prepared_for(data: schema.Data, features: Collection[str]) -> None:
-    """Refuse prepared data that `prepare` would now make anew: other settings, or text of another size.
+def check_prepared_data(data: schema.Data, features: Collection[str]) -> None:
+    """Check that the prepared data are those that the recipe describes: the same settings, and texts of the same size.
 
-    Text that is not here is not looked at: prepared data may be trained on elsewhere.
+    Texts that do not exist are not checked: training may run on another machine.
 
     Raises:
-        UserError: they are not what the recipe asks for.
+        UserError: they differ.
     """
     directory = Path(data.directory)
     manifest = read_manifest(directory)
     again = "Run `sparsenmt prepare` with this recipe and these overrides, or name another data.directory."
-    if changed := describe_changes(manifest["settings"], settings_of(data, features), "data"):
+    if changed := describe_changes(manifest["settings"], preparation_settings(data, features), "data"):
         raise UserError(f"prepared with other settings: {'; '.join(changed)}", where=str(directory), hint=again)
     recorded = {entry["role"]: entry["bytes"] for entry in manifest["inputs"]}
     for role, path in input_files(data, tags=need_tags(features)):
@@ -133,19 +130,30 @@ def check_prepared_for(data: schema.Data, features: Collection[str]) -> None:
             raise UserError(f"{path} is not the text that was prepared", where=str(directory), hint=again)
 
 
-class _Preparation:
-    """The stages, in a directory beside the one that is wanted."""
+@dataclass(frozen=True)
+class _EncodedBatch:
+    """Successive line pairs of a corpus."""
 
-    def __init__(self, data: schema.Data, inputs: Inputs, features: list[str], partial: Path, bars: Bars) -> None:
+    first: int
+    """Number of the first line, from 0."""
+    texts: list[tuple[str, ...]]
+    kept: EncodedPairs
+    """The pairs that the filters keep."""
+
+
+class _Preparation:
+    """The stages of a preparation in a temporary directory."""
+
+    def __init__(self, data: schema.Data, inputs: CorpusFiles, features: list[str], staging: Path, bars: Bars) -> None:
         self._data, self._inputs, self._features = data, inputs, features
-        self._partial, self._bars = partial, bars
+        self._staging, self._bars = staging, bars
         self._tags = CorpusTags(data) if need_tags(features) else None
         self._corpora = [*data.train, data.dev]
         self._names = [*corpus_names(data.train), "dev"]
-        self._directories = [*(train_directory(partial, number) for number in range(len(data.train))), partial / "dev"]
+        self._directories = [*(train_directory(staging, number) for number in range(len(data.train))), staging / "dev"]
 
     def run(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """Do what is not done, and return the manifest."""
+        """Run the stages that are not finished, and return the manifest."""
         self._inputs.warn()
         if self._tags is not None:
             self._tags.check(self._bars)
@@ -153,21 +161,21 @@ class _Preparation:
             "format": FORMAT,
             "version": __version__,
             "settings": settings,
-            "inputs": [list(each) for each in contents(self._inputs.entries)],
+            "inputs": [list(each) for each in content_hashes(self._inputs.entries)],
         }
-        stages = Stages(self._partial, task, self._bars)
+        stages = Stages(self._staging, task, self._bars)
         stages.run("vocabularies", self._train_tokenizers)
-        tokenizers = Tokenizers.load(self._partial / "tokenizers")
-        reports = [stages.run(name, bound(self._write, n, tokenizers)) for n, name in enumerate(self._stage_names())]
+        tokenizers = Tokenizers.load(self._staging / "tokenizers")
+        reports = [stages.run(name, partial(self._write, n, tokenizers)) for n, name in enumerate(self._stage_names())]
         stages.run("validation text", self._write_dev_text)
-        stages.run("features", bound(self._fit_features, tokenizers))
+        stages.run("features", partial(self._fit_features, tokenizers))
         if self._features:
-            features = FeatureSet.load(self._partial / "features", tokenizers)
+            features = FeatureSet.load(self._staging / "features", tokenizers)
             for number, name in enumerate(self._stage_names()):
-                stages.run(f"features of {name}", bound(self._write_features, number, features, tokenizers))
+                stages.run(f"features of {name}", partial(self._write_features, number, features, tokenizers))
         self._inputs.check_unchanged()
         return write_manifest(
-            self._partial,
+            self._staging,
             settings=settings,
             inputs=self._inputs.entries,
             corpora=reports[:-1],
@@ -180,8 +188,8 @@ class _Preparation:
         return [directory.name for directory in self._directories]
 
     def _train_tokenizers(self) -> None:
-        """Train on all training corpora, each taken once, whatever its weight."""
-        options = tokenizer_options(self._data)
+        """Train the tokenizers on all training corpora, each once, whatever its weight."""
+        options = tokenizer_settings(self._data)
         total = sum(self._inputs.pairs[:-1])
 
         def train(*sides: list[str]) -> Tokenizer:
@@ -196,13 +204,13 @@ class _Preparation:
             tokenizers = Tokenizers(both, both, shared=True)
         else:
             tokenizers = Tokenizers(train(sources), train(targets), shared=False)
-        tokenizers.save(self._partial / "tokenizers")
+        tokenizers.save(self._staging / "tokenizers")
 
     def _write(self, number: int, tokenizers: Tokenizers) -> dict[str, Any]:
-        """Encode, filter and store a corpus; validation pairs are all kept, their sources cut like the others.
+        """Encode, filter and store a corpus. All validation pairs are kept; their sources are truncated like others.
 
         Raises:
-            UserError: the filters leave nothing.
+            UserError: the filters remove every pair.
         """
         corpus, name, directory = self._corpora[number], self._names[number], self._directories[number]
         counts = FilterCounts()
@@ -213,7 +221,7 @@ class _Preparation:
             packed = self._append(number, tokenizers, counts, writer)
         if not counts.kept:
             raise UserError(
-                f"the filters leave none of the {counts.read:,} pairs of corpus {name!r}",
+                f"the filters remove all {counts.read:,} pairs of corpus {name!r}",
                 where="data.filters",
                 hint="Removed: "
                 + ", ".join(f"{count:,} by {reason}" for reason, count in counts.removed.items())
@@ -226,14 +234,16 @@ class _Preparation:
     def _append(
         self, number: int, tokenizers: Tokenizers, counts: FilterCounts, writer: DatasetWriter
     ) -> dict[str, int]:
-        """Store the pairs of a corpus, or its blocks; returns what the report says of those."""
+        """Store the pairs of a corpus, or its blocks; returns the numbers of documents and blocks for the report."""
         if self._data.documents is None:
-            for _, _, kept in self._pairs(number, tokenizers, counts):
-                writer.append(kept.source, kept.target, kept.lines)
+            for batch in self._encoded(number, tokenizers, counts):
+                writer.append(batch.kept.source, batch.kept.target, batch.kept.lines)
             return {}
         documents, number_of_blocks = 0, 0
         last: Hashable = None
-        for group in blocks(self._packed(number, tokenizers, counts), lambda block: sum(map(len, block.texts))):
+        for group in bounded_batches(
+            self._packed(number, tokenizers, counts), lambda block: sum(map(len, block.texts))
+        ):
             source, target = zip(*(block.ids for block in group), strict=True)
             writer.append(source, target, [block.first for block in group])
             number_of_blocks += len(group)
@@ -243,17 +253,15 @@ class _Preparation:
             return {}
         return {"documents": documents, "blocks": number_of_blocks}
 
-    def _pairs(
-        self, number: int, tokenizers: Tokenizers, counts: FilterCounts
-    ) -> Iterator[tuple[int, list[tuple[str, ...]], EncodedPairs]]:
-        """Of lines after each other the number of the first, their text, and the pairs that the filters leave."""
+    def _encoded(self, number: int, tokenizers: Tokenizers, counts: FilterCounts) -> Iterator[_EncodedBatch]:
+        """Encode and filter a corpus batch by batch."""
         corpus, filters = self._corpora[number], self._data.filters
         lines = self._bars.over(
             read_parallel([corpus.source, corpus.target]),
             f"encoding {self._names[number]}",
             total=self._inputs.pairs[number],
         )
-        for rows in blocks(lines, lambda row: len(row[0]) + len(row[1])):
+        for rows in bounded_batches(lines, lambda row: len(row[0]) + len(row[1])):
             first = counts.read
             pairs = EncodedPairs(
                 source=tokenizers.source.encode_batch([row[0] for row in rows]),
@@ -261,9 +269,10 @@ class _Preparation:
                 lines=range(first, first + len(rows)),
             )
             if number == len(self._data.train):  # dev
-                yield first, rows, cut_sources(pairs, filters.max_source_length, counts)
+                kept = truncate_sources(pairs, filters.max_source_length, counts)
             else:
-                yield first, rows, apply_filters(pairs, filters, counts)
+                kept = apply_filters(pairs, filters, counts)
+            yield _EncodedBatch(first, rows, kept)
 
     def _packed(
         self,
@@ -272,63 +281,91 @@ class _Preparation:
         counts: FilterCounts,
         tags: Iterable[TaggedSentence] | None = None,
     ) -> Iterator[DocumentBlock]:
-        assert self._data.documents is not None
-        pairs = self._pairs(number, tokenizers, counts)
-        return pack_corpus(self._corpora[number], pairs, tokenizers, self._data.documents, tags)
+        """Pack a corpus into blocks; without document ids every pair is a block.
+
+        Args:
+            tags: of every line of the source.
+
+        Raises:
+            UserError: a text contains the separator; or as `BlockPacker`.
+        """
+        options, corpus = self._data.documents, self._corpora[number]
+        assert options is not None
+        packer = BlockPacker((tokenizers.source, tokenizers.target), options.separator, options.max_length)
+
+        def sentences() -> Iterator[BlockSentence]:
+            all_ids: Iterator[Hashable] = count() if corpus.documents is None else read_document_ids(corpus.documents)
+            all_tags = None if tags is None else iter(tags)
+            for batch in self._encoded(number, tokenizers, counts):
+                ids = list(islice(all_ids, len(batch.texts)))
+                tagged = None if all_tags is None else list(islice(all_tags, len(batch.texts)))
+                for line, source, target in zip(batch.kept.lines, batch.kept.source, batch.kept.target, strict=True):
+                    row = line - batch.first
+                    sentence_tags = None if tagged is None else tagged[row]
+                    sentence = BlockSentence(line, ids[row], batch.texts[row], (source, target), sentence_tags)
+                    if packer.holds_separator(sentence):
+                        raise UserError(
+                            f"the text contains the separator '{options.separator}' of the blocks",
+                            where=f"{corpus.source} or {corpus.target}, line {line + 1:,}",
+                            hint="Choose another word as `data.documents.separator`.",
+                        )
+                    yield sentence
+
+        return packer.blocks(sentences())
 
     def _write_dev_text(self) -> None:
         for file, path in zip(DEV_TEXT, (self._data.dev.source, self._data.dev.target), strict=True):
-            write_lines(self._partial / file, read_lines(path))
+            write_lines(self._staging / file, read_lines(path))
         if self._tags is not None:
-            write_lines(self._partial / DEV_TAGS, self._tags.dev_lines())
+            write_lines(self._staging / DEV_TAGS, self._tags.dev_lines())
         if self._data.dev.documents is not None:
-            write_lines(self._partial / DEV_DOCUMENTS, read_ids(self._data.dev.documents))
+            write_lines(self._staging / DEV_DOCUMENTS, read_document_ids(self._data.dev.documents))
 
     def _fit_features(self, tokenizers: Tokenizers) -> None:
         """Fit the features on the stored training data."""
         corpora = [Dataset(directory, with_features=False) for directory in self._directories[:-1]]
-        tagging = self._tags.tagging(tokenizers.source) if self._tags is not None else None
-        FeatureSet.fit(self._features, tokenizers, corpora, tagging).save(self._partial / "features")
+        tagger = self._tags.source_tagger(tokenizers.source) if self._tags is not None else None
+        FeatureSet.fit(self._features, tokenizers, corpora, tagger).save(self._staging / "features")
 
     def _write_features(self, number: int, features: FeatureSet, tokenizers: Tokenizers) -> None:
-        """Store the features' values beside the pieces of a corpus."""
+        """Store the values of the features of a corpus."""
         dataset = Dataset(self._directories[number], with_features=False)
         needs_text = features.needs_text
         lines, tags = self._text(number, features, tokenizers, dataset) if needs_text else (iter(()), None)
-        pieces = _PIECES if self._tags is None else _TAGGED_PIECES
+        tokens = _FEATURE_TOKENS if self._tags is None else _TAGGED_TOKENS
         with self._bars.counting(f"features of {dataset.name}", total=len(dataset), unit="line") as bar:
 
             def values() -> Iterator[Any]:
-                for first, last in dataset.spans(pieces):
+                for first, last in dataset.spans(tokens):
                     offsets = dataset.source_offsets
                     ids = dataset.source_ids[offsets[first] : offsets[last]].astype("int64")
                     texts = [next(lines) for _ in range(first, last)] if needs_text else []
-                    beside = [next(tags) for _ in range(first, last)] if tags is not None else None
-                    yield features.compute_all(ids, texts, beside)
+                    given = [next(tags) for _ in range(first, last)] if tags is not None else None
+                    yield features.compute_all(ids, texts, given)
                     bar.update(last - first)
 
             write_features(dataset.directory, features.names, values())
-        if features.tagging is not None and (note := features.tagging.report(dataset.name)):
-            click.echo(note, err=True)
+        tagger = features.source_tagger
+        if tagger is not None and (note := tagger.alignment_note(dataset.name)):
+            notify(note)
 
     def _text(
         self, number: int, features: FeatureSet, tokenizers: Tokenizers, dataset: Dataset
     ) -> tuple[Iterator[str], Iterator[TaggedSentence] | None]:
-        """The sources that are stored, and the tags beside them: those that are given, and those of packed sentences,
-        which are tagged one by one."""
+        """The stored source texts and their tags: given tags, or those of packed sentences, which are tagged singly."""
         source = self._corpora[number].source
-        given = self._tags.beside(number) if self._tags is not None else None
+        given = self._tags.given(number) if self._tags is not None else None
         if self._data.documents is None:
             return _kept(read_lines(source), dataset), _kept(given, dataset) if given is not None else None
-        if given is None and features.tagging is not None:
-            given = map(features.tagging.tag, read_lines(source))
+        if given is None and features.source_tagger is not None:
+            given = map(features.source_tagger.tag, read_lines(source))
         ours, theirs = tee(self._packed(number, tokenizers, FilterCounts(), given))
         tags = (block.tags for block in theirs if block.tags is not None)
         return (block.texts[0] for block in ours), tags if given is not None else None
 
 
 def sample_lines(lines: Iterable[str], *, total: int, wanted: int) -> Iterator[str]:
-    """At most ``wanted`` of ``total`` lines, in order, every choice equally likely, always the same choice.
+    """A uniform random sample, always the same, of at most ``wanted`` of ``total`` lines, in order.
 
     Selection sampling: Knuth, The Art of Computer Programming, volume 2, algorithm 3.4.2 S.
     """
@@ -340,7 +377,7 @@ def sample_lines(lines: Iterable[str], *, total: int, wanted: int) -> Iterator[s
 
 
 def _kept(items: Iterable[T], dataset: Dataset) -> Iterator[T]:
-    """Of what a corpus has for each of its lines, that of the pairs that the filters kept."""
+    """The items of a corpus, one for each line, that belong to the pairs that the filters kept."""
     numbered = enumerate(items)
     for wanted in dataset.line_numbers:
         yield next(item for number, item in numbered if number == wanted)

@@ -34,21 +34,21 @@ _STATE = ".state.json"
 
 
 @contextmanager
-def workplace(directory: Path) -> Iterator[Path]:
-    """The sibling in which a directory is made, for one process at a time.
+def staging_directory(directory: Path) -> Iterator[Path]:
+    """The temporary directory, locked for this process, in which ``directory`` is built.
 
-    It is removed when the user's input turns out to be bad; after an interruption, or where the disk is full, it stays.
-    Before the block `recover_directory` puts in order what a process left that was killed while it published.
+    A UserError removes it; after an interruption, or if the disk is full, it stays. First `recover_directory` repairs
+    what a process left that was killed while it published.
 
     Raises:
-        UserError: the place cannot be written, or another process has it.
+        UserError: it cannot be created, or another process has locked it.
     """
     partial = partial_path(directory)
     with explain_directory_errors(directory):
         make_directories(partial)
         made = partial.stat().st_ino
     with directory_lock(partial, "prepares these data"):
-        if not partial.exists() or partial.stat().st_ino != made:  # it was published before the lock was free
+        if not partial.exists() or partial.stat().st_ino != made:  # it was published before the lock was released
             raise UserError(
                 "another process has just prepared these data", where=str(directory), hint="Start the command again."
             )
@@ -60,17 +60,17 @@ def workplace(directory: Path) -> Iterator[Path]:
             raise
 
 
-def forget(directory: Path) -> None:
-    """Remove the state file: the directory is complete, and says so itself."""
+def remove_stage_record(directory: Path) -> None:
+    """Remove the state file from a complete directory."""
     (directory / _STATE).unlink(missing_ok=True)
 
 
 class Stages:
-    """The stages of one piece of work, in order.
+    """The stages of a task, in order.
 
     Args:
-        directory: where it is done, see `workplace`.
-        task: plain values: what the files depend on. What was made for another task is removed.
+        directory: see `staging_directory`.
+        task: everything that the files depend on, as JSON values. The files of another task are removed.
     """
 
     def __init__(self, directory: Path, task: Mapping[str, Any], bars: Bars) -> None:
@@ -84,14 +84,14 @@ class Stages:
             self._write()
 
     def run(self, name: str, work: Callable[[], Any]) -> Any:
-        """Do a stage, unless it is done.
+        """Run a stage, unless it is finished.
 
         Args:
-            name: unlike the others.
-            work: writes new files; returns a value that JSON can hold.
+            name: unique among the stages.
+            work: writes new files; returns a JSON value.
 
         Returns:
-            what ``work`` returned, now or when it was done.
+            the result of ``work``, from this run or an earlier one.
         """
         if name in self._finished:
             return self._finished[name]["result"]
@@ -112,7 +112,7 @@ class Stages:
         return {name: entry for stage in self._finished.values() for name, entry in stage["files"].items()}
 
     def _recorded(self) -> dict[str, Any]:
-        """The stages that the state file lists, if it is sound and of the same task."""
+        """The stages that the state file lists, if it is valid and of the same task."""
         try:
             state = read_sealed(self._directory / _STATE)
         except DamagedFileError:
@@ -122,24 +122,24 @@ class Stages:
         return {stage["name"]: {"files": stage["files"], "result": stage["result"]} for stage in state["stages"]}
 
     def _intact(self, recorded: Mapping[str, Any]) -> dict[str, Any]:
-        """The first stages, up to one whose files are not what they were: later ones may have been made from them."""
+        """The stages before the first one with changed files, which later stages may depend on."""
         intact = {}
         total = sum(entry["bytes"] for stage in recorded.values() for entry in stage["files"].values())
         with self._bars.counting("checking what is finished", total=total, unit="B") as bar:
             for name, stage in recorded.items():
                 try:
-                    check_file_entries(self._directory, stage["files"], hint="It is made again.", advance=bar.update)
+                    check_file_entries(self._directory, stage["files"], hint="It is created again.", advance=bar.update)
                 except DamagedFileError:
                     break
                 intact[name] = stage
         return intact
 
     def _remove_others(self) -> None:
-        """Remove all that belongs to no finished stage."""
+        """Remove all files that belong to no finished stage."""
         known = self.files
-        for path in sorted(self._directory.rglob("*"), reverse=True):  # what a directory holds before itself
+        for path in sorted(self._directory.rglob("*"), reverse=True):  # contents before their directory
             if path.is_dir() and not path.is_symlink():
-                with suppress(OSError):  # it holds files of a stage
+                with suppress(OSError):  # not empty
                     path.rmdir()
             elif self._name(path) not in known and path.name != _STATE:
                 path.unlink()

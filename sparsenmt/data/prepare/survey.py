@@ -1,4 +1,4 @@
-"""Reading every text once before any work: is it sound, how many lines, and what must be known of its contents."""
+"""A survey of a text file: validity, size, hash, number of lines and kinds of line ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparsenmt.data.text import StrPath, opened, read_lines
+from sparsenmt.data.text import StrPath, open_text_bytes, read_lines
 from sparsenmt.errors import UserError
 from sparsenmt.files import name_file_in_errors
 
@@ -18,28 +18,28 @@ _CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
-class Survey:
-    """What was found in a file."""
+class TextSurvey:
+    """The properties of a text file."""
 
     bytes: int
-    """Size of the file, as it lies on the disk."""
+    """Size of the file on disk."""
     sha256: str
-    """Hash of the text, unpacked."""
+    """Hash of the uncompressed text."""
     lines: int
     returns: int
-    r"""Lines that end in ``\r``: the line ends of Windows, of which it stays as text."""
+    r"""Lines that end in ``\r``, as in Windows; it is kept as text."""
     blank: bool
-    """There is nothing but white space."""
+    """True if the text is only white space."""
 
 
-def survey(path: StrPath, advance: Callable[[int], object] = lambda count: None) -> Survey:
+def survey_text(path: StrPath, advance: Callable[[int], object] = lambda count: None) -> TextSurvey:
     """Read a text file to its end.
 
     Args:
-        advance: hears how many bytes of the file were read.
+        advance: called with the number of bytes of each read.
 
     Raises:
-        UserError: as `read_lines`, or it is no file that can be read more than once.
+        UserError: as `read_lines`; or the file is a pipe or a device.
     """
     if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
         raise UserError(
@@ -47,28 +47,28 @@ def survey(path: StrPath, advance: Callable[[int], object] = lambda count: None)
             where=str(path),
             hint="Write the text into a file.",
         )
-    found = _Reader()
+    found = _SurveyReader()
     try:
-        with name_file_in_errors(Path(path)), opened(path) as stream:
-            file = getattr(stream, "fileobj", stream)  # below gzip
-            place = 0
+        with name_file_in_errors(Path(path)), open_text_bytes(path) as stream:
+            file = getattr(stream, "fileobj", stream)  # the file under gzip
+            position = 0
             while chunk := stream.read(_CHUNK):
                 found.add(chunk)
-                advance(file.tell() - place)
-                place = file.tell()
-            found.end()
+                advance(file.tell() - position)
+                position = file.tell()
+            found.finish()
             size = file.seek(0, 2)
     except (UnicodeDecodeError, EOFError, gzip.BadGzipFile, zlib.error):
-        for _ in read_lines(path):  # line by line, to say where
+        for _ in read_lines(path):  # line by line, for an error with the line number
             pass
         raise UserError(
             "changed while it was read", where=str(path), hint="Start again when the file is complete."
         ) from None
-    return Survey(size, found.digest.hexdigest(), found.lines, found.returns, found.blank)
+    return TextSurvey(size, found.digest.hexdigest(), found.lines, found.returns, found.blank)
 
 
-class _Reader:
-    """Looks at a text chunk by chunk."""
+class _SurveyReader:
+    """Collects the properties of a text chunk by chunk."""
 
     def __init__(self) -> None:
         self.digest = hashlib.sha256()
@@ -84,8 +84,8 @@ class _Reader:
         self._last = chunk[-1:]
         self.blank = self.blank and (not text or text.isspace())
 
-    def end(self) -> None:
-        """The text is over: a last line may lack its end."""
+    def finish(self) -> None:
+        """Finish: the last line may have no line end."""
         self._decoder.decode(b"", final=True)
         self.lines += self._last not in (b"", b"\n")
         self.returns += self._last == b"\r"

@@ -1,10 +1,9 @@
 """Tagged text: CoNLL-U files, and lines of ``word_TAG`` between spaces.
 
-CoNLL-U is recognised by its first line: a comment, or ten columns. In it the language's own tags (XPOS) come before the
-universal ones (UPOS), word by word. A token that stands for several words ("zum" for "zu dem") is one word with the
-first tag, unless the words are nothing but its parts ("don't": "do", "n't"). In ``word_TAG`` text the tag follows the
-last underscore, and the Penn Treebank's stand-ins for brackets and quotes, tagged as such, are read as what they stand
-for.
+CoNLL-U is recognised by its first line: a comment, or ten columns. Language-specific tags (XPOS) are preferred to
+universal ones (UPOS), word by word. A multiword token ("zum" for "zu dem") is one word with the first tag, unless the
+words are just its parts ("don't": "do", "n't"). In ``word_TAG`` text the tag follows the last underscore, and the Penn
+Treebank's replacements of brackets and quotes, if tagged as such, are read as the original characters.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice, takewhile
 
-from sparsenmt.data.tagging.align import comparable
-from sparsenmt.data.tagging.tagsets import TagSet, UnknownTags, known, tagset_of
+from sparsenmt.data.tagging.tagsets import TagSet, UnknownTags, guess_tagset, is_known_tag
+from sparsenmt.data.tagging.word_alignment import comparable_text
 from sparsenmt.data.text import StrPath, read_lines
 from sparsenmt.errors import UserError
 
 _COLUMNS = 10
 _ID, _FORM, _UPOS, _XPOS, _MISC = 0, 1, 3, 4, 9
-_STAND_INS = {
+_PENN_REPLACEMENTS = {
     "-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}", "``": '"', "''": '"',
 }  # fmt: skip
 
@@ -32,20 +31,20 @@ class TaggedSentence:
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
-    """As many as words."""
+    """One for each word."""
     line: int = 0
-    """Where it begins in its file, from 1; 0: it comes from no file."""
+    """First line in its file, from 1; 0: not from a file."""
     text: str | None = None
-    """The sentence as written, where the file tells: from CoNLL-U's ``# text``, or from its ``SpaceAfter``."""
+    """The original text if known: from CoNLL-U's ``# text`` or ``SpaceAfter``."""
     tagset: TagSet | None = None
-    """None: not known; a tag then means what the first tag set that knows it says."""
+    """None: unknown; each tag is then looked up in the first tag set that contains it."""
 
 
 def read_tagged(path: StrPath) -> Iterator[TaggedSentence]:
-    """The sentences of a tagged file, plain or gzipped; its format is found from its first line.
+    """Read the sentences of a tagged file, plain or gzipped; the format is detected from its first line.
 
     Raises:
-        UserError: a line is not what the format wants (file and line are named), or as `read_lines`.
+        UserError: a line is malformed; or as `read_lines`.
     """
     lines = enumerate(read_lines(path), start=1)
     seen: list[tuple[int, str]] = []
@@ -54,16 +53,16 @@ def read_tagged(path: StrPath) -> Iterator[TaggedSentence]:
         if line.strip():
             break
     is_columns = bool(seen) and _looks_like_columns(seen[-1][1])
-    reader = _columns if is_columns else _underscores
+    reader = _read_columns if is_columns else _read_underscores
     return reader(chain(seen, lines), str(path))
 
 
 class TagFile:
-    """A tagged file that stands beside a text, sentence n for line n. It is read to its end once, to know its tag set.
+    """A tagged file that belongs to a text, sentence n to line n. It is read once to find its tag set.
 
     Args:
         path: see `read_tagged`.
-        expected: a tag set that is taken if it knows all tags; without it, or if it does not, the set that knows most.
+        expected: a tag set that is used if it contains all tags; otherwise the set that contains most tags is used.
 
     Raises:
         UserError: as `read_tagged`.
@@ -74,24 +73,24 @@ class TagFile:
         counts: Counter[str] = Counter()
         for sentence in read_tagged(path):
             counts.update(sentence.tags)
-        fits = expected is not None and all(known(tag, expected) for tag in counts)
-        self.tagset: TagSet = expected if fits and expected is not None else tagset_of(counts.elements())
+        fits = expected is not None and all(is_known_tag(tag, expected) for tag in counts)
+        self.tagset: TagSet = expected if fits and expected is not None else guess_tagset(counts.elements())
         unknown = UnknownTags(self.tagset)
         for tag, count in counts.items():
             unknown.category(tag, count)
         self.warning = unknown.warning(str(path))
-        """One line that lists the tags that nobody knows; None: there are none."""
+        """A warning that lists unknown tags; None if there are none."""
 
-    def beside(self, text: StrPath, lines: Iterable[str], first: int = 0) -> Iterator[TaggedSentence]:
-        """The sentences, each checked to be the line that it stands beside.
+    def sentences(self, text: StrPath, lines: Iterable[str], first: int = 0) -> Iterator[TaggedSentence]:
+        """The sentences that belong to the lines of a text, each checked against its line.
 
         Args:
-            text: what messages call the text.
-            lines: the text, from line ``first`` (from 0) on.
+            text: the name of the text in messages.
+            lines: the text from line ``first`` (from 0) on.
 
         Raises:
-            UserError: there are more or fewer sentences than lines; the words of one are not those of its line (which
-                is named); or as `read_tagged`.
+            UserError: the numbers of sentences and lines differ; the words of a sentence differ from its line; or as
+                `read_tagged`.
         """
         sentences = read_tagged(self.path)
         count = sum(1 for _ in islice(sentences, first))
@@ -101,7 +100,7 @@ class TagFile:
             if sentence is None:
                 raise self._miscounted(count, text, count + 1 + sum(1 for _ in rest))
             count += 1
-            check_words(sentence, line, f"{self.path}, line {sentence.line:,}", f"line {count:,} of {text}")
+            check_tagged_words(sentence, line, f"{self.path}, line {sentence.line:,}", f"line {count:,} of {text}")
             yield replace(sentence, tagset=self.tagset)
         more = sum(1 for _ in sentences)
         if more:
@@ -115,30 +114,25 @@ class TagFile:
         )
 
 
-def read_beside(path: StrPath, text: StrPath, lines: Iterable[str]) -> Iterator[TaggedSentence]:
-    """`TagFile.beside` for all lines of a text."""
-    return TagFile(path).beside(text, lines)
-
-
-def check_words(sentence: TaggedSentence, line: str, where: str, what: str) -> None:
-    """Refuse tags of other words than a line has; white space, case and Unicode's compatibility forms do not matter.
+def check_tagged_words(sentence: TaggedSentence, line: str, where: str, line_name: str) -> None:
+    """Check that tagged words are those of a line, up to white space, case and Unicode compatibility forms.
 
     Args:
-        where: the place of the tags, for the message.
-        what: what the line is called in the message, e.g. "line 7 of test.en".
+        where: the position of the tags, for the message.
+        line_name: the name of the line in the message, e.g. "line 7 of test.en".
 
     Raises:
         UserError: the characters differ.
     """
-    tagged, written = comparable("".join(sentence.words)), comparable(line)
+    tagged, written = comparable_text("".join(sentence.words)), comparable_text(line)
     if tagged == written:
         return
     start = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(tagged, written, strict=False)))
     found, wanted = tagged[start : start + 20] or "the end", written[start : start + 20] or "the end"
     raise UserError(
-        f"the {len(sentence.words):,} tagged words are not those of {what}: {found!r} where the text has {wanted!r}",
+        f"the {len(sentence.words):,} tagged words are not those of {line_name}: {found!r} instead of {wanted!r}",
         where=where,
-        hint="Every line of the text needs tags for all of its words and for nothing else.",
+        hint="Every line of the text needs tags for exactly its words.",
     )
 
 
@@ -151,13 +145,13 @@ def _looks_like_columns(line: str) -> bool:
 # word_TAG
 
 
-def as_line(sentence: TaggedSentence) -> str:
-    """A sentence as a line of ``word_TAG``; white space in a word is left out."""
+def format_tagged_line(sentence: TaggedSentence) -> str:
+    """Format a sentence as a line of ``word_TAG``; white space inside words is removed."""
     words = ("".join(word.split()) for word in sentence.words)
     return " ".join(f"{word}_{tag}" for word, tag in zip(words, sentence.tags, strict=True) if word)
 
 
-def _underscores(lines: Iterable[tuple[int, str]], path: str) -> Iterator[TaggedSentence]:
+def _read_underscores(lines: Iterable[tuple[int, str]], path: str) -> Iterator[TaggedSentence]:
     for number, line in lines:
         words: list[str] = []
         tags: list[str] = []
@@ -170,7 +164,8 @@ def _underscores(lines: Iterable[tuple[int, str]], path: str) -> Iterator[Tagged
                     hint="Write word_TAG for every word, with spaces between them, or name a CoNLL-U file.",
                 )
             word, tag = parts
-            words.append(_STAND_INS[word] if word in _STAND_INS and (tag == word or tag in "()") else word)
+            is_replacement = word in _PENN_REPLACEMENTS and (tag == word or tag in "()")
+            words.append(_PENN_REPLACEMENTS[word] if is_replacement else word)
             tags.append(tag)
         yield TaggedSentence(tuple(words), tuple(tags), number)
 
@@ -183,7 +178,7 @@ def _split(item: str) -> tuple[str, str] | None:
 # CoNLL-U
 
 
-def _columns(lines: Iterable[tuple[int, str]], path: str) -> Iterator[TaggedSentence]:
+def _read_columns(lines: Iterable[tuple[int, str]], path: str) -> Iterator[TaggedSentence]:
     block: list[tuple[int, list[str]]] = []
     text: str | None = None
     for number, line in chain(lines, [(0, "")]):
@@ -204,13 +199,13 @@ def _row(line: str, where: str) -> list[str]:
         raise UserError(
             f"{len(columns)} columns with tabs between them, not the {_COLUMNS} of CoNLL-U",
             where=where,
-            hint="Write the file again with a tool that knows CoNLL-U; an empty column is an underscore.",
+            hint="Use a tool that writes CoNLL-U; an empty column is an underscore.",
         )
     return columns
 
 
 def _sentence(block: Sequence[tuple[int, list[str]]], text: str | None) -> TaggedSentence:
-    rows = [columns for _, columns in block if "." not in columns[_ID]]  # 8.1 is no word of the text
+    rows = [columns for _, columns in block if "." not in columns[_ID]]  # 8.1: an empty node, not a word of the text
     words: list[str] = []
     tags: list[str] = []
     written: list[str] = []
@@ -219,7 +214,7 @@ def _sentence(block: Sequence[tuple[int, list[str]]], text: str | None) -> Tagge
         row = rows[position]
         position += 1
         parts = [row]
-        if "-" in row[_ID]:  # 4-5: one token, of which the words 4 and 5 follow
+        if "-" in row[_ID]:  # 4-5: a multiword token, followed by the words 4 and 5
             parts = list(_words_of(row[_ID], rows[position:]))
             position += len(parts)
             if not parts or "".join(part[_FORM] for part in parts) != row[_FORM]:
@@ -233,7 +228,7 @@ def _sentence(block: Sequence[tuple[int, list[str]]], text: str | None) -> Tagge
 
 
 def _words_of(span: str, rows: Iterable[list[str]]) -> Iterator[list[str]]:
-    """The rows of the words that a token of the span "4-5" stands for."""
+    """The rows of the words of a multiword token with the span "4-5"."""
     last = span.partition("-")[2]
     for row in rows:
         if "-" in row[_ID]:

@@ -1,8 +1,8 @@
-"""Part-of-speech taggers behind one small interface: HanTa, spaCy, Stanza.
+"""Part-of-speech taggers with a common interface: HanTa, spaCy, Stanza.
 
-All are optional packages, and none is asked to fetch anything from a network. HanTa reads its models by `pickle` from
-its own package data; it would take a file of the same name in the working directory instead, so it is given the full
-path of the package's own file. spaCy and Stanza read models that are on this machine already, Stanza's by `torch.load`.
+All are optional packages; none downloads anything. HanTa unpickles its models from its own package data; it would
+prefer a file of the same name in the working directory, so it is given the full path of the package's own file. spaCy
+and Stanza read models that are installed on this machine, Stanza's with `torch.load`.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from sparsenmt.data.tagging.tagsets import Category, TagSet, category
+from sparsenmt.data.tagging.tagsets import TagSet, WordCategory, tag_category
 from sparsenmt.errors import UserError
 
 _CACHED_WORDS = 1 << 16
 
 
 class Tagger(Protocol):
-    """Cuts lines into words, and tags words. The same words always get the same tags."""
+    """Splits lines into words, and tags words. The same words always get the same tags."""
 
     name: str
     language: str
     version: str
-    """Of the package, and of the model where it has one."""
+    """Version of the package, and of the model if it has one."""
     tagset: TagSet
 
     def tokenize(self, line: str) -> list[str]:
-        """The words of a line, in order; together they are its characters, without white space."""
+        """The words of a line; concatenated, they are its characters without white space."""
         ...
 
     def tag(self, words: Sequence[str]) -> list[str]:
@@ -40,7 +40,7 @@ class Tagger(Protocol):
 
 
 def open_tagger(name: str, language: str) -> Tagger:
-    """A tagger by name (hanta, spacy, stanza) for a language code, such as "en" or "de-AT".
+    """Open a tagger by name (hanta, spacy, stanza) for a language code such as "en" or "de-AT".
 
     Raises:
         UserError: there is no such tagger, it is not installed, or it does not cover the language.
@@ -72,14 +72,14 @@ _WORD = re.compile(
 )
 _NUMBER = re.compile(r"\d+(?:[.,:/-]\d+)*")
 _MARKER = re.compile(r"<[\w/]+>")
-_UNSURE = (Category.REST, Category.FOREIGN, Category.SYMBOL)
+_UNSURE = (WordCategory.REST, WordCategory.FOREIGN, WordCategory.SYMBOL)
 _ENDS = re.compile(r"[.!?…]+")
 
 
-def cut_into_words(line: str, language: str) -> list[str]:
-    """Words, numbers and punctuation marks; English clitics ("n't", "'s") are words of their own, as in tagged corpora.
+def split_words(line: str, language: str) -> list[str]:
+    """Split a line into words, numbers and punctuation marks; English clitics ("n't", "'s") are words of their own.
 
-    Together the words are the line's characters, without white space.
+    Concatenated, the words are the line's characters without white space.
     """
     clitics = _CLITICS.get(language)
     words: list[str] = []
@@ -117,22 +117,22 @@ class _HanTa:
         self.language = language
         self.version = importlib.metadata.version("HanTa")
         self._tagger: Any = HanoverTagger(str(Path(HanTa.__file__).resolve().parent / model))
-        # A word's own analysis takes most of the time, and does not depend on the words around it.
+        # The analysis of a word takes most of the time and does not depend on its context.
         self._tagger.analyze_forward = lru_cache(maxsize=_CACHED_WORDS)(self._tagger.analyze_forward)
 
     def tokenize(self, line: str) -> list[str]:
-        return cut_into_words(line, self.language)
+        return split_words(line, self.language)
 
     def tag(self, words: Sequence[str]) -> list[str]:
         tags = (tag for sentence in _sentences(words) for tag in self._tag_sentence(sentence))
-        return [self._mended(word, tag) for word, tag in zip(words, tags, strict=True)]
+        return [self._corrected(word, tag) for word, tag in zip(words, tags, strict=True)]
 
-    def _mended(self, word: str, tag: str) -> str:
-        """Numbers, marks and markers that HanTa has not met ("1,000", "–", "<n>") are not foreign, or unclassified."""
+    def _corrected(self, word: str, tag: str) -> str:
+        """Correct HanTa's tags of unseen numbers, punctuation marks and markers ("1,000", "–", "<n>")."""
         punctuation, number = self._PLAIN[self.tagset]
         if word[0].isdigit() and _NUMBER.fullmatch(word):
             return number
-        if category(tag, self.tagset) not in _UNSURE and word[0] != "<":
+        if tag_category(tag, self.tagset) not in _UNSURE and word[0] != "<":
             return tag
         is_mark = word not in "%&#@" and all(unicodedata.category(character)[0] == "P" for character in word)
         return punctuation if is_mark or _MARKER.fullmatch(word) else tag
@@ -140,7 +140,7 @@ class _HanTa:
     def _tag_sentence(self, words: list[str]) -> list[str]:
         try:
             return [str(tag) for tag in self._tagger.tag_sent(words, taglevel=0)]
-        except (KeyError, IndexError):  # its search has lost every path; it may find one for each word alone
+        except (KeyError, IndexError):  # its search found no path; it may find one for each word alone
             return [self._tag_word(word) for word in words]
 
     def _tag_word(self, word: str) -> str:
@@ -151,7 +151,7 @@ class _HanTa:
 
 
 class _SpaCy:
-    """A spaCy pipeline that is installed for the language: its ``tag_`` where that is a known set, else UPOS."""
+    """An installed spaCy pipeline for the language: its ``tag_`` if that is a known tag set, otherwise UPOS."""
 
     name = "spacy"
 
@@ -184,7 +184,7 @@ class _SpaCy:
 
 
 class _Stanza:
-    """Stanza's tokenizer and tagger, from models on this machine; UPOS."""
+    """Stanza's tokenizer and tagger with installed models; UPOS."""
 
     name = "stanza"
     tagset: TagSet = "ud"
@@ -200,7 +200,7 @@ class _Stanza:
         try:
             self._cutter: Any = stanza.Pipeline(processors="tokenize", **options)
             self._tagger: Any = stanza.Pipeline(processors="tokenize,pos", tokenize_pretokenized=True, **options)
-        except Exception:  # it has several, and none is for a missing model alone
+        except Exception:  # Stanza has no specific exception for a missing model
             raise _not_covered(self.name, language, "the languages of the models that are on this machine") from None
 
     def tokenize(self, line: str) -> list[str]:
@@ -217,7 +217,7 @@ _TAGGERS: dict[str, Callable[[str], Tagger]] = {"hanta": _HanTa, "spacy": _SpaCy
 
 
 def _sentences(words: Sequence[str]) -> Iterator[list[str]]:
-    """The words in sentences, as far as their punctuation tells."""
+    """Split words into sentences at punctuation marks."""
     sentence: list[str] = []
     for word in words:
         sentence.append(word)

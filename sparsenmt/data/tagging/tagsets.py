@@ -1,10 +1,10 @@
-"""Part-of-speech tags of several tag sets, mapped to a few categories: one table.
+"""The mapping from part-of-speech tags of several tag sets to a few categories.
 
 The categories are as fine as the footnote of Zhang, Titov and Sennrich (2021) needs: function words are Penn's CC, IN,
-RP, TO, UH, DT and WP, content words MD, JJ, NN, RB, VB and their inflections; what is left is punctuation and the rest
-(CD, EX, FW, SYM, pronouns, and everything else: PDT, POS, WDT, WP$, WRB, LS). Tags of other sets go where the words
-that bear them go in Penn's. Two places where that is not possible: UD's AUX holds "be", "have" and "do" (content) as
-well as modals and is content; UD's PRON holds "who" and "what" (function) as well as pronouns and is a pronoun.
+RP, TO, UH, DT and WP, content words MD, JJ, NN, RB, VB and their inflections; the others are punctuation and the rest
+(CD, EX, FW, SYM, pronouns, and PDT, POS, WDT, WP$, WRB, LS). Tags of other sets have the category that their words have
+in Penn's. This is impossible in two cases: UD's AUX contains "be", "have" and "do" (content) and modals, and counts as
+content; UD's PRON contains "who" and "what" (function) and pronouns, and counts as pronoun.
 
 Tag sets: ``penn`` (Penn Treebank, with the additions of OntoNotes and EWT), ``ud`` (the 17 UPOS), ``stts`` (German,
 also in HanTa's spelling "VV(FIN)"), ``c5`` and ``c7`` (CLAWS, the British National Corpus), ``cgn`` (Dutch).
@@ -23,8 +23,8 @@ TAG_SETS: tuple[TagSet, ...] = get_args(TagSet)
 ReportCategory = Literal["function", "content", "punctuation", "rest"]
 
 
-class Category(IntEnum):
-    """What a word is. The values are those of the source feature ``pos_category``."""
+class WordCategory(IntEnum):
+    """The category of a word. The values are those of the source feature ``pos_category``."""
 
     END = 0
     """``</s>``, and padding."""
@@ -38,143 +38,143 @@ class Category(IntEnum):
     SYMBOL = 8
     PRONOUN = 9
     REST = 10
-    """Everything else, unknown tags, and pieces that belong to no word."""
+    """Everything else, unknown tags, and tokens that belong to no word."""
 
 
-# Tags between spaces; a star stands for any end, and of several entries that fit a tag the longest counts.
-_TABLE: Mapping[TagSet, Mapping[Category, str]] = {
+# Tags separated by spaces; a star matches any ending, and the longest matching entry wins.
+_TABLE: Mapping[TagSet, Mapping[WordCategory, str]] = {
     "penn": {
-        Category.FUNCTION: "CC IN RP TO UH DT WP",
-        Category.CONTENT: "JJ JJR JJS NN NNS NNP NNPS RB RBR RBS VB VBD VBG VBN VBP VBZ AFX",
-        Category.PUNCTUATION: ". , : ; `` '' \" ( ) -LRB- -RRB- -LSB- -RSB- -LCB- -RCB- HYPH NFP - --",
-        Category.MODAL: "MD",
-        Category.EXISTENTIAL: "EX",
-        Category.NUMBER: "CD",
-        Category.FOREIGN: "FW",
-        Category.SYMBOL: "SYM # $",
-        Category.PRONOUN: "PRP PRP$",
-        Category.REST: "PDT POS WDT WP$ WRB LS ADD GW XX",
+        WordCategory.FUNCTION: "CC IN RP TO UH DT WP",
+        WordCategory.CONTENT: "JJ JJR JJS NN NNS NNP NNPS RB RBR RBS VB VBD VBG VBN VBP VBZ AFX",
+        WordCategory.PUNCTUATION: ". , : ; `` '' \" ( ) -LRB- -RRB- -LSB- -RSB- -LCB- -RCB- HYPH NFP - --",
+        WordCategory.MODAL: "MD",
+        WordCategory.EXISTENTIAL: "EX",
+        WordCategory.NUMBER: "CD",
+        WordCategory.FOREIGN: "FW",
+        WordCategory.SYMBOL: "SYM # $",
+        WordCategory.PRONOUN: "PRP PRP$",
+        WordCategory.REST: "PDT POS WDT WP$ WRB LS ADD GW XX",
     },
     "ud": {
-        Category.FUNCTION: "ADP CCONJ SCONJ DET PART INTJ",
-        Category.CONTENT: "ADJ ADV AUX NOUN PROPN VERB",
-        Category.PUNCTUATION: "PUNCT",
-        Category.NUMBER: "NUM",
-        Category.FOREIGN: "X",
-        Category.SYMBOL: "SYM",
-        Category.PRONOUN: "PRON",
+        WordCategory.FUNCTION: "ADP CCONJ SCONJ DET PART INTJ",
+        WordCategory.CONTENT: "ADJ ADV AUX NOUN PROPN VERB",
+        WordCategory.PUNCTUATION: "PUNCT",
+        WordCategory.NUMBER: "NUM",
+        WordCategory.FOREIGN: "X",
+        WordCategory.SYMBOL: "SYM",
+        WordCategory.PRONOUN: "PRON",
     },
     "stts": {
-        Category.FUNCTION: (
+        WordCategory.FUNCTION: (
             "APPR APPRART APPO APZR ART KON KOKOM KOUI KOUS PTKZU PTKVZ PTKA PTKANT ITJ PDAT PIAT PIDAT PWS"
         ),
-        Category.CONTENT: "ADJA ADJD ADV NN NNA NNI NE PROAV PAV PROP PTKNEG TRUNC VA* VV*",
-        Category.PUNCTUATION: "$. $, $( $[",
-        Category.MODAL: "VM*",
-        Category.NUMBER: "CARD",
-        Category.FOREIGN: "FM*",
-        Category.SYMBOL: "XY",
-        Category.PRONOUN: "PPER PRF PPOSS PPOSAT PDS PIS PRELS PRELAT",
-        Category.REST: "PWAT PWAV",
+        WordCategory.CONTENT: "ADJA ADJD ADV NN NNA NNI NE PROAV PAV PROP PTKNEG TRUNC VA* VV*",
+        WordCategory.PUNCTUATION: "$. $, $( $[",
+        WordCategory.MODAL: "VM*",
+        WordCategory.NUMBER: "CARD",
+        WordCategory.FOREIGN: "FM*",
+        WordCategory.SYMBOL: "XY",
+        WordCategory.PRONOUN: "PPER PRF PPOSS PPOSAT PDS PIS PRELS PRELAT",
+        WordCategory.REST: "PWAT PWAV",
     },
     "c5": {
-        Category.FUNCTION: "AT0 AVP CJC CJS CJT DT0 DTQ IN ITJ PNQ PRF PRP TO0",
-        Category.CONTENT: "AJ0 AJC AJS AV0 NN NN0 NN1 NN2 NP0 ORD PNI VB* VD* VH* VV* XX0",
-        Category.PUNCTUATION: "PUL PUN PUQ PUR !!!",
-        Category.MODAL: "VM0",
-        Category.EXISTENTIAL: "EX0",
-        Category.NUMBER: "CRD",
-        Category.PRONOUN: "DPS PNP PNX",
-        Category.REST: "AVQ POS UNC ZZ0",
+        WordCategory.FUNCTION: "AT0 AVP CJC CJS CJT DT0 DTQ IN ITJ PNQ PRF PRP TO0",
+        WordCategory.CONTENT: "AJ0 AJC AJS AV0 NN NN0 NN1 NN2 NP0 ORD PNI VB* VD* VH* VV* XX0",
+        WordCategory.PUNCTUATION: "PUL PUN PUQ PUR !!!",
+        WordCategory.MODAL: "VM0",
+        WordCategory.EXISTENTIAL: "EX0",
+        WordCategory.NUMBER: "CRD",
+        WordCategory.PRONOUN: "DPS PNP PNX",
+        WordCategory.REST: "AVQ POS UNC ZZ0",
     },
     "c7": {
-        Category.FUNCTION: "AT* BCL BTO C* D* I* PNQ* RP* TO UH",
-        Category.CONTENT: "J* MD N* R* V* XX",
-        Category.PUNCTUATION: "Y*",
-        Category.MODAL: "VM*",
-        Category.EXISTENTIAL: "EX",
-        Category.NUMBER: "MC* MF",
-        Category.FOREIGN: "FW",
-        Category.SYMBOL: "FO",
-        Category.PRONOUN: "APPGE P*",
-        Category.REST: "DDQ* RRQ* RGQ* GE FU ZZ*",
+        WordCategory.FUNCTION: "AT* BCL BTO C* D* I* PNQ* RP* TO UH",
+        WordCategory.CONTENT: "J* MD N* R* V* XX",
+        WordCategory.PUNCTUATION: "Y*",
+        WordCategory.MODAL: "VM*",
+        WordCategory.EXISTENTIAL: "EX",
+        WordCategory.NUMBER: "MC* MF",
+        WordCategory.FOREIGN: "FW",
+        WordCategory.SYMBOL: "FO",
+        WordCategory.PRONOUN: "APPGE P*",
+        WordCategory.REST: "DDQ* RRQ* RGQ* GE FU ZZ*",
     },
     "cgn": {
-        Category.FUNCTION: "LID* VZ* VG* TSW* VNW(aanw,det* VNW(onbep,det* VNW(vb,pron* VNW(excl*",
-        Category.CONTENT: "ADJ* BW* N(* WW* TW(rang* VNW(onbep,grad* SPEC(deeleigen*",
-        Category.PUNCTUATION: "LET*",
-        Category.EXISTENTIAL: "VNW(aanw,adv-pron,stan,red,3,getal)",
-        Category.NUMBER: "TW*",
-        Category.FOREIGN: "SPEC(vreemd*",
-        Category.SYMBOL: "SPEC(symb*",
-        Category.PRONOUN: "VNW*",
-        Category.REST: "SPEC* VNW(vb,adv-pron* VNW(vb,det*",
+        WordCategory.FUNCTION: "LID* VZ* VG* TSW* VNW(aanw,det* VNW(onbep,det* VNW(vb,pron* VNW(excl*",
+        WordCategory.CONTENT: "ADJ* BW* N(* WW* TW(rang* VNW(onbep,grad* SPEC(deeleigen*",
+        WordCategory.PUNCTUATION: "LET*",
+        WordCategory.EXISTENTIAL: "VNW(aanw,adv-pron,stan,red,3,getal)",
+        WordCategory.NUMBER: "TW*",
+        WordCategory.FOREIGN: "SPEC(vreemd*",
+        WordCategory.SYMBOL: "SPEC(symb*",
+        WordCategory.PRONOUN: "VNW*",
+        WordCategory.REST: "SPEC* VNW(vb,adv-pron* VNW(vb,det*",
     },
 }
 
-_REPORT: Mapping[Category, ReportCategory] = {
-    Category.FUNCTION: "function",
-    Category.CONTENT: "content",
-    Category.MODAL: "content",
-    Category.PUNCTUATION: "punctuation",
+_REPORT: Mapping[WordCategory, ReportCategory] = {
+    WordCategory.FUNCTION: "function",
+    WordCategory.CONTENT: "content",
+    WordCategory.MODAL: "content",
+    WordCategory.PUNCTUATION: "punctuation",
 }
 
 
-def category(tag: str, tagset: TagSet | None = None) -> Category:
-    """The category of a tag; REST if the tag set, or none of them, knows it.
+def tag_category(tag: str, tagset: TagSet | None = None) -> WordCategory:
+    """The category of a tag; REST if it is unknown.
 
     Args:
-        tagset: without one, the first of `TAG_SETS` that knows the tag decides. Some tags mean different things in
-            different sets (PRP is a pronoun in Penn's and a preposition in C5): see `tagset_of`.
+        tagset: None: the first of `TAG_SETS` that contains the tag decides. Some tags mean different things in
+            different sets (PRP is a pronoun in Penn's and a preposition in C5): see `guess_tagset`.
     """
     for name in TAG_SETS if tagset is None else (tagset,):
         found = _look_up(tag, name)
         if found is not None:
             return found
-    return Category.REST
+    return WordCategory.REST
 
 
-def known(tag: str, tagset: TagSet | None = None) -> bool:
-    """Whether the tag set, or any of them, knows the tag."""
+def is_known_tag(tag: str, tagset: TagSet | None = None) -> bool:
+    """True if the tag set, or any tag set, contains the tag."""
     return any(_look_up(tag, name) is not None for name in (TAG_SETS if tagset is None else (tagset,)))
 
 
-def report_category(category: Category) -> ReportCategory:
-    """The category under which reports count a word: modals are content words; END has no row here and is refused.
+def report_category(category: WordCategory) -> ReportCategory:
+    """The category of a word in reports, where modals are content words.
 
     Raises:
         ValueError: END.
     """
-    if category is Category.END:
-        raise ValueError("</s> is no word")
+    if category is WordCategory.END:
+        raise ValueError("</s> is not a word")
     return _REPORT.get(category, "rest")
 
 
-def tagset_of(tags: Iterable[str]) -> TagSet:
-    """The tag set that knows most of these tags, each counted as often as it comes; of equals the first."""
+def guess_tagset(tags: Iterable[str]) -> TagSet:
+    """The tag set that contains most of these tags, counted with repetitions; the first of equals."""
     counts = Counter(tags)
     scores = {name: sum(count for tag, count in counts.items() if _look_up(tag, name) is not None) for name in TAG_SETS}
     return max(TAG_SETS, key=lambda name: scores[name])
 
 
 class UnknownTags:
-    """Looks up categories, and remembers the tags that nobody knows, for one warning."""
+    """Looks up categories, and collects unknown tags for a warning."""
 
     def __init__(self, tagset: TagSet | None = None) -> None:
         self.tagset = tagset
         self.counts: Counter[str] = Counter()
 
-    def category(self, tag: str, count: int = 1) -> Category:
-        """The category of a tag that was met so many times."""
-        if not known(tag, self.tagset):
+    def category(self, tag: str, count: int = 1) -> WordCategory:
+        """The category of a tag that occurs ``count`` times."""
+        if not is_known_tag(tag, self.tagset):
             self.counts[tag] += count
-        return category(tag, self.tagset)
+        return tag_category(tag, self.tagset)
 
     def warning(self, where: str | None = None) -> str | None:
-        """One line that lists the unknown tags, most frequent first; None if there were none.
+        """A warning that lists the unknown tags, most frequent first; None if there are none.
 
         Args:
-            where: the file that they come from.
+            where: the file of the tags.
         """
         if not self.counts:
             return None
@@ -185,26 +185,26 @@ class UnknownTags:
 
 
 @cache
-def _entries(name: TagSet) -> tuple[dict[str, Category], list[tuple[str, Category]]]:
-    """Whole tags; and beginnings of tags, the longest first."""
+def _entries(name: TagSet) -> tuple[dict[str, WordCategory], list[tuple[str, WordCategory]]]:
+    """Complete tags, and prefixes of tags, the longest first."""
     entries = [(tag, category) for category, tags in _TABLE[name].items() for tag in tags.split()]
     whole = {tag: category for tag, category in entries if not tag.endswith("*")}
     beginnings = sorted(((tag[:-1], category) for tag, category in entries if tag.endswith("*")), key=_by_length)
     return whole, beginnings
 
 
-def _by_length(entry: tuple[str, Category]) -> int:
+def _by_length(entry: tuple[str, WordCategory]) -> int:
     return -len(entry[0])
 
 
 @lru_cache(maxsize=1 << 14)
-def _look_up(tag: str, name: TagSet) -> Category | None:
+def _look_up(tag: str, name: TagSet) -> WordCategory | None:
     whole, beginnings = _entries(name)
     if name == "stts":
         tag = tag.replace("(", "").replace(")", "") if not tag.startswith("$") else tag  # HanTa's VV(FIN)
     if tag in whole:
         return whole[tag]
     found = next((category for start, category in beginnings if tag.startswith(start) and tag), None)
-    if found is None and name == "c5" and "-" in tag:  # an ambiguous word: AJ0-VVN, the likelier tag first
+    if found is None and name == "c5" and "-" in tag:  # an ambiguous tag such as AJ0-VVN, the more likely part first
         return _look_up(tag.split("-")[0], name)
     return found

@@ -1,4 +1,4 @@
-"""Tokenizers whose pieces are looked up in a list: characters, or words between spaces."""
+"""Tokenizers with a list of symbols as vocabulary: characters, or words between spaces."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from sparsenmt.data.text import blocks
+from sparsenmt.data.text import bounded_batches
 from sparsenmt.data.tokenizers.word_counts import LONGEST_WORD, WordCounts
-from sparsenmt.data.vocabulary import BOS, EOS, SILENT, SPACE, SPECIAL_PIECES, UNK, UNKNOWN_SURFACE
+from sparsenmt.data.vocabulary import BOS, EOS, SKIPPED_IDS, SPACE, SPECIAL_TOKENS, UNK, UNKNOWN_SURFACE
 from sparsenmt.errors import UserError
-from sparsenmt.files import read_json, write_json
+from sparsenmt.files import invalid_file, read_json, write_json
 from sparsenmt.recipe import schema
 
 TABLE_WORDS = 200_000  # distinct words that are counted exactly
-_CHARACTERS_A_WORD = 16  # what the words in the table may have on average
+_CHARACTERS_A_WORD = 16  # average length of the words in the table, at most
 
 
 class _SymbolTokenizer:
-    """A list of symbols. A subclass says how a line becomes symbols, and how symbols become a line.
+    """A tokenizer with a list of symbols; subclasses split a line into symbols and join symbols to a line.
 
     Args:
-        symbols: the symbols after the special pieces, in the order of their ids.
-        lowercase: whether text is lowercased before it is looked up.
+        symbols: the symbols after the special tokens, in the order of their ids.
+        lowercase: True if text is lowercased before it is looked up.
         user_symbols: the first of the symbols: words that are one symbol each.
     """
 
@@ -38,24 +38,24 @@ class _SymbolTokenizer:
 
     def __init__(self, symbols: Sequence[str], *, lowercase: bool, user_symbols: Sequence[str] = ()) -> None:
         self._user_symbols = frozenset(user_symbols)
-        self._pieces = [*SPECIAL_PIECES, *symbols]
-        # A word of the text that looks like "</s>" is a word, so the special pieces are not looked up.
-        self._ids = {symbol: id_ for id_, symbol in enumerate(symbols, start=len(SPECIAL_PIECES))}
+        self._pieces = [*SPECIAL_TOKENS, *symbols]
+        # Special tokens are not looked up: "</s>" in the text is a word.
+        self._ids = {symbol: id_ for id_, symbol in enumerate(symbols, start=len(SPECIAL_TOKENS))}
         self._lowercase = lowercase
         self._word_starts = self._find_word_starts()
         self._word_starts[[BOS, EOS]] = True
 
     @classmethod
     def train(cls, options: schema.TokenizerSection, lines: Iterator[str]) -> Self:
-        """Keep the most frequent symbols; ties go by code point. Takes no more memory for more lines."""
-        texts = (" ".join(block) for block in blocks(lines, len))
+        """Keep the most frequent symbols, ties by code point. Memory does not grow with the number of lines."""
+        texts = (" ".join(block) for block in bounded_batches(lines, len))
         if options.lowercase:
             texts = (text.lower() for text in texts)
         user_symbols = options.user_symbols
         if user_symbols:
             texts = (" ".join(word for word in text.split(" ") if word not in user_symbols) for text in texts)
         counts = cls._count(texts, options)
-        for symbol in user_symbols:  # one of one character may be met inside words
+        for symbol in user_symbols:  # a user symbol of one character may occur inside words
             del counts[symbol]
         return cls(
             [*user_symbols, *cls._select(counts, options)], lowercase=options.lowercase, user_symbols=user_symbols
@@ -70,9 +70,7 @@ class _SymbolTokenizer:
             symbols, user_symbols = settings["symbols"], settings.get("user_symbols", [])
             return cls(symbols, lowercase=bool(settings["lowercase"]), user_symbols=user_symbols)
         except (KeyError, TypeError):
-            raise UserError(
-                "not a tokenizer", where=str(path), hint="Take the directory from a copy, or make it again."
-            ) from None
+            raise invalid_file(path, "not a tokenizer") from None
 
     @property
     def size(self) -> int:
@@ -92,7 +90,7 @@ class _SymbolTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         return self._join(
-            UNKNOWN_SURFACE if id_ == UNK else self._pieces[id_] for id_ in map(int, ids) if id_ not in SILENT
+            UNKNOWN_SURFACE if id_ == UNK else self._pieces[id_] for id_ in map(int, ids) if id_ not in SKIPPED_IDS
         )
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
@@ -102,7 +100,7 @@ class _SymbolTokenizer:
         settings: dict[str, Any] = {"kind": self.kind, "lowercase": self._lowercase}
         if self._user_symbols:
             settings["user_symbols"] = sorted(self._user_symbols)
-        write_json(directory / f"{stem}.json", {**settings, "symbols": self._pieces[len(SPECIAL_PIECES) :]})
+        write_json(directory / f"{stem}.json", {**settings, "symbols": self._pieces[len(SPECIAL_TOKENS) :]})
 
     def _symbols(self, line: str) -> Iterable[str]:
         raise NotImplementedError
@@ -113,29 +111,29 @@ class _SymbolTokenizer:
 
     @classmethod
     def _count(cls, texts: Iterable[str], options: schema.TokenizerSection) -> Counter[str]:
-        """How often each symbol occurs."""
+        """Count the symbols."""
         raise NotImplementedError
 
     @classmethod
     def _select(cls, counts: Counter[str], options: schema.TokenizerSection) -> list[str]:
-        """The symbols to keep: at most as many as the vocabulary holds beside the special pieces and the user's."""
-        return sorted(counts, key=lambda symbol: (-counts[symbol], symbol))[: _room(options)]
+        """The symbols to keep, at most as many as `_capacity` allows."""
+        return sorted(counts, key=lambda symbol: (-counts[symbol], symbol))[: _capacity(options)]
 
     def _find_word_starts(self) -> NDArray[np.bool_]:
         raise NotImplementedError
 
 
-def _room(options: schema.TokenizerSection) -> int:
-    """How many symbols of the text the vocabulary can hold.
+def _capacity(options: schema.TokenizerSection) -> int:
+    """The number of symbols of the text that the vocabulary can hold beside special tokens and user symbols.
 
     Raises:
-        UserError: none.
+        UserError: it is 0.
     """
-    taken = len(SPECIAL_PIECES) + len(options.user_symbols)
+    taken = len(SPECIAL_TOKENS) + len(options.user_symbols)
     if options.vocabulary_size <= taken:
-        others = " and the user's symbols" if options.user_symbols else ""
+        others = " and the user symbols" if options.user_symbols else ""
         raise UserError(
-            f"a vocabulary of {options.vocabulary_size} holds nothing but the special pieces{others}",
+            f"a vocabulary of {options.vocabulary_size} has no room beside the special tokens{others}",
             where="data.tokenizer.vocabulary_size",
             hint=f"It must be at least {taken + 1}.",
         )
@@ -145,8 +143,8 @@ def _room(options: schema.TokenizerSection) -> int:
 class WordTokenizer(_SymbolTokenizer):
     """Words between runs of spaces (U+0020 and nothing else).
 
-    Of a text with more distinct words than `TABLE_WORDS`, rare ones may miss some of their counts (see `word_counts`);
-    words of more than `LONGEST_WORD` characters are never in the vocabulary.
+    If the text has more than `TABLE_WORDS` distinct words, counts of rare words may be too low (see `word_counts`).
+    Words of more than `LONGEST_WORD` characters are never in the vocabulary.
     """
 
     kind = "word"
@@ -171,7 +169,7 @@ class WordTokenizer(_SymbolTokenizer):
 
 
 class CharTokenizer(_SymbolTokenizer):
-    """Characters. A space is the symbol U+2581, and belongs to the word after it."""
+    """Characters. A space is the symbol U+2581 and belongs to the following word."""
 
     kind = "char"
 
@@ -180,7 +178,7 @@ class CharTokenizer(_SymbolTokenizer):
             return line.replace(" ", SPACE)
         words = (
             (word,) if word in self._user_symbols else word.replace(" ", SPACE)
-            for word in re.split("( )", line)  # the spaces too
+            for word in re.split("( )", line)  # keeps the spaces
         )
         return chain.from_iterable(words)
 
@@ -201,7 +199,7 @@ class CharTokenizer(_SymbolTokenizer):
 
     @classmethod
     def _select(cls, counts: Counter[str], options: schema.TokenizerSection) -> list[str]:
-        # The space comes first whatever its count: without it no word would have a start.
+        # The space comes first whatever its count: it marks the beginnings of words.
         others = Counter({symbol: count for symbol, count in counts.items() if symbol != SPACE})
         frequent = super()._select(others, options)
         wanted = options.character_coverage * others.total()
@@ -212,7 +210,7 @@ class CharTokenizer(_SymbolTokenizer):
                 break
             kept.append(symbol)
             covered += others[symbol]
-        return [SPACE, *kept][: _room(options)]
+        return [SPACE, *kept][: _capacity(options)]
 
     def _find_word_starts(self) -> NDArray[np.bool_]:
         return np.array([piece == SPACE for piece in self._pieces], dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""Text <-> pieces: what every tokenizer offers, and the pair of tokenizers that a model is saved with."""
+"""The interface of all tokenizers, and the pair of tokenizers that is saved with a model."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from numpy.typing import NDArray
 from sparsenmt.data.tokenizers.sentencepiece_tokenizer import SentencePieceTokenizer
 from sparsenmt.data.tokenizers.symbol_tokenizers import CharTokenizer, WordTokenizer
 from sparsenmt.errors import UserError
-from sparsenmt.files import read_json, write_json
+from sparsenmt.files import invalid_file, read_json, write_json
 from sparsenmt.recipe import schema
 
 
 class Tokenizer(Protocol):
-    """Text <-> ids of pieces. The special ids of `sparsenmt.data.vocabulary` hold for every tokenizer."""
+    """Text <-> token ids. The special ids of `sparsenmt.data.vocabulary` hold for every tokenizer."""
 
     @property
     def size(self) -> int:
-        """Number of pieces V, the special ones included."""
+        """Vocabulary size V, special tokens included."""
         ...
 
     @property
     def word_starts(self) -> NDArray[np.bool_]:
-        """(V,) True where the piece starts a word. BOS and EOS are words of their own."""
+        """(V,) True for tokens that start a word. BOS and EOS are words of their own."""
         ...
 
     @property
     def keeps_word_boundaries(self) -> bool:
-        """Whether `word_starts` says where words begin."""
+        """True if `word_starts` marks the beginnings of words."""
         ...
 
     def encode(self, line: str) -> list[int]:
@@ -44,15 +44,15 @@ class Tokenizer(Protocol):
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids; padding, BOS and EOS are skipped, an unknown piece shows as U+2047."""
+        """The text of ids; padding, BOS and EOS are skipped, an unknown token becomes U+2047."""
         ...
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """The names of ids, the special ones included."""
+        """The tokens of ids as strings, special tokens included."""
         ...
 
     def save(self, directory: Path, stem: str) -> None:
-        """Write ``{stem}.json`` and whatever goes with it."""
+        """Write ``{stem}.json`` and any other files of the tokenizer, named after ``stem``."""
         ...
 
 
@@ -60,13 +60,13 @@ def train_tokenizer(options: schema.TokenizerSection, lines: Iterable[str]) -> T
     """Train a tokenizer as the recipe asks. The same lines give the same bytes.
 
     Raises:
-        UserError: there is no text, or the vocabulary size does not fit the text (with the size that does).
+        UserError: there is no text, or the vocabulary size does not fit the text; the message names one that does.
     """
     if options.kind == "word":
-        return WordTokenizer.train(options, _content(lines))
+        return WordTokenizer.train(options, _nonblank(lines))
     if options.kind == "char":
-        return CharTokenizer.train(options, _content(lines))
-    return SentencePieceTokenizer.train(options, _content(lines))
+        return CharTokenizer.train(options, _nonblank(lines))
+    return SentencePieceTokenizer.train(options, _nonblank(lines))
 
 
 def load_tokenizer(directory: Path, stem: str) -> Tokenizer:
@@ -84,23 +84,19 @@ def load_tokenizer(directory: Path, stem: str) -> Tokenizer:
         return CharTokenizer.load(directory, stem)
     if kind == "word":
         return WordTokenizer.load(directory, stem)
-    raise UserError(
-        f"not a tokenizer of this version (kind {kind!r})",
-        where=str(path),
-        hint="Take the directory from a copy, or make it again.",
-    )
+    raise invalid_file(path, f"not a tokenizer of this version (kind {kind!r})")
 
 
 @dataclass(frozen=True)
 class Tokenizers:
-    """The tokenizers of both languages; one object twice where the vocabulary is shared."""
+    """The tokenizers of both languages: the same object if the vocabulary is shared."""
 
     source: Tokenizer
     target: Tokenizer
     shared: bool
 
     def save(self, directory: Path) -> None:
-        """Write both into a directory, which is made if need be."""
+        """Write both into a directory, which is created if it is missing."""
         directory.mkdir(parents=True, exist_ok=True)
         if self.shared:
             self.source.save(directory, "shared")
@@ -120,22 +116,18 @@ class Tokenizers:
         path = directory / "tokenizers.json"
         settings = read_json(path)
         if not isinstance(settings, dict) or "shared" not in settings:
-            raise UserError(
-                "not a pair of tokenizers",
-                where=str(path),
-                hint="Take the directory from a copy, or make it again.",
-            )
+            raise invalid_file(path, "not a pair of tokenizers")
         if settings["shared"]:
             both = load_tokenizer(directory, "shared")
             return cls(both, both, True)
         return cls(load_tokenizer(directory, "source"), load_tokenizer(directory, "target"), False)
 
 
-def _content(lines: Iterable[str]) -> Iterator[str]:
+def _nonblank(lines: Iterable[str]) -> Iterator[str]:
     """The lines that are not blank.
 
     Raises:
-        UserError: there is none.
+        UserError: there are none.
     """
     empty = True
     for line in lines:

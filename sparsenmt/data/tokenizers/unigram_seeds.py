@@ -1,8 +1,8 @@
-"""The pieces that the training of a unigram vocabulary starts from, counted in words instead of lines of text.
+"""The seed tokens from which a unigram vocabulary is trained, counted on words instead of lines of text.
 
-SentencePiece can find them by itself, but in a suffix array of all lines, and, given words and their counts, without
-regard to the counts. A seed is a part of a word, of two characters or more, that occurs twice or more and that is not
-always followed by the same character; those that cover the most text are taken.
+SentencePiece would find them in a suffix array of all lines or, given words with counts, would ignore the counts. A
+seed is a part of a word, of at least two characters, that occurs at least twice and is not always followed by the same
+character; the seeds that cover the most text are taken.
 """
 
 from __future__ import annotations
@@ -12,54 +12,54 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sparsenmt.data.tokenizers.hashing import spread
+from sparsenmt.data.tokenizers.hashing import splitmix64
 
-LONGEST_PIECE = 16
-"""Characters, as SentencePiece sets it."""
+LONGEST_SEED = 16
+"""In characters, as in SentencePiece."""
 
 Array = NDArray[np.int64]
 
 
-def seed_pieces(words: Sequence[str], counts: Sequence[int], size: int) -> Iterator[tuple[str, int]]:
-    """Every character, most frequent first, then the ``size`` best longer pieces; each with how often it occurs.
+def seed_tokens(words: Sequence[str], counts: Sequence[int], size: int) -> Iterator[tuple[str, int]]:
+    """Every character, most frequent first, then the ``size`` best longer seeds; each with its count.
 
     Args:
-        words: distinct, as SentencePiece sees them: normalised, with U+2581 in front.
-        counts: how often each was seen.
+        words: distinct words as in SentencePiece: normalised, with U+2581 in front.
+        counts: of the words.
     """
     text = np.frombuffer("".join(words).encode("utf-32-le"), dtype="<u4")
     lengths = np.fromiter(map(len, words), dtype=np.int32, count=len(words))
-    ends = np.repeat(np.cumsum(lengths, dtype=np.int32), lengths)  # where the word of each character ends
+    ends = np.repeat(np.cumsum(lengths, dtype=np.int32), lengths)  # the end of each character's word
     weights = np.repeat(np.asarray(counts, dtype=np.int64), lengths)
 
     yield from _characters(text, weights)
-    best = _Best(size)
-    places = np.arange(len(text), dtype=np.int32)
-    hashes = spread(text.astype(np.uint64))
-    shorter = _Level.of(hashes, places, weights)
+    best = _BestSeeds(size)
+    positions = np.arange(len(text), dtype=np.int32)
+    hashes = splitmix64(text.astype(np.uint64))
+    shorter = _PartsOfLength.of(hashes, positions, weights)
     length = 1
-    while length < LONGEST_PIECE:
-        inside = shorter.repeated() & (places + length < ends[places])
-        parents, places, hashes = shorter.members[inside], places[inside], hashes[inside]
-        if not len(places):
+    while length < LONGEST_SEED:
+        inside = shorter.repeated() & (positions + length < ends[positions])
+        parents, positions, hashes = shorter.members[inside], positions[inside], hashes[inside]
+        if not len(positions):
             break
-        hashes = spread(hashes + text[places + length])
-        level = _Level.of(hashes, places, weights)
+        hashes = splitmix64(hashes + text[positions + length])
+        level = _PartsOfLength.of(hashes, positions, weights)
         best.add(shorter, length, level.best_child(parents, len(shorter.counts)))
         shorter, length = level, length + 1
     best.add(shorter, length, np.zeros(len(shorter.counts), dtype=np.int64))
-    for place, length, count in best.chosen():
-        yield text[place : place + length].tobytes().decode("utf-32-le"), count
+    for position, length, count in best.chosen():
+        yield text[position : position + length].tobytes().decode("utf-32-le"), count
 
 
-class _Level:
-    """All parts of one length: which part begins at each place, how often each occurs, and where first."""
+class _PartsOfLength:
+    """All parts of one length: the part that begins at each position, its count and its first position."""
 
     def __init__(self, members: NDArray[np.int32], counts: Array, first: NDArray[np.int32]) -> None:
         self.members, self.counts, self.first = members, counts, first
 
     @classmethod
-    def of(cls, hashes: NDArray[np.uint64], places: NDArray[np.int32], weights: Array) -> _Level:
+    def of(cls, hashes: NDArray[np.uint64], positions: NDArray[np.int32], weights: Array) -> _PartsOfLength:
         order = np.argsort(hashes, kind="stable").astype(np.int32)
         ordered = hashes[order]
         new = np.r_[True, ordered[1:] != ordered[:-1]]
@@ -67,15 +67,15 @@ class _Level:
         starts = np.flatnonzero(new)
         members = np.empty(len(order), dtype=np.int32)
         members[order] = np.cumsum(new, dtype=np.int32) - 1
-        # The sort is stable and places rise: the first of a group lies first in the text.
-        return cls(members, np.add.reduceat(weights[places[order]], starts), places[order[starts]])
+        # The sort is stable and positions increase: the first of a group is the first in the text.
+        return cls(members, np.add.reduceat(weights[positions[order]], starts), positions[order[starts]])
 
     def repeated(self) -> NDArray[np.bool_]:
-        """For each place, whether its part occurs again: only then can a longer one."""
+        """For each position, True if its part occurs again: only then can a longer one."""
         return (self.counts >= 2)[self.members]
 
     def best_child(self, parents: NDArray[np.int32], count: int) -> Array:
-        """For each of ``count`` shorter parts, how often its most frequent continuation occurs."""
+        """For each of ``count`` shorter parts, the count of its most frequent continuation."""
         best = np.zeros(count, dtype=np.int64)
         parent = np.empty(len(self.counts), dtype=np.int32)
         parent[self.members] = parents
@@ -83,15 +83,15 @@ class _Level:
         return best
 
 
-class _Best:
-    """The pieces with the largest scores so far."""
+class _BestSeeds:
+    """The seeds with the highest scores so far."""
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._rows = np.zeros((0, 3), dtype=np.int64)  # first place, length, count
+        self._rows = np.zeros((0, 3), dtype=np.int64)  # first position, length, count
 
-    def add(self, level: _Level, length: int, best_child: Array) -> None:
-        if length == 1:  # characters are no matter of choice
+    def add(self, level: _PartsOfLength, length: int, best_child: Array) -> None:
+        if length == 1:  # all characters are taken
             return
         chosen = np.flatnonzero((level.counts >= 2) & (level.counts > best_child))
         rows = np.empty((len(chosen), 3), dtype=np.int64)

@@ -1,6 +1,6 @@
-"""Protocol Buffers' wire format, as far as it takes to leave a field out of a message such as SentencePiece's models.
+"""The wire format of Protocol Buffers: removes a field from a message such as a SentencePiece model.
 
-A message is a row of fields: a number with a type, as a varint, and the value, whose end the type tells.
+A message is a sequence of fields: field number and type in one varint, then the value, whose length the type defines.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ _VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
 
 
 def without_field(message: bytes, path: Sequence[int]) -> bytes:
-    """The message without the field that the numbers lead to, through the messages that it lies in.
+    """Remove a field from a message.
+
+    Args:
+        path: the field number, after those of the messages that contain the field.
 
     Raises:
         ValueError: it is not a message.
@@ -28,7 +31,7 @@ def without_field(message: bytes, path: Sequence[int]) -> bytes:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """Every field: its number, where it starts, where its value starts (bytes: after their length), where it ends."""
+    """Every field as (number, start, start of its value, end); the value of a bytes field starts after its length."""
     start = 0
     while start < len(message):
         key, value = _read_varint(message, start)
@@ -49,7 +52,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _read_varint(message: bytes, place: int) -> tuple[int, int]:
-    """The number at a place, seven bits a byte, low ones first; and where it ends."""
+    """Read a varint, seven bits a byte, low bits first; returns it and its end."""
     value, shift = 0, 0
     while place < len(message):
         byte = message[place]

@@ -1,4 +1,4 @@
-"""Accuracies as tables, for the terminal and for files, and as a plot."""
+"""Contrastive accuracies as tables, for the terminal and for files, and as a plot."""
 
 from __future__ import annotations
 
@@ -36,60 +36,66 @@ _COMPARED = (
     Column("p_value", "number"),
 )
 _MOST_ROWS = 120
-"""Tables with more rows are in files only."""
+"""Tables with more rows are written to files only."""
 _MOST_PANELS = 4
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A model's decisions, one an item."""
+class ModelDecisions:
+    """A model's decisions on all items of a suite.
+
+    Args:
+        cut: number of items with a text that was too long for the model.
+    """
 
     label: str
     decisions: tuple[Decision, ...]
     cut: int = 0
-    """Items with a text that was too long for the model."""
 
     def of(self, members: ItemGroup) -> list[Decision]:
+        """Return the decisions on the items of a group."""
         return [self.decisions[i] for i in members.members]
 
 
-def report(suite: Suite, judged: Sequence[Judged], *, notes: Sequence[str] = (), normalize: bool = False) -> Report:
-    """All tables, one row a model and group, for files."""
-    tables = [_table(grouping, suite, judged) for grouping in group(suite.items)]
+def report(
+    suite: Suite, models: Sequence[ModelDecisions], *, notes: Sequence[str] = (), normalize: bool = False
+) -> Report:
+    """Make all tables, one row per model and group, for files."""
+    tables = [_table(grouping, suite, models) for grouping in group(suite.items)]
     settings = {"suite": suite.name, "format": suite.format, "normalize": normalize}
-    cut = {each.label: each.cut for each in judged}
+    cut = {each.label: each.cut for each in models}
     return Report("contrast", tuple(tables), tuple(notes), {**settings, "cut": cut})
 
 
-def shown(suite: Suite, judged: Sequence[Judged], notes: Sequence[str]) -> Report:
-    """The tables that a terminal shows; several models stand side by side.
+def terminal_report(suite: Suite, models: Sequence[ModelDecisions], notes: Sequence[str]) -> Report:
+    """Make the tables for a terminal, with several models side by side.
 
-    What says no more than the table of all items is left out, and so are long tables.
+    Tables with a single row, which repeat the first table, and long tables are left out.
     """
     groupings = [
         each
         for each in group(suite.items)
         if each.name == "overall" or (each.name != "senses" and 1 < len(each.groups) <= _MOST_ROWS)
     ]
-    tables = [_table(groupings[0], suite, judged)]
+    tables = [_table(groupings[0], suite, models)]
     for grouping in groupings[1:]:
-        one = len(judged) == 1
-        tables.append(_table(grouping, suite, judged) if one else _side_by_side(grouping, suite, judged))
+        one = len(models) == 1
+        tables.append(_table(grouping, suite, models) if one else _side_by_side(grouping, suite, models))
     return Report("contrast", tuple(tables), tuple(notes))
 
 
-def standing_notes(suite: Suite, judged: Sequence[Judged], *, normalize: bool) -> list[str]:
-    """How the figures were made, and what was left out."""
-    score = "log-probability a piece" if normalize else "log-probability"
+def report_notes(suite: Suite, models: Sequence[ModelDecisions], *, normalize: bool) -> list[str]:
+    """Explain how the figures were computed, and which items were left out."""
+    score = "log-probability per token" if normalize else "log-probability"
     notes = [
         f"right: the correct target has a higher {score} than every contrastive one; ties are wrong",
         "low, high: 95% confidence, Wilson's score interval",
     ]
-    if len(judged) > 1:
-        notes.append(f"p: exact McNemar test against {judged[0].label}, two-sided")
+    if len(models) > 1:
+        notes.append(f"p: exact McNemar test against {models[0].label}, two-sided")
     notes += [
         f"{each.label}: {_count(each.cut)} with a text that is too long for the model, and is cut"
-        for each in judged
+        for each in models
         if each.cut
     ]
     return [*notes, *suite.notes]
@@ -100,27 +106,27 @@ def _count(items: int) -> str:
 
 
 def _chance(items: Sequence[Item], members: ItemGroup) -> float:
-    """Accuracy of a model that knows nothing."""
+    """Return the expected accuracy of random choice."""
     return sum(1 / (1 + len(items[i].contrastive)) for i in members.members) / len(members.members)
 
 
-def _compared(judged: Sequence[Judged], number: int, members: ItemGroup) -> McNemarComparison | None:
-    """The model against the first one; None: it is the first one."""
-    return compare_decisions(judged[0].of(members), judged[number].of(members)) if number else None
+def _compared(models: Sequence[ModelDecisions], number: int, members: ItemGroup) -> McNemarComparison | None:
+    """Compare a model with the first one; None for the first one itself."""
+    return compare_decisions(models[0].of(members), models[number].of(members)) if number else None
 
 
-def _table(grouping: Grouping, suite: Suite, judged: Sequence[Judged]) -> Table:
-    """One row a group and model."""
-    compared = len(judged) > 1
+def _table(grouping: Grouping, suite: Suite, models: Sequence[ModelDecisions]) -> Table:
+    """Make a table with one row per group and model."""
+    compared = len(models) > 1
     rows: list[tuple[Value, ...]] = []
     for members in grouping.groups:
         chance = _chance(suite.items, members)
-        for number, each in enumerate(judged):
+        for number, each in enumerate(models):
             found = Accuracy.of(each.of(members))
             row: list[Value] = [*members.keys, each.label, found.items, found.right, found.ties, chance]
             row += [found.accuracy, *found.interval]
             if compared:
-                against = _compared(judged, number, members)
+                against = _compared(models, number, members)
                 row += (
                     [None] * len(_COMPARED)
                     if against is None
@@ -129,34 +135,34 @@ def _table(grouping: Grouping, suite: Suite, judged: Sequence[Judged]) -> Table:
             rows.append(tuple(row))
     keys = tuple(Column(key) for key in grouping.keys)
     columns = (*keys, Column("model"), *_MEASURED, *(_COMPARED if compared else ()))
-    across = "model" if grouping.keys else None  # of one model, its name stands in the title
+    across = "model" if grouping.keys else None  # a single model is named in the title
     return Table(grouping.name, TITLES[grouping.name], columns, tuple(rows), across)
 
 
-def _side_by_side(grouping: Grouping, suite: Suite, judged: Sequence[Judged]) -> Table:
-    """One row a group, one column a model: accuracy, interval, and the p-value against the first one."""
+def _side_by_side(grouping: Grouping, suite: Suite, models: Sequence[ModelDecisions]) -> Table:
+    """Make a table with one row per group and one column per model: accuracy, interval, p-value against the first."""
     rows: list[tuple[Value, ...]] = []
     for members in grouping.groups:
         row: list[Value] = [*members.keys, len(members.members), _chance(suite.items, members)]
-        for number, each in enumerate(judged):
+        for number, each in enumerate(models):
             found = Accuracy.of(each.of(members))
             low, high = found.interval
             text = f"{found.accuracy:.1%} [{low * 100:.1f}, {high * 100:.1f}]"
-            against = _compared(judged, number, members)
+            against = _compared(models, number, members)
             row.append(text if against is None else f"{text} p {against.p_value:.3f}")
         rows.append(tuple(row))
     keys = tuple(Column(key) for key in grouping.keys)
-    columns = (*keys, Column("items", "count"), Column("chance", "share"), *(Column(each.label) for each in judged))
+    columns = (*keys, Column("items", "count"), Column("chance", "share"), *(Column(each.label) for each in models))
     return Table(grouping.name, TITLES[grouping.name], columns, tuple(rows))
 
 
-def panels(suite: Suite, judged: Sequence[Judged]) -> list[Panel]:
-    """Accuracy by distance, a panel for each of the most frequent types; without distances, by type or by origin."""
+def panels(suite: Suite, models: Sequence[ModelDecisions]) -> list[Panel]:
+    """Plot accuracy by distance for each of the most frequent types; without distances, by type or by origin."""
     found = {each.name: each for each in group(suite.items)}
     if "distances" in found:
-        return [_by_distance(name, groups, judged) for name, groups in _by_type(found["distances"])]
+        return [_by_distance(name, groups, models) for name, groups in _by_type(found["distances"])]
     names = [name for name in ("types", "origins", "domains") if name in found and len(found[name].groups) > 1]
-    return [_bars(found[names[0] if names else "types"], judged)]
+    return [_bars(found[names[0] if names else "types"], models)]
 
 
 def _by_type(grouping: Grouping) -> list[tuple[str, list[ItemGroup]]]:
@@ -167,19 +173,19 @@ def _by_type(grouping: Grouping) -> list[tuple[str, list[ItemGroup]]]:
     return [(name, types[name]) for name in types if name in most]
 
 
-def _by_distance(name: str, groups: Sequence[ItemGroup], judged: Sequence[Judged]) -> Panel:
+def _by_distance(name: str, groups: Sequence[ItemGroup], models: Sequence[ModelDecisions]) -> Panel:
     places = [LAST_DISTANCE + 1 if str(each.keys[1]).startswith(">") else int(str(each.keys[1])) for each in groups]
     series = {
         each.label: [(place, _percent(each.of(own))) for place, own in zip(places, groups, strict=True)]
-        for each in judged
+        for each in models
     }
     ticks = [(place, str(own.keys[1])) for place, own in zip(places, groups, strict=True)]
     return Panel("distance in words", "accuracy (%)", series, title=name, ticks=ticks)
 
 
-def _bars(grouping: Grouping, judged: Sequence[Judged]) -> Panel:
+def _bars(grouping: Grouping, models: Sequence[ModelDecisions]) -> Panel:
     series = {
-        each.label: [(place, _percent(each.of(own))) for place, own in enumerate(grouping.groups)] for each in judged
+        each.label: [(place, _percent(each.of(own))) for place, own in enumerate(grouping.groups)] for each in models
     }
     ticks = [(place, str(own.keys[0])) for place, own in enumerate(grouping.groups)]
     return Panel(grouping.keys[0], "accuracy (%)", series, style="bars", ticks=ticks, y_range=(0, 100))
@@ -189,18 +195,18 @@ def _percent(decisions: Sequence[Decision]) -> float:
     return 100 * Accuracy.of(decisions).accuracy
 
 
-def item_lines(suite: Suite, judged: Sequence[Judged]) -> list[str]:
-    """A table of all items, values with tabs between them; tabs and line ends in a text are written as escapes."""
+def item_lines(suite: Suite, models: Sequence[ModelDecisions]) -> list[str]:
+    """Make a tab-separated table of all items; tabs and line ends in a text are escaped."""
     heads = ["place", "type", "distance", "frequency", "origin", "domain", "word", "sense"]
     heads += ["source", "correct", "contrastive"]
-    for each in judged:
+    for each in models:
         heads += [f"{each.label} correct", f"{each.label} contrastive", f"{each.label} decision"]
     lines = [heads]
     for number, item in enumerate(suite.items):
         known: list[Value] = [item.place, item.type, item.distance, item.frequency, item.origin, item.domain]
         known += [item.word, item.sense, suite.sources[item.sentence], item.correct, " ||| ".join(item.contrastive)]
         cells = ["" if value is None else str(value) for value in known]
-        for each in judged:
+        for each in models:
             decision = each.decisions[number]
             cells += [f"{decision.correct:.6f}", f"{decision.contrastive:.6f}", decision.name]
         lines.append(cells)

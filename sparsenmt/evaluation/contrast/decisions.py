@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sparsenmt.decoding.choices import TargetScore
+from sparsenmt.decoding.forced_decoding import TargetScore
 from sparsenmt.evaluation.contrast.scoring import ScoredItem
 
 _Z95 = 1.959963984540054  # the 97.5% quantile of the normal distribution

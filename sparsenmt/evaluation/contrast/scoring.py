@@ -1,4 +1,7 @@
-"""A model's scores of a suite: every distinct source is encoded once, every distinct target of it scored once."""
+"""The scores that a model gives to a suite.
+
+Every distinct source is encoded once, and each of its distinct targets is scored once.
+"""
 
 from __future__ import annotations
 
@@ -7,30 +10,34 @@ from dataclasses import dataclass
 
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
-from sparsenmt.decoding.choices import TargetScore, score_choices
+from sparsenmt.decoding.forced_decoding import TargetScore, score_alternatives
 from sparsenmt.decoding.inputs import ModelBundle
 from sparsenmt.evaluation.contrast.items import Suite
 
 
 @dataclass(frozen=True)
 class ScoredItem:
-    """An item's targets as a model sees them."""
+    """The scores of an item's targets.
+
+    Args:
+        source_cut: source tokens beyond the longest source of the model, or of its recipe.
+    """
 
     correct: TargetScore
     contrastive: tuple[TargetScore, ...]
     source_cut: int = 0
-    """Pieces of the source that were too many for the model, or for its recipe."""
 
     @property
     def is_cut(self) -> bool:
+        """True if the source or a target was too long for the model."""
         return bool(self.source_cut or any(target.cut for target in (self.correct, *self.contrastive)))
 
 
-class Questions:
-    """What a model is asked for a suite.
+class SuiteScorer:
+    """The distinct sources and targets of a suite, to be scored by models.
 
     Args:
-        tags: of `Suite.sources`, where they are given.
+        tags: part-of-speech tags of `Suite.sources`, if they are given.
     """
 
     def __init__(self, suite: Suite, tags: Sequence[TaggedSentence] | None = None) -> None:
@@ -49,11 +56,12 @@ class Questions:
             self._number.append(number)
         self._sources = [InputLine(number, text, own) for (text, own), number in numbers.items()]
 
-    def __len__(self) -> int:
-        """Sources to be encoded."""
+    @property
+    def sources(self) -> int:
+        """Number of distinct sources."""
         return len(self._sources)
 
-    def answer(
+    def score(
         self,
         bundle: ModelBundle,
         *,
@@ -62,8 +70,8 @@ class Questions:
         compact: bool = True,
         depth: tuple[int, int] | None = None,
     ) -> list[ScoredItem]:
-        """The scores of every item. Arguments and errors are those of `score_choices`."""
-        found = score_choices(
+        """Return the scores of every item. Arguments and errors are those of `score_alternatives`."""
+        found = score_alternatives(
             bundle,
             self._sources,
             [list(own) for own in self._targets],

@@ -205,8 +205,7 @@ def subject_of_recipe(recipe: schema.Recipe, name: str, vocabulary: int | None) 
 
 def subject_of_preset(preset: str, vocabulary: int) -> Subject:
     """A plain Transformer of a preset's sizes with random weights."""
-    from sparsenmt.recipe.load import load_resolved
-    from sparsenmt.sparsity.registry import methods
+    from sparsenmt.assemble import load_resolved_recipe
 
     nothing = {"source": "none.source", "target": "none.target"}
     mapping = {
@@ -215,7 +214,7 @@ def subject_of_preset(preset: str, vocabulary: int) -> Subject:
         "model": {"preset": preset, "max_positions": 2**20},
         "data": {"directory": "none", "train": [nothing], "dev": nothing},
     }
-    recipe = load_resolved(mapping, methods())
+    recipe = load_resolved_recipe(mapping)
     return replace(subject_of_recipe(recipe, preset, vocabulary), name=f"{preset}, {vocabulary:,} pieces")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sparsenmt.data.tagging.align import Alignment, align, comparable
+from sparsenmt.data.tagging.word_alignment import WordAlignment, align_words, comparable_text
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, train_tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE, UNK
 from sparsenmt.recipe import schema
@@ -30,10 +30,10 @@ def cut(line: str) -> list[str]:
     return re.findall(r"\w+|n't|'s|[^\w\s]", line)
 
 
-def shown(tokenizer: Tokenizer, line: str, words: list[str]) -> tuple[list[tuple[str, str | None]], Alignment]:
+def shown(tokenizer: Tokenizer, line: str, words: list[str]) -> tuple[list[tuple[str, str | None]], WordAlignment]:
     """Every piece with its word."""
     ids = [*tokenizer.encode(line), EOS]
-    found = align(tokenizer, ids, words)
+    found = align_words(tokenizer, ids, words)
     pairs = [
         (piece.replace(SPACE, ""), None if word < 0 else words[word])
         for piece, word in zip(tokenizer.pieces(ids), found.words.tolist(), strict=True)
@@ -44,10 +44,10 @@ def shown(tokenizer: Tokenizer, line: str, words: list[str]) -> tuple[list[tuple
 
 def naive(pieces: list[str], words: list[str]) -> list[int]:
     """Give every character of the words to its word, hand them out to the pieces, and let each piece count."""
-    owners = [number for number, word in enumerate(words) for _ in comparable(word)]
+    owners = [number for number, word in enumerate(words) for _ in comparable_text(word)]
     found = []
     for piece in pieces:
-        length = len(comparable(piece.replace(SPACE, "")))
+        length = len(comparable_text(piece.replace(SPACE, "")))
         mine, owners = owners[:length], owners[length:]
         found.append(max(sorted(set(mine)), key=mine.count) if mine else -1)
     assert not owners
@@ -62,7 +62,7 @@ def test_as_counted_naively(kind: str, lowercase: bool, line: str) -> None:
     table = tokenizer(kind, lowercase=lowercase)
     ids = table.encode(line)
     expected = naive(table.pieces(ids), words)
-    found = align(table, [*ids, EOS], words)
+    found = align_words(table, [*ids, EOS], words)
     assert found.words.tolist() == [*expected, -1]
     assert found.later.tolist() == [*(word >= 0 and word in expected[:i] for i, word in enumerate(expected)), False]
     assert found.split.tolist() == [*(word >= 0 and expected.count(word) > 1 for word in expected), False]
@@ -81,7 +81,7 @@ def test_a_golden_alignment() -> None:
 
     words = ["dog", "is", "n't", "t-shirt", "an", "."]
     ids = [table[piece] for piece in ("▁dog", "▁is", "n't", "▁t", "-", "shirt", "▁", "an", ".", "</s>")]
-    found = align(Fixed(), ids, words)  # type: ignore[arg-type]
+    found = align_words(Fixed(), ids, words)  # type: ignore[arg-type]
     assert found.words.tolist() == [0, 1, 2, 3, 3, 3, -1, 4, 5, -1]
     assert found.later.tolist() == [False, False, False, False, True, True, False, False, False, False]
     assert found.split.tolist() == [False, False, False, True, True, True, False, False, False, False]
@@ -102,7 +102,7 @@ def test_unknown_pieces_hide_their_characters(kind: str) -> None:
     words = ["a", "zqx", "man", "is", "wyk", "zyz", "here", ".", "xx"]
     ids = [*small.encode(" ".join(words)), EOS]
     assert UNK in ids
-    found = align(small, ids, words)
+    found = align_words(small, ids, words)
     for piece, word in zip(small.pieces(ids), found.words.tolist(), strict=True):
         if piece not in ("<unk>", "</s>", SPACE):
             assert word >= 0 and piece.replace(SPACE, "") in words[word]
@@ -114,9 +114,9 @@ def test_sources_that_were_cut(lines: Callable[..., list[str]]) -> None:
     bpe = tokenizer("bpe", lines(50))
     line = lines(50)[3] + " " + lines(50)[4]
     ids = bpe.encode(line)
-    whole = align(bpe, ids, line.split())
+    whole = align_words(bpe, ids, line.split())
     for length in range(len(ids)):
-        found = align(bpe, [*ids[:length], EOS], line.split())
+        found = align_words(bpe, [*ids[:length], EOS], line.split())
         assert found.words.tolist() == [*whole.words[:length].tolist(), -1]
         assert found.unaligned == 0 and found.word_count == max([-1, *whole.words[:length].tolist()]) + 1
 
@@ -124,7 +124,7 @@ def test_sources_that_were_cut(lines: Callable[..., list[str]]) -> None:
 def test_nothing() -> None:
     bpe = tokenizer("bpe")
     for ids, words in (([EOS], []), ([EOS], ["a"]), ([], []), ([*bpe.encode("A man"), EOS], [])):
-        found = align(bpe, ids, words)
+        found = align_words(bpe, ids, words)
         assert (found.words == -1).all() and not found.later.any() and not found.split.any()
         assert (found.word_count, found.unaligned) == (0, 0)
 
@@ -140,5 +140,5 @@ def test_other_words_than_the_pieces() -> None:
 
 
 def test_comparable() -> None:
-    assert comparable("ﬁ½ Straße\u00adn\u200b \t") == comparable("FI1⁄2STRASSEN")
-    assert comparable(" A b\x07") == "ab"
+    assert comparable_text("ﬁ½ Straße\u00adn\u200b \t") == comparable_text("FI1⁄2STRASSEN")
+    assert comparable_text(" A b\x07") == "ab"

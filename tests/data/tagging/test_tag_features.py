@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparsenmt.data.prepare.pipeline import PreparedData, check_prepared_for, prepare
-from sparsenmt.data.tagging import taggers, tagging
-from sparsenmt.data.tagging.taggers import cut_into_words
-from sparsenmt.data.tagging.tagsets import Category, TagSet
+from sparsenmt.data.prepare.pipeline import PreparedData, check_prepared_data, prepare
+from sparsenmt.data.tagging import taggers
+from sparsenmt.data.tagging.source_tagger import SourceTagger
+from sparsenmt.data.tagging.taggers import split_words
+from sparsenmt.data.tagging.tagsets import TagSet, WordCategory
 from sparsenmt.data.text import read_lines, write_lines
 from sparsenmt.data.vocabulary import EOS, SPACE
 from sparsenmt.errors import UserError
@@ -36,7 +37,7 @@ class FakeTagger:
         type(self).opened += 1
 
     def tokenize(self, line: str) -> list[str]:
-        return cut_into_words(line, self.language)
+        return split_words(line, self.language)
 
     def tag(self, words: Sequence[str]) -> list[str]:
         return ["DT" if word.lower() in ("a", "the") else "NN" if word[0].isalpha() else "." for word in words]
@@ -71,20 +72,24 @@ def test_values_of_words_and_their_pieces(make_data: MakeData, kind: str) -> Non
     ids = dataset.source(0)
     pieces = tokenizer.pieces(ids.tolist())
     categories, later = dataset.feature("pos_category", 0), dataset.feature("later_piece", 0)
-    assert (int(categories[-1]), int(later[-1]), pieces[-1]) == (Category.END, 0, "</s>")
+    assert (int(categories[-1]), int(later[-1]), pieces[-1]) == (WordCategory.END, 0, "</s>")
     at = 0
-    for word, expected in (("The", Category.FUNCTION), ("dog", Category.CONTENT), ("runs", Category.CONTENT)):
+    for word, expected in (
+        ("The", WordCategory.FUNCTION),
+        ("dog", WordCategory.CONTENT),
+        ("runs", WordCategory.CONTENT),
+    ):
         taken = ""
         while taken.strip(SPACE) != word and at < len(pieces) - 1:
             piece = pieces[at].strip(SPACE)
-            assert int(categories[at]) == (expected if piece else Category.REST)
+            assert int(categories[at]) == (expected if piece else WordCategory.REST)
             assert int(later[at]) == int(bool(taken.strip(SPACE)) and bool(piece))
             taken += pieces[at]
             at += 1
             if kind == "word":  # "runs." is one piece, with most of its characters in "runs"
                 break
     if kind in ("bpe", "unigram", "char"):
-        assert int(categories[-2]) == Category.PUNCTUATION and int(later[-2]) == 0, "a mark is a word of its own"
+        assert int(categories[-2]) == WordCategory.PUNCTUATION and int(later[-2]) == 0, "a mark is a word of its own"
 
 
 def test_prepared_values_are_those_of_decoding(make_data: MakeData) -> None:
@@ -135,10 +140,10 @@ def test_the_choice_of_the_tagger_belongs_to_the_prepared_data(make_data: MakeDa
     data = make_data([(LINES, LINES[::-1])], (LINES, LINES), source_language="en")
     first = prepare(data, features=FEATURES)
     assert prepare(data, features=FEATURES).up_to_date
-    check_prepared_for(data, FEATURES)
+    check_prepared_data(data, FEATURES)
     other = data.model_copy(update={"tagger": schema.TaggerSection(language="nl")})
     with pytest.raises(UserError, match=r"prepared with other settings: .*language"):
-        check_prepared_for(other, FEATURES)
+        check_prepared_data(other, FEATURES)
     second = prepare(other, features=FEATURES)
     assert not second.up_to_date and second.fingerprint != first.fingerprint
     state = json.loads((Path(data.directory) / "features/tagging.json").read_bytes())
@@ -181,7 +186,7 @@ def test_unknown_tags_are_listed_once(make_data: MakeData, tmp_path: Path, capsy
     assert capsys.readouterr().err.count("'FOO' (") == 1
     found = PreparedData.open(data.directory).train[0]
     assert {int(value) for value in found.feature_values["pos_category"]} == {
-        Category.END, Category.FUNCTION, Category.PUNCTUATION, Category.REST,
+        WordCategory.END, WordCategory.FUNCTION, WordCategory.PUNCTUATION, WordCategory.REST,
     }  # fmt: skip
 
 
@@ -221,7 +226,7 @@ def test_a_state_that_is_none(tmp_path: Path) -> None:
     for state in ([], {"tagger": "hanta"}, {**sound, "given_tagset": "y"}, None):
         (tmp_path / "tagging.json").write_bytes(json.dumps(state).encode())
         with pytest.raises(UserError, match="does not name a tagger"):
-            tagging.Tagging.load(tmp_path / "tagging.json", None)  # type: ignore[arg-type]
+            SourceTagger.load(tmp_path / "tagging.json", None)  # type: ignore[arg-type]
 
 
 def test_any_characters_can_be_tagged_and_stored(make_data: MakeData) -> None:

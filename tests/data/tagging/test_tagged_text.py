@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sparsenmt.data.tagging.tagged_text import TagFile, read_beside, read_tagged
+from sparsenmt.data.tagging.tagged_text import TagFile, read_tagged
 from sparsenmt.errors import UserError
 
 CONLLU = """\
@@ -82,17 +82,17 @@ def test_what_is_no_tagged_text(tmp_path: Path, text: str, line: int, message: s
 
 def test_beside_a_text(tmp_path: Path) -> None:
     path = write(tmp_path / "tags", "A_DT dog_NN ._.\n\nHe_PRP 's_VBZ ﬁne_JJ\n")
-    sentences = list(read_beside(path, "text", ["a  dog .", "", "HE's FINE"]))
+    sentences = list(TagFile(path).sentences("text", ["a  dog .", "", "HE's FINE"]))
     assert [each.tagset for each in sentences] == ["penn"] * 3
-    assert [each.words for each in TagFile(path).beside("text", ["He's fine"], first=2)] == [("He", "'s", "ﬁne")]
+    assert [each.words for each in TagFile(path).sentences("text", ["He's fine"], first=2)] == [("He", "'s", "ﬁne")]
 
 
 @pytest.mark.parametrize(
     ("lines", "where", "message"),
     [
         (["A dog.", "Two cats"], ", line 2", "the 2 tagged words are not those of line 2 of text: 'one"),
-        (["A dog.", "One cat sleeps"], ", line 2", "'the end' where the text has 'sleeps'"),
-        (["A dog", "One cat"], ", line 1", "'.' where the text has 'the end'"),
+        (["A dog.", "One cat sleeps"], ", line 2", "'the end' instead of 'sleeps'"),
+        (["A dog", "One cat"], ", line 1", "'.' instead of 'the end'"),
         (["A dog."], "", "2 tagged sentences, but text has 1 lines"),
         (["A dog.", "One cat", "", ""], "", "2 tagged sentences, but text has 4 lines"),
     ],
@@ -100,7 +100,7 @@ def test_beside_a_text(tmp_path: Path) -> None:
 def test_tags_of_another_text(tmp_path: Path, lines: list[str], where: str, message: str) -> None:
     path = write(tmp_path / "tags", "A_DT dog_NN ._.\nOne_CD cat_NN\n")
     with pytest.raises(UserError, match=message) as caught:
-        list(read_beside(path, "text", lines))
+        list(TagFile(path).sentences("text", lines))
     assert caught.value.where == f"{path}{where}"
 
 
@@ -122,4 +122,4 @@ def test_gold_tags_of_universal_dependencies(real_data: Path) -> None:
         texts = [each.text or "" for each in read_tagged(path)]
         file = TagFile(path)
         assert (file.tagset, file.warning) == (tagset, None)
-        assert len(list(file.beside("itself", texts))) == len(texts) > 700
+        assert len(list(file.sentences("itself", texts))) == len(texts) > 700

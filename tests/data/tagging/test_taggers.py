@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from sparsenmt.data.tagging import taggers
-from sparsenmt.data.tagging.align import comparable
 from sparsenmt.data.tagging.tagged_text import read_tagged
-from sparsenmt.data.tagging.taggers import cut_into_words, open_tagger
-from sparsenmt.data.tagging.tagsets import category, known
+from sparsenmt.data.tagging.taggers import open_tagger, split_words
+from sparsenmt.data.tagging.tagsets import is_known_tag, tag_category
+from sparsenmt.data.tagging.word_alignment import comparable_text
 from sparsenmt.errors import UserError
 
 
@@ -36,7 +36,7 @@ from sparsenmt.errors import UserError
     ],
 )
 def test_words_and_marks(language: str, line: str, words: str) -> None:
-    assert cut_into_words(line, language) == words.split()
+    assert split_words(line, language) == words.split()
 
 
 def test_the_words_are_the_characters_of_the_line() -> None:
@@ -44,7 +44,7 @@ def test_the_words_are_the_characters_of_the_line() -> None:
     alphabet = "ab1 .,'’\"-<>#_\u0301\u200b漢ß½\u2028"
     for _ in range(500):
         line = "".join(generator.choices(alphabet, k=generator.randint(0, 30)))
-        assert comparable("".join(cut_into_words(line, "en"))) == comparable(line)
+        assert comparable_text("".join(split_words(line, "en"))) == comparable_text(line)
 
 
 class TestHanTa:
@@ -67,7 +67,7 @@ class TestHanTa:
         tagger = open_tagger("hanta", language)
         found = tagger.tag(tagger.tokenize(line))
         assert found == tags.split()
-        assert all(known(tag, tagger.tagset) for tag in found)
+        assert all(is_known_tag(tag, tagger.tagset) for tag in found)
 
     def test_any_words_can_be_tagged(self) -> None:
         tagger = open_tagger("hanta", "en-GB")
@@ -96,7 +96,7 @@ class TestHanTa:
                 pytest.skip("no treebanks")
             tagger = open_tagger("hanta", language)
             pairs = [
-                (category(gold), category(tag, tagger.tagset))
+                (tag_category(gold), tag_category(tag, tagger.tagset))
                 for sentence in list(read_tagged(path))[:500]
                 for gold, tag in zip(sentence.tags, tagger.tag(sentence.words), strict=True)
             ]

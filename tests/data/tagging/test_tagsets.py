@@ -6,13 +6,13 @@ import pytest
 
 from sparsenmt.data.tagging.tagsets import (
     TAG_SETS,
-    Category,
     TagSet,
     UnknownTags,
-    category,
-    known,
+    WordCategory,
+    guess_tagset,
+    is_known_tag,
     report_category,
-    tagset_of,
+    tag_category,
 )
 
 # Marcus, Santorini and Marcinkiewicz 1993, table 2; the marks of OntoNotes and EWT after them.
@@ -47,7 +47,7 @@ TAGS: dict[TagSet, list[str]] = {
 
 @pytest.mark.parametrize("name", TAG_SETS)
 def test_every_tag_is_known(name: TagSet) -> None:
-    assert [tag for tag in TAGS[name] if not known(tag, name)] == []
+    assert [tag for tag in TAGS[name] if not is_known_tag(tag, name)] == []
 
 
 def test_the_universal_tags_are_all_there() -> None:
@@ -56,14 +56,16 @@ def test_the_universal_tags_are_all_there() -> None:
 
 def test_penn_as_in_the_footnote_of_the_paper() -> None:
     """Footnote 9: which tags are function and content words; CD, EX, FW and SYM are among the others."""
-    rows = {name: {tag for tag in PENN.split() if report_category(category(tag, "penn")) == name} for name in REPORTS}
+    rows = {
+        name: {tag for tag in PENN.split() if report_category(tag_category(tag, "penn")) == name} for name in REPORTS
+    }
     assert rows["function"] == set(["CC", "IN", "RP", "TO", "UH", "DT", "WP"])
     content = "MD JJ JJR JJS NN NNS NNP NNPS RB RBR RBS VB VBD VBG VBN VBP VBZ AFX"
     assert rows["content"] == set(content.split())
     assert rows["rest"] >= set(
         ["CD", "EX", "FW", "SYM", "PRP", "PRP$", "WP$", "WDT", "WRB", "PDT", "POS", "LS", "#", "$"]
     )
-    assert category("MD") is Category.MODAL and category("EX") is Category.EXISTENTIAL
+    assert tag_category("MD") is WordCategory.MODAL and tag_category("EX") is WordCategory.EXISTENTIAL
 
 
 REPORTS = ("function", "content", "punctuation", "rest")
@@ -72,46 +74,49 @@ REPORTS = ("function", "content", "punctuation", "rest")
 @pytest.mark.parametrize(
     ("tagset", "tag", "expected"),
     [
-        ("ud", "ADP", Category.FUNCTION),
-        ("ud", "AUX", Category.CONTENT),
-        ("ud", "PRON", Category.PRONOUN),
-        ("stts", "VMFIN", Category.MODAL),
-        ("stts", "VM(FIN)", Category.MODAL),
-        ("stts", "ADJ(A)", Category.CONTENT),
-        ("stts", "$(", Category.PUNCTUATION),
-        ("stts", "PRF", Category.PRONOUN),
-        ("c5", "PRF", Category.FUNCTION),
-        ("c5", "PRP", Category.FUNCTION),
-        ("penn", "PRP", Category.PRONOUN),
-        ("c5", "AJ0-VVN", Category.CONTENT),
-        ("c5", "PRP-AVP", Category.FUNCTION),
-        ("c7", "VM22", Category.MODAL),
-        ("c7", "MD", Category.CONTENT),
-        ("c7", "MC", Category.NUMBER),
-        ("cgn", "VNW(aanw,det,stan,prenom,met-e,rest)", Category.FUNCTION),
-        ("cgn", "TW(rang,prenom,stan)", Category.CONTENT),
+        ("ud", "ADP", WordCategory.FUNCTION),
+        ("ud", "AUX", WordCategory.CONTENT),
+        ("ud", "PRON", WordCategory.PRONOUN),
+        ("stts", "VMFIN", WordCategory.MODAL),
+        ("stts", "VM(FIN)", WordCategory.MODAL),
+        ("stts", "ADJ(A)", WordCategory.CONTENT),
+        ("stts", "$(", WordCategory.PUNCTUATION),
+        ("stts", "PRF", WordCategory.PRONOUN),
+        ("c5", "PRF", WordCategory.FUNCTION),
+        ("c5", "PRP", WordCategory.FUNCTION),
+        ("penn", "PRP", WordCategory.PRONOUN),
+        ("c5", "AJ0-VVN", WordCategory.CONTENT),
+        ("c5", "PRP-AVP", WordCategory.FUNCTION),
+        ("c7", "VM22", WordCategory.MODAL),
+        ("c7", "MD", WordCategory.CONTENT),
+        ("c7", "MC", WordCategory.NUMBER),
+        ("cgn", "VNW(aanw,det,stan,prenom,met-e,rest)", WordCategory.FUNCTION),
+        ("cgn", "TW(rang,prenom,stan)", WordCategory.CONTENT),
     ],
 )
-def test_some_tags(tagset: TagSet, tag: str, expected: Category) -> None:
-    assert category(tag, tagset) is expected
+def test_some_tags(tagset: TagSet, tag: str, expected: WordCategory) -> None:
+    assert tag_category(tag, tagset) is expected
 
 
 def test_the_tag_set_is_found_from_tags() -> None:
     for name, tags in TAGS.items():
-        assert tagset_of(tags) == name
-    assert tagset_of([]) == "penn"
-    assert tagset_of(["PRP", "AT0"]) == "c5"
+        assert guess_tagset(tags) == name
+    assert guess_tagset([]) == "penn"
+    assert guess_tagset(["PRP", "AT0"]) == "c5"
 
 
 def test_unknown_tags_are_rest_and_listed_once() -> None:
     table = UnknownTags("penn")
     assert table.warning() is None
-    assert [table.category(tag) for tag in ("NN", "FOO", "BAR", "FOO")] == [Category.CONTENT, *[Category.REST] * 3]
+    assert [table.category(tag) for tag in ("NN", "FOO", "BAR", "FOO")] == [
+        WordCategory.CONTENT,
+        *[WordCategory.REST] * 3,
+    ]
     assert table.warning() == "warning: unknown tags, counted as \"rest\": 'FOO' (2), 'BAR' (1)"
-    assert not known("") and category("") is Category.REST
+    assert not is_known_tag("") and tag_category("") is WordCategory.REST
 
 
 def test_the_end_of_a_sentence_is_no_word() -> None:
     with pytest.raises(ValueError, match="no word"):
-        report_category(Category.END)
-    assert {report_category(each) for each in Category if each is not Category.END} == set(REPORTS)
+        report_category(WordCategory.END)
+    assert {report_category(each) for each in WordCategory if each is not WordCategory.END} == set(REPORTS)

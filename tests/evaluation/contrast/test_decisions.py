@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from sparsenmt.decoding.choices import TargetScore
+from sparsenmt.decoding.forced_decoding import TargetScore
 from sparsenmt.evaluation.contrast.decisions import Accuracy, Decision, compare_decisions, decide, mcnemar, wilson
 from sparsenmt.evaluation.contrast.groups import distance_bin, frequency_bin, group
 from sparsenmt.evaluation.contrast.items import Item

@@ -9,11 +9,11 @@ import pytest
 
 from sparsenmt.data.input_line import InputLine, input_lines
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
-from sparsenmt.decoding.choices import ScoredTargets, TargetScore
+from sparsenmt.decoding.forced_decoding import ScoredTargets, TargetScore
 from sparsenmt.decoding.inputs import SourceLine
 from sparsenmt.evaluation.contrast import scoring
 from sparsenmt.evaluation.contrast.items import Item, Suite
-from sparsenmt.evaluation.contrast.scoring import Questions
+from sparsenmt.evaluation.contrast.scoring import SuiteScorer
 
 SUITE = Suite(
     "invented",
@@ -30,7 +30,7 @@ SUITE = Suite(
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What `score_choices` was called with; its scores are the lengths of the targets."""
+    """What `score_alternatives` was called with; its scores are the lengths of the targets."""
     seen: dict[str, Any] = {}
 
     def answer(
@@ -42,33 +42,33 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             for i, (source, own) in enumerate(zip(sources, targets, strict=True))
         ]
 
-    monkeypatch.setattr(scoring, "score_choices", answer)
+    monkeypatch.setattr(scoring, "score_alternatives", answer)
     return seen
 
 
-def scores(questions: Questions) -> list[tuple[float, list[float], int]]:
+def scores(scorer: SuiteScorer) -> list[tuple[float, list[float], int]]:
     return [
         (each.correct.log_probability, [one.log_probability for one in each.contrastive], each.source_cut)
-        for each in questions.answer(None, batch_tokens=1)  # type: ignore[arg-type]
+        for each in scorer.score(None, batch_tokens=1)  # type: ignore[arg-type]
     ]
 
 
 def test_every_source_and_target_is_asked_for_once(asked: dict[str, Any]) -> None:
-    questions = Questions(SUITE)
-    assert len(questions) == 2
-    assert scores(questions) == [(2, [1, 3], 0), (2, [4], 0), (1, [5], 0), (2, [2], 1)]
+    scorer = SuiteScorer(SUITE)
+    assert scorer.sources == 2
+    assert scores(scorer) == [(2, [1, 3], 0), (2, [4], 0), (1, [5], 0), (2, [2], 1)]
     assert asked["sources"] == input_lines(["the bank", "a dog"])
     assert asked["targets"] == [["aa", "b", "ccc", "dddd", "eeeee"], ["aa"]]
 
 
 def test_the_model_runs_at_the_depth_asked_for(asked: dict[str, Any]) -> None:
-    Questions(SUITE).answer(None, batch_tokens=1, depth=(1, 2))  # type: ignore[arg-type]
+    SuiteScorer(SUITE).score(None, batch_tokens=1, depth=(1, 2))  # type: ignore[arg-type]
     assert asked["depth"] == (1, 2)
 
 
 def test_a_source_with_other_tags_is_another_one(asked: dict[str, Any]) -> None:
     tags = [TaggedSentence(tuple(source.split()), ("D", tag)) for source, tag in zip(SUITE.sources, "NMV", strict=True)]
-    questions = Questions(SUITE, tags)
-    assert scores(questions) == [(2, [1, 3], 0), (2, [4], 0), (1, [5], 1), (2, [2], 2)]
+    scorer = SuiteScorer(SUITE, tags)
+    assert scores(scorer) == [(2, [1, 3], 0), (2, [4], 0), (1, [5], 1), (2, [2], 2)]
     assert asked["sources"] == input_lines(["the bank", "the bank", "a dog"], tags=[tags[0], tags[2], tags[1]])
     assert asked["targets"] == [["aa", "b", "ccc", "dddd"], ["b", "eeeee"], ["aa"]]

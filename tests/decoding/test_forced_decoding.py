@@ -7,8 +7,8 @@ import torch
 
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.vocabulary import BOS, EOS
-from sparsenmt.decoding import forced
-from sparsenmt.decoding.forced import score_pairs
+from sparsenmt.decoding import forced_decoding
+from sparsenmt.decoding.forced_decoding import score_pairs
 from sparsenmt.errors import UserError
 from sparsenmt.model.protocol import Source
 from tests.decoding.support import TinyBundle, invented_lines, tiny_bundle
@@ -31,7 +31,7 @@ def naive(bundle: TinyBundle, source: str, target: str) -> list[float]:
 @pytest.mark.parametrize("batch_tokens", [1, 100, 10_000])
 @pytest.mark.parametrize("rows", [3, 1024])
 def test_equals_the_full_model(batch_tokens: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forced, "_ROWS", rows)
+    monkeypatch.setattr(forced_decoding, "_ROWS", rows)
     bundle = tiny_bundle()
     told: list[int] = []
     found = list(score_pairs(bundle, input_lines(SOURCES), TARGETS, batch_tokens=batch_tokens, advance=told.append))
@@ -63,7 +63,7 @@ def test_scores_that_are_not_numbers_are_reported() -> None:
     bundle = tiny_bundle()
     with torch.no_grad():
         bundle.model.embeddings["output"].fill_(float("nan"))
-    with pytest.raises(UserError, match=r"line \d+: the model's scores are not numbers"):
+    with pytest.raises(UserError, match=r"line \d+: the model's scores are not finite numbers"):
         list(score_pairs(bundle, input_lines(SOURCES), TARGETS))
 
 

@@ -1,4 +1,4 @@
-"""Attention patterns that are given, not learned, in O(length): Raganato, Scherrer and Tiedemann 2020, "Fixed Encoder
+"""Fixed attention heads in O(length): Raganato, Scherrer and Tiedemann 2020, "Fixed Encoder
 Self-Attention Patterns in Transformer-Based Machine Translation", section 3.2 (the eighth, ``last``: section 4.4).
 
 Row i of a sentence of n positions, each row normalised to sum to 1:
@@ -8,11 +8,11 @@ Row i of a sentence of n positions, each row normalised to sum to 1:
     next      1          at j = i + 1     end     (j + 1)^3  at every j
     last      1          at j = n - 1     start   (n - j)^3  at every j
 
-n is the true length, ``</s>`` included. Keys that are not valid (padding, or what a filter has masked) get no weight;
+n is the true length, ``</s>`` included. Keys that are not valid (padding, or masked by a filter) get no weight;
 the rest of the row is normalised without them. The paper defines left only and says that the others have the same
-function with other ends: right mirrors left, start mirrors end. Over words, i and j are the words of the pieces.
+function at other positions: right mirrors left, start mirrors end. Over words, i and j are words, not tokens.
 
-Shapes: B rows, G given heads, Q queries, K keys, E head size, W words (no more than keys).
+Shapes: B rows, G fixed heads, Q queries, K keys, E head size, W words (no more than keys).
 """
 
 from __future__ import annotations
@@ -25,32 +25,50 @@ from pydantic import Field
 from torch import Tensor
 
 from sparsenmt.model.sockets import Keys
-from sparsenmt.sparsity.fixed_maps import Contexts, FixedMap, Head, OrSelf, Running, Shift, Whole, WordPlan
+from sparsenmt.sparsity.fixed_maps import (
+    ApplyMap,
+    HeadMap,
+    OrSelfMap,
+    RunningSumMap,
+    SentenceMeanMap,
+    ShiftMap,
+    TokenHeadsMap,
+    WordHeadsMap,
+)
 from sparsenmt.sparsity.registry import Options
 
-Pattern = Literal["current", "previous", "next", "left", "right", "end", "start", "last"]
-SEVEN: tuple[Pattern, ...] = ("current", "previous", "next", "left", "right", "end", "start")  # in the paper's order
-LOOKING_LEFT = frozenset[Pattern]({"current", "previous", "left"})
-"""Patterns of which no row depends on a later position, or on how many there are."""
+FixedPattern = Literal["current", "previous", "next", "left", "right", "end", "start", "last"]
+SEVEN: tuple[FixedPattern, ...] = (
+    "current",
+    "previous",
+    "next",
+    "left",
+    "right",
+    "end",
+    "start",
+)  # in the paper's order
+LOOKING_LEFT = frozenset[FixedPattern]({"current", "previous", "left"})
+"""Patterns that depend neither on later positions nor on the length."""
 
-_SHIFTS: dict[Pattern, int] = {"current": 0, "previous": 1, "next": -1}
+_SHIFTS: dict[FixedPattern, int] = {"current": 0, "previous": 1, "next": -1}
 WORD = "word_id"
 
 
 class FixedOptions(Options):
-    patterns: list[Pattern] = Field(
-        list(SEVEN), min_length=1, description="What each given head attends to; `last` is the paper's eighth."
+    patterns: list[FixedPattern] = Field(
+        list(SEVEN), min_length=1, description="Pattern of each fixed head; `last` is the paper's eighth."
     )
     learned: int | None = Field(
-        None, ge=0, description="Learned heads beside them; default: as many as the site has left. Checked, if given."
+        None, ge=0, description="Number of learned heads, as a check. `null`: the remaining heads of the site."
     )
     empty: Literal["zero", "self"] = Field(
-        "zero", description="A row without a target (the first one of `previous`): all zero, or as `current`."
+        "zero",
+        description="A row without a target (the first one of `previous`): all zero, or `self`: as `current`.",
     )
 
 
 def check_options(options: FixedOptions, heads: int) -> None:
-    """ValueError if there are not as many learned heads as the recipe says."""
+    """Raise ValueError if there are not as many learned heads as the recipe says."""
     given, learned = len(options.patterns), options.learned
     if learned is not None and given + learned != heads:
         raise ValueError(
@@ -60,44 +78,44 @@ def check_options(options: FixedOptions, heads: int) -> None:
 
 
 def make_heads(
-    patterns: Sequence[Pattern], seen: Tensor, positions: Tensor, *, or_self: bool, dtype: torch.dtype
-) -> tuple[Head, ...]:
-    """The heads of these patterns.
+    patterns: Sequence[FixedPattern], seen: Tensor, positions: Tensor, *, or_self: bool, dtype: torch.dtype
+) -> tuple[HeadMap, ...]:
+    """The linear maps of fixed heads.
 
     Args:
         seen: (B, K) bool, the keys that have weights.
-        positions: (B, K) of the keys, one after the other.
-        or_self: whether rows without a target read themselves.
+        positions: (B, K) of the keys, consecutive.
+        or_self: rows without a target read themselves.
         dtype: of the weights, at least fp32; they are computed in float64.
     """
     number = positions.double() + 1  # (B, K) from 1
     length = (number * seen).amax(1, keepdim=True)  # (B, 1) the last one seen: padding is not
     rising, falling = number.pow(3) * seen, (length + 1 - number).pow(3) * seen
 
-    def running(inner: Tensor, sums: Tensor, leftward: bool) -> tuple[Head, Tensor]:
+    def running(inner: Tensor, sums: Tensor, leftward: bool) -> tuple[HeadMap, Tensor]:
         outer = torch.where(sums > 0, 1 / sums, 0.0)
-        return Running(inner.to(dtype), outer.to(dtype), leftward), sums > 0
+        return RunningSumMap(inner.to(dtype), outer.to(dtype), leftward), sums > 0
 
-    def make(pattern: Pattern) -> tuple[Head, Tensor]:
-        """The head, and which rows have a target (B, K)."""
+    def make(pattern: FixedPattern) -> tuple[HeadMap, Tensor]:
+        """The map, and the rows that have a target (B, K) bool."""
         if pattern in _SHIFTS:
             by = _SHIFTS[pattern]
-            return Shift(by, seen.to(dtype)), _moved(seen, by)
+            return ShiftMap(by, seen.to(dtype)), _moved(seen, by)
         if pattern == "left":
             return running(rising, _moved(rising.cumsum(1), 2), True)
         if pattern == "right":
             return running(falling, _moved(falling.flip(1).cumsum(1).flip(1), -2), False)
         whole = {"end": rising, "start": falling}.get(pattern, ((number == length) & seen).double())
-        return Whole((whole / whole.sum(1, keepdim=True).clamp_min(1)).to(dtype)), seen
+        return SentenceMeanMap((whole / whole.sum(1, keepdim=True).clamp_min(1)).to(dtype)), seen
 
     made = [make(pattern) for pattern in patterns]
     if not or_self:
         return tuple(head for head, _ in made)
-    return tuple(OrSelf(head, (seen & ~has_target).to(dtype)) for head, has_target in made)
+    return tuple(OrSelfMap(head, (seen & ~has_target).to(dtype)) for head, has_target in made)
 
 
 def _moved(x: Tensor, by: int) -> Tensor:
-    """x (B, K) -> what stands ``by`` positions to the left, 0 where there is nothing."""
+    """Shift x (B, K) by positions to the right, filled with 0."""
     moved, rest = torch.zeros_like(x), max(x.shape[1] - abs(by), 0)
     if by >= 0:
         moved[:, by:] = x[:, :rest]
@@ -107,54 +125,56 @@ def _moved(x: Tensor, by: int) -> Tensor:
 
 
 class FixedPatternHeads:
-    """Implements `interfaces.GivenHeads`.
+    """Fixed heads with these patterns; implements `sockets.FixedHeads`.
 
     Args:
         patterns: of each head.
-        or_self: whether rows without a target attend as `current`; otherwise they are zero.
-        mass: None: over positions; otherwise over words, whose weight their pieces ``split`` or each have (``copy``).
+        or_self: rows without a target attend as `current`; otherwise they are zero.
+        mass: None: heads over tokens; ``split`` or ``copy``: over words, see `fixed_word`.
     """
 
-    def __init__(self, patterns: Sequence[Pattern], *, or_self: bool, mass: Literal["split", "copy"] | None = None):
+    def __init__(
+        self, patterns: Sequence[FixedPattern], *, or_self: bool, mass: Literal["split", "copy"] | None = None
+    ):
         self.names = tuple(patterns)
         self.heads = len(self.names)
         self._or_self = or_self
         self._mass = mass
         self._made_for: tuple[object, ...] = ()
-        self._plan: FixedMap | WordPlan | None = None
+        self._map: TokenHeadsMap | WordHeadsMap | None = None
 
     def __call__(self, values: Tensor, keys: Keys) -> Tensor:
         if keys.queries.shape[1] == values.shape[2]:
-            plan = self._plan_for(keys, values.dtype)
-            context: Tensor = Contexts.apply(values.transpose(1, 2), plan)  # type: ignore[no-untyped-call]
+            linear_map = self._map_for(keys, values.dtype)
+            context: Tensor = ApplyMap.apply(values.transpose(1, 2), linear_map)  # type: ignore[no-untyped-call]
             return context.transpose(1, 2)
-        # In decoding step by step, the queries are the last positions.
+        # In step-by-step decoding, the queries are the last positions.
         weights = self.weights(keys).to(torch.promote_types(values.dtype, torch.float32))
         return (weights @ values.to(weights.dtype)).to(values.dtype)
 
-    def _plan_for(self, keys: Keys, dtype: torch.dtype) -> FixedMap | WordPlan:
-        """The plan of a batch, made once: the layers of a stack get the same tensors."""
+    def _map_for(self, keys: Keys, dtype: torch.dtype) -> TokenHeadsMap | WordHeadsMap:
+        """The map of a batch, made once, as the layers of a stack pass the same tensors."""
         dtype = torch.promote_types(dtype, torch.float32)
         words = keys.features[WORD] if self._mass is not None else None
         made_for = (keys.valid, keys.positions, words, dtype)
-        if self._plan is None or any(a is not b for a, b in zip(made_for, self._made_for, strict=True)):
+        if self._map is None or any(a is not b for a, b in zip(made_for, self._made_for, strict=True)):
             self._made_for = made_for
-            self._plan = self._make_plan(keys, words, dtype)
-        return self._plan
+            self._map = self._make_map(keys, words, dtype)
+        return self._map
 
-    def _make_plan(self, keys: Keys, words: Tensor | None, dtype: torch.dtype) -> FixedMap | WordPlan:
+    def _make_map(self, keys: Keys, words: Tensor | None, dtype: torch.dtype) -> TokenHeadsMap | WordHeadsMap:
         if words is None:
             made = make_heads(self.names, keys.valid, keys.positions, or_self=self._or_self, dtype=dtype)
-            return FixedMap(made)
-        rows, count = words.shape  # no more words than pieces
+            return TokenHeadsMap(made)
+        rows, count = words.shape  # no more words than tokens
         positions = torch.arange(count, device=words.device).expand(rows, -1)
-        pieces = torch.zeros_like(words).scatter_add_(1, words, keys.valid.long())  # (B, W)
-        made = make_heads(self.names, pieces > 0, positions, or_self=self._or_self, dtype=dtype)
+        tokens = torch.zeros_like(words).scatter_add_(1, words, keys.valid.long())  # (B, W)
+        made = make_heads(self.names, tokens > 0, positions, or_self=self._or_self, dtype=dtype)
         share = keys.valid.to(dtype)
         if self._mass == "split":
-            share = share / pieces.gather(1, words).clamp_min(1)
+            share = share / tokens.gather(1, words).clamp_min(1)
         index = words + count * torch.arange(rows, device=words.device)[:, None]
-        return WordPlan(FixedMap(made), index.flatten(), share, count)
+        return WordHeadsMap(TokenHeadsMap(made), index.flatten(), share, count)
 
     def weights(self, keys: Keys) -> Tensor:
         """(B, G, Q, K) in float64, by the formulas."""

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from sparsenmt.data.input_line import input_lines
-from sparsenmt.decoding.choices import score_choices
-from sparsenmt.decoding.forced import score_pairs
+from sparsenmt.decoding.forced_decoding import score_alternatives, score_pairs
 from sparsenmt.errors import UserError
 from tests.decoding.support import TinyBundle, invented_lines, tiny_bundle
 from tests.decoding.test_ahead import gated_bundle
@@ -32,7 +31,7 @@ def alone(bundle: TinyBundle, sources: Sequence[str], targets: Sequence[Sequence
 def scores(bundle: TinyBundle, targets: Sequence[Sequence[str]] = TARGETS, **keys: Any) -> list[list[float]]:
     return [
         [one.log_probability for one in each.targets]
-        for each in score_choices(bundle, input_lines(SOURCES), targets, **keys)
+        for each in score_alternatives(bundle, input_lines(SOURCES), targets, **keys)
     ]
 
 
@@ -67,7 +66,7 @@ def test_the_same_pieces_have_the_same_score_to_the_last_bit() -> None:
 def test_long_texts_are_cut_and_counted() -> None:
     bundle = tiny_bundle(max_positions=12)
     long = "am Fluss " * 9
-    (found,) = score_choices(bundle, input_lines(["steht " * 9]), [["Haus", long, f"{long}Haus"]])
+    (found,) = score_alternatives(bundle, input_lines(["steht " * 9]), [["Haus", long, f"{long}Haus"]])
     length = len(bundle.tokenizers.target.encode(long))
     assert found.source.cut > 0
     assert [(one.pieces, one.cut > 0) for one in found.targets] == [(5, False), (12, True), (12, True)]
@@ -79,5 +78,5 @@ def test_scores_that_are_not_numbers_are_reported() -> None:
     bundle = tiny_bundle()
     with torch.no_grad():
         bundle.model.embeddings["output"].fill_(float("nan"))
-    with pytest.raises(UserError, match=r"line \d+: the model's scores are not numbers"):
+    with pytest.raises(UserError, match=r"line \d+: the model's scores are not finite numbers"):
         scores(bundle)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import pytest
 import torch
 
 from sparsenmt.data.vocabulary import EOS
-from sparsenmt.decoding.ancestral import ancestral_search, make_sampler, pick_best
+from sparsenmt.decoding.greedy import GreedySearch
+from sparsenmt.decoding.sampling import SamplingSearch
 from sparsenmt.decoding.scores import Hypothesis
+from sparsenmt.decoding.strategies import EncodedBatch, Strategy
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.schema import Decoding
 from tests.decoding.support import (
@@ -39,16 +42,27 @@ def assert_same(found: Hypothesis, expected: Found | Hypothesis) -> None:
     assert found.score == pytest.approx(expected.score, abs=1e-9)
 
 
+def search(
+    strategy: Strategy, model: Transformer, rows: list[list[int]], limits: Sequence[int], numbers: Sequence[int]
+) -> list[Hypothesis]:
+    """Search one batch; ``numbers`` are those of the lines in the input."""
+    batch = EncodedBatch(encode(model, rows), torch.tensor(limits), list(range(len(rows))), list(numbers))
+    (results,) = strategy.search(model, [batch], lambda sentences: nullcontext())
+    return [only for number in range(len(rows)) for only in results[number]]
+
+
+def greedy(model: Transformer, rows: list[list[int]], limits: Sequence[int], chosen: Decoding) -> list[Hypothesis]:
+    return search(GreedySearch(chosen), model, rows, limits, range(len(rows)))
+
+
 def sample(
     model: Transformer, rows: list[list[int]], limits: Sequence[int], chosen: Decoding, numbers: Sequence[int]
 ) -> list[Hypothesis]:
-    pick = make_sampler(chosen, numbers, max(limits), torch.device("cpu"))
-    results = ancestral_search(model, encode(model, rows), torch.tensor(limits), chosen, pick)
-    return [only for (only,) in results]
+    return search(SamplingSearch(chosen), model, rows, limits, numbers)
 
 
 def draws(seed: int, number: int, length: int) -> list[float]:
-    """The random numbers that the docstring of `make_sampler` promises: of the seed and the sentence's number."""
+    """The random numbers that `sampling.make_sampler` documents: by the seed and the line number."""
     generator = torch.Generator().manual_seed(seed * 1_000_003 + number)
     values: list[float] = torch.rand(length, generator=generator, dtype=torch.float64).tolist()
     return values
@@ -60,8 +74,8 @@ def draws(seed: int, number: int, length: int) -> list[float]:
 )
 def test_greedy_equals_plain_loops(extra: dict[str, int], ending: float) -> None:
     model, rows, chosen = tiny_model(1, ending=ending), sources(1, LENGTHS), options(**extra, length_penalty="average")
-    found = ancestral_search(model, encode(model, rows), torch.tensor(LIMITS), chosen, pick_best)
-    for (hypothesis,), row, limit in zip(found, rows, LIMITS, strict=True):
+    found = greedy(model, rows, LIMITS, chosen)
+    for hypothesis, row, limit in zip(found, rows, LIMITS, strict=True):
         assert_same(hypothesis, naive_greedy(model, row, limit, chosen))
 
 
@@ -132,8 +146,7 @@ def test_all_forbidden_means_the_end() -> None:
     model = tiny_model(6, vocabulary=6)
     rows = sources(6, [3, 5], 6)
     chosen = options(min_length=20, no_repeat_ngram=1)
-    greedy = ancestral_search(model, encode(model, rows), torch.tensor([25, 30]), chosen, pick_best)
-    for hypothesis in (*(only for (only,) in greedy), *sample(model, rows, [25, 30], chosen, [0, 1])):
+    for hypothesis in (*greedy(model, rows, [25, 30], chosen), *sample(model, rows, [25, 30], chosen, [0, 1])):
         assert hypothesis.ended
         assert sorted(hypothesis.tokens) == [1, 4, 5]
         assert math.isfinite(hypothesis.log_probability)

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_SHORT = 512  # on rows up to this length NumPy's vectorised selection is 2 to 8 times as fast as PyTorch's on a CPU
+_SHORT = 512  # up to this length NumPy's vectorised selection is 2 to 8 times as fast as PyTorch's on a CPU
 
 
 def kth_largest(values: Tensor, k: int) -> Tensor:
-    """(..., K) -> (..., 1), for 1 <= k <= K. Without a gradient; on a CPU not for half precision."""
+    """(..., K) -> (..., 1), for 1 <= k <= K. No gradient; on a CPU no half precision."""
     width, values = values.shape[-1], values.detach()
     if values.device.type == "cpu" and width <= _SHORT:
         place = width - k

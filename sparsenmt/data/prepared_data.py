@@ -1,12 +1,12 @@
-"""The directory that `prepare` writes: its layout, its manifest, and reading it.
+"""The directory that `prepare` writes: its layout, manifest and contents.
 
 ``manifest.json``     settings, hashes of the texts, sizes and hashes of every other file, counts, fingerprint; sealed
 ``tokenizers/``       `Tokenizers.save`
 ``features/``         `FeatureSet.save`
 ``train-N/``          one `Dataset` for each training corpus, in the recipe's order
 ``dev/``              the validation `Dataset`; ``dev.source.txt`` and ``dev.target.txt`` are its raw text,
-                      ``dev.tags.txt`` its tags, given or made, where a feature needs them; ``dev.documents.txt`` the
-                      ids of its documents, where the recipe names them
+                      ``dev.tags.txt`` its tags if a feature needs them, ``dev.documents.txt`` the ids of its documents
+                      if the recipe names them
 """
 
 from __future__ import annotations
@@ -18,21 +18,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
-
+from sparsenmt.data.dataset import Dataset
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.prepare.corpus_files import TAGS
 from sparsenmt.data.prepare.filters import FilterCounts
-from sparsenmt.data.store import Dataset
 from sparsenmt.data.tagging.tagged_text import TagFile, TaggedSentence
 from sparsenmt.data.text import read_lines, read_parallel
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.errors import UserError
 from sparsenmt.files import DamagedFileError, check_file_entries, read_json, read_sealed, sha256_text, write_sealed
-from sparsenmt.progress import Bars
+from sparsenmt.progress import Bars, notify
 
 FORMAT = 2
-"""Version of the layout; other versions are not read."""
+"""Version of the layout; other versions are refused."""
 
 MANIFEST = "manifest.json"
 DEV_TEXT = ("dev.source.txt", "dev.target.txt")
@@ -47,7 +45,7 @@ _LAYOUT = re.compile(
 
 @dataclass(frozen=True)
 class CorpusReport:
-    """What became of one corpus. Tokens include EOS."""
+    """Counts of one prepared corpus. Tokens include EOS."""
 
     name: str
     weight: float
@@ -55,12 +53,12 @@ class CorpusReport:
     source_tokens: int
     target_tokens: int
     documents: int | None = None
-    """Of a corpus that is packed: documents of which something was kept,"""
+    """Documents of which sentences were kept, if the corpus is packed into blocks."""
     blocks: int | None = None
-    """and the blocks that they are packed into."""
+    """Blocks of the corpus, if it is packed."""
 
     def describe(self) -> str:
-        """One line for people."""
+        """Describe the corpus in one line."""
         counts = self.counts
         parts = [f"{self.name}: {counts.kept:,} of {counts.read:,} pairs kept"]
         if self.blocks is not None and self.documents is not None:
@@ -74,22 +72,22 @@ class CorpusReport:
 
 @dataclass(frozen=True)
 class PreparedReport:
-    """What `prepare` did."""
+    """The result of `prepare`."""
 
     directory: Path
     up_to_date: bool
-    """True: the data were there already, and nothing was written."""
+    """True if the data were already prepared, and nothing was written."""
     corpora: list[CorpusReport]
     dev: CorpusReport
     vocabulary_sizes: tuple[int, int]
-    """Pieces of the source and of the target vocabulary."""
+    """Tokens of the source and of the target vocabulary."""
     shared: bool
-    """Whether the two are one."""
+    """True if both languages share one vocabulary."""
     fingerprint: str
 
     @classmethod
     def from_manifest(cls, directory: Path, manifest: Mapping[str, Any], *, up_to_date: bool) -> PreparedReport:
-        """The report on the data that a manifest describes."""
+        """The report on the data of a manifest."""
         source_size, target_size = manifest["vocabulary_sizes"]
         return cls(
             directory=directory,
@@ -102,13 +100,13 @@ class PreparedReport:
         )
 
     def describe(self) -> str:
-        """Several lines for people."""
+        """Describe the result in several lines."""
         source_size, target_size = self.vocabulary_sizes
         sizes = f"{source_size:,} shared" if self.shared else f"{source_size:,} source and {target_size:,} target"
         return "\n".join(
             [
                 *(report.describe() for report in (*self.corpora, self.dev)),
-                f"vocabulary: {sizes} pieces",
+                f"vocabulary: {sizes} tokens",
                 f"{self.directory}: {'up to date' if self.up_to_date else 'written'}",
             ]
         )
@@ -120,7 +118,7 @@ def _corpus_report(entry: Mapping[str, Any]) -> CorpusReport:
 
 @dataclass(frozen=True)
 class PreparedData:
-    """What training reads: tokenizers, features, and the binary data."""
+    """Everything that training reads: tokenizers, features and datasets."""
 
     tokenizers: Tokenizers
     features: FeatureSet
@@ -129,20 +127,20 @@ class PreparedData:
     train_names: list[str]
     dev: Dataset
     dev_lines: list[tuple[str, str]]
-    """Raw text of the validation pairs: source, target."""
+    """Raw text of the validation pairs: source and target."""
     dev_tags: list[TaggedSentence] | None
-    """Tags of the validation sources, where a feature needs them: no tagger has to be there for training."""
+    """Tags of the validation sources, if a feature needs them; so training needs no tagger."""
     fingerprint: str
-    """Changes with the tokenizers, the features, the stored data, and the settings that made them."""
+    """Hash of the tokenizers, features, datasets and settings."""
     dev_documents: list[str] | None = None
-    """Ids of the documents of the validation text, line by line, where the recipe names them."""
+    """The document id of every validation line, if the recipe names a file of them."""
 
     @classmethod
     def open(cls, directory: Path | str, *, progress: bool = True) -> PreparedData:
-        """Open a directory that `prepare` wrote, after comparing every file with its hash.
+        """Open a directory that `prepare` wrote, after verifying every file's hash.
 
         Args:
-            progress: show a bar on stderr, if it is a terminal.
+            progress: show a progress bar on stderr if it is a terminal.
 
         Raises:
             UserError: it is missing or of another version.
@@ -150,16 +148,16 @@ class PreparedData:
         """
         directory = Path(directory)
         manifest = read_manifest(directory)
-        check_files(directory, manifest, Bars(progress))
+        verify_files(directory, manifest, Bars(progress))
         tokenizers = Tokenizers.load(directory / "tokenizers")
         features = FeatureSet.load(directory / "features", tokenizers)
         dev_lines = [(source, target) for source, target in read_parallel([directory / name for name in DEV_TEXT])]
         dev_tags = None
-        if features.tagging is not None:
+        if features.source_tagger is not None:
             given = f"dev.{TAGS}" in manifest["settings"]["tagger"]["given"]
-            tagset = features.tagging.given_tagset if given else features.tagging.tagger_tagset
+            tagset = features.source_tagger.given_tagset if given else features.source_tagger.tagger_tagset
             tags = TagFile(directory / DEV_TAGS, tagset)
-            dev_tags = list(tags.beside(directory / DEV_TEXT[0], [source for source, _ in dev_lines]))
+            dev_tags = list(tags.sentences(directory / DEV_TEXT[0], [source for source, _ in dev_lines]))
         ids = directory / DEV_DOCUMENTS
         dev_documents = list(read_lines(ids)) if ids.name in manifest["files"] else None
         corpora = manifest["corpora"]
@@ -178,15 +176,16 @@ class PreparedData:
 
 
 def train_directory(directory: Path, number: int) -> Path:
-    """Where the training corpus with this number, from 0, is stored."""
+    """The directory of a training corpus, numbered from 0."""
     return directory / f"train-{number}"
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
-    """The manifest of prepared data.
+    """Read the manifest of prepared data.
 
     Raises:
-        UserError: there is none, or it is of another version; `DamagedFileError`: it is not what was written.
+        UserError: there is none, or it is of another version.
+        DamagedFileError: it has changed.
     """
     path = directory / MANIFEST
     if not path.is_file():
@@ -199,11 +198,11 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     return read_sealed(path, hint=_HINT)
 
 
-def check_files(directory: Path, manifest: Mapping[str, Any], bars: Bars) -> None:
-    """Compare every file with the manifest.
+def verify_files(directory: Path, manifest: Mapping[str, Any], bars: Bars) -> None:
+    """Verify every file against the manifest.
 
     Raises:
-        DamagedFileError: a file is missing, or is not what it was.
+        DamagedFileError: a file is missing or has changed.
     """
     total = sum(entry["bytes"] for entry in manifest["files"].values())
     with bars.counting("checking the data", total=total, unit="B") as bar:
@@ -211,54 +210,54 @@ def check_files(directory: Path, manifest: Mapping[str, Any], bars: Bars) -> Non
 
 
 def matching_manifest(directory: Path, settings: Any, inputs: Any, bars: Bars) -> dict[str, Any] | None:
-    """The manifest of complete data that these settings made from inputs with these contents; None if there are none.
+    """The manifest of complete data with these settings and input texts, whatever their paths; None if there are none.
 
-    Where the inputs lie does not matter. Data that would match but are damaged are named in a warning.
+    Warns if the data match but are damaged.
     """
     try:
         manifest = read_manifest(directory)
-        if manifest["settings"] != settings or contents(manifest["inputs"]) != contents(inputs):
+        if manifest["settings"] != settings or content_hashes(manifest["inputs"]) != content_hashes(inputs):
             return None
-        check_files(directory, manifest, bars)
+        verify_files(directory, manifest, bars)
     except DamagedFileError as error:
-        click.echo(f"warning: {error.where}: {error.message}; the data are made again", err=True)
+        notify(f"warning: {error.where}: {error.message}; the data are prepared again")
         return None
     except UserError:
         return None
     return manifest
 
 
-def contents(inputs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Role and hash of every text: what decides whether it is the same."""
+def content_hashes(inputs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Role and hash of every text, by which inputs are compared."""
     return [(file["role"], file["sha256"]) for file in inputs]
 
 
 def check_replaceable(directory: Path) -> None:
-    """Refuse to replace a directory that holds anything `prepare` did not write.
+    """Check that a directory may be replaced, because `prepare` wrote everything in it.
 
     Raises:
-        UserError: it does, or it is a file.
+        UserError: it contains other files, or is a file.
     """
     if not directory.exists():
         return
     if not directory.is_dir():
         raise UserError("is a file, not a directory", where=str(directory), hint="Choose another data.directory.")
     found = {path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir()}
-    if foreign := sorted(found - _written(directory, found)):
+    if foreign := sorted(found - _files_of_prepare(directory, found)):
         raise UserError(
-            f"the directory holds files that `prepare` did not write, such as {foreign[0]}",
+            f"the directory contains files that `prepare` did not write, such as {foreign[0]}",
             where=str(directory),
             hint="Choose another data.directory, or move the files away.",
         )
 
 
-def _written(directory: Path, found: set[str]) -> set[str]:
-    """Which of these files `prepare` wrote."""
+def _files_of_prepare(directory: Path, found: set[str]) -> set[str]:
+    """Those of the files that `prepare` wrote."""
     if MANIFEST not in found:
         return set()
     try:
         return {MANIFEST, *read_sealed(directory / MANIFEST)["files"]}
-    except (UserError, KeyError):  # damaged, or of another version: by their names
+    except (UserError, KeyError):  # damaged, or of another version: recognize files by name
         return {name for name in found if _LAYOUT.fullmatch(name)}
 
 
@@ -272,12 +271,12 @@ def write_manifest(
     vocabulary_sizes: tuple[int, int],
     files: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Write the manifest, the last file of all; returns it.
+    """Write the manifest, after all other files; returns it.
 
-    The fingerprint leaves out the paths of the inputs, so that data made from moved files keep theirs.
+    The fingerprint does not depend on the paths of the inputs.
 
     Args:
-        corpora, dev: their `CorpusReport`, as plain values.
+        corpora, dev: their `CorpusReport` as JSON values.
         files: size and hash of every other file.
     """
     hashes = {name: file["sha256"] for name, file in files.items()}

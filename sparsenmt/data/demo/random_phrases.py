@@ -1,4 +1,4 @@
-"""Random choices for the demo corpus: which noun, which phrase, which adverbial."""
+"""Random nouns, phrases and adverbials for the demo corpus."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from sparsenmt.data.demo import english as en
 from sparsenmt.data.demo import german as de
-from sparsenmt.data.demo import lexicon, names
+from sparsenmt.data.demo import lexicon
 from sparsenmt.data.demo import phrases as ph
 from sparsenmt.data.demo.clauses import Phrase, phrase
 from sparsenmt.data.demo.english import Tense
@@ -18,12 +18,12 @@ from sparsenmt.data.demo.phrases import Determiner, Name, Nominal, NounPhrase
 T = TypeVar("T")
 
 _COMPOUND_KINDS = frozenset("TORL")
-_FIRST_OF_TWO = frozenset(("big", "small", "beautiful", "expensive", "cheap"))  # never with each other: no "big small"
-_SKEW = 1.6  # words at the head of a list are chosen more often, as in real text
+_FIRST_OF_TWO = frozenset(("big", "small", "beautiful", "expensive", "cheap"))  # never together: no "big small"
+_SKEW = 1.6  # words at the start of a list are chosen more often, as in real text
 
 
 class RandomPhrases:
-    """A source of random phrases. Only ``random.Random.random`` is drawn from: its sequence is guaranteed by Python."""
+    """A source of random phrases. It only uses ``random.Random.random``, whose sequence Python guarantees."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -43,7 +43,7 @@ class RandomPhrases:
         return options[self.below(len(options))]
 
     def skewed(self, options: Sequence[T]) -> T:
-        """One of the options, the first ones more often."""
+        """One of the options, earlier ones more often."""
         return options[int(len(options) * self._random.random() ** _SKEW)]
 
     def weighted(self, options: Sequence[tuple[float, T]]) -> T:
@@ -59,13 +59,13 @@ class RandomPhrases:
 
     def first_name(self) -> str:
         """A first name."""
-        return self.skewed(names.FIRST_NAMES)
+        return self.skewed(lexicon.FIRST_NAMES)
 
     def name(self) -> Name:
         """A person's name."""
         if self.chance(0.65):
             return Name(self.first_name())
-        surname = self.one(names.SURNAME_STARTS) + self.one(names.SURNAME_ENDS)
+        surname = self.one(lexicon.SURNAME_STARTS) + self.one(lexicon.SURNAME_ENDS)
         title = self.weighted(((4.0, "Mr."), (4.0, "Mrs."), (1.0, "Dr."), (2.0, "")))
         if title == "Mr.":
             return Name(surname, "Mr.")
@@ -76,7 +76,7 @@ class RandomPhrases:
         return Name(f"{self.first_name()} {surname}")
 
     def noun(self, kind: str) -> Noun:
-        """A noun of the kind, sometimes a compound."""
+        """A noun of this kind, sometimes a compound."""
         head = self.skewed(lexicon.NOUNS[kind])
         if kind in _COMPOUND_KINDS and self.chance(0.22):
             modifier = self.skewed([word for word in lexicon.MODIFIERS if kind in word.kinds])
@@ -106,7 +106,7 @@ class RandomPhrases:
         return self.weighted(options)
 
     def noun_phrase(self, kinds: str, *, simple: bool = False, determiner: Determiner | None = None) -> NounPhrase:
-        """A noun phrase; ``simple``: without quantities, which do not go well with negation."""
+        """A noun phrase; ``simple``: without quantities, which do not fit negation."""
         noun = self.noun(self.one(kinds))
         plural = not noun.mass and self.chance(0.25)
         if determiner is None:
@@ -123,7 +123,7 @@ class RandomPhrases:
         return [self.skewed([word for word in fitting if word.english not in _FIRST_OF_TWO])]
 
     def subject(self, kinds: str, *, pronouns: bool = True) -> Nominal:
-        """A subject, of these kinds of nouns."""
+        """A subject of these kinds of nouns."""
         if self.one(kinds) != "P":
             return self.noun_phrase("A")
         shape = self.weighted(((5.0, "noun"), (3.0, "name"), (3.0 if pronouns else 0.0, "pronoun"), (0.7, "pair")))
@@ -138,7 +138,7 @@ class RandomPhrases:
         return self.noun_phrase("P")
 
     def object(self, kinds: str, subject: Nominal, *, negated: bool) -> Nominal:
-        """An object of these kinds; never the pronoun of the subject's own person."""
+        """An object of these kinds of nouns, but never a pronoun of the subject's own person."""
         kind = self.one(kinds)
         if kind == "P":
             shape = self.weighted(((6.0, "noun"), (2.0, "name"), (2.0, "pronoun")))
@@ -152,9 +152,9 @@ class RandomPhrases:
     # Adverbials
 
     def place(self) -> Phrase:
-        """Where: in the garden, behind the old house, in Vienna."""
+        """A place: in the garden, behind the old house, in Vienna."""
         if self.chance(0.25):
-            english, german = self.skewed(names.CITIES)
+            english, german = self.skewed(lexicon.CITIES)
             return phrase(en.tagged(f"in_IN {english}_NNP"), ["in", german])
         prepositions = (
             (6.0, ("in_IN", "in")),
@@ -166,17 +166,17 @@ class RandomPhrases:
         return phrase(*ph.prepositional(english, german, self.noun_phrase("L", simple=True), "dative"))
 
     def direction(self) -> Phrase:
-        """Where to: to the station, to Vienna."""
+        """A direction: to the station, to Vienna."""
         if self.chance(0.35):
-            english, german = self.skewed(names.CITIES)
+            english, german = self.skewed(lexicon.CITIES)
             return phrase(en.tagged(f"to_TO {english}_NNP"), ["nach", german])
         return phrase(*ph.prepositional("to_TO", "zu", self.noun_phrase("PLLL", simple=True), "dative"))
 
     def manner(self, *, beneficiary: bool) -> Phrase:
-        """How, with whom, for whom."""
+        """An adverb of manner, a companion or a beneficiary."""
         shape = self.weighted(((3.0, "adverb"), (2.0, "with"), (2.0 if beneficiary else 0.0, "for")))
         if shape == "adverb":
-            english, german = self.skewed(names.MANNERS)
+            english, german = self.skewed(lexicon.MANNERS)
             return phrase(en.tokens(english, "RB"), [german])
         companion = self.noun_phrase("P", simple=True) if self.chance(0.7) else self.name()
         if shape == "with":
@@ -184,12 +184,12 @@ class RandomPhrases:
         return phrase(*ph.prepositional("for_IN", "für", companion, "accusative"))
 
     def frequency(self) -> Phrase:
-        """often, never ..."""
-        english, german = self.skewed(names.FREQUENCIES)
+        """An adverb of frequency: often, never."""
+        english, german = self.skewed(lexicon.FREQUENCIES)
         return phrase(en.tokens(english, "RB"), [german])
 
     def time(self, tense: Tense) -> Phrase | None:
-        """When, as the tense allows; None for tenses that no time was written for."""
+        """A time that fits the tense; None for tenses without one."""
         if tense == "past":
             return self._past_time()
         if tense == "perfect":
@@ -198,11 +198,11 @@ class RandomPhrases:
             return None
         options = ["today_NN|heute", "every_DT day_NN|jeden Tag", "in_IN the_DT evening_NN|am Abend"]
         if tense != "present":
-            period, german = self.one(names.PERIODS)
+            period, german = self.one(lexicon.PERIODS)
             value = self.below(10) + 2
             options += ["tomorrow_NN|morgen", "tomorrow_NN|morgen"]
             options += [f"in_IN {en.number(value)}_CD {period}_NNS|in {de.number(value)} {german}"]
-        english, day = self.one(names.WEEKDAYS)
+        english, day = self.one(lexicon.WEEKDAYS)
         options.append(f"on_IN {english}_NNP|am {day}")
         clock = f"{self.below(23) + 1}:{self.one(('00', '15', '30', '45'))}"
         options.append(f"at_IN {clock}_CD|um {clock} Uhr")
@@ -212,17 +212,17 @@ class RandomPhrases:
         shape = self.weighted(((3.0, "yesterday"), (1.0, "ago"), (1.0, "year"), (1.0, "date"), (1.0, "day")))
         if shape == "ago":
             value = self.below(24) + 2
-            period, german = self.one(names.PERIODS)
+            period, german = self.one(lexicon.PERIODS)
             return _phrase(f"{en.number(value)}_CD {period}_NNS ago_RB|vor {de.number(value)} {german}")
         if shape == "year":
             year = 1900 + self.below(125)
             return _phrase(f"in_IN {year}_CD|im Jahr {year}")
         if shape == "date":
-            month, monat = self.one(names.MONTHS)
+            month, monat = self.one(lexicon.MONTHS)
             day = self.below(28) + 1
             return _phrase(f"on_IN {month}_NNP {day}_CD|am {day}. {monat}")
         if shape == "day":
-            english, german = self.one(names.WEEKDAYS)
+            english, german = self.one(lexicon.WEEKDAYS)
             return _phrase(f"on_IN {english}_NNP|am {german}")
         return _phrase("yesterday_NN|gestern")
 

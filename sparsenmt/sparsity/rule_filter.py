@@ -1,4 +1,4 @@
-"""What memory filters that follow a rule, without parameters, have in common.
+"""The base of memory filters that follow a rule, without parameters.
 
 Shapes: B sentences, S source positions, S' entries of a memory.
 """
@@ -17,12 +17,12 @@ from sparsenmt.sparsity.registry import Options
 
 class RuleOptions(Options):
     closed: Literal["zero", "mask"] = Field(
-        "zero", description="What the decoder finds at dropped positions: a zero vector (as with L0Drop), or nothing."
+        "zero", description="What replaces a dropped position: a zero vector (as with L0Drop), or nothing (masked)."
     )
 
 
-class Rule(MemoryFilter):
-    """Gates are 0 or 1, in training as in evaluation, and have no loss."""
+class RuleFilter(MemoryFilter):
+    """A filter with gates of 0 or 1, the same in training and evaluation, and without a loss."""
 
     position_dependent = True
 
@@ -31,10 +31,10 @@ class Rule(MemoryFilter):
         self.closed: Literal["zero", "mask"] = closed
 
     def dropped(self, memory: Memory) -> Tensor:
-        """(B, S) bool: which source positions the rule drops. Padding does not matter."""
+        """(B, S) bool: the source positions that the rule drops. Values at padding are ignored."""
         raise NotImplementedError
 
     def forward(self, memory: Memory) -> Gates:
-        is_position = memory.positions >= 0  # a stand-in is what was dropped before: it stays closed
+        is_position = memory.positions >= 0  # a stand-in was dropped before, and stays closed
         kept = is_position & ~self.dropped(memory).gather(1, memory.positions.clamp_min(0))
         return Gates(kept.to(memory.states.dtype), self.closed)

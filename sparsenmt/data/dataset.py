@@ -1,13 +1,13 @@
-"""The binary store of one split: memory-mapped piece ids of line-aligned sentence pairs, and their source features.
+"""The binary format of a split: memory-mapped token ids of sentence pairs, and their source features.
 
 A directory with raw little-endian arrays and one small JSON file:
 
 ``meta.json``             name, number of pairs, types of the arrays, names of features
-``source.bin``            source ids of all pairs, one after the other, each sentence ended by EOS
+``source.bin``            concatenated source ids of all pairs, each sentence ended by EOS
 ``source.offsets.bin``    int64 (pairs + 1): pair i is ``source.bin[offsets[i]:offsets[i + 1]]``
 ``target*.bin``           the same for the target, without BOS, with EOS
-``lines.bin``             int64 (pairs): the line of the corpus, from 0, that a pair came from
-``feature.NAME.bin``      int32, one value for each source piece
+``lines.bin``             int64 (pairs): the line number, from 0, of each pair in its corpus
+``feature.NAME.bin``      int32, one value for each source token
 """
 
 from __future__ import annotations
@@ -38,15 +38,13 @@ def id_type(size: int) -> np.dtype[Any]:
 
 
 class DatasetWriter:
-    """Appends sentence pairs to a new split; holds no more than one block in memory.
-
-    A context manager: the split can be read once the block has ended without an exception.
+    """Writes a new split; a context manager, after which the split is complete.
 
     Args:
-        directory: made if need be; files of an older split in it are overwritten.
+        directory: created if it is missing; files of an older split are overwritten.
         name: the corpus's name, for reports.
         source_size, target_size: sizes of the vocabularies.
-        features: names of the features that `write_features` is going to add.
+        features: names of the features that `write_features` will add.
     """
 
     def __init__(
@@ -67,7 +65,7 @@ class DatasetWriter:
 
         Args:
             source, target: ids without BOS and EOS; EOS is added.
-            lines: the line of the corpus, from 0, that each pair came from.
+            lines: the line number, from 0, of each pair in its corpus.
         """
         numbers = np.fromiter(lines, dtype=_LINE)
         if not len(source) == len(target) == len(numbers):
@@ -113,14 +111,14 @@ class _SideWriter:
 
 
 class Dataset:
-    """A split, read-only, mapped from disk. Safe to open in several processes.
+    """A split, read-only and memory-mapped; several processes may open it.
 
     Args:
-        directory: what `DatasetWriter` wrote.
-        with_features: False: as if there were none, for those who are about to write them.
+        directory: written by `DatasetWriter`.
+        with_features: False ignores the features, before they are written.
 
     Raises:
-        UserError: a file is missing or does not have the size it should have.
+        UserError: a file is missing or has a wrong size.
     """
 
     def __init__(self, directory: Path, *, with_features: bool = True) -> None:
@@ -144,12 +142,12 @@ class Dataset:
 
     @property
     def source_lengths(self) -> NDArray[np.int32]:
-        """(pairs,) pieces of each source, EOS included; a new array at every call."""
+        """(pairs,) tokens of each source, EOS included; a new array at every call."""
         return np.diff(self.source_offsets).astype(np.int32)
 
     @property
     def target_lengths(self) -> NDArray[np.int32]:
-        """(pairs,) pieces of each target, EOS included; a new array at every call."""
+        """(pairs,) tokens of each target, EOS included; a new array at every call."""
         return np.diff(self.target_offsets).astype(np.int32)
 
     def source(self, index: int) -> NDArray[np.integer]:
@@ -161,14 +159,14 @@ class Dataset:
         return self.target_ids[self.target_offsets[index] : self.target_offsets[index + 1]]
 
     def feature(self, name: str, index: int) -> NDArray[np.integer]:
-        """(S,) a feature of each source piece, EOS included."""
+        """(S,) the values of a feature of a source, EOS included."""
         return self.feature_values[name][self.source_offsets[index] : self.source_offsets[index + 1]]
 
-    def spans(self, pieces: int) -> Iterator[tuple[int, int]]:
-        """First and last + 1 of pairs one after the other that have at most so many source pieces, or are one pair."""
+    def spans(self, tokens: int) -> Iterator[tuple[int, int]]:
+        """Split into ranges of successive pairs (start, stop) with at most this many source tokens, or of one pair."""
         start = 0
         while start < len(self):
-            stop = int(np.searchsorted(self.source_offsets, self.source_offsets[start] + pieces, side="right")) - 1
+            stop = int(np.searchsorted(self.source_offsets, self.source_offsets[start] + tokens, side="right")) - 1
             stop = max(start + 1, stop)
             yield start, stop
             start = stop
@@ -191,12 +189,12 @@ class Dataset:
 
 
 def write_features(directory: Path, names: Sequence[str], rows: Iterable[Mapping[str, NDArray[np.int64]]]) -> None:
-    """Write source features beside a split that is complete otherwise.
+    """Write the source features of a split that is complete otherwise.
 
     Args:
-        directory: a split.
+        directory: the split.
         names: the features.
-        rows: for one pair or several after the other, all in order, the values of every feature, one for each piece.
+        rows: feature -> values of one or several successive pairs, one for each token, in order.
     """
     with name_file_in_errors(directory), ExitStack() as files:
         streams = {name: files.enter_context((directory / f"feature.{name}.bin").open("wb")) for name in names}

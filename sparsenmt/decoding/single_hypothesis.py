@@ -1,0 +1,75 @@
+"""The loop of strategies that extend one hypothesis a sentence, token by token.
+
+Shapes: B sentences that are not finished, V vocabulary, T tokens so far.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+
+import torch
+from torch import Tensor
+
+from sparsenmt.data.vocabulary import BOS, EOS
+from sparsenmt.decoding.scores import forbid, hypothesis_of, log_normalizer
+from sparsenmt.decoding.strategies import EncodedBatch, ErrorContext, Results, Strategy
+from sparsenmt.model.protocol import TranslationModel
+from sparsenmt.recipe.schema import Decoding
+
+Pick = Callable[[Tensor, Tensor, int], Tensor]
+"""(logits (B, V), rows (B) of the sentences in the batch, step) -> tokens (B)."""
+
+
+class SingleHypothesisSearch(Strategy):
+    """One hypothesis a sentence; subclasses pick the next token."""
+
+    @abstractmethod
+    def picker(self, batch: EncodedBatch) -> Pick:
+        """Make the function that picks the next tokens of a batch."""
+
+    def search(
+        self, model: TranslationModel, batches: Iterable[EncodedBatch], naming: ErrorContext
+    ) -> Iterator[Results]:
+        for batch in batches:
+            with naming(batch.numbers):
+                results = extend_hypotheses(model, batch, self.options, self.picker(batch))
+            yield results
+
+
+@torch.inference_mode()
+def extend_hypotheses(model: TranslationModel, batch: EncodedBatch, options: Decoding, pick: Pick) -> Results:
+    """Translate a batch. Finished sentences are removed from it."""
+    memory, limits = batch.memory, batch.limits
+    count, device = memory.valid.shape[0], memory.states.device
+    cache = model.new_cache(memory, exits=options.decoder_exits)
+    rows = torch.arange(count, device=device)
+    tokens = torch.empty(count, 0, dtype=torch.long, device=device)
+    wide = torch.float64 if memory.states.dtype == torch.float64 else torch.float32
+    totals = torch.zeros(count, dtype=wide, device=device)
+    last = torch.full((count, 1), BOS, device=device)
+    found: Results = {}
+    while len(rows):
+        (states,) = model.decode(last, cache.memory, cache=cache, exits=options.decoder_exits).values()
+        logits = model.project(states[:, -1])
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        normalizer = log_normalizer(logits)
+        if not bool(normalizer.isfinite().all()):
+            return {number: [] for number in batch.numbers}
+        logits = forbid(logits, tokens, options)
+        picked = pick(logits, rows, tokens.shape[1])
+        totals = totals + (logits.gather(1, picked[:, None]) - normalizer).squeeze(1)
+        tokens = torch.cat([tokens, picked[:, None]], 1)
+        done = (picked == EOS) | (limits <= tokens.shape[1])
+        last = picked[:, None]
+        if bool(done.any()):
+            finished = done.nonzero().squeeze(1)
+            for row, own, total in zip(
+                rows[finished].tolist(), tokens[finished].tolist(), totals[finished].tolist(), strict=True
+            ):
+                found[batch.numbers[row]] = [hypothesis_of(own, total, options)]
+            going = (~done).nonzero().squeeze(1)
+            rows, tokens, totals, last, limits = (x[going] for x in (rows, tokens, totals, last, limits))
+            cache.reorder(going)
+            cache.keep_sentences(going)
+    return found

@@ -1,0 +1,71 @@
+"""The interface of decoding strategies.
+
+Shapes: B sentences.
+"""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from sparsenmt.decoding.scores import Hypothesis
+from sparsenmt.model.memory import Memory
+from sparsenmt.model.protocol import TranslationModel
+from sparsenmt.recipe.schema import Decoding
+from sparsenmt.strategy import STRATEGIES
+
+Results = dict[int, list[Hypothesis]]
+"""Hypotheses of finished sentences by number, best first; an empty list if the model's scores are NaN or infinite."""
+
+ErrorContext = Callable[[list[int]], AbstractContextManager[None]]
+"""Makes a context that names these sentences in the message if the machine runs out of memory."""
+
+
+@dataclass(frozen=True)
+class EncodedBatch:
+    """Encoded sentences that are searched together."""
+
+    memory: Memory  # of B sentences, possibly compacted
+    limits: Tensor  # (B) maximum lengths, </s> included
+    numbers: list[int]  # of the sentences in the results
+    line_numbers: list[int]  # of the sentences in the input
+
+
+class Strategy(ABC):
+    """A decoding strategy, by its name in `sparsenmt.strategy.STRATEGIES`."""
+
+    name: ClassVar[str]
+    penalizes_length: ClassVar[bool] = False
+    """True if the length penalty decides which hypothesis is the best."""
+
+    def __init__(self, options: Decoding) -> None:
+        self.options = options
+
+    @property
+    def width(self) -> int:
+        """Hypotheses that are searched, and returned at most, for each sentence."""
+        return 1
+
+    @property
+    def label(self) -> str:
+        """The name in tables."""
+        return self.name
+
+    @abstractmethod
+    def search(
+        self, model: TranslationModel, batches: Iterable[EncodedBatch], naming: ErrorContext
+    ) -> Iterator[Results]:
+        """Search batches in order. Yields results as soon as they are known, for every sentence once."""
+
+
+def strategy_of(options: Decoding) -> Strategy:
+    """The strategy that decoding options name."""
+    module, _, name = STRATEGIES[options.method].path.partition(":")
+    strategy: Strategy = getattr(importlib.import_module(module), name)(options)
+    return strategy

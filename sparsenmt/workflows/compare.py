@@ -1,0 +1,255 @@
+"""Trained models side by side on one text: quality with significance tests, size, attention and speed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from sparsenmt.analysis.labels import SITE_NAMES
+from sparsenmt.decoding.timing import time_decoding
+from sparsenmt.decoding.translate import Translation
+from sparsenmt.devices import use_threads
+from sparsenmt.errors import UserError
+from sparsenmt.metric import METRICS
+from sparsenmt.progress import progress_bar
+from sparsenmt.report.model_labels import check_models, model_labels
+from sparsenmt.report.output_files import ReportFiles
+from sparsenmt.report.plots import Panel, curves
+from sparsenmt.report.tables import Column, Report, Table, Value
+from sparsenmt.store import open_model, read_recipe
+from sparsenmt.training.training_log import training_speed
+from sparsenmt.workflows.evaluate import Evaluation, evaluate, metric_of, translate_text
+from sparsenmt.workflows.test_sets import TestText, given_text, shared_text
+
+
+@dataclass(frozen=True)
+class CompareRequest:
+    """The arguments of `compare_models`.
+
+    Args:
+        source: text to translate; None: the ``kind`` text of the recipes, which must be the same for all.
+        reference: its reference; given with ``source`` only.
+        documents: document ids of the source's lines.
+        tags: part-of-speech tags of the source.
+        baseline: model that the others are tested against; None: the first.
+        metrics: names of `metric.METRICS`, the most important first; empty: the first recipe's, with BLEU chrF, too.
+        attention: True to measure attended positions.
+        speed: True to time decoding.
+        speed_lines: lines that are timed, at most.
+        rounds: turns of each model; the fastest counts.
+        threads: CPU threads; None: all cores.
+    """
+
+    models: Sequence[Path]
+    source: Path | None = None
+    reference: Path | None = None
+    documents: Path | None = None
+    tags: Path | None = None
+    kind: Literal["test", "dev"] = "test"
+    baseline: Path | None = None
+    metrics: Sequence[str] = ()
+    attention: bool = True
+    speed: bool = True
+    speed_lines: int = 200
+    rounds: int = 3
+    threads: int | None = None
+    files: ReportFiles = field(default_factory=ReportFiles)
+
+    @property
+    def all_models(self) -> list[Path]:
+        """All models; a baseline that is not among them comes first."""
+        models, baseline = list(self.models), self.baseline
+        if baseline is None or any(model.resolve() == baseline.resolve() for model in models):
+            return models
+        return [baseline, *models]
+
+
+@dataclass(frozen=True)
+class DecodingSpeed:
+    """The fastest turn of a model.
+
+    Args:
+        tokens_per_second: target tokens, `</s>` included.
+    """
+
+    tokens_per_second: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ComparedModel:
+    """One model of a comparison."""
+
+    label: str
+    directory: Path
+    found: Evaluation
+    speed: DecodingSpeed | None
+
+    def against(self, baseline: ComparedModel, metric: str, text: TestText) -> dict[str, float]:
+        """Return the difference to the baseline; empty for the baseline itself."""
+        if self.label == baseline.label:
+            return {}
+        language = read_recipe(self.directory).data.target_language
+        return self.found.against(baseline.found, metric, text, language)
+
+
+def compare_models(request: CompareRequest) -> Report:
+    """Evaluate models on one text, each by its own recipe's decoding options, and write the files asked for.
+
+    Raises:
+        UserError: an option, a file or a model is not what it must be.
+    """
+    given = given_text(request.source, request.reference, request.documents, request.tags)
+    everybody = request.all_models
+    check_models(everybody)
+    request.files.check([request.source, request.reference, request.documents, request.tags])
+    if request.threads is not None:
+        use_threads(request.threads)
+    labels = model_labels(everybody)
+    text = given or shared_text(labels, request.kind)
+    metrics = tuple(request.metrics) or _default_metrics(everybody[0])
+    found = {label: evaluate(path, text, metrics, attention=request.attention) for label, path in labels.items()}
+    first = (request.baseline or request.models[0]).resolve()
+    baseline = next(label for label, path in labels.items() if path.resolve() == first)
+    speeds = _decoding_speeds(labels, text, request.speed_lines, request.rounds) if request.speed else {}
+    models = [ComparedModel(label, labels[label], own, speeds.get(label)) for label, own in found.items()]
+    made = _report(models, baseline, text, metrics, attention=request.attention)
+    request.files.write(made, lambda: curves(_panels(made), share_y=True))
+    return made
+
+
+def _default_metrics(model: Path) -> tuple[str, ...]:
+    metric = metric_of(read_recipe(model))
+    return (metric, "chrf") if metric == "bleu" else (metric,)
+
+
+def _decoding_speeds(models: Mapping[str, Path], text: TestText, lines: int, rounds: int) -> dict[str, DecodingSpeed]:
+    """Time models in turns on the first lines of a text.
+
+    A model is read anew for each of its turns, so that no more than one is in memory.
+    """
+
+    def translate(directory: Path) -> Callable[[Sequence[str]], list[Translation]]:
+        bundle = open_model(directory)
+        return lambda sources: translate_text(bundle, text, sources)[1]
+
+    def systems() -> Iterator[tuple[str, Callable[[Sequence[str]], list[Translation]]]]:
+        for label, directory in models.items():
+            yield label, translate(directory)
+
+    with progress_bar("decoding speed", rounds * len(models), unit="model") as advance:
+        times = time_decoding(systems, text.read()[0][:lines], rounds=rounds, advance=advance)
+    return {label: DecodingSpeed(_tokens(each.result) / each.seconds, each.seconds) for label, each in times.items()}
+
+
+def _tokens(found: Sequence[Translation]) -> int:
+    return sum(len(each.hypotheses[0].tokens) + each.hypotheses[0].ended for each in found)
+
+
+def _report(
+    models: Sequence[ComparedModel], baseline: str, text: TestText, metrics: Sequence[str], *, attention: bool
+) -> Report:
+    """Make the tables: the models, the tests against the baseline by each metric, the attention of each site."""
+    base = next(model for model in models if model.label == baseline)
+    tables = (
+        _models(models, base, text, metrics, attention=attention),
+        _significance(models, base, text, metrics),
+        *([_sites(models)] if attention else []),
+    )
+    settings = {
+        "models": [model.label for model in models],
+        "baseline": baseline,
+        "metrics": list(metrics),
+        "text": text.name,
+    }
+    return Report("compare", tables, tuple(_notes(base, metrics)), settings)
+
+
+def _models(
+    models: Sequence[ComparedModel], base: ComparedModel, text: TestText, metrics: Sequence[str], *, attention: bool
+) -> Table:
+    values: list[tuple[Value, ...]] = []
+    for model in models:
+        test, own = model.against(base, metrics[0], text), model.found
+        scores = tuple(own.scores[metric] for metric in metrics)
+        seen = tuple(own.overall(name) if attention else None for name in ("attended", "density"))
+        decoding = None if model.speed is None else model.speed.tokens_per_second
+        ratio = None if decoding is None or base.speed is None else decoding / base.speed.tokens_per_second
+        measured = (own.parameters, own.sparsity, *seen, training_speed(model.directory), decoding, ratio)
+        values.append((model.label, *scores, test.get("difference"), test.get("p_value"), *measured))
+    filtered, timed = (
+        any(given) for given in zip(*((model.found.sparsity is not None, model.speed) for model in models), strict=True)
+    )
+    columns = (
+        *(Column("model"), *(Column(metric, "score") for metric in metrics)),
+        *(Column("difference", "score"), Column("p_value", "number"), Column("parameters", "count")),
+        *(Column("sparsity", "share", filtered), Column("attended", "number", attention)),
+        *(Column("density", "share", attention), Column("training", "rate")),
+        *(Column("decoding", "rate", timed), Column("decoding_ratio", "score", timed)),
+    )
+    return Table("models", f"{text.name}: {base.found.sentences:,} sentences", columns, tuple(values))
+
+
+def _significance(
+    models: Sequence[ComparedModel], base: ComparedModel, text: TestText, metrics: Sequence[str]
+) -> Table:
+    names = ("difference", "low", "high", "p_value")
+    values: tuple[tuple[Value, ...], ...] = tuple(
+        (model.label, METRICS[metric].label, model.found.scores[metric], *(test[name] for name in names))
+        for model in models
+        for metric in metrics
+        if (test := model.against(base, metric, text))
+    )
+    columns = (
+        *(Column("model"), Column("metric"), Column("score", "score"), Column("difference", "score")),
+        *(Column("low", "score"), Column("high", "score"), Column("p_value", "number")),
+    )
+    return Table("significance", f"against {base.label}, with 95% intervals", columns, values)
+
+
+def _sites(models: Sequence[ComparedModel]) -> Table:
+    values = tuple(
+        (model.label, name, sites[site].attended, sites[site].visible, sites[site].density)
+        for model in models
+        if (sites := model.found.attention) is not None
+        for site, name in SITE_NAMES.items()
+        if site in sites
+    )
+    columns = (
+        *(Column("model"), Column("site"), Column("attended", "number"), Column("visible", "number")),
+        Column("density", "share"),
+    )
+    return Table("attention", "attended positions per query", columns, values, across="site", shown="attended")
+
+
+def _notes(base: ComparedModel, metrics: Sequence[str]) -> Iterator[str]:
+    """Explain the columns."""
+    first = METRICS[metrics[0]].label
+    yield f"difference: {first} less that of {base.label}; p-value: paired bootstrap, 1000 resamples"
+    yield from (f"{METRICS[metric].label}: {base.found.signatures[metric]}" for metric in metrics)
+    yield "training: target tokens/s by the training's own log, which other work on the machine slows down"
+    if base.speed is not None:
+        yield "decoding: target tokens/s, the models taking turns, fastest turn; ratio: to the baseline"
+
+
+def _panels(found: Report) -> list[Panel]:
+    """Plot quality against the speeds of decoding and training that are known.
+
+    Raises:
+        UserError: no speed is known.
+    """
+    metric, text, diagrams = found.settings["metrics"][0], found.settings["text"], []
+    for name in ("decoding", "training"):
+        series: dict[str, list[tuple[float, float | None]]] = {}
+        for record in found.tables[0].records():
+            speed, quality = record[name], record[metric]
+            if isinstance(speed, float) and isinstance(quality, float):
+                series[str(record["model"])] = [(speed, quality)]
+        if series:
+            diagrams.append(Panel(f"{name}, target tokens/s", f"{METRICS[metric].label}, {text}", series))
+    if not diagrams:
+        hint = "Leave --no-speed out."
+        raise UserError("there is nothing to draw: no speed was measured", where="--plot", hint=hint)
+    return diagrams

@@ -1,0 +1,269 @@
+"""Train a model on prepared data: the run directory, the trainer with its validation, and the final weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sparsenmt import store
+from sparsenmt.assemble import build_model, check_losses, without_gain
+from sparsenmt.data.batching import EpochPlan
+from sparsenmt.data.input_line import input_lines
+from sparsenmt.data.prepared_data import PreparedData
+from sparsenmt.decoding.documents import translate_documents
+from sparsenmt.decoding.translate import translate_lines
+from sparsenmt.devices import pick_device, use_threads
+from sparsenmt.evaluation.metrics import metric_value
+from sparsenmt.files import describe_change, directory_lock
+from sparsenmt.interrupts import resumable
+from sparsenmt.model.transformer import Transformer
+from sparsenmt.progress import notify
+from sparsenmt.recipe.schema import Recipe
+from sparsenmt.tensors import recorded_digest
+from sparsenmt.training.checkpoints import Checkpoint, average_weights, clean_checkpoints, find_checkpoints
+from sparsenmt.training.distribution import Workers
+from sparsenmt.training.loop import Trainer, TrainingData
+from sparsenmt.training.precision import MasterWeights, pick_dtype
+from sparsenmt.training.training_log import truncate_log
+from sparsenmt.training.validation import Validator
+from sparsenmt.training.validation_history import limit_reached
+from sparsenmt.workflows.average import mean_of
+from sparsenmt.workflows.prepare import open_prepared
+from sparsenmt.workflows.run_checks import check_lengths, check_start, same_vocabularies
+
+
+@dataclass(frozen=True)
+class StartingPoint:
+    """The beginning of a run: the weights of a model, or the whole state in another run's checkpoint."""
+
+    directory: Path
+    checkpoint: Checkpoint | None = None
+
+    def record(self) -> dict[str, str]:
+        """Return path and hash of the weights, for the manifest of the new model."""
+        store.read_manifest(self.directory)
+        if self.checkpoint is None:
+            return {"path": str(self.directory), "sha256": store.weights_digest(self.directory)}
+        path = self.checkpoint.path
+        hint = "Take the checkpoint from a copy, or name another model."
+        return {"path": str(path), "sha256": recorded_digest(path / store.WEIGHTS, hint=hint)}
+
+
+@dataclass(frozen=True)
+class _RunDirectory:
+    """A model directory that this process may write to.
+
+    Args:
+        newest: checkpoint to resume from; None: the run begins.
+        changed: key, old and new value of what the recipe changes without making it another run.
+        started_from: `StartingPoint.record` of the run.
+    """
+
+    path: Path
+    newest: Checkpoint | None
+    changed: list[tuple[str, Any, Any]]
+    started_from: dict[str, str] | None
+
+    def is_complete(self, recipe: Recipe) -> bool:
+        """Return True if the recipe's last update is reached and the final weights are written."""
+        if self.newest is None:
+            return False
+        progress = self.newest.progress()
+        over = progress.finished and limit_reached(progress, recipe.training, recipe.losses)
+        return over and store.weights_after(self.path) == self.newest.update
+
+
+def train(recipe: Recipe, start: StartingPoint | None = None) -> None:
+    """Train a model and write its final weights; resume a run that was interrupted.
+
+    Args:
+        recipe: its `directory` becomes the model directory, its `data.directory` holds the prepared data.
+        start: where to begin; None: random weights.
+
+    Raises:
+        UserError: the data are not prepared as the recipe says, the directory belongs to another run, or training
+            fails.
+    """
+    options = recipe.training
+    if options.threads is not None:
+        use_threads(options.threads)
+    device = pick_device(options.device)
+    with resumable():
+        workers = Workers.join(device)
+        data = open_prepared(recipe)
+        check_lengths(recipe, data)
+        with _open_run(recipe, data.fingerprint, start, workers) as run:
+            if run.newest is not None and run.is_complete(recipe):
+                notify(f"{run.path}: the run ended after update {run.newest.update:,}; nothing is left to do")
+                return
+            torch.manual_seed(options.seed + workers.rank)
+            trainer = make_trainer(recipe, data, run.path, device, workers, None if run.newest else start)
+            if device.type == "cuda":
+                # Building the models seeded CUDA's generator alike on all ranks: each draws dropout of its own.
+                torch.cuda.manual_seed(options.seed + workers.rank)
+            _begin_or_resume(run, recipe, data, trainer)
+            workers.barrier()
+            if not trainer.progress.finished:
+                trainer.run()
+            if workers.is_main_process:
+                finish(recipe, run.path, trainer.best(1), trainer.progress.update)
+
+
+@contextmanager
+def _open_run(
+    recipe: Recipe, fingerprint: str, start: StartingPoint | None, workers: Workers
+) -> Iterator[_RunDirectory]:
+    """Check the model directory, lock it, and find the checkpoint to resume from."""
+    directory = Path(recipe.directory)
+    record = None if start is None else start.record()
+    digest = None if record is None else record["sha256"]
+
+    def check() -> list[tuple[str, Any, Any]]:
+        return check_start(directory, recipe, fingerprint, digest, resumes=bool(find_checkpoints(directory)))
+
+    check()
+    workers.barrier()  # every process has checked the directory before the first one writes to it
+    with ExitStack() as stack:
+        if workers.is_main_process:
+            store.make_directory(directory)
+            stack.enter_context(directory_lock(directory, "trains in this directory"))
+            for message in clean_checkpoints(directory):
+                notify(f"warning: {message}")
+        workers.barrier()
+        changed = check()  # again: now no other run can write
+        checkpoints = find_checkpoints(directory)
+        yield _RunDirectory(directory, checkpoints[-1] if checkpoints else None, changed, record)
+
+
+def _begin_or_resume(run: _RunDirectory, recipe: Recipe, data: PreparedData, trainer: Trainer) -> None:
+    """Write a new model directory; or restore the newest checkpoint and drop what was logged after it."""
+    leads = trainer.workers.is_main_process
+    if run.newest is None:
+        if leads:
+            parts = (data.tokenizers, data.features, data.fingerprint)
+            store.initialise(run.path, recipe, *parts, started_from=run.started_from)
+        return
+    trainer.restore(run.newest)
+    if not leads:
+        return
+    truncate_log(run.path, trainer.progress)
+    notify(f"{run.path}: resumes after update {trainer.progress.update:,}")
+    if run.changed:
+        store.write_recipe(run.path, recipe)
+        notify("changed: " + "; ".join(describe_change(*change) for change in run.changed))
+
+
+def make_trainer(
+    recipe: Recipe,
+    data: PreparedData,
+    directory: Path,
+    device: torch.device,
+    workers: Workers,
+    start: StartingPoint | None,
+) -> Trainer:
+    """Build the trainer of a recipe: model, weights, data, losses and validation.
+
+    Args:
+        start: as for `train`; None also where the trainer is restored from a checkpoint of its own.
+    """
+    options = recipe.training
+    sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
+    model = build_model(recipe.model, **sizes, seed=options.seed).to(device)
+    check_losses(recipe, model)
+    for note in without_gain(recipe.model, model) if workers.is_main_process else ():
+        notify(f"warning: {note}")
+    if start is not None and start.checkpoint is None:
+        _load_starting_weights(recipe, model, start.directory, report=workers.is_main_process)
+    validator = make_validator(recipe, data, build_model(recipe.model, **sizes, seed=options.seed).to(device), device)
+    weights = MasterWeights(model, pick_dtype(options.compute_dtype, device))
+    plan = EpochPlan(data.train, data.train_weights, options.batch_tokens, options.seed)
+    trainer = Trainer(
+        model,
+        weights,
+        TrainingData(data.train, plan),
+        options,
+        losses=recipe.losses,
+        directory=directory,
+        validate=validator,
+        workers=workers,
+        device=device,
+    )
+    if start is not None and start.checkpoint is not None:
+        trainer.take_over(start.checkpoint)
+    return trainer
+
+
+def _load_starting_weights(recipe: Recipe, model: Transformer, directory: Path, *, report: bool) -> None:
+    """Load a trained model's weights; weights that it does not have keep their initial values."""
+    given, added = store.starting_weights(directory, model)
+    model.load_state_dict(given)
+    if report and added:
+        notify(f"{directory} does not have {', '.join(added)}: initial values")
+    if report and not same_vocabularies(Path(recipe.data.directory), directory):
+        notify(f"warning: {directory} has other vocabularies: its embeddings belong to other tokens")
+
+
+def make_validator(recipe: Recipe, data: PreparedData, model: Transformer, device: torch.device) -> Validator:
+    """Build the validation of a recipe: the loss on the dev set, and the metric of its translated sentences.
+
+    Args:
+        model: fp32, on the device, used by nothing else.
+    """
+    validation = recipe.training.validation
+    bundle = store.Bundle(recipe, data.tokenizers, data.features, model, device)
+    options = recipe.decoding.model_copy(update={"method": "beam", "beam_size": validation.beam_size})
+    count = validation.max_sentences
+    targets = [target for _, target in data.dev_lines[:count]]
+    sources = [source for source, _ in data.dev_lines]
+    lines = input_lines(sources, tags=data.dev_tags, documents=data.dev_documents)[:count]
+    documents = None if data.dev_documents is None else data.dev_documents[:count]
+    packing = recipe.data.documents
+
+    def load(weights: Mapping[str, torch.Tensor]) -> None:
+        store.load_weights(model, weights, "validation")
+        model.pack(torch.float32)
+
+    def measure() -> float:
+        if packing is not None and documents is not None:
+            blocks = translate_documents(bundle, lines, options, packing)
+            outputs = [line for block in blocks for line in block.lines]
+        else:
+            outputs = [each.text for each in translate_lines(bundle, lines, options)]
+        return metric_value(validation.metric, outputs, targets, recipe.data.target_language, documents)
+
+    metrics: dict[str, Callable[[], float]] = {} if validation.metric == "loss" else {validation.metric: measure}
+    return Validator(
+        model,
+        load,
+        data.dev,
+        metrics,
+        device=device,
+        batch_tokens=recipe.training.batch_tokens,
+        depth=(options.encoder_exits, options.decoder_exits),
+    )
+
+
+def finish(recipe: Recipe, directory: Path, best: list[int], last: int) -> None:
+    """Write the final weights: the mean of the last checkpoints, or the best one.
+
+    Args:
+        best: updates, the best validation first.
+        last: the run's last update.
+    """
+    checkpoints = find_checkpoints(directory)
+    count = recipe.training.average_last
+    if count:
+        chosen = checkpoints[-count:]
+        description = mean_of(chosen)
+    else:
+        wanted = best[0] if best and any(c.update == best[0] for c in checkpoints) else last
+        chosen = [c for c in checkpoints if c.update == wanted]
+        description = f"update {wanted}"
+    weights = average_weights(chosen)
+    store.write_weights(directory, weights, after=checkpoints[-1].update, made_of=[c.update for c in chosen])
+    notify(f"{directory / store.WEIGHTS}: {description}")

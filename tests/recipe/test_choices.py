@@ -1,0 +1,37 @@
+"""Values that recipes and commands offer by name derive from the tables that define them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from sparsenmt.errors import UserError
+from sparsenmt.metric import METRICS
+from sparsenmt.recipe.choices import PRESETS, DecodingDtype
+from sparsenmt.recipe.schema import Decoding, Model, Validation
+from sparsenmt.recipe.sweep import SweepFile
+from sparsenmt.store import DTYPES
+from sparsenmt.strategy import STRATEGIES
+from tests.recipe.support import load_text
+
+
+def test_choices_are_those_of_the_tables() -> None:
+    validation = get_args(Validation.model_fields["metric"].annotation)
+    assert validation == ("loss", *(name for name, metric in METRICS.items() if metric.validates))
+    assert "length" not in validation
+    (sweep,) = get_args(SweepFile.model_fields["metrics"].annotation)
+    assert get_args(sweep) == tuple(METRICS) and "length" in get_args(sweep)
+    assert get_args(Decoding.model_fields["method"].annotation) == tuple(STRATEGIES)
+    assert get_args(get_args(Model.model_fields["preset"].annotation)[0]) == tuple(PRESETS)
+    assert get_args(DecodingDtype) == ("auto", *DTYPES)
+
+
+def test_mistakes_name_the_choices(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"must be one of loss, bleu, .*dbleu; not 'blue'\n  Did you mean `bleu`\?"):
+        load_text(tmp_path, "training: {validation: {metric: blue}}\n")
+    with pytest.raises(UserError, match="must be one of beam, greedy, sample; not 'viterbi'"):
+        load_text(tmp_path, "decoding: {method: viterbi}\n")
+    with pytest.raises(UserError, match="must be one of tiny, small, base, big; not 'huge'"):
+        load_text(tmp_path, "model: {preset: huge}\n")

@@ -1,0 +1,182 @@
+"""The files that an addition touches: each is made in a copy of the package, and used through the command line.
+
+A decoding strategy is one file and one line; an analysis report one measure, one command file and one line; a metric
+one record; a subcommand one file and one line. For a sparsity method from outside see `tests/test_outside_method.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sparsenmt.cli import run
+from sparsenmt.data.demo.corpus import write_demo_corpus
+from tests.commands.conftest import RECIPE
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Copy:
+    """A copy of the package beside a tiny trained model, to which a newcomer adds something."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.package = folder / "program" / "sparsenmt"
+        shutil.copytree(ROOT / "sparsenmt", self.package, ignore=shutil.ignore_patterns("__pycache__"))
+
+    def add_file(self, name: str, text: str) -> None:
+        """Write a new file."""
+        path = self.package / name
+        assert not path.exists(), f"{name} is there already"
+        path.write_text(text, encoding="utf-8", newline="\n")
+
+    def add_line(self, name: str, line: str, *, after: str) -> None:
+        """Insert one line into a table, behind the line that begins with ``after``."""
+        path = self.package / name
+        lines = path.read_bytes().decode().split("\n")
+        (place,) = [number for number, each in enumerate(lines) if each.lstrip().startswith(after)]
+        indent = lines[place][: len(lines[place]) - len(lines[place].lstrip())]
+        lines.insert(place + 1, indent + line)
+        path.write_text("\n".join(lines), encoding="utf-8", newline="\n")
+
+    def run(self, *arguments: str) -> str:
+        """Run a command line that must succeed; returns its output."""
+        done = self.start(*arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def start(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a command line in a process of its own, with the copy as the package."""
+        environment = {**os.environ, "PYTHONPATH": str(self.package.parent), "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "sparsenmt", *arguments]
+        return subprocess.run(
+            command, env=environment, cwd=self.folder, capture_output=True, encoding="utf-8", timeout=120
+        )
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with corpus/, prepared/, model/, small.yaml, and the first lines of the test set."""
+    folder = tmp_path_factory.mktemp("newcomer")
+    write_demo_corpus(folder / "corpus", train=60, dev=6, test=6)
+    recipe = RECIPE.replace("max_updates: 12", "max_updates: 6").replace("every: 6", "every: 3")
+    (folder / "small.yaml").write_text(recipe, encoding="utf-8", newline="\n")
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        assert run(["prepare", "small.yaml"]) == 0
+        assert run(["train", "small.yaml"]) == 0
+    finally:
+        os.chdir(before)
+    return folder
+
+
+@pytest.fixture
+def copy(trained: Path, tmp_path: Path) -> Iterator[Copy]:
+    folder = tmp_path / "work"
+    shutil.copytree(trained, folder)
+    yield Copy(folder)
+    shutil.rmtree(folder / "program")
+
+
+# A decoding strategy: one file, and one line in strategy.py
+
+STRATEGY = '''\
+"""The second most probable token first, then greedy search."""
+
+from torch import Tensor
+
+from sparsenmt.decoding.single_hypothesis import Pick, SingleHypothesisSearch
+from sparsenmt.decoding.strategies import EncodedBatch
+
+
+def pick(logits: Tensor, rows: Tensor, step: int) -> Tensor:
+    return logits.topk(2).indices[:, int(step == 0)]
+
+
+class SecondSearch(SingleHypothesisSearch):
+    """Greedy search from the second best beginning."""
+
+    name = "second"
+
+    def picker(self, batch: EncodedBatch) -> Pick:
+        return pick
+'''
+
+
+def test_a_decoding_strategy(copy: Copy) -> None:
+    copy.add_file("decoding/second.py", STRATEGY)
+    copy.add_line(
+        "strategy.py", '"second": StrategyEntry("sparsenmt.decoding.second:SecondSearch"),', after='"greedy": '
+    )
+    decode = ("decode", "model", "-i", "corpus/test.en", "--threads", "1", "--json", "--method")
+    greedy, second = (
+        [json.loads(line)["hypotheses"][0] for line in copy.run(*decode, method).split("\n")[:-1]]
+        for method in ("greedy", "second")
+    )
+    assert len(second) == 6
+    assert all(
+        ours["text"] != theirs["text"] or ours["score"] < theirs["score"]
+        for ours, theirs in zip(second, greedy, strict=True)
+    )
+    assert "second" in copy.run("decode", "--help")
+    assert "method: second" in copy.run("train", "small.yaml", "decoding.method=second", "--dump-config")
+
+
+# A metric: one record in metric.py, and, if no scorer fits, a file with one
+
+RECORD = 'Metric("chrf_again", "chrF again", "sacrebleu_scorer:CHRF"),'
+
+
+def test_a_metric_with_a_scorer_that_is_there(copy: Copy) -> None:
+    copy.add_line("metric.py", RECORD, after='Metric("chrf", ')
+    scores = json.loads(
+        copy.run("score", "corpus/dev.de", "-r", "corpus/test.de", "-m", "chrf", "-m", "chrf_again", "--json")
+    )["scores"]
+    assert scores[0]["value"] == scores[1]["value"] > 0
+    baseline = ("score", "corpus/dev.de", "-r", "corpus/test.de", "-m", "chrf_again", "--baseline", "corpus/test.de")
+    assert "chrF again" in copy.run(*baseline, "--resamples", "5")
+    metric = ("training.validation.metric=chrf_again", "directory=again")
+    copy.run("train", "small.yaml", *metric)
+    records = [json.loads(line) for line in (copy.folder / "again/metrics.jsonl").read_bytes().split(b"\n")[:-1]]
+    assert [record["update"] for record in records if "chrf_again" in record] == [3, 6]
+    assert "chrf_again" in copy.run("compare", "--help")
+
+
+# A subcommand: one file in commands/, and one line in the table of cli.py
+
+COMMAND = '''\
+"""``sparsenmt count-words``: an example."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("count-words")
+@click.argument("text", type=click.Path(path_type=Path, exists=True))
+def command(text: Path) -> None:
+    """Count the words of TEXT."""
+    click.echo(len(text.read_bytes().split()))
+'''
+
+
+def test_a_subcommand(copy: Copy) -> None:
+    copy.add_file("commands/count_words.py", COMMAND)
+    copy.add_line("cli.py", '"count-words": CommandEntry("count_words", "Count words."),', after='"prepare": ')
+    assert (
+        copy.run("count-words", "corpus/test.en") == f"{len((copy.folder / 'corpus/test.en').read_bytes().split())}\n"
+    )
+    assert "Count the words of TEXT." in copy.run("count-words", "--help")
+    listed = copy.run("--help").split("\n")
+    assert any(line.split() == ["count-words", "Count", "words."] for line in listed)
+    assert "Did you mean 'count-words'?" in copy.start("count-word").stderr

@@ -1,0 +1,95 @@
+"""A Python program prepares, trains, translates and scores without the command line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import sparsenmt
+
+PROGRAM = """\
+import sys
+from pathlib import Path
+
+import sparsenmt
+from sparsenmt.data.demo.corpus import write_demo_corpus
+
+write_demo_corpus(Path("corpus"), train=200, dev=10, test=10)
+recipe = sparsenmt.load_recipe("small.yaml", ["training.seed=3"])
+report = sparsenmt.prepare(recipe)
+assert not report.up_to_date
+sparsenmt.train(recipe)
+
+bundle = sparsenmt.open_model("model")
+lines = Path("corpus/test.en").read_text().splitlines()
+outputs = sparsenmt.translate_texts(bundle, lines, bundle.recipe.decoding)
+written = []
+sparsenmt.decode(sparsenmt.DecodeRequest(Path("model"), Path("corpus/test.en")), written.append)
+assert written == outputs and len(outputs) == 10
+
+use, options = sparsenmt.ModelUse(Path("model")), sparsenmt.ScoreOptions(("bleu", "chrf"))
+source, reference = Path("corpus/test.en"), Path("corpus/test.de")
+result = sparsenmt.score_model(use, source, [reference], None, options)
+assert [score.name for score in result.scores] == ["bleu", "chrf"] and result.sentences == 10
+text = sparsenmt.TestText("test", source, reference)
+evaluation = sparsenmt.evaluate(Path("model"), text, ["bleu", "chrf"])
+assert [evaluation.scores[score.name] for score in result.scores] == [score.value for score in result.scores]
+sparsenmt.average(Path("model"), last=1, output=Path("last"))
+sliced = sparsenmt.slice_model(Path("last"), Path("sliced"))
+assert sliced.depth == (1, 1) and sliced.parameters == sliced.parameters_before
+
+finetuned = sparsenmt.finetune(
+    sparsenmt.FinetuneRequest(Path("model"), weights=(0.1, 0.3), updates=1, output=Path("gated"))
+)
+assert finetuned.models == {"weight-0.1": Path("gated/weight-0.1"), "weight-0.3": Path("gated/weight-0.3")}
+assert [row["model"] for row in finetuned.report.tables[0].records()] == list(finetuned.models)
+
+try:
+    sparsenmt.train(sparsenmt.load_recipe("small.yaml", ["directory=corpus"]))
+except sparsenmt.UserError as error:
+    assert error.where == "corpus" and error.hint
+else:
+    raise AssertionError("a directory that is in use was written to")
+assert "click" not in sys.modules and "sparsenmt.cli" not in sys.modules
+"""
+
+RECIPE = """\
+name: small
+directory: model
+model: {preset: tiny, dimension: 32, feed_forward: 64, heads: 2, encoder_layers: 1, decoder_layers: 1}
+data:
+  directory: prepared
+  source_language: en
+  target_language: de
+  train: [{name: demo, source: corpus/train.en, target: corpus/train.de}]
+  dev: {source: corpus/dev.en, target: corpus/dev.de}
+  tokenizer: {vocabulary_size: 150}
+training:
+  {device: cpu, compute_dtype: fp32, threads: 1, max_updates: 2, batch_tokens: 512, warmup_updates: 1,
+   validation: {every: 2, metric: bleu, beam_size: 2, max_sentences: 4}}
+decoding: {beam_size: 2, max_length_factor: 0.5, max_length_offset: 5}
+"""
+
+
+def test_a_program_needs_no_command_line(tmp_path: Path) -> None:
+    (tmp_path / "small.yaml").write_text(RECIPE, encoding="utf-8")
+    root = str(Path(sparsenmt.__file__).parent.parent)
+    code = f"import sys; sys.path.insert(0, {root!r})\n{PROGRAM}"
+    result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == "", "notes go to standard error"
+
+
+@pytest.mark.parametrize("name", sparsenmt.__all__)
+def test_every_public_name_is_there_and_documented(name: str) -> None:
+    value = getattr(sparsenmt, name)
+    assert name in dir(sparsenmt)
+    assert isinstance(value, str) or value.__doc__
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'trian'"):
+        _ = sparsenmt.trian
