@@ -39,11 +39,7 @@ OPTIONAL_PACKAGES = {
 REASONS = {
     "sparsenmt.data.demo.random_phrases": "the demo's random choices: no grammar in it",
     "sparsenmt.data.demo.grammar": "the demo's grammar: no files in it",
-<<<<<<< HEAD
-    "sparsenmt.data.features.source_features": "the features; `feature_set` saves and computes a set of them",
-=======
     "sparsenmt.data.features.source_features": "the features themselves; `feature_set` saves a set of them",
->>>>>>> rules
     "sparsenmt.data.features.word_frequency": "counts and ranks of words: no feature in it",
     "sparsenmt.data.prepare.stages": "what is done already in a directory: no text in it",
     "sparsenmt.data.tokenizers.symbol_tokenizers": "one kind of tokenizer a file",
