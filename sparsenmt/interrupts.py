@@ -111,5 +111,5 @@ def listening() -> Iterator[Signals]:
                 before[number] = signal.signal(number, signals.handle)
         yield signals
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for handled, handler in before.items():
+            signal.signal(handled, handler)

@@ -19,7 +19,8 @@ from sparsenmt.report.plots import Panel, curves
 from sparsenmt.report.tables import Column, Report, Table, Value
 from sparsenmt.training.state import Progress
 from sparsenmt.workflows.continue_training import check_vocabularies, counted_on, make_untrained, starting_point
-from sparsenmt.workflows.evaluate import Evaluation, evaluate, metric_of, text_of
+from sparsenmt.workflows.evaluate import Evaluation, evaluate, metric_of
+from sparsenmt.workflows.test_sets import recipe_text
 from sparsenmt.workflows.train import StartingPoint, train
 
 _AVERAGED = 5  # checkpoints, where the recipe does not say: as in the paper
@@ -214,7 +215,7 @@ def _compare(models: Mapping[str, Path]) -> Report:
         recipe = store.read_recipe(directory)
         metric = metric_of(recipe)
         for kind in ("dev", "test"):
-            text = text_of(recipe, kind)
+            text = recipe_text(recipe, kind)
             if text is None:
                 continue
             found = evaluate(directory, text, [metric], attention=False)

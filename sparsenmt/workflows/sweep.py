@@ -25,12 +25,13 @@ from sparsenmt.report.plots import curves
 from sparsenmt.report.tables import render
 from sparsenmt.runtime import is_distributed, is_main_process
 from sparsenmt.training.checkpoints import find_checkpoints
+from sparsenmt.training.training_log import training_speed
 from sparsenmt.workflows.continue_training import check_vocabularies, counted_on, make_untrained, starting_point
-from sparsenmt.workflows.evaluate import Evaluation, evaluate, kept_evaluation, metric_of, text_of
+from sparsenmt.workflows.evaluate import Evaluation, evaluate, kept_evaluation, metric_of
 from sparsenmt.workflows.prepare import prepare
 from sparsenmt.workflows.run_checks import is_same_run
 from sparsenmt.workflows.sweep_table import Observation, grids, notes, panels, report
-from sparsenmt.workflows.timing import training_speed
+from sparsenmt.workflows.test_sets import recipe_text
 from sparsenmt.workflows.train import train
 
 RECORD = "sweep.json"
@@ -207,7 +208,7 @@ class SweepPlan:
     def _evaluate(self, run: VariantRun) -> None:
         """Translate and score the sets of a variant, unless the results are cached."""
         for kind in self.sweep.sets:
-            text = text_of(run.recipe, kind)
+            text = recipe_text(run.recipe, kind)
             if text is not None and is_main_process():
                 evaluate(run.directory, text, self._metrics(run))
 
@@ -221,7 +222,7 @@ class SweepPlan:
         for kind in self.sweep.sets:
             kept: dict[str, Evaluation] = {}
             for run in self.runs:
-                text = text_of(run.recipe, kind)
+                text = recipe_text(run.recipe, kind)
                 if text is not None and finished[run.name]:
                     evaluation = kept_evaluation(run.directory, text, self._metrics(run))
                     if evaluation is not None:
@@ -234,7 +235,7 @@ class SweepPlan:
         """Return the results of one variant on one set, one for each metric."""
         own, baseline = kept.get(run.name), self._baseline(run)
         other = None if baseline is None else kept.get(baseline.name)
-        text = text_of(run.recipe, kind)
+        text = recipe_text(run.recipe, kind)
         result = []
         for metric in self._metrics(run):
             labels = {**run.variant.labels, "set": kind, "metric": metric}
