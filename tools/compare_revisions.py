@@ -196,7 +196,7 @@ def build(old: Checkout, logs: Path, quick: bool) -> None:
     # Gates around the border of being closed: some are 0, some are 1, most are between.
     gates = ("model.memory.0.init_log_alpha=-2.2", "training.learning_rate=1e-2")
     run("finetune-l0", "model", "--weight", "0.1", "--updates", "4", "-o", "gated", *gates)
-    deep = ("model.decoder_layers=2", "model.depth.name=tied_multi", "training.max_updates=48")
+    deep = ("model.decoder_layers=2", "model.depth.name=tied_multi", "training.max_updates=144")
     run("train", "small.yaml", "directory=deep", *deep)
     run(*SELECT)
     run("train", "mixed.yaml")
