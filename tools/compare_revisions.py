@@ -59,6 +59,8 @@ VOLATILE = re.compile(r"time|(.*_)?seconds(_.*)?|.*_per_second|git_revision|seal
 """Keys of JSON objects whose values say when, how fast, or by which revision something was made."""
 PROSE = {"notes", "note", "title"}
 """Keys of JSON objects whose values are sentences for people: their numbers are compared."""
+IDENTITY = re.compile(r"/[0-9a-f]{16}/")
+"""The part of a path that is made from a model's identity, which may be computed in another way."""
 PICTURES = {".png", ".svg"}
 
 
@@ -261,6 +263,8 @@ def stripped(value: Any, exact: bool) -> Any:
             for key, each in value.items()
             if not VOLATILE.fullmatch(key)
         }
+    if isinstance(value, str) and not exact:
+        return IDENTITY.sub("/", value)
     return [stripped(each, exact) for each in value] if isinstance(value, list) else value
 
 

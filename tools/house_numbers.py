@@ -49,8 +49,6 @@ REASONS = {
     "sparsenmt.depth_selector.loss": "the equations of the paper",
     "sparsenmt.evaluation.contrast.groups": "how items are grouped in tables: no model in it",
     "sparsenmt.evaluation.contrast.translation_suite": "one format of suites a file",
-    "sparsenmt.evaluation.documents": "documents out of lines, for document BLEU",
-    "sparsenmt.evaluation.rouge": "one scorer a file",
     "sparsenmt.export.readme": "text that users read: no weights in it",
     "sparsenmt.export.to_ctranslate2": "one target program a file; imports an optional package",
     "sparsenmt.model.compaction": "one function that drops, counts and merges positions (design rule 3), tested alone",
@@ -61,6 +59,7 @@ REASONS = {
     "sparsenmt.training.failures": "what the user is told when training diverges",
     "sparsenmt.training.allocator": "how the C library gives memory back: knows no training",
     "sparsenmt.training.multipliers": "the multipliers' equation, tested alone",
+    "sparsenmt.workflows.benchmark.workloads": "what is timed: measures nothing",
     "sparsenmt.workflows.sweep_table": "the layout of a sweep's table: trains and measures nothing",
 }
 """Module -> why it is a file of its own although a single module, of the same layer, imports it."""
