@@ -249,7 +249,7 @@ def normalised(path: Path, exact: bool) -> Any:
     if path.suffix == ".csv":
         rows = list(csv.reader(io.StringIO(data.decode(), newline="")))
         volatile = [bool(VOLATILE.fullmatch(name.strip())) for name in rows[0]]
-        return [[cell for cell, drop in zip(row, volatile, strict=False) if not drop] for row in rows]
+        return [[stripped(cell, exact) for cell, drop in zip(row, volatile, strict=False) if not drop] for row in rows]
     return numbers(data) if path.suffix in (".md", ".txt") and not exact else data
 
 
