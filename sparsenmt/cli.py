@@ -6,18 +6,22 @@ Exit codes: 0 success; 1 an error of the program (the traceback goes to a file);
 
 from __future__ import annotations
 
+import datetime
 import errno
 import importlib
 import os
+import platform
 import shlex
 import sys
 import tempfile
+import traceback
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from sparsenmt import __version__
 from sparsenmt.errors import UserError, is_out_of_memory
@@ -90,8 +94,6 @@ class LazyGroup(click.Group):
             formatter.write_dl(rows)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
-        from click.shell_completion import CompletionItem
-
         names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
         items = [CompletionItem(name, help=COMMANDS[name].help) for name in names]
         return items + click.Command.shell_complete(self, ctx, incomplete)
@@ -199,10 +201,6 @@ def _report_interrupt(interrupt: BaseException | None, arguments: Sequence[str])
 
 def _report_bug(error: Exception, arguments: list[str]) -> str:
     """Write the traceback to a file; returns the line that the user sees."""
-    import datetime
-    import platform
-    import traceback
-
     what = " ".join(str(error).split())[:200]
     summary = f"error: unexpected {type(error).__name__}{f': {what}' if what else ''}"
     text = "\n".join(

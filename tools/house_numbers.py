@@ -61,6 +61,7 @@ REASONS = {
     "sparsenmt.training.failures": "what the user is told when training diverges",
     "sparsenmt.training.allocator": "how the C library gives memory back: knows no training",
     "sparsenmt.training.multipliers": "the multipliers' equation, tested alone",
+    "sparsenmt.workflows.sweep_table": "the layout of measurements: trains and reads no model, tested alone",
 }
 """Module -> why it is a file of its own although a single module, of the same layer, imports it."""
 
