@@ -200,7 +200,7 @@ def verb_form(module: str) -> bool:
     ("module", "expected"),
     [
         ("sparsenmt.commands.attending", True),
-        ("sparsenmt.data.prepared_data", True),
+        ("sparsenmt.data.prepared", True),
         ("sparsenmt.training", False),
         ("sparsenmt.data.tagging.tagged_text", False),
         ("sparsenmt.model.embeddings", False),
