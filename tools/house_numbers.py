@@ -183,16 +183,26 @@ def function_imports(package: Package) -> list[str]:
 
 
 def type_checking_imports(package: Package) -> list[str]:
-    """Imports for type checkers only, outside `commands/`, in a block that has no comment with its reason."""
+    """Blocks of imports for type checkers, outside `commands/`, that have no comment with their reason.
+
+    Optional packages need no comment.
+    """
     found = []
     for module, tree in package.trees.items():
         lines = package.paths[module].read_bytes().decode().split("\n")
         for node in ast.walk(tree):
             if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+                names = [name for each in node.body for name in _names_of(each, module)]
+                if all(map(is_optional, names)):
+                    continue
                 above, beside = lines[node.lineno - 2].strip(), lines[node.lineno - 1]
                 if not above.startswith("#") and "#" not in beside and not _in(module, "commands"):
                     found.append(package.place(module, node.lineno))
     return found
+
+
+def _names_of(statement: ast.stmt, module: str) -> list[str]:
+    return _imported_names(statement, module, False) if isinstance(statement, ast.Import | ast.ImportFrom) else [""]
 
 
 def is_optional(imported: str) -> bool:
@@ -256,7 +266,7 @@ def _named_modules(tree: ast.Module, package: Package) -> Iterator[str]:
 
 
 def one_importer_modules(package: Package) -> dict[str, tuple[str, str | None]]:
-    """Module -> (its only importer, why it is a file of its own; None: nobody has said).
+    """Module -> (its only importer, why it is a file of its own, or None without a reason).
 
     A module whose importer lies in another layer cannot go back into it, and one that a table names is loaded alone.
     """
