@@ -10,13 +10,14 @@ from typing import Any
 from sparsenmt.evaluation.metrics import Score
 from sparsenmt.evaluation.significance import Comparison
 from sparsenmt.metric import METRICS
+from sparsenmt.report.columns import aligned
 
 
 def table(scores: Sequence[Score], comparisons: Sequence[Comparison] = (), *, note: str = "") -> str:
     """Make a table of metric, value and signature, then of the comparisons with the baseline; ``note`` ends it."""
     rows = [("metric", "score", "signature")]
     rows += [(METRICS[score.name].label, f"{score.value:.2f}", score.signature) for score in scores]
-    text = columns(rows, right={1})
+    text = "\n".join(aligned(rows, flush_right={1}))
     if comparisons:
         text += f"\n\n{_comparison_table(comparisons)}"
     return f"{text}\n{note}" if note else text
@@ -35,20 +36,7 @@ def _comparison_table(comparisons: Sequence[Comparison]) -> str:
                 f"{one.p_value:.4f}",
             )
         )
-    return columns(rows, right={1, 2, 3, 4, 5})
-
-
-def columns(rows: Sequence[Sequence[str]], *, right: frozenset[int] | set[int] = frozenset()) -> str:
-    """Align the columns of rows, with two spaces between them; the columns in ``right`` are flush right."""
-    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.rjust(width) if index in right else cell.ljust(width)
-            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
+    return "\n".join(aligned(rows, flush_right={1, 2, 3, 4, 5}))
 
 
 def as_json(scores: Sequence[Score], comparisons: Sequence[Comparison] = (), **more: Any) -> str:
