@@ -42,7 +42,7 @@ from sparsenmt.report.tables import render, write_report
 from sparsenmt.store import MANIFEST, RECIPE, Bundle, model_identity, open_model, read_recipe
 from sparsenmt.workflows.depth_choice import check_layers, warn_untrained
 from sparsenmt.workflows.input_text import warn_of_single_lines
-from sparsenmt.workflows.model_list import check_models, model_labels
+from sparsenmt.report.model_labels import check_models, model_labels
 from sparsenmt.workflows.test_sets import TestText, given_text, shared_text
 
 TRANSLATIONS = "translations"
