@@ -193,7 +193,7 @@ def test_an_analysis_report(copy: Copy) -> None:
 
 # A metric: one record in metric.py, and, if no scorer fits, a file with one
 
-RECORD = 'Metric("chrf_again", "chrF again", "sacrebleu_scorer:CHRF"),'
+RECORD = 'Metric("chrf_again", "chrF again", "sacrebleu_scorer:chrf"),'
 
 
 def test_a_metric_with_a_scorer_that_is_there(copy: Copy) -> None:

@@ -39,7 +39,7 @@ OPTIONAL_PACKAGES = {
 REASONS = {
     "sparsenmt.data.demo.random_phrases": "the demo's random choices: no grammar in it",
     "sparsenmt.data.demo.grammar": "the demo's grammar: no files in it",
-    "sparsenmt.data.features.source_features": "the features; `feature_set` saves and computes a set of them",
+    "sparsenmt.data.features.source_features": "the features themselves; `feature_set` saves a set of them",
     "sparsenmt.data.features.word_frequency": "counts and ranks of words: no feature in it",
     "sparsenmt.data.prepare.stages": "what is done already in a directory: no text in it",
     "sparsenmt.data.tokenizers.symbol_tokenizers": "one kind of tokenizer a file",
@@ -61,9 +61,13 @@ REASONS = {
     "sparsenmt.training.failures": "what the user is told when training diverges",
     "sparsenmt.training.allocator": "how the C library gives memory back: knows no training",
     "sparsenmt.training.multipliers": "the multipliers' equation, tested alone",
+    "sparsenmt.workflows.sweep_table": "the layout of a sweep's table: trains and measures nothing",
     "sparsenmt.workflows.benchmark.workloads": "the work that is timed: knows no clock and no report",
 }
 """Module -> why it is a file of its own although a single module, of the same layer, imports it."""
+
+PUBLIC = {"sparsenmt.__main__", "sparsenmt.model.interfaces"}
+"""Modules that other programs import or start; `model.interfaces` is kept for plugins."""
 
 BARS = {
     "function_imports": 0,
@@ -276,7 +280,7 @@ def modules_without_importer(package: Package) -> list[str]:
     return [
         module
         for module, found in importers(package).items()
-        if not found and package.paths[module].name != "__init__.py" and not module.endswith("__main__")
+        if not found and package.paths[module].name != "__init__.py" and module not in PUBLIC
     ]
 
 

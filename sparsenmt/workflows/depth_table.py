@@ -36,13 +36,13 @@ from sparsenmt.interrupts import Interrupted
 from sparsenmt.model.depth_plan import Depth, DepthPlan, fastest_first
 from sparsenmt.progress import notify, progress_bar
 from sparsenmt.recipe.schema import Decoding, Recipe
+from sparsenmt.report.model_labels import check_models, model_labels
 from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.plots import save, value_maps
 from sparsenmt.report.tables import render, write_report
 from sparsenmt.store import MANIFEST, RECIPE, Bundle, model_identity, open_model, read_recipe
 from sparsenmt.workflows.depth_choice import check_layers, warn_untrained
 from sparsenmt.workflows.input_text import warn_of_single_lines
-from sparsenmt.report.model_labels import check_models, model_labels
 from sparsenmt.workflows.test_sets import TestText, given_text, shared_text
 
 TRANSLATIONS = "translations"
