@@ -193,7 +193,7 @@ def score_target(use: ModelUse, source: Path, target: Path, documents: Path | No
     for scored in scores:
         if scored.cut:
             name = f"{target}, line {scored.source.number + 1},"
-            notify(cut_warning(name, len(scored.pieces) - 1, scored.cut, "scored"))
+            notify(cut_warning(name, len(scored.tokens) - 1, scored.cut, "scored"))
     return TargetScores(len(sources), scores, blocks)
 
 
