@@ -1,4 +1,4 @@
-"""Scores and comparisons as a table for people, or as JSON."""
+"""Scores and comparisons as a text table or as JSON."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import asdict
 from typing import Any
 
 from sparsenmt.evaluation.metrics import Score
-from sparsenmt.evaluation.names import LABELS
 from sparsenmt.evaluation.significance import Comparison
+from sparsenmt.metric import METRICS
 from sparsenmt.report.columns import aligned
 
 
 def table(scores: Sequence[Score], comparisons: Sequence[Comparison] = (), *, note: str = "") -> str:
-    """Aligned columns: metric, value, signature; then the comparisons with the baseline; ``note`` is the last line."""
+    """Make a table of metric, value and signature, then of the comparisons with the baseline; ``note`` ends it."""
     rows = [("metric", "score", "signature")]
-    rows += [(LABELS[score.name], f"{score.value:.2f}", score.signature) for score in scores]
+    rows += [(METRICS[score.name].label, f"{score.value:.2f}", score.signature) for score in scores]
     text = "\n".join(aligned(rows, flush_right={1}))
     if comparisons:
         text += f"\n\n{_comparison_table(comparisons)}"
@@ -28,7 +28,7 @@ def _comparison_table(comparisons: Sequence[Comparison]) -> str:
     for one in comparisons:
         rows.append(
             (
-                LABELS[one.name],
+                METRICS[one.name].label,
                 f"{one.baseline.value:.2f} ± {one.baseline.half_width:.2f}",
                 f"{one.system.value:.2f} ± {one.system.half_width:.2f}",
                 f"{one.difference.value:+.2f}",
@@ -40,7 +40,7 @@ def _comparison_table(comparisons: Sequence[Comparison]) -> str:
 
 
 def as_json(scores: Sequence[Score], comparisons: Sequence[Comparison] = (), **more: Any) -> str:
-    """``{"scores": [...], "comparisons": [...], ...}``, numbers unrounded; ``comparisons`` only if there are any."""
+    """Write ``{"scores": [...], "comparisons": [...], ...}`` with unrounded numbers; ``comparisons`` only if any."""
     content: dict[str, Any] = {"scores": [asdict(score) for score in scores]}
     if comparisons:
         content["comparisons"] = [asdict(one) for one in comparisons]

@@ -1,10 +1,10 @@
-"""The README of an exported model: what it is, and the lines that run it."""
+"""The README of an exported model: a description, and code that runs it."""
 
 from __future__ import annotations
 
 from sparsenmt.data.vocabulary import BOS, PAD, SPECIAL_TOKENS
 from sparsenmt.decoding.strategies import strategy_of
-from sparsenmt.export.plain import Plain, parameters
+from sparsenmt.export.plain_transformer import PlainTransformer, parameter_count
 from sparsenmt.export.to_transformers import is_pegasus, length_penalty
 from sparsenmt.store import Bundle
 
@@ -41,12 +41,12 @@ for ids in model.generate(**batch):
 """
 
 
-def readme(bundle: Bundle, plain: Plain, target: str, *, sentencepiece: bool) -> str:
-    """The text. Its code runs in the directory that it lies in, with the target's packages installed."""
+def readme(bundle: Bundle, plain: PlainTransformer, target: str, *, sentencepiece: bool) -> str:
+    """The text of the README. Its code runs in the model's directory if the target's packages are installed."""
     recipe = bundle.recipe
     facts = [
         f"{recipe.data.source_language} to {recipe.data.target_language}, {len(plain.encoder)} encoder and "
-        f"{len(plain.decoder)} decoder layers, {parameters(plain):,} weights, exported from a model of sparsenmt "
+        f"{len(plain.decoder)} decoder layers, {parameter_count(plain):,} weights, exported from a model of sparsenmt "
         f"(`sparsenmt.json` says which). Run in this directory:",
         "",
         "```python",
@@ -58,7 +58,7 @@ def readme(bundle: Bundle, plain: Plain, target: str, *, sentencepiece: bool) ->
     return "\n".join([f"# {recipe.name}", "", *facts, ""])
 
 
-def _for_ctranslate2(bundle: Bundle, plain: Plain, sentencepiece: bool) -> str:
+def _for_ctranslate2(bundle: Bundle, plain: PlainTransformer, sentencepiece: bool) -> str:
     decoding = bundle.recipe.decoding
     if sentencepiece:
         own = {
@@ -88,7 +88,7 @@ def _for_ctranslate2(bundle: Bundle, plain: Plain, sentencepiece: bool) -> str:
     )
 
 
-def _for_transformers(bundle: Bundle, plain: Plain, sentencepiece: bool) -> str:
+def _for_transformers(bundle: Bundle, plain: PlainTransformer, sentencepiece: bool) -> str:
     architecture = "PegasusForConditionalGeneration" if is_pegasus(plain) else "MarianMTModel"
     if sentencepiece:
         own = {
@@ -122,14 +122,16 @@ def _notes(bundle: Bundle, target: str, sentencepiece: bool) -> list[str]:
         notes.append("The model was trained on lowercased text: lowercase the lines first.")
     if strategy_of(decoding).penalizes_length and decoding.length_penalty == "gnmt" and decoding.alpha:
         notes.append(
-            f"The recipe ranks by log-probability / ((5 + length) / 6)^{decoding.alpha:g}, which is not to be had "
+            f"The recipe ranks by log-probability / ((5 + length) / 6)^{decoding.alpha:g}, which is not available "
             "here; the lines above rank by log-probability / length."
         )
     if data.filters.max_source_length is not None:
-        notes.append(f"Sources were cut to {data.filters.max_source_length:,} pieces in training: cut longer ones too.")
+        notes.append(
+            f"Training truncated sources to {data.filters.max_source_length:,} tokens: truncate longer ones too."
+        )
     if data.documents is not None:
         notes.append(
             f"A line is a block of sentences with the word {data.documents.separator} between them, "
-            f"at most {data.documents.max_length:,} pieces."
+            f"at most {data.documents.max_length:,} tokens."
         )
     return notes or ["Outputs are those of `sparsenmt decode` with the same settings, but for ties."]

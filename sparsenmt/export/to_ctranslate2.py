@@ -1,6 +1,6 @@
 """A plain Transformer as a model directory of CTranslate2 (https://opennmt.net/CTranslate2).
 
-Written through that package's own specifications, so that its version decides about the format.
+The files are written by that package, so that its version determines the format.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers
 from sparsenmt.data.vocabulary import BOS, EOS, SPECIAL_TOKENS, UNK
 from sparsenmt.errors import UserError
-from sparsenmt.export.plain import Layer, Plain, as_fp32, attention_weights
+from sparsenmt.export.plain_transformer import LayerWeights, PlainTransformer, as_fp32, attention_weights
 
 NAME = "CTranslate2"
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH"}
@@ -34,11 +34,11 @@ def check_installed() -> None:
         )
 
 
-def write(plain: Plain, tokenizers: Tokenizers, directory: Path) -> None:
+def write_ctranslate2_model(plain: PlainTransformer, tokenizers: Tokenizers, directory: Path) -> None:
     """Write ``model.bin``, ``config.json`` and the vocabularies into a directory.
 
     Raises:
-        UserError: two pieces of a vocabulary have one name.
+        UserError: two tokens of a vocabulary have the same name.
     """
     from ctranslate2.specs import common_spec, transformer_spec
 
@@ -61,7 +61,7 @@ def write(plain: Plain, tokenizers: Tokenizers, directory: Path) -> None:
     ):
         stack.scale_embeddings = True
         if norm is not None:
-            _norm(stack.layer_norm, norm["weight"], norm["bias"])
+            _layer_norm(stack.layer_norm, norm["weight"], norm["bias"])
         for part, layer in zip(stack.layer, layers, strict=True):
             _fill(part, layer)
     spec.register_source_vocabulary(_vocabulary(tokenizers.source, "source"))
@@ -70,26 +70,26 @@ def write(plain: Plain, tokenizers: Tokenizers, directory: Path) -> None:
     spec.config.decoder_start_token = SPECIAL_TOKENS[BOS]
     spec.config.add_source_eos = True
     spec.validate()
-    spec.optimize()  # without quantization: what is equal is written once
+    spec.optimize()  # without quantization; merges equal weights
     spec.save(str(directory))
 
 
-def _fill(part: Any, layer: Layer) -> None:
-    """Query, key and value are one product at self-attention, query apart from key and value at cross-attention."""
+def _fill(part: Any, layer: LayerWeights) -> None:
+    """Fill a layer. CTranslate2 joins the projections of query, key and value, at cross-attention of key and value."""
     own = attention_weights(layer, "self")
     _linear(part.self_attention.linear[0], own["q"], own["k"], own["v"])
     _linear(part.self_attention.linear[1], own["o"])
-    _norm(part.self_attention.layer_norm, layer["self_norm.weight"], layer["self_norm.bias"])
+    _layer_norm(part.self_attention.layer_norm, layer["self_norm.weight"], layer["self_norm.bias"])
     if "cross.q.weight" in layer:
         cross = attention_weights(layer, "cross")
         _linear(part.attention.linear[0], cross["q"])
         _linear(part.attention.linear[1], cross["k"], cross["v"])
         _linear(part.attention.linear[2], cross["o"])
-        _norm(part.attention.layer_norm, layer["cross_norm.weight"], layer["cross_norm.bias"])
+        _layer_norm(part.attention.layer_norm, layer["cross_norm.weight"], layer["cross_norm.bias"])
     for number, name in enumerate(("inner", "outer")):
         weights = layer[f"feed_forward.{name}.weight"], layer[f"feed_forward.{name}.bias"]
         _linear(getattr(part.ffn, f"linear_{number}"), weights)
-    _norm(part.ffn.layer_norm, layer["feed_forward_norm.weight"], layer["feed_forward_norm.bias"])
+    _layer_norm(part.ffn.layer_norm, layer["feed_forward_norm.weight"], layer["feed_forward_norm.bias"])
 
 
 def _linear(spec: Any, *parts: tuple[Tensor, Tensor]) -> None:
@@ -97,7 +97,7 @@ def _linear(spec: Any, *parts: tuple[Tensor, Tensor]) -> None:
     spec.bias = np.concatenate([_array(bias) for _, bias in parts])
 
 
-def _norm(spec: Any, weight: Tensor, bias: Tensor) -> None:
+def _layer_norm(spec: Any, weight: Tensor, bias: Tensor) -> None:
     spec.gamma, spec.beta = _array(weight), _array(bias)
 
 
@@ -107,13 +107,13 @@ def _array(tensor: Tensor) -> Array:
 
 
 def _vocabulary(tokenizer: Tokenizer, side: str) -> list[str]:
-    """The names of all pieces, in the order of their ids."""
+    """The tokens of the vocabulary, in the order of their ids."""
     pieces = tokenizer.pieces(range(tokenizer.size))
     if len(set(pieces)) < len(pieces):
         twice = next(piece for i, piece in enumerate(pieces) if piece in pieces[:i])
         raise UserError(
-            f"the {side} vocabulary has two pieces named {twice}, which {NAME} cannot tell apart",
+            f"the {side} vocabulary has two tokens named {twice}, which {NAME} cannot tell apart",
             where="data.tokenizer",
-            hint="A word of the text is written like a special piece: replace it there, and train again.",
+            hint="A word of the text looks like a special token: replace it in the text, and train again.",
         )
     return pieces

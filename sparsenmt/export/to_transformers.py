@@ -1,6 +1,6 @@
-"""A plain Transformer as a model directory of Hugging Face Transformers. That package is not needed to write it.
+"""A plain Transformer as a model directory of Hugging Face Transformers, written without that package.
 
-Two of its architectures compute exactly what the engine does: ``MarianMTModel`` with normalisation after each
+Two of its architectures compute exactly the same as this program: ``MarianMTModel`` with normalisation after each
 sub-layer, ``PegasusForConditionalGeneration`` with normalisation before it and after the stack. Both scale embeddings
 by sqrt(D), add a table of positions (which is written out: their own sinusoids have other wavelengths) and project
 without a bias. Pegasus has one size of vocabulary for both sides, and separate tables from version 5 on.
@@ -20,31 +20,33 @@ from sparsenmt.data.tokenizers.sentencepiece_tokenizer import SentencePieceToken
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers
 from sparsenmt.data.vocabulary import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
 from sparsenmt.decoding.strategies import strategy_of
-from sparsenmt.export.plain import Layer, Plain, as_fp32, attention_weights
+from sparsenmt.export.plain_transformer import LayerWeights, PlainTransformer, as_fp32, attention_weights
 from sparsenmt.files import write_bytes, write_json
 from sparsenmt.recipe import schema
 from sparsenmt.tensors import save_tensors
 
 NAME = "Transformers"
 _NEVER = -1e9
-"""Bias of the rows that fill a table up to the common size: their probability is exactly 0."""
+"""Bias of the rows that pad a table to the common size: their probability is exactly 0."""
 
 
-def write(plain: Plain, tokenizers: Tokenizers, recipe: schema.Recipe, directory: Path) -> None:
-    """Write weights, configurations and, of SentencePiece vocabularies, the tokenizer's files."""
-    save_tensors(directory / "model.safetensors", weights(plain), metadata={"format": "pt"})
-    write_json(directory / "config.json", configuration(plain, recipe.model.dropout))
-    write_json(directory / "generation_config.json", generation(plain, recipe.decoding))
+def write_transformers_model(
+    plain: PlainTransformer, tokenizers: Tokenizers, recipe: schema.Recipe, directory: Path
+) -> None:
+    """Write the weights, the configurations and the files of SentencePiece tokenizers."""
+    save_tensors(directory / "model.safetensors", transformers_weights(plain), metadata={"format": "pt"})
+    write_json(directory / "config.json", model_config(plain, recipe.model.dropout))
+    write_json(directory / "generation_config.json", generation_config(plain, recipe.decoding))
     _write_tokenizer(tokenizers, recipe.data, plain.max_positions, directory)
 
 
-def is_pegasus(plain: Plain) -> bool:
-    """Whether it becomes a Pegasus model; otherwise a Marian model."""
+def is_pegasus(plain: PlainTransformer) -> bool:
+    """True for a Pegasus model, False for a Marian model."""
     return plain.norm == "pre"
 
 
-def configuration(plain: Plain, dropout: schema.Dropout) -> dict[str, Any]:
-    """What stands in ``config.json``. Dropout is for who trains it further."""
+def model_config(plain: PlainTransformer, dropout: schema.Dropout) -> dict[str, Any]:
+    """The contents of ``config.json``. Dropout matters only for further training."""
     pegasus, tied = is_pegasus(plain), plain.tie == "all"
     sizes = {"vocab_size": _rows(plain)} if pegasus else {
         "vocab_size": plain.source.shape[0],
@@ -78,8 +80,8 @@ def configuration(plain: Plain, dropout: schema.Dropout) -> dict[str, Any]:
     }
 
 
-def generation(plain: Plain, decoding: schema.Decoding) -> dict[str, Any]:
-    """What stands in ``generation_config.json``: the recipe's search, as far as it is one of Transformers'."""
+def generation_config(plain: PlainTransformer, decoding: schema.Decoding) -> dict[str, Any]:
+    """The contents of ``generation_config.json``: the recipe's search, as far as Transformers supports it."""
     beams = strategy_of(decoding).width
     search: dict[str, Any] = {"num_beams": beams, "do_sample": False}
     if beams > 1:
@@ -94,7 +96,7 @@ def generation(plain: Plain, decoding: schema.Decoding) -> dict[str, Any]:
 
 
 def length_penalty(decoding: schema.Decoding) -> float:
-    """The exponent of the length that a log-probability is divided by; 1 where the recipe's penalty is another one."""
+    """The exponent of the length in the length penalty; 1 if the recipe uses another penalty."""
     return {"average": decoding.alpha, "none": 0.0}.get(decoding.length_penalty, 1.0)
 
 
@@ -102,13 +104,13 @@ def _special() -> dict[str, int]:
     return {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS, "decoder_start_token_id": BOS}
 
 
-def _rows(plain: Plain) -> int:
-    """Rows of every table of a Pegasus model."""
+def _rows(plain: PlainTransformer) -> int:
+    """The number of rows of every embedding table of a Pegasus model."""
     return max(plain.source.shape[0], plain.target.shape[0])
 
 
-def weights(plain: Plain) -> dict[str, Tensor]:
-    """All tensors by Transformers' names; of tables that are tied, the first."""
+def transformers_weights(plain: PlainTransformer) -> dict[str, Tensor]:
+    """All tensors by their names in Transformers; only the first of tied tables."""
     pegasus = is_pegasus(plain)
     rows = _rows(plain) if pegasus else plain.target.shape[0]
     bias = torch.zeros(1, rows)
@@ -126,23 +128,23 @@ def weights(plain: Plain) -> dict[str, Tensor]:
     return {name: as_fp32(tensor) for name, tensor in found.items()}
 
 
-def _tables(plain: Plain) -> dict[str, Tensor]:
+def _tables(plain: PlainTransformer) -> dict[str, Tensor]:
     if plain.tie == "all":
         return {"model.shared.weight": plain.source}
     tables = {"model.encoder.embed_tokens.weight": plain.source, "model.decoder.embed_tokens.weight": plain.target}
     if not is_pegasus(plain):
         return tables if plain.tie == "target" else {**tables, "lm_head.weight": plain.output}
-    # `model.shared` is read by nothing, but must be there.
+    # `model.shared` is not used, but must exist.
     tables |= {"lm_head.weight": plain.output, "model.shared.weight": plain.target}
     return {name: _filled(table, _rows(plain)) for name, table in tables.items()}
 
 
 def _filled(table: Tensor, rows: int) -> Tensor:
-    """(V, D) with zeros below."""
+    """(V, D) padded with zero rows."""
     return torch.cat([table, table.new_zeros(rows - table.shape[0], table.shape[1])])
 
 
-def _layer(layer: Layer) -> dict[str, Tensor]:
+def _layer(layer: LayerWeights) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for site, theirs in (("self", "self_attn"), ("cross", "encoder_attn")):
         if f"{site}.q.weight" not in layer:
@@ -165,7 +167,7 @@ def _layer(layer: Layer) -> dict[str, Tensor]:
 
 
 def _write_tokenizer(tokenizers: Tokenizers, data: schema.Data, longest: int, directory: Path) -> None:
-    """Files of a ``MarianTokenizer``, which splits by SentencePiece and looks ids up in a table of its own."""
+    """Write the files of a ``MarianTokenizer``: SentencePiece models and tables of ids."""
     sides = tokenizers.source, tokenizers.target
     write_json(directory / "vocab.json", _ids(tokenizers.source))
     if not tokenizers.shared:
@@ -190,6 +192,6 @@ def _write_tokenizer(tokenizers: Tokenizers, data: schema.Data, longest: int, di
 
 
 def _ids(tokenizer: Tokenizer) -> dict[str, int]:
-    """Piece -> id; of two pieces with one name the first, which is the special one."""
+    """Token -> id; of two tokens with the same name the first, which is the special token."""
     pieces = tokenizer.pieces(range(tokenizer.size))
     return {piece: id_ for id_, piece in reversed(list(enumerate(pieces)))}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from sparsenmt.export import directory
-from sparsenmt.export.plain import parameters
+from sparsenmt.export import model_export
+from sparsenmt.export.plain_transformer import parameter_count
 from sparsenmt.progress import notify
 from sparsenmt.store import open_model
 from sparsenmt.workflows.depth_choice import at_depth
@@ -16,7 +16,7 @@ from sparsenmt.workflows.depth_choice import at_depth
 def export_model(
     model: Path,
     output: Path,
-    target: directory.Target,
+    target: model_export.Target,
     *,
     encoder_layers: int | None = None,
     decoder_layers: int | None = None,
@@ -30,9 +30,9 @@ def export_model(
     Raises:
         UserError: the target cannot compute the model, its package is missing, or ``output`` exists.
     """
-    directory.check_target(target, output)
+    model_export.check_target(target, output)
     bundle = open_model(model, device=torch.device("cpu"), dtype=None)
     options = at_depth(bundle.model.plan, bundle.recipe.decoding, encoder_layers, decoder_layers)
-    plain = directory.export_model(bundle, output, target, options.depth)
+    plain = model_export.export_model(bundle, output, target, options.depth)
     layers = f"{len(plain.encoder)} encoder and {len(plain.decoder)} decoder layers"
-    notify(f"{output}: {layers}, {parameters(plain):,} weights; README.md shows how to run it")
+    notify(f"{output}: {layers}, {parameter_count(plain):,} weights; README.md shows how to run it")

@@ -13,10 +13,10 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from sparsenmt.errors import UserError
-from sparsenmt.export import directory
-from sparsenmt.export.directory import MANIFEST, check_target, export_model
-from sparsenmt.export.plain import parameters, plain_model
-from sparsenmt.export.to_transformers import configuration, generation, weights
+from sparsenmt.export import model_export
+from sparsenmt.export.model_export import MANIFEST, check_target, export_model
+from sparsenmt.export.plain_transformer import parameter_count, plain_model
+from sparsenmt.export.to_transformers import generation_config, model_config, transformers_weights
 from sparsenmt.files import check_file_entries, read_sealed
 from sparsenmt.sparsity.registry import all_methods
 from tests.export.support import VARIANTS, make_bundle, make_tokenizers
@@ -48,7 +48,7 @@ def test_what_others_do_not_compute_is_refused(method: Any, tmp_path: Path) -> N
 
 def test_two_numbers_of_heads_in_a_decoder_are_refused() -> None:
     bundle = make_bundle(attention={"cross": {"heads": {"count": 4}}})
-    with pytest.raises(UserError, match="one number of heads for the whole decoder, not 2 and 4"):
+    with pytest.raises(UserError, match="the same number of heads in the whole decoder, not 2 and 4"):
         plain_model(bundle, "Marian")
 
 
@@ -62,15 +62,15 @@ def test_every_depth_method_is_unrolled(name: str) -> None:
         for step, layer in enumerate(layers):
             block = getattr(bundle.model.plan, side)[step]
             assert torch.equal(layer["self.q.weight"], state[f"{side}.layers.{block}.self.q.weight"])
-    assert parameters(plain) == sum(value.numel() for value in state.values())
+    assert parameter_count(plain) == sum(value.numel() for value in state.values())
 
 
 def test_a_depth_ends_early() -> None:
     bundle = make_bundle(depth={"name": "tied_multi"})
     plain = plain_model(bundle, "it", (1, 2))
     assert (len(plain.encoder), len(plain.decoder)) == (1, 2)
-    assert configuration(plain, bundle.recipe.model.dropout)["decoder_layers"] == 2
-    assert "model.decoder.layers.2.fc1.weight" not in weights(plain)
+    assert model_config(plain, bundle.recipe.model.dropout)["decoder_layers"] == 2
+    assert "model.decoder.layers.2.fc1.weight" not in transformers_weights(plain)
 
 
 def test_disabled_heads_are_read_by_nobody() -> None:
@@ -113,7 +113,7 @@ def test_smaller_vocabularies_are_filled_up(tmp_path: Path) -> None:
     bundle = make_bundle(tie_embeddings="none")
     rows = [side.size for side in (bundle.tokenizers.source, bundle.tokenizers.target)]
     assert rows[0] > rows[1]
-    found = weights(plain_model(bundle, "it"))
+    found = transformers_weights(plain_model(bundle, "it"))
     assert found["lm_head.weight"].shape[0] == found["model.encoder.embed_tokens.weight"].shape[0] == rows[0]
     assert bool((found["final_logits_bias"][0] < 0).nonzero().flatten().tolist() == list(range(rows[1], rows[0])))
 
@@ -144,7 +144,7 @@ def test_half_an_export_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     def fails(*arguments: object, **named: object) -> str:
         raise OSError(28, "no space left")
 
-    monkeypatch.setattr(directory, "readme", fails)
+    monkeypatch.setattr(model_export, "readme", fails)
     with pytest.raises(OSError, match="no space"):
         export_model(make_bundle(), tmp_path / "out", "safetensors-hf")
     assert not list(tmp_path.iterdir())
@@ -162,7 +162,7 @@ def test_nothing_is_overwritten_and_packages_are_named(tmp_path: Path, monkeypat
 def test_the_search_of_the_recipe() -> None:
     def search(**decoding: Any) -> dict[str, Any]:
         bundle = make_bundle(decoding=decoding)
-        return generation(plain_model(bundle, "it"), bundle.recipe.decoding)
+        return generation_config(plain_model(bundle, "it"), bundle.recipe.decoding)
 
     assert search()["length_penalty"] == 1.0 and search()["num_beams"] == 3
     assert search(length_penalty="none")["length_penalty"] == 0.0
@@ -188,7 +188,7 @@ def test_two_pieces_of_one_name(tmp_path: Path) -> None:
     from sparsenmt.data.tokenizers.symbol_tokenizers import WordTokenizer
     from sparsenmt.export.to_ctranslate2 import _vocabulary
 
-    with pytest.raises(UserError, match="two pieces named </s>"):
+    with pytest.raises(UserError, match="two tokens named </s>"):
         _vocabulary(WordTokenizer(["Haus", "</s>"], lowercase=False), "source")
     tokenizers = make_tokenizers("bpe", shared=True)
     assert _vocabulary(tokenizers.source, "source")[:4] == ["<pad>", "<unk>", "<s>", "</s>"]

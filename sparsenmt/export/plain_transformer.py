@@ -1,8 +1,8 @@
-"""A trained model as the plain Transformer that other programs compute: one block a layer, softmax over everything.
+"""A trained model as a plain Transformer, which other programs can run: softmax attention over all positions.
 
-What can be written so is: blocks that run several times (one copy a step), a depth of several (the steps up to it, and
-the last normalisation), disabled heads (the rows of the output projection that read them are zeroed). What cannot is
-refused, with the method and the socket where it stands.
+Blocks that run several times become one layer for each step; of several exits one depth is exported (its steps and the
+last normalisation); disabled heads become zero columns of the output projection. A model with other methods is refused,
+with the method and its socket.
 
 Shapes: D model dimension, F inner dimension, V vocabulary, P positions, E head size.
 """
@@ -22,17 +22,15 @@ from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.recipe import schema
 from sparsenmt.store import Bundle
 
-Layer = Mapping[str, Tensor]
+LayerWeights = Mapping[str, Tensor]
 """The weights of one layer by their names within a block, such as ``self.q.weight`` (D, D)."""
 
-_HINT = (
-    "Other programs compute full softmax attention with learned heads, and drop nothing: `sparsenmt decode` runs it."
-)
+_HINT = "Other programs only compute full softmax attention with learned heads: run it with `sparsenmt decode`."
 
 
 @dataclass(frozen=True)
-class Plain:
-    """All numbers of a plain Transformer."""
+class PlainTransformer:
+    """The hyperparameters and weights of a plain Transformer."""
 
     dimension: int
     feed_forward: int
@@ -46,32 +44,35 @@ class Plain:
     output: Tensor  # (V, D)
     source_positions: Tensor  # (P, D)
     target_positions: Tensor  # (P, D)
-    encoder: Sequence[Layer]
-    decoder: Sequence[Layer]
-    encoder_norm: Layer | None  # weight and bias of the normalisation after the last layer; None with norm `post`
-    decoder_norm: Layer | None
+    encoder: Sequence[LayerWeights]
+    decoder: Sequence[LayerWeights]
+    encoder_norm: (
+        LayerWeights | None
+    )  # weight and bias of the normalisation after the last layer; None with norm `post`
+    decoder_norm: LayerWeights | None
 
     @property
     def max_positions(self) -> int:
         return int(self.source_positions.shape[0])
 
 
-def plain_model(bundle: Bundle, target: str, depth: tuple[int, int] | None = None) -> Plain:
-    """The model of a bundle that was opened unpacked, in fp32.
+def plain_model(bundle: Bundle, target: str, depth: tuple[int, int] | None = None) -> PlainTransformer:
+    """Convert the model of a bundle that was opened unpacked, in fp32.
 
     Args:
-        target: name of the program that it is for, for messages.
-        depth: encoder and decoder layers that run; None: the deepest exits.
+        target: the name of the program, for messages.
+        depth: numbers of encoder and decoder layers; None: the deepest exits.
 
     Raises:
-        UserError: the model computes something else.
+        UserError: the model is not a plain Transformer.
     """
     section, model = bundle.recipe.model, bundle.model
     _check_methods(section, target)
     heads = {site: _count(section, site) for site in SITES}
     if heads["decoder_self"] != heads["cross"]:
         raise UserError(
-            f"{target} has one number of heads for the whole decoder, not {heads['decoder_self']} and {heads['cross']}",
+            f"{target} has the same number of heads in the whole decoder, "
+            f"not {heads['decoder_self']} and {heads['cross']}",
             where="model.attention.cross.heads.count",
             hint=_HINT,
         )
@@ -80,7 +81,7 @@ def plain_model(bundle: Bundle, target: str, depth: tuple[int, int] | None = Non
     keys = {"all": ("shared",) * 3, "target": ("source", "target", "target"), "none": ("source", "target", "output")}
     tables = [weights[f"embeddings.{key}"] for key in keys[section.tie_embeddings]]
     positions = [_positions(bundle, side, tables[0]) for side in ("source", "target")]
-    return Plain(
+    return PlainTransformer(
         dimension=section.dimension,
         feed_forward=section.feed_forward,
         encoder_heads=heads["encoder_self"],
@@ -101,7 +102,7 @@ def plain_model(bundle: Bundle, target: str, depth: tuple[int, int] | None = Non
 
 
 def _check_methods(section: schema.Model, target: str) -> None:
-    """UserError for the first method that is not the plain one. How deep the model is built does not matter."""
+    """UserError for the first method that other programs do not have, depth methods excepted."""
     plain = {"pattern": schema.Site().pattern.name, "transform": schema.Site().transform.name}
     for key, method, choice in chosen_methods(section):
         if method.socket != "depth" and choice.name != plain.get(method.socket):
@@ -114,14 +115,14 @@ def _count(section: schema.Model, site: SiteName) -> int:
 
 
 def _positions(bundle: Bundle, side: str, like: Tensor) -> Tensor:
-    """(P, D): as many as the model reads."""
+    """(P, D): the encodings of all positions."""
     encodings: Tensor = bundle.model.positions[side](0, bundle.max_positions, like)
     return encodings.detach().clone()
 
 
-def _layers(section: schema.Model, weights: Layer, side: str, blocks: Sequence[int]) -> list[Layer]:
+def _layers(section: schema.Model, weights: LayerWeights, side: str, blocks: Sequence[int]) -> list[LayerWeights]:
     sites: dict[str, SiteName] = {"self": "encoder_self" if side == "encoder" else "decoder_self", "cross": "cross"}
-    layers: list[Layer] = []
+    layers: list[LayerWeights] = []
     for block in blocks:
         layer = _inside(weights, f"{side}.layers.{block}.")
         for name, site in sites.items():
@@ -133,25 +134,25 @@ def _layers(section: schema.Model, weights: Layer, side: str, blocks: Sequence[i
 
 
 def _without(weight: Tensor, disabled: Collection[int], heads: int) -> Tensor:
-    """The output projection (D, heads * E) with zeros where it reads these heads, numbered from 1."""
+    """The output projection (D, heads * E) with zeros in the columns of these heads, numbered from 1."""
     split = weight.clone().unflatten(1, (heads, -1))
     split[:, [head - 1 for head in disabled]] = 0.0
     changed: Tensor = split.flatten(1)
     return changed
 
 
-def _inside(weights: Layer, prefix: str) -> dict[str, Tensor]:
-    """The weights whose names begin so, with the rest of their names."""
+def _inside(weights: LayerWeights, prefix: str) -> dict[str, Tensor]:
+    """The weights whose names begin with ``prefix``, without the prefix."""
     return {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
 
 
-def attention_weights(layer: Layer, site: str) -> dict[str, tuple[Tensor, Tensor]]:
+def attention_weights(layer: LayerWeights, site: str) -> dict[str, tuple[Tensor, Tensor]]:
     """Weight (D, D) and bias (D) of the projections ``q``, ``k``, ``v`` and ``o`` of ``self`` or ``cross``."""
     return {part: (layer[f"{site}.{part}.weight"], layer[f"{site}.{part}.bias"]) for part in ("q", "k", "v", "o")}
 
 
-def parameters(plain: Plain) -> int:
-    """Numbers that differ: what several steps or tables share counts once."""
+def parameter_count(plain: PlainTransformer) -> int:
+    """The number of parameters; those that steps or tables share count once."""
     tensors = [plain.source, plain.target, plain.output]
     tensors += [tensor for layer in (*plain.encoder, *plain.decoder) for tensor in layer.values()]
     tensors += [tensor for norm in (plain.encoder_norm, plain.decoder_norm) for tensor in (norm or {}).values()]
@@ -160,5 +161,5 @@ def parameters(plain: Plain) -> int:
 
 
 def as_fp32(tensor: Tensor) -> Tensor:
-    """On the CPU, contiguous."""
+    """Copy to the CPU as contiguous fp32."""
     return tensor.detach().to("cpu", torch.float32).contiguous()
