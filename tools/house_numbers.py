@@ -61,6 +61,7 @@ REASONS = {
     "sparsenmt.training.multipliers": "the multipliers' equation, tested alone",
     "sparsenmt.workflows.benchmark.workloads": "what is timed: measures nothing",
     "sparsenmt.workflows.sweep_table": "the layout of a sweep's table: trains and measures nothing",
+    "sparsenmt.workflows.benchmark.workloads": "the work that is timed: knows no clock and no report",
 }
 """Module -> why it is a file of its own although a single module, of the same layer, imports it."""
 
