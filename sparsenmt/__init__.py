@@ -17,8 +17,11 @@ if TYPE_CHECKING:  # for type checkers; at run time `__getattr__` does the same,
     from sparsenmt.errors import UserError
     from sparsenmt.store import Bundle, open_model
     from sparsenmt.workflows.average import average
+    from sparsenmt.workflows.compare import CompareRequest, compare_models
+    from sparsenmt.workflows.contrast import ContrastRequest, ContrastResult, contrast
     from sparsenmt.workflows.decode import DecodeRequest, decode
     from sparsenmt.workflows.demo import DemoResult, demo
+    from sparsenmt.workflows.distill import DistillRequest, distill
     from sparsenmt.workflows.evaluate import Evaluation, evaluate
     from sparsenmt.workflows.export import export_model
     from sparsenmt.workflows.finetune import FinetuneRequest, FinetuneResult, finetune
@@ -39,8 +42,12 @@ if TYPE_CHECKING:  # for type checkers; at run time `__getattr__` does the same,
 
 __all__ = [
     "Bundle",
+    "CompareRequest",
+    "ContrastRequest",
+    "ContrastResult",
     "DecodeRequest",
     "DemoResult",
+    "DistillRequest",
     "Evaluation",
     "FinetuneRequest",
     "FinetuneResult",
@@ -55,8 +62,11 @@ __all__ = [
     "UserError",
     "__version__",
     "average",
+    "compare_models",
+    "contrast",
     "decode",
     "demo",
+    "distill",
     "evaluate",
     "export_model",
     "finetune",
@@ -79,12 +89,18 @@ _MODULES = {
     "Bundle": "store",
     "open_model": "store",
     "average": "workflows.average",
+    "CompareRequest": "workflows.compare",
+    "compare_models": "workflows.compare",
+    "ContrastRequest": "workflows.contrast",
+    "ContrastResult": "workflows.contrast",
+    "contrast": "workflows.contrast",
     "DecodeRequest": "workflows.decode",
     "decode": "workflows.decode",
     "DemoResult": "workflows.demo",
     "demo": "workflows.demo",
+    "DistillRequest": "workflows.distill",
+    "distill": "workflows.distill",
     "Evaluation": "workflows.evaluate",
-    "TestText": "workflows.test_sets",
     "evaluate": "workflows.evaluate",
     "export_model": "workflows.export",
     "FinetuneRequest": "workflows.finetune",
@@ -102,6 +118,7 @@ _MODULES = {
     "slice_model": "workflows.slice",
     "SweepResult": "workflows.sweep",
     "sweep": "workflows.sweep",
+    "TestText": "workflows.test_sets",
     "StartingPoint": "workflows.train",
     "train": "workflows.train",
 }

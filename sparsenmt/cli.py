@@ -7,30 +7,21 @@ Exit codes: 0 success; 1 an error of the program (the traceback goes to a file);
 from __future__ import annotations
 
 import errno
-import importlib
 import os
 import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
 from sparsenmt import __version__
+from sparsenmt.commands.lazy_group import CommandEntry, LazyGroup
 from sparsenmt.errors import UserError, is_out_of_memory
 from sparsenmt.interrupts import Interrupted, listening
 from sparsenmt.runtime import is_main_process, limit_thread_spinning
-
-
-class CommandEntry(NamedTuple):
-    """A row of the table: the module below `sparsenmt.commands` that defines ``command``, and its short help."""
-
-    module: str
-    help: str
-
 
 COMMANDS: dict[str, CommandEntry] = {
     "prepare": CommandEntry("prepare", "Train a recipe's tokenizer and write its text as binary data."),
@@ -68,43 +59,8 @@ _SYSTEM_ERROR_HINTS = {
 }
 
 
-class LazyGroup(click.Group):
-    """A group that reads its subcommands from a table and imports the one that is called.
-
-    `--help` and completion read only the table, so they stay fast.
-    """
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        entry = COMMANDS.get(cmd_name)
-        if entry is None:
-            return None
-        command: click.Command = importlib.import_module(f"sparsenmt.commands.{entry.module}").command
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = [(name, COMMANDS[name].help) for name in self.list_commands(ctx)]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
-        from click.shell_completion import CompletionItem
-
-        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
-        items = [CompletionItem(name, help=COMMANDS[name].help) for name in names]
-        return items + click.Command.shell_complete(self, ctx, incomplete)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if name not in COMMANDS and not name.startswith("-"):
-            close = get_close_matches(name.lower(), self.list_commands(ctx), n=1, cutoff=0.5)
-            hint = f"Did you mean '{close[0]}'?" if close else f"Commands: {', '.join(self.list_commands(ctx))}."
-            ctx.fail(f"There is no command '{name}'. {hint}")
-        return super().resolve_command(ctx, args)
+class Program(LazyGroup):
+    """The group of all commands."""
 
     def invoke(self, ctx: click.Context) -> Any:
         _check_working_directory()
@@ -130,7 +86,8 @@ def _check_working_directory() -> None:
 
 
 @click.group(
-    cls=LazyGroup,
+    cls=Program,
+    table=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Run `sparsenmt COMMAND --help` for the options of a command.",
 )

@@ -1,14 +1,14 @@
-"""Model directories: self-contained (design rule 10).
+"""Model directories, which contain everything that using a model takes.
 
 ``recipe.yaml``           the resolved recipe
 ``tokenizers/``           the vocabularies
 ``features/``             fitted source features
 ``weights.safetensors``   the model
 ``manifest.json``         format, data fingerprint, hashes of vocabularies and features, provenance
-``metrics.jsonl``         what training reported
-``checkpoints/``          states of training
+``metrics.jsonl``         the log of training
+``checkpoints/``          the states of training
 
-Every file but ``metrics.jsonl`` says, itself or through the manifest, what it must hold: a changed one is never used.
+Every file except ``metrics.jsonl`` has a hash, in itself or in the manifest: a changed file is never used.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ from sparsenmt.files import (
     write_sealed,
     write_text,
 )
+from sparsenmt.model.depth_plan import Depth
 from sparsenmt.model.sites import SiteName
 from sparsenmt.model.sockets import MemoryFilter, Transform
 from sparsenmt.model.transformer import Transformer
@@ -61,15 +62,15 @@ WEIGHTS, MANIFEST, RECIPE = "weights.safetensors", "manifest.json", "recipe.yaml
 METRICS_FILE = "metrics.jsonl"
 
 _PARTS = ("tokenizers", "features")
-_HINT = "Name a directory that `sparsenmt train` wrote."
-_COPY = "Take the model directory from a copy, or train it again."
+_NO_MODEL_HINT = "Name a directory that `sparsenmt train` wrote."
+_COPY_HINT = "Take the model directory from a copy, or train it again."
 _WEIGHTS_HINT = (
-    "Training writes them when it ends; `sparsenmt average` makes them from checkpoints, where there are any."
+    "Training writes them when it ends; `sparsenmt average` computes them from checkpoints, if there are any."
 )
 
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
-"""By the names of recipes."""
+"""Name in recipes -> data type of matrix products."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class ModelIdentity:
         weights: hash of the weights.
         files: path -> hash and size of the vocabularies and fitted features, as in the manifest.
         model: the recipe's `model` section, disabled heads included.
-        max_source_length: most source tokens that are read, `</s>` apart.
+        max_source_length: most source tokens that are read, `</s>` not counted.
     """
 
     weights: str
@@ -90,7 +91,7 @@ class ModelIdentity:
 
     @property
     def digest(self) -> str:
-        """One hash of weights, files and model section."""
+        """The hash of weights, files and model section."""
         return sha256_text(json.dumps([self.weights, self.files, self.model], sort_keys=True))
 
     @property
@@ -101,7 +102,13 @@ class ModelIdentity:
 
 @dataclass(frozen=True)
 class Bundle:
-    """A model with all that it takes to use it."""
+    """A model with everything that using it takes.
+
+    Args:
+        weights_digest: hash of the weights that were read.
+        files: path -> hash and size of the vocabularies and fitted features, as in the manifest.
+        dtype: data type of the packed weights; None: the weights are unpacked, as they were trained.
+    """
 
     recipe: Recipe
     tokenizers: Tokenizers
@@ -109,37 +116,37 @@ class Bundle:
     model: Transformer
     device: torch.device
     weights_digest: str = ""
-    """Hash of the weights that were read."""
     files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Path -> hash and size of the vocabularies and fitted features, as in the manifest."""
     dtype: torch.dtype | None = None
-    """What the weights are packed to; None: they are as they were trained."""
 
     @property
     def dtype_name(self) -> str:
-        """As recipes name it."""
+        """The name of `dtype` in recipes."""
         return next((name for name, dtype in DTYPES.items() if dtype == self.dtype), str(self.dtype))
 
     def identity(self) -> ModelIdentity:
-        """Return what identifies the model in cached results."""
+        """Return the identity of the model, which cached results depend on."""
         return _identity(self.recipe, self.weights_digest, self.files)
 
     @property
     def max_positions(self) -> int:
+        """Most tokens of a source or target, `</s>` included."""
         return self.recipe.model.max_positions
 
     @property
     def max_source_length(self) -> int:
+        """Most source tokens that are read, `</s>` not counted."""
         return _max_source_length(self.recipe)
 
     @property
-    def depth(self) -> tuple[int, int]:
+    def depth(self) -> Depth:
+        """Default encoder and decoder layers that run: those of the recipe, or the deepest exits."""
         options = self.recipe.decoding
         return self.model.plan.depth(options.encoder_layers, options.decoder_layers)
 
     @property
     def cuts_by_choice(self) -> bool:
-        """Whether it is the recipe that cuts long sources, not the model's positions."""
+        """True if the recipe cuts long sources, False if the model's positions do."""
         return self.max_source_length == self.recipe.data.filters.max_source_length
 
 
@@ -167,10 +174,10 @@ def initialise(
     *,
     started_from: Mapping[str, str] | None = None,
 ) -> None:
-    """Make a model directory: everything but the weights. The manifest comes last: without it, the rest is void.
+    """Write a model directory except for the weights. The manifest is written last: without it, the rest is invalid.
 
     Args:
-        started_from: path and hash of the weights that training starts from, if not from random ones.
+        started_from: path and hash of the weights that training starts from; None: random ones.
     """
     make_directory(directory)
     (directory / METRICS_FILE).unlink(missing_ok=True)
@@ -198,13 +205,13 @@ def initialise(
 
 
 def make_directory(directory: Path) -> None:
-    """Make an empty model directory, if it is not there."""
+    """Make an empty model directory, unless it exists."""
     with explain_directory_errors(directory, another="`directory` in the recipe"):
         make_directories(directory)
 
 
 def is_unfinished(directory: Path) -> bool:
-    """Whether there is nothing in a directory but what an interrupted `initialise` leaves."""
+    """Return True if a directory holds only files that an interrupted `initialise` leaves."""
     written = {*_PARTS, RECIPE, *(partial_path(Path(name)).name for name in (RECIPE, MANIFEST))}
     return all(path.name in written for path in directory.iterdir())
 
@@ -212,13 +219,18 @@ def is_unfinished(directory: Path) -> bool:
 def copy_model(
     source: Path, target: Path, weights: Mapping[str, Tensor], *, after: int, made_of: Sequence[int]
 ) -> None:
-    """Make a model directory like ``source`` with other weights, without metrics and checkpoints.
+    """Copy a model directory with other weights, without metrics and checkpoints. The copy is atomic.
 
-    It is complete or not there at all. UserError if it exists, or if a file of ``source`` is damaged.
+    Args:
+        after: update of the newest checkpoint.
+        made_of: updates of the checkpoints that the weights are the mean of.
+
+    Raises:
+        UserError: ``target`` exists, or a file of ``source`` is damaged.
     """
     check_absent(target)
     files = read_manifest(source)["files"]
-    check_file_entries(source, files, hint=_COPY)
+    check_file_entries(source, files, hint=_COPY_HINT)
     read_recipe(source)
     with new_directory(target.resolve()) as partial:
         for name in (RECIPE, *files, MANIFEST):
@@ -227,14 +239,16 @@ def copy_model(
         write_weights(partial, weights, after=after, made_of=made_of)
 
 
-def copy_cut(source: Path, target: Path, recipe: Recipe, weights: Mapping[str, Tensor], depth: tuple[int, int]) -> None:
-    """Make a model directory of some layers of the model in ``source``, without metrics and checkpoints.
+def copy_slice(
+    source: Path, target: Path, recipe: Recipe, weights: Mapping[str, Tensor], depth: tuple[int, int]
+) -> None:
+    """Copy a model directory with the recipe and weights of some layers, without metrics and checkpoints.
 
-    It is complete or not there at all.
+    The copy is atomic.
 
     Args:
-        recipe: of the cut model.
-        weights: of the cut model.
+        recipe: of the smaller model.
+        weights: of the smaller model.
         depth: encoder and decoder layers that are kept.
 
     Raises:
@@ -242,7 +256,7 @@ def copy_cut(source: Path, target: Path, recipe: Recipe, weights: Mapping[str, T
     """
     check_absent(target)
     manifest = read_manifest(source)
-    check_file_entries(source, manifest["files"], hint=_COPY)
+    check_file_entries(source, manifest["files"], hint=_COPY_HINT)
     notes = read_notes(source / WEIGHTS, hint=_WEIGHTS_HINT)
     origin = {"path": str(source), "sha256": weights_digest(source), "layers": list(depth)}
     provenance = manifest["provenance"] | {"recipe_sha256": hashlib.sha256(dump(recipe).encode()).hexdigest()}
@@ -256,43 +270,43 @@ def copy_cut(source: Path, target: Path, recipe: Recipe, weights: Mapping[str, T
 
 
 def check_absent(directory: Path) -> None:
-    """UserError if there is something of that name."""
+    """Raise UserError if a file or directory of this name exists."""
     if directory.exists():
         raise UserError("the directory exists", where=str(directory), hint="Name another one, or remove it.")
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
-    """The manifest of a model directory; UserError if it is none, or is damaged."""
+    """Return the manifest of a model directory; UserError if it is no model directory, or the manifest is damaged."""
     path = directory / MANIFEST
     if not path.is_file():
         what = "this is not a model directory" if directory.exists() else "there is no such model directory"
-        raise UserError(what, where=str(directory), hint=_HINT)
+        raise UserError(what, where=str(directory), hint=_NO_MODEL_HINT)
     try:
-        manifest = read_sealed(path, hint=_COPY)
+        manifest = read_sealed(path, hint=_COPY_HINT)
     except DamagedFileError:
         if (directory / RECIPE).exists():
             raise
         manifest = {}
-    if "data_fingerprint" not in manifest:  # a manifest of something else: of prepared data, say
-        raise UserError("this is not a model directory", where=str(directory), hint=_HINT)
+    if "data_fingerprint" not in manifest:  # the manifest of something else, as of prepared data
+        raise UserError("this is not a model directory", where=str(directory), hint=_NO_MODEL_HINT)
     if manifest.get("format") != FORMAT:
-        raise UserError("written by another version of this program", where=str(path), hint=_COPY)
+        raise UserError("written by another version of this program", where=str(path), hint=_COPY_HINT)
     return manifest
 
 
 def write_weights(directory: Path, weights: Mapping[str, Tensor], *, after: int, made_of: Sequence[int]) -> None:
-    """Put the model's weights into its directory, complete or not at all.
+    """Write the model's weights into its directory, atomically.
 
     Args:
-        after: update of the newest checkpoint that there was.
-        made_of: updates of the checkpoints that they are the mean of.
+        after: update of the newest checkpoint.
+        made_of: updates of the checkpoints that the weights are the mean of.
     """
     notes = {"after": str(after), "made_of": ",".join(str(update) for update in made_of)}
     save_tensors(directory / WEIGHTS, weights, notes=notes)
 
 
 def weights_after(directory: Path) -> int | None:
-    """Update of the newest checkpoint that there was when the weights were written; None without sound weights."""
+    """Return the update of the newest checkpoint at the time the weights were written; None without valid weights."""
     try:
         load_tensors(directory / WEIGHTS, hint=_WEIGHTS_HINT)
         return int(read_notes(directory / WEIGHTS, hint=_WEIGHTS_HINT)["after"])
@@ -301,12 +315,12 @@ def weights_after(directory: Path) -> int | None:
 
 
 def write_recipe(directory: Path, recipe: Recipe) -> None:
-    """Put the resolved recipe into a model directory, with its hash in its last line."""
+    """Write the resolved recipe into a model directory, with its hash in its last line."""
     write_text(directory / RECIPE, seal_text(dump(recipe)))
 
 
 def read_recipe(directory: Path) -> Recipe:
-    """The resolved recipe of a model directory."""
+    """Return the resolved recipe of a model directory."""
     path = directory / RECIPE
     try:
         text = unseal_text(path.read_bytes().decode("utf-8"))
@@ -323,12 +337,12 @@ def read_recipe(directory: Path) -> Recipe:
 
 
 def weights_digest(directory: Path) -> str:
-    """The hash of a model's weights, without reading them."""
+    """Return the hash of a model's weights without reading them."""
     return recorded_digest(directory / WEIGHTS, hint=_WEIGHTS_HINT)
 
 
 def read_weights(directory: Path, model: torch.nn.Module) -> None:
-    """Put the weights of a model directory into a model; UserError if they are missing, damaged, or another's."""
+    """Load the weights of a model directory into a model; UserError if they are missing, damaged, or do not fit."""
     path = directory / WEIGHTS
     if not path.exists():
         raise UserError("the model has no weights", where=str(path), hint=_WEIGHTS_HINT)
@@ -339,13 +353,13 @@ def read_weights(directory: Path, model: torch.nn.Module) -> None:
 
 
 def starting_weights(directory: Path, model: torch.nn.Module) -> tuple[dict[str, Tensor], list[str]]:
-    """The weights in a model directory, for a model that may have sparsity methods with parameters beside them.
+    """Return the weights of a model directory for a model that may have additional sparsity methods with parameters.
 
     Returns:
-        all of the model's weights, and the names of those that the directory does not have: they are the model's own.
+        all of the model's weights, and the names of those that the directory lacks, whose values are the model's own.
 
     Raises:
-        UserError: the weights are missing or damaged, or the models differ in more than that.
+        UserError: the weights are missing or damaged, or other parameters differ.
     """
     path = directory / WEIGHTS
     if not path.exists():
@@ -368,7 +382,7 @@ _FITTING = "The weights must come from a recipe with the same `model` section an
 
 
 def load_weights(model: torch.nn.Module, weights: Mapping[str, Tensor], where: str) -> None:
-    """Put weights into a model; UserError unless names and shapes are the same."""
+    """Load weights into a model; UserError unless names and shapes are the same."""
     wanted, found = _shapes(model.state_dict()), _shapes(weights)
     if wanted != found:
         raise UserError(differing_shapes(wanted, found), where=where, hint=_FITTING)
@@ -389,14 +403,14 @@ def open_model(
     """Open a model directory for decoding.
 
     Args:
-        device: default CUDA where there is one.
-        dtype: of the packed weights, or its name in a recipe, or ``recipe`` for what the model's own says; None leaves
-            the model as it was trained, unpacked.
-        disabled: heads, from 1, that give zeros beside those that the recipe has disabled; also in `Bundle.recipe`.
+        device: None: CUDA if available, otherwise the CPU.
+        dtype: of the packed weights, or its name in recipes, or ``recipe`` for the dtype of the model's recipe; None
+            leaves the weights unpacked, as they were trained.
+        disabled: heads, from 1, that give zeros in addition to those of the recipe; `Bundle.recipe` has them, too.
     """
     directory = Path(directory)
     manifest = read_manifest(directory)
-    check_file_entries(directory, manifest["files"], hint=_COPY)
+    check_file_entries(directory, manifest["files"], hint=_COPY_HINT)
     recipe = _disabling(read_recipe(directory), disabled or {})
     tokenizers = Tokenizers.load(directory / "tokenizers")
     features = FeatureSet.load(directory / "features", tokenizers)
@@ -414,7 +428,7 @@ def open_model(
 
 
 def _named_dtype(model: Transformer, name: torch.dtype | str | None) -> torch.dtype | None:
-    """The dtype of that name, ``auto`` by a measurement; UserError where this machine cannot decode in it."""
+    """Return the dtype of that name, ``auto`` by a measurement; UserError if this machine cannot decode in it."""
     if not isinstance(name, str):
         return name
     if name == "auto":
@@ -422,7 +436,7 @@ def _named_dtype(model: Transformer, name: torch.dtype | str | None) -> torch.dt
     dtype = DTYPES[name]
     if not model.packs(dtype):
         raise UserError(
-            "there are no matrix products in int8 here: they take a processor with AVX-512 VNNI, and a C++ compiler",
+            "int8 matrix products need a processor with AVX-512 VNNI, and a C++ compiler",
             where="decoding.dtype",
             hint="Give --dtype fp32, bf16 or auto.",
         )
@@ -430,7 +444,7 @@ def _named_dtype(model: Transformer, name: torch.dtype | str | None) -> torch.dt
 
 
 def _disabling(recipe: Recipe, disabled: Mapping[SiteName, Collection[int]]) -> Recipe:
-    """The recipe with these heads disabled too."""
+    """Return the recipe with these heads disabled in addition."""
     sites: dict[str, Site] = {}
     for name, more in disabled.items():
         site: Site = getattr(recipe.model.attention, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import signal
 import subprocess
@@ -45,7 +46,7 @@ def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Callab
 
     def run(body: Callable[[], object]) -> int:
         module = SimpleNamespace(command=click.Command("train", callback=body))
-        monkeypatch.setattr(cli.importlib, "import_module", lambda name: module)
+        monkeypatch.setattr(importlib, "import_module", lambda name: module)
         return cli.run(["train"])
 
     return run
@@ -94,7 +95,7 @@ def test_unknown_options_exit_with_2(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_every_command_of_the_table_is_there() -> None:
     for name, entry in cli.COMMANDS.items():
-        module = cli.importlib.import_module(f"sparsenmt.commands.{entry.module}")
+        module = importlib.import_module(f"sparsenmt.commands.{entry.module}")
         assert isinstance(module.command, click.Command), name
         assert module.command.get_short_help_str(limit=200), name
 
@@ -226,11 +227,11 @@ def test_the_codes_of_commands(command: Callable[[Callable[[], object]], int]) -
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
     code = (
-        "import sys, types, click; from sparsenmt import cli\n"
+        "import importlib, sys, types, click; from sparsenmt import cli\n"
         "def body():\n"
         "    for i in range(100000): click.echo('line')\n"
         "module = types.SimpleNamespace(command=click.Command('decode', callback=body))\n"
-        "cli.importlib.import_module = lambda name: module\n"
+        "importlib.import_module = lambda name: module\n"
         "sys.argv = ['sparsenmt', 'decode']\n"
         "cli.main()"
     )

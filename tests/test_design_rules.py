@@ -200,7 +200,7 @@ def verb_form(module: str) -> bool:
     ("module", "expected"),
     [
         ("sparsenmt.commands.attending", True),
-        ("sparsenmt.data.prepared", True),
+        ("sparsenmt.data.shuffled", True),
         ("sparsenmt.training", False),
         ("sparsenmt.data.tagging.tagged_text", False),
         ("sparsenmt.model.embeddings", False),
@@ -280,6 +280,18 @@ def test_docstrings_begin_with_an_imperative_or_a_noun() -> None:
                 yield f"{place(path, node)}: {str(node.value).strip()[:60]}"
 
     assert_none(mistakes(), f"no docstring begins with {EMPTY_OPENINGS.pattern}")
+
+
+def test_help_texts_begin_with_an_imperative_or_a_noun() -> None:
+    def mistakes() -> Iterator[str]:
+        for path in python_files("sparsenmt/commands"):
+            for node in ast.walk(tree(path)):
+                match node:
+                    case ast.keyword(arg="help" | "short_help", value=ast.Constant(value=str(text))):
+                        if EMPTY_OPENINGS.match(text) or text.startswith(("Whose", "Only so many")):
+                            yield f"{place(path, node.value)}: {text[:60]}"
+
+    assert_none(mistakes(), f"no help text begins with {EMPTY_OPENINGS.pattern}")
 
 
 @pytest.mark.parametrize(

@@ -130,9 +130,70 @@ def test_a_decoding_strategy(copy: Copy) -> None:
     assert "method: second" in copy.run("train", "small.yaml", "decoding.method=second", "--dump-config")
 
 
+# An analysis report: one measure in analysis/, one command file, and one line in commands/analyze/group.py
+
+MEASURE = '''\
+"""Tokens of the sentences."""
+
+from __future__ import annotations
+
+from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
+from sparsenmt.report.plots import Panel, curves
+from sparsenmt.report.tables import Column, Report, Table
+
+
+def measure_token_counts(session: AnalysisSession, least: int) -> AnalysisResult:
+    """Make the report ``token-counts``."""
+    rows = tuple(
+        (model.label, line.number + 1, len(line.ids))
+        for model in session.opened()
+        for line in model.sources
+        if len(line.ids) >= least
+    )
+    columns = (Column("model"), Column("line", "count"), Column("tokens", "count"))
+    series = {"tokens": [(float(line), float(tokens)) for _, line, tokens in rows]}
+    report = Report("token-counts", (Table("token-counts", "tokens of a sentence", columns, rows),))
+    return session.result(report, lambda: curves([Panel("line", "tokens", series)]), settings={"least": least})
+'''
+REPORT = '''\
+"""``sparsenmt analyze token-counts``: an example."""
+
+from __future__ import annotations
+
+import click
+
+from sparsenmt.commands.analyze.options import AnalysisArguments, analysis_options
+
+
+@click.command("token-counts", short_help="Tokens of sentences.")
+@click.option("--least", type=click.IntRange(0), default=0, help="Shortest sentence that is shown, in tokens.")
+@analysis_options()
+def command(arguments: AnalysisArguments, least: int) -> None:
+    """Tokens of the sentences, </s> included."""
+    from sparsenmt.analysis.token_counts import measure_token_counts
+
+    arguments.show(measure_token_counts, least=least)
+'''
+
+
+def test_an_analysis_report(copy: Copy) -> None:
+    copy.add_file("analysis/token_counts.py", MEASURE)
+    copy.add_file("commands/analyze/token_counts.py", REPORT)
+    line = '"token-counts": CommandEntry("analyze.token_counts", "Tokens of sentences."),'
+    copy.add_line("commands/analyze/group.py", line, after='"layers": ')
+    assert "Tokens of sentences." in copy.run("analyze", "--help")
+    assert "--least" in copy.run("analyze", "token-counts", "--help")
+    files = ("--json", "r.json", "--csv", "r.csv")
+    text = copy.run("analyze", "token-counts", "model", "-i", "corpus/test.en", "--least", "2", *files)
+    rows = json.loads((copy.folder / "r.json").read_bytes())["tables"]["token-counts"]
+    assert [row["line"] for row in rows] == [1, 2, 3, 4, 5, 6]
+    assert all(str(row["tokens"]) in text for row in rows)
+    assert (copy.folder / "r.csv").read_bytes().startswith(b"model,line,tokens\n")
+
+
 # A metric: one record in metric.py, and, if no scorer fits, a file with one
 
-RECORD = 'Metric("chrf_again", "chrF again", "sacrebleu_scorer:CHRF"),'
+RECORD = 'Metric("chrf_again", "chrF again", "sacrebleu_scorer:chrf"),'
 
 
 def test_a_metric_with_a_scorer_that_is_there(copy: Copy) -> None:

@@ -5,7 +5,8 @@
 The old checkout prepares data, trains small models on the demo corpus, and leaves one training run and one translation
 interrupted. Then both checkouts run every case on a copy of that folder, at the same path, in the same order. Standard
 output, exit codes and files are compared; what says when, how fast or by which revision something was made is left out.
-Messages on standard error may differ. Texts of tables may be worded differently: their numbers are compared.
+Messages on standard error may differ. Titles, notes and tables for people may be worded differently, with the same
+numbers: such cases are "reworded".
 
 Prints a table, then one line of JSON; the exit code is 1 if anything differs, 2 if the old checkout fails.
 """
@@ -56,6 +57,8 @@ for line in sys.stdin:
 
 VOLATILE = re.compile(r"time|(.*_)?seconds(_.*)?|.*_per_second|git_revision|seal")
 """Keys of JSON objects whose values say when, how fast, or by which revision something was made."""
+PROSE = {"notes", "note", "title"}
+"""Keys of JSON objects whose values are sentences for people: their numbers are compared."""
 PICTURES = {".png", ".svg"}
 
 
@@ -70,7 +73,13 @@ class Row:
     name: str
     compared: str
     difference: str | None
+    reworded: str | None
     seconds: float
+
+    @property
+    def result(self) -> str:
+        """The column of the table that says whether the two checkouts agree."""
+        return "DIFFERENT" if self.difference else "reworded" if self.reworded else "same"
 
 
 class Checkout:
@@ -216,48 +225,59 @@ def continued_output(work: Path, errors: str) -> str | None:
 # What is compared
 
 
-def normalised(path: Path) -> Any:
-    """The contents of a file, without what says when, how fast, or by which revision it was made."""
+def normalised(path: Path, exact: bool) -> Any:
+    """The contents of a file, without what says when, how fast, or by which revision it was made.
+
+    Args:
+        exact: False: of sentences for people, only the numbers.
+    """
     data = path.read_bytes()
     if path.suffix == ".json":
-        return stripped(json.loads(data))
+        return stripped(json.loads(data), exact)
     if path.suffix == ".jsonl":
-        return [stripped(json.loads(line)) for line in data.split(b"\n") if line]
+        return [stripped(json.loads(line), exact) for line in data.split(b"\n") if line]
     if path.suffix == ".csv":
         rows = list(csv.reader(io.StringIO(data.decode(), newline="")))
         volatile = [bool(VOLATILE.fullmatch(name.strip())) for name in rows[0]]
         return [[cell for cell, drop in zip(row, volatile, strict=False) if not drop] for row in rows]
-    if path.name == "README.md":
-        return numbers(data)
-    return data
+    return numbers(data) if path.suffix in (".md", ".txt") and not exact else data
 
 
-def stripped(value: Any) -> Any:
+def stripped(value: Any, exact: bool) -> Any:
     """A JSON value without its volatile keys."""
     if isinstance(value, dict):
         if value.keys() == {"bytes", "sha256"}:  # of a file: compared itself, and it may hold a time
             return None
-        return {key: stripped(each) for key, each in value.items() if not VOLATILE.fullmatch(key)}
-    return [stripped(each) for each in value] if isinstance(value, list) else value
+        return {
+            key: stripped(each, exact) if exact or key not in PROSE else numbers(json.dumps(each).encode())
+            for key, each in value.items()
+            if not VOLATILE.fullmatch(key)
+        }
+    return [stripped(each, exact) for each in value] if isinstance(value, list) else value
 
 
 def numbers(text: bytes) -> list[bytes]:
+    """The numbers in a text."""
     return re.findall(rb"[-+]?\d+(?:\.\d+)?(?:e[-+]\d+)?%?", text)
 
 
-def difference(old: Path, new: Path) -> str | None:
-    """The first difference between two files or folders; None: they hold the same. Pictures are not compared."""
+def difference(old: Path, new: Path, exact: bool = False) -> str | None:
+    """The first difference between two files or folders; None: they hold the same. Pictures are not compared.
+
+    Args:
+        exact: False: of sentences for people, only the numbers count.
+    """
     if old.is_dir() or new.is_dir():
         left, right = listing(old), listing(new)
         if left != right:
             return f"{new.name}: files {', '.join(sorted(left ^ right)[:4])}"
-        found = (difference(old / name, new / name) for name in sorted(left))
+        found = (difference(old / name, new / name, exact) for name in sorted(left))
         return next((f"{new.name}/{each}" for each in found if each), None)
     if not old.exists() or not new.exists():
         return f"{new.name} is missing" if old.exists() != new.exists() else f"{new.name} is missing in both"
     if old.suffix in PICTURES or old.read_bytes() == new.read_bytes():
         return None
-    left, right = normalised(old), normalised(new)
+    left, right = normalised(old, exact), normalised(new, exact)
     return None if left == right else f"{new.name}: {first_difference(left, right)}"
 
 
@@ -320,8 +340,12 @@ FRESH = {"again", "r.json", "r.csv", "r.tsv", "s.json", "student-data-text"}
 """What a case makes for itself: out of the way of the next one."""
 
 
-def compared(case: Case, old: Path, new: Path, work: Path) -> str | None:
-    """What differs between the results of a case; None: nothing."""
+def compared(case: Case, old: Path, new: Path, work: Path, exact: bool) -> str | None:
+    """The first difference between the results of a case; None: they are the same.
+
+    Args:
+        exact: False: of sentences for people, only the numbers count.
+    """
     folder = re.sub(r"\W+", "-", case.name)
     old, new = old / folder, new / folder
     errors = (new / "err").read_bytes().decode(errors="replace")
@@ -331,14 +355,11 @@ def compared(case: Case, old: Path, new: Path, work: Path) -> str | None:
         last = (side / "err").read_bytes().decode(errors="replace").strip().split("\n")[-2:]
         return f"exit codes {' and '.join(codes)}: {' '.join(last)[:160]}"
     outputs = [(each / "out").read_bytes() for each in (old, new)]
-    if case.prose:
-        outputs_differ = numbers(outputs[0]) != numbers(outputs[1])
-    else:
-        outputs_differ = not case.silent and outputs[0] != outputs[1]
-    if outputs_differ:
+    shown = [numbers(output) if case.prose and not exact else output for output in outputs]
+    if shown[0] != shown[1] and not case.silent:
         return f"stdout: {first_difference(outputs[0], outputs[1])}"
     for name in case.files:
-        found = difference(old / "files" / name, new / "files" / name)
+        found = difference(old / "files" / name, new / "files" / name, exact)
         if found:
             return found
     if case.continues == "train":
@@ -364,7 +385,7 @@ def compare_revisions(
             shutil.copytree(base, work, symlinks=True)
         with Checkout(checkouts[number], pythons[number], work, timeout) as checkout:
             if not number:
-                told(f"training the models with {checkouts[0]}")
+                log(f"training the models with {checkouts[0]}")
                 build(checkout, folder / "logs", quick)
                 shutil.copytree(work, base, symlinks=True)
                 cases = [
@@ -376,32 +397,35 @@ def compare_revisions(
                 ]
             recorders.append(Recorder(checkout, folder / "logs" / name))
             for each, case in enumerate(cases, 1):
-                told(f"{name}: {each} of {len(cases)}, {case.name}")
+                log(f"{name}: {each} of {len(cases)}, {case.name}")
                 recorders[-1].record(case)
         if not number:
             work.rename(folder / "old")
     rows = []
     for case in cases:
         seconds = sum(recorder.seconds[case.name] for recorder in recorders)
-        found = compared(case, recorders[0].results, recorders[1].results, work)
-        rows.append(Row(case.name, case.compared, found, seconds))
+        results = (recorders[0].results, recorders[1].results)
+        found = compared(case, *results, work, exact=False)
+        reworded = None if found else compared(case, *results, work, exact=True)
+        rows.append(Row(case.name, case.compared, found, reworded, seconds))
     work.rename(folder / "new")
     return rows
 
 
-def told(text: str) -> None:
+def log(text: str) -> None:
+    """Print a line of progress."""
     print(text, file=sys.stderr, flush=True)
 
 
 def table(rows: Sequence[Row]) -> str:
     """The rows as aligned text."""
     cells = [("case", "compared", "result", "seconds")]
-    cells += [(row.name, row.compared, "DIFFERENT" if row.difference else "same", f"{row.seconds:.1f}") for row in rows]
+    cells += [(row.name, row.compared, row.result, f"{row.seconds:.1f}") for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
     for number, row in reversed(list(enumerate(rows, 1))):
-        if row.difference:
-            lines.insert(number + 1, f"    {row.difference}")
+        if row.difference or row.reworded:
+            lines.insert(number + 1, f"    {row.difference or row.reworded}")
     return "\n".join([lines[0], "-" * max(map(len, lines[:1])), *lines[1:]])
 
 
@@ -424,7 +448,7 @@ def main() -> None:
             checkouts, pythons, options.work.resolve(), quick=options.quick, timeout=options.timeout, only=options.only
         )
     except (Failed, subprocess.SubprocessError) as error:
-        told(f"error: {error}")
+        log(f"error: {error}")
         sys.exit(2)
     different = [row.name for row in rows if row.difference]
     print(table(rows))
@@ -432,6 +456,7 @@ def main() -> None:
         "name": "compare_revisions",
         "cases": len(rows),
         "different": different,
+        "reworded": [row.name for row in rows if row.reworded],
         "seconds": round(time.perf_counter() - began),
         "ok": not different,
     }

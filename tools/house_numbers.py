@@ -39,7 +39,7 @@ OPTIONAL_PACKAGES = {
 REASONS = {
     "sparsenmt.data.demo.random_phrases": "the demo's random choices: no grammar in it",
     "sparsenmt.data.demo.grammar": "the demo's grammar: no files in it",
-    "sparsenmt.data.features.source_features": "the features; `feature_set` saves and computes a set of them",
+    "sparsenmt.data.features.source_features": "the features themselves; `feature_set` saves a set of them",
     "sparsenmt.data.features.word_frequency": "counts and ranks of words: no feature in it",
     "sparsenmt.data.prepare.stages": "what is done already in a directory: no text in it",
     "sparsenmt.data.tokenizers.symbol_tokenizers": "one kind of tokenizer a file",
@@ -61,8 +61,12 @@ REASONS = {
     "sparsenmt.training.failures": "what the user is told when training diverges",
     "sparsenmt.training.allocator": "how the C library gives memory back: knows no training",
     "sparsenmt.training.multipliers": "the multipliers' equation, tested alone",
+    "sparsenmt.workflows.sweep_table": "the layout of a sweep's table: trains and measures nothing",
 }
 """Module -> why it is a file of its own although a single module, of the same layer, imports it."""
+
+PUBLIC = {"sparsenmt.__main__", "sparsenmt.model.interfaces"}
+"""Modules that other programs import or start; `model.interfaces` is kept for plugins."""
 
 BARS = {
     "function_imports": 0,
@@ -95,7 +99,7 @@ class Import:
     for_types: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Package:
     """The parsed sources of a package.
 
@@ -228,19 +232,25 @@ def importers(package: Package) -> dict[str, set[str]]:
     return found
 
 
-def _named_modules(tree: ast.Module, package: Package) -> Iterator[str]:
-    """Modules that string constants name: `package.module`, `package.module:attribute`, or as an f-string's end."""
-    prefixes = {
-        part.value
+@functools.cache
+def _prefixes(package: Package) -> set[str]:
+    """The beginnings of f-strings that make the name of a module: `sparsenmt.commands.` and the like."""
+    return {
+        str(node.values[0].value)
+        for tree in package.trees.values()
         for node in ast.walk(tree)
         if isinstance(node, ast.JoinedStr)
-        for part in node.values[:1]
-        if isinstance(part, ast.Constant) and isinstance(part.value, str) and part.value.startswith(f"{NAME}.")
+        and isinstance(node.values[0], ast.Constant)
+        and str(node.values[0].value).startswith(f"{NAME}.")
     }
+
+
+def _named_modules(tree: ast.Module, package: Package) -> Iterator[str]:
+    """Modules that string constants name, `module` or `module:attribute`, from the root or behind a prefix."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 100:
             name = node.value.split(":")[0]
-            for candidate in (name, *(prefix + name for prefix in prefixes)):
+            for candidate in (name, *(prefix + name for prefix in _prefixes(package))):
                 if candidate in package.trees and candidate != NAME:
                     yield candidate
 
@@ -269,7 +279,7 @@ def modules_without_importer(package: Package) -> list[str]:
     return [
         module
         for module, found in importers(package).items()
-        if not found and package.paths[module].name != "__init__.py" and not module.endswith("__main__")
+        if not found and package.paths[module].name != "__init__.py" and module not in PUBLIC
     ]
 
 

@@ -322,9 +322,9 @@ def making_cases() -> Iterator[Case]:
     yield Case("select-depth, nothing to do", SELECT, kept, silent=True, quick=True)
     depths = ("depth-table", "deep", "--source", "short.en", "--reference", "short.de", "--no-speed", *ONE)
     yield Case("depth-table", (*depths, "--beam-size", "1", "-o", "again"), ("again",), prose=True)
-    yield Case("sweep --table", ("sweep", "sweep.yaml", "--table"), ("sweep",))
+    yield Case("sweep --table", ("sweep", "sweep.yaml", "--table"), ("sweep",), prose=True)
     yield Case("sweep --list", ("sweep", "sweep.yaml", "--list"))
-    yield Case("sweep, nothing to do", ("sweep", "sweep.yaml"), ("sweep",))
+    yield Case("sweep, nothing to do", ("sweep", "sweep.yaml"), ("sweep",), prose=True)
     student = (
         "directory=student",
         "data.directory=student-data",

@@ -1,8 +1,8 @@
-"""Learned alphas: of every head, their distribution a site, and their course over training (Correia, Niculae and
-Martins 2019, 5.1, Fig. 2 and 3).
+"""The entmax alphas that heads have learned: their distribution by site, and their course over training (Correia,
+Niculae and Martins 2019, 5.1, Fig. 2 and 3).
 
-A transform that learns alphas says what they are by a property ``alphas``, (H,) of the learned heads, or None. Those of
-a checkpoint are found by putting its tensors of that transform, and of nothing else, into the transform.
+A transform that learns alphas has a property ``alphas``, (H,) of the learned heads, or None. The alphas of a checkpoint
+are read by copying its tensors of the transform, and no others, into the transform for a moment.
 """
 
 from __future__ import annotations
@@ -10,39 +10,89 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from sparsenmt.analysis.observe import SITE_NAMES, Head, head_name
+from sparsenmt.analysis.labels import HEAD_COLUMNS, SITE_NAMES, Head, head_cells, site_title
+from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
+from sparsenmt.assemble import build_model
 from sparsenmt.errors import UserError
 from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.model.sockets import Transform
-from sparsenmt.report.plots import Panel
-from sparsenmt.report.tables import Column, Report, Table, Value
+from sparsenmt.progress import progress_bar
+from sparsenmt.report.plots import Panel, panel_grid
+from sparsenmt.report.tables import Report, Table, Value, columns
+from sparsenmt.store import WEIGHTS, read_recipe
+from sparsenmt.tensors import load_tensors
+from sparsenmt.training.checkpoints import find_checkpoints
 
 LOW, HIGH, BINS = 1.0, 2.0, 20
-"""Of the histogram: softmax at one end, sparsemax at the other."""
+"""The histogram's range, softmax at one end and sparsemax at the other, and its number of bins."""
+_HINT_DAMAGED = "Take the model directory from a copy, or train it again."
+_HINT_OTHER = "The weights must be those of a model with the recipe that lies beside them."
 _STEP = re.compile(r"(encoder|decoder)\.steps\.(\d+)\.(self|cross)\.transform")
 
 
+def measure_alphas(session: AnalysisSession) -> AnalysisResult:
+    """Make the report ``alphas``; it reads no text.
+
+    Raises:
+        UserError: no model learns an alpha.
+    """
+    found, notes = [], []
+    for label, directory in session.labels.items():
+        one = _measure(label, directory)
+        if one is None:
+            notes.append(f"{label}: no alpha is learned")
+        else:
+            found.append(one)
+    if not found:
+        raise UserError(
+            "no alpha is learned in this model",
+            where=", ".join(map(str, session.models)),
+            hint="Name a model with `transform: {name: entmax, alpha: learned}` at one of its attention sites.",
+        )
+    made = report(found)
+    whole = replace(made, notes=(*made.notes, *notes), settings={"models": list(session.labels)})
+    return AnalysisResult(whole, lambda: panel_grid(panels(found)))
+
+
+def _measure(label: str, directory: Path) -> AlphaResult | None:
+    """Return the alphas of one model; None if it learns none."""
+    model = build_model(read_recipe(directory).model, source_size=8, target_size=8, seed=1)  # embeddings do not matter
+    if not learned_alphas(model):
+        return None
+    course = {}
+    checkpoints = find_checkpoints(directory)
+    with progress_bar(f"{label}: checkpoints", len(checkpoints)) as advance:
+        for each in checkpoints:
+            course[each.update] = alphas_at(model, each.weights(), str(each.path))
+            advance(1)
+    path = directory / WEIGHTS
+    if not path.exists() and course:
+        return AlphaResult(label, course[max(course)], course)
+    return AlphaResult(label, alphas_at(model, load_tensors(path, hint=_HINT_DAMAGED), str(path)), course)
+
+
 def learned_alphas(model: TranslationModel) -> dict[Head, float]:
-    """The alpha of every head that learns one, by site, layer and number; heads whose weights are given come before."""
+    """Return the alpha of every head that learns one. Fixed heads come before learned ones."""
     found: dict[Head, float] = {}
     for _, (site, layer), transform in _transforms(model):
         alphas: Tensor | None = getattr(transform, "alphas", None)
         if alphas is None:
             continue
-        given = len(model.head_names(site)) - len(alphas)
+        fixed = len(model.head_names(site)) - len(alphas)
         for i, alpha in enumerate(alphas.detach().double().tolist(), start=1):
-            found[site, layer, given + i] = alpha
+            found[site, layer, fixed + i] = alpha
     return found
 
 
 def _transforms(model: TranslationModel) -> Iterator[tuple[str, tuple[SiteName, int], Transform]]:
-    """Name, place and module of every transform that may learn something."""
+    """Yield the name, place and module of every transform that may have parameters."""
     assert isinstance(model, nn.Module)
     for name, module in model.named_modules(remove_duplicate=False):
         place = _STEP.fullmatch(name)
@@ -52,28 +102,28 @@ def _transforms(model: TranslationModel) -> Iterator[tuple[str, tuple[SiteName, 
 
 
 def alphas_at(model: TranslationModel, weights: Mapping[str, Tensor], where: str) -> dict[Head, float]:
-    """The alphas that a model would have with other weights; its own stay as they are.
+    """Return the alphas that a model would have with other weights; its own weights stay as they are.
 
     Args:
-        weights: a checkpoint's, by name; what does not belong to transforms is not looked at.
-        where: what messages call them.
+        weights: those of a checkpoint, by name; only those of transforms are used.
+        where: their name in messages.
 
     Raises:
-        UserError: a transform's are missing, or have another shape.
+        UserError: a transform's weights are missing, or have another shape.
     """
-    with _loaned(model, weights, where):
+    with _temporary_weights(model, weights, where):
         return learned_alphas(model)
 
 
 @contextmanager
-def _loaned(model: TranslationModel, weights: Mapping[str, Tensor], where: str) -> Iterator[None]:
+def _temporary_weights(model: TranslationModel, weights: Mapping[str, Tensor], where: str) -> Iterator[None]:
     changed: dict[int, tuple[Tensor, Tensor]] = {}  # transforms may share a tensor
     try:
         for name, _, transform in _transforms(model):
             for key, tensor in transform.state_dict(keep_vars=True).items():
                 new = weights.get(f"{name}.{key}")
                 if new is None or new.shape != tensor.shape:
-                    raise UserError(f"{name}.{key} is missing, or has another shape", where=where, hint=_OTHER)
+                    raise UserError(f"{name}.{key} is missing, or has another shape", where=where, hint=_HINT_OTHER)
                 changed.setdefault(id(tensor), (tensor, tensor.detach().clone()))
                 with torch.no_grad():
                     tensor.copy_(new)
@@ -84,12 +134,9 @@ def _loaned(model: TranslationModel, weights: Mapping[str, Tensor], where: str) 
                 tensor.copy_(before)
 
 
-_OTHER = "The weights must be those of a model with the recipe that lies beside them."
-
-
 @dataclass(frozen=True)
 class AlphaResult:
-    """One model's alphas; ``course``: update -> those of the checkpoint, rising."""
+    """The alphas of one model; ``course``: update -> alphas of the checkpoint, rising."""
 
     model: str
     alphas: dict[Head, float]
@@ -97,7 +144,7 @@ class AlphaResult:
 
 
 def histogram(values: Sequence[float]) -> list[int]:
-    """Heads by alpha, in bins of equal width; what lies outside counts in the first or the last."""
+    """Count heads by alpha, in bins of equal width; values out of range count in the first or the last bin."""
     counts = [0] * BINS
     for value in values:
         counts[min(max(int((value - LOW) / (HIGH - LOW) * BINS + 1e-9), 0), BINS - 1)] += 1
@@ -105,7 +152,7 @@ def histogram(values: Sequence[float]) -> list[int]:
 
 
 def report(found: Sequence[AlphaResult]) -> Report:
-    """A row a site; a row a head; the histograms; and a row a checkpoint and head."""
+    """Make four tables: sites; heads; histograms; every head at every checkpoint."""
     sites: list[tuple[Value, ...]] = []
     heads: list[tuple[Value, ...]] = []
     bins: list[tuple[Value, ...]] = []
@@ -118,24 +165,24 @@ def report(found: Sequence[AlphaResult]) -> Report:
             name, values = SITE_NAMES[site], list(own.values())
             sites.append((each.model, name, len(own), sum(values) / len(own), min(values), max(values)))
             for (_, layer, number), alpha in own.items():
-                heads.append((each.model, name, head_name(layer, number), layer, number, alpha))
+                heads.append((each.model, name, *head_cells(layer, number), alpha))
             for i, count in enumerate(histogram(values)):
                 low, high = LOW + i * (HIGH - LOW) / BINS, LOW + (i + 1) * (HIGH - LOW) / BINS
                 bins.append((each.model, name, f"{low:.2f} to {high:.2f}", low, count))
         for update, alphas in each.course.items():
             for (site, layer, number), alpha in sorted(alphas.items(), key=_order):
-                course.append((each.model, update, SITE_NAMES[site], head_name(layer, number), layer, number, alpha))
+                course.append((each.model, update, SITE_NAMES[site], *head_cells(layer, number), alpha))
     notes = [
         f"{each.model}: checkpoints of {len(each.course)} updates, {min(each.course):,} to {max(each.course):,}"
         if each.course
-        else f"{each.model}: no checkpoint is there, the course is not measured"
+        else f"{each.model}: there is no checkpoint, the course is not measured"
         for each in found
     ]
     return Report("alphas", _tables(sites, heads, bins, course), tuple(notes))
 
 
 def _order(item: tuple[Head, float]) -> tuple[int, int, int]:
-    """By site, layer and number."""
+    """Return the sorting key of a head: site, layer, number."""
     (site, layer, number), _ = item
     return SITES.index(site), layer, number
 
@@ -146,33 +193,27 @@ def _tables(
     bins: list[tuple[Value, ...]],
     course: list[tuple[Value, ...]],
 ) -> tuple[Table, ...]:
-    start, number = (Column("model"), Column("site")), Column("alpha", "number")
-    head = (Column("head"), Column("layer", "count", False), Column("number", "count", False))
-    summary = (Column("heads", "count"), Column("mean", "number"), Column("least", "number"), Column("most", "number"))
-    shapes = (Column("alpha"), Column("from", "number", False), Column("heads", "count"))
+    start, alpha = columns("text", "model", "site"), columns("number", "alpha")
+    summary = (*columns("count", "heads"), *columns("number", "mean", "least", "most"))
+    histogram = (*columns("text", "alpha"), *columns("number", "from", shown=False), *columns("count", "heads"))
+    steps = (*columns("text", "model"), *columns("count", "update"), *columns("text", "site"))
     return (
         Table("sites", "learned alphas by site", (*start, *summary), tuple(sites)),
         Table(
             "heads",
             "learned alpha of every head (layer.head)",
-            (*start, *head, number),
+            (*start, *HEAD_COLUMNS, *alpha),
             tuple(heads),
             across="model",
             shown="alpha",
         ),
-        Table("histogram", "heads by alpha", (*start, *shapes), tuple(bins), listed=False),
-        Table(
-            "course",
-            "learned alphas by update",
-            (Column("model"), Column("update", "count"), Column("site"), *head, number),
-            tuple(course),
-            listed=False,
-        ),
+        Table("histogram", "heads by alpha", (*start, *histogram), tuple(bins), listed=False),
+        Table("course", "learned alphas by update", (*steps, *HEAD_COLUMNS, *alpha), tuple(course), listed=False),
     )
 
 
 def panels(found: Sequence[AlphaResult]) -> list[list[Panel]]:
-    """A column a site: the histograms (Fig. 3), and below, a line a model, the course of every head (Fig. 2)."""
+    """Draw one column for each site: the histograms (Fig. 3); below, each model's course of every head (Fig. 2)."""
     sites = [site for site in SITES if any(key[0] == site for each in found for key in each.alphas)]
     lines = [[_histogram_panel(found, site) for site in sites]]
     lines += [[_course_panel(each, site) for site in sites] for each in found if len(each.course) > 1]
@@ -185,16 +226,15 @@ def _histogram_panel(found: Sequence[AlphaResult], site: SiteName) -> Panel:
         counts = histogram([alpha for key, alpha in each.alphas.items() if key[0] == site])
         places = [LOW + i * (HIGH - LOW) / BINS for i in range(BINS)]
         series[each.model] = [*zip(places, map(float, counts), strict=True), (HIGH, 0.0)]
-    title = f"{SITE_NAMES[site]}-attention"
-    return Panel("alpha", "heads", series, title=title, style="steps", x_range=(LOW, HIGH))
+    return Panel("alpha", "heads", series, title=site_title(site), style="steps", x_range=(LOW, HIGH))
 
 
 def _course_panel(found: AlphaResult, site: SiteName) -> Panel:
-    """A colour a layer, a line a head."""
+    """Draw one curve for each head, one colour for each layer."""
     heads = sorted({key for alphas in found.course.values() for key in alphas if key[0] == site})
     series: dict[str, list[tuple[float, float | None]]] = {}
     for head in heads:
         points: list[tuple[float, float | None]] = [(u, alphas.get(head)) for u, alphas in found.course.items()]
         series.setdefault(f"layer {head[1]}", []).extend([*points, (float("nan"), None)])
-    title = f"{found.model}, {SITE_NAMES[site]}-attention"
+    title = site_title(site, found.model)
     return Panel("update", "alpha", series, title=title, style="lines", y_range=(LOW, HIGH))

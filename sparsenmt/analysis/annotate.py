@@ -10,35 +10,44 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sparsenmt.analysis.gates import GatedLine, overall_rate
+from sparsenmt.analysis.gates import NO_FILTER, GatedLine, overall_rate
+from sparsenmt.analysis.labels import shown_tokens
+from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
 from sparsenmt.errors import printable
-from sparsenmt.report.columns import shown_pieces
-from sparsenmt.report.plots import Heatmap
-from sparsenmt.report.tables import Column, Report, Table, Value
+from sparsenmt.report.plots import Heatmap, heatmaps
+from sparsenmt.report.tables import Report, Table, Value, columns
 
 Paint = Callable[[str, bool], str]
 """Marks a stretch of text: (text, dropped) -> text."""
 
 
 def brackets(text: str, dropped: bool) -> str:
-    """Marks without colour."""
+    """Mark dropped text by brackets."""
     return f"[{text}]" if dropped else text
+
+
+def measure_annotations(session: AnalysisSession, *, paint: Paint = brackets) -> AnalysisResult:
+    """Make the report ``annotate``; ``paint`` marks kept and dropped text."""
+    notes = session.notes_on_filters(needed=False)
+    session.check_drawable(len(session.lines))
+    found = [AnnotationResult(each.label, each.bundle.tokenizers.source, each.gates()) for each in session.opened()]
+    return session.result(report(found), lambda: heatmaps(grid(found)), notes=notes, text=text(found, paint))
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Pieces one after the other of which all are kept, or all are dropped."""
+    """Successive tokens that are all kept, or all dropped."""
 
     text: str
     dropped: bool
     spaced: bool
-    """Whether a space that belongs to nothing stands before it."""
+    """True if a space that is part of no token stands before it."""
 
 
 def stretches(each: GatedLine, tokenizer: Tokenizer) -> Iterator[Stretch]:
-    """A sentence in stretches. A space that is a piece of its own shows as the sign for it where it is dropped."""
+    """Split a sentence into stretches. A dropped space that is a token of its own is shown as the sign for it."""
     names = [printable(name) for name in tokenizer.pieces(each.line.ids)]
     text, state, spaced = "", False, False
     for id_, name, dropped in zip(each.line.ids, names, each.dropped.tolist(), strict=True):
@@ -55,13 +64,13 @@ def stretches(each: GatedLine, tokenizer: Tokenizer) -> Iterator[Stretch]:
 
 
 def annotated(each: GatedLine, tokenizer: Tokenizer, paint: Paint = brackets) -> str:
-    """A sentence with marks."""
+    """Return a sentence with marks."""
     return "".join(" " * s.spaced + paint(s.text, s.dropped) for s in stretches(each, tokenizer))
 
 
 @dataclass(frozen=True)
 class AnnotationResult:
-    """One model's view of all sentences."""
+    """The gates of one model on all sentences."""
 
     model: str
     tokenizer: Tokenizer
@@ -69,7 +78,7 @@ class AnnotationResult:
 
 
 def text(found: Sequence[AnnotationResult], paint: Paint = brackets) -> str:
-    """All sentences, each with a line a model."""
+    """Return all sentences with marks, one line for each model."""
     side = max(len(printable(each.model)) for each in found)
     parts = []
     for places in _together(found):
@@ -79,22 +88,24 @@ def text(found: Sequence[AnnotationResult], paint: Paint = brackets) -> str:
             parts.append(f"  {printable(each.model).ljust(side)}  {rate:>8}  {annotated(line, each.tokenizer, paint)}")
     for each in found:
         total = overall_rate(each.lines)
-        told = f"{total.dropped:,} of {total.positions:,} positions dropped, </s> included ({total.sparsity or 0:.1%})"
+        summary = (
+            f"{total.dropped:,} of {total.positions:,} positions dropped, </s> included ({total.sparsity or 0:.1%})"
+        )
         gated = any(line.gates is not None for line in each.lines)
-        parts.append(f"{printable(each.model)}: {told if gated else 'no filter decides, nothing is dropped'}")
+        parts.append(f"{printable(each.model)}: {summary if gated else NO_FILTER}")
     return "\n".join(parts)
 
 
 def _together(found: Sequence[AnnotationResult]) -> Iterator[list[GatedLine]]:
-    """Of every sentence in which all models find something, their views."""
-    views = [{line.line.number: line for line in each.lines} for each in found]
-    for number in views[0]:
-        if all(number in view for view in views):
-            yield [view[number] for view in views]
+    """Yield the gates of all models for every sentence that is empty to none of them."""
+    by_number = [{line.line.number: line for line in each.lines} for each in found]
+    for number in by_number[0]:
+        if all(number in lines for lines in by_number):
+            yield [lines[number] for lines in by_number]
 
 
 def report(found: Sequence[AnnotationResult]) -> Report:
-    """Every position in a row, with its gate."""
+    """Make the table: one row for each position, with its gate."""
     rows: list[tuple[Value, ...]] = []
     for each in found:
         for line in each.lines:
@@ -102,20 +113,20 @@ def report(found: Sequence[AnnotationResult]) -> Report:
             gates = [None] * len(names) if line.gates is None else line.gates.tolist()
             for i, (name, gate, dropped) in enumerate(zip(names, gates, line.dropped.tolist(), strict=True)):
                 rows.append((line.line.number + 1, each.model, i, name, gate, int(dropped)))
-    columns = (
-        *(Column("sentence", "count"), Column("model"), Column("position", "count"), Column("piece")),
-        *(Column("gate", "number"), Column("dropped", "count")),
+    heads = (
+        *(*columns("count", "sentence"), *columns("text", "model"), *columns("count", "position")),
+        *(*columns("text", "piece"), *columns("number", "gate"), *columns("count", "dropped")),
     )
-    return Report("annotate", (Table("annotate", "gates of sentences", columns, tuple(rows)),))
+    return Report("annotate", (Table("annotate", "gates of sentences", heads, tuple(rows)),))
 
 
 def grid(found: Sequence[AnnotationResult]) -> list[list[Heatmap]]:
-    """For a plot: a line a sentence, a column a model; the colour is the gate."""
+    """Draw one line for each sentence, one column for each model; the colour is the gate."""
     return [[_bar(each, line) for each, line in zip(found, places, strict=True)] for places in _together(found)]
 
 
 def _bar(each: AnnotationResult, line: GatedLine) -> Heatmap:
     gates = np.ones(len(line.line.ids)) if line.gates is None else line.gates
-    names = shown_pieces(each.tokenizer.pieces(line.line.ids))
+    names = shown_tokens(each.tokenizer.pieces(line.line.ids))
     title = f"{each.model}, sentence {line.line.number + 1}"
     return Heatmap(title, ["gate"], names, gates[None], line.dropped.tolist())

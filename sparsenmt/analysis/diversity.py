@@ -1,9 +1,9 @@
-"""How much the heads of a layer disagree: Jensen-Shannon divergence (Correia, Niculae and Martins 2019, Eq. 11).
+"""The disagreement of the heads of a layer: Jensen-Shannon divergence (Correia, Niculae and Martins 2019, Eq. 11).
 
-For one query, ``JS = H(mean of the heads' weights) - mean of H(a head's weights)``, H being the entropy to the base of
-the number of keys that the query may see, so that JS is at most 1. It is averaged over all queries of all sentences.
-Queries that see one key are skipped: all heads agree on it. So are, in a row, heads that look nowhere (a given head
-whose target lies outside the sentence): they have no distribution; a row with fewer than two others is skipped.
+For one query, ``JS = H(mean of the heads' weights) - mean of H(a head's weights)``. The base of the entropy H is the
+number of keys that the query may see, so that JS is at most 1. It is averaged over all queries of all sentences.
+Queries that see one key are skipped: all heads agree on it. A head without any weight for a query (a fixed head whose
+target lies outside the sentence) has no distribution and is left out; a query with fewer than two others is skipped.
 Shapes: B sentences, H heads, Q queries, K keys.
 """
 
@@ -15,14 +15,27 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sparsenmt.analysis.observe import SITE_NAMES, Attended
+from sparsenmt.analysis.labels import SITE_NAMES, number_ticks, site_title
+from sparsenmt.analysis.observe import Attended
+from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.model.sites import SITES, SiteName
-from sparsenmt.report.plots import Panel
-from sparsenmt.report.tables import Column, Report, Table, Value
+from sparsenmt.report.plots import Panel, curves
+from sparsenmt.report.tables import Report, Table, Value, columns
+
+
+def measure_diversity(session: AnalysisSession, *, sites: Sequence[SiteName] = SITES) -> AnalysisResult:
+    """Make the report ``diversity``."""
+    found = []
+    for model in session.opened():
+        counter = DiversityCounter()
+        model.attend(counter, sites)
+        found.append(counter.result(model.label))
+    settings = session.attention_settings(sites)
+    return session.result(report(found), lambda: curves(panels(found)), settings=settings)
 
 
 def divergences(seen: Attended) -> Tensor:
-    """(N,) of the rows that count, float64."""
+    """Compute the divergences of the queries that count, (N,), float64."""
     weights = seen.weights.transpose(1, 2)[seen.real].double()  # (N, H, K)
     keys = seen.visible.any(1)[seen.real].sum(-1)  # (N,)
     sums = weights.sum(-1, keepdim=True)
@@ -30,7 +43,7 @@ def divergences(seen: Attended) -> Tensor:
     heads = looking.sum(1)  # (N, 1)
     counted = (keys > 1) & (heads[:, 0] > 1)
     p = weights / torch.where(looking, sums, 1.0)
-    own = _entropy(p).sum(1) / heads[:, 0].clamp_min(1)  # a head that looks nowhere has none
+    own = _entropy(p).sum(1) / heads[:, 0].clamp_min(1)  # a head without weight has none
     whole = _entropy(p.sum(1) / heads.clamp_min(1))
     found: Tensor = ((whole - own) / keys.clamp_min(2).double().log())[counted]
     return found
@@ -41,8 +54,8 @@ def _entropy(p: Tensor) -> Tensor:
     return value
 
 
-class DivergenceCounter:
-    """An observer (`observe.observe`) that averages over queries; of every layer a sum and a count are kept."""
+class DiversityCounter:
+    """An observer (`observe.observe`) that keeps a sum and a count of every layer."""
 
     def __init__(self) -> None:
         self._sums: dict[tuple[SiteName, int], tuple[float, int]] = {}
@@ -52,15 +65,17 @@ class DivergenceCounter:
         total, count = self._sums.get((seen.site, seen.layer), (0.0, 0))
         self._sums[seen.site, seen.layer] = total + float(values.sum()), count + len(values)
 
-    def found(self, model: str) -> DiversityResult:
-        """What was gathered."""
-        means = {key: Mean(total / count if count else None, count) for key, (total, count) in self._sums.items()}
+    def result(self, model: str) -> DiversityResult:
+        """Return the mean divergences of one model."""
+        means = {
+            key: LayerDivergence(total / count if count else None, count) for key, (total, count) in self._sums.items()
+        }
         return DiversityResult(model, means)
 
 
 @dataclass(frozen=True)
-class Mean:
-    """Mean divergence of a layer's heads; None: there was no row to measure it on."""
+class LayerDivergence:
+    """The mean divergence of a layer's heads; None: no query counts."""
 
     value: float | None
     queries: int
@@ -68,14 +83,14 @@ class Mean:
 
 @dataclass(frozen=True)
 class DiversityResult:
-    """One model's layers, by site and number, from 1."""
+    """The layers of one model, by site and number, from 1."""
 
     model: str
-    layers: dict[tuple[SiteName, int], Mean]
+    layers: dict[tuple[SiteName, int], LayerDivergence]
 
 
 def report(found: Sequence[DiversityResult]) -> Report:
-    """A row a layer."""
+    """Make the table: one row for each layer."""
     rows: list[tuple[Value, ...]] = [
         (each.model, SITE_NAMES[site], str(layer), mean.value, mean.queries)
         for each in found
@@ -83,16 +98,13 @@ def report(found: Sequence[DiversityResult]) -> Report:
         for (site, layer), mean in sorted(each.layers.items())
         if site == wanted
     ]
-    columns = (Column("model"), Column("site"), Column("layer"), Column("divergence", "number"))
+    heads = (*columns("text", "model", "site", "layer"), *columns("number", "divergence"), *columns("count", "queries"))
     title = "Jensen-Shannon divergence between the heads of a layer, 0 to 1"
-    table = Table(
-        "diversity", title, (*columns, Column("queries", "count")), tuple(rows), across="model", shown="divergence"
-    )
-    return Report("diversity", (table,))
+    return Report("diversity", (Table("diversity", title, heads, tuple(rows), across="model", shown="divergence"),))
 
 
 def panels(found: Sequence[DiversityResult]) -> list[Panel]:
-    """A diagram a site: the divergence against the layer, a curve a model (Fig. 6)."""
+    """Draw one diagram for each site: the divergence against the layer, one curve for each model (Fig. 6)."""
     result = []
     for site in SITES:
         layers = sorted({layer for each in found for where, layer in each.layers if where == site})
@@ -102,8 +114,7 @@ def panels(found: Sequence[DiversityResult]) -> list[Panel]:
             each.model: [(float(n), each.layers[site, n].value) for n in layers if (site, n) in each.layers]
             for each in found
         }
-        ticks = [(float(layer), str(layer)) for layer in layers]
-        title = f"{SITE_NAMES[site]}-attention"
+        ticks, title = number_ticks(layers), site_title(site)
         result.append(
             Panel("layer", "Jensen-Shannon divergence", series, title=title, ticks=ticks, y_range=(0.0, None))
         )

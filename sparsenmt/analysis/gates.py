@@ -1,6 +1,7 @@
-"""What a model's filters decide on sentences: gates of source positions, and rates.
+"""The gates that a model's filters give to the source positions of sentences, and sparsity rates.
 
-Sparsity is always the share of real source positions, ``</s>`` included, whose test gate is exactly 0 (design rule 6).
+The sparsity rate is always the share of real source positions, ``</s>`` included, whose test gate is exactly 0 (design
+rule 6).
 Shapes: B sentences, S source positions.
 """
 
@@ -17,13 +18,15 @@ from sparsenmt.data.batching import length_batches
 from sparsenmt.decoding.inputs import ModelBundle, SourceLine, describe_out_of_memory, make_source
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import Source
+from sparsenmt.report.tables import Value, columns
 
-ALONE = "Split the line, or use a machine with more memory."
+HINT_SPLIT = "Split the line, or use a machine with more memory."
+NO_FILTER = "no filter decides, nothing is dropped"
 
 
 @dataclass(frozen=True)
 class GatedLine:
-    """A line and the test gates of its pieces."""
+    """A line and the test gates of its tokens."""
 
     line: SourceLine
     gates: NDArray[np.float64] | None
@@ -38,20 +41,29 @@ class GatedLine:
         return dropped
 
 
+RATE_COLUMNS = (*columns("count", "positions", "dropped"), *columns("share", "sparsity"))
+"""The columns of `SparsityRate.cells`."""
+
+
 @dataclass(frozen=True)
-class Rate:
-    """How many positions of a kind there are, and how many of them are dropped."""
+class SparsityRate:
+    """The number of positions of a kind, and the number of those that are dropped."""
 
     positions: int = 0
     dropped: int = 0
 
-    def __add__(self, other: Rate) -> Rate:
-        return Rate(self.positions + other.positions, self.dropped + other.dropped)
+    def __add__(self, other: SparsityRate) -> SparsityRate:
+        return SparsityRate(self.positions + other.positions, self.dropped + other.dropped)
 
     @property
     def sparsity(self) -> float | None:
-        """Share of positions that are dropped; None if there are none."""
+        """The share of positions that are dropped; None if there are no positions."""
         return self.dropped / self.positions if self.positions else None
+
+    @property
+    def cells(self) -> tuple[Value, ...]:
+        """The cells of a table row."""
+        return self.positions, self.dropped, self.sparsity
 
 
 @torch.inference_mode()
@@ -64,16 +76,16 @@ def encoded_batches(
     begin: Callable[[list[int]], object] | None = None,
     advance: Callable[[int], object] | None = None,
 ) -> Iterator[tuple[list[int], Source, Memory]]:
-    """Run the encoder over lines, in batches of similar length, every position where it was (nothing is compacted).
+    """Run the encoder over lines, in batches of similar length, without compaction: every position keeps its place.
 
     Args:
-        batch_tokens: sentences times the longest length of a batch, at most.
-        lengths: of the sentences, where a target may be longer than its source; None: those of the sources.
-        begin: told the places in ``lines`` of a batch's sentences before they are encoded.
-        advance: told the number of sentences that each batch finished.
+        batch_tokens: limit of a batch: its number of sentences times its longest length.
+        lengths: lengths of the sentences; None: those of the sources. A target may be longer than its source.
+        begin: told the indices in ``lines`` of a batch's sentences before they are encoded.
+        advance: told the number of sentences of each finished batch.
 
-    Returns:
-        places in ``lines`` of the batch's sentences; the batch; the memory that the decoder gets.
+    Yields:
+        the indices in ``lines`` of the batch's sentences; the batch; the memory that the decoder gets.
 
     Raises:
         UserError: a batch needs more memory than there is.
@@ -82,7 +94,7 @@ def encoded_batches(
         batch = [lines[i] for i in chosen]
         if begin is not None:
             begin(chosen)
-        with describe_out_of_memory(batch, "without a beam", batch_tokens=batch_tokens, single_hint=ALONE):
+        with describe_out_of_memory(batch, "without a beam", batch_tokens=batch_tokens, single_hint=HINT_SPLIT):
             source = make_source(bundle, batch)
             (memory,) = bundle.model.encode(source, exits=bundle.depth[:1]).memories.values()
             yield chosen, source, memory
@@ -97,22 +109,21 @@ def gated_lines(
     batch_tokens: int,
     advance: Callable[[int], object] | None = None,
 ) -> list[GatedLine]:
-    """The gates of lines, in their order."""
-    found: list[GatedLine | None] = [None] * len(lines)
+    """Compute the gates of lines; returns them in the same order."""
+    result: dict[int, GatedLine] = {}
     for chosen, _, memory in encoded_batches(bundle, lines, batch_tokens=batch_tokens, advance=advance):
         for row, i in enumerate(chosen):
-            found[i] = GatedLine(lines[i], row_gates(memory, row, len(lines[i].ids)))
-    return [each for each in found if each is not None]
+            result[i] = gated_line(memory, row, lines[i])
+    return [result[i] for i in range(len(lines))]
 
 
-def row_gates(memory: Memory, row: int, length: int) -> NDArray[np.float64] | None:
-    """(S,) gates of one sentence of a batch, without padding; None where no filter decides."""
+def gated_line(memory: Memory, row: int, line: SourceLine) -> GatedLine:
+    """Take the gates of one sentence out of the memory of a batch."""
     if memory.gates is None:
-        return None
-    gates: NDArray[np.float64] = memory.gates[row, :length].double().cpu().numpy()
-    return gates
+        return GatedLine(line, None)
+    return GatedLine(line, memory.gates[row, : len(line.ids)].double().cpu().numpy())
 
 
-def overall_rate(lines: Iterable[GatedLine]) -> Rate:
-    """Of all positions of all lines."""
-    return sum((Rate(len(each.line.ids), int(each.dropped.sum())) for each in lines), Rate())
+def overall_rate(lines: Iterable[GatedLine]) -> SparsityRate:
+    """Return the rate of all positions of all lines."""
+    return sum((SparsityRate(len(each.line.ids), int(each.dropped.sum())) for each in lines), SparsityRate())

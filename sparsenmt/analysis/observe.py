@@ -1,8 +1,8 @@
-"""Attention of a model over a text, batch by batch: nothing is kept but what observers gather (design rule 6).
+"""The attention of a model over a text, batch by batch; only what observers gather is kept (design rule 6).
 
 Nothing is compacted, so that every source position has its own column. Positions whose gate is 0 all hold the same zero
-vector: they are keys like others, and share in equal parts what one counted stand-in would get.
-Shapes: B sentences, H heads, Q queries, K keys.
+vector: they are keys like others, and share equally the weight that the counted stand-in vector would get.
+Shapes: B sentences, H heads, Q queries, K keys, T target positions.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from sparsenmt.analysis.gates import ALONE, encoded_batches
+from sparsenmt.analysis.gates import HINT_SPLIT, encoded_batches
 from sparsenmt.data.batching import pad
 from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.decoding.inputs import ModelBundle, SourceLine, describe_out_of_memory, not_finite
@@ -22,26 +23,17 @@ from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import AttentionSeen
 from sparsenmt.model.sites import SITES, SiteName
 
-SITE_NAMES = {"encoder_self": "encoder self", "decoder_self": "decoder self", "cross": "cross"}
-"""What reports call the attention sites."""
-
-Head = tuple[SiteName, int, int]
-"""Site, layer and number of a head, from 1. Given heads come before learned ones."""
-
-
-def head_name(layer: int, head: int) -> str:
-    """What reports call a head: ``2.4`` is the fourth of the second layer."""
-    return f"{layer}.{head}"
+K = TypeVar("K")
 
 
 @dataclass(frozen=True)
-class Output:
-    """The target that is read along one source line."""
+class TargetLine:
+    """The target that a decoder reads along one source line."""
 
     tokens: Sequence[int]
-    """Pieces, without EOS."""
+    """Token ids without EOS."""
     ended: bool = True
-    """Whether EOS follows them; a translation that was cut at the maximum length has none."""
+    """True if EOS follows; a translation that was cut at the maximum length has none."""
 
     @property
     def ids(self) -> list[int]:
@@ -50,7 +42,7 @@ class Output:
 
     @property
     def inputs(self) -> list[int]:
-        """What the decoder reads, one before each target position."""
+        """The decoder's inputs, one for each target position: BOS, and all positions but the last."""
         return [BOS, *self.ids[:-1]]
 
 
@@ -64,19 +56,26 @@ class Attended:
     weights: Tensor  # (B, H, Q, K) attention mass
     visible: Tensor  # (B, 1 or H, Q, K) bool: keys that a query may see
     real: Tensor  # (B, Q) bool: queries that are no padding
-    places: list[int]  # (B) the number of each sentence among those that are read
+    places: list[int]  # (B) index of each sentence among those that are read
 
     @property
     def head_visible(self) -> Tensor:
-        """(B, H, Q, K) `visible`, a head each."""
+        """(B, H, Q, K) `visible` for every head."""
         return self.visible.expand_as(self.weights)
 
 
 Observer = Callable[[Attended], None]
 
 
-class _Ear:
-    """Adds to what the model tells which queries are real, and passes it on."""
+class TensorSums(dict[K, Tensor]):
+    """Running sums of tensors by key, for observers."""
+
+    def add(self, key: K, value: Tensor) -> None:
+        self[key] = self[key] + value if key in self else value
+
+
+class _AttentionRelay:
+    """A listener of the model that adds visible keys and real queries, and calls the observers."""
 
     def __init__(self, sites: Collection[SiteName], lines: Sequence[SourceLine], observers: Sequence[Observer]) -> None:
         self._sites, self._lines, self._observers = sites, lines, observers
@@ -95,7 +94,7 @@ class _Ear:
         sound = seen.weights.isfinite().all(-1).all(1)  # (B, Q)
         if bool((real & ~sound).any()):
             raise not_finite(self._lines[self._places[int((real & ~sound).any(1).int().argmax())]])
-        used = (seen.weights != 0).any(1, keepdim=True)  # a given head may look where the others' pattern does not
+        used = (seen.weights != 0).any(1, keepdim=True)  # a fixed head may look where the others' pattern does not
         visible = seen.keys.visible().expand(len(self._places), -1, *used.shape[2:]) | used
         for observer in self._observers:
             observer(Attended(seen.site, seen.step + 1, seen.weights, visible, real, self._places))
@@ -105,48 +104,48 @@ class _Ear:
 def observe(
     bundle: ModelBundle,
     lines: Sequence[SourceLine],
-    outputs: Sequence[Output] | None,
+    targets: Sequence[TargetLine] | None,
     observers: Sequence[Observer],
     *,
     sites: Collection[SiteName] = SITES,
     batch_tokens: int,
     advance: Callable[[int], object] | None = None,
 ) -> None:
-    """Read lines, and the outputs along them, while observers are told the attention.
+    """Run a model over lines, and its decoder along the targets, while observers are told the attention.
 
     Args:
-        outputs: one a line; None where no site of the decoder is asked for.
-        sites: what the observers are told of.
-        batch_tokens: sentences times the longest source or output of a batch, at most.
-        advance: told the number of sentences that each batch finished.
+        targets: one for each line; None where no site of the decoder is observed.
+        sites: the sites that are observed.
+        batch_tokens: limit of a batch: its number of sentences times its longest source or target.
+        advance: told the number of sentences of each finished batch.
 
     Raises:
         UserError: a batch needs more memory than there is, or the model's weights are not numbers.
     """
-    ear = _Ear(sites, lines, observers)
+    relay = _AttentionRelay(sites, lines, observers)
     lengths = [len(line.ids) for line in lines]
-    if outputs is not None:
-        lengths = [max(length, len(output.ids)) for length, output in zip(lengths, outputs, strict=True)]
+    if targets is not None:
+        lengths = [max(length, len(target.ids)) for length, target in zip(lengths, targets, strict=True)]
     with ExitStack() as stack:
         if "encoder_self" in sites:
-            stack.enter_context(bundle.model.listen(ear))
+            stack.enter_context(bundle.model.listen(relay))
         for chosen, _, memory in encoded_batches(
-            bundle, lines, batch_tokens=batch_tokens, lengths=lengths, begin=ear.begin, advance=advance
+            bundle, lines, batch_tokens=batch_tokens, lengths=lengths, begin=relay.begin, advance=advance
         ):
-            if outputs is not None and any(site != "encoder_self" for site in sites):
-                batch = [outputs[i] for i in chosen]
-                with describe_out_of_memory(
-                    [lines[i] for i in chosen], "read along", batch_tokens=batch_tokens, single_hint=ALONE
-                ):
-                    _decode(bundle, memory, batch, ear, listening="encoder_self" in sites)
+            if targets is not None and any(site != "encoder_self" for site in sites):
+                batch, sources = [targets[i] for i in chosen], [lines[i] for i in chosen]
+                with describe_out_of_memory(sources, "read along", batch_tokens=batch_tokens, single_hint=HINT_SPLIT):
+                    _decode(bundle, memory, batch, relay, listening="encoder_self" in sites)
 
 
-def _decode(bundle: ModelBundle, memory: Memory, batch: Sequence[Output], ear: _Ear, *, listening: bool) -> None:
-    """Run the decoder along the outputs; ``listening``: whether the model tells the ear already."""
-    inputs, _ = pad([output.inputs for output in batch])
-    ended = torch.tensor([len(output.ids) for output in batch])  # nothing at all has one input, and no target position
-    ear.targets = (torch.arange(inputs.shape[1]) < ended[:, None]).to(bundle.device)
+def _decode(
+    bundle: ModelBundle, memory: Memory, batch: Sequence[TargetLine], relay: _AttentionRelay, *, listening: bool
+) -> None:
+    """Run the decoder along the targets; ``listening``: True if the relay listens to the model already."""
+    inputs, _ = pad([target.inputs for target in batch])
+    lengths = torch.tensor([len(target.ids) for target in batch])  # an empty target has one input and no position
+    relay.targets = (torch.arange(inputs.shape[1]) < lengths[:, None]).to(bundle.device)
     with ExitStack() as stack:
         if not listening:
-            stack.enter_context(bundle.model.listen(ear))
+            stack.enter_context(bundle.model.listen(relay))
         bundle.model.decode(inputs.to(bundle.device), memory, exits=bundle.depth[1:])

@@ -1,116 +1,103 @@
-"""``sparsenmt depth-table``: quality and decoding time at every depth, and the oracle that picks one a sentence."""
+"""``sparsenmt depth-table``: quality and decoding time at every depth, and the oracle that picks one per sentence."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import click
 
+from sparsenmt.commands.options import PATH, batch_tokens_option, threads_option, whole_numbers
 from sparsenmt.errors import UserError
 
-_PATH = click.Path(path_type=Path)
-_MOST = 1000  # layers, beams
-
-
-def numbers(text: str, option: str) -> list[int]:
-    """Whole numbers from ``1-3,6``, in rising order.
-
-    Raises:
-        UserError: it is no such list.
-    """
-    found: set[int] = set()
-    for part in text.replace(" ", "").split(","):
-        ends = re.fullmatch(r"([0-9]{1,4})(?:-([0-9]{1,4}))?", part)
-        first, last = (0, 0) if ends is None else (int(ends[1]), int(ends[2] or ends[1]))
-        if not 1 <= first <= last <= _MOST:
-            raise UserError(
-                f"'{text}' is not a list of numbers from 1 to {_MOST}",
-                where=option,
-                hint="Write numbers and ranges with commas between them, as 1-3,6.",
-            )
-        found |= set(range(first, last + 1))
-    return sorted(found)
+_EXAMPLE = "1-3,6"
 
 
 @click.command("depth-table", short_help="Quality and time at every depth, and the oracle.")
-@click.argument("models", metavar="[MODEL_DIR]...", type=_PATH, nargs=-1)
+@click.argument("models", metavar="[MODEL_DIR]...", type=PATH, nargs=-1)
 @click.option(
     "--grid",
-    type=_PATH,
+    type=PATH,
     multiple=True,
-    help="Separately trained models, a depth each: a model directory, or a folder with such; repeat for more.",
+    help="Separately trained models of different depths: a model directory, or a directory of such; repeatable.",
 )
-@click.option("--source", type=_PATH, help="Text to translate.  [default: `data.test` of the models' recipes]")
-@click.option("--reference", type=_PATH, help="Its reference translation, line by line.")
-@click.option("--set", "kind", type=click.Choice(["test", "dev"]), default="test", help="Which text of the recipes.")
-@click.option("--encoder-layers", "encoder", metavar="N,N-N", help="Encoder depths.  [default: all trained]")
-@click.option("--decoder-layers", "decoder", metavar="M,M-M", help="Decoder depths.  [default: all trained]")
-@click.option("--beam-size", "beams", metavar="B,B", help="Beam sizes; 1: greedy.  [default: the recipe's]")
-@click.option("--batch-tokens", type=click.IntRange(1), help="Source tokens in a batch, padding included, times beam.")
-@click.option("--speed/--no-speed", default=True, help="Time decoding, all depths taking turns.  [default: do]")
-@click.option("--speed-lines", type=click.IntRange(1), default=200, show_default=True, help="Lines that are timed.")
-@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Turns; the fastest counts.")
-@click.option("--threads", type=click.IntRange(1), help="CPU threads.  [default: all cores]")
-@click.option("--output", "-o", type=_PATH, help="Folder to write.  [default: the first model's, with -depths]")
-@click.option("--plot", "plot_file", type=_PATH, help="Draw it there, .png or .svg.  [default: table.png in --output]")
+@click.option("--source", type=PATH, help="Text to translate.  [default: `data.test` of the models' recipes]")
+@click.option("--reference", type=PATH, help="Reference translation of --source, line by line.")
+@click.option(
+    "--set",
+    "kind",
+    type=click.Choice(["test", "dev"]),
+    default="test",
+    show_default=True,
+    help="Text of the recipes to use.",
+)
+@click.option("--encoder-layers", metavar="N,N-N", help="Encoder depths.  [default: all trained]")
+@click.option("--decoder-layers", metavar="M,M-M", help="Decoder depths.  [default: all trained]")
+@click.option("--beam-size", metavar="B,B", help="Beam sizes; 1: greedy search.  [default: the recipe's]")
+@batch_tokens_option()
+@click.option("--speed/--no-speed", default=True, help="Time decoding, all depths in turns.  [default: --speed]")
+@click.option("--speed-lines", type=click.IntRange(1), default=200, show_default=True, help="Number of lines to time.")
+@click.option(
+    "--rounds", type=click.IntRange(1), default=3, show_default=True, help="Turns of each depth; the fastest counts."
+)
+@threads_option
+@click.option("--output", "-o", type=PATH, help="Directory to write.  [default: the first model's, with -depths]")
+@click.option("--plot", type=PATH, help="Draw the tables to this file, .png or .svg.  [default: table.png in --output]")
 def command(
     models: tuple[Path, ...],
     grid: tuple[Path, ...],
     source: Path | None,
     reference: Path | None,
     kind: str,
-    encoder: str | None,
-    decoder: str | None,
-    beams: str | None,
+    encoder_layers: str | None,
+    decoder_layers: str | None,
+    beam_size: str | None,
     batch_tokens: int | None,
     speed: bool,
     speed_lines: int,
     rounds: int,
     threads: int | None,
     output: Path | None,
-    plot_file: Path | None,
+    plot: Path | None,
 ) -> None:
-    """Translate a text at every depth of each model (its first n encoder and m decoder layers), and show BLEU, chrF and
-    decoding time of all of them; what the oracle gives, which takes of each sentence the depth with the best chrF; and
-    how often that is which depth.
+    """Translate a text at every depth of each model (its first n encoder and m decoder layers), and report BLEU, chrF
+    and decoding time of each; the scores of the oracle, which takes the depth with the best chrF for each sentence; and
+    the share of sentences for which it takes each depth.
 
     \b
     sparsenmt depth-table runs/tied
     sparsenmt depth-table runs/tied --grid runs/vanilla --beam-size 1,4
 
-    All models of --grid together make one table beside those of the others.
+    All models of --grid together make one table beside those of the other models.
 
-    --output holds the translations, and the tables as table.txt, .json, .csv and (with matplotlib) .png. A depth that
-    was translated is not translated again, as long as model, text and options are the same: the same command goes on
-    where it stopped. Time is measured anew, on the first lines: start-up is not in it, and it is relative to the
-    deepest cell of the first model, with the largest beam.
+    --output gets the translations, and the tables as table.txt, .json, .csv and (with matplotlib) .png. A depth is
+    translated once as long as model, text and options are the same, and an interrupted command resumes where it
+    stopped. Time is measured in every run, on the first lines, without start-up; it is relative to the deepest depth of
+    the first model with the largest beam size.
     """
-    from sparsenmt.interrupts import Interrupted
-    from sparsenmt.workflows.depth_table import DepthTableRequest, run
+    from sparsenmt.workflows.depth_table import DepthTableRequest, depth_table
 
     if not models and not grid:
         raise UserError("there is no model", where="MODEL_DIR", hint="Name a model directory, or several with --grid.")
-    job = DepthTableRequest(
+    request = DepthTableRequest(
         models=models,
         grid=grid,
-        text=(source, reference),
+        output=output or Path(f"{str([*models, *grid][0]).rstrip('/')}-depths"),
+        source=source,
+        reference=reference,
         kind=kind,
-        encoder=None if encoder is None else numbers(encoder, "--encoder-layers"),
-        decoder=None if decoder is None else numbers(decoder, "--decoder-layers"),
-        beams=None if beams is None else numbers(beams, "--beam-size"),
+        encoder_layers=_numbers(encoder_layers, "--encoder-layers"),
+        decoder_layers=_numbers(decoder_layers, "--decoder-layers"),
+        beam_sizes=_numbers(beam_size, "--beam-size"),
         batch_tokens=batch_tokens,
         speed_lines=speed_lines if speed else 0,
         rounds=rounds,
-        output=output or Path(f"{str([*models, *grid][0]).rstrip('/')}-depths"),
-        plot=plot_file,
+        plot=plot,
+        threads=threads,
     )
-    if threads is not None:
-        from sparsenmt.devices import use_threads
+    result = depth_table(request)
+    click.echo(result.text)
+    click.echo("written: " + ", ".join(map(str, result.files)), err=True)
 
-        use_threads(threads)
-    try:
-        run(job)
-    except Interrupted as stop:
-        stop.note, stop.resumable = "the depths that were translated are kept", True
-        raise
+
+def _numbers(text: str | None, option: str) -> list[int] | None:
+    return None if text is None else whole_numbers(text, option, ranges=True, example=_EXAMPLE)

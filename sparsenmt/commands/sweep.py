@@ -33,15 +33,15 @@ def command(
     if lists and table:
         raise UserError("--list and --table exclude each other", where="--list", hint="Give one of them.")
 
-    from sparsenmt.evaluation.score_table import columns
     from sparsenmt.recipe.sweep import read_sweep
+    from sparsenmt.report.columns import aligned
     from sparsenmt.workflows.sweep import plan_sweep, sweep
 
     if lists or table:
         plan = plan_sweep(read_sweep(sweep_file), overrides, output)
         chosen = plan.select(only)
         if lists:
-            click.echo(columns([(run.name, run.state(), str(run.directory)) for run in chosen]))
+            click.echo("\n".join(aligned([(run.name, run.state(), str(run.directory)) for run in chosen])))
         else:
             _show(plan.tabulate())
         return

@@ -1,4 +1,4 @@
-"""Documents in, translations out: sentences go through the model in blocks, and come back line by line."""
+"""Translation of documents: sentences go through the model in blocks, and each line gets its own translation."""
 
 from __future__ import annotations
 
@@ -22,21 +22,24 @@ from sparsenmt.decoding.translate import Translation, one_line, translate_lines
 from sparsenmt.recipe import schema
 
 WINDOW = 256
-"""Blocks that are sorted together."""
-_LINES = 1000  # tokenized at once
+"""Blocks that are sorted by length together."""
+_LINES = 1000  # that are tokenized together
 
 
 @dataclass(frozen=True)
 class BlockTranslation:
-    """The output for one block of lines."""
+    """The output for one block of lines.
+
+    Args:
+        translation: of the block as one line; scores and log-probabilities are the block's.
+        texts: one text for each line of the block, for every hypothesis, best first.
+        surplus: sentences of the best hypothesis minus those of the block.
+    """
 
     block: DocumentBlock
     translation: Translation
-    """Of the block as one line: scores and log-probabilities are the block's."""
     texts: list[list[str]]
-    """Of every hypothesis, best first, a text for each line of the block."""
     surplus: int
-    """How many more sentences the best hypothesis has than the block; negative: how many fewer."""
 
     @property
     def lines(self) -> list[str]:
@@ -46,7 +49,7 @@ class BlockTranslation:
 
 @dataclass
 class Mismatches:
-    """Blocks whose translations have another number of sentences, as they are met."""
+    """Counters of blocks, and of those whose translations have another number of sentences."""
 
     blocks: int = 0
     differing: int = 0
@@ -54,7 +57,7 @@ class Mismatches:
     surplus: int = 0
 
     def add(self, found: BlockTranslation) -> BlockTranslation:
-        """Count a block, and pass it on."""
+        """Count a block; returns it."""
         self.blocks += 1
         self.differing += found.surplus != 0
         self.missing += max(-found.surplus, 0)
@@ -62,7 +65,7 @@ class Mismatches:
         return found
 
     def warning(self) -> str | None:
-        """One line about them; None if there are none."""
+        """Return one line about the differing blocks; None if there are none."""
         if not self.differing:
             return None
         parts = [f"{self.missing:,} missing, now empty lines"] if self.missing else []
@@ -82,9 +85,9 @@ def translate_documents(
     """Translate lines in blocks of sentences, in order.
 
     Args:
-        lines: lines with their documents; a document ends where the id changes. A run that resumes after a whole block
-            and window gives the same as without the break.
-        window: blocks read ahead.
+        lines: lines with their documents; a document ends where the id changes. A run that resumes after a whole window
+            gives the same translations as an uninterrupted one.
+        window: blocks that are read ahead and sorted by length together.
 
     Raises:
         UserError: as `translate_lines`; or the separator is not in the vocabulary.
@@ -93,10 +96,10 @@ def translate_documents(
     packer = BlockPacker([bundle.tokenizers.source], documents.separator, limit)
     separator = separator_id(bundle.tokenizers.target, documents.separator)
     blocks = packer.blocks(_sentences(bundle, lines))
-    while waiting := list(islice(blocks, window)):
-        found = translate_lines(bundle, source_lines(waiting), options, window=window)
-        for block, translation in zip(waiting, found, strict=True):
-            yield _restored(block, translation, bundle.tokenizers.target, separator)
+    while batch := list(islice(blocks, window)):
+        found = translate_lines(bundle, source_lines(batch), options, window=window)
+        for block, translation in zip(batch, found, strict=True):
+            yield _split(block, translation, bundle.tokenizers.target, separator)
 
 
 def pack_pairs(
@@ -138,12 +141,12 @@ def _sentences(bundle: ModelBundle, lines: Iterable[InputLine]) -> Iterator[Bloc
 
 
 def _tags_of(bundle: ModelBundle, line: InputLine) -> TaggedSentence | None:
-    """Return the tags of a line, given or made; None where no method reads them and none are given."""
-    tagging = bundle.features.source_tagger
-    return tagging.tag(line.text) if line.tags is None and tagging is not None else line.tags
+    """Return the tags of a line, given or computed; None where no method reads tags and none are given."""
+    tagger = bundle.features.source_tagger
+    return tagger.tag(line.text) if line.tags is None and tagger is not None else line.tags
 
 
-def _restored(block: DocumentBlock, translation: Translation, tokenizer: Tokenizer, separator: int) -> BlockTranslation:
+def _split(block: DocumentBlock, translation: Translation, tokenizer: Tokenizer, separator: int) -> BlockTranslation:
     count = len(block.sentences)
     split = [split_block(hypothesis.tokens, tokenizer, separator) for hypothesis in translation.hypotheses]
     texts = [[one_line(text) for text in fit_to_line_count(each, count)] for each in split]

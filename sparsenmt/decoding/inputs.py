@@ -20,6 +20,7 @@ from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.errors import UserError, is_out_of_memory
 from sparsenmt.model.protocol import Source, TranslationModel
+from sparsenmt.progress import notify
 
 
 class ModelBundle(Protocol):
@@ -36,6 +37,11 @@ class ModelBundle(Protocol):
     @property
     def max_source_length(self) -> int:
         """Most source tokens that are read, `</s>` not counted."""
+        ...
+
+    @property
+    def cuts_by_choice(self) -> bool:
+        """True if the recipe cuts long sources, not the model's positions."""
         ...
 
     @property
@@ -88,6 +94,21 @@ def cut_summary(cut: int, limit: int) -> str:
     """Return the note about sources that were cut because the recipe limits their length."""
     sources = "1 source was" if cut == 1 else f"{cut:,} sources were"
     return f"{sources} cut to {limit:,} token{'' if limit == 1 else 's'} (data.filters.max_source_length)"
+
+
+def warn_of_cut_lines(bundle: ModelBundle, lines: Sequence[SourceLine], text: str, done: str) -> None:
+    """Report cut sources: their number if the recipe cuts them, otherwise every line that is too long for the model.
+
+    Args:
+        text: the name of the text in messages.
+        done: the participle for what happens to the tokens that are kept, e.g. "translated".
+    """
+    cut = [line for line in lines if line.cut]
+    if cut and bundle.cuts_by_choice:
+        notify(cut_summary(len(cut), bundle.max_source_length))
+        return
+    for line in cut:
+        notify(cut_warning(f"{text}, line {line.number + 1},", line.kept, line.cut, done))
 
 
 def read_sources(bundle: ModelBundle, lines: Sequence[InputLine]) -> list[SourceLine]:

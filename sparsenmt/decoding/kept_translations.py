@@ -1,8 +1,8 @@
-"""A text translated at every depth, and kept, so that no depth translates it twice.
+"""A cache of the translations of a text at every depth.
 
-Every text has a folder, and there each depth a sealed file: ``3-2.json`` is that of three encoder and two decoder
-layers. A file grows window by window: work that was stopped goes on after the last one. It counts as long as the model,
-the text and the decoding options are those that it was made with.
+Every text has a directory with one sealed file for each depth: ``3-2.json`` holds the translations by three encoder and
+two decoder layers. A file grows window by window, and an interrupted run resumes after the last one. A file is valid as
+long as the model, the text and the decoding options are the same.
 """
 
 from __future__ import annotations
@@ -18,55 +18,57 @@ from sparsenmt.errors import UserError
 from sparsenmt.files import make_directories, read_sealed, sha256_text, write_sealed
 from sparsenmt.model.depth_plan import Depth
 from sparsenmt.recipe.schema import Decoding
+from sparsenmt.store import ModelIdentity
 
-_WINDOW = 1024  # lines that are sorted together, and lost at most
-_AGAIN = "It is made again."
+_WINDOW = 1024  # lines that are sorted by length together; an interrupted run loses no more
+_DAMAGED_HINT = "It is computed again."
 
 
 class KeptTranslations:
-    """A text's translations at every depth.
+    """The cached translations of a text at every depth.
 
     Args:
-        directory: that of all texts of a model.
-        model: hash of what identifies the model.
+        directory: of the texts of a model.
+        identity: of the model.
         lines: the text.
-        options: how it is translated; the depth that they may name is of no meaning.
+        options: decoding options; their depth is ignored.
     """
 
-    def __init__(self, directory: Path, model: str, lines: Sequence[str], options: Decoding) -> None:
+    def __init__(self, directory: Path, identity: ModelIdentity, lines: Sequence[str], options: Decoding) -> None:
         self.lines = list(lines)
         self._options = options
         self._work = dict(
-            model=model,
+            model=identity.digest,
+            max_source_length=identity.max_source_length,
             text=sha256_text(json.dumps(self.lines)),
             decoding=options.at(None).model_dump(mode="json"),
             window=_WINDOW,
         )
         self.directory = directory / sha256_text(json.dumps(self._work, sort_keys=True))[:16]
 
-    def done(self, depth: Depth) -> list[str]:
-        """The translations that are kept: those of all lines, or of the first ones."""
+    def cached(self, depth: Depth) -> list[str]:
+        """Return the cached translations of the first lines, or of all."""
         path = self._path(depth)
         try:
-            kept = read_sealed(path, hint=_AGAIN) if path.exists() else {}
+            kept = read_sealed(path, hint=_DAMAGED_HINT) if path.exists() else {}
         except UserError:
             return []
         return [str(line) for line in kept["translations"]] if kept.get("work") == self._work else []
 
     def at(self, bundle: ModelBundle, depth: Depth, *, advance: Callable[[int], object] | None = None) -> list[str]:
-        """The translations of all lines; those that are not kept are made, and kept.
+        """Return the translations of all lines; those that are not cached are computed and cached.
 
         Args:
-            advance: told the number of lines that each batch finished.
+            advance: is told the number of lines that each batch finished.
 
         Raises:
             UserError: as `translate_lines`.
         """
-        found = self.done(depth)
+        found = self.cached(depth)
         while len(found) < len(self.lines):
             start = len(found)
-            waiting = input_lines(self.lines[start : start + _WINDOW], first=start)
-            made = translate_lines(bundle, waiting, self._options.at(depth), advance=advance, window=_WINDOW)
+            window = input_lines(self.lines[start : start + _WINDOW], first=start)
+            made = translate_lines(bundle, window, self._options.at(depth), advance=advance, window=_WINDOW)
             found += [each.text for each in made]
             make_directories(self.directory)
             write_sealed(self._path(depth), {"work": self._work, "translations": found})

@@ -30,7 +30,7 @@ class MergeableSearch(Protocol):
 
     @property
     def size(self) -> tuple[int, int]:
-        """Of each sentence, padding included: entries of its memory, and tokens so far."""
+        """Entries of the memory and tokens so far of each sentence, padding included."""
         ...
 
     @property

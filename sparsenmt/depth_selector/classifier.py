@@ -1,8 +1,8 @@
 """The depth classifier: a self-attention encoder with a class token (Dabre, Rubino and Fujita 2020, Section 4.2).
 
-It is built from the engine's own encoder, pre-norm, as deep pre-norm stacks train with plain SGD.
+It is built from the encoder of `sparsenmt.model`, pre-norm, because deep pre-norm stacks train with plain SGD.
 
-Shapes: B sentences, S source pieces with ``</s>`` and the class token, V vocabulary, D dimension, K depths.
+Shapes: B sentences, S source tokens with ``</s>`` and the class token, V vocabulary, D dimension, K depths.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ DROPOUT = 0.1  # of residuals; the paper does not say
 
 
 class DepthClassifier(nn.Module):
-    """Source pieces to a logit for every depth.
+    """The classifier of a source sentence: one logit for every depth.
 
     Args:
-        vocabulary: V, the pieces of the model's source vocabulary.
-        dimension: D, that of the model's embeddings.
+        vocabulary: V, size of the model's source vocabulary.
+        dimension: D of the model's embeddings.
         depths: K.
-        layers: of the encoder.
-        heads: of its attention; they must divide the dimension.
+        layers: number of encoder layers.
+        heads: number of attention heads; it must divide the dimension.
     """
 
     def __init__(self, *, vocabulary: int, dimension: int, depths: int, layers: int, heads: int) -> None:
@@ -45,20 +45,20 @@ class DepthClassifier(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """As the engine: Glorot-uniform matrices, zero biases, embeddings N(0, 1/D)."""
+        """Initialize as `assemble.build_model` does: Glorot-uniform matrices, zero biases, embeddings N(0, 1/D)."""
         nn.init.normal_(self.embeddings, std=self.embeddings.shape[1] ** -0.5)
         for module in self.modules():
             if isinstance(module, Linear):
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
 
-    def take_embeddings(self, table: Tensor) -> None:
-        """Begin with the model's embeddings of source pieces (V, D)."""
+    def copy_embeddings(self, embeddings: Tensor) -> None:
+        """Initialize the embeddings with the model's source embeddings (V, D)."""
         with torch.no_grad():
-            self.embeddings[:-1].copy_(table)
+            self.embeddings[:-1].copy_(embeddings)
 
     def forward(self, tokens: Tensor, valid: Tensor) -> Tensor:
-        """tokens (B, S), the class token last of what is valid; valid (B, S) bool -> logits (B, K)."""
+        """Return logits (B, K) of tokens (B, S); the class token is the last valid one of valid (B, S) bool."""
         states = embed(tokens, self.embeddings, self.positions)
         positions = torch.arange(tokens.shape[1], device=tokens.device).expand(tokens.shape[0], -1)
         memory = Memory(states, valid, positions)
@@ -70,14 +70,14 @@ class DepthClassifier(nn.Module):
         return logits
 
     def read(self, sentences: Sequence[Sequence[int]]) -> Tensor:
-        """Source pieces, each ended by ``</s>`` -> logits (B, K)."""
+        """Return logits (B, K) of sentences of source tokens, each ended by ``</s>``."""
         device = self.embeddings.device
-        tokens, valid = pad([[*pieces, self.embeddings.shape[0] - 1] for pieces in sentences])
+        tokens, valid = pad([[*sentence, self.embeddings.shape[0] - 1] for sentence in sentences])
         found: Tensor = self(tokens.to(device), valid.to(device))
         return found
 
     def pack(self) -> None:
-        """Prepare for decoding; training is not possible afterwards."""
+        """Pack the weights for inference; training is not possible afterwards."""
         self.eval().requires_grad_(False)
         self.encoder.pack(Packing())
         self.output.pack()

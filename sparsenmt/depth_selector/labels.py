@@ -1,4 +1,4 @@
-"""Sentences with what their translation at every depth is worth, and their parts: training, validation, held out.
+"""Labels of sentences, from the quality of their translations at every depth, and the split of a text.
 
 Shapes: S sentences, K depths, the fastest first.
 """
@@ -15,58 +15,58 @@ from sparsenmt.evaluation.depth_oracle import best_depths
 from sparsenmt.files import sha256_text
 
 _PARTS = 10
-"""A tenth is for validation; another one is held out where there is no other text for that."""
+"""A tenth is the validation set; another one is held out if there is no test set."""
 
 
 @dataclass(frozen=True)
-class Labelled:
+class LabelledSentences:
     """Sentences with the scores of their translations.
 
     Args:
-        pieces: of S sources, each ended by ``</s>``.
+        tokens: of S sources, each ended by ``</s>``.
         scores: (S, K) sentence-level chrF.
     """
 
-    pieces: Sequence[Sequence[int]]
+    tokens: Sequence[Sequence[int]]
     scores: NDArray[np.float64]
 
     def __len__(self) -> int:
-        return len(self.pieces)
+        return len(self.tokens)
 
     @property
     def labels(self) -> NDArray[np.bool_]:
-        """(S, K): every depth whose translation is the best, or as good as the best."""
+        """(S, K) True for every depth whose translation is the best, or as good as the best."""
         return best_depths(self.scores)
 
     @property
     def prior(self) -> NDArray[np.float64]:
-        """(K) share of the sentences that have the label."""
+        """(K) share of the sentences with the label."""
         shares: NDArray[np.float64] = self.labels.mean(axis=0)
         return shares
 
-    def rows(self, numbers: Sequence[int]) -> Labelled:
-        """Some of the sentences."""
-        return Labelled([self.pieces[i] for i in numbers], self.scores[list(numbers)])
+    def rows(self, numbers: Sequence[int]) -> LabelledSentences:
+        """Return the sentences with these numbers."""
+        return LabelledSentences([self.tokens[i] for i in numbers], self.scores[list(numbers)])
 
 
 @dataclass(frozen=True)
-class Parts:
-    """Numbers of sentences, in the order of the text."""
+class DataSplit:
+    """The numbers of the sentences in each part of a text, in order."""
 
     training: list[int]
     validation: list[int]
     held_out: list[int]
 
 
-def parts_of(lines: Sequence[str], *, held_out: bool) -> Parts:
-    """The parts of a text, by a hash of each sentence: those that are equal never stand in two of them.
+def split_text(lines: Sequence[str], *, held_out: bool) -> DataSplit:
+    """Split a text by a hash of each sentence, so that equal sentences are in the same part.
 
     Args:
-        held_out: whether a part is held out.
+        held_out: True to hold out a part.
     """
-    parts = Parts([], [], [])
+    split = DataSplit([], [], [])
     for number, line in enumerate(lines):
         part = int(sha256_text(line)[:12], 16) % _PARTS
-        chosen = parts.validation if part == 0 else parts.held_out if part == 1 and held_out else parts.training
+        chosen = split.validation if part == 0 else split.held_out if part == 1 and held_out else split.training
         chosen.append(number)
-    return parts
+    return split

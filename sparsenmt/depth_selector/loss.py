@@ -9,17 +9,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def selection_loss(
-    logits: Tensor, labels: Tensor, prior: Tensor, *, alpha: float, beta: float, weight: float
-) -> Tensor:
-    """``weight`` x cross-entropy + (1 - ``weight``) x (1 - soft F_beta), the mean over the batch.
+def selector_loss(logits: Tensor, labels: Tensor, prior: Tensor, *, alpha: float, beta: float, weight: float) -> Tensor:
+    """Return ``weight`` x cross-entropy + (1 - ``weight``) x (1 - soft F_beta), the mean over the batch.
 
     Args:
         logits: (B, K).
-        labels: (B, K) 1 for every depth whose translation is the best, else 0; at least one 1 a sentence.
-        prior: (K) share of the training sentences that have the label: the paper's p(y_k).
-        alpha: of the weight (1 - p(y_k))^alpha, which multiplies the term of positive labels only.
-        beta: of F_beta: above 1 recall counts more, below 1 precision.
+        labels: (B, K) 1 for every depth whose translation is the best, else 0; at least one 1 per sentence.
+        prior: (K) share of the training sentences with the label: the paper's p(y_k).
+        alpha: selector alpha, the exponent of the weight (1 - p(y_k))^alpha of positive labels.
+        beta: of F_beta; above 1 favours recall, below 1 precision.
         weight: the paper's lambda, from 0 to 1.
 
     Returns:
@@ -30,15 +28,15 @@ def selection_loss(
 
 
 def weighted_entropy(logits: Tensor, labels: Tensor, prior: Tensor, alpha: float) -> Tensor:
-    """(B, K) binary cross-entropies, Equation 3 with w_k = 1: the paper does not say what w_k is."""
+    """Return binary cross-entropies (B, K): Equation 3 with w_k = 1, as the paper does not define w_k."""
     return -((1 - prior) ** alpha * labels * F.logsigmoid(logits) + (1 - labels) * F.logsigmoid(-logits))
 
 
 def soft_f(logits: Tensor, labels: Tensor, beta: float) -> Tensor:
-    """(B) F_beta of a sentence's labels with probabilities in place of decisions, Equation 4.
+    """Return F_beta (B) of each sentence's labels with probabilities in place of decisions, Equation 4.
 
     With P = mu / sum of probabilities and R = mu / sum of labels it is (1 + beta^2) mu / (beta^2 sum of labels + sum of
-    probabilities), which is defined where mu = 0, too.
+    probabilities), which is defined for mu = 0, too.
     """
     probabilities = logits.sigmoid()
     hit = (probabilities * labels).sum(1)

@@ -1,8 +1,8 @@
-"""A trained depth selector in its model's directory: files, checks, and what it chooses.
+"""A trained depth selector: its files in the model directory, and its choices.
 
 ``selector/weights.safetensors``   the classifier
-``selector/selector.json``         sealed: the model it is for, its depths and shape, how it was found
-``selector/report.json``, ``.csv`` what it is worth on held-out text
+``selector/selector.json``         sealed: the model that it belongs to, its depths, hyperparameters and training
+``selector/report.json``, ``.csv`` its evaluation on held-out text
 
 Shapes: S sentences, K depths.
 """
@@ -17,28 +17,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparsenmt import store
 from sparsenmt.depth_selector.classifier import DepthClassifier
 from sparsenmt.depth_selector.training import Hyperparameters, choose
 from sparsenmt.errors import UserError
 from sparsenmt.files import read_sealed, write_sealed
 from sparsenmt.model.depth_plan import Depth
+from sparsenmt.store import Bundle, ModelIdentity
 from sparsenmt.tensors import load_tensors, recorded_digest, save_tensors
 
 FOLDER, WEIGHTS, RECORD = "selector", "weights.safetensors", "selector.json"
 _FORMAT = 1
-_TRAIN = "`sparsenmt select-depth` trains one."
-_ANEW = "Train it for this model with `sparsenmt select-depth`."
+_MISSING_HINT = "`sparsenmt select-depth` trains one."
+_INVALID_HINT = "Train it for this model with `sparsenmt select-depth`."
 
 
 @dataclass(frozen=True)
 class Selector:
-    """What chooses a depth for every sentence.
+    """A classifier that chooses a depth for every sentence.
 
     Args:
         classifier: in evaluation mode.
-        depths: K pairs of exits, in the order of its logits; the last is the full depth.
-        digest: hash of its weights.
+        depths: K pairs of exits, in the order of the logits; the last is the full depth.
+        digest: hash of the classifier's weights.
     """
 
     classifier: DepthClassifier
@@ -47,58 +47,65 @@ class Selector:
 
     @torch.inference_mode()
     def logits(self, sentences: Sequence[Sequence[int]]) -> Tensor:
-        """Source pieces, each ended by ``</s>`` -> (S, K).
+        """Return logits (S, K) of sentences of source tokens, each ended by ``</s>``.
 
-        Each sentence is read by itself: sums in fp32 are rounded otherwise in other company, and a sentence's depth
-        must not depend on that.
+        Each sentence is a batch by itself: in fp32, rounding depends on the shape of the batch, and the depth of a
+        sentence must not.
         """
-        rows = [self.classifier.read([pieces]) for pieces in sentences]
+        rows = [self.classifier.read([tokens]) for tokens in sentences]
         return torch.cat(rows) if rows else torch.zeros(0, len(self.depths))
 
     def choose(self, sentences: Sequence[Sequence[int]]) -> list[Depth]:
-        """Of every sentence the depth that is chosen."""
+        """Return the chosen depth of every sentence."""
         return [self.depths[number] for number in choose(self.logits(sentences)).tolist()]
 
 
-def identity(directory: Path) -> dict[str, Any]:
-    """What a selector is tied to: the model's weights, and the files of its vocabularies."""
-    files = store.read_manifest(directory)["files"]
-    vocabularies = {name: entry["sha256"] for name, entry in files.items() if name.startswith("tokenizers/")}
-    return {"weights": store.weights_digest(directory), "vocabularies": vocabularies}
+def identity_record(identity: ModelIdentity) -> dict[str, Any]:
+    """Return the part of a model's identity that its selector depends on, as JSON: weights and vocabularies."""
+    return {"weights": identity.weights, "vocabularies": identity.vocabularies}
 
 
-def source_table(bundle: store.Bundle) -> Tensor:
-    """(V, D) the model's embeddings of source pieces, in fp32."""
+def source_embeddings(bundle: Bundle) -> Tensor:
+    """Return the model's source embeddings (V, D) in fp32."""
     tables = bundle.model.embeddings
     table: Tensor = tables["shared"] if "shared" in tables else tables["source"]
     return table.detach().float()
 
 
-def save(
+def save_selector(
     directory: Path,
     weights: Mapping[str, Tensor],
     *,
-    model: Mapping[str, Any],
+    model: ModelIdentity,
     depths: Sequence[Depth],
     cell: Hyperparameters,
-    found: Mapping[str, Any],
+    notes: Mapping[str, Any],
 ) -> None:
     """Write a selector into a directory that becomes a model's ``selector/``.
 
     Args:
-        model: its `identity`.
-        found: how it was found, as JSON.
+        model: the model that it belongs to.
+        cell: the hyperparameters of the classifier.
+        notes: further entries of the record, as JSON.
     """
     digest = save_tensors(directory / WEIGHTS, weights)
-    record = {"format": _FORMAT, "model": model, "depths": depths, "cell": asdict(cell), "weights": digest, **found}
+    record = {
+        "format": _FORMAT,
+        "model": identity_record(model),
+        "depths": depths,
+        "cell": asdict(cell),
+        "weights": digest,
+        **notes,
+    }
     write_sealed(directory / RECORD, record)
 
 
-def open_selector(directory: Path, bundle: store.Bundle, *, folder: Path | None = None) -> Selector:
-    """The selector of a model directory.
+def open_selector(directory: Path, bundle: Bundle, *, folder: Path | None = None) -> Selector:
+    """Open the selector of a model directory.
 
     Args:
-        folder: where the selector stands, if not in its place there.
+        bundle: the model.
+        folder: of the selector; None: ``selector/`` in the model directory.
 
     Raises:
         UserError: there is none, it is damaged, or it was trained for another model.
@@ -106,28 +113,28 @@ def open_selector(directory: Path, bundle: store.Bundle, *, folder: Path | None 
     folder = folder or directory / FOLDER
     path = folder / RECORD
     if not folder.exists():
-        raise UserError("the model has no depth selector", where=str(folder), hint=_TRAIN)
-    record = read_sealed(path, hint=_ANEW)
+        raise UserError("the model has no depth selector", where=str(folder), hint=_MISSING_HINT)
+    record = read_sealed(path, hint=_INVALID_HINT)
     if record.get("format") != _FORMAT:
-        raise UserError("written by another version of this program", where=str(path), hint=_ANEW)
+        raise UserError("written by another version of this program", where=str(path), hint=_INVALID_HINT)
     depths = [(int(n), int(m)) for n, m in record["depths"]]
-    if record["model"] != identity(directory) or depths != bundle.model.plan.depths():
-        raise UserError("the selector was trained for another model", where=str(folder), hint=_ANEW)
-    if recorded_digest(folder / WEIGHTS, hint=_ANEW) != record["weights"]:
-        raise UserError("the weights are not those of the record beside them", where=str(folder), hint=_ANEW)
-    table = source_table(bundle)
+    if record["model"] != identity_record(bundle.identity()) or depths != bundle.model.plan.depths():
+        raise UserError("the selector was trained for another model", where=str(folder), hint=_INVALID_HINT)
+    if recorded_digest(folder / WEIGHTS, hint=_INVALID_HINT) != record["weights"]:
+        raise UserError("the weights do not match selector.json", where=str(folder), hint=_INVALID_HINT)
+    embeddings = source_embeddings(bundle)
     cell = Hyperparameters(**record["cell"])
     classifier = DepthClassifier(
-        vocabulary=table.shape[0],
-        dimension=table.shape[1],
+        vocabulary=embeddings.shape[0],
+        dimension=embeddings.shape[1],
         depths=len(depths),
         layers=cell.layers,
         heads=cell.heads,
     )
     shapes = {name: tuple(tensor.shape) for name, tensor in classifier.state_dict().items()}
     try:
-        classifier.load_state_dict(load_tensors(folder / WEIGHTS, hint=_ANEW, shapes=shapes))
+        classifier.load_state_dict(load_tensors(folder / WEIGHTS, hint=_INVALID_HINT, shapes=shapes))
     except ValueError:
-        raise UserError("the selector was trained for another model", where=str(folder), hint=_ANEW) from None
+        raise UserError("the selector was trained for another model", where=str(folder), hint=_INVALID_HINT) from None
     classifier.to(bundle.device).pack()
     return Selector(classifier, depths, record["weights"])

@@ -1,4 +1,4 @@
-"""The report on a selector: what it is worth, which depths are chosen, and what the search tried."""
+"""The report on a depth selector: quality and time, the chosen depths, and the trials of the search."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sparsenmt.depth_selector.labels import Labelled
-from sparsenmt.depth_selector.measure import DepthChoice, SelectorEvaluation
+from sparsenmt.depth_selector.evaluation import SelectorEvaluation, SystemScore
+from sparsenmt.depth_selector.labels import LabelledSentences
 from sparsenmt.depth_selector.training import Trial
 from sparsenmt.model.depth_plan import Depth
 from sparsenmt.report.tables import Column, Report, Table
@@ -15,15 +15,15 @@ from sparsenmt.report.tables import Column, Report, Table
 _LAYERS = (Column("encoder_layers", "count"), Column("decoder_layers", "count"))
 
 
-def report(
-    measured: SelectorEvaluation, held_out: Labelled, depths: Sequence[Depth], trials: Sequence[Trial]
+def selector_report(
+    measured: SelectorEvaluation, held_out: LabelledSentences, depths: Sequence[Depth], trials: Sequence[Trial]
 ) -> Report:
-    """Tables and notes.
+    """Return the report.
 
     Args:
-        held_out: the text that was measured on.
-        depths: in the order of its columns.
-        trials: of all cells.
+        held_out: the evaluated text.
+        depths: K, in the order of the columns of its scores.
+        trials: of the search.
     """
     tables = (_systems(measured), _chosen(measured, held_out, depths), _trials(trials))
     return Report("select-depth", tables, tuple(_notes(measured, held_out)))
@@ -54,7 +54,7 @@ def _systems(measured: SelectorEvaluation) -> Table:
     return Table("systems", f"Held-out text; times of its first {measured.timed:,} sentences", shown, tuple(rows))
 
 
-def _chosen(measured: SelectorEvaluation, held_out: Labelled, depths: Sequence[Depth]) -> Table:
+def _chosen(measured: SelectorEvaluation, held_out: LabelledSentences, depths: Sequence[Depth]) -> Table:
     columns = (*_LAYERS, Column("selector", "share"), Column("oracle", "share"), Column("among_the_best", "share"))
     best = held_out.prior
     shares = [np.bincount(each, minlength=len(depths)) / len(held_out) for each in (measured.selected, measured.oracle)]
@@ -88,11 +88,11 @@ def _trials(trials: Sequence[Trial]) -> Table:
         )
         for each in sorted(trials, key=lambda trial: trial.loss)
     )
-    return Table("search", "Cells of the search, on the validation part, the chosen one first", columns, rows)
+    return Table("search", "Trials of the search, on the validation set, the chosen one first", columns, rows)
 
 
-def _notes(measured: SelectorEvaluation, held_out: Labelled) -> list[str]:
-    """What the figures say, whatever it is."""
+def _notes(measured: SelectorEvaluation, held_out: LabelledSentences) -> list[str]:
+    """Return the notes below the tables."""
     own, full = measured.selector, measured.full
     hits = float(held_out.labels[np.arange(len(held_out)), measured.selected].mean())
     notes = [
@@ -111,5 +111,5 @@ def _notes(measured: SelectorEvaluation, held_out: Labelled) -> list[str]:
     return notes
 
 
-def _named(systems: Sequence[DepthChoice]) -> str:
+def _named(systems: Sequence[SystemScore]) -> str:
     return ", ".join(f"({each.depth[0]}, {each.depth[1]})" for each in systems if each.depth is not None)

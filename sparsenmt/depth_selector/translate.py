@@ -1,4 +1,4 @@
-"""Lines translated each at its own depth: in groups of equal depth, and given back in the lines' order."""
+"""Translation of lines at a depth of their own: in groups of equal depth, returned in the order of the lines."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def translate_at_depths(
     *,
     advance: Callable[[int], object] | None = None,
 ) -> list[Translation]:
-    """Translate every line at its depth. The lines of one depth are translated as if there were no others.
+    """Translate every line at its depth. The lines of each depth are translated independently of the others.
 
     Args:
-        depths: of every line.
+        depths: one for each line.
         advance: as for `translate_lines`.
 
     Raises:
@@ -48,12 +48,12 @@ def translate_at_depths(
 
 
 class SelectedDepths:
-    """Translates lines at the depths that a selector chooses, and counts these."""
+    """Translates lines at the depths that a selector chooses, and counts the depths."""
 
     def __init__(self, selector: Selector) -> None:
         self._selector = selector
         self.counts: Counter[Depth] = Counter()
-        """Of the lines that have words."""
+        """Number of lines at each depth; lines without words are not counted."""
 
     @property
     def digest(self) -> str:
@@ -71,11 +71,11 @@ class SelectedDepths:
     ) -> Iterator[Translation]:
         """Translate lines, in order; arguments and errors are those of `translate_lines`."""
         iterator = iter(lines)
-        while block := list(islice(iterator, window)):
-            yield from translate_at_depths(bundle, block, self._depths(bundle, block), options, advance=advance)
+        while batch := list(islice(iterator, window)):
+            yield from translate_at_depths(bundle, batch, self._depths(bundle, batch), options, advance=advance)
 
     def _depths(self, bundle: ModelBundle, lines: Sequence[InputLine]) -> list[Depth]:
-        """Of every line; of one without words, which nothing translates, the full depth."""
+        """Return the depth of every line; the full depth for a line without words, which is not translated."""
         sources = read_sources(bundle, lines)
         chosen = self._selector.choose([source.ids for source in sources if not source.empty])
         self.counts.update(chosen)

@@ -1,4 +1,4 @@
-"""Translations of a text at several depths: how good each is, and which are the best.
+"""The quality of translations at several depths, sentence by sentence, and the oracle that chooses the best.
 
 Shapes: S sentences, K depths (pairs of encoder and decoder layers), the fastest first.
 """
@@ -17,7 +17,7 @@ def sentence_chrf(
     *,
     advance: Callable[[int], object] | None = None,
 ) -> NDArray[np.float64]:
-    """(S, K) sentence-level chrF2 (Popović 2016), in percent, by sacrebleu with its defaults.
+    """Return (S, K) sentence-level chrF2 (Popović 2016), in percent, by sacrebleu with its defaults.
 
     Args:
         translations: K lists of S lines.
@@ -29,7 +29,7 @@ def sentence_chrf(
     metric = CHRF()
     scores = np.zeros((len(references), len(translations)))
     for i, reference in enumerate(references):
-        known: dict[str, float] = {}  # depths often agree
+        known: dict[str, float] = {}  # depths often give the same translation
         for k, lines in enumerate(translations):
             if lines[i] not in known:
                 known[lines[i]] = metric.sentence_score(lines[i], [reference]).score
@@ -40,17 +40,17 @@ def sentence_chrf(
 
 
 def best_depths(scores: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """(S, K) scores -> (S, K): whether a depth's translation is the best, or as good as the best."""
+    """Return (S, K): True for the depths whose score is the highest, ties included; (S, K) scores."""
     best: NDArray[np.bool_] = scores == scores.max(axis=1, keepdims=True)
     return best
 
 
 def oracle_depths(scores: NDArray[np.float64]) -> NDArray[np.int64]:
-    """(S, K) scores -> (S,): of the best depths of each sentence the fastest, that is the first."""
+    """Return (S,) the fastest of the best depths of each sentence, which is the first; (S, K) scores."""
     first: NDArray[np.int64] = scores.argmax(axis=1)
     return first
 
 
 def chosen_lines(translations: Sequence[Sequence[str]], depths: Sequence[int] | NDArray[np.int64]) -> list[str]:
-    """A line of each sentence: K lists of S lines, and of each sentence the number of its depth."""
+    """Select the translation of each sentence from K lists of S lines by the number of its depth."""
     return [translations[int(k)][i] for i, k in enumerate(depths)]

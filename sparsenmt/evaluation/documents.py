@@ -1,7 +1,7 @@
-"""Text by documents, for d-BLEU: BLEU whose n-grams reach over the ends of sentences (Liu et al. 2020).
+"""Text by documents, for d-BLEU: BLEU with n-grams across sentence boundaries (Liu et al. 2020).
 
-The sentences of a document are put together, hypothesis and references alike, before n-grams are matched. So it does
-not matter how an output is cut into lines, as long as its documents are those of the references.
+The sentences of a document are concatenated, in hypotheses and references, before n-grams are matched. Therefore only
+the document boundaries of an output must agree with those of the references, not its lines.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from itertools import groupby
 
 
 def by_document(lines: Iterable[str], documents: Sequence[Hashable]) -> list[str]:
-    """The lines of each document as one, with spaces between them.
+    """Concatenate the lines of each document, with spaces between them.
 
     Args:
-        documents: of every line, the id of its document; where it changes, a document ends.
+        documents: document id of every line; a document ends where the id changes.
     """
     beside = zip(documents, lines, strict=True)
     return [" ".join(line for _, line in group if line) for _, group in groupby(beside, key=lambda pair: pair[0])]

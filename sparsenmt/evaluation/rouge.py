@@ -1,11 +1,11 @@
-"""ROUGE F1 (Lin 2004) through rouge-score, with every choice that changes the value named in a signature.
+"""ROUGE F1 (Lin 2004) through rouge-score; the signature names every choice that changes the value.
 
 rouge-score's own tokenizer knows the letters a-z and the digits only: it cuts "schön" into "sch" and "n", and finds
-nothing at all in Greek or Russian. It is used for English, as is usual, with Porter stemming; for all other languages
+nothing at all in Greek or Russian. It is used for English, as is usual, with Porter stemming. For all other languages
 `words` finds the tokens, without stemming. Both lower the case.
 
-The value of a corpus is the mean of its sentences' F1, times 100. With several references a sentence takes the one
-that is best for it. ROUGE-Lsum looks at sentences inside a line: see `split_sentences`.
+The value of a corpus is the mean of its sentences' F1, times 100. With several references the best one counts for each
+sentence. ROUGE-Lsum compares the sentences inside a line: see `split_sentences`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from sparsenmt.evaluation.scorer import ScoringSettings
+
 _MARKER = re.compile(r"(?<!\S)<n>(?!\S)")
 # A full stop, question mark, exclamation mark or ellipsis, closing quotes or brackets, then white space; or one of the
 # full-width marks of Chinese and Japanese, which no space follows.
@@ -27,12 +29,12 @@ _SENTENCE_END = re.compile(r"(?<=[.!?…])([\"'”’»)\]]*)\s+|(?<=[。！？]
 
 
 def is_english(language: str) -> bool:
-    """Whether a language code means English: en, en-GB, eng ..."""
+    """Return True if a language code means English: en, en-GB, eng ..."""
     return re.split(r"[-_]", language.lower())[0] in {"en", "eng", "english"}
 
 
 def words(text: str) -> list[str]:
-    """Unicode words: runs of letters, marks and digits, in lower case and composed form (NFC).
+    """Split a text into Unicode words: runs of letters, marks and digits, in lower case and composed form (NFC).
 
     A Chinese or Japanese character is a word of its own, since these scripts put no spaces between words.
     """
@@ -57,16 +59,16 @@ class UnicodeTokenizer:
     """`words` in the form that rouge-score's ``RougeScorer`` takes."""
 
     def tokenize(self, text: str) -> list[str]:
-        """The words of a text."""
+        """Return the words of a text."""
         return words(text)
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences of a line, for ROUGE-Lsum.
+    """Split a line into sentences, for ROUGE-Lsum.
 
-    Where the line holds the literal marker ``<n>`` between spaces, or a line end, these and only these end sentences.
-    Otherwise a sentence ends after ``.``, ``!``, ``?`` or ``…`` that white space follows, closing quotes and brackets
-    included, and after the full-width marks of Chinese and Japanese. Abbreviations are not looked for.
+    If the line holds the literal marker ``<n>`` between spaces, or a line end, these and only these end sentences.
+    Otherwise a sentence ends after ``.``, ``!``, ``?`` or ``…`` followed by white space, closing quotes and brackets
+    included, and after the full-width marks of Chinese and Japanese. Abbreviations are not recognised.
     """
     marked = _MARKER.sub("\n", text)
     if "\n" in marked:
@@ -76,8 +78,52 @@ def split_sentences(text: str) -> list[str]:
     return [sentence.strip() for sentence in sentences if sentence.strip()]
 
 
+class RougeF1:
+    """One variant of ROUGE, by its name in rouge-score; see `evaluation.scorer.Scorer`."""
+
+    def __init__(self, name: str, settings: ScoringSettings) -> None:
+        self._name, self._language = name, settings.language
+        self._variants = tuple(sorted(each for each in set(settings.metrics) if each.startswith("rouge")))
+
+    def corpus(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[float, str]:
+        value = 100 * float(self._f1(hypotheses, references).mean())
+        return value, signature(references=len(references), language=self._language)
+
+    def statistics(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> NDArray[np.float64]:
+        f1 = self._f1(hypotheses, references)
+        return np.stack([f1, np.ones_like(f1)], axis=1)
+
+    def value(self, sums: NDArray[np.float64]) -> float:
+        return float(100 * sums[0] / sums[1])
+
+    def _f1(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> NDArray[np.float64]:
+        texts = tuple(hypotheses), tuple(map(tuple, references))
+        return _sentence_f1(*texts, self._variants, is_english(self._language))[self._name]
+
+
+@functools.lru_cache(maxsize=1)
+def _sentence_f1(
+    hypotheses: tuple[str, ...], references: tuple[tuple[str, ...], ...], variants: tuple[str, ...], english: bool
+) -> dict[str, NDArray[np.float64]]:
+    """Return the F1 of every sentence, between 0 and 1, for each variant.
+
+    All variants are computed together, since most of the time goes into tokens and stems. The cache serves the other
+    variants of the same corpus.
+    """
+    from rouge_score.rouge_scorer import RougeScorer
+
+    # `split_summaries` stays off: it would ask nltk for data from the network.
+    scorer = RougeScorer(list(variants), use_stemmer=english, tokenizer=None if english else UnicodeTokenizer())
+    values = {name: np.zeros(len(hypotheses)) for name in variants}
+    for index, (hypothesis, *targets) in enumerate(zip(hypotheses, *references, strict=True)):
+        best = scorer.score_multi([_lines(target) for target in targets], _lines(hypothesis))
+        for name in variants:
+            values[name][index] = best[name].fmeasure
+    return values
+
+
 def signature(*, references: int, language: str) -> str:
-    """What must be known to compute the same value again, in the style of sacrebleu's signatures."""
+    """Return everything needed to reproduce a value, in the style of sacrebleu's signatures."""
     english = is_english(language)
     parts = {
         "nrefs": str(references),
@@ -91,30 +137,6 @@ def signature(*, references: int, language: str) -> str:
     return "|".join(f"{key}:{value}" for key, value in parts.items())
 
 
-def sentence_scores(
-    hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, metrics: Sequence[str], language: str
-) -> dict[str, NDArray[np.float64]]:
-    """F1 of every sentence, between 0 and 1, for each of the metrics.
-
-    Args:
-        hypotheses: N lines.
-        references: one or more references of N lines each.
-        metrics: some of rouge1, rouge2, rougeL, rougeLsum.
-        language: language code; decides about tokenizer and stemmer.
-    """
-    from rouge_score.rouge_scorer import RougeScorer
-
-    english = is_english(language)
-    # `split_summaries` stays off: it would ask nltk for data from the network.
-    scorer = RougeScorer(list(metrics), use_stemmer=english, tokenizer=None if english else UnicodeTokenizer())
-    values = {name: np.zeros(len(hypotheses)) for name in metrics}
-    for index, (hypothesis, *targets) in enumerate(zip(hypotheses, *references, strict=True)):
-        best = scorer.score_multi([_lines(target) for target in targets], _lines(hypothesis))
-        for name in metrics:
-            values[name][index] = best[name].fmeasure
-    return values
-
-
 def _lines(text: str) -> str:
-    """One sentence a line, which is how rouge-score wants it; for the other metrics a line end is a space."""
+    """Put every sentence on a line, as ROUGE-Lsum expects; the other variants read a line end as a space."""
     return "\n".join(split_sentences(text))

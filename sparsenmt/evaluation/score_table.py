@@ -1,4 +1,4 @@
-"""Scores and comparisons as a table for people, or as JSON."""
+"""Scores and comparisons as a text table or as JSON."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from dataclasses import asdict
 from typing import Any
 
 from sparsenmt.evaluation.metrics import Score
-from sparsenmt.evaluation.names import LABELS
 from sparsenmt.evaluation.significance import Comparison
+from sparsenmt.metric import METRICS
+from sparsenmt.report.columns import aligned
 
 
 def table(scores: Sequence[Score], comparisons: Sequence[Comparison] = (), *, note: str = "") -> str:
-    """Aligned columns: metric, value, signature; then the comparisons with the baseline; ``note`` is the last line."""
+    """Make a table of metric, value and signature, then of the comparisons with the baseline; ``note`` ends it."""
     rows = [("metric", "score", "signature")]
-    rows += [(LABELS[score.name], f"{score.value:.2f}", score.signature) for score in scores]
-    text = columns(rows, right={1})
+    rows += [(METRICS[score.name].label, f"{score.value:.2f}", score.signature) for score in scores]
+    text = "\n".join(aligned(rows, flush_right={1}))
     if comparisons:
         text += f"\n\n{_comparison_table(comparisons)}"
     return f"{text}\n{note}" if note else text
@@ -27,7 +28,7 @@ def _comparison_table(comparisons: Sequence[Comparison]) -> str:
     for one in comparisons:
         rows.append(
             (
-                LABELS[one.name],
+                METRICS[one.name].label,
                 f"{one.baseline.value:.2f} ± {one.baseline.half_width:.2f}",
                 f"{one.system.value:.2f} ± {one.system.half_width:.2f}",
                 f"{one.difference.value:+.2f}",
@@ -35,24 +36,11 @@ def _comparison_table(comparisons: Sequence[Comparison]) -> str:
                 f"{one.p_value:.4f}",
             )
         )
-    return columns(rows, right={1, 2, 3, 4, 5})
-
-
-def columns(rows: Sequence[Sequence[str]], *, right: frozenset[int] | set[int] = frozenset()) -> str:
-    """Rows with aligned columns, two spaces between them; the columns in ``right`` are flush right."""
-    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.rjust(width) if index in right else cell.ljust(width)
-            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
+    return "\n".join(aligned(rows, flush_right={1, 2, 3, 4, 5}))
 
 
 def as_json(scores: Sequence[Score], comparisons: Sequence[Comparison] = (), **more: Any) -> str:
-    """``{"scores": [...], "comparisons": [...], ...}``, numbers unrounded; ``comparisons`` only if there are any."""
+    """Write ``{"scores": [...], "comparisons": [...], ...}`` with unrounded numbers; ``comparisons`` only if any."""
     content: dict[str, Any] = {"scores": [asdict(score) for score in scores]}
     if comparisons:
         content["comparisons"] = [asdict(one) for one in comparisons]

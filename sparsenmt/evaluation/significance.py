@@ -1,9 +1,9 @@
-"""Paired bootstrap resampling (Koehn 2004): is the difference of two systems more than chance?
+"""Paired bootstrap resampling (Koehn 2004): the significance of the difference between two systems.
 
-Samples, statistic, mean and interval are those of sacrebleu's ``--paired-bs``, so that its numbers come out for BLEU,
-chrF and TER (a test compares them); ROUGE is resampled in the same way, over its sentences. sacrebleu's own class is
-not called: it takes its seed from the environment, needs memory for all samples at once, and calls a system
-significantly different from itself, as it does not count a difference of nothing that is as large as nothing.
+Samples, statistic, mean and interval are those of sacrebleu's ``--paired-bs``, with the same numbers for BLEU, chrF and
+TER (a test compares them). ROUGE is resampled in the same way, over its sentences. sacrebleu's own class is not used:
+it takes its seed from the environment, needs memory for all samples at once, and finds a system significantly different
+from itself, since it counts only differences above, not at, the observed one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DEFAULT_SEED = 12345  # sacrebleu's
 
 @dataclass(frozen=True)
 class Estimate:
-    """A system's value on the whole corpus, and the mean and the 95% confidence interval over the samples."""
+    """A system's value on the whole corpus, with mean and 95% confidence interval over the samples."""
 
     value: float
     mean: float
@@ -38,7 +38,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two systems by one metric. ``difference`` is that of ``system`` minus ``baseline``."""
+    """Two systems by one metric; ``difference`` is ``system`` minus ``baseline``."""
 
     name: str
     system: Estimate
@@ -60,16 +60,16 @@ def compare(
     seed: int = DEFAULT_SEED,
     documents: Sequence[Hashable] | None = None,
 ) -> list[Comparison]:
-    """Compare two systems on the same lines, by each metric; d-BLEU on the same documents, which are then resampled.
+    """Compare two systems on the same lines by each metric; for d-BLEU documents are resampled instead of lines.
 
-    The p-value is two-sided: the share of samples whose difference, less the mean difference of the samples, is at
-    least as large as the difference on the whole corpus; the real sample counts as one of them.
+    The p-value is two-sided: the share of samples whose absolute difference, less the mean of these, is at least as
+    large as the difference on the whole corpus, which counts as a sample, too.
 
     Raises:
-        UserError: as for `corpus_scores`; or fewer than 1 resamples; or another number of lines in the baseline.
+        UserError: as for `corpus_scores`; or less than one resample; or another number of lines in the baseline.
     """
     if resamples < 1:
-        hint = "A thousand are usual."
+        hint = "Take 1000, for example."
         raise UserError(f"the bootstrap needs at least one resample, not {resamples}", where="--resamples", hint=hint)
     if len(baseline) != len(hypotheses):
         raise UserError(
@@ -78,7 +78,7 @@ def compare(
             hint="Line n of one must belong to line n of the other.",
         )
 
-    def of(lines: Sequence[str]) -> list[Statistics]:
+    def measure(lines: Sequence[str]) -> list[Statistics]:
         return statistics(
             lines,
             references,
@@ -89,7 +89,7 @@ def compare(
             documents=documents,
         )
 
-    both = list(zip(of(hypotheses), of(baseline), strict=True))
+    both = list(zip(measure(hypotheses), measure(baseline), strict=True))
     sampled = _resample([one for pair in both for one in pair], resamples, seed)
     return [
         _comparison(system, reference, sampled[2 * index], sampled[2 * index + 1])
@@ -98,7 +98,7 @@ def compare(
 
 
 def _resample(measured: Sequence[Statistics], resamples: int, seed: int) -> list[NDArray[np.float64]]:
-    """Values of each measurement on each sample; all that have as many rows see the same samples."""
+    """Compute each measurement's value on every sample; measurements with equally many rows share the samples."""
     values = [np.empty(resamples) for _ in measured]
     for rows in {len(one.values) for one in measured}:
         random = np.random.default_rng(seed)
@@ -127,7 +127,7 @@ def _comparison(
 
 
 def _estimate(value: float, samples: NDArray[np.float64]) -> Estimate:
-    """Mean, and the interval that leaves 2.5% of the samples on either side."""
+    """Estimate the mean and the interval that excludes 2.5% of the samples on either side."""
     ordered = np.sort(samples)
     outside = len(ordered) // 40
     return Estimate(value, float(samples.mean()), float(ordered[outside]), float(ordered[-1 - outside]))

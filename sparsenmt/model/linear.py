@@ -38,7 +38,7 @@ Product = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Packing:
-    """How weights are packed for decoding.
+    """Options of packing weights for decoding.
 
     Args:
         dtype: the dtype that fp32 weights are rounded to, if `rounds` returns True; None: they are not rounded.

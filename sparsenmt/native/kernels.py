@@ -295,10 +295,10 @@ def _vocabulary_error(found: Kernels) -> float:
     expected = logits.topk(7, -1)
     right = torch.equal(values, expected.values) and torch.equal(logits.gather(1, indices), values)
     sums, scores = found.log_sums(logits), _numbers(1, 3)
-    totals, parents, pieces = found.candidates(logits.clone(), scores, (never := int(indices[0, 0]),), 7)
+    totals, parents, tokens = found.candidates(logits.clone(), scores, (never := int(indices[0, 0]),), 7)
     rest = logits.index_fill(1, indices[0, :1], -math.inf)
     expected = ((rest - sums) + scores.view(3, 1)).view(1, -1).topk(7, -1)
-    right &= never not in pieces and torch.equal(parents * logits.shape[1] + pieces, expected.indices)
+    right &= never not in tokens and torch.equal(parents * logits.shape[1] + tokens, expected.indices)
     distances = _distance(totals, expected.values), _distance(sums, logits.logsumexp(-1, keepdim=True))
     return max(distances) / _TOLERANCE if right else math.inf
 
@@ -321,8 +321,8 @@ def _next_error(found: Kernels, sentences: int) -> float:
     x, packed = _numbers(2 * sentences, 20), pack(_numbers(75, 20, speed=1.3), None, torch.float32)
     scores = -_numbers(sentences, 2)
     expected = found.candidates(found.product(x, packed), scores, (0, 70), 5)
-    totals, parents, pieces = found.next(x, packed, scores, (0, 70), 5)
-    right = torch.equal(parents, expected[1]) and torch.equal(pieces, expected[2])
+    totals, parents, tokens = found.next(x, packed, scores, (0, 70), 5)
+    right = torch.equal(parents, expected[1]) and torch.equal(tokens, expected[2])
     return _distance(totals, expected[0]) / _TOLERANCE if right else math.inf
 
 

@@ -57,7 +57,7 @@ class YamlOrigin:
 
 
 class Complaint(NamedTuple):
-    """What is wrong with a value, as a sentence without a subject or a full stop, and a hint in sentences."""
+    """An error message about a value, without a subject and a full stop, and a hint in sentences."""
 
     message: str
     hint: str

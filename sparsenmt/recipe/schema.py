@@ -275,7 +275,7 @@ class Optimizer(Section):
 
 
 class Validation(Section):
-    """How and when the model is validated."""
+    """Validation during training."""
 
     every: PositiveInt = Field(1000, description="Number of updates between validations.")
     metric: ValidationMetric = Field(
@@ -328,7 +328,7 @@ class Training(Section):
         description="`tokens`: mean over target tokens; `sentences`: mean over each sentence's tokens, then over "
         "sentences.",
     )
-    validation: Validation = Field(Validation(), description="How and when the model is validated.")
+    validation: Validation = Field(Validation(), description="Validation during training.")
     log_every: PositiveInt = Field(50, description="Number of updates between lines of `metrics.jsonl`.")
     save_every: PositiveInt = Field(1000, description="Number of updates between checkpoints.")
     keep_last: PositiveInt = Field(5, description="Number of newest checkpoints to keep.")

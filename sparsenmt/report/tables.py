@@ -11,21 +11,32 @@ from typing import Any, Literal
 
 from sparsenmt.errors import printable
 from sparsenmt.files import explain_write_errors, write_json, write_text
-from sparsenmt.report.columns import left, right, width
+from sparsenmt.report.columns import aligned, column_widths
 
 Value = str | int | float | None
-"""A cell. None: not measured, or nothing to measure it on."""
+"""The value of a cell; None: there was nothing to measure it on."""
 
 Kind = Literal["text", "count", "rate", "share", "score", "number"]
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: its name in JSON and CSV, and how the terminal shows its values, if it does."""
+    """A column of a table.
+
+    Args:
+        name: in JSON and CSV; the terminal shows blanks instead of underscores.
+        kind: decides the format on the terminal.
+        shown: False: the terminal leaves the column out.
+    """
 
     name: str
     kind: Kind = "text"
     shown: bool = True
+
+
+def columns(kind: Kind, *names: str, shown: bool = True) -> tuple[Column, ...]:
+    """Make columns of one kind."""
+    return tuple(Column(name, kind, shown) for name in names)
 
 
 @dataclass(frozen=True)
@@ -34,9 +45,10 @@ class Table:
 
     Args:
         name: of the table in JSON, and in the names of further CSV files.
-        across: column whose values become columns on the terminal, if there are several; ``shown`` fills the cells, and
-            text columns name the rows.
-        listed: whether the terminal shows the table.
+        across: on the terminal, the different values of this column, if there are several, become columns; ``shown``
+            fills their cells, and the other text columns name the rows.
+        shown: the column that fills the cells.
+        listed: False: the terminal leaves the table out.
     """
 
     name: str
@@ -53,27 +65,34 @@ class Table:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the columns."""
+        """The names of the columns."""
         return tuple(column.name for column in self.columns)
 
     def records(self) -> list[dict[str, Value]]:
-        """The rows as dictionaries."""
+        """Return the rows as dictionaries."""
         return [dict(zip(self.names, row, strict=True)) for row in self.rows]
 
     def column(self, name: str) -> list[Value]:
-        """The values of one column."""
+        """Return the values of one column."""
         place = self.names.index(name)
         return [row[place] for row in self.rows]
 
 
-def rows_of(found: Iterable[object], columns: Sequence[Column]) -> tuple[tuple[Value, ...], ...]:
-    """Rows out of objects whose attributes are called like the columns."""
-    return tuple(tuple(getattr(each, column.name) for column in columns) for each in found)
+def rows_of(results: Iterable[object], columns: Sequence[Column]) -> tuple[tuple[Value, ...], ...]:
+    """Make rows of objects that have an attribute for every column, with the column's name."""
+    return tuple(tuple(getattr(each, column.name) for column in columns) for each in results)
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a report found: tables, the first one the main one; notes; and the settings that it was made with."""
+    """The content of a report.
+
+    Args:
+        name: in JSON.
+        tables: the main one first.
+        notes: lines below the tables.
+        settings: the options that the report was made with, for JSON.
+    """
 
     name: str
     tables: tuple[Table, ...]
@@ -82,7 +101,7 @@ class Report:
 
 
 def render(report: Report) -> str:
-    """The report for a terminal or a text file, without a line end after it."""
+    """Return the report as text for a terminal, without a line end at its end."""
     listed = [table for table in report.tables if table.rows and table.listed]
     parts = ["\n".join([printable(_title(table)), _grid(*_pivoted(table))]) for table in listed]
     return "\n\n".join([*parts, *(["\n".join(map(printable, report.notes))] if report.notes else [])])
@@ -91,7 +110,8 @@ def render(report: Report) -> str:
 def write_report(report: Report, *, json: Path | None = None, csv: Path | None = None) -> list[Path]:
     """Write a report, each file complete or not at all; returns the files.
 
-    JSON holds everything. CSV holds the first table; a further one lies beside it, with its name before the suffix.
+    JSON holds everything. CSV holds the first table; each further table goes to a file beside it, whose name has the
+    table's name before the suffix.
 
     Raises:
         UserError: a place cannot be written.
@@ -111,7 +131,7 @@ def write_report(report: Report, *, json: Path | None = None, csv: Path | None =
 
 
 def as_object(report: Report) -> dict[str, Any]:
-    """The report as JSON holds it."""
+    """Return the report as a JSON object."""
     return {
         "report": report.name,
         "settings": dict(report.settings),
@@ -121,7 +141,7 @@ def as_object(report: Report) -> dict[str, Any]:
 
 
 def csv_text(table: Table) -> str:
-    """A table as CSV: a line of names, numbers as JSON writes them, nothing for None."""
+    """Return a table as CSV: a line of names, numbers unrounded, an empty cell for None."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(table.names)
@@ -130,7 +150,7 @@ def csv_text(table: Table) -> str:
 
 
 def _heads(table: Table) -> list[Value]:
-    """What goes across on the terminal."""
+    """Return the values that become columns on the terminal."""
     return [] if table.across is None else list(dict.fromkeys(table.column(table.across)))
 
 
@@ -140,7 +160,7 @@ def _title(table: Table) -> str:
 
 
 def _pivoted(table: Table) -> tuple[list[Column], Sequence[Sequence[Value]]]:
-    """Columns and rows as the terminal shows them; what goes across, if it is one thing, stands in the title."""
+    """Return the columns and rows that the terminal shows; a single value of ``across`` stands in the title instead."""
     columns = [replace(column, name=column.name.replace("_", " ")) for column in table.columns]
     heads = _heads(table)
     if len(heads) < 2 or table.across is None or table.shown is None:
@@ -157,17 +177,12 @@ def _pivoted(table: Table) -> tuple[list[Column], Sequence[Sequence[Value]]]:
 
 
 def _grid(columns: Sequence[Column], rows: Sequence[Sequence[Value]]) -> str:
-    """Columns side by side; text to the left, numbers to the right."""
-    texts = [[_shown(value, column.kind) for value, column in zip(row, columns, strict=True)] for row in rows]
+    """Align the columns, text flush left and numbers flush right, below a line of names."""
     heads = [printable(column.name) for column in columns]
-    widths = [max(map(width, cells)) for cells in zip(heads, *texts, strict=True)]
-
-    def line(cells: Sequence[str]) -> str:
-        places = zip(cells, widths, columns, strict=True)
-        joined = (left(cell, size) if column.kind == "text" else right(cell, size) for cell, size, column in places)
-        return "  ".join(joined).rstrip()
-
-    return "\n".join([line(heads), line(["-" * size for size in widths]), *map(line, texts)])
+    texts = [[_shown(value, column.kind) for value, column in zip(row, columns, strict=True)] for row in rows]
+    dashes = ["-" * size for size in column_widths([heads, *texts])]
+    numbers = [i for i, column in enumerate(columns) if column.kind != "text"]
+    return "\n".join(aligned([heads, dashes, *texts], flush_right=numbers))
 
 
 def _shown(value: Value, kind: Kind) -> str:

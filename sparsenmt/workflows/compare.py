@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from sparsenmt.analysis.observe import SITE_NAMES
+from sparsenmt.analysis.labels import SITE_NAMES
 from sparsenmt.decoding.timing import time_decoding
 from sparsenmt.decoding.translate import Translation
 from sparsenmt.devices import use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.metric import METRICS
 from sparsenmt.progress import progress_bar
+from sparsenmt.report.model_labels import check_models, model_labels
 from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.plots import Panel, curves
 from sparsenmt.report.tables import Column, Report, Table, Value
 from sparsenmt.store import open_model, read_recipe
 from sparsenmt.training.training_log import training_speed
 from sparsenmt.workflows.evaluate import Evaluation, evaluate, metric_of, translate_text
-from sparsenmt.workflows.model_list import check_models, model_labels
 from sparsenmt.workflows.test_sets import TestText, given_text, shared_text
 
 

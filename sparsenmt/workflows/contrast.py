@@ -28,6 +28,7 @@ from sparsenmt.evaluation.contrast.training_text import Side, exclude_training
 from sparsenmt.files import explain_write_errors, write_json
 from sparsenmt.progress import notify, progress_bar
 from sparsenmt.recipe.load import load
+from sparsenmt.report.model_labels import check_models, model_labels
 from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.plots import curves
 from sparsenmt.report.tables import Report
@@ -35,7 +36,6 @@ from sparsenmt.sparsity.registry import methods
 from sparsenmt.store import MANIFEST, Bundle, open_model, read_manifest, read_recipe
 from sparsenmt.workflows.depth_choice import at_depth
 from sparsenmt.workflows.input_text import attach, open_tag_file
-from sparsenmt.workflows.model_list import check_models, model_labels
 
 _RECIPES = (".yaml", ".yml")
 _USAGE = "See `sparsenmt contrast --help` for the ways to call it."

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sparsenmt.analysis.density import DensityCounter
-from sparsenmt.analysis.observe import Output, observe
+from sparsenmt.analysis.observe import TargetLine, observe
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.decoding.documents import pack_pairs, source_lines, translate_documents
 from sparsenmt.decoding.inputs import SourceLine, read_sources
@@ -266,7 +266,7 @@ def _measure_attention(bundle: Bundle, label: str, text: TestText) -> dict[str, 
             batch_tokens=bundle.recipe.decoding.batch_tokens,
             advance=advance,
         )
-    measured = counter.found(label)
+    measured = counter.result(label)
     return {
         site: SiteAttention(
             attended=measured.site_mean(site, "attended"),
@@ -279,7 +279,7 @@ def _measure_attention(bundle: Bundle, label: str, text: TestText) -> dict[str, 
     }
 
 
-def _read_pairs(bundle: Bundle, text: TestText) -> list[tuple[SourceLine, Output]]:
+def _read_pairs(bundle: Bundle, text: TestText) -> list[tuple[SourceLine, TargetLine]]:
     """Read sources and references as lines or blocks of documents; texts that are too long are cut."""
     _, references = text.read()
     given, documents = _input_lines(bundle, text), bundle.recipe.data.documents
@@ -288,4 +288,4 @@ def _read_pairs(bundle: Bundle, text: TestText) -> list[tuple[SourceLine, Output
         given, references = source_lines(blocks), [block.texts[1] for block in blocks]
     targets = bundle.tokenizers.target.encode_batch(references)
     most = bundle.max_positions - 1
-    return [(line, Output(ids[:most])) for line, ids in zip(read_sources(bundle, given), targets, strict=True)]
+    return [(line, TargetLine(ids[:most])) for line, ids in zip(read_sources(bundle, given), targets, strict=True)]

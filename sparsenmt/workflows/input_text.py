@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from sparsenmt.data.input_line import InputLine, attach_documents, attach_tags, numbered_lines
 from sparsenmt.data.tagging.tagged_text import TagFile
 from sparsenmt.data.text import check_readable, decode_lines, read_lines
-from sparsenmt.decoding.inputs import SourceLine, cut_summary, cut_warning
 from sparsenmt.errors import UserError
 from sparsenmt.files import sha256_file
 from sparsenmt.progress import notify
@@ -145,18 +144,3 @@ def warn_of_single_lines(bundle: Bundle) -> None:
     if bundle.recipe.data.documents is not None:
         text = "the model was trained on blocks of sentences; here every line is read by itself (see --documents)"
         notify(f"warning: {text}")
-
-
-def warn_of_cut_lines(bundle: Bundle, lines: Sequence[SourceLine], text: str, done: str) -> None:
-    """Report cut sources: their number if the recipe cuts them, otherwise every line that is too long for the model.
-
-    Args:
-        text: the name of the text in messages.
-        done: the participle for what happens to the tokens that are kept, e.g. "translated".
-    """
-    cut = [line for line in lines if line.cut]
-    if cut and bundle.cuts_by_choice:
-        notify(cut_summary(len(cut), bundle.max_source_length))
-        return
-    for line in cut:
-        notify(cut_warning(f"{text}, line {line.number + 1},", line.kept, line.cut, done))

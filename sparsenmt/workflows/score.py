@@ -12,7 +12,7 @@ from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.text import read_parallel
 from sparsenmt.decoding.documents import Mismatches, pack_pairs, source_lines, translate_documents
 from sparsenmt.decoding.forced_decoding import PairScore, score_pairs
-from sparsenmt.decoding.inputs import cut_warning
+from sparsenmt.decoding.inputs import cut_warning, warn_of_cut_lines
 from sparsenmt.decoding.translate import Translation, sparsity_rate, translate_lines
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import Score, corpus_scores
@@ -29,7 +29,6 @@ from sparsenmt.workflows.input_text import (
     check_companion,
     open_tag_file,
     packing_of,
-    warn_of_cut_lines,
     warn_of_single_lines,
 )
 

@@ -1,31 +1,61 @@
-"""The stages of `sparsenmt select-depth`: translate, label, search, measure; each goes on where it stopped."""
+"""The training of a depth selector: translate at every depth, label, search hyperparameters, evaluate.
+
+Each step resumes where an interrupted run stopped.
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import click
+import torch
 
+from sparsenmt import __version__
+from sparsenmt.data.input_line import input_lines
+from sparsenmt.data.text import read_parallel
+from sparsenmt.decoding.inputs import read_sources
+from sparsenmt.decoding.kept_translations import KeptTranslations
+from sparsenmt.depth_selector.evaluation import SelectorEvaluation, evaluate_selector, time_depths, timing_steps
+from sparsenmt.depth_selector.hyperparameter_search import HyperparameterSearch
+from sparsenmt.depth_selector.labels import DataSplit, LabelledSentences, split_text
+from sparsenmt.depth_selector.selector import (
+    FOLDER,
+    RECORD,
+    Selector,
+    identity_record,
+    open_selector,
+    save_selector,
+    source_embeddings,
+)
+from sparsenmt.depth_selector.selector_report import selector_report
+from sparsenmt.depth_selector.training import Hyperparameters, SelectorTrainingSettings, Trial, hyperparameter_grid
+from sparsenmt.devices import use_threads
 from sparsenmt.errors import UserError
-from sparsenmt.progress import progress_bar
-
-if TYPE_CHECKING:
-    from sparsenmt.depth_selector.labels import Labelled, Parts
-    from sparsenmt.depth_selector.measure import SelectorEvaluation
-    from sparsenmt.depth_selector.selector import Selector
-    from sparsenmt.depth_selector.training import Hyperparameters, Settings, Trial
-    from sparsenmt.model.depth_plan import Depth
-    from sparsenmt.recipe.schema import Decoding
-    from sparsenmt.store import Bundle
+from sparsenmt.evaluation.depth_oracle import oracle_depths, sentence_chrf
+from sparsenmt.files import (
+    directory_lock,
+    make_directories,
+    partial_path,
+    publish_directory,
+    read_sealed,
+    recover_directory,
+    sha256_text,
+    write_text,
+)
+from sparsenmt.interrupts import Interrupted
+from sparsenmt.model.depth_plan import Depth
+from sparsenmt.progress import notify, progress_bar
+from sparsenmt.recipe.schema import Decoding
+from sparsenmt.report.tables import render, write_report
+from sparsenmt.store import Bundle, open_model
 
 TRANSLATIONS = "depths"
-"""Folder of a model directory: translations at every depth, by text and decoding options."""
+"""Subdirectory of a model directory: translations at every depth, by text and decoding options."""
 
 REPORT = "report.txt"
 
@@ -35,25 +65,63 @@ _SEARCH = "search"
 
 @dataclass(frozen=True)
 class SelectDepthRequest:
-    """What was asked for.
+    """The arguments of `select_depth`.
 
     Args:
-        text: files of sources and references to learn from.
-        test: those to measure on; None: a part of the text.
-        limit: pairs of the text, at most.
-        decoding: what differs from the recipe's settings.
-        settings: of the search, from the recipe's seed.
-        time_lines: held-out lines that are timed, at most.
+        model: model directory with several trained exits.
+        source: text to learn from.
+        reference: its translation, line by line.
+        test_source: text to evaluate on; None: a tenth of the text, held out.
+        test_reference: its translation.
+        limit: number of pairs of the text to use, from the first; None: all.
+        decoding: values of `schema.Decoding` that replace the recipe's.
+        layers: numbers of layers of the classifier to try.
+        heads: numbers of attention heads to try.
+        alphas: exponents of the positive term's weight to try (`loss.selector_loss`).
+        betas: values of beta in F_beta to try.
+        lambdas: shares of the cross-entropy to try.
+        epochs: most epochs of each trial.
+        patience: epochs without a lower validation loss after which a trial ends.
+        batch_size: sentences of an update.
+        learning_rate: of SGD.
+        seed: of the classifier's training; None: the recipe's.
+        time_lines: number of held-out lines to time, at most.
+        threads: CPU threads; None: all cores.
     """
 
-    directory: Path
-    text: tuple[Path, Path]
-    test: tuple[Path, Path] | None
-    limit: int | None
-    decoding: Mapping[str, Any]
-    cells: Sequence[Hyperparameters]
-    settings: Callable[[int], Settings]
-    time_lines: int
+    model: Path
+    source: Path
+    reference: Path
+    test_source: Path | None = None
+    test_reference: Path | None = None
+    limit: int | None = None
+    decoding: Mapping[str, Any] = field(default_factory=dict)
+    layers: Sequence[int] = (1, 2)
+    heads: Sequence[int] = (4,)
+    alphas: Sequence[float] = (0.0, 1.0)
+    betas: Sequence[float] = (1.0,)
+    lambdas: Sequence[float] = (0.5, 1.0)
+    epochs: int = 10
+    patience: int = 2
+    batch_size: int = 32
+    learning_rate: float = 0.05
+    seed: int | None = None
+    time_lines: int = 200
+    threads: int | None = None
+
+    @property
+    def test(self) -> tuple[Path, Path] | None:
+        """The files to evaluate on; None: a part of the text is held out.
+
+        Raises:
+            UserError: only one of the two is given.
+        """
+        if self.test_source is not None and self.test_reference is not None:
+            return self.test_source, self.test_reference
+        if self.test_source is None and self.test_reference is None:
+            return None
+        missing, given = ("--test-source", "--test-reference")[:: 1 if self.test_source is None else -1]
+        raise UserError(f"is missing beside {given}", where=missing, hint="Name both files, or neither.")
 
 
 @dataclass(frozen=True)
@@ -64,61 +132,63 @@ class TextPairs:
     references: list[str]
 
     def rows(self, numbers: Sequence[int]) -> TextPairs:
-        """Some of them."""
+        """Return the pairs with these numbers."""
         return TextPairs([self.sources[i] for i in numbers], [self.references[i] for i in numbers])
+
+    def digest(self) -> str:
+        """Return the hash of the text."""
+        return sha256_text(json.dumps(asdict(self)))
 
 
 @dataclass(frozen=True)
 class ScoredPairs:
-    """Pairs with their translations at all depths."""
+    """Pairs with their translations at K depths, each a list of lines."""
 
     pairs: TextPairs
     translations: list[list[str]]
-    """K lists."""
-    labelled: Labelled
+    labelled: LabelledSentences
 
     def rows(self, numbers: Sequence[int]) -> ScoredPairs:
-        """Some of them."""
+        """Return the pairs with these numbers."""
         chosen = [[lines[i] for i in numbers] for lines in self.translations]
         return ScoredPairs(self.pairs.rows(numbers), chosen, self.labelled.rows(numbers))
 
 
-def run(job: SelectDepthRequest) -> None:
-    """Do what is not done yet, and print the report.
+def select_depth(request: SelectDepthRequest) -> str:
+    """Train a depth selector and put it into the model directory, unless it is there; returns the report's text.
 
     Raises:
-        UserError: the model has one depth only; the text is too short; a file is not what it must be.
+        UserError: the model has one depth only, the text is too short, or a file is invalid.
     """
-    from sparsenmt import store
-    from sparsenmt.depth_selector.selector import FOLDER
-    from sparsenmt.files import directory_lock, make_directories, partial_path, recover_directory
-    from sparsenmt.interrupts import Interrupted
-
-    pairs, test = _read(job.text, job.limit), None if job.test is None else _read(job.test, None)
-    bundle = store.open_model(job.directory)
-    folder = job.directory / FOLDER
-    work = SelectDepthStages(job, bundle, pairs, test)
-    work.check()
-    make_directories(partial_path(folder))
-    with directory_lock(partial_path(folder), "trains a selector for this model"):
+    test_files = request.test
+    if request.threads is not None:
+        use_threads(request.threads)
+    pairs = _read_pairs((request.source, request.reference), request.limit)
+    test = None if test_files is None else _read_pairs(test_files, None)
+    training = _SelectorTraining(request, open_model(request.model), pairs, test)
+    training.check()
+    folder = request.model / FOLDER
+    partial = partial_path(folder)
+    make_directories(partial)
+    with directory_lock(partial, "trains a selector for this model"):
         recover_directory(folder)
-        if work.is_done(folder):
-            shutil.rmtree(partial_path(folder), ignore_errors=True)
-            click.echo(f"{folder}: is complete; nothing is left to do", err=True)
+        if training.is_done(folder):
+            shutil.rmtree(partial, ignore_errors=True)
+            notify(f"{folder}: is complete; nothing is left to do")
         else:
             try:
-                work.make(folder)
+                training.run(folder)
             except Interrupted as stop:
-                stop.note, stop.resumable = "what is done is kept", True
+                stop.note, stop.resumable = "the completed steps are kept", True
                 raise
-    click.echo((folder / REPORT).read_bytes().decode("utf-8"), nl=False)
+    return (folder / REPORT).read_bytes().decode("utf-8")
 
 
 @dataclass(frozen=True)
-class SelectDepthStages:
-    """The stages, for one model and text."""
+class _SelectorTraining:
+    """The steps of `select_depth` for one model and text."""
 
-    job: SelectDepthRequest
+    request: SelectDepthRequest
     bundle: Bundle
     pairs: TextPairs
     test: TextPairs | None
@@ -129,30 +199,34 @@ class SelectDepthStages:
 
     @cached_property
     def options(self) -> Decoding:
-        return self.bundle.recipe.decoding.model_copy(update=dict(self.job.decoding))
+        return self.bundle.recipe.decoding.model_copy(update=dict(self.request.decoding))
 
     @cached_property
-    def parts(self) -> Parts:
-        from sparsenmt.depth_selector.labels import parts_of
-
-        return parts_of(self.pairs.sources, held_out=self.test is None)
+    def split(self) -> DataSplit:
+        return split_text(self.pairs.sources, held_out=self.test is None)
 
     @cached_property
-    def settings(self) -> Settings:
-        return self.job.settings(self.bundle.recipe.training.seed)
+    def settings(self) -> SelectorTrainingSettings:
+        request = self.request
+        return SelectorTrainingSettings(
+            epochs=request.epochs,
+            patience=request.patience,
+            batch_size=request.batch_size,
+            learning_rate=request.learning_rate,
+            seed=self.bundle.recipe.training.seed if request.seed is None else request.seed,
+        )
+
+    @cached_property
+    def cells(self) -> list[Hyperparameters]:
+        request = self.request
+        return hyperparameter_grid(request.layers, request.heads, request.alphas, request.betas, request.lambdas)
 
     @cached_property
     def task(self) -> dict[str, Any]:
-        """What every cell of the search depends on."""
-        import torch
-
-        from sparsenmt import __version__
-        from sparsenmt.depth_selector.selector import identity
-        from sparsenmt.files import sha256_text
-
+        """The values that every trial depends on: only an interrupted search with the same ones is resumed."""
         return {
-            "model": identity(self.job.directory),
-            "text": sha256_text(json.dumps(asdict(self.pairs))),
+            "model": identity_record(self.bundle.identity()),
+            "text": self.pairs.digest(),
             "held_out": self.test is None,
             "decoding": self.options.at(None).model_dump(mode="json"),
             "settings": asdict(self.settings),
@@ -163,21 +237,19 @@ class SelectDepthStages:
         }
 
     @cached_property
-    def asked(self) -> dict[str, Any]:
-        """What a finished selector must be of, so that nothing is left to do."""
-        from sparsenmt.files import sha256_text
-
-        test = None if self.test is None else sha256_text(json.dumps(asdict(self.test)))
-        cells = [asdict(cell) for cell in self.job.cells]
-        return {"task": self.task, "test": test, "cells": cells, "time_lines": self.job.time_lines}
+    def requested(self) -> dict[str, Any]:
+        """The values that a finished selector depends on: one with the same values is not trained again."""
+        test = None if self.test is None else self.test.digest()
+        cells = [asdict(cell) for cell in self.cells]
+        return {"task": self.task, "test": test, "cells": cells, "time_lines": self.request.time_lines}
 
     def check(self) -> None:
-        """Find out what is wrong before anything is translated.
+        """Refuse a model, a grid or a text that is invalid, before anything is translated.
 
         Raises:
-            UserError: the model, the grid or the text is not what it must be.
+            UserError: there is one.
         """
-        where, recipe = str(self.job.directory), self.bundle.recipe
+        where, recipe = str(self.request.model), self.bundle.recipe
         if len(self.depths) == 1:
             raise UserError(
                 "the model has one exit on each side: there is no depth to choose",
@@ -191,7 +263,7 @@ class SelectDepthStages:
                 hint="Name a model without `data.documents`.",
             )
         dimension = recipe.model.dimension
-        for cell in self.job.cells:
+        for cell in self.cells:
             if dimension % cell.heads:
                 raise UserError(
                     f"{cell.heads} heads do not divide the model's dimension, {dimension}",
@@ -201,12 +273,12 @@ class SelectDepthStages:
         self._check_text()
 
     def _check_text(self) -> None:
-        parts, texts = self.parts, [(self.job.text[0], len(self.pairs.sources), _LEAST)]
-        if self.test is not None and self.job.test is not None:
-            texts.append((self.job.test[0], len(self.test.sources), 1))
-        empty = not parts.training or not parts.validation or (self.test is None and not parts.held_out)
+        split, texts = self.split, [(self.request.source, len(self.pairs.sources), _LEAST)]
+        if self.test is not None and self.request.test_source is not None:
+            texts.append((self.request.test_source, len(self.test.sources), 1))
+        empty = not split.training or not split.validation or (self.test is None and not split.held_out)
         for path, count, least in texts:
-            if count < least or (empty and path == self.job.text[0]):
+            if count < least or (empty and path == self.request.source):
                 raise UserError(
                     f"too little text: {count:,} sentences with a reference, and {least:,} different ones are needed",
                     where=str(path),
@@ -214,113 +286,88 @@ class SelectDepthStages:
                 )
 
     def is_done(self, folder: Path) -> bool:
-        """Whether a sound selector of the same task stands there, with its report."""
-        from sparsenmt.depth_selector.selector import RECORD, open_selector
-        from sparsenmt.files import read_sealed
-
+        """Return True if the directory holds a valid selector of the same request, with its report."""
         try:
             record = read_sealed(folder / RECORD)
-            open_selector(self.job.directory, self.bundle)
+            open_selector(self.request.model, self.bundle)
         except (UserError, KeyError):
             return False
-        return record.get("asked") == json.loads(json.dumps(self.asked)) and (folder / REPORT).is_file()
+        return record.get("asked") == json.loads(json.dumps(self.requested)) and (folder / REPORT).is_file()
 
-    def make(self, folder: Path) -> None:
-        """Translate, train and measure; the selector takes its place when all is done."""
-        from sparsenmt.depth_selector.search import Search
-        from sparsenmt.depth_selector.selector import identity, open_selector, save, source_table
-        from sparsenmt.files import partial_path, publish_directory
-
+    def run(self, folder: Path) -> None:
+        """Translate, train and evaluate; the selector is published when everything is done."""
         partial = partial_path(folder)
         text = self._scored(self.pairs, "text")
-        held_out = text.rows(self.parts.held_out) if self.test is None else self._scored(self.test, "held-out text")
-        sizes = {"training": len(self.parts.training), "validation": len(self.parts.validation)}
+        held_out = text.rows(self.split.held_out) if self.test is None else self._scored(self.test, "held-out text")
+        sizes = {"training": len(self.split.training), "validation": len(self.split.validation)}
         sizes["held_out"] = len(held_out.pairs.sources)
         best = text.labelled.labels.sum(axis=1).mean()
-        click.echo(
-            f"{sizes['training']:,} sentences to learn from, {sizes['validation']:,} for validation, "
-            f"{sizes['held_out']:,} held out; {best:.1f} of {len(self.depths)} depths are the best, on average",
-            err=True,
+        notify(
+            f"{sizes['training']:,} sentences for training, {sizes['validation']:,} for validation, "
+            f"{sizes['held_out']:,} held out; {best:.1f} of {len(self.depths)} depths are the best, on average"
         )
-        search = Search(partial / _SEARCH, self.task, self.job.cells)
+        search = HyperparameterSearch(partial / _SEARCH, self.task, self.cells)
         if search.again is not None:
-            click.echo(f"{folder}: the search starts again: {search.again}", err=True)
-        table = source_table(self.bundle)
-        left = len(self.job.cells) - len(search.trials)
+            notify(f"{folder}: the search starts again: {search.again}")
+        left = len(self.cells) - len(search.trials)
         with progress_bar(f"search: {left} to try", left * self.settings.epochs, unit="epoch") as advance:
             trial, weights = search.run(
                 self.settings,
-                text.labelled.rows(self.parts.training),
-                text.labelled.rows(self.parts.validation),
-                table,
+                text.labelled.rows(self.split.training),
+                text.labelled.rows(self.split.validation),
+                source_embeddings(self.bundle),
                 advance=advance,
             )
-        found = {"asked": self.asked, "sentences": sizes}
-        save(partial, weights, model=identity(self.job.directory), depths=self.depths, cell=trial.cell, found=found)
-        selector = open_selector(self.job.directory, self.bundle, folder=partial)
+        notes = {"asked": self.requested, "sentences": sizes}
+        save_selector(partial, weights, model=self.bundle.identity(), depths=self.depths, cell=trial.cell, notes=notes)
+        selector = open_selector(self.request.model, self.bundle, folder=partial)
         self._write_report(partial, selector, held_out, search.trials)
         shutil.rmtree(partial / _SEARCH)
         publish_directory(partial, folder)
 
-    def _scored(self, pairs: TextPairs, what: str) -> ScoredPairs:
-        """Translate at every depth, as far as that was not done before, and score."""
-        from sparsenmt.data.input_line import input_lines
-        from sparsenmt.decoding.inputs import read_sources
-        from sparsenmt.decoding.kept_translations import KeptTranslations
-        from sparsenmt.depth_selector.labels import Labelled
-        from sparsenmt.evaluation.depth_oracle import sentence_chrf
-        from sparsenmt.files import sha256_text
-
-        shape = self.bundle.recipe.model.model_dump(mode="json", by_alias=True)
-        model = sha256_text(json.dumps([self.task["model"], shape, self.bundle.max_source_length], sort_keys=True))
-        kept = KeptTranslations(self.job.directory / TRANSLATIONS, model, pairs.sources, self.options)
-        left = sum(len(pairs.sources) - len(kept.done(depth)) for depth in self.depths)
-        with progress_bar(f"{what}: translate at {len(self.depths)} depths", left) as advance:
+    def _scored(self, pairs: TextPairs, name: str) -> ScoredPairs:
+        """Translate pairs at every depth, unless that is cached, and score them."""
+        directory = self.request.model / TRANSLATIONS
+        kept = KeptTranslations(directory, self.bundle.identity(), pairs.sources, self.options)
+        left = sum(len(pairs.sources) - len(kept.cached(depth)) for depth in self.depths)
+        with progress_bar(f"{name}: translate at {len(self.depths)} depths", left) as advance:
             translations = [kept.at(self.bundle, depth, advance=advance) for depth in self.depths]
-        with progress_bar(f"{what}: chrF", len(pairs.sources)) as advance:
+        with progress_bar(f"{name}: chrF", len(pairs.sources)) as advance:
             scores = sentence_chrf(translations, pairs.references, advance=advance)
-        pieces = [source.ids for source in read_sources(self.bundle, input_lines(pairs.sources))]
-        return ScoredPairs(pairs, translations, Labelled(pieces, scores))
+        tokens = [source.ids for source in read_sources(self.bundle, input_lines(pairs.sources))]
+        return ScoredPairs(pairs, translations, LabelledSentences(tokens, scores))
 
-    def _measured(self, selector: Selector, held_out: ScoredPairs) -> SelectorEvaluation:
-        """Time and quality of the selector on held-out text."""
-        from sparsenmt.depth_selector.measure import measure, time_depths, timing_steps
-        from sparsenmt.evaluation.depth_oracle import oracle_depths
-
-        lines = held_out.pairs.sources[: self.job.time_lines]
+    def _evaluate(self, selector: Selector, held_out: ScoredPairs) -> SelectorEvaluation:
+        """Return quality and time of the selector on held-out text."""
+        lines = held_out.pairs.sources[: self.request.time_lines]
         oracle = [self.depths[k] for k in oracle_depths(held_out.labelled.scores)[: len(lines)]]
         with progress_bar("time", timing_steps(len(lines), len(self.depths))) as advance:
-            timed = time_depths(self.bundle, selector, lines, oracle, self.options, advance=advance)
-        return measure(
+            times = time_depths(self.bundle, selector, lines, oracle, self.options, advance=advance)
+        return evaluate_selector(
             held_out.translations,
             held_out.pairs.references,
             held_out.labelled.scores,
-            selector.logits(held_out.labelled.pieces),
+            selector.logits(held_out.labelled.tokens),
             self.depths,
-            timed,
+            times,
             language=self.bundle.recipe.data.target_language,
         )
 
     def _write_report(
         self, directory: Path, selector: Selector, held_out: ScoredPairs, trials: Sequence[Trial]
     ) -> None:
-        from sparsenmt.depth_selector.selector_report import report
-        from sparsenmt.files import write_text
-        from sparsenmt.report.tables import render, write_report
-
-        found = report(self._measured(selector, held_out), held_out.labelled, self.depths, trials)
-        settings = {**self.asked["task"], "time_lines": self.job.time_lines}
-        write_report(replace(found, settings=settings), json=directory / "report.json", csv=directory / "report.csv")
-        write_text(directory / REPORT, f"{render(found)}\n")
+        evaluation = self._evaluate(selector, held_out)
+        report = selector_report(evaluation, held_out.labelled, self.depths, trials)
+        settings = {**self.task, "time_lines": self.request.time_lines}
+        write_report(replace(report, settings=settings), json=directory / "report.json", csv=directory / "report.csv")
+        write_text(directory / REPORT, f"{render(report)}\n")
 
 
-def _read(files: tuple[Path, Path], limit: int | None) -> TextPairs:
-    """The pairs both sides of which have words.
+def _read_pairs(files: tuple[Path, Path], limit: int | None) -> TextPairs:
+    """Read the pairs whose two sides have words, at most ``limit``.
 
     Raises:
         UserError: the files cannot be read, or are not line-aligned.
     """
-    from sparsenmt.data.text import read_parallel
-
     rows = [row for row in read_parallel(files) if all(text.strip() for text in row)][:limit]
     return TextPairs([row[0] for row in rows], [row[1] for row in rows])

@@ -65,7 +65,7 @@ def slice_model(
     recipe = recipe.model_copy(update=changed)
     sizes = (bundle.tokenizers.source.size, bundle.tokenizers.target.size)
     cut = cut_model(recipe.model, bundle.model.state_dict(), plan, depth, sizes)
-    store.copy_cut(model, output, recipe, cut.state_dict(), depth)
+    store.copy_slice(model, output, recipe, cut.state_dict(), depth)
     counts = [sum(parameter.numel() for parameter in each.parameters()) for each in (cut, bundle.model)]
     return SlicedModel(depth, *counts)
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
 
-from sparsenmt.evaluation.score_table import columns as aligned
 from sparsenmt.metric import METRICS
 from sparsenmt.recipe.sweep import Layout, axes_of
+from sparsenmt.report.columns import aligned
 from sparsenmt.report.plots import Panel
 from sparsenmt.report.tables import Column, Report, Table, Value
 
@@ -63,7 +63,7 @@ class LaidOutTable:
     """Number of columns that name the rows."""
 
     def __str__(self) -> str:
-        lines = aligned([*self.heads, *self.rows], right=set(range(self.names, len(self.heads[0])))).split("\n")
+        lines = aligned([*self.heads, *self.rows], flush_right=range(self.names, len(self.heads[0])))
         rule = "-" * max(map(len, lines))
         above = len(self.heads)
         return "\n".join(filter(None, [self.title, *lines[:above], rule, *lines[above:]]))

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from sparsenmt.analysis.observe import Output, observe
+from sparsenmt.analysis.observe import TargetLine, observe
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.inputs import SourceLine
 from sparsenmt.model.protocol import AttentionSeen
@@ -49,7 +49,7 @@ def texts(bundle: TinyBundle) -> list[SourceLine]:
     return [*lines, SourceLine(8, "x", [lines[0].ids[0], EOS])]
 
 
-OUTPUTS = [Output([7, 5, 9, 4][: 1 + i % 4] * (1 + i // 3), ended=i % 3 > 0) for i in range(9)]
+OUTPUTS = [TargetLine([7, 5, 9, 4][: 1 + i % 4] * (1 + i // 3), ended=i % 3 > 0) for i in range(9)]
 
 
 Seen = dict[tuple[SiteName, int], AttentionSeen]
@@ -57,7 +57,7 @@ Seen = dict[tuple[SiteName, int], AttentionSeen]
 
 
 @torch.inference_mode()
-def seen_alone(bundle: TinyBundle, line: SourceLine, output: Output) -> Seen:
+def seen_alone(bundle: TinyBundle, line: SourceLine, output: TargetLine) -> Seen:
     """One sentence without company."""
     heard: list[AttentionSeen] = []
     with bundle.model.listen(heard.append):

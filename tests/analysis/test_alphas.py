@@ -90,7 +90,7 @@ def test_the_report_and_the_plot(tmp_path: Path) -> None:
     assert {row["update"] for row in course.records()} == {10, 20}
     assert report(found).notes == (
         "a: checkpoints of 2 updates, 10 to 20",
-        "b: no checkpoint is there, the course is not measured",
+        "b: there is no checkpoint, the course is not measured",
     )
     lines = panels(found)
     assert [len(line) for line in lines] == [3, 3]  # the second has no course

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparsenmt.analysis.density import BINS, DensityCounter, DensityResult, panels, report
-from sparsenmt.analysis.observe import Head
+from sparsenmt.analysis.labels import Head
 from sparsenmt.model.sites import SITES
 from tests.analysis.attention_support import KINDS, attention_bundle, listen, places, rows_alone, texts
 
@@ -13,7 +13,7 @@ from tests.analysis.attention_support import KINDS, attention_bundle, listen, pl
 def measured(kind: str, batch_tokens: int = 90) -> DensityResult:
     bundle, counter = attention_bundle(kind), DensityCounter()
     listen(bundle, counter, batch_tokens=batch_tokens)
-    return counter.found("m", {("encoder_self", 1, 2): 1.25})
+    return counter.result("m", {("encoder_self", 1, 2): 1.25})
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -106,7 +106,7 @@ def test_one_column_a_site_and_one_line_a_model() -> None:
 def test_what_was_not_measured_is_not_zero() -> None:
     bundle, counter = attention_bundle("masked"), DensityCounter()
     listen(bundle, counter, sites=["cross"])
-    found = counter.found("m")
+    found = counter.result("m")
     assert {site for site, _, _ in found.heads} == {"cross"}
     assert found.site_mean("encoder_self", "density") is None
     head: Head = ("cross", 1, 1)

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from sparsenmt.analysis.diversity import DivergenceCounter, DiversityResult, Mean, divergences, panels, report
+from sparsenmt.analysis.diversity import DiversityCounter, DiversityResult, LayerDivergence, divergences, panels, report
 from sparsenmt.analysis.observe import Attended
 from sparsenmt.model.sites import SITES
 from tests.analysis.attention_support import KINDS, attention_bundle, listen, places, rows_alone
@@ -29,9 +29,9 @@ def naive(rows: list[tuple[list[float], list[bool]]]) -> float | None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_divergences_are_those_of_loops(kind: str) -> None:
-    bundle, counter = attention_bundle(kind), DivergenceCounter()
+    bundle, counter = attention_bundle(kind), DiversityCounter()
     listen(bundle, counter)
-    found = counter.found("m")
+    found = counter.result("m")
     assert set(found.layers) == set(places(kind))
     for (site, layer), mean in found.layers.items():
         values = []
@@ -77,7 +77,12 @@ def test_mass_that_is_copied_counts_as_a_distribution() -> None:
 def test_the_report_and_the_plot() -> None:
     found = [
         DiversityResult(
-            name, {("cross", 2): Mean(0.5, 3), ("cross", 1): Mean(None, 0), ("encoder_self", 1): Mean(0.25, 4)}
+            name,
+            {
+                ("cross", 2): LayerDivergence(0.5, 3),
+                ("cross", 1): LayerDivergence(None, 0),
+                ("encoder_self", 1): LayerDivergence(0.25, 4),
+            },
         )
         for name in ("a", "b")
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparsenmt.analysis.gates import Rate, gated_lines, overall_rate
+from sparsenmt.analysis.gates import SparsityRate, gated_lines, overall_rate
 from tests.analysis.support import BETWEEN, EVERYWHERE, L0DROP, MASKED, OUTPUT, gated_bundle, naive_gates, sources
 
 
@@ -24,7 +24,7 @@ def test_gates_are_those_of_every_sentence_alone(memory: list[dict[str, str]], b
         assert each.dropped.tolist() == [gate == 0 for gate in naive]
         positions, dropped = positions + len(naive), dropped + sum(gate == 0 for gate in naive)
     assert 0 < dropped < positions, "the toy closes nothing, or everything"
-    assert overall_rate(found) == Rate(positions, dropped)
+    assert overall_rate(found) == SparsityRate(positions, dropped)
     assert overall_rate(found).sparsity == dropped / positions
 
 
@@ -36,5 +36,5 @@ def test_without_a_filter_there_are_no_gates() -> None:
 
 
 def test_a_rate_of_nothing_is_not_zero() -> None:
-    assert Rate().sparsity is None
-    assert Rate(3, 1) + Rate(1, 1) == Rate(4, 2)
+    assert SparsityRate().sparsity is None
+    assert SparsityRate(3, 1) + SparsityRate(1, 1) == SparsityRate(4, 2)

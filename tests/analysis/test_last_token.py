@@ -16,7 +16,7 @@ def test_masses_are_those_of_loops(kind: str) -> None:
     lines = gated_lines(bundle, texts(bundle), batch_tokens=90)
     counter = LastTokenCounter(lines)
     listen(bundle, counter, sites=["cross"])
-    found = counter.found("m")
+    found = counter.result("m")
     assert list(found.layers) == [1, 2]
     for layer, mass in found.layers.items():
         sums, count = [0.0] * 4, 0
@@ -42,7 +42,7 @@ def test_a_closed_end_gets_nothing() -> None:
     counter = LastTokenCounter(closed)
     outputs = OUTPUTS[: len(closed)]
     observe(bundle, [each.line for each in closed], outputs, [counter], sites=["cross"], batch_tokens=90)
-    found = counter.found("m")
+    found = counter.result("m")
     assert all(mass.last == 0 and mass.largest == 0 for mass in found.layers.values())
     assert found.closed == 1 and "</s> is closed in 100.0% of the sentences" in report([found]).notes[-1]
 
@@ -51,7 +51,7 @@ def test_the_report_and_the_plot() -> None:
     bundle = attention_bundle("dense")
     counter = LastTokenCounter(gated_lines(bundle, texts(bundle), batch_tokens=90))
     listen(bundle, counter)  # other sites are not listened to
-    found = counter.found("m")
+    found = counter.result("m")
     layers, heads = report([found]).tables
     assert [row["layer"] for row in layers.records()] == ["1", "2"] and len(heads.rows) == 8
     (panel,) = panels([found])

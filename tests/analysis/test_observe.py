@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from sparsenmt.analysis.observe import Attended, Output, observe
+from sparsenmt.analysis.observe import Attended, TargetLine, observe
 from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.errors import UserError
 from sparsenmt.model.sites import SITES, SiteName
@@ -59,14 +59,14 @@ def test_without_outputs_the_decoder_is_not_run() -> None:
 
 
 def test_an_output_is_read_one_piece_behind() -> None:
-    assert Output([7, 5]).inputs == [BOS, 7, 5] and Output([7, 5]).ids == [7, 5, EOS]
-    assert Output([7, 5], ended=False).inputs == [BOS, 7]
+    assert TargetLine([7, 5]).inputs == [BOS, 7, 5] and TargetLine([7, 5]).ids == [7, 5, EOS]
+    assert TargetLine([7, 5], ended=False).inputs == [BOS, 7]
 
 
 def test_an_output_of_nothing_has_no_target_position() -> None:
     told: list[Attended] = []
     bundle = attention_bundle("dense")
-    lines, outputs = texts(bundle)[:2], [Output([], ended=False), Output([7])]
+    lines, outputs = texts(bundle)[:2], [TargetLine([], ended=False), TargetLine([7])]
     observe(bundle, lines, outputs, [told.append], sites=["cross"], batch_tokens=1000)
     assert told[0].real.sum(1).tolist() == [0 if place == 0 else 2 for place in told[0].places]
 

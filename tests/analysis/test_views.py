@@ -8,17 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from sparsenmt.analysis import annotate, maps
-from sparsenmt.analysis.cross_attention import Pick, PickedAttention
+from sparsenmt.analysis import annotate
+from sparsenmt.analysis import attention_maps as maps
+from sparsenmt.analysis.attention_maps import ChosenAttention, MapChoice
 from sparsenmt.analysis.gates import GatedLine
-from sparsenmt.analysis.observe import Attended, Output
+from sparsenmt.analysis.observe import Attended, TargetLine
 from sparsenmt.data.tokenizers.symbol_tokenizers import CharTokenizer, WordTokenizer
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers
 from sparsenmt.data.vocabulary import EOS, SPACE
 from sparsenmt.decoding.inputs import SourceLine
 
 WORDS = WordTokenizer(["the", "old", "house", "\x1b[2J"], lowercase=False)
-CROSS = Pick()
+CROSS = MapChoice()
 CHARACTERS = CharTokenizer([SPACE, *"abc"], lowercase=False)
 
 
@@ -38,18 +39,18 @@ WEIGHTS = [[0.5, 0.2, 0.2, 0.1], [0.0, 0.25, 0.25, 0.5]]
 
 
 def named(
-    gates: list[float] | None = None, *, model: str = "m", pick: Pick = CROSS, tokenizer: Tokenizer = WORDS
-) -> list[maps.NamedMap]:
+    gates: list[float] | None = None, *, model: str = "m", pick: MapChoice = CROSS, tokenizer: Tokenizer = WORDS
+) -> list[maps.SentenceMap]:
     """The maps of "the old house", read along "house </s>"."""
     line = gated(tokenizer, "the old house", gates)
-    output = Output([6])
+    output = TargetLine([6])
     size = {"cross": (2, 4), "encoder_self": (4, 4), "decoder_self": (2, 2)}[pick.site]
     weights = torch.zeros(1, 2, *size)
     weights[0, :, :2] = torch.tensor(WEIGHTS)[:, : size[1]]
-    seen = PickedAttention(pick)
+    seen = ChosenAttention(pick)
     real = torch.ones(1, size[0], dtype=torch.bool)
     seen(Attended(pick.site, 1, weights, real[:, None, :, None], real, [0]))
-    return maps.named_maps(model, [line], [output], seen, pick, Tokenizers(tokenizer, tokenizer, True))
+    return maps.sentence_maps(model, [line], [output], seen, pick, Tokenizers(tokenizer, tokenizer, True))
 
 
 def test_a_map_gives_the_mass_of_dropped_words_to_their_stand_in() -> None:
@@ -78,9 +79,9 @@ def test_a_map_without_drops_has_no_stand_in(gates: list[float] | None) -> None:
 
 
 def test_self_attention_has_no_stand_in_and_the_decoder_begins_with_s() -> None:
-    (encoder,) = named([1, 0, 0, 0.5], pick=Pick("encoder_self"))
+    (encoder,) = named([1, 0, 0, 0.5], pick=MapChoice("encoder_self"))
     assert encoder.rows == encoder.columns == ["the", "old", "house", "</s>"] and not any(encoder.dropped)
-    (decoder,) = named([1, 0, 0, 0.5], pick=Pick("decoder_self"))
+    (decoder,) = named([1, 0, 0, 0.5], pick=MapChoice("decoder_self"))
     assert decoder.rows == decoder.columns == ["<s>", "house"]
     assert maps.text([decoder], 80).startswith("sentence 1, decoder self-attention in percent\nm\n")
 
@@ -99,7 +100,7 @@ def test_maps_stand_side_by_side_where_there_is_room() -> None:
 
 
 def test_apart_every_head_has_a_title_and_a_place_in_the_grid() -> None:
-    pick = Pick(apart=True)
+    pick = MapChoice(apart=True)
     own = named(pick=pick)
     assert [one.title for one in own] == ["m, head 1.1", "m, head 1.2"]
     assert [row[3:5] for row in maps.report(own, pick).tables[0].rows[:1]] == [(1, 1)]

@@ -171,7 +171,10 @@ MISTAKES = [
         "ablate-heads model --input text --reference ref --head 3",
         "error: --head: model has 2 heads at encoder_self, not 3\n",
     ),
-    ("by-length ref --reference ref --edges 5,3", "error: --edges: '5,3' is not a list of rising lengths\n"),
+    (
+        "by-length ref --reference ref --edges 5,3",
+        "error: --edges: '5,3' is not a list of rising whole numbers from 1 to 1,000,000\n",
+    ),
     ("by-length ref ref --reference ref", "error: ref: the file is named twice\n"),
     ("by-length ref --reference short", "error: ref: it has 14 lines, but short has 1\n"),
     ("by-length ref model --reference ref", "error: --input: there is no text\n"),

@@ -119,7 +119,7 @@ def test_pos_prints_categories_tags_and_the_share_that_was_not_aligned(command: 
     assert {"overall", "content", "function", "punctuation", "BPEH", "BPEO", "</s>"} <= {
         line.split(" ")[0] for line in lines
     }
-    assert "could not be aligned with pieces" in lines[-1]
+    assert "could not be aligned with tokens" in lines[-1]
 
 
 def test_pos_reads_conllu_as_text_and_tags(command: Run, place: Path) -> None:
@@ -249,7 +249,7 @@ def test_a_baseline_with_other_pieces(place: Path, refused: Callable[..., str], 
     words = ["data.directory=new", "directory=other", "training.max_updates=1", "data.tokenizer.vocabulary_size=120"]
     assert command("train", "small.yaml", *words).code == 0
     message = refused("analyze", "entropy", "some", "--baseline", "other", "--input", "text")
-    assert message.startswith("error: other: its pieces of the text are not those of some\n")
+    assert message.startswith("error: other: its tokens of the text are not those of some\n")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("HanTa") is None, reason="the extra `pos` is not installed")

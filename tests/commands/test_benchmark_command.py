@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from sparsenmt.workflows.benchmark import flops as arithmetic
-from sparsenmt.workflows.benchmark.flops import Arithmetic, count, product_rate, square_rate
-from sparsenmt.workflows.benchmark.measure import BenchmarkResult, Case, report, subject_of_recipe
-from sparsenmt.workflows.benchmark.workloads import DecodingWorkload, Sizes, TrainingWorkload
+from sparsenmt.workflows.benchmark.flops import Arithmetic, count_arithmetic, product_rate, square_rate
+from sparsenmt.workflows.benchmark.measurement import BenchmarkCase, BenchmarkResult, benchmark_report, recipe_model
+from sparsenmt.workflows.benchmark.workloads import DecodingWorkload, TrainingWorkload, WorkloadSizes
 from tests.commands.support import Run
 from tests.export.support import make_recipe
 
@@ -42,12 +42,12 @@ def decoder_flop(rows: int, own: int, source: int) -> int:
 def test_the_arithmetic_of_beam_search() -> None:
     """Cross-attention's keys and values once a sentence; every other product of the decoder once a hypothesis."""
     b, s, t, k = 2, 7, 5, 3
-    subject = subject_of_recipe(make_recipe(), "it", V)
-    work = DecodingWorkload(subject, Sizes(s, t, b, 1), torch.float32, CPU).count()
+    subject = recipe_model(make_recipe(), "it", V)
+    work = DecodingWorkload(subject, WorkloadSizes(s, t, b, 1), torch.float32, CPU).count()
     once = encoder_flop(b * s, s) + M * b * s * 4 * D * D
     assert work.flop == once + sum(decoder_flop(b, length, s) for length in range(1, t + 1))
     assert work.products[b, D, V] == t, "the projection, once a step"
-    wide = DecodingWorkload(subject, Sizes(s, t, b, k), torch.float32, CPU).count()
+    wide = DecodingWorkload(subject, WorkloadSizes(s, t, b, k), torch.float32, CPU).count()
     # In the first step all hypotheses of a sentence are one.
     assert wide.flop == once + decoder_flop(b, 1, s) + sum(decoder_flop(b * k, n, s) for n in range(2, t + 1))
 
@@ -55,18 +55,18 @@ def test_the_arithmetic_of_beam_search() -> None:
 def test_the_arithmetic_of_training() -> None:
     """Forward once and backward twice, as every weight and every input needs a gradient; causal masks save nothing."""
     b, s, t = 3, 7, 5
-    work = TrainingWorkload(subject_of_recipe(make_recipe(), "it", V), Sizes(s, t, b), torch.float32, CPU).count()
+    work = TrainingWorkload(recipe_model(make_recipe(), "it", V), WorkloadSizes(s, t, b), torch.float32, CPU).count()
     forward = encoder_flop(b * s, s) + M * b * s * 4 * D * D + decoder_flop(b * t, t, s)
     assert work.flop == 3 * forward
 
 
 def test_what_is_saved_is_not_counted() -> None:
     """Given heads have no query and key projections, and attend almost without products."""
-    sizes = Sizes(6, 3, 2, 1)
+    sizes = WorkloadSizes(6, 3, 2, 1)
 
     def flop(**heads: Any) -> float:
         recipe = make_recipe(attention={"encoder_self": {"heads": {"count": 8, **heads}}})
-        return DecodingWorkload(subject_of_recipe(recipe, "it", V), sizes, torch.float32, CPU).count().flop
+        return DecodingWorkload(recipe_model(recipe, "it", V), sizes, torch.float32, CPU).count().flop
 
     saved = flop() - flop(given={"name": "fixed_token", "learned": 1})
     assert saved == pytest.approx(N * 2 * 6 * (7 / 8) * (4 * D * D + 4 * 6 * D), rel=0.05)
@@ -83,16 +83,18 @@ def test_rates_are_of_the_counted_shapes(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_products_with_weights_are_listed() -> None:
     layer = torch.nn.Linear(8, 5)
-    work = count(lambda: layer(torch.ones(2, 3, 8)).sum().backward())
+    work = count_arithmetic(lambda: layer(torch.ones(2, 3, 8)).sum().backward())
     assert work.flop == 2 * 2 * 6 * 8 * 5, "no gradient of the input"
     assert set(work.products) == {(6, 8, 5), (5, 6, 8)}
 
 
 def test_a_report() -> None:
-    sizes = Sizes(10, 20, 5, 4)
-    measured = BenchmarkResult(Case("decoding", "fp32", sizes), (0.5, 0.4, 0.6), Arithmetic(4e9, {}), 20e9, 40e9)
-    subject = subject_of_recipe(make_recipe(), "it", V)
-    (table,) = report(subject, [measured], {}, CPU).tables
+    sizes = WorkloadSizes(10, 20, 5, 4)
+    measured = BenchmarkResult(
+        BenchmarkCase("decoding", "fp32", sizes), (0.5, 0.4, 0.6), Arithmetic(4e9, {}), 20e9, 40e9
+    )
+    subject = recipe_model(make_recipe(), "it", V)
+    (table,) = benchmark_report(subject, [measured], {}, CPU).tables
     (row,) = table.records()
     assert row["tokens_per_second"] == pytest.approx(100 / 0.4) and row["spread"] == pytest.approx(0.5)
     assert row["gflop_per_token"] == pytest.approx(0.04) and row["gflops"] == pytest.approx(10.0)
@@ -123,11 +125,11 @@ def test_what_is_refused(refused: Callable[..., str], workspace: Path) -> None:
     assert "is not two lengths" in refused("benchmark", "--lengths", "15")
     assert "is not two lengths" in refused("benchmark", "--lengths", "0:3")
     assert "beside a model" in refused("benchmark", "model", "--preset", "tiny")
-    assert "as it is" in refused("benchmark", "model", "--vocabulary", "100")
-    assert "as it is" in refused("benchmark", "model", "model.norm=post")
+    assert "cannot be changed" in refused("benchmark", "model", "--vocabulary", "100")
+    assert "cannot be changed" in refused("benchmark", "model", "model.norm=post")
     assert "not a model directory" in refused("benchmark", "corpus")
     assert "no such model directory" in refused("benchmark", "nowhere")
-    assert "reads at most 1,024 pieces" in refused("benchmark", "model", "--lengths", "2000:5")
+    assert "reads at most 1,024 tokens" in refused("benchmark", "model", "--lengths", "2000:5")
     assert "nothing is left to time" in refused("benchmark", "model", "--dtype", "int8", "--no-decoding")
     message = refused("benchmark", "small.yaml", "model.memory=[{name: freq, top: 5}]")
     assert "learned from a text" in message and "small.yaml" in message

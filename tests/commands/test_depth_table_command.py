@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sparsenmt.cli import run
-from sparsenmt.commands.depth_table import numbers
+from sparsenmt.commands.options import whole_numbers
 from sparsenmt.decoding import translate
 from sparsenmt.errors import UserError
 from sparsenmt.interrupts import Interrupted
@@ -168,8 +168,8 @@ def test_depths_that_were_not_trained_are_warned_of(command: Run, model: Path) -
         (["depth-table", "prepared"], "prepared: this is not a model directory"),
         (["depth-table", "--grid", "corpus"], "corpus: is no model directory, and holds none"),
         ([*TABLE, "--decoder-layers", "2,3"], "tied, --decoder-layers 3: the decoder has 2 layers: 3 cannot run"),
-        ([*TABLE, "--encoder-layers", "0"], "--encoder-layers: '0' is not a list of numbers from 1 to 1000"),
-        ([*TABLE, "--beam-size", "4-2"], "--beam-size: '4-2' is not a list of numbers"),
+        ([*TABLE, "--encoder-layers", "0"], "--encoder-layers: '0' is not a list of whole numbers from 1 to 1,000"),
+        ([*TABLE, "--beam-size", "4-2"], "--beam-size: '4-2' is not a list of whole numbers"),
         ([*TABLE, "--plot", "x.pdf"], "x.pdf: a plot is written as PNG or SVG"),
         ([*TABLE, "-o", "small.yaml"], "small.yaml: this is a file"),
         ([*TABLE, "--source", "corpus/test.en"], "--source: needs --reference"),
@@ -200,11 +200,11 @@ def test_one_model_a_depth(model: Path, command: Run, refused: Callable[..., str
     text = ("--source", "corpus/test.en", "--reference", "corpus/test.de")
     assert "grid/b: grid/a has 1 encoder and 1 decoder layers too" in refused("depth-table", "--grid", "grid", *text)
     message = refused("depth-table", "--grid", "grid/a", "--encoder-layers", "2", *text)
-    assert "--grid: none of its models has a depth that is asked for" in message
+    assert "--grid: none of its models has a requested depth" in message
 
 
 def test_lists_of_numbers() -> None:
-    assert numbers("1-3, 6,2", "x") == [1, 2, 3, 6]
+    assert whole_numbers("1-3, 6,2", "x", ranges=True) == [1, 2, 3, 6]
     for bad in ("", "a", "3-1", "1,,2", "0-2", "1-9999", "-1", "1.5"):
         with pytest.raises(UserError):
-            numbers(bad, "x")
+            whole_numbers(bad, "x", ranges=True)

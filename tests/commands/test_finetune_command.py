@@ -142,7 +142,7 @@ def test_an_interrupted_run_goes_on_from_its_own_checkpoints(command: Run, works
         (["small.yaml", "--updates", "3"], "model.memory: the recipe has no filter to train"),
         (["losses.l0.weight=-1", "--updates", "3"], "losses.l0.weight"),
         (["losses.l0={target: 1.5}", "--updates", "3"], "losses.l0.target: must be between 0 and 1, not 1.5"),
-        (["losses.l0={target: 0.5, weight: 1}", "--updates", "3"], "losses.l0.weight: cannot be combined"),
+        (["losses.l0={target: 0.5, weight: 1}", "--updates", "3"], "losses.l0.weight: cannot be combined with"),
     ],
 )
 def test_bad_input(refused: Callable[..., str], arguments: list[str], message: str) -> None:

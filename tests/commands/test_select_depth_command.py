@@ -1,4 +1,4 @@
-"""`sparsenmt select-depth` and `decode --depth auto`: end to end, gone on with, and refused."""
+"""`sparsenmt select-depth` and `decode --depth auto`: end to end, resumed, and refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sparsenmt.cli import run
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding import kept_translations as kept
 from sparsenmt.decoding import translate
-from sparsenmt.depth_selector import search as searching
+from sparsenmt.depth_selector import hyperparameter_search
 from sparsenmt.interrupts import Interrupted
 from sparsenmt.tensors import load_tensors, save_tensors
 from tests.commands.support import Run
@@ -97,8 +97,8 @@ def test_the_report_tells_of_every_depth(command: Run, workspace: Path) -> None:
 
 
 def test_again_there_is_nothing_left_to_do(command: Run, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("search.train_cell", "measure.time_depths"):
-        monkeypatch.setattr(f"sparsenmt.selection.{name}", None)
+    monkeypatch.setattr("sparsenmt.depth_selector.hyperparameter_search.train_classifier", None)
+    monkeypatch.setattr("sparsenmt.workflows.select_depth.time_depths", None)
     monkeypatch.setattr("sparsenmt.decoding.kept_translations.translate_lines", None)
     again = command(*SELECT)
     assert again.code == 0 and "nothing is left to do" in again.err
@@ -193,7 +193,9 @@ def test_decoding_goes_on(command: Run, workspace: Path, monkeypatch: pytest.Mon
     assert (workspace / "out").read_bytes() == (workspace / "whole").read_bytes()
 
 
-@pytest.mark.parametrize(("place", "name", "number"), [(kept, "translate_lines", 2), (searching, "train_cell", 1)])
+@pytest.mark.parametrize(
+    ("place", "name", "number"), [(kept, "translate_lines", 2), (hyperparameter_search, "train_classifier", 1)]
+)
 def test_selecting_goes_on(
     command: Run, workspace: Path, monkeypatch: pytest.MonkeyPatch, place: Any, name: str, number: int
 ) -> None:
@@ -210,12 +212,14 @@ def test_selecting_goes_on(
 
     monkeypatch.setattr(place, name, counting)
     stopped = command(*SELECT)
-    assert stopped.code == 130 and "what is done is kept" in stopped.err
+    assert stopped.code == 130 and "the completed steps are kept" in stopped.err
     assert "Resume with: sparsenmt select-depth deep" in stopped.err
     assert not (workspace / "deep/selector").exists()
     result = command(*SELECT)
     assert result.code == 0, result.err
-    assert len(calls) == 1 + {"translate_lines": len(DEPTHS), "train_cell": 2}[name], "what was done is not done again"
+    assert len(calls) == 1 + {"translate_lines": len(DEPTHS), "train_classifier": 2}[name], (
+        "what was done is not done again"
+    )
     assert (workspace / "deep/selector/weights.safetensors").read_bytes() == whole
     assert not list((workspace / "deep").glob(".selector*"))
 
@@ -251,7 +255,7 @@ def test_weights_of_another_selector_are_refused(refused: Refused, workspace: Pa
     path = workspace / "deep/selector/weights.safetensors"
     weights = load_tensors(path, hint="")
     save_tensors(path, {name: 2 * tensor for name, tensor in weights.items()})
-    assert "deep/selector: the weights are not those of the record beside them\n" in refused(*AUTO)
+    assert "deep/selector: the weights do not match selector.json\n" in refused(*AUTO)
 
 
 @pytest.mark.parametrize(
@@ -261,7 +265,7 @@ def test_weights_of_another_selector_are_refused(refused: Refused, workspace: Pa
         ((*AUTO, "--decoder-layers", "2"), "--decoder-layers: is given beside --depth\n"),
         ((*AUTO, "--documents", "corpus/test.en"), "--documents: is given beside --depth, and a selector chooses"),
         ((*SELECT, "--heads", "3"), "--heads: 3 heads do not divide the model's dimension, 32\n"),
-        ((*SELECT, "--heads", "1.5"), "--heads: '1.5' is not a list of whole numbers\n"),
+        ((*SELECT, "--heads", "1.5"), "--heads: '1.5' is not a list of whole numbers from 1 to 1,000\n"),
         ((*SELECT, "--lambda", "0,2"), "--lambda: '0,2' is not a list of numbers from 0 to 1\n"),
         ((*SELECT, "--alpha", "x"), "--alpha: 'x' is not a list of numbers from 0 to 1e+06\n"),
         ((*SELECT, "--beta", "nan"), "--beta: 'nan' is not a list of numbers from 0 to 1e+06\n"),

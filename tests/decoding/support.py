@@ -207,6 +207,7 @@ class TinyBundle:
     max_positions: int
     device: torch.device
     chosen_depth: tuple[int, int] | None = None
+    cuts_by_choice: bool = False
 
     @property
     def depth(self) -> tuple[int, int]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sacrebleu.metrics.chrf import CHRF
 
-from sparsenmt.depth_selector.labels import Labelled, parts_of
+from sparsenmt.depth_selector.labels import LabelledSentences, split_text
 from sparsenmt.evaluation.depth_oracle import best_depths, chosen_lines, oracle_depths, sentence_chrf
 
 REFERENCES = ["das Haus steht am Fluss", "zwei Katzen spielen", "nie"]
@@ -40,7 +40,7 @@ def test_the_oracle_takes_the_fastest_of_the_best() -> None:
 
 def test_the_prior_is_the_share_of_sentences_with_a_label() -> None:
     scores = sentence_chrf(TRANSLATIONS, REFERENCES)
-    labelled = Labelled([[5, 3], [6, 3], [7, 3]], scores)
+    labelled = LabelledSentences([[5, 3], [6, 3], [7, 3]], scores)
     assert labelled.prior.tolist() == pytest.approx([2 / 3, 1, 2 / 3])
     assert labelled.rows([0, 2]).prior.tolist() == pytest.approx([0.5, 1, 1])
     assert np.array_equal(labelled.rows([2]).scores, scores[2:])
@@ -49,10 +49,10 @@ def test_the_prior_is_the_share_of_sentences_with_a_label() -> None:
 @pytest.mark.parametrize("held_out", [True, False])
 def test_parts(held_out: bool) -> None:
     lines = [f"sentence {number % 700}" for number in range(1000)]
-    parts = parts_of(lines, held_out=held_out)
+    parts = split_text(lines, held_out=held_out)
     numbers = [*parts.training, *parts.validation, *parts.held_out]
     assert sorted(numbers) == list(range(1000))
     assert 60 < len(parts.validation) < 140 and (60 < len(parts.held_out) < 140) == held_out
     texts = [{lines[i] for i in part} for part in (parts.training, parts.validation, parts.held_out)]
     assert not texts[0] & texts[1] and not texts[1] & texts[2] and not texts[0] & texts[2]
-    assert parts_of(lines[:500], held_out=held_out).validation == [i for i in parts.validation if i < 500]
+    assert split_text(lines[:500], held_out=held_out).validation == [i for i in parts.validation if i < 500]

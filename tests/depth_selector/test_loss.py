@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sparsenmt.depth_selector.loss import selection_loss, soft_f
+from sparsenmt.depth_selector.loss import selector_loss, soft_f
 
 CASES = [(0.0, 1.0, 1.0), (2.0, 1.0, 1.0), (0.5, 0.5, 0.0), (1.0, 2.0, 0.3), (0.0, 1.0, 0.5)]
 
@@ -42,7 +42,7 @@ def naive_loss(
 @pytest.mark.parametrize(("alpha", "beta", "weight"), CASES)
 def test_as_in_plain_loops(alpha: float, beta: float, weight: float) -> None:
     logits, labels, prior = example()
-    found = selection_loss(logits, labels, prior, alpha=alpha, beta=beta, weight=weight)
+    found = selector_loss(logits, labels, prior, alpha=alpha, beta=beta, weight=weight)
     expected = naive_loss(logits.tolist(), labels.tolist(), prior.tolist(), alpha, beta, weight)
     assert float(found) == pytest.approx(expected, rel=1e-12)
 
@@ -52,7 +52,7 @@ def test_gradient(alpha: float, beta: float, weight: float) -> None:
     logits, labels, prior = example()
     logits.requires_grad_()
     assert torch.autograd.gradcheck(
-        lambda x: selection_loss(x, labels, prior, alpha=alpha, beta=beta, weight=weight), (logits,)
+        lambda x: selector_loss(x, labels, prior, alpha=alpha, beta=beta, weight=weight), (logits,)
     )
 
 
@@ -61,7 +61,7 @@ def test_alpha_weighs_positive_labels_only() -> None:
     negative = torch.zeros_like(labels)
 
     def entropies(which: Tensor) -> list[float]:
-        return [float(selection_loss(logits, which, prior, alpha=a, beta=1, weight=1)) for a in (0.0, 3.0)]
+        return [float(selector_loss(logits, which, prior, alpha=a, beta=1, weight=1)) for a in (0.0, 3.0)]
 
     assert entropies(negative)[0] == entropies(negative)[1]
     assert entropies(labels)[0] > entropies(labels)[1]
@@ -71,7 +71,7 @@ def test_finite_at_extreme_logits() -> None:
     labels = torch.tensor([[1.0, 0.0]])
     for sign in (1, -1):
         logits = torch.tensor([[-sign * 200.0, sign * 200.0]], requires_grad=True)
-        loss = selection_loss(logits, labels, torch.tensor([0.5, 0.5]), alpha=1, beta=1, weight=0.5)
+        loss = selector_loss(logits, labels, torch.tensor([0.5, 0.5]), alpha=1, beta=1, weight=0.5)
         loss.backward()
         assert loss.isfinite() and logits.grad is not None and logits.grad.isfinite().all()
 

@@ -10,23 +10,31 @@ import pytest
 import torch
 from torch import Tensor
 
-from sparsenmt.depth_selector import search as searching
+from sparsenmt.depth_selector import hyperparameter_search
 from sparsenmt.depth_selector.classifier import DepthClassifier
-from sparsenmt.depth_selector.labels import Labelled
-from sparsenmt.depth_selector.search import Search, best_of
-from sparsenmt.depth_selector.training import Hyperparameters, Settings, Trial, batches, choose, grid, train_cell
+from sparsenmt.depth_selector.hyperparameter_search import HyperparameterSearch, best_of
+from sparsenmt.depth_selector.labels import LabelledSentences
+from sparsenmt.depth_selector.training import (
+    Hyperparameters,
+    SelectorTrainingSettings,
+    Trial,
+    batches,
+    choose,
+    hyperparameter_grid,
+    train_classifier,
+)
 from sparsenmt.errors import UserError
 
-SETTINGS = Settings(epochs=3, patience=2, batch_size=8, learning_rate=0.1)
-CELLS = grid([1], [2], [0, 1], [1], [0.5, 1])
+SETTINGS = SelectorTrainingSettings(epochs=3, patience=2, batch_size=8, learning_rate=0.1)
+CELLS = hyperparameter_grid([1], [2], [0, 1], [1], [0.5, 1])
 
 
-def sentences(count: int, seed: int) -> Labelled:
+def sentences(count: int, seed: int) -> LabelledSentences:
     """The best depth of three shows in the first piece: 4, 5 or 6."""
     generator = np.random.default_rng(seed)
     firsts = generator.integers(3, size=count)
     pieces = [[4 + int(first), *generator.integers(7, 12, size=generator.integers(1, 6)), 3] for first in firsts]
-    return Labelled(pieces, np.eye(3)[firsts])
+    return LabelledSentences(pieces, np.eye(3)[firsts])
 
 
 def table() -> Tensor:
@@ -42,7 +50,7 @@ def test_a_batch_is_read_as_each_sentence_alone() -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         classifier = DepthClassifier(vocabulary=12, dimension=8, depths=3, layers=2, heads=2).double().eval()
-    rows = sentences(9, 4).pieces
+    rows = sentences(9, 4).tokens
     together, alone = classifier.read(rows), torch.cat([classifier.read([row]) for row in rows])
     torch.testing.assert_close(together, alone, rtol=1e-9, atol=1e-9)
 
@@ -58,7 +66,7 @@ def test_packing_changes_nothing() -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         classifier = DepthClassifier(vocabulary=12, dimension=8, depths=3, layers=2, heads=2).eval()
-    rows = sentences(5, 4).pieces
+    rows = sentences(5, 4).tokens
     with torch.no_grad():
         before = classifier.read(rows)
         classifier.pack()
@@ -67,8 +75,10 @@ def test_packing_changes_nothing() -> None:
 
 def test_it_learns_what_can_be_learned() -> None:
     """Plain SGD from the model's embeddings finds the piece that decides."""
-    settings = Settings(epochs=8, patience=8, batch_size=8, learning_rate=0.1)
-    trial, _ = train_cell(Hyperparameters(1, 2, 0, 1, 0.5), settings, sentences(200, 1), sentences(60, 2), table())
+    settings = SelectorTrainingSettings(epochs=8, patience=8, batch_size=8, learning_rate=0.1)
+    trial, _ = train_classifier(
+        Hyperparameters(1, 2, 0, 1, 0.5), settings, sentences(200, 1), sentences(60, 2), table()
+    )
     assert trial.chrf > 0.9, "the score of the right depth is 1, that of the others 0"
 
 
@@ -83,12 +93,12 @@ def test_batches_hold_every_sentence_once() -> None:
 
 def test_grid() -> None:
     assert len(CELLS) == 4
-    assert [cell.weight for cell in grid([1], [2], [0], [0.5, 1, 2], [0.5, 1])] == [0.5, 0.5, 0.5, 1]
+    assert [cell.weight for cell in hyperparameter_grid([1], [2], [0], [0.5, 1, 2], [0.5, 1])] == [0.5, 0.5, 0.5, 1]
     assert len({cell.key for cell in CELLS}) == 4
 
 
 @pytest.fixture
-def parts() -> tuple[Labelled, Labelled, Tensor]:
+def parts() -> tuple[LabelledSentences, LabelledSentences, Tensor]:
     return sentences(40, 1), sentences(20, 2), table()
 
 
@@ -98,24 +108,26 @@ Stopping = Callable[[int], None]
 @pytest.fixture
 def stopping(monkeypatch: pytest.MonkeyPatch) -> Stopping:
     """Let the training of the n-th cell from now on (from 0) end with an interrupt, once."""
-    real = train_cell
+    real = train_classifier
 
     def stop(number: int) -> None:
         calls = iter(range(1000))
 
         def stopped(*args: object, **kwargs: object) -> object:
             if next(calls) == number:
-                monkeypatch.setattr(searching, "train_cell", real)
+                monkeypatch.setattr(hyperparameter_search, "train_classifier", real)
                 raise KeyboardInterrupt
             return real(*args, **kwargs)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(searching, "train_cell", stopped)
+        monkeypatch.setattr(hyperparameter_search, "train_classifier", stopped)
 
     return stop
 
 
-def run(directory: Path, parts: tuple[Labelled, Labelled, Tensor]) -> tuple[Trial, dict[str, Tensor], list[Trial]]:
-    search = Search(directory, {"task": 1}, CELLS)
+def run(
+    directory: Path, parts: tuple[LabelledSentences, LabelledSentences, Tensor]
+) -> tuple[Trial, dict[str, Tensor], list[Trial]]:
+    search = HyperparameterSearch(directory, {"task": 1}, CELLS)
     return *search.run(SETTINGS, *parts), search.trials
 
 
@@ -124,12 +136,14 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 
 
 @pytest.mark.parametrize("number", [0, 1, 3])
-def test_goes_on(tmp_path: Path, parts: tuple[Labelled, Labelled, Tensor], stopping: Stopping, number: int) -> None:
+def test_goes_on(
+    tmp_path: Path, parts: tuple[LabelledSentences, LabelledSentences, Tensor], stopping: Stopping, number: int
+) -> None:
     trial, weights, trials = run(tmp_path / "whole", parts)
     stopping(number)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "part", parts)
-    search = Search(tmp_path / "part", {"task": 1}, CELLS)
+    search = HyperparameterSearch(tmp_path / "part", {"task": 1}, CELLS)
     assert search.again is None and len(search.trials) == number
     again = run(tmp_path / "part", parts)
     assert again[0] == trial and again[2] == trials and same(again[1], weights)
@@ -139,32 +153,39 @@ def test_goes_on(tmp_path: Path, parts: tuple[Labelled, Labelled, Tensor], stopp
         )
 
 
-def test_a_cell_does_not_depend_on_the_others(tmp_path: Path, parts: tuple[Labelled, Labelled, Tensor]) -> None:
+def test_a_cell_does_not_depend_on_the_others(
+    tmp_path: Path, parts: tuple[LabelledSentences, LabelledSentences, Tensor]
+) -> None:
     _, _, trials = run(tmp_path / "all", parts)
-    assert train_cell(CELLS[2], SETTINGS, *parts)[0] == trials[2]
+    assert train_classifier(CELLS[2], SETTINGS, *parts)[0] == trials[2]
 
 
-def test_another_task_starts_again(tmp_path: Path, parts: tuple[Labelled, Labelled, Tensor]) -> None:
+def test_another_task_starts_again(tmp_path: Path, parts: tuple[LabelledSentences, LabelledSentences, Tensor]) -> None:
     trial, _, _ = run(tmp_path, parts)
-    assert Search(tmp_path, {"task": 1}, [*CELLS, Hyperparameters(2, 2, 0, 1, 1)]).again is None, "more cells go on"
-    search = Search(tmp_path, {"task": 2}, CELLS)
+    assert HyperparameterSearch(tmp_path, {"task": 1}, [*CELLS, Hyperparameters(2, 2, 0, 1, 1)]).again is None, (
+        "more cells go on"
+    )
+    search = HyperparameterSearch(tmp_path, {"task": 2}, CELLS)
     assert search.again == "task is 2 instead of 1" and not search.trials
     assert list(tmp_path.iterdir()) == []
     run(tmp_path, parts)
     without = [cell for cell in CELLS if cell != trial.cell]
-    assert Search(tmp_path, {"task": 1}, without).again == "the best cell so far is not asked for"
+    search = HyperparameterSearch(tmp_path, {"task": 1}, without)
+    assert search.again == "the best combination so far is not in the grid"
 
 
-def test_damage_is_found(tmp_path: Path, parts: tuple[Labelled, Labelled, Tensor]) -> None:
+def test_damage_is_found(tmp_path: Path, parts: tuple[LabelledSentences, LabelledSentences, Tensor]) -> None:
     trial, _, _ = run(tmp_path, parts)
     path = tmp_path / f"{trial.cell.key}.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"x")
-    assert Search(tmp_path, {"task": 1}, CELLS).again == "the record of what was done is damaged"
+    assert HyperparameterSearch(tmp_path, {"task": 1}, CELLS).again == "the record of completed trials is damaged"
 
 
-def test_divergence_is_no_selector(tmp_path: Path, parts: tuple[Labelled, Labelled, Tensor]) -> None:
-    with pytest.raises(UserError, match="has diverged in every cell"):
-        Search(tmp_path, {}, CELLS[:1]).run(Settings(epochs=2, learning_rate=1e30), *parts)
+def test_divergence_is_no_selector(tmp_path: Path, parts: tuple[LabelledSentences, LabelledSentences, Tensor]) -> None:
+    with pytest.raises(UserError, match="has diverged for all hyperparameters"):
+        HyperparameterSearch(tmp_path, {}, CELLS[:1]).run(
+            SelectorTrainingSettings(epochs=2, learning_rate=1e30), *parts
+        )
 
 
 def test_the_least_loss_is_the_best() -> None:

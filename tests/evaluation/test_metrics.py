@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 
+import numpy as np
 import pytest
 import sacrebleu
+from numpy.typing import NDArray
 from rouge_score.rouge_scorer import RougeScorer
 
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation import rouge
 from sparsenmt.evaluation.metrics import corpus_scores, metric_value, statistics
-from sparsenmt.evaluation.names import METRICS as ALL
-from sparsenmt.evaluation.names import OF_DOCUMENTS, ROUGE
+from sparsenmt.evaluation.score_table import table
+from sparsenmt.evaluation.scorer import ScoringSettings
+from sparsenmt.evaluation.significance import compare
+from sparsenmt.metric import METRICS as ALL
+from sparsenmt.metric import Metric
 
-METRICS = tuple(name for name in ALL if name not in OF_DOCUMENTS)
+METRICS = tuple(name for name, metric in ALL.items() if not metric.needs_documents)
+ROUGE = tuple(name for name in ALL if name.startswith("rouge"))
 HYPOTHESES = ["The cat sits on the mat.", "He reads an old book in the garden.", "", "Yes!"]
 REFERENCES = ["The cat sat on the mat.", "He is reading an old book in a garden.", "Nothing is here.", "Yes!"]
 OTHERS = ["A cat sits on a mat.", "He reads an old book in the garden.", "Nothing.", "Of course!"]
@@ -220,3 +227,29 @@ def test_bad_input_is_named() -> None:
         value("bleu", HYPOTHESES, [])
     with pytest.raises(UserError, match="no lines"):
         value("bleu", [], [[]])
+
+
+class SentenceAccuracy:
+    """The share of hypotheses that are a reference: a scorer as small as they come."""
+
+    def __init__(self, name: str, settings: ScoringSettings) -> None:
+        self._name, self._lowercase = name, settings.lowercase
+
+    def corpus(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[float, str]:
+        return self.value(self.statistics(hypotheses, references).sum(0)), f"nrefs:{len(references)}|{self._name}"
+
+    def statistics(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> NDArray[np.float64]:
+        rows = zip(hypotheses, *references, strict=True)
+        return np.array([[hypothesis in others, 1] for hypothesis, *others in rows], dtype=np.float64)
+
+    def value(self, sums: NDArray[np.float64]) -> float:
+        return float(100 * sums[0] / sums[1])
+
+
+def test_a_new_metric_is_one_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ALL, "same", Metric("same", "accuracy", f"{__name__}:SentenceAccuracy"))
+    (score,) = corpus_scores(HYPOTHESES, [HYPOTHESES[:2] + OTHERS[2:], OTHERS], metrics=["same"])
+    assert (score.value, score.signature) == (50.0, "nrefs:2|same")
+    (compared,) = compare(HYPOTHESES, OTHERS, [HYPOTHESES], metrics=["same"], resamples=20)
+    assert (compared.system.value, compared.baseline.value) == (100.0, 25.0)
+    assert "accuracy " in table([score], [compared])

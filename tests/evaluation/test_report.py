@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 from sparsenmt.evaluation.metrics import Score
-from sparsenmt.evaluation.score_table import as_json, columns, table
+from sparsenmt.evaluation.score_table import as_json, table
 from sparsenmt.evaluation.significance import Comparison, Estimate
+from sparsenmt.report.columns import aligned
 
 SCORES = [Score("bleu", 37.123456, "tok:13a"), Score("rougeLsum", 5.0, "stem:no")]
 COMPARISON = Comparison(
@@ -31,7 +32,7 @@ def test_table_with_comparison() -> None:
 
 
 def test_columns() -> None:
-    assert columns([("a", "b"), ("ccc", "10")], right={1}) == "a     b\nccc  10"
+    assert aligned([("a", "b"), ("ccc", "10")], flush_right={1}) == ["a     b", "ccc  10"]
 
 
 def test_json() -> None:

@@ -13,11 +13,10 @@ from sacrebleu.significance import PairedTest
 
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import corpus_scores
-from sparsenmt.evaluation.names import LENGTH, OF_DOCUMENTS
-from sparsenmt.evaluation.names import METRICS as ALL
 from sparsenmt.evaluation.significance import compare
+from sparsenmt.metric import METRICS as ALL
 
-METRICS = tuple(name for name in ALL if name not in (*OF_DOCUMENTS, LENGTH))
+METRICS = tuple(name for name, metric in ALL.items() if metric.validates and not metric.needs_documents)
 
 
 def noisy(lines: list[str], share: float, seed: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""``sparsenmt analyze attention-mass``: how much cross-attention source words get."""
+"""``sparsenmt analyze attention-mass``: the cross-attention that source words get."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import Literal
 
 import click
 
-from sparsenmt.commands.analyzing import AnalysisRequest, analysis_options
-from sparsenmt.progress import progress_bar
+from sparsenmt.commands.analyze.options import AnalysisArguments, analysis_options
 
 
 @click.command("attention-mass", short_help="Summed cross-attention of source words.")
@@ -16,48 +15,32 @@ from sparsenmt.progress import progress_bar
     type=click.Choice(["piece", "word"]),
     default="piece",
     show_default=True,
-    help="What a source word is; the mass of a word is that of its retained pieces.",
+    help="Unit that counts as a source word: a subword token, or all retained tokens of a word together.",
 )
-@click.option("--eos/--no-eos", default=True, show_default=True, help="Whether </s> counts, on both sides.")
+@click.option("--eos/--no-eos", default=True, show_default=True, help="Count </s>, on both sides.")
 @click.option(
-    "--threshold", type=click.FloatRange(0), default=0.6, show_default=True, help="Words with less mass are counted."
+    "--threshold",
+    type=click.FloatRange(0),
+    default=0.6,
+    show_default=True,
+    help="Report the share of words with less mass than this.",
 )
 @analysis_options(translates=True)
-def command(job: AnalysisRequest, unit: Literal["piece", "word"], eos: bool, threshold: float) -> None:
+def command(arguments: AnalysisArguments, unit: Literal["piece", "word"], eos: bool, threshold: float) -> None:
     """Cross-attention of source words, summed over the model's own translation.
 
-    Weights are averaged over heads and layers. The mass on closed positions, all of which hold the same zero vector, is
-    the stand-in's.
+    Weights are averaged over heads and layers. All closed positions hold the same zero vector; the mass on them is that
+    of the stand-in vector.
 
     \b
     words            source words, dropped ones included
-    mean             mass of all words and the stand-in, a word
+    mean             mass of all words and the stand-in, per word
     retained         words with an open gate
-    retained mean    their mass, a word
+    retained mean    their mass, per word
     under threshold  share of them with less mass than --threshold
-    stand in mean    mass of the stand-in, a sentence that has one
+    stand in mean    mass of the stand-in, per sentence that has one
     stand in share   share of all mass
     """
-    notes = job.notes_on_gates(needed=False)
-    text = job.read()
+    from sparsenmt.analysis.attention_mass import measure_attention_mass
 
-    from dataclasses import replace
-
-    from sparsenmt.analysis.cross_attention import attention_maps
-    from sparsenmt.analysis.mass import MassCounter, panels, report
-    from sparsenmt.report.plots import curves
-
-    found = []
-    for label, bundle in job.opened():
-        sources = job.sources(bundle, text)
-        outputs = job.outputs(label, bundle, text, sources)
-        counter = MassCounter(bundle.tokenizers.source, unit=unit, eos=eos)
-        with progress_bar(f"{label}: attention", len(sources)) as advance:
-            limit = job.batch_limit(bundle)
-            for _, seen in attention_maps(bundle, sources, outputs, batch_tokens=limit, advance=advance):
-                counter.add(seen)
-        found.append(counter.found(label, threshold))
-    made = report(found, unit=unit, eos=eos, threshold=threshold)
-    settings = {"unit": unit, "eos": eos, "threshold": threshold, "beam_size": job.beam_size}
-    made = replace(made, notes=(*made.notes, *notes), settings=settings)
-    job.finish(made, draw=lambda: curves(panels(found, threshold), share_y=True))
+    arguments.show(measure_attention_mass, unit=unit, eos=eos, threshold=threshold)

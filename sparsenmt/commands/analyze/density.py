@@ -1,22 +1,18 @@
-"""``sparsenmt analyze density``: how many of the keys that it may see an attention head gives weight to."""
+"""``sparsenmt analyze density``: the share of the visible positions that an attention head gives weight to."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
-from sparsenmt.commands.analyzing import AnalysisRequest, analysis_options
-from sparsenmt.commands.attending import SITES, each_attended, finish, sites_option
-
-if TYPE_CHECKING:
-    from sparsenmt.model.sites import SiteName
+from sparsenmt.commands.analyze.options import AnalysisArguments, analysis_options
+from sparsenmt.commands.options import sites_option
+from sparsenmt.model.sites import SITES, SiteName
 
 
 @click.command("density", short_help="Share of visible positions that heads give weight to.")
 @sites_option
-@analysis_options(translates=True, targets=True)
-def command(job: AnalysisRequest, sites: tuple[SiteName, ...]) -> None:
+@analysis_options(translates=True, target=True)
+def command(arguments: AnalysisArguments, sites: tuple[SiteName, ...]) -> None:
     """Density of attention: the share of visible positions with a weight that is not 0.
 
     A head's density on a sentence is the mean over queries; the histogram counts heads on sentences. Decoders read the
@@ -24,16 +20,9 @@ def command(job: AnalysisRequest, sites: tuple[SiteName, ...]) -> None:
 
     \b
     density   mean over the sentences
-    attended  positions with weight, a query
-    visible   positions that it may see: what causality, the pattern and a filter's mask leave
+    attended  positions with weight, mean over queries
+    visible   positions that causality, the pattern and a filter's mask leave, mean over queries
     """
-    text = job.read()
-    wanted = sites or SITES
+    from sparsenmt.analysis.density import measure_density
 
-    from sparsenmt.analysis.alphas import learned_alphas
-    from sparsenmt.analysis.density import DensityCounter, panels, report
-    from sparsenmt.report.plots import panel_grid
-
-    attended = each_attended(job, text, DensityCounter, wanted)
-    found = [counter.found(label, learned_alphas(bundle.model)) for label, bundle, counter in attended]
-    finish(job, report(found), wanted, draw=lambda: panel_grid(panels(found)))
+    arguments.show(measure_density, sites=sites or SITES)

@@ -1,1 +1,1 @@
-"""Contrastive evaluation: does a model find the correct translation more probable than wrong ones?"""
+"""Contrastive evaluation: the share of items whose correct translation a model finds the most probable."""

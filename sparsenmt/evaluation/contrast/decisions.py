@@ -1,4 +1,4 @@
-"""Right or wrong, accuracy with its confidence interval, and the comparison of two models.
+"""Decisions on items, accuracy with its confidence interval, and the comparison of two models.
 
 An item is right if the correct target's score is higher than that of every contrastive one; a tie is wrong.
 """
@@ -17,12 +17,15 @@ _Z95 = 1.959963984540054  # the 97.5% quantile of the normal distribution
 
 @dataclass(frozen=True)
 class Decision:
-    """What a model made of an item."""
+    """A model's decision on an item.
+
+    Args:
+        correct: score of the correct target.
+        contrastive: best score of a contrastive target.
+    """
 
     correct: float
-    """Score of the correct target."""
     contrastive: float
-    """The best score of a contrastive one."""
 
     @property
     def right(self) -> bool:
@@ -38,7 +41,7 @@ class Decision:
 
 
 def decide(scored: ScoredItem, *, normalize: bool = False) -> Decision:
-    """Decide by the log-probabilities, or, normalized, by their means over the pieces, `</s>` included."""
+    """Decide by log-probabilities or, normalized, by their means over the tokens, `</s>` included."""
 
     def score(choice: TargetScore) -> float:
         return choice.log_probability / choice.pieces if normalize else choice.log_probability
@@ -65,7 +68,7 @@ class Accuracy:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95% confidence, Wilson's score interval."""
+        """Wilson's score interval at 95% confidence."""
         return wilson(self.right, self.items)
 
 
@@ -81,25 +84,29 @@ def wilson(right: int, items: int, z: float = _Z95) -> tuple[float, float]:
     centre = share + z * z / (2 * items)
     half = z * math.sqrt(share * (1 - share) / items + z * z / (4 * items * items))
     scale = 1 + z * z / items
-    low = 0.0 if right == 0 else (centre - half) / scale  # exact at the ends, where rounding would leave a trace
+    low = 0.0 if right == 0 else (centre - half) / scale  # exact at the ends, without rounding errors
     high = 1.0 if right == items else (centre + half) / scale
     return low, high
 
 
 @dataclass(frozen=True)
 class McNemarComparison:
-    """A model against another one, on the same items."""
+    """The comparison of a model with another one on the same items.
+
+    Args:
+        difference: accuracy minus that of the other model.
+        only_other: number of items that only the other model has right.
+        only_this: number of items that only this model has right.
+    """
 
     difference: float
-    """Of the accuracies: this one's less the other's."""
     only_other: int
-    """Items that only the other one has right."""
     only_this: int
     p_value: float
 
 
 def compare_decisions(other: Sequence[Decision], this: Sequence[Decision]) -> McNemarComparison:
-    """Exact McNemar test (1947) of the items on which two models disagree, two-sided."""
+    """Run the exact two-sided McNemar test (1947) on the items on which two models disagree."""
     pairs = [(a.right, b.right) for a, b in zip(other, this, strict=True)]
     only_other, only_this = pairs.count((True, False)), pairs.count((False, True))
     difference = (only_this - only_other) / len(pairs)
@@ -107,9 +114,9 @@ def compare_decisions(other: Sequence[Decision], this: Sequence[Decision]) -> Mc
 
 
 def mcnemar(b: int, c: int) -> float:
-    """Two-sided exact p-value: were both models equally good, each of b + c disagreements would be a coin's throw."""
+    """Return the exact two-sided p-value of b against c disagreements, binomial with probability 1/2."""
     n, fewer = b + c, min(b, c)
-    term = total = 1  # binomial coefficients, in whole numbers
+    term = total = 1  # binomial coefficients, as integers
     for k in range(fewer):
         term = term * (n - k) // (k + 1)
         total += term

@@ -26,7 +26,7 @@ _LAYOUT = "Every entry is an object with source, reference and errors, every err
 
 
 def read_entries(path: Path, layout: str | None = None) -> Suite:
-    """A suite in JSON, plain or gzipped.
+    """Read a suite in JSON, plain or gzipped.
 
     Args:
         layout: "lingeval97" or "word-sense"; None: word-sense if the first entry has an ambiguous word.
@@ -53,7 +53,7 @@ def read_entries(path: Path, layout: str | None = None) -> Suite:
 
 
 def as_entries(suite: Suite) -> list[dict[str, Any]]:
-    """The suite as JSON in the word-sense layout, which `read_entries` reads again: an entry a decision."""
+    """Write the suite as entries in the word-sense layout, one per item, for `read_entries`."""
     entries = []
     for item in suite.items:
         known = {"distance": item.distance, "frequency": item.frequency}
@@ -71,7 +71,7 @@ def as_entries(suite: Suite) -> list[dict[str, Any]]:
 
 
 def list_elements(text: str, name: str) -> Iterator[tuple[int, Any]]:
-    """The elements of a JSON list, each with the line that it begins in.
+    """Parse a JSON list; yields each element with the line that it begins in.
 
     Raises:
         UserError: the text is not a JSON list; the line is named.
@@ -93,7 +93,7 @@ def list_elements(text: str, name: str) -> Iterator[tuple[int, Any]]:
             value, end = decoder.raw_decode(text, place)
         except json.JSONDecodeError as error:
             where = f"{name}, line {error.lineno:,}"
-            raise UserError(f"this is not JSON: {error.msg}", where=where, hint="Mend it there.") from None
+            raise UserError(f"this is not JSON: {error.msg}", where=where, hint="Fix it there.") from None
         except (ValueError, RecursionError):
             raise UserError("this JSON cannot be read", where=f"{name}, line {line:,}", hint=_LAYOUT) from None
         yield line, value
@@ -103,9 +103,11 @@ def list_elements(text: str, name: str) -> Iterator[tuple[int, Any]]:
     if sign != "]" or place < len(text):
         line = text.count("\n", 0, place) + 1
         raise UserError(
-            "this is not JSON: the list does not end here" if sign == "]" else "this is not JSON: ',' or ']' is wanted",
+            "this is not JSON: the list does not end here"
+            if sign == "]"
+            else "this is not JSON: ',' or ']' is expected",
             where=f"{name}, line {line:,}",
-            hint="Mend it there; the file may have been cut while it was copied.",
+            hint="Fix it there; the file may have been truncated while it was copied.",
         )
 
 
@@ -116,7 +118,7 @@ def _skip(text: str, place: int) -> int:
 
 @dataclass(frozen=True)
 class _Object:
-    """A JSON object with its place, to read its keys and to complain about them."""
+    """A JSON object with its place, which error messages name."""
 
     value: Any
     where: str
@@ -156,7 +158,7 @@ class _Object:
         if found is None:
             return None
         if not isinstance(found, int) or isinstance(found, bool) or found < 0:
-            raise self.error(key, "this must be a whole number, 0 or more")
+            raise self.error(key, "this must be an integer of at least 0")
         return found
 
     def objects(self, key: str) -> list[_Object]:
@@ -197,9 +199,9 @@ def _decisions(entry: _Object, layout: str, sentence: int) -> Iterator[Item]:
 
 
 def _frequency(entry: _Object) -> int | None:
-    """How often the sense occurs: the first of the two numbers that ContraWSD gives."""
+    """Read the frequency of the sense: the first of the two numbers that ContraWSD gives."""
     key = next(key for key in entry.fields() if key.startswith(_FREQUENCY))
     number = (entry.text(key)).partition("/")[0].strip()
     if not number.isdecimal():
-        raise entry.error(key, "this must be two whole numbers with a slash between them")
+        raise entry.error(key, "this must be two integers with a slash between them")
     return int(number)

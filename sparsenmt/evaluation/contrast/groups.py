@@ -17,12 +17,15 @@ _FREQUENCIES = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 
 @dataclass(frozen=True)
 class ItemGroup:
-    """Items of one kind."""
+    """Items with a common property.
+
+    Args:
+        keys: the values of `Grouping.keys`.
+        members: indices of the items.
+    """
 
     keys: tuple[str | None, ...]
-    """What they have in common, as `Grouping.keys` calls it."""
     members: tuple[int, ...]
-    """Their numbers."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ def frequency_bin(frequency: int) -> tuple[int, str]:
 
 _Sort = tuple[int | str, ...]
 _Key = tuple[_Sort, tuple[str | None, ...]]
-"""What groups are sorted by, and their keys."""
+"""The sort key of a group, and its keys."""
 
 
 def _of_type(
@@ -80,7 +83,7 @@ def _sense(item: Item) -> _Key | None:
 
 
 def group(items: Sequence[Item]) -> list[Grouping]:
-    """The groupings that the suite has anything for; the first is all items together."""
+    """Group the items by every property that the suite has; the first grouping is all items together."""
     criteria: list[tuple[str, tuple[str, ...], Callable[[Item], _Key | None]]] = [
         ("overall", (), lambda item: ((), ())),
         ("types", ("type",), _named(lambda item: item.type)),

@@ -1,4 +1,4 @@
-"""What a contrastive test suite is, whatever file it comes from."""
+"""The contrastive test suite and its items, independent of the file format."""
 
 from __future__ import annotations
 
@@ -12,58 +12,66 @@ FORMATS = ("lines", "distil-lingeval", "lingeval97", "word-sense", "mucow-transl
 
 @dataclass(frozen=True)
 class Item:
-    """One decision: the correct target against one or more wrong ones."""
+    """One decision: the correct target against one or more incorrect ones.
+
+    Args:
+        sentence: index of the source in `Suite.sources`.
+        type: the phenomenon.
+        place: file and line.
+        distance: words between the two places that must agree; None if the suite does not say.
+        frequency: of the changed word, in the training data of the suite's authors.
+        origin: corpus of the sentence.
+        word: the ambiguous source word.
+    """
 
     sentence: int
-    """Number of its source in `Suite.sources`."""
     correct: str
     contrastive: tuple[str, ...]
     type: str
-    """The phenomenon."""
     place: str
-    """Where it stands: file and line."""
     distance: int | None = None
-    """Words between the two places that must agree; None: the suite does not say."""
     frequency: int | None = None
-    """Of the word that is changed, in the training data of the suite's authors."""
     origin: str | None = None
-    """The corpus that the sentence is from."""
     word: str | None = None
-    """The ambiguous source word."""
     sense: str | None = None
     domain: str | None = None
 
 
 @dataclass(frozen=True)
 class Suite:
-    """A test suite."""
+    """A test suite.
+
+    Args:
+        sources: in the order of the files; several items may share one.
+        languages: source and target language, if the file names tell.
+        notes: remarks on items that were left out.
+    """
 
     name: str
     format: str
     sources: tuple[str, ...]
-    """In the order of the files. Several items may share one."""
     items: tuple[Item, ...]
     languages: tuple[str, str] | None = None
-    """Source and target, where the names of the files tell."""
     notes: tuple[str, ...] = ()
-    """What was left out."""
 
     def only(self, keep: Callable[[Item], bool], *notes: str) -> Suite:
-        """The suite with some of its items, and what there is to say about it."""
+        """Return the suite with some of its items, and with further notes."""
         return replace(self, items=tuple(filter(keep, self.items)), notes=(*self.notes, *notes))
 
     def select(self, types: Collection[str], origins: Collection[str]) -> Suite:
-        """Only these types, and only these origins; none named: all.
+        """Return the suite with only these types and origins; empty collections keep all.
 
         Raises:
-            UserError: there is none of that name.
+            UserError: the suite has no such type or origin.
         """
         chosen = self
         for option, wanted, name in (("--type", types, "type"), ("--origin", origins, "origin")):
             known = sorted({getattr(item, name) for item in self.items} - {None})
             for each in wanted:
                 if not known:
-                    raise UserError("the suite does not say it of its items", where=option, hint="Leave it out.")
+                    raise UserError(
+                        f"the items of the suite have no {name}", where=option, hint="Leave the option out."
+                    )
                 if each not in known:
                     hint = f"There are: {', '.join(known[:20])}."
                     raise UserError(f"the suite has no '{each}'", where=option, hint=hint)

@@ -17,7 +17,7 @@ _PARTS = ("src", "tgt.correct", "tgt.incorrect")
 
 
 def read_line_files(source: Path, correct: Path, incorrect: Sequence[Path]) -> Suite:
-    """A suite of files: line n of the correct one must beat line n of all incorrect ones.
+    """Read a suite of line-aligned files: line n of the correct one must beat line n of all incorrect ones.
 
     Raises:
         UserError: a file cannot be read, or they are not line-aligned.
@@ -28,15 +28,15 @@ def read_line_files(source: Path, correct: Path, incorrect: Sequence[Path]) -> S
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a folder, or a folder in it, looks like one of DistilLingEval."""
+    """Return True if a folder, or a folder in it, looks like one of DistilLingEval."""
     return path.is_dir() and (_has_source(path) or bool(_sets(path)))
 
 
 def read_folder(folder: Path) -> Suite:
-    """A folder of DistilLingEval, or all those in a folder; each is a type of its own, by its name.
+    """Read a folder of DistilLingEval, or all such folders in a folder; the name of each is a type.
 
     Raises:
-        UserError: there is none, or one is not complete; or as `read_line_files`.
+        UserError: there is no such folder, or one is not complete; or as `read_line_files`.
     """
     sets = [folder] if _has_source(folder) else _sets(folder)
     if not sets:

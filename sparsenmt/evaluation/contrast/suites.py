@@ -1,4 +1,4 @@
-"""Finds out what a suite is, and reads it."""
+"""Suites of every format: detection and reading."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def open_suite(path: Path, layout: str | None = None) -> Suite:
     """Read a suite.
 
     Args:
-        path: a file, a folder, or the beginning of the names of a MuCoW translation suite.
-        layout: one of `items.FORMATS` but "lines"; None: found from the names of the files, and from what JSON holds.
+        path: a file, a folder, or the common prefix of the files of a MuCoW translation suite.
+        layout: one of `items.FORMATS` except "lines"; None: detected from file names and JSON keys.
 
     Raises:
-        UserError: it is not there, of no known format, or not sound; or has no items.
+        UserError: the suite does not exist, has an unknown format, or is not sound; or has no items.
     """
     layout = layout or _detect(path)
     if layout == "distil-lingeval":
@@ -33,7 +33,7 @@ def open_suite(path: Path, layout: str | None = None) -> Suite:
             raise UserError(
                 "there is no MuCoW translation suite here",
                 where=str(path),
-                hint="Name its key, such as de-en.key.txt, or what all its names begin with, such as mucow/de-en.",
+                hint="Name its key, such as de-en.key.txt, or the common prefix of its files, such as mucow/de-en.",
             )
         suite = read_translation_suite(key)
     else:
@@ -42,11 +42,7 @@ def open_suite(path: Path, layout: str | None = None) -> Suite:
 
 
 def check_items(suite: Suite) -> Suite:
-    """Refuse a suite that has nothing to decide.
-
-    Raises:
-        UserError: it has not.
-    """
+    """Return the suite; UserError if it has no items."""
     if not suite.items:
         raise UserError("the suite has no items", where=suite.name, hint="Name a suite with text in it.")
     return suite

@@ -1,4 +1,4 @@
-"""Leaves out of a suite what a model has seen in training."""
+"""The items of a suite that occur in training text, which are left out."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Side = Literal["source", "target", "either"]
 
 
 def exclude_training(suite: Suite, texts: Iterable[tuple[Side, Iterable[str]]]) -> Suite:
-    """The suite without the items whose source is a source of the training text, or whose reference is a target.
+    """Remove the items whose source is a source of the training text, or whose reference is a target.
 
-    Lines are the same if they differ in white space, case and Unicode's composition alone. The suite is held in memory,
-    the training text is not.
+    Lines are compared without regard to white space, case and Unicode composition. The suite is held in memory, the
+    training text is not.
 
     Args:
-        texts: the lines of every training file, with the side that they are; "either" is looked for on both.
+        texts: the lines of every training file with their side; "either" is compared with both sides.
     """
     sources = {_key(suite.sources[item.sentence]) for item in suite.items}
     targets = {_key(item.correct) for item in suite.items}

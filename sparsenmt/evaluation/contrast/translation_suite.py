@@ -1,12 +1,12 @@
-"""Contrastive pairs out of a MuCoW translation suite (Raganato et al. 2019; WMT 2019).
+"""Contrastive pairs from a MuCoW translation suite (Raganato et al. 2019; WMT 2019).
 
-``XX-YY.text.txt`` holds sources, ``.ref.txt`` references, and ``.key.txt`` beside each line: an id, the corpus, the
-ambiguous word, the words of the right sense and those of a wrong one. ``.domain.txt`` says of word and sense whether it
-is frequent in the shared task's data ("in") or not ("out").
+``XX-YY.text.txt`` holds sources, ``.ref.txt`` references, and ``.key.txt`` for each line an id, the corpus, the
+ambiguous word, the words of the right sense and those of a wrong one. ``.domain.txt`` marks each pair of word and sense
+as frequent in the shared task's data ("in") or not ("out").
 
 A contrastive translation is the reference with the first word of the right sense replaced, once for each word of the
-wrong sense, as in MuCoW's scoring suites; the reference must beat all of them. Case is carried over; articles and
-endings stay, so that of several forms the one that fits decides.
+wrong sense, as in MuCoW's scoring suites; the reference must beat all of them. Case is kept. Articles and endings are
+not adapted: among several forms of the wrong word, one that fits decides.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HINT = "A line holds id, corpus, word, right sense and wrong sense, with tabs b
 
 
 def find_key(path: Path) -> Path | None:
-    """The key of the suite that a path names: the key itself, the beginning of its name, or the one in a folder."""
+    """Find the key of a suite by its own path, by the prefix of its name, or in a folder that holds one."""
     if _KEY.search(path.name):
         return path
     if path.is_dir():
@@ -36,12 +36,12 @@ def find_key(path: Path) -> Path | None:
 
 
 def read_translation_suite(key: Path) -> Suite:
-    """Pairs out of the suite of this key.
+    """Make pairs from the suite with this key.
 
     Raises:
-        UserError: a file is missing or not aligned, or a line of the key is not what it must be.
+        UserError: a file is missing or not aligned, or a line of the key is malformed.
     """
-    text, reference = (_beside(key, part) for part in ("text", "ref"))
+    text, reference = (_required_part(key, part) for part in ("text", "ref"))
     domains = _domains(key)
     sources: list[str] = []
     items: list[Item] = []
@@ -59,10 +59,9 @@ def read_translation_suite(key: Path) -> Suite:
             lost += 1
             continue
         domain = domains.get((word, right))
-        sentence = number - 1
         items.append(
             Item(
-                sentence,
+                number - 1,
                 correct,
                 contrastive,
                 "word_sense",
@@ -86,9 +85,9 @@ def read_translation_suite(key: Path) -> Suite:
 
 
 def swap(reference: str, right: Sequence[str], wrong: Sequence[str]) -> tuple[str, ...]:
-    """The reference with the first word of the right sense replaced, once for each word of the wrong sense.
+    """Replace the first word of the right sense in the reference, once for each word of the wrong sense.
 
-    Nothing where no word of ``right`` stands in it; parts of words and of compounds with hyphens are not words.
+    Returns nothing if the reference has no word of ``right``. Parts of words and of hyphenated compounds do not count.
     """
     longest = sorted(right, key=len, reverse=True)
     match = re.search(rf"(?<![\w-])(?:{'|'.join(map(re.escape, longest))})(?![\w-])", reference, re.IGNORECASE)
@@ -100,29 +99,32 @@ def swap(reference: str, right: Sequence[str], wrong: Sequence[str]) -> tuple[st
 
 
 def _like(old: str, new: str) -> str:
-    """The new word in the case of the old one."""
+    """Return the new word in the case of the old one."""
     if len(old) > 1 and old.isupper():
         return new.upper()
     return new[:1].upper() + new[1:] if old[:1].isupper() else new
 
 
-def _beside(key: Path, part: str) -> Path:
-    """The file of another part of the suite, gzipped or not."""
+def _find_part(key: Path, part: str) -> Path | None:
+    """Find the file of another part of the suite, gzipped or not."""
     stem = _KEY.sub("", key.name)
-    near = [key.with_name(f"{stem}.{part}.txt{suffix}") for suffix in ("", ".gz")]
-    found = next((each for each in near if each.is_file()), None)
+    near = (key.with_name(f"{stem}.{part}.txt{suffix}") for suffix in ("", ".gz"))
+    return next((each for each in near if each.is_file()), None)
+
+
+def _required_part(key: Path, part: str) -> Path:
+    found = _find_part(key, part)
     if found is None:
+        missing = key.with_name(f"{_KEY.sub('', key.name)}.{part}.txt")
         raise UserError(
-            "the suite has no such file", where=str(near[0]), hint="It consists of text, ref and key, line-aligned."
+            "the suite has no such file", where=str(missing), hint="It consists of text, ref and key, line-aligned."
         )
     return found
 
 
 def _domains(key: Path) -> dict[tuple[str, str], str]:
-    """(word, sense) -> "in" or "out"; empty where the suite has no such file."""
-    stem = _KEY.sub("", key.name)
-    near = [key.with_name(f"{stem}.domain.txt{suffix}") for suffix in ("", ".gz")]
-    found = next((each for each in near if each.is_file()), None)
+    """Read (word, sense) -> "in" or "out"; empty if the suite has no such file."""
+    found = _find_part(key, "domain")
     if found is None:
         return {}
     domains = {}
@@ -130,7 +132,7 @@ def _domains(key: Path) -> dict[tuple[str, str], str]:
         columns = line.split("\t")
         if len(columns) < 3:
             raise UserError(
-                f"{len(columns)} columns, at least 3 are wanted",
+                f"{len(columns)} columns instead of at least 3",
                 where=f"{found}, line {number:,}",
                 hint="A line begins with word, sense and domain, with tabs between them.",
             )

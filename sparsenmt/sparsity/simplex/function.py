@@ -18,7 +18,7 @@ from sparsenmt.sparsity.simplex.native import native
 def entmax(
     scores: Tensor, alpha: float | Tensor, visible: Tensor | None = None, counts: Tensor | None = None
 ) -> Tensor:
-    """argmax over p on the simplex of p . scores + Tsallis alpha-entropy of p (Peters, Niculae and Martins 2019).
+    """The argmax over p on the simplex of p . scores + Tsallis alpha-entropy of p (Peters, Niculae and Martins 2019).
 
     alpha = 1 is softmax, 2 sparsemax. A key that stands for c equal keys gets the mass c p, and sum c p = 1.
 
@@ -29,9 +29,9 @@ def entmax(
         counts: (B, K).
 
     Returns:
-        mass (B, H, Q, K); rows that see nothing are all zero. There is no second derivative.
+        mass (B, H, Q, K); fully masked rows are zero. There is no second derivative.
     """
-    mass: Tensor = _Entmax.apply(scores, alpha, visible, counts)  # type: ignore[no-untyped-call]
+    mass: Tensor = _EntmaxFunction.apply(scores, alpha, visible, counts)  # type: ignore[no-untyped-call]
     return mass
 
 
@@ -45,7 +45,7 @@ def sparsemax(scores: Tensor, visible: Tensor | None = None, counts: Tensor | No
     return entmax(scores, 2.0, visible, counts)
 
 
-class _Entmax(torch.autograd.Function):
+class _EntmaxFunction(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, scores: Tensor, alpha: float | Tensor, visible: Tensor | None, counts: Tensor | None

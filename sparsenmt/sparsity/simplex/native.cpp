@@ -13,7 +13,7 @@
 
 namespace {
 
-// Keys up to which rows lie in tiles: measured, AVX-512. What is only read once, backward, pays for the turning sooner.
+// The most keys of rows in tiles, measured with AVX-512; backward, each score is read once, and transposing pays less.
 constexpr int64_t kForwardTiles = 128, kBackwardTiles = 24;
 
 // Rows of (batch, heads, queries, keys), contiguous.
@@ -40,12 +40,12 @@ struct Place {
   }
 };
 
-// Which keys a row sees.
+// The visible keys of a row.
 struct Seen {
   const uint8_t *first;  // null: all
   int64_t stride;
 
-  // Of a vector of keys, from k on, or of as many as are wanted.
+  // The mask of a vector of keys from k on, or of the first `wanted` of them.
   Mask from(int64_t k, int64_t wanted) const {
     uint8_t here[kLanes] = {};
     int32_t lanes[kLanes];
@@ -68,7 +68,7 @@ Seen see(const uint8_t *seen, const int64_t *strides, Place at) {
   return {seen == nullptr ? nullptr : seen + offset, strides[3]};
 }
 
-// Rows from `first` on, in a tile; lanes that are left over repeat the last row.
+// Rows from `first` on, in a tile; surplus lanes repeat the last row.
 template <bool kCounted>
 struct Task {
   const Rows &rows;
@@ -105,7 +105,7 @@ struct Task {
       });
   }
 
-  // Fills an array with the vectors of keys that pick(lane, k, keys that are left) gives.
+  // Fills an array with the vectors of keys that pick(lane, k, remaining keys) returns.
   template <class Pick>
   void fill(Vector *array, Pick pick) const {
     for (int64_t k = 0; k < rows.keys; k += kLanes) {
@@ -126,7 +126,7 @@ struct Task {
     return read_lanes(tensor + at, left, rows.count * rows.keys - at, rest);
   }
 
-  // Writes work.p to those rows of a tensor of all rows whose alpha is of a kind.
+  // Writes work.p to the rows of a tensor of all rows whose alpha is of this kind.
   void write_rows(int kind, float *tensor) const {
     const Mask chosen = kinds == kind;
     for (int64_t k = 0; k < rows.keys; k += kLanes) {
@@ -150,21 +150,21 @@ void forward_tile(const Rows &rows, const tiles::Work &work, int64_t first, cons
   task.fill(work.d, [&](int64_t lane, int64_t k, int64_t left) {
     const Vector z = task.read_row(scores, lane, k, left, -kInfinity);
     if (seen == nullptr) return z;
-    // Rows next to each other often see the same.
+    // Adjacent rows often have the same mask.
     if (lane == 0 || visible[lane].first != visible[lane - 1].first) shown = visible[lane].from(k, left);
     return shown ? z : splat(-kInfinity);
   });
-  const Mask blind = task.tile.settle();
+  const Mask fully_masked = task.tile.settle();
   for (int kind = 0; kind < kKinds; ++kind) {
     if (!(task.present >> kind & 1)) continue;
-    task.tile.normalise(task.tile.weigh(static_cast<Kind>(kind), task.b, blind | (task.kinds != kind)));
+    task.tile.normalise(task.tile.weigh(static_cast<Kind>(kind), task.b, fully_masked | (task.kinds != kind)));
     task.write_rows(kind, mass);
   }
-  if (all_of(~blind)) return;
+  if (all_of(~fully_masked)) return;
   for (int64_t row = first; row <= task.last; ++row) {
     const Seen its = visible[row - first];
-    if (!blind[row - first]) continue;
-    long_rows::write_blind(mass + row * rows.keys, scores + row * rows.keys, its.first, its.stride, rows.keys);
+    if (!fully_masked[row - first]) continue;
+    long_rows::write_masked(mass + row * rows.keys, scores + row * rows.keys, its.first, its.stride, rows.keys);
   }
 }
 
@@ -192,7 +192,7 @@ void forward_row(const Rows &rows, const long_rows::Scratch &scratch, int64_t ro
   const float *counts = kCounted ? rows.counts + at.batch * rows.keys : nullptr;
   mass += row * rows.keys;
   if (!long_rows::load(scratch, z, its.first, its.stride, counts, rows.keys))
-    return long_rows::write_blind(mass, z, its.first, its.stride, rows.keys);
+    return long_rows::write_masked(mass, z, its.first, its.stride, rows.keys);
   const float sum = long_rows::weigh<kCounted>(scratch, kind_of(alpha), alpha - 1.0f);
   long_rows::write<kCounted>(scratch, sum, mass, rows.keys);
 }
@@ -210,7 +210,7 @@ void backward_row(const Rows &rows, const long_rows::Scratch &scratch, int64_t r
   if (wanted) of_alpha[row] = found;
 }
 
-// Calls work(what a thread works in, row) for every `step`-th row.
+// Calls work(scratch of the thread, row) for every `step`-th row.
 template <class Space, class Work>
 void each(const Rows &rows, int64_t step, [[maybe_unused]] int threads, Work work) {
 #pragma omp parallel num_threads(threads)
@@ -249,7 +249,7 @@ void backward(const Rows &rows, int threads, const float *mass, const float *giv
 }  // namespace
 
 // Scores and masses are (batch, heads, queries, keys), contiguous. `strides` are those of `seen` over the four axes, in
-// bytes. `counts` is (batch, keys), contiguous, or null; so may `seen` be. `alphas` is (heads).
+// bytes. `counts` is (batch, keys), contiguous; `alphas` is (heads). `seen` and `counts` may be null.
 extern "C" void sparsenmt_simplex_forward(const float *scores, const uint8_t *seen, const int64_t *strides,
                                           const float *counts, const float *alphas, float *mass, const int64_t *sizes,
                                           int threads) {
@@ -257,7 +257,7 @@ extern "C" void sparsenmt_simplex_forward(const float *scores, const uint8_t *se
   (counts == nullptr ? forward<false> : forward<true>)(rows, threads, scores, seen, strides, mass);
 }
 
-// `given` is the gradient of the masses; `of_alpha`, one a row, may be null.
+// `given` is the gradient of the masses; `of_alpha`, one for each row, may be null.
 extern "C" void sparsenmt_simplex_backward(const float *mass, const float *given, const float *counts,
                                            const float *alphas, float *gradient, float *of_alpha, const int64_t *sizes,
                                            int threads) {

@@ -1,7 +1,7 @@
-"""The compiled kernel: `native.cpp`, used only if it is right (`sparsenmt.native.build`).
+"""The compiled alpha-entmax kernel `native.cpp`, used only if its results are right (`sparsenmt.native.build`).
 
 Short rows are solved as many at a time as a vector of the processor has lanes (`native_tiles.h`), long ones one by one
-(`native_rows.h`). Without the kernel `newton` does the work.
+(`native_rows.h`). Without the kernel, `newton` is used.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from sparsenmt.sparsity.simplex import newton
 
 _FOLDER = Path(__file__).parent
 _HEADERS = ("native_math.h", "native_rows.h", "native_tiles.h")
-# Products and sums are not fused: a row comes out the same in a full tile and in a part of one.
+# Products and sums are not fused, so that a row has the same result in a full tile and in a part of one.
 _FLAGS = ("-ffp-contract=off",)
 _TOLERANCE = 1e-5
-_KEYS = (13, 37, 130)  # one of each way through the kernel: in tiles, only forward in tiles, row by row
-_ROW_WORK = 1 << 13  # scores that a thread is worth waking for
+_KEYS = (13, 37, 130)  # one for each path: in tiles, in tiles only forward, row by row
+_ROW_WORK = 1 << 13  # scores from which on one more thread pays
 
 
-class Native:
+class SimplexKernel:
     """The library's functions on tensors: fp32, on the CPU."""
 
     def __init__(self, path: Path) -> None:
@@ -80,31 +80,31 @@ def _threads(scores: Tensor) -> int:
     return max(1, min(torch.get_num_threads(), scores.numel() // _ROW_WORK))
 
 
-def native(scores: Tensor) -> Native | None:
-    """The kernel, if it can work on such scores."""
+def native(scores: Tensor) -> SimplexKernel | None:
+    """The kernel, if it takes such scores."""
     if scores.dtype != torch.float32 or scores.device.type != "cpu" or not scores.numel():
         return None
     return _found() if wanted() else None
 
 
 @functools.cache
-def _found() -> Native | None:
+def _found() -> SimplexKernel | None:
     headers = [_FOLDER / name for name in _HEADERS]
     return Library("simplex", [_FOLDER / "native.cpp"], _checked, headers=headers, flags=_FLAGS).find()
 
 
-def _checked(library: Path) -> Native | None:
-    """The library, if it agrees with `newton` on rows of every kind."""
-    found = Native(library)
+def _checked(library: Path) -> SimplexKernel | None:
+    """Load the library; None if it disagrees with `newton`."""
+    found = SimplexKernel(library)
     return found if error(found) <= _TOLERANCE else None
 
 
-def error(kernel: Native) -> float:
-    """How far the kernel is from `newton` in float64, over values and gradients of small problems."""
+def error(kernel: SimplexKernel) -> float:
+    """The largest deviation from `newton` in float64, over values and gradients of small problems."""
     return max(_error(kernel, keys) for keys in _KEYS)
 
 
-def _error(kernel: Native, keys: int) -> float:
+def _error(kernel: SimplexKernel, keys: int) -> float:
     shape = (2, 6, 5, keys)
     steps = torch.arange(2 * 6 * 5 * keys, dtype=torch.float32).view(shape)
     scores, given = (steps * 0.7).sin() * 3 + (steps * 0.013).cos(), (steps * 1.3).cos()
@@ -126,5 +126,5 @@ def _error(kernel: Native, keys: int) -> float:
 
 
 def _distance(found: Tensor, expected: Tensor) -> float:
-    """The largest, relative where values are above 1; infinite where there is none."""
+    """The largest difference, relative where values are above 1; infinity for NaN."""
     return float(((found - expected).abs() / expected.abs().clamp_min(1)).nan_to_num(nan=float("inf")).max())

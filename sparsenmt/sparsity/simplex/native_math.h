@@ -1,4 +1,4 @@
-// What native.cpp computes with, on single floats, and on vectors as wide as the processor's. Part of native.cpp.
+// Arithmetic on floats and on vectors as wide as the processor's. Part of native.cpp.
 
 #pragma once
 
@@ -21,12 +21,12 @@ constexpr int64_t kLanes = kBytes / 4;
 typedef float Vector __attribute__((vector_size(kBytes)));
 typedef int32_t Mask __attribute__((vector_size(kBytes)));  // -1 where something holds, or 0
 
-constexpr float kNever = -1e30f;        // d of a key that is not seen
-constexpr float kClose = 2e-7f;         // |S - 1| that is good enough: the row is normalised afterwards
-constexpr float kNoise = 1e-5f;         // below this no progress means rounding
+constexpr float kNever = -1e30f;        // d of a masked key
+constexpr float kClose = 2e-7f;         // largest |S - 1|; the row is normalised afterwards
+constexpr float kNoise = 1e-5f;         // below this |S - 1|, no progress means rounding
 constexpr int kMost = 64;               // steps; a handful is usual
-constexpr float kNear = 0.03f;          // |S - 1| that is good enough for a threshold to begin with
-constexpr int kCheap = 3;               // steps towards that
+constexpr float kNear = 0.03f;          // largest |S - 1| of an initial threshold
+constexpr int kCheap = 3;               // steps towards an initial threshold
 constexpr float kTiny = 1.7e-38f;       // e^-87, where `exponential` ends
 constexpr float kLn2Hi = 0.693359375f;  // exact in 10 bits
 constexpr float kLn2Lo = static_cast<float>(0.69314718055994530942 - 0.693359375);
@@ -64,7 +64,7 @@ inline float float_of(int32_t i) {
   return x;
 }
 
-// e^x for x <= 88; below -87 what e^-87 is. Taylor to r^7, |r| <= ln(2) / 2.
+// e^x for x <= 88; e^-87 below -87. Taylor to r^7, |r| <= ln(2) / 2.
 template <class Number>
 inline Number exponential(Number x) {
   x = x < -87.0f ? Number{} - 87.0f : x;
@@ -129,7 +129,7 @@ inline bool all_of(Mask x) {
   return all != 0;
 }
 
-// Lanes of a pair of vectors: where they lie after squares of kHalf lanes beside the diagonal have changed places.
+// Permutation of the lanes of two vectors that swaps the squares of kHalf lanes beside the diagonal.
 template <int kHalf, bool kSecond>
 constexpr int swapped(int lane) {
   const int there = lane & kHalf, lanes = static_cast<int>(kLanes);
@@ -145,7 +145,7 @@ inline Vector swap(Vector a, Vector b, std::integer_sequence<int, kLane...>) {
 #endif
 }
 
-// Lines become columns.
+// Transpose.
 template <int kHalf = 1>
 inline void transpose(Vector (&lines)[kLanes]) {
   if constexpr (kHalf < kLanes) {
@@ -161,7 +161,7 @@ inline void transpose(Vector (&lines)[kLanes]) {
   }
 }
 
-// The first `wanted` floats, and `rest` in further lanes; or, where `readable` ones fill the vector, whatever they are.
+// The first `wanted` floats, and `rest` in the other lanes; any values there if `readable` floats fill the vector.
 inline Vector read_lanes(const float *from, int64_t wanted, int64_t readable, float rest) {
   Vector x = splat(rest);
   if (readable >= kLanes)

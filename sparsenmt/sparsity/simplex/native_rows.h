@@ -1,4 +1,4 @@
-// Long rows, one at a time: its keys lie along vectors, padded with keys that are never seen. Part of native.cpp.
+// Long rows, one at a time: keys are along the vectors, padded with masked keys. Part of native.cpp.
 
 #pragma once
 
@@ -11,7 +11,7 @@ namespace long_rows {
 
 constexpr int64_t kPad = 16;
 
-// What a thread works in. Arrays have a multiple of kPad entries.
+// Scratch of a thread. Arrays have a multiple of kPad entries.
 struct Scratch {
   int64_t width;
   float *d, *c, *p, *w;
@@ -97,14 +97,14 @@ float softmax_of(const Scratch &row) {
   return mass;
 }
 
-// Newton on S^b from `e`, kept in a bracket that is halved where a step is no number; at the end row.p and its sum.
+// Newton on S^b from `e`, kept in a bracket that is halved if a step is NaN. Computes row.p; returns its sum.
 template <class At, class Step>
 float solve(At at, Step step, float e, float close = kClose, int most = kMost, float *solution = nullptr) {
   float low = 0.0f, high = 1.0f, before = kInfinity;
   Sums<float> sums = at(e);
   for (int i = 0; i < most; ++i) {
     const float off = std::fabs(sums.mass - 1.0f);
-    if (!(off > close) || (off < kNoise && off > 0.25f * before)) break;  // NaN ends it too
+    if (!(off > close) || (off < kNoise && off > 0.25f * before)) break;  // also stops at NaN
     before = off;
     (sums.mass > 1.0f ? low : high) = e;
     const float next = e + step(sums);
@@ -116,7 +116,7 @@ float solve(At at, Step step, float e, float close = kClose, int most = kMost, f
   return sums.mass;
 }
 
-// row.p and its sum, from row.d and row.c.
+// Computes row.p from row.d and row.c; returns its sum.
 template <bool kCounted>
 float weigh(const Scratch &row, Kind kind, float b) {
   const auto half = [&](float e) { return entmax15_at<kCounted>(row, e); };
@@ -145,7 +145,7 @@ float weigh(const Scratch &row, Kind kind, float b) {
   }
 }
 
-// Fills row.d and, with counts, row.c. Returns whether anything is seen.
+// Fills row.d and, with counts, row.c. Returns false if the row is fully masked.
 bool load(const Scratch &row, const float *z, const uint8_t *seen, int64_t stride, const float *counts, int64_t keys) {
   float *__restrict d = row.d;
   float top = -kInfinity;
@@ -176,8 +176,8 @@ bool load(const Scratch &row, const float *z, const uint8_t *seen, int64_t strid
   return true;
 }
 
-// A row of which nothing is seen, or whose scores are not numbers.
-void write_blind(float *mass, const float *z, const uint8_t *seen, int64_t stride, int64_t keys) {
+// Writes a fully masked row, or one whose scores are NaN.
+void write_masked(float *mass, const float *z, const uint8_t *seen, int64_t stride, int64_t keys) {
   for (int64_t k = 0; k < keys; ++k) {
     const bool lost = (seen == nullptr || seen[k * stride]) && std::isnan(z[k]);
     mass[k] = lost ? std::numeric_limits<float>::quiet_NaN() : 0.0f;
@@ -206,7 +206,7 @@ void fill_slopes(const Scratch &row, const float *mass, int64_t keys, Slope slop
   for (int64_t k = 0; k < keys; ++k) p[k] = (kCounted ? row.c[k] : 1.0f) * slope(weight_at<kCounted>(row, mass, k));
 }
 
-// s = p^(2 - alpha) for what is not 0.
+// s = p^(2 - alpha), 0 for 0.
 inline float slope_of(float weight, float b) {
   const bool none = weight < kTiny;
   const float raw = exponential((1.0f - b) * logarithm(none ? 1.0f : weight));
@@ -227,7 +227,7 @@ void slopes(const Scratch &row, const float *mass, Kind kind, float b, int64_t k
   }
 }
 
-// row.w: what the gradient of the scores, times it, sums to the gradient of alpha.
+// row.w: the sum of its product with the gradient of the scores is the gradient of alpha.
 template <bool kCounted>
 void fill_bends(const Scratch &row, const float *mass, float b, int64_t keys) {
   float *__restrict w = row.w;

@@ -1,6 +1,6 @@
 // Short rows, as many at a time as a vector has lanes: a tile has a lane for each row, and a vector for each key. Sums
-// over keys are then no sums inside vectors, and as many independent steps are under way as there are rows. What a row
-// gives does not depend on its neighbours. Part of native.cpp.
+// over keys need no reduction inside vectors, and the rows' steps run in parallel. The result of a row does not depend on
+// its neighbours. Part of native.cpp.
 
 #pragma once
 
@@ -12,22 +12,22 @@
 namespace {
 namespace tiles {
 
-// What a thread works in: arrays of `keys` vectors, and behind them room for whole squares.
+// Scratch of a thread: arrays of `keys` vectors, padded to whole squares.
 struct Work {
   int64_t keys;
   Vector *d, *c, *p, *w, *x;
 
   explicit Work(int64_t keys) : keys(keys) {
-    const int64_t room = (keys + kLanes - 1) / kLanes * kLanes;
-    d = static_cast<Vector *>(std::aligned_alloc(kBytes, 5 * room * kBytes));
-    c = d + room, p = c + room, w = p + room, x = w + room;
+    const int64_t padded = (keys + kLanes - 1) / kLanes * kLanes;
+    d = static_cast<Vector *>(std::aligned_alloc(kBytes, 5 * padded * kBytes));
+    c = d + padded, p = c + padded, w = p + padded, x = w + padded;
   }
   ~Work() { std::free(d); }
   Work(const Work &) = delete;
   Work &operator=(const Work &) = delete;
 };
 
-// Newton on S^b from `e`, in each lane that is not `done`, kept in a bracket that is halved where a step is no number.
+// Newton on S^b from `e`, in each lane that is not `done`, kept in a bracket that is halved if a step is NaN.
 // Returns the masses; `e` becomes the root.
 template <class At, class Step>
 inline Vector solve(At at, Step step, Vector &e, Mask done, float close = kClose, int most = kMost) {
@@ -35,7 +35,7 @@ inline Vector solve(At at, Step step, Vector &e, Mask done, float close = kClose
   Sums<Vector> sums = at(e);
   for (int i = 0; i < most; ++i) {
     const Vector off = absolute(sums.mass - 1.0f);
-    done |= ~(off > close) | ((off < kNoise) & (off > 0.25f * before));  // NaN ends it too
+    done |= ~(off > close) | ((off < kNoise) & (off > 0.25f * before));  // also stops at NaN
     if (all_of(done)) break;
     before = off;
     const Mask over = sums.mass > 1.0f;
@@ -106,7 +106,7 @@ struct Tile {
     return mass;
   }
 
-  // work.p and its sum, from work.d and work.c, in the lanes that are not `done`.
+  // Computes work.p from work.d and work.c, in the lanes that are not `done`; returns its sum.
   Vector weigh(Kind kind, Vector b, Mask done) const {
     const auto half = [this](Vector e) { return entmax15_at(e); };
     const auto half_step = [](Sums<Vector> s) { return (s.mass - root(s.mass)) / s.slope; };
@@ -126,14 +126,14 @@ struct Tile {
     return solve([this, b](Vector at) { return entmax_at(at, b); }, step, e, done);
   }
 
-  // work.d, scores: less the largest of their row. Returns the lanes whose row sees nothing.
+  // Subtracts from the scores work.d the largest of their row. Returns the lanes of fully masked rows.
   Mask settle() const {
     Vector *__restrict d = work.d, top = splat(-kInfinity);
     for (int64_t k = 0; k < work.keys; ++k) top = d[k] > top ? d[k] : top;
-    const Mask blind = top == -kInfinity;
-    top = blind ? Vector{} : top;
+    const Mask fully_masked = top == -kInfinity;
+    top = fully_masked ? Vector{} : top;
     for (int64_t k = 0; k < work.keys; ++k) d[k] = d[k] - top < kNever ? splat(kNever) : d[k] - top;
-    return blind;
+    return fully_masked;
   }
 
   // work.p: mass c p, of weights p that sum to `mass`.
@@ -152,7 +152,7 @@ struct Tile {
     return kCounted ? work.d[k] / (work.c[k] > 0.0f ? work.c[k] : splat(1.0f)) : work.d[k];
   }
 
-  // p^b; and in work.x[k], if wanted, what the gradient of the score, times it, adds to that of alpha.
+  // p^b; and in work.x[k], if wanted, the factor of the gradient of the score in that of alpha.
   Vector power(Vector weight, Vector b, int64_t k, bool bend) const {
     const Vector l = logarithm(weight < kTiny ? splat(1.0f) : weight), found = exponential(b * l);
     if (bend) work.x[k] = -l * l * curvature(b * l, found);

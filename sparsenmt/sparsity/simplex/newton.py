@@ -1,4 +1,4 @@
-"""Rows of scores to alpha-entmax weights and back, in PyTorch, on any device, in fp32 or float64.
+"""alpha-entmax weights of rows of scores, and their gradients, in PyTorch, on any device, in fp32 or float64.
 
 A row has keys k with score z, count c and weight p >= 0; sum_k c p = 1. With b = alpha - 1, d = z - max z and
 
@@ -23,32 +23,32 @@ from torch import Tensor
 
 Alpha = float | Tensor  # one for all rows, or (R, 1)
 
-_CHUNK = 1 << 17  # scores that a core of a CPU works on at once: what is computed on the way stays in its cache
-_SHORT = 48  # keys up to which rows are turned
+_CHUNK = 1 << 17  # scores that a CPU core processes at once, so that intermediate results fit its cache
+_SHORT = 48  # up to so many keys, rows are transposed
 _STEPS = 16
 _HALVINGS = 100
 _CHEAP = 2  # steps towards thresholds that need no logarithm, before those that do
 _LOG2_E = math.log2(math.e)
-# |S - 1| that is good enough, as rows are normalised afterwards; and below which no progress means rounding.
+# The largest |S - 1|, as rows are normalised afterwards; and that below which no progress means rounding.
 _CLOSE = {torch.float32: (5e-7, 1e-5), torch.float64: (1e-14, 1e-12)}
 
 At = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]  # e -> p, S, and sum c p / u = -b dS/de
-Step = Callable[[Tensor, Tensor], Tensor]  # S and that sum -> how far the root of the tangent lies
+Step = Callable[[Tensor, Tensor], Tensor]  # S and that sum -> distance to the root of the tangent
 
 
 def weights(scores: Tensor, alpha: Alpha, counts: Tensor | None = None) -> Tensor:
-    """scores (R, K), minus infinity at keys that are not seen -> mass c p (R, K); rows that see nothing are zeros.
+    """scores (R, K), minus infinity at masked keys -> mass c p (R, K); fully masked rows are zero.
 
     Args:
         alpha: from 1 to 2.
-        counts: (R, K) how many keys each stands for.
+        counts: (R, K): the number of keys that each stands for.
     """
     rows, keys = scores.shape
-    turned = scores.device.type == "cpu" and keys <= _SHORT < rows
+    transposed = scores.device.type == "cpu" and keys <= _SHORT < rows
 
     def weigh(part: slice) -> Tensor:
         z, each, counted = scores[part], _rows_of(alpha, part), None if counts is None else counts[part]
-        if not turned:
+        if not transposed:
             return _weigh(z, each, counted, 1)
         each = each.t() if isinstance(each, Tensor) else each
         counted = None if counted is None else counted.t().contiguous()
@@ -74,7 +74,7 @@ def gradients(
     """
     gradient = torch.empty_like(mass)
     sums = mass.new_zeros(mass.shape[0]) if of_alpha else None
-    ones = mass.new_ones(mass.shape[1])  # products with it are faster sums, of short rows above all
+    ones = mass.new_ones(mass.shape[1])  # a product with it is a faster sum, above all for short rows
     for part in _parts(mass):
         beta = _rows_of(alpha, part) - 1
         p, counted = mass[part], None if counts is None else counts[part]
@@ -93,7 +93,7 @@ def gradients(
 
 
 def _parts(x: Tensor) -> list[slice]:
-    """Rows that are worked on at once."""
+    """Slices of rows that are processed at once."""
     rows, keys = x.shape
     if x.device.type != "cpu":
         return [slice(0, rows)]
@@ -106,16 +106,16 @@ def _rows_of(alpha: Alpha, part: slice) -> Alpha:
 
 
 def _weigh(z: Tensor, alpha: Alpha, counts: Tensor | None, dim: int) -> Tensor:
-    """Mass of rows whose keys lie along ``dim``."""
+    """Mass of rows; ``dim`` is the axis of keys."""
     top = z.amax(dim, keepdim=True)
-    blind = top == -torch.inf
-    some_blind = bool(blind.any())
-    if some_blind:
-        top = top.masked_fill(blind, 0.0)
+    fully_masked = top == -torch.inf
+    some_masked = bool(fully_masked.any())
+    if some_masked:
+        top = top.masked_fill(fully_masked, 0.0)
     d = z - top
-    if some_blind:
-        d = d.masked_fill(blind, 0.0)  # as if all were equal: solved at once, and taken back at the end
-        counts = None if counts is None else torch.where(blind, 1, counts)
+    if some_masked:
+        d = d.masked_fill(fully_masked, 0.0)  # all equal: solved in one step; zeroed at the end
+        counts = None if counts is None else torch.where(fully_masked, 1, counts)
     beta, start = alpha - 1, torch.zeros_like(top)
     if isinstance(beta, Tensor):
         p, total = _between(d, beta, counts, dim)
@@ -129,13 +129,13 @@ def _weigh(z: Tensor, alpha: Alpha, counts: Tensor | None, dim: int) -> Tensor:
     else:
         p, total = _general(d, beta, counts, dim)
     scale = 1 / total
-    if some_blind:
-        scale = scale.masked_fill(blind, 0.0)
+    if some_masked:
+        scale = scale.masked_fill(fully_masked, 0.0)
     return p.mul_(scale if counts is None else scale * counts)
 
 
 def _between(d: Tensor, beta: Tensor, counts: Tensor | None, dim: int) -> tuple[Tensor, Tensor]:
-    """p and S where every row has its own alpha, 1 perhaps."""
+    """p and S if every row has its own alpha, from 1 on."""
     soft = beta == 0
     if not bool(soft.any()):
         return _general(d, beta, counts, dim)
@@ -166,7 +166,7 @@ def _general(d: Tensor, beta: Alpha, counts: Tensor | None, dim: int) -> tuple[T
 
 
 def _solve(at: At, step: Step, begin: Tensor) -> tuple[Tensor, Tensor]:
-    """Newton's method from the left of the root: p and S where all rows are close to it."""
+    """Newton's method from the left of the root; returns p and S when all rows are close to it."""
     e, worst = begin, math.inf
     close, noise = _CLOSE[e.dtype]
     for _ in range(_STEPS):
@@ -179,7 +179,7 @@ def _solve(at: At, step: Step, begin: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _solve_guarded(at: At, step: Step, e: Tensor) -> tuple[Tensor, Tensor]:
-    """The same inside a bracket, which is halved where a step leaves it or is no number, until nothing moves."""
+    """Newton's method inside a bracket, which is halved if a step leaves it or is NaN, until nothing changes."""
     low, high = torch.zeros_like(e), torch.ones_like(e)
     p, mass, slope = at(e)
     for _ in range(_HALVINGS):
@@ -195,7 +195,7 @@ def _solve_guarded(at: At, step: Step, e: Tensor) -> tuple[Tensor, Tensor]:
     return p, mass
 
 
-# Each of the following works in one place: p is overwritten by the next call.
+# Each of the following functions has one buffer: p is overwritten by the next call.
 
 
 def _half(d: Tensor, counts: Tensor | None, dim: int) -> At:
@@ -237,7 +237,7 @@ def _power(d: Tensor, beta: Alpha, counts: Tensor | None, dim: int) -> At:
 
     def at(e: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         torch.sub(base, e, out=y).clamp_min_(-1)
-        torch.log1p(y, out=p).mul_(inverse).exp2_()  # powers of 2 are the faster ones
+        torch.log1p(y, out=p).mul_(inverse).exp2_()  # exp2 is faster than exp
         torch.div(p, y.add_(1).clamp_min_(tiny), out=y)
         return p, _sum(p, counts, dim), _sum(y, counts, dim)
 
@@ -249,7 +249,7 @@ def _sum(x: Tensor, counts: Tensor | None, dim: int) -> Tensor:
 
 
 def _slope(p: Tensor, beta: Alpha, *, logs: bool) -> tuple[Tensor, Tensor | None]:
-    """s = p^(2 - alpha), 0 where p is; and ln p, where it is wanted, finite everywhere."""
+    """s = p^(2 - alpha), 0 where p is 0; and ln p, if wanted, finite everywhere."""
     if not isinstance(beta, Tensor) and not logs:
         if beta == 0:
             return p, None
@@ -267,7 +267,7 @@ def _bend(log: Tensor, beta: Alpha) -> Tensor:
     if float(beta.min() if isinstance(beta, Tensor) else beta) >= 0.005:
         rise = torch.expm1(y)
         return (rise - y).sub_(rise.mul_(y)) / beta**2
-    # (1 - e^y + y e^y) / y^2 = sum over n >= 2 of (n - 1) y^(n - 2) / n!, where y is so small that the left cancels.
+    # (1 - e^y + y e^y) / y^2 = sum over n >= 2 of (n - 1) y^(n - 2) / n!, for y so small that the left side cancels.
     series = torch.full_like(y, 1 / 5760)
     for coefficient in (1 / 840, 1 / 144, 1 / 30, 1 / 8, 1 / 3, 1 / 2):
         series = series * y + coefficient

@@ -1,9 +1,9 @@
-"""How much arithmetic a piece of work is, and how fast this machine does nothing but that.
+"""The FLOP of a workload, and the rate at which this machine computes nothing but its matrix products.
 
-What is counted are the matrix products that are really executed: a multiplication and an addition are two FLOP. What
-filters dropped, bands left out and given heads saved is not in it; padding, and hypotheses that are thrown away, are.
-Attention is counted as its two products without any fusion, so that a causal mask saves nothing. Everything else
-(norms, softmax, dropout, the optimizer) is not counted: its time shows as a smaller share of the limit.
+The count comprises the matrix products that are executed; a multiplication and an addition are two FLOP. Products that
+filters, bands and fixed heads save are not counted; those for padding and discarded hypotheses are. Attention counts as
+its two products without fusion, so that a causal mask saves nothing. Everything else (norms, softmax, dropout, the
+optimizer) is not counted: its time shows as a smaller share of the limit.
 
 Shapes: a product (R, C, O) multiplies R rows of C numbers by a weight (O, C).
 """
@@ -18,30 +18,34 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from sparsenmt.model.linear import packed_product, rounds
 
 Shape = tuple[int, int, int]
 SQUARE = {"cpu": 1024, "cuda": 8192}
-"""Size of the square product whose rate a device is said to reach."""
+"""Size of the square product that measures the peak rate of a device."""
 
-_SHARE = 0.99  # of the arithmetic whose shapes are timed: the many small rest would take long
-_SECONDS = 0.1  # that a product is repeated for
-_FEWEST = 3
+_SHARE = 0.99  # of the FLOP whose shapes are timed: the many small shapes of the rest would take long
+_SECONDS = 0.1  # for which a product is repeated, at least
+_FEWEST = 3  # repeats
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """The arithmetic of a piece of work."""
+    """The arithmetic of a workload.
+
+    Args:
+        products: shape -> number of products of two matrices; batched products (attention) are in ``flop`` only.
+    """
 
     flop: float
     products: Mapping[Shape, int]
-    """How often each product of a matrix with a matrix ran; batched ones (attention) are in ``flop`` alone."""
 
 
-def count(work: Callable[[], object]) -> Arithmetic:
-    """Do the work once, and count. It must not use packed products, whose operators nobody can look into."""
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-    from torch.utils.flop_counter import FlopCounterMode
-
+def count_arithmetic(work: Callable[[], object]) -> Arithmetic:
+    """Run a function once and count its arithmetic. Packed products, which the counter cannot see, must not occur."""
     products: Counter[Shape] = Counter()
 
     def mm(a: Any, b: Any, *rest: Any, **named: Any) -> int:
@@ -63,9 +67,9 @@ def count(work: Callable[[], object]) -> Arithmetic:
 
 
 def product_rate(work: Arithmetic, dtype: torch.dtype, device: torch.device) -> float:
-    """FLOP a second of the work's own products, each alone, repeated, in its fastest form: the limit of the work.
+    """Return the FLOP per second of a workload's products, each repeated alone in its fastest form.
 
-    The weighted mean over the shapes: what the machine would reach if nothing had to be done between two products.
+    This weighted mean over the shapes is the workload's limit: the rate with nothing between two products.
     """
     by_share = sorted(work.products, key=lambda shape: -_flop(shape) * work.products[shape])
     total = sum(_flop(shape) * times for shape, times in work.products.items())
@@ -79,7 +83,7 @@ def product_rate(work: Arithmetic, dtype: torch.dtype, device: torch.device) -> 
 
 
 def square_rate(dtype: torch.dtype, device: torch.device) -> float:
-    """FLOP a second of one large square product."""
+    """Return the FLOP per second of a large square product."""
     size = SQUARE[device.type]
     return _flop((size, size, size)) / _fastest((size, size, size), dtype, device)
 
@@ -91,9 +95,7 @@ def _flop(shape: Shape) -> float:
 
 @torch.inference_mode()
 def _fastest(shape: Shape, dtype: torch.dtype, device: torch.device) -> float:
-    """Seconds of a product: plain, with the weight packed for decoding, or with a rounded weight."""
-    from sparsenmt.model.linear import packed_product, rounds
-
+    """Return the seconds of a product in its fastest form: plain, with a packed weight, or with a rounded weight."""
     rows, inner, outer = shape
     x, weight = torch.randn(rows, inner, device=device), torch.randn(outer, inner, device=device)
     ways: list[Callable[[], object]] = []
@@ -108,7 +110,7 @@ def _fastest(shape: Shape, dtype: torch.dtype, device: torch.device) -> float:
 
 
 def _seconds(work: Callable[[], object], device: torch.device) -> float:
-    """The fastest of several runs, in blocks that are long enough for the clock."""
+    """Return the seconds of the fastest of several runs, in blocks that are long enough for the clock."""
     work()
     synchronize(device)
     best, spent, block = float("inf"), 0.0, 1
@@ -126,6 +128,6 @@ def _seconds(work: Callable[[], object], device: torch.device) -> float:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until the device has done all that it was given."""
+    """Wait until the device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

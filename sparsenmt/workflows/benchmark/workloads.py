@@ -1,9 +1,9 @@
-"""The two kinds of work that ``sparsenmt benchmark`` times: beam search and training steps, of stated sizes.
+"""The workloads that are timed: beam search and training updates of given sizes.
 
-Pieces are random; lengths are forced, so that the amount of work is exactly known: every hypothesis lives to the last
-step, no batch has padding.
+Tokens are random and lengths are forced, so that the amount of work is known exactly: every hypothesis has the maximum
+length, and no batch has padding.
 
-Shapes: B sentences, S source pieces with </s>, T target pieces with </s>.
+Shapes: B sentences, S source tokens with </s>, T target tokens with </s>.
 """
 
 from __future__ import annotations
@@ -11,35 +11,38 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sparsenmt.data.batching import Batch, pad
+from sparsenmt.data.features.feature_set import FeatureSet
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import BOS, EOS
+from sparsenmt.decoding.beam import beam_search
 from sparsenmt.decoding.inputs import SourceLine
 from sparsenmt.errors import UserError
 from sparsenmt.model.protocol import Source
+from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe import schema
-from sparsenmt.workflows.benchmark.flops import Arithmetic, count
-
-if TYPE_CHECKING:
-    from sparsenmt.data.features.feature_set import FeatureSet
-    from sparsenmt.data.tokenizers.tokenizer import Tokenizer
-    from sparsenmt.model.transformer import Transformer
+from sparsenmt.training.gradients import Objective, UpdateTotals, accumulate_gradients
+from sparsenmt.training.precision import MasterWeights
+from sparsenmt.training.state import make_optimizer
+from sparsenmt.workflows.benchmark.flops import Arithmetic, count_arithmetic
 
 Part = Literal["decoding", "training"]
 
 
 @dataclass(frozen=True)
-class Subject:
-    """The model that is measured.
+class BenchmarkModel:
+    """The model that is timed.
 
     Args:
-        build: makes it anew, unpacked, in fp32, on the CPU.
-        features: what its methods read of the source; None where there is no trained model, and so no methods that do.
+        build: returns a new copy, unpacked, in fp32, on the CPU.
+        source: the source tokenizer; None without a trained model.
+        features: the source features that its methods read; None without a trained model.
     """
 
     name: str
@@ -52,24 +55,24 @@ class Subject:
 
     @cached_property
     def auxiliary(self) -> dict[str, float]:
-        """Weights for the losses that the model's methods bring: their sizes do not matter to the time."""
+        """Weights of the auxiliary losses of the model's methods; their values do not affect the time."""
         rows = [[EOS + 1, EOS]]
         with torch.no_grad():
             losses = self.build().encode(self.to_source(rows)).losses
         return dict.fromkeys(losses, 0.1)
 
     def random_rows(self, sentences: int, length: int, *, target: bool = False) -> list[list[int]]:
-        """B rows of ``length`` pieces, the last of them </s>. Sources whose methods look at words are whole words."""
+        """Return B rows of ``length`` tokens, the last one </s>; whole words where the model reads word features."""
         random = np.random.default_rng(0)
-        pieces = np.arange(EOS + 1, self.target_size if target else self.source_size)
+        tokens = np.arange(EOS + 1, self.target_size if target else self.source_size)
         if not target and self.source is not None and self.features is not None and self.features.names:
-            words = pieces[self.source.word_starts[EOS + 1 :]]
-            pieces = words if len(words) else pieces
-        rows: list[list[int]] = random.choice(pieces, (sentences, length - 1)).tolist()
+            words = tokens[self.source.word_starts[EOS + 1 :]]
+            tokens = words if len(words) else tokens
+        rows: list[list[int]] = random.choice(tokens, (sentences, length - 1)).tolist()
         return [[*row, EOS] for row in rows]
 
     def to_source(self, rows: Sequence[list[int]]) -> Source:
-        """Rows of ids with their features."""
+        """Return rows of tokens as a source with its features."""
         tokens, valid = pad(rows)
         return Source(tokens, valid, self._features(rows))
 
@@ -82,57 +85,61 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """How much is done at once."""
+class WorkloadSizes:
+    """The sizes of one batch.
+
+    Args:
+        source_length: source tokens, </s> included.
+        target_length: target tokens, </s> included: steps of the decoder.
+    """
 
     source_length: int
-    """Source pieces, </s> included."""
     target_length: int
-    """Target pieces, </s> included: steps of the decoder."""
     sentences: int
     beam_size: int = 1
 
     @property
     def target_tokens(self) -> int:
+        """Target tokens of all sentences."""
         return self.sentences * self.target_length
 
 
 class DecodingWorkload:
-    """Beam search over one batch, as `sparsenmt decode` does it: of packed weights, compacted where that is exact."""
+    """Beam search over one batch, as in `sparsenmt decode`: with packed weights, compacted where that is exact."""
 
     part: Part = "decoding"
 
-    def __init__(self, subject: Subject, sizes: Sizes, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self, benchmarked: BenchmarkModel, sizes: WorkloadSizes, dtype: torch.dtype, device: torch.device
+    ) -> None:
         self.sizes = sizes
-        self._rows = subject.random_rows(sizes.sentences, sizes.source_length)
-        self._source = subject.to_source(self._rows)
-        self._options = subject.recipe.decoding.model_copy(
+        self._rows = benchmarked.random_rows(sizes.sentences, sizes.source_length)
+        self._source = benchmarked.to_source(self._rows)
+        self._options = benchmarked.recipe.decoding.model_copy(
             update={"beam_size": sizes.beam_size, "min_length": sizes.target_length, "no_repeat_ngram": 0}
         )
         self._device = device
-        self._subject = subject
-        self._model = subject.build().to(device)
+        self._benchmarked = benchmarked
+        self._model = benchmarked.build().to(device)
         if not self._model.packs(dtype):
             raise UserError(
-                f"there are no products in {str(dtype).removeprefix('torch.')} here",
+                f"there are no matrix products in {str(dtype).removeprefix('torch.')} here",
                 where="--dtype",
                 hint="Take fp32 or bf16, or another device.",
             )
         self._model.pack(dtype, final=True)
 
     def run(self) -> None:
-        """Once."""
+        """Search once."""
         self._search(self._model, self._device)
 
     def count(self) -> Arithmetic:
-        """Its arithmetic: in float64, which nothing but PyTorch's own operators computes."""
-        model = self._subject.build().double().eval()
-        return count(lambda: self._search(model, torch.device("cpu")))
+        """Count the arithmetic of a search, in float64, which only PyTorch's own operators compute."""
+        model = self._benchmarked.build().double().eval()
+        return count_arithmetic(lambda: self._search(model, torch.device("cpu")))
 
     @torch.inference_mode()
     def _search(self, model: Transformer, device: torch.device) -> None:
-        from sparsenmt.decoding.beam import beam_search
-
         tokens, valid = self._source.tokens.to(device), self._source.valid.to(device)
         features = {name: values.to(device) for name, values in self._source.features.items()}
         source = Source(tokens, valid, features)
@@ -144,24 +151,22 @@ class DecodingWorkload:
 
 
 class TrainingWorkload:
-    """Updates on one batch, as `sparsenmt train` does them: forward, loss, backward, clipping, Adam."""
+    """Updates on one batch, as in `sparsenmt train`: forward, loss, backward, clipping, Adam."""
 
     part: Part = "training"
 
-    def __init__(self, subject: Subject, sizes: Sizes, dtype: torch.dtype, device: torch.device) -> None:
-        from sparsenmt.training.gradients import Objective
-        from sparsenmt.training.precision import MasterWeights
-        from sparsenmt.training.state import make_optimizer
-
+    def __init__(
+        self, benchmarked: BenchmarkModel, sizes: WorkloadSizes, dtype: torch.dtype, device: torch.device
+    ) -> None:
         self.sizes = sizes
-        self._subject = subject
-        options = subject.recipe.training
-        self._objective = Objective(options.label_smoothing, options.loss_normalization, subject.auxiliary)
+        self._benchmarked = benchmarked
+        options = benchmarked.recipe.training
+        self._objective = Objective(options.label_smoothing, options.loss_normalization, benchmarked.auxiliary)
         self._clip = options.clip_norm
-        source = subject.to_source(subject.random_rows(sizes.sentences, sizes.source_length))
-        self._batch = _batch(source, subject.random_rows(sizes.sentences, sizes.target_length, target=True))
+        source = benchmarked.to_source(benchmarked.random_rows(sizes.sentences, sizes.source_length))
+        self._batch = _batch(source, benchmarked.random_rows(sizes.sentences, sizes.target_length, target=True))
         self._on_device = self._batch.to(device)
-        self._model = subject.build().to(device).train()
+        self._model = benchmarked.build().to(device).train()
         self._weights = MasterWeights(self._model, dtype)
         adam = options.optimizer
         self._optimizer = make_optimizer(
@@ -171,7 +176,7 @@ class TrainingWorkload:
             group["lr"] = 1e-5
 
     def run(self) -> None:
-        """One update."""
+        """Do one update."""
         self._gradients(self._model, self._on_device)
         self._weights.collect()
         parameters = list(self._weights.named.values())
@@ -181,13 +186,11 @@ class TrainingWorkload:
         self._weights.publish()
 
     def count(self) -> Arithmetic:
-        """Its arithmetic."""
-        model = self._subject.build().train()
-        return count(lambda: self._gradients(model, self._batch))
+        """Count the arithmetic of an update."""
+        model = self._benchmarked.build().train()
+        return count_arithmetic(lambda: self._gradients(model, self._batch))
 
     def _gradients(self, model: Transformer, batch: Batch) -> None:
-        from sparsenmt.training.gradients import UpdateTotals, accumulate_gradients
-
         accumulate_gradients(model, batch, self._objective, UpdateTotals.of([batch]))
 
 

@@ -77,7 +77,7 @@ def test_frequencies_of_contrawsd(tmp_path: Path) -> None:
     (item,) = open_suite(write_json(tmp_path / "de-en.json", [entry])).items
     assert item.frequency == 120
     entry["frequency of sense/ambig word in wmt16"] = "often"
-    with pytest.raises(UserError, match=r"line 2: entry 1\.frequency of sense.*two whole numbers"):
+    with pytest.raises(UserError, match=r"line 2: entry 1\.frequency of sense.*two integers"):
         open_suite(write_json(tmp_path / "de-en.json", [entry]))
 
 
@@ -104,7 +104,7 @@ def test_the_lines_of_elements() -> None:
         ('{"1": {}}', "line 1: the file is not a JSON list"),
         ('[\n{"source": "a",\n "reference" "b"}]', "line 3: this is not JSON: Expecting ':' delimiter"),
         ('[\n{"source": "a"', "line 2: this is not JSON"),
-        ('[{"source": "a", "reference": "b", "errors": []}\n', "line 2: this is not JSON: ',' or ']' is wanted"),
+        ('[{"source": "a", "reference": "b", "errors": []}\n', "line 2: this is not JSON: ',' or ']' is expected"),
         ("[]\n\n{}", "line 3: this is not JSON: the list does not end here"),
         ("[" * 100_000, "line 1: this JSON cannot be read"),
         ("[" + "1" * 5000 + "]", "line 1: this JSON cannot be read"),
@@ -131,11 +131,11 @@ def test_bad_json(tmp_path: Path, text: str, message: str) -> None:
         ({"errors": [{"contrastive": "x"}]}, "line 19: entry 2.errors[0].type: the key is missing"),
         (
             {"errors": [{"type": "x", "contrastive": "y", "distance": "far"}]},
-            "line 19: entry 2.errors[0].distance: this must be a whole number",
+            "line 19: entry 2.errors[0].distance: this must be an integer",
         ),
         (
             {"errors": [{"type": "x", "contrastive": "y", "frequency": -1}]},
-            "line 19: entry 2.errors[0].frequency: this must be a whole number",
+            "line 19: entry 2.errors[0].frequency: this must be an integer",
         ),
     ],
 )
@@ -187,7 +187,7 @@ def test_types_and_origins_are_chosen(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"--origin: the suite has no 'x'"):
         suite.select([], ["x"])
     folder = open_suite(write_set(tmp_path / "set"))
-    with pytest.raises(UserError, match="--origin: the suite does not say it of its items"):
+    with pytest.raises(UserError, match="--origin: the items of the suite have no origin"):
         folder.select([], ["x"])
 
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sparsenmt.analysis.observe import observe
-from sparsenmt.analysis.roles import (
+from sparsenmt.analysis.head_roles import (
     OFFSETS,
     SCORES,
-    Anatomy,
     HeadRolesResult,
     RoleCounter,
-    dissect,
+    SentenceStructure,
     grid,
     interrogatives,
     report,
+    sentence_structure,
 )
+from sparsenmt.analysis.observe import observe
 from sparsenmt.data.tokenizers.symbol_tokenizers import WordTokenizer
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.inputs import SourceLine
@@ -41,8 +41,8 @@ class Pieces:
         return ["</s>" if id_ == EOS else self.names[id_ - 4] for id_ in ids]
 
 
-def cut(*names: str, words: frozenset[str] = frozenset(["why"])) -> Anatomy:
-    return dissect([*range(4, 4 + len(names)), EOS], Pieces(*names), words)  # type: ignore[arg-type]
+def cut(*names: str, words: frozenset[str] = frozenset(["why"])) -> SentenceStructure:
+    return sentence_structure([*range(4, 4 + len(names)), EOS], Pieces(*names), words)  # type: ignore[arg-type]
 
 
 def test_clusters_are_words_without_the_punctuation_at_their_ends() -> None:
@@ -54,7 +54,7 @@ def test_clusters_are_words_without_the_punctuation_at_their_ends() -> None:
 
 
 def test_questions() -> None:
-    assert cut("▁Why", "▁not", "?") == Anatomy([0, 1, 2, -1], 2, [0])
+    assert cut("▁Why", "▁not", "?") == SentenceStructure([0, 1, 2, -1], 2, [0])
     assert cut("▁Wh", "y", ",", "▁me", "▁?").asking == [0, 1]
     assert cut("▁why", "▁not").asking == [] and cut("▁why", "▁not").question_mark is None
     assert cut("▁so", "▁?", "▁why").asking == []  # behind the mark
@@ -65,7 +65,7 @@ def test_questions() -> None:
 def test_without_word_boundaries_there_are_no_words() -> None:
     tokenizer = Pieces("▁why", "▁?")
     tokenizer.keeps_word_boundaries = False
-    assert dissect([4, 5, EOS], tokenizer, WORDS) == Anatomy([-1, -1, -1], None, [])  # type: ignore[arg-type]
+    assert sentence_structure([4, 5, EOS], tokenizer, WORDS) == SentenceStructure([-1, -1, -1], None, [])  # type: ignore[arg-type]
 
 
 def naive_scores(kind: str, layer: int, head: int) -> dict[str, list[float]]:
@@ -81,9 +81,9 @@ def naive_scores(kind: str, layer: int, head: int) -> dict[str, list[float]]:
             for i in range(length):
                 if 0 <= i + offset < length and real[i] and real[i + offset]:
                     found[name].append(weights[i][i + offset])
-        anatomy = dissect(line.ids, bundle.tokenizers.source, WORDS)
-        for cluster in range(max(anatomy.clusters) + 1):
-            members = [i for i, each in enumerate(anatomy.clusters) if each == cluster and real[i]]
+        structure = sentence_structure(line.ids, bundle.tokenizers.source, WORDS)
+        for cluster in range(max(structure.clusters) + 1):
+            members = [i for i, each in enumerate(structure.clusters) if each == cluster and real[i]]
             if not members:
                 continue
             rest = [sum(weights[i][j] for j in members if j != i) for i in members]
@@ -91,9 +91,9 @@ def naive_scores(kind: str, layer: int, head: int) -> dict[str, list[float]]:
             found["merging"].append(score)
             if len(members) > 1:
                 found["merging_split"].append(score)
-        for i in anatomy.asking:
-            assert anatomy.question_mark is not None and all(real)
-            found["interrogation"].append(weights[i][anatomy.question_mark])
+        for i in structure.asking:
+            assert structure.question_mark is not None and all(real)
+            found["interrogation"].append(weights[i][structure.question_mark])
     return found
 
 
@@ -102,7 +102,7 @@ def test_scores_are_those_of_loops(kind: str) -> None:
     bundle = attention_bundle(kind, tokenizer="bpe")
     counter = RoleCounter(texts(bundle), bundle.tokenizers.source, WORDS)
     listen(bundle, counter)
-    found = counter.found("m")
+    found = counter.result("m")
     assert len(found.scores) == 3 * all_seen(kind, tokenizer="bpe")[0]["encoder_self", 1].weights.shape[1]
     for (layer, head), scores in found.scores.items():
         for name, values in naive_scores(kind, layer, head - 1).items():
@@ -120,7 +120,7 @@ def test_interrogation_is_the_weight_of_the_question_mark() -> None:
     lines = [SourceLine(i, "", each) for i, each in enumerate(ids)]
     counter = RoleCounter(lines, tokenizer, interrogatives("de"))
     observe(bundle, lines, None, [counter], sites=["encoder_self"], batch_tokens=100)
-    found = counter.found("m")
+    found = counter.result("m")
     assert found.counts["interrogation"] == 3
     first = seen_alone(bundle, lines[0], OUTPUTS[0])["encoder_self", 1].weights[0, 0].tolist()
     last = seen_alone(bundle, lines[2], OUTPUTS[0])["encoder_self", 1].weights[0, 0].tolist()
@@ -155,4 +155,4 @@ def test_a_text_of_whole_words_says_that_nothing_merges() -> None:
     bundle = attention_bundle("dense")
     counter = RoleCounter(texts(bundle), bundle.tokenizers.source, WORDS)
     listen(bundle, counter)
-    assert any("no word has several pieces" in note for note in report([counter.found("m")]).notes)
+    assert any("no word has several tokens" in note for note in report([counter.result("m")]).notes)

@@ -2,10 +2,10 @@
 Fig. 10).
 
 The paper shows that a sparse head becomes denser where the text is ambiguous, and compares sentences of similar length.
-Here: a head is sparse if its mean density (`density`) is under a limit. What is usual for a sentence is the mean and
-the standard deviation of the head's density on the other sentences whose lengths differ by at most a tenth, or by 1;
-with fewer than `LEAST` of them nothing is said. How unusual it is: the density less that mean, over that deviation,
-which counts as at least `FLOOR` (a head may be equally dense on all of them).
+Here a head is sparse if its mean density (`density`) is below a limit. A sentence is compared with the other sentences
+whose lengths differ by at most a tenth, or by 1, if there are at least `LEAST` of them: its expected density is their
+mean, and its excess is the difference from that mean in standard deviations. The standard deviation counts as at least
+`FLOOR` (a head may be equally dense on all of them).
 Shapes: N sentences, B sentences of a batch, H heads, L lengths.
 """
 
@@ -19,26 +19,52 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sparsenmt.analysis.alphas import learned_alphas
 from sparsenmt.analysis.density import sentence_densities
-from sparsenmt.analysis.observe import SITE_NAMES, Attended, Head, head_name
+from sparsenmt.analysis.labels import HEAD_COLUMNS, SITE_NAMES, Head, head_cells, head_name, site_title
+from sparsenmt.analysis.observe import Attended
+from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.model.sites import SiteName
-from sparsenmt.report.plots import Panel
-from sparsenmt.report.tables import Column, Report, Table, Value
+from sparsenmt.report.plots import Panel, panel_grid
+from sparsenmt.report.tables import Column, Report, Table, Value, columns
 
 LEAST = 10
-"""Sentences of similar length that it takes to call one of them unusual."""
+"""Sentences of similar length that a comparison needs."""
 FLOOR = 0.01
 SPARSE = 0.5
-"""Mean density under which a head is sparse."""
+"""Mean density below which a head is sparse."""
 _REACH = 0.1  # lengths that differ by this share are similar
 _PANELS, _IN_LINE = 6, 3
+
+
+def measure_dense_sentences(
+    session: AnalysisSession, *, site: SiteName = "encoder_self", sparse: float = SPARSE, top: int = 20
+) -> AnalysisResult:
+    """Make the report ``dense-sentences``.
+
+    Args:
+        sparse: mean density below which a head is sparse.
+        top: number of sentences to list, each for one head.
+    """
+    found, texts, numbers = [], [], []
+    for model in session.opened():
+        recorder = DensityRecorder(len(model.sources))
+        model.attend(recorder, [site])
+        read = model.targets if site == "decoder_self" else model.sources
+        lengths = np.array([len(each.ids) for each in read], dtype=np.int64)
+        alphas = learned_alphas(model.bundle.model)
+        found.append(find(model.label, recorder.heads(), lengths, limit=sparse, top=top, alphas=alphas))
+        texts.append([each.text for each in model.sources])
+        numbers.append([each.number for each in model.sources])
+    settings = {"site": site, "sparse": sparse, "top": top}
+    return session.result(report(found, texts, numbers), lambda: panel_grid(panels(found)), settings=settings)
 
 
 class DensityRecorder:
     """An observer (`observe.observe`) that keeps the density of every head on every sentence.
 
     Args:
-        sentences: N.
+        sentences: their number, N.
     """
 
     def __init__(self, sentences: int) -> None:
@@ -54,7 +80,7 @@ class DensityRecorder:
         self._layers[key][seen.places] = values.cpu().numpy()
 
     def heads(self) -> dict[Head, NDArray[np.float32]]:
-        """(N,) of every head."""
+        """Return the densities of every head, (N,)."""
         return {
             (site, layer, number): values[:, number - 1]
             for (site, layer), values in self._layers.items()
@@ -63,25 +89,26 @@ class DensityRecorder:
 
 
 @dataclass(frozen=True)
-class Usual:
-    """What is usual of one head on sentences like each one; NaN: there are too few of them. (N,)"""
+class UsualDensity:
+    """The comparison of every sentence with those of similar length, for one head; NaN: there are too few of them."""
 
     mean: NDArray[np.float64]
+    """(N,)"""
     excess: NDArray[np.float64]
-    """The density less the mean, over the deviation."""
+    """(N,) the density less the mean, in standard deviations."""
 
 
-def usual(densities: NDArray[np.float32], lengths: NDArray[np.int64]) -> Usual:
+def usual(densities: NDArray[np.float32], lengths: NDArray[np.int64]) -> UsualDensity:
     """Compare every sentence with the others of similar length.
 
     Args:
-        densities: (N,) of one head; NaN: not measured.
-        lengths: (N,) of the sentences.
+        densities: those of one head, (N,); NaN: not measured.
+        lengths: those of the sentences, (N,).
     """
     measured = ~np.isnan(densities)
     values = np.where(measured, densities, 0.0).astype(np.float64)
     most = int(lengths.max(initial=0))
-    # Sums over all lengths up to each one, so that those of a range are differences. (3, L + 2)
+    # (3, L + 1): sums over all shorter lengths, so that the sums of a range of lengths are differences.
     sums = np.zeros((3, most + 2))
     for row, each in enumerate((measured.astype(np.float64), values, values**2)):
         sums[row, 1:] = np.cumsum(np.bincount(lengths, weights=each, minlength=most + 1))
@@ -91,15 +118,15 @@ def usual(densities: NDArray[np.float32], lengths: NDArray[np.int64]) -> Usual:
     enough = measured & (count >= LEAST)
     mean = np.where(enough, total / np.maximum(count, 1), np.nan)
     deviation = np.sqrt(np.maximum(squares / np.maximum(count, 1) - mean**2, 0.0))
-    return Usual(mean, (values - mean) / np.maximum(deviation, FLOOR))
+    return UsualDensity(mean, (values - mean) / np.maximum(deviation, FLOOR))
 
 
 @dataclass(frozen=True)
 class HeadOnSentence:
-    """A sentence as a head sees it."""
+    """The density of a head on a sentence, and its comparison."""
 
     place: int
-    """Among those that were read."""
+    """The index of the sentence among those that were read."""
     head: Head
     length: int
     density: float
@@ -109,12 +136,12 @@ class HeadOnSentence:
 
 @dataclass(frozen=True)
 class DenseSentencesResult:
-    """One model's unusual sentences, the most unusual first."""
+    """The unusual sentences of one model, the most unusual first."""
 
     model: str
     sentences: list[HeadOnSentence]
     sparse: dict[Head, float]
-    """Mean density of the heads that were looked at."""
+    """Mean density of the sparse heads."""
     densities: dict[Head, NDArray[np.float32]]
     lengths: NDArray[np.int64]
     alphas: Mapping[Head, float]
@@ -129,12 +156,12 @@ def find(
     top: int = 20,
     alphas: Mapping[Head, float] | None = None,
 ) -> DenseSentencesResult:
-    """The sentences on which sparse heads are densest for their length.
+    """Find the sentences on which sparse heads are densest for their length.
 
     Args:
         lengths: (N,).
-        limit: mean density under which a head is sparse.
-        top: sentences that are listed, a head each.
+        limit: mean density below which a head is sparse.
+        top: number of sentences to list, each for one head.
     """
     sparse, sentences = {}, []
     for head, densities in heads.items():
@@ -157,36 +184,34 @@ def find(
 def report(
     found: Sequence[DenseSentencesResult], texts: Sequence[Sequence[str]], numbers: Sequence[Sequence[int]]
 ) -> Report:
-    """A row a sentence and head.
+    """Make two tables: sentences and heads.
 
     Args:
         texts: the sentences that each model read.
-        numbers: their lines, from 0.
+        numbers: their line numbers, from 0.
     """
     rows: list[tuple[Value, ...]] = []
     heads: list[tuple[Value, ...]] = []
     for each, lines, places in zip(found, texts, numbers, strict=True):
         for s in each.sentences:
             site, layer, number = s.head
-            name = (each.model, SITE_NAMES[site], head_name(layer, number), layer, number)
+            name = (each.model, SITE_NAMES[site], *head_cells(layer, number))
             measures = (s.length, s.density, s.expected, s.excess, each.alphas.get(s.head))
             rows.append((*name, places[s.place] + 1, *measures, lines[s.place]))
         for (site, layer, number), mean in each.sparse.items():
-            name = (each.model, SITE_NAMES[site], head_name(layer, number), layer, number)
+            name = (each.model, SITE_NAMES[site], *head_cells(layer, number))
             heads.append((*name, mean, each.alphas.get((site, layer, number))))
-    start = (
-        *(Column("model"), Column("site"), Column("head")),
-        *(Column("layer", "count", False), Column("number", "count", False)),
-    )
+    start = (*columns("text", "model", "site"), *HEAD_COLUMNS)
     alpha = Column("alpha", "number", any(each.alphas for each in found))
-    columns = (
-        *(*start, Column("sentence", "count"), Column("length", "count"), Column("density", "share")),
-        *(Column("expected", "share"), Column("excess", "number"), alpha, Column("text")),
+    sentence_columns = (
+        *(*start, *columns("count", "sentence", "length"), *columns("share", "density", "expected")),
+        *(*columns("number", "excess"), alpha, *columns("text", "text")),
     )
+    head_columns = (*start, *columns("share", "density"), alpha)
     title = "sentences on which sparse heads are dense for the length"
     tables = (
-        Table("dense-sentences", title, columns, tuple(rows)),
-        Table("heads", "sparse heads", (*start, Column("density", "share"), alpha), tuple(heads), listed=False),
+        Table("dense-sentences", title, sentence_columns, tuple(rows)),
+        Table("heads", "sparse heads", head_columns, tuple(heads), listed=False),
     )
     notes = [f"expected: mean on other sentences of similar length ({LEAST} at least); excess: in standard deviations"]
     for each in found:
@@ -198,7 +223,7 @@ def report(
 
 
 def panels(found: Sequence[DenseSentencesResult]) -> list[list[Panel]]:
-    """A diagram a head, of those with the most unusual sentences: density against length; a few in a line."""
+    """Draw density against length for the heads with the most unusual sentences, a few diagrams in a line."""
     lines: list[list[Panel]] = []
     for each in found:
         heads = list(dict.fromkeys(s.head for s in each.sentences))[:_PANELS]
@@ -225,5 +250,5 @@ def _panel(found: DenseSentencesResult, head: Head) -> Panel:
         "expected": [(n, None if np.isnan(values).all() else float(np.nanmean(values))) for n, values in means],
     }
     site, layer, number = head
-    title = f"{found.model}, {SITE_NAMES[site]}-attention, head {head_name(layer, number)}"
+    title = f"{site_title(site, found.model)}, head {head_name(layer, number)}"
     return Panel("length", "density", series, title=title, percent="y", style="points", drawn=("expected",))

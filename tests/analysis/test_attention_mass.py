@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from sparsenmt.analysis.cross_attention import AttentionMap, Pick, PickedAttention, attention_maps
-from sparsenmt.analysis.mass import MassCounter, panels, report
-from sparsenmt.analysis.observe import Output, observe
+from sparsenmt.analysis.attention_maps import ChosenAttention, MapChoice
+from sparsenmt.analysis.attention_mass import CrossAttentionMap, MassCounter, cross_attention_maps, panels, report
+from sparsenmt.analysis.observe import TargetLine, observe
 from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.data.word_boundaries import word_ids
 from sparsenmt.decoding.inputs import SourceLine
@@ -28,10 +28,10 @@ from tests.analysis.support import (
     sources,
 )
 
-OUTPUTS = [Output([7, 5, 9, 4][: 1 + i % 4], ended=i % 3 > 0) for i in range(9)]
+OUTPUTS = [TargetLine([7, 5, 9, 4][: 1 + i % 4], ended=i % 3 > 0) for i in range(9)]
 
 
-def naive_map(bundle: TinyBundle, line: SourceLine, output: Output, pick: Pick) -> list[list[float]]:
+def naive_map(bundle: TinyBundle, line: SourceLine, output: TargetLine, pick: MapChoice) -> list[list[float]]:
     """(Q, K), summed head by head and layer by layer, of one sentence without company."""
     seen: list[AttentionSeen] = []
     target = [*output.tokens, EOS] if output.ended else list(output.tokens)
@@ -54,9 +54,9 @@ def naive_map(bundle: TinyBundle, line: SourceLine, output: Output, pick: Pick) 
     return result
 
 
-def all_maps(bundle: TinyBundle) -> list[AttentionMap]:
+def all_maps(bundle: TinyBundle) -> list[CrossAttentionMap]:
     lines = sources(bundle)
-    found = dict(attention_maps(bundle, lines, OUTPUTS, batch_tokens=90))
+    found = dict(cross_attention_maps(bundle, lines, OUTPUTS, batch_tokens=90))
     return [found[i] for i in range(len(lines))]
 
 
@@ -64,7 +64,7 @@ def all_maps(bundle: TinyBundle) -> list[AttentionMap]:
 def test_maps_are_those_of_loops(memory: list[dict[str, Any]]) -> None:
     bundle = gated_bundle(memory)
     for line, output, seen in zip(sources(bundle), OUTPUTS, all_maps(bundle), strict=True):
-        naive = np.array(naive_map(bundle, line, output, Pick()))
+        naive = np.array(naive_map(bundle, line, output, MapChoice()))
         assert seen.target == output.ids and seen.source.line == line
         assert np.abs(seen.weights - naive).max() < 1e-9
         visible = memory != MASKED or not seen.source.dropped.all()
@@ -80,8 +80,8 @@ PICKS = [((), ()), ((1,), ()), ((1, 2), (4,)), ((2,), (1, 3))]
 @pytest.mark.parametrize("site", ["cross", "encoder_self", "decoder_self"])
 @pytest.mark.parametrize(("layers", "heads"), PICKS)
 def test_picked_maps_are_those_of_loops(site: SiteName, layers: tuple[int, ...], heads: tuple[int, ...]) -> None:
-    bundle, pick = gated_bundle(OUTPUT, kind="word"), Pick(site, layers, heads)
-    lines, seen = sources(bundle), PickedAttention(pick)
+    bundle, pick = gated_bundle(OUTPUT, kind="word"), MapChoice(site, layers, heads)
+    lines, seen = sources(bundle), ChosenAttention(pick)
     observe(bundle, lines, OUTPUTS, [seen], batch_tokens=40)
     assert seen.parts() == [None]
     for place, (line, output) in enumerate(zip(lines, OUTPUTS, strict=True)):
@@ -90,12 +90,12 @@ def test_picked_maps_are_those_of_loops(site: SiteName, layers: tuple[int, ...],
 
 
 def test_apart_every_head_has_a_map() -> None:
-    bundle, seen = gated_bundle([], kind="word"), PickedAttention(Pick("decoder_self", (2,), (), apart=True))
+    bundle, seen = gated_bundle([], kind="word"), ChosenAttention(MapChoice("decoder_self", (2,), (), apart=True))
     lines = sources(bundle)
     observe(bundle, lines, OUTPUTS, [seen], batch_tokens=40)
     assert seen.parts() == [(2, 1), (2, 2), (2, 3), (2, 4)]
     for head in range(1, 5):
-        naive = np.array(naive_map(bundle, lines[3], OUTPUTS[3], Pick("decoder_self", (2,), (head,))))
+        naive = np.array(naive_map(bundle, lines[3], OUTPUTS[3], MapChoice("decoder_self", (2,), (head,))))
         assert np.abs(seen.weights(3, (2, head), *naive.shape) - naive).max() < 1e-9
 
 
@@ -147,7 +147,7 @@ def test_masses_are_those_of_loops(memory: list[dict[str, Any]], eos: bool, unit
         words += len({places[s] for s, piece in enumerate(ids) if eos or piece != EOS})
         retained += kept.values()
         stand_ins += [lost] if any(d for d, piece in zip(dropped, ids, strict=True) if eos or piece != EOS) else []
-    found = counter.found("m", 0.3)
+    found = counter.result("m", 0.3)
     total = sum(retained) + sum(stand_ins)
     assert (found.words, found.retained) == (words, len(retained))
     assert found.mean == pytest.approx(total / words)
@@ -164,7 +164,7 @@ def test_the_report_states_what_was_counted() -> None:
     counter = MassCounter(bundle.tokenizers.source, eos=False)
     for seen in all_maps(bundle):
         counter.add(seen)
-    found = counter.found("m")
+    found = counter.result("m")
     made = report([found], unit="piece", eos=False)
     assert "a word is a piece; </s> does not count" in made.notes[0] and "less than 0.6" in made.notes[0]
     summary, histogram = made.tables

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparsenmt.analysis.lengths import ALL, LEAST, buckets, measure, panels, report
+from sparsenmt.analysis.length_buckets import ALL, LEAST, buckets, measure, panels, report
 from sparsenmt.evaluation.metrics import corpus_scores
 from sparsenmt.evaluation.significance import compare
 
@@ -31,14 +31,14 @@ def test_cells_are_what_each_bucket_scores_alone() -> None:
         wanted, good, bad = ([lines[i] for i in bucket.lines] for lines in (REFERENCES, GOOD, BAD))
         for name, lines in (("a", good), ("b", bad)):
             for score in corpus_scores(lines, [wanted], metrics=["bleu", "chrf"]):
-                (cell,) = [c for c in cells if (c.system, c.bucket, c.metric) == (name, bucket.name, score.name)]
-                assert (cell.score, cell.sentences) == (score.value, len(bucket.lines))
+                (cell,) = [c for c in cells if (c.system, c.bucket, c.score.metric) == (name, bucket.name, score.name)]
+                assert (cell.score.score, cell.sentences) == (score.value, len(bucket.lines))
                 if name == "a" or len(bucket.lines) < LEAST:
-                    assert cell.comparison is None
+                    assert cell.score.comparison is None
                 else:
                     metrics = ["bleu", "chrf"]
                     tested = compare(bad, good, [wanted], metrics=metrics, resamples=50)
-                    assert cell.comparison == next(one for one in tested if one.name == score.name)
+                    assert cell.score.comparison == next(one for one in tested if one.name == score.name)
 
 
 def test_the_report_and_the_plot() -> None:
@@ -56,4 +56,4 @@ def test_the_report_and_the_plot() -> None:
 @pytest.mark.parametrize("references", [["a b"], [""]])
 def test_one_sentence(references: list[str]) -> None:
     cells = measure({"a": ["a b"], "b": ["b"]}, references, resamples=5)
-    assert all(cell.comparison is None and cell.sentences == 1 for cell in cells)
+    assert all(cell.score.comparison is None and cell.sentences == 1 for cell in cells)

@@ -8,9 +8,18 @@ import statistics
 import numpy as np
 import pytest
 
+from sparsenmt.analysis.dense_sentences import (
+    FLOOR,
+    LEAST,
+    DenseSentencesResult,
+    DensityRecorder,
+    find,
+    panels,
+    report,
+    usual,
+)
 from sparsenmt.analysis.density import DensityCounter
-from sparsenmt.analysis.observe import Head
-from sparsenmt.analysis.unusual import FLOOR, LEAST, DenseSentencesResult, DensityRecorder, find, panels, report, usual
+from sparsenmt.analysis.labels import Head
 from tests.analysis.attention_support import KINDS, attention_bundle, listen, texts
 
 HEAD: Head = ("encoder_self", 2, 1)
@@ -99,7 +108,7 @@ def test_recorded_densities_are_those_that_are_counted(kind: str) -> None:
     bundle = attention_bundle(kind)
     recorder, counter = DensityRecorder(len(texts(bundle))), DensityCounter()
     listen(bundle, recorder, counter)
-    heads, counted = recorder.heads(), counter.found("m").heads
+    heads, counted = recorder.heads(), counter.result("m").heads
     assert set(heads) == set(counted)
     for head, values in heads.items():
         assert len(values) == len(texts(bundle))

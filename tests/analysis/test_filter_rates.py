@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from sparsenmt.analysis.filter_rates import FilterPlace, FilterRatesResult, GateCounter, GateShares, panels, report
 from sparsenmt.analysis.gates import encoded_batches
-from sparsenmt.analysis.layers import Filter, GateCounter, LayerResult, LayerShares, panels, report
 from sparsenmt.decoding.inputs import make_source
 from sparsenmt.model.protocol import GatesSeen
 from tests.analysis.support import BETWEEN, EVERYWHERE, L0DROP, MASKED, OUTPUT, TinyBundle, gated_bundle, sources
@@ -17,23 +17,23 @@ MASKED_BETWEEN = [{"name": "toy_faint", "at": "between", "closed": "mask"}, *OUT
 CASES = [OUTPUT, MASKED, BETWEEN, EVERYWHERE, MASKED_BETWEEN, L0DROP, [*OUTPUT, *OUTPUT]]
 
 
-def naive_shares(bundle: TinyBundle) -> dict[Filter, LayerShares]:
+def naive_shares(bundle: TinyBundle) -> dict[FilterPlace, GateShares]:
     """Sentence by sentence and gate by gate; what is no longer valid is closed."""
     lines = sources(bundle)
-    zeros: dict[Filter, int] = {}
-    ones: dict[Filter, int] = {}
+    zeros: dict[FilterPlace, int] = {}
+    ones: dict[FilterPlace, int] = {}
     for line in lines:
         seen: list[GatesSeen] = []
         with bundle.model.listen_to_gates(seen.append), torch.inference_mode():
             bundle.model.encode(make_source(bundle, [line]))
         for each in seen:
-            key = Filter(each.depth, each.place, each.index)
+            key = FilterPlace(each.depth, each.place, each.index)
             for i in range(len(line.ids)):
                 gate = float(each.gates.values[0, i]) if bool(each.memory.valid[0, i]) else 0.0
                 zeros[key] = zeros.get(key, 0) + (gate == 0)
                 ones[key] = ones.get(key, 0) + (gate == 1)
     total = sum(len(line.ids) for line in lines)
-    return {key: LayerShares(total, zeros[key] / total, ones[key] / total) for key in zeros}
+    return {key: GateShares(total, zeros[key] / total, ones[key] / total) for key in zeros}
 
 
 @pytest.mark.parametrize("memory", CASES)
@@ -69,10 +69,14 @@ def test_merged_positions_weigh_by_their_counts(memory: list[dict[str, Any]]) ->
 
 def test_the_report_has_a_row_a_filter() -> None:
     found = [
-        LayerResult(
-            "m", {Filter(1, "between", 0): LayerShares(8, 0.25, 0.5), Filter(2, "output", 1): LayerShares(8, 0.5, 0.0)}
+        FilterRatesResult(
+            "m",
+            {
+                FilterPlace(1, "between", 0): GateShares(8, 0.25, 0.5),
+                FilterPlace(2, "output", 1): GateShares(8, 0.5, 0.0),
+            },
         ),
-        LayerResult("n", {Filter(2, "output", 0): LayerShares(4, 0.75, 0.25)}),
+        FilterRatesResult("n", {FilterPlace(2, "output", 0): GateShares(4, 0.75, 0.25)}),
     ]
     made = report(found)
     assert made.tables[0].rows == (

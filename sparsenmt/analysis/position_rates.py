@@ -1,8 +1,8 @@
-"""Which places in a word are dropped (Zhang, Titov and Sennrich 2021, Fig. 6).
+"""Sparsity rates by position in the word (Zhang, Titov and Sennrich 2021, Fig. 6).
 
-A word is what stands between spaces, without the punctuation at its ends. In character models the place of a character
-is its distance from the beginning over the distance from beginning to end: 0 is the first, 1 the last. In other models
-it is the number of the piece within a word of several pieces. The space symbol and ``</s>`` are rows of their own.
+A word stands between spaces; punctuation at its ends is not part of it. In character models the place of a character is
+its distance from the beginning over the distance from beginning to end: 0 is the first, 1 the last. In other models it
+is the number of the token within a word of several tokens. The space symbol and ``</s>`` are rows of their own.
 Shapes: S source positions.
 """
 
@@ -13,61 +13,85 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
-from sparsenmt.analysis.gates import GatedLine, Rate, overall_rate
+from sparsenmt.analysis.gates import RATE_COLUMNS, GatedLine, SparsityRate, overall_rate
+from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
 from sparsenmt.data.word_boundaries import word_ids
-from sparsenmt.report.plots import Panel
-from sparsenmt.report.tables import Column, Report, Table, Value
+from sparsenmt.errors import UserError
+from sparsenmt.report.plots import Panel, curves
+from sparsenmt.report.tables import Report, Table, Value, columns
 
 Unit = Literal["characters", "pieces"]
 
 BINS = 10
 MOST_PIECES = 5
-"""Later pieces share the last row."""
+"""Later tokens share the last row."""
 
 OVERALL, SPACES, END, PUNCTUATION, ALONE = "overall", "space", "</s>", "punctuation", "alone in its word"
 _RELATIVE = tuple(f"{i / BINS:.1f} to {(i + 1) / BINS:.1f}" for i in range(BINS))
 _PIECES = (*(f"piece {i}" for i in range(1, MOST_PIECES)), f"piece {MOST_PIECES} and later")
 
 
+def measure_position_rates(session: AnalysisSession, *, unit: Unit | None = None) -> AnalysisResult:
+    """Make the report ``position``.
+
+    Args:
+        unit: None: characters for character models, tokens for others.
+
+    Raises:
+        UserError: a tokenizer does not show where words begin, or no model has a filter.
+    """
+    notes = session.notes_on_filters(needed=True)
+    found = []
+    for model in session.opened():
+        tokenizer = model.bundle.tokenizers.source
+        if not tokenizer.keeps_word_boundaries:
+            where = str(session.labels[model.label])
+            hint = "Leave the model out."
+            raise UserError("its tokenizer does not show where words begin", where=where, hint=hint)
+        own = unit or ("characters" if model.bundle.recipe.data.tokenizer.kind == "char" else "pieces")
+        found.append(measure(model.label, model.gates(), tokenizer, own))
+    return session.result(report(found), lambda: curves(panels(found)), notes=notes)
+
+
 @dataclass(frozen=True)
-class WordPart:
-    """Where a piece stands: in a word (``index`` of ``length``), or outside of all words (``outside`` says what)."""
+class PlaceInWord:
+    """The place of a token: in a word (``index`` of ``length``), or outside of all words (the name of the row)."""
 
     index: int = 0
     length: int = 0
     outside: str | None = None
 
 
-def places(ids: Sequence[int], tokenizer: Tokenizer) -> list[WordPart]:
-    """The place of every piece of one sentence, EOS included. (S,)"""
+def places(ids: Sequence[int], tokenizer: Tokenizer) -> list[PlaceInWord]:
+    """Return the place of every token of one sentence, EOS included, (S,)."""
     names = tokenizer.pieces(list(ids))
     words = word_ids(ids, tokenizer).tolist()
-    found = [WordPart()] * len(ids)
+    found = [PlaceInWord()] * len(ids)
     for _, group in groupby(range(len(ids)), key=words.__getitem__):
         members = list(group)
         inner = inside_word([names[i] for i in members])
         for order, i in enumerate(members):
             if ids[i] == EOS:
-                found[i] = WordPart(outside=END)
+                found[i] = PlaceInWord(outside=END)
             elif names[i] == SPACE:
-                found[i] = WordPart(outside=SPACES)
+                found[i] = PlaceInWord(outside=SPACES)
             elif order not in inner:
-                found[i] = WordPart(outside=PUNCTUATION)
+                found[i] = PlaceInWord(outside=PUNCTUATION)
             else:
-                found[i] = WordPart(order - inner.start, len(inner))
+                found[i] = PlaceInWord(order - inner.start, len(inner))
     return found
 
 
 def inside_word(names: Sequence[str]) -> range:
-    """The pieces of a word between the punctuation at its ends, by number."""
+    """Return the numbers of a word's tokens between the punctuation at its ends."""
     lettered = [i for i, name in enumerate(names) if any(c.isalnum() for c in name.removeprefix(SPACE))]
     return range(lettered[0], lettered[-1] + 1) if lettered else range(0)
 
 
-def place_name(place: WordPart, unit: Unit) -> str:
-    """The row in which a place is counted."""
+def place_name(place: PlaceInWord, unit: Unit) -> str:
+    """Return the row in which a place is counted."""
     if place.outside is not None:
         return place.outside
     if place.length == 1:
@@ -77,8 +101,8 @@ def place_name(place: WordPart, unit: Unit) -> str:
     return _PIECES[min(place.index, MOST_PIECES - 1)]
 
 
-def rates(lines: Iterable[GatedLine], tokenizer: Tokenizer, unit: Unit) -> dict[str, Rate]:
-    """Positions and drops of every row, in the order of rows; rows without positions are there too."""
+def rates(lines: Iterable[GatedLine], tokenizer: Tokenizer, unit: Unit) -> dict[str, SparsityRate]:
+    """Return the rate of every row, in order; rows without positions are included."""
     rows = [*(_RELATIVE if unit == "characters" else _PIECES), ALONE, PUNCTUATION, SPACES, END]
     positions, dropped = dict.fromkeys(rows, 0), dict.fromkeys(rows, 0)
     for each in lines:
@@ -86,53 +110,45 @@ def rates(lines: Iterable[GatedLine], tokenizer: Tokenizer, unit: Unit) -> dict[
             name = place_name(place, unit)
             positions[name] += 1
             dropped[name] += closed
-    return {name: Rate(positions[name], dropped[name]) for name in rows}
+    return {name: SparsityRate(positions[name], dropped[name]) for name in rows}
 
 
 @dataclass(frozen=True)
 class PositionResult:
-    """One model's rates."""
+    """The rates of one model."""
 
     model: str
     unit: Unit
-    overall: Rate
-    rates: dict[str, Rate]
+    overall: SparsityRate
+    rates: dict[str, SparsityRate]
 
 
 def measure(model: str, lines: Sequence[GatedLine], tokenizer: Tokenizer, unit: Unit) -> PositionResult:
-    """Of one model, on lines."""
+    """Count the gates of one model."""
     return PositionResult(model, unit, overall_rate(lines), rates(lines, tokenizer, unit))
 
 
 def report(found: Sequence[PositionResult]) -> Report:
-    """The rate of every place; and, of the drops inside words of several symbols, the share in each place (Fig. 6)."""
+    """Make the table: the rate of every place, and its share of the drops inside words of several symbols (Fig. 6)."""
     rows: list[tuple[Value, ...]] = []
     for each in found:
         inside = sum(each.rates[name].dropped for name in _in_words(each.unit))
-        rows.append((each.model, each.unit, OVERALL, *_cells(each.overall), None))
+        rows.append((each.model, each.unit, OVERALL, *each.overall.cells, None))
         for name, rate in each.rates.items():
             share = rate.dropped / inside if inside and name in _in_words(each.unit) else None
             if rate.positions or name in _in_words(each.unit):
-                rows.append((each.model, each.unit, name, *_cells(rate), share))
-    columns = (
-        *(Column("model"), Column("unit"), Column("place")),
-        *(Column("positions", "count"), Column("dropped", "count"), Column("sparsity", "share")),
-        Column("share_of_dropped", "share"),
-    )
+                rows.append((each.model, each.unit, name, *rate.cells, share))
+    heads = (*columns("text", "model", "unit", "place"), *RATE_COLUMNS, *columns("share", "share_of_dropped"))
     title = "sparsity rate by place in the word"
-    return Report("position", (Table("position", title, columns, tuple(rows), across="model", shown="sparsity"),))
+    return Report("position", (Table("position", title, heads, tuple(rows), across="model", shown="sparsity"),))
 
 
 def _in_words(unit: Unit) -> tuple[str, ...]:
     return _RELATIVE if unit == "characters" else _PIECES
 
 
-def _cells(rate: Rate) -> tuple[Value, ...]:
-    return rate.positions, rate.dropped, rate.sparsity
-
-
 def panels(found: Sequence[PositionResult]) -> list[Panel]:
-    """A diagram for each unit: the rate against the place."""
+    """Draw one diagram for each unit: the rate against the place."""
     result = []
     for unit in dict.fromkeys(each.unit for each in found):
         names = _in_words(unit)

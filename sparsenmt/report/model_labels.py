@@ -1,4 +1,4 @@
-"""Several model directories named on one command line: checks and short labels."""
+"""Several models in one report: checks of their directories, and short labels."""
 
 from __future__ import annotations
 

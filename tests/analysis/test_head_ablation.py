@@ -1,8 +1,8 @@
-"""What heads are worth: scores and comparisons with the whole model."""
+"""Quality without a head: scores and comparisons with the whole model."""
 
 from __future__ import annotations
 
-from sparsenmt.analysis.ablation import NONE, measure, panels, report
+from sparsenmt.analysis.head_ablation import NONE, measure, panels, report
 from sparsenmt.evaluation.metrics import corpus_scores
 from sparsenmt.evaluation.significance import compare
 
@@ -21,16 +21,18 @@ def test_rows_are_scored_and_compared_with_all_heads() -> None:
     assert [(row.head, row.name) for row in found.rows] == [(None, NONE), (1, "previous"), (2, "learned")]
     for row in found.rows:
         lines = TRANSLATIONS[row.head]
-        assert row.scores == {s.name: s.value for s in corpus_scores(lines, [REFERENCES], metrics=metrics)}
+        assert {name: each.score for name, each in row.scores.items()} == {
+            s.name: s.value for s in corpus_scores(lines, [REFERENCES], metrics=metrics)
+        }
         if row.head is None:
-            assert row.comparisons == {}
+            assert all(each.comparison is None for each in row.scores.values())
         else:
             tested = compare(lines, TRANSLATIONS[None], [REFERENCES], metrics=metrics, resamples=30)
-            assert row.comparisons == {one.name: one for one in tested}
+            assert [each.comparison for each in row.scores.values()] == tested
     (table,) = report([found]).tables
     rows = table.records()
     assert [row["disabled"] for row in rows] == ["-", "1", "2"] * 2
     assert rows[0]["difference"] is None and float(str(rows[2]["difference"])) < 0
     drawn = panels([found])
     assert len(drawn) == 2 and [label for _, label in drawn[0].ticks] == ["1 previous", "2 learned"]
-    assert drawn[0].series["m"][1][1] == found.rows[2].comparisons["bleu"].difference.value
+    assert drawn[0].series["m"][1][1] == rows[2]["difference"]

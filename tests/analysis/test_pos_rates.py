@@ -6,8 +6,17 @@ from collections import Counter
 
 import pytest
 
-from sparsenmt.analysis.gates import GatedLine, Rate, gated_lines
-from sparsenmt.analysis.pos import CATEGORIES, OVERALL, PosResult, TaggedLine, categorise, measure, panels, report
+from sparsenmt.analysis.gates import GatedLine, SparsityRate, gated_lines
+from sparsenmt.analysis.pos_rates import (
+    CATEGORIES,
+    OVERALL,
+    CategorisedLine,
+    PosResult,
+    categorise,
+    measure,
+    panels,
+    report,
+)
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.tagging.tagsets import report_category, tag_category
 from sparsenmt.data.vocabulary import EOS, SPACE
@@ -16,7 +25,7 @@ from tests.analysis.support import L0DROP, OUTPUT, gated_bundle, sources
 TAGS = {"alte": "JJ", "Haus": "NN", "steht": "VBZ", "am": "IN", "Fluss": "NN", "und": "CC", "zwei": "CD", "nie": "XYZ"}
 
 
-def tagged(lines: list[GatedLine]) -> tuple[list[TaggedLine], str | None]:
+def tagged(lines: list[GatedLine]) -> tuple[list[CategorisedLine], str | None]:
     cut = [tuple(each.line.text.split(" ")) for each in lines]
     return categorise((TaggedSentence(words, tuple(TAGS.get(word, ".") for word in words)) for words in cut), "penn")
 
@@ -52,14 +61,14 @@ def test_rates_are_those_of_loops(memory: list[dict[str, str]], kind: str) -> No
                 positions.update(kinds)
                 dropped.update(kinds if gates[i] == 0 else [])
     found = measure("m", lines, words, bundle.tokenizers.source)
-    naive = {name: Rate(count, dropped[name]) for name, count in positions.items()}
+    naive = {name: SparsityRate(count, dropped[name]) for name, count in positions.items()}
     assert {name: rate for name, rate in found.categories.items() if rate.positions} == {
         name: rate for name, rate in naive.items() if not name.startswith("tag ")
     }
     assert {f"tag {tag}": rate for tag, rate in found.tags.items()} == {
         name: rate for name, rate in naive.items() if name.startswith("tag ")
     }
-    assert sum(found.categories.values(), Rate()) == found.overall
+    assert sum(found.categories.values(), SparsityRate()) == found.overall
     assert 0 < found.overall.dropped < found.overall.positions
     assert (found.words, found.unaligned) == (sum(len(line.words) for line in words), 0)
 
@@ -77,7 +86,7 @@ def test_words_without_a_piece_are_counted() -> None:
     lines = gated_lines(bundle, sources(bundle, 3), batch_tokens=300)
     words, _ = tagged(lines)
     halved = [
-        TaggedLine((w.words[0][:1], w.words[0][1:], *w.words[1:]), ("NN", *w.tags), ("content", *w.categories))
+        CategorisedLine((w.words[0][:1], w.words[0][1:], *w.words[1:]), ("NN", *w.tags), ("content", *w.categories))
         for w in words
     ]
     found = measure("m", lines, halved, bundle.tokenizers.source)
@@ -87,18 +96,25 @@ def test_words_without_a_piece_are_counted() -> None:
     assert made.settings["unaligned"] == {"m": 3 / found.words}
 
 
-def rates(*dropped: int) -> dict[str, Rate]:
-    return {name: Rate(10, count) for name, count in zip(CATEGORIES, dropped, strict=True)}
+def rates(*dropped: int) -> dict[str, SparsityRate]:
+    return {name: SparsityRate(10, count) for name, count in zip(CATEGORIES, dropped, strict=True)}
 
 
 def test_one_model_gives_bars_and_several_give_curves() -> None:
-    one = PosResult("one", Rate(80, 40), rates(1, 2, 3, 4, 5, 6, 7, 8), {"NN": Rate(4, 1)}, 1, 0)
-    two = PosResult("two", Rate(80, 20), rates(0, 1, 2, 3, 4, 5, 6, 7), {"NN": Rate(4, 0), "DT": Rate(1, 1)}, 1, 0)
+    one = PosResult("one", SparsityRate(80, 40), rates(1, 2, 3, 4, 5, 6, 7, 8), {"NN": SparsityRate(4, 1)}, 1, 0)
+    two = PosResult(
+        "two",
+        SparsityRate(80, 20),
+        rates(0, 1, 2, 3, 4, 5, 6, 7),
+        {"NN": SparsityRate(4, 0), "DT": SparsityRate(1, 1)},
+        1,
+        0,
+    )
     (bars,) = panels([one])
     assert bars.style == "bars" and "overall 50.0%" in bars.title and len(bars.ticks) == len(CATEGORIES)
     (curve,) = panels([one, two])
     assert curve.series["content"] == [(0.25, 0.0), (0.5, 0.1)]
-    words = [TaggedLine(("a", "b", "c"), ("DT", "NN", "NN"), ("function", "content", "content"))]
+    words = [CategorisedLine(("a", "b", "c"), ("DT", "NN", "NN"), ("function", "content", "content"))]
     categories, tags = report([one, two], words).tables
     assert categories.rows[0] == ("one", OVERALL, 80, 40, 0.5)
     assert tags.rows == (

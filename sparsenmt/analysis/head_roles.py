@@ -1,18 +1,18 @@
-"""What heads of the encoder's self-attention specialise in (Correia, Niculae and Martins 2019, 5.2).
+"""The roles of the heads of encoder self-attention (Correia, Niculae and Martins 2019, 5.2).
 
-Scores are means of attention mass, 0 to 1, one a head:
+The scores of a head are means of attention mass, from 0 to 1:
 
 - previous, current, next: the weight of the position 1 before, at, or 1 after the query, over all queries that have
-  one; ``</s>`` is a position, as the encoder sees it.
-- merging: over clusters, the largest mass that a piece of the cluster puts on the rest of it; of a cluster of one
-  piece, the weight that it puts on itself. Clusters are words between spaces, so that hyphenated words are one, without
-  the punctuation at their ends, every piece of which is a cluster of its own; ``</s>`` is in none. ``merging_split``
-  looks at clusters of several pieces only.
-- interrogation: the weight of the question mark (the last piece with one), over the pieces of interrogative words
+  one; ``</s>`` is a position.
+- merging: over clusters, the largest mass that a token of the cluster puts on the rest of it; of a cluster of one
+  token, the weight that it puts on itself. A cluster is a word between spaces, so that a hyphenated word is one,
+  without the punctuation at its ends, every token of which is a cluster of its own; ``</s>`` is in none.
+  ``merging_split`` is the mean over clusters of several tokens only.
+- interrogation: the weight of the question mark (the last token with one), over the tokens of interrogative words
   before it; sentences without either do not count.
 
-What a filter between the layers has masked away is no position of later layers. A head has a role if its score reaches
-a threshold.
+A position that a filter between the layers has masked is no position of later layers. A head has a role if its score
+reaches a threshold.
 Shapes: B sentences, H heads, S source positions, C clusters of the sentence that has most.
 """
 
@@ -26,17 +26,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sparsenmt.analysis.observe import Attended, Head, head_name
-from sparsenmt.analysis.position import inside_word
+from sparsenmt.analysis.alphas import learned_alphas
+from sparsenmt.analysis.labels import HEAD_COLUMNS, Head, head_cells, head_name
+from sparsenmt.analysis.observe import Attended, TensorSums
+from sparsenmt.analysis.position_rates import inside_word
+from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
 from sparsenmt.data.word_boundaries import word_ids
 from sparsenmt.decoding.inputs import SourceLine
-from sparsenmt.report.plots import Heatmap
-from sparsenmt.report.tables import Column, Report, Table, Value
+from sparsenmt.report.plots import Heatmap, heatmaps
+from sparsenmt.report.tables import Column, Report, Table, Value, columns
 
 THRESHOLD = 0.5
-"""Most of a head's weight."""
+"""The least score of a head with a role: most of its weight."""
 SCORES = ("previous", "current", "next", "merging", "merging_split", "interrogation")
 OFFSETS = {"previous": -1, "current": 0, "next": 1}
 ROLES = ("previous", "current", "next", "merging", "interrogation")
@@ -46,7 +49,7 @@ PUBLISHED = {
     "merging": "best: under 80 / 85.6 / 89.8%",
     "interrogation": "98.5 / 97.0 / 99.5%",
 }
-"""Of softmax / 1.5-entmax / learned alpha, WMT 2014 English to German."""
+"""The published scores of softmax / 1.5-entmax / learned alpha, WMT 2014 English to German."""
 INTERROGATIVES = {
     "en": "what who whom whose which when where why how what's who's where's how's when's why's",
     "de": "was wer wem wen wessen wie wo wann warum wieso weshalb weswegen woher wohin womit wofür wovon woran worauf "
@@ -58,31 +61,49 @@ _QUESTION_MARKS = "?？؟"
 _BEST = 3  # heads that are listed with their scores
 
 
+def measure_head_roles(
+    session: AnalysisSession, *, threshold: float = THRESHOLD, words: Sequence[str] = ()
+) -> AnalysisResult:
+    """Make the report ``roles``.
+
+    Args:
+        threshold: the least score of a head with a role.
+        words: interrogative words of the source language; empty: `interrogatives`.
+    """
+    found = []
+    for model in session.opened():
+        asking = frozenset(map(str.lower, words)) or interrogatives(model.bundle.recipe.data.source_language)
+        counter = RoleCounter(model.sources, model.bundle.tokenizers.source, asking)
+        model.attend(counter, ["encoder_self"])
+        found.append(counter.result(model.label, learned_alphas(model.bundle.model)))
+    return session.result(report(found, threshold=threshold), lambda: heatmaps(grid(found)))
+
+
 def interrogatives(language: str) -> frozenset[str]:
-    """Interrogative words of a language; empty where they are not known."""
+    """Return the interrogative words of a language; empty for an unknown one."""
     return frozenset(INTERROGATIVES.get(language.replace("_", "-").split("-")[0].lower(), "").split())
 
 
 @dataclass(frozen=True)
-class Anatomy:
-    """What the scores need to know of one sentence."""
+class SentenceStructure:
+    """The clusters of one sentence, and the positions of its question mark and interrogative words."""
 
     clusters: list[int]
-    """(S,) the cluster of each piece, from 0; -1: none."""
+    """(S,) the cluster of each token, from 0; -1: none."""
     question_mark: int | None
     asking: list[int]
-    """Pieces of interrogative words before the question mark."""
+    """Tokens of interrogative words before the question mark."""
 
 
-def dissect(ids: Sequence[int], tokenizer: Tokenizer, words: Collection[str]) -> Anatomy:
-    """Find clusters, question mark and interrogative words; nothing, if the tokenizer does not show where words begin.
+def sentence_structure(ids: Sequence[int], tokenizer: Tokenizer, words: Collection[str]) -> SentenceStructure:
+    """Find clusters, question mark and interrogative words; none if the tokenizer does not show where words begin.
 
     Args:
         ids: (S,), EOS included.
-        words: interrogative ones, in lower case.
+        words: interrogative words, in lower case.
     """
     if not tokenizer.keeps_word_boundaries:
-        return Anatomy([-1] * len(ids), None, [])
+        return SentenceStructure([-1] * len(ids), None, [])
     names = tokenizer.pieces(list(ids))
     places: dict[int, list[int]] = {}
     for i, word in enumerate(word_ids(ids, tokenizer).tolist()):
@@ -101,28 +122,28 @@ def dissect(ids: Sequence[int], tokenizer: Tokenizer, words: Collection[str]) ->
         text = "".join(names[i].removeprefix(SPACE) for i in whole).strip("'\"“”„«»().,;:!?¿").lower()
         if mark is not None and text in words:
             asking += [i for i in whole if i < mark]
-    return Anatomy(clusters, mark, asking)
+    return SentenceStructure(clusters, mark, asking)
 
 
 class RoleCounter:
-    """An observer (`observe.observe`) of the encoder's self-attention; of every layer a few numbers a head are kept.
+    """An observer (`observe.observe`) of encoder self-attention; a few numbers for each head are kept.
 
     Args:
-        lines: all that are read.
-        tokenizer: the source's.
-        words: interrogative ones, in lower case.
+        lines: all sources that are read.
+        tokenizer: that of the source.
+        words: interrogative words, in lower case.
     """
 
     def __init__(self, lines: Sequence[SourceLine], tokenizer: Tokenizer, words: Collection[str]) -> None:
         self._lines, self._tokenizer, self._words = lines, tokenizer, words
-        self._sums: dict[int, Tensor] = {}  # (H, scores)
-        self._counts: dict[int, Tensor] = {}  # (scores,)
-        self._batch: tuple[list[int], list[Anatomy]] = ([], [])
+        self._sums: TensorSums[int] = TensorSums()  # (H, scores)
+        self._counts: TensorSums[int] = TensorSums()  # (scores,)
+        self._batch: tuple[list[int], list[SentenceStructure]] = ([], [])
 
-    def _anatomies(self, places: list[int]) -> list[Anatomy]:
-        """Of the sentences of a batch, made once for all layers."""
+    def _structures(self, places: list[int]) -> list[SentenceStructure]:
+        """Return the structures of the sentences of a batch, which are found once for all layers."""
         if self._batch[0] is not places:
-            made = [dissect(self._lines[i].ids, self._tokenizer, self._words) for i in places]
+            made = [sentence_structure(self._lines[i].ids, self._tokenizer, self._words) for i in places]
             self._batch = places, made
         return self._batch[1]
 
@@ -130,17 +151,15 @@ class RoleCounter:
         if seen.site != "encoder_self":
             return
         weights = seen.weights.double()
-        anatomies = self._anatomies(seen.places)
+        structures = self._structures(seen.places)
         parts = [_positional(weights, seen.real, offset) for offset in OFFSETS.values()]
-        parts += _merging(weights, seen.real, anatomies)
-        parts.append(_interrogation(weights, seen.real, anatomies))
-        sums = torch.stack([part[0] for part in parts], -1).cpu()
-        counts = torch.tensor([part[1] for part in parts])
-        self._sums[seen.layer] = sums if seen.layer not in self._sums else self._sums[seen.layer] + sums
-        self._counts[seen.layer] = counts if seen.layer not in self._counts else self._counts[seen.layer] + counts
+        parts += _merging(weights, seen.real, structures)
+        parts.append(_interrogation(weights, seen.real, structures))
+        self._sums.add(seen.layer, torch.stack([part[0] for part in parts], -1).cpu())
+        self._counts.add(seen.layer, torch.tensor([part[1] for part in parts]))
 
-    def found(self, model: str, alphas: Mapping[Head, float] | None = None) -> HeadRolesResult:
-        """What was gathered."""
+    def result(self, model: str, alphas: Mapping[Head, float] | None = None) -> HeadRolesResult:
+        """Return the scores of one model; ``alphas``: those of the heads that learn one."""
         scores: dict[tuple[int, int], dict[str, float | None]] = {}
         counts: dict[str, int] = {}
         for layer, sums in sorted(self._sums.items()):
@@ -154,17 +173,17 @@ class RoleCounter:
 
 
 def _positional(weights: Tensor, real: Tensor, offset: int) -> tuple[Tensor, int]:
-    """Sum over queries, (H,), and their number."""
+    """Return the sum over queries, (H,), and their number."""
     diagonal = weights.diagonal(offset, 2, 3)  # (B, H, S - 1 or S)
     both = (real[:, :, None] & real[:, None, :]).diagonal(offset, 1, 2)
     return (diagonal * both[:, None]).sum((0, 2)), int(both.sum())
 
 
-def _merging(weights: Tensor, real: Tensor, anatomies: Sequence[Anatomy]) -> list[tuple[Tensor, int]]:
-    """Sum over clusters, (H,), and their number: of all, and of those of several pieces."""
+def _merging(weights: Tensor, real: Tensor, structures: Sequence[SentenceStructure]) -> list[tuple[Tensor, int]]:
+    """Return the sum over clusters, (H,), and their number: of all clusters, and of those of several tokens."""
     batch, heads, length, _ = weights.shape
     clusters = torch.full((batch, length), -1)
-    for row, each in enumerate(anatomies):
+    for row, each in enumerate(structures):
         clusters[row, : len(each.clusters)] = torch.tensor(each.clusters)
     clusters = clusters.to(weights.device).where(real, -1)
     same = (clusters[:, :, None] == clusters[:, None]) & (clusters >= 0)[:, None]  # (B, S, S)
@@ -173,15 +192,17 @@ def _merging(weights: Tensor, real: Tensor, anatomies: Sequence[Anatomy]) -> lis
     rest = (weights * same[:, None]).sum(-1) - own * (clusters >= 0)[:, None]  # (B, H, S)
     mass = torch.where(sizes[:, None] > 1, rest, own)
     count = int(clusters.max()) + 1 if length else 0
-    index = clusters.where(clusters >= 0, count)[:, None].expand(-1, heads, -1)  # what is in none shares the last one
+    index = clusters.where(clusters >= 0, count)[:, None].expand(
+        -1, heads, -1
+    )  # tokens in no cluster share the last one
     best = weights.new_zeros(batch, heads, count + 1).scatter_reduce(2, index, mass, "amax")[..., :count]
     largest = sizes.new_zeros(batch, count + 1).scatter_reduce(1, index[:, 0], sizes, "amax")[:, :count]  # (B, C)
     return [((best * chosen[:, None]).sum((0, 2)), int(chosen.sum())) for chosen in (largest > 0, largest > 1)]
 
 
-def _interrogation(weights: Tensor, real: Tensor, anatomies: Sequence[Anatomy]) -> tuple[Tensor, int]:
-    """Sum over pieces of interrogative words, (H,), and their number."""
-    places = [(row, i, each.question_mark) for row, each in enumerate(anatomies) for i in each.asking]
+def _interrogation(weights: Tensor, real: Tensor, structures: Sequence[SentenceStructure]) -> tuple[Tensor, int]:
+    """Return the sum over tokens of interrogative words, (H,), and their number."""
+    places = [(row, i, each.question_mark) for row, each in enumerate(structures) for i in each.asking]
     if not places:
         return weights.new_zeros(weights.shape[1]), 0
     rows, queries, keys = (torch.tensor(column, device=weights.device) for column in zip(*places, strict=True))
@@ -191,22 +212,22 @@ def _interrogation(weights: Tensor, real: Tensor, anatomies: Sequence[Anatomy]) 
 
 @dataclass(frozen=True)
 class HeadRolesResult:
-    """One model's heads, by layer and number, from 1; None: nothing to measure it on."""
+    """The heads of one model, by layer and number, from 1; None: there was nothing to measure a score on."""
 
     model: str
     scores: dict[tuple[int, int], dict[str, float | None]]
     counts: dict[str, int]
-    """What each score is the mean of: queries, clusters or pieces; of the layer that has most of them."""
+    """Number of queries, clusters or tokens that each score is the mean of, in the layer that has most of them."""
     alphas: dict[tuple[int, int], float | None]
 
     def ranked(self, role: str) -> list[tuple[float, tuple[int, int]]]:
-        """Heads by score, best first; none where the role was not measured."""
+        """Return the heads by score, best first; none if the role was not measured."""
         scored = [(scores[role], head) for head, scores in self.scores.items()]
         return sorted([(score, head) for score, head in scored if score is not None], key=lambda pair: -pair[0])
 
 
 def report(found: Sequence[HeadRolesResult], *, threshold: float = THRESHOLD) -> Report:
-    """A row a role, beside what is published; and the scores of every head."""
+    """Make two tables: roles, beside the published scores; and the scores of every head."""
     rows: list[tuple[Value, ...]] = []
     heads: list[tuple[Value, ...]] = []
     for each in found:
@@ -220,23 +241,20 @@ def report(found: Sequence[HeadRolesResult], *, threshold: float = THRESHOLD) ->
             rows.append((each.model, role, count, number, median, top, best or None, PUBLISHED.get(role)))
         for (layer, number), scores in each.scores.items():
             values = [scores[name] for name in SCORES]
-            heads.append((each.model, head_name(layer, number), layer, number, *values, each.alphas[layer, number]))
-    columns = (
-        *(Column("model"), Column("role"), Column("measured_on", "count"), Column("heads", "count")),
-        *(Column("median", "share"), Column("best", "share", False), Column("best_heads"), Column("published")),
+            heads.append((each.model, *head_cells(layer, number), *values, each.alphas[layer, number]))
+    role_columns = (
+        *(*columns("text", "model", "role"), *columns("count", "measured_on", "heads"), *columns("share", "median")),
+        *(*columns("share", "best", shown=False), *columns("text", "best_heads", "published")),
     )
-    single = (
-        *(Column("model"), Column("head"), Column("layer", "count", False), Column("number", "count", False)),
-        *(Column(name, "share") for name in SCORES),
-        Column("alpha", "number", any(row[-1] is not None for row in heads)),
-    )
+    alpha = Column("alpha", "number", any(row[-1] is not None for row in heads))
+    head_columns = (*columns("text", "model"), *HEAD_COLUMNS, *columns("share", *SCORES), alpha)
     title = "roles of encoder heads"
     tables = (
-        Table("roles", title, columns, tuple(rows)),
-        Table("heads", f"{title}, scores", single, tuple(heads), listed=len(found) == 1),
+        Table("roles", title, role_columns, tuple(rows)),
+        Table("heads", f"{title}, scores", head_columns, tuple(heads), listed=len(found) == 1),
     )
     notes = (
-        f"heads: those with a score of at least {threshold:.0%}; median: theirs; best heads: layer.head",
+        f"heads: number with a score of at least {threshold:.0%}; median: of their scores; best heads: layer.head",
         "published: softmax / 1.5-entmax / learned alpha (Correia et al. 2019, English to German)",
     )
     unmeasured = [f"{each.model}: {what}" for each in found for what in _unmeasured(each)]
@@ -250,12 +268,12 @@ def _unmeasured(found: HeadRolesResult) -> list[str]:
     if not found.counts.get("merging"):
         notes.append("merging is not measured: its tokenizer does not show where words begin")
     elif not found.counts.get("merging_split"):
-        notes.append("no word has several pieces: merging is the weight on the piece itself")
+        notes.append("no word has several tokens: merging is the weight on the token itself")
     return notes
 
 
 def grid(found: Sequence[HeadRolesResult]) -> list[list[Heatmap]]:
-    """For a plot: a line a model; roles down, heads across, percent in the cells."""
+    """Draw one line for each model: roles down, heads across, percent in the cells."""
     lines = []
     for each in found:
         names = [head_name(*head) for head in each.scores]

@@ -6,16 +6,16 @@ from collections import Counter
 
 import pytest
 
-from sparsenmt.analysis.gates import Rate, gated_lines
-from sparsenmt.analysis.position import (
+from sparsenmt.analysis.gates import SparsityRate, gated_lines
+from sparsenmt.analysis.position_rates import (
     ALONE,
     BINS,
     END,
     OVERALL,
     PUNCTUATION,
     SPACES,
+    PlaceInWord,
     Unit,
-    WordPart,
     measure,
     panels,
     place_name,
@@ -53,22 +53,22 @@ def test_places_of_characters(text: str, expected: list[tuple[int, int] | str]) 
 @pytest.mark.parametrize(
     ("place", "unit", "name"),
     [
-        (WordPart(0, 5), "characters", "0.0 to 0.1"),
-        (WordPart(1, 5), "characters", "0.2 to 0.3"),
-        (WordPart(4, 5), "characters", "0.9 to 1.0"),
-        (WordPart(1, 2), "characters", "0.9 to 1.0"),
-        (WordPart(1, 3), "characters", "0.5 to 0.6"),
-        (WordPart(3, 11), "characters", "0.3 to 0.4"),  # 0.3 in floats is 0.30000000000000004 or a little less
-        (WordPart(0, 1), "characters", ALONE),
-        (WordPart(0, 1), "pieces", ALONE),
-        (WordPart(0, 2), "pieces", "piece 1"),
-        (WordPart(3, 4), "pieces", "piece 4"),
-        (WordPart(4, 9), "pieces", "piece 5 and later"),
-        (WordPart(8, 9), "pieces", "piece 5 and later"),
-        (WordPart(outside=SPACES), "pieces", SPACES),
+        (PlaceInWord(0, 5), "characters", "0.0 to 0.1"),
+        (PlaceInWord(1, 5), "characters", "0.2 to 0.3"),
+        (PlaceInWord(4, 5), "characters", "0.9 to 1.0"),
+        (PlaceInWord(1, 2), "characters", "0.9 to 1.0"),
+        (PlaceInWord(1, 3), "characters", "0.5 to 0.6"),
+        (PlaceInWord(3, 11), "characters", "0.3 to 0.4"),  # 0.3 in floats is 0.30000000000000004 or a little less
+        (PlaceInWord(0, 1), "characters", ALONE),
+        (PlaceInWord(0, 1), "pieces", ALONE),
+        (PlaceInWord(0, 2), "pieces", "piece 1"),
+        (PlaceInWord(3, 4), "pieces", "piece 4"),
+        (PlaceInWord(4, 9), "pieces", "piece 5 and later"),
+        (PlaceInWord(8, 9), "pieces", "piece 5 and later"),
+        (PlaceInWord(outside=SPACES), "pieces", SPACES),
     ],
 )
-def test_rows_of_places(place: WordPart, unit: Unit, name: str) -> None:
+def test_rows_of_places(place: PlaceInWord, unit: Unit, name: str) -> None:
     assert place_name(place, unit) == name
 
 
@@ -103,9 +103,9 @@ def test_rates_are_those_of_loops(kind: str, unit: Unit) -> None:
             dropped[place_name(place, unit)] += gate == 0
     found = measure("m", lines, pieces, unit)
     assert {name: rate for name, rate in found.rates.items() if rate.positions} == {
-        name: Rate(count, dropped[name]) for name, count in positions.items()
+        name: SparsityRate(count, dropped[name]) for name, count in positions.items()
     }
-    assert found.overall == Rate(positions.total(), dropped.total())
+    assert found.overall == SparsityRate(positions.total(), dropped.total())
     assert len(positions) > 1 and 0 < dropped.total() < positions.total()
     records = report([found]).tables[0].records()
     assert records[0]["place"] == OVERALL and records[0]["sparsity"] == found.overall.sparsity

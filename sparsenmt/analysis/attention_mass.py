@@ -1,0 +1,259 @@
+"""Summed cross-attention of source words (Zhang, Titov and Sennrich 2021, Fig. 1 and 7).
+
+Weights are averaged over heads and layers, and summed over all positions of the model's own translation. The paper says
+words and counts encodings, as is done here by default; ``unit="word"`` sums the retained tokens of a word. ``</s>``
+counts on both sides unless it is left out. A retained word has an open gate. The mass on closed positions, which all
+hold the same zero vector, is that of one counted stand-in vector, and is reported apart.
+Shapes: B sentences, H heads, S source positions, T target positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sparsenmt.analysis.gates import GatedLine, SparsityRate, encoded_batches, gated_line
+from sparsenmt.analysis.observe import TargetLine
+from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
+from sparsenmt.data.batching import pad
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer
+from sparsenmt.data.vocabulary import EOS
+from sparsenmt.data.word_boundaries import word_ids
+from sparsenmt.decoding.inputs import ModelBundle, SourceLine, not_finite
+from sparsenmt.model.protocol import AttentionSeen
+from sparsenmt.report.plots import Panel, curves
+from sparsenmt.report.tables import Report, Table, Value, columns, rows_of
+
+Unit = Literal["piece", "word"]
+THRESHOLD = 0.6
+BIN, LAST = 0.2, 5.0
+"""The width of a bin of the histogram, and the left edge of the last bin, which is open."""
+_EDGES = np.arange(round(LAST / BIN) + 1) / round(1 / BIN)
+
+
+def measure_attention_mass(
+    session: AnalysisSession, *, unit: Unit = "piece", eos: bool = True, threshold: float = THRESHOLD
+) -> AnalysisResult:
+    """Make the report ``attention-mass``.
+
+    Args:
+        unit: the unit that counts as a source word: a subword token, or all retained tokens of a word together.
+        eos: True if ``</s>`` counts, as a source word and as a target position.
+        threshold: the share of words with less mass is reported.
+    """
+    notes = session.notes_on_filters(needed=False)
+    found = []
+    for model in session.opened():
+        sources, targets = model.sources, model.targets
+        counter = MassCounter(model.bundle.tokenizers.source, unit=unit, eos=eos)
+        with model.progress("attention") as advance:
+            limit = model.batch_tokens
+            for _, seen in cross_attention_maps(model.bundle, sources, targets, batch_tokens=limit, advance=advance):
+                counter.add(seen)
+        found.append(counter.result(model.label, threshold))
+    settings = {"unit": unit, "eos": eos, "threshold": threshold, "beam_size": session.beam_size}
+    return session.result(
+        report(found, unit=unit, eos=eos, threshold=threshold),
+        lambda: curves(panels(found, threshold), share_y=True),
+        settings=settings,
+        notes=notes,
+    )
+
+
+@dataclass(frozen=True)
+class CrossAttentionMap:
+    """Cross-attention of one sentence."""
+
+    source: GatedLine
+    target: list[int]
+    """(T,) ids of the predicted tokens, EOS included if there was one."""
+    weights: NDArray[np.float64]
+    """(T, S) mean over heads and layers; a row sums to 1 unless the transform says otherwise."""
+
+
+class MeanCrossAttention:
+    """An observer (`TranslationModel.listen`) that averages cross-attention over heads and layers."""
+
+    def __init__(self) -> None:
+        self._sum: Tensor | None = None
+        self._layers = 0
+
+    def __call__(self, seen: AttentionSeen) -> None:
+        if seen.site != "cross":
+            return
+        mean = seen.weights.mean(1).double()
+        self._sum = mean if self._sum is None else self._sum + mean
+        self._layers += 1
+
+    def mean(self) -> Tensor:
+        """Return the mean over heads and layers, (B, T, S)."""
+        assert self._sum is not None, "no cross-attention was observed"
+        return self._sum / self._layers
+
+
+@torch.inference_mode()
+def cross_attention_maps(
+    bundle: ModelBundle,
+    lines: Sequence[SourceLine],
+    targets: Sequence[TargetLine],
+    *,
+    batch_tokens: int,
+    advance: Callable[[int], object] | None = None,
+) -> Iterator[tuple[int, CrossAttentionMap]]:
+    """Run the decoder along the targets; yields the index in ``lines`` and the map of every sentence, by batch.
+
+    Args:
+        batch_tokens: limit of a batch: its number of sentences times its longest source.
+        advance: told the number of sentences of each finished batch.
+
+    Raises:
+        UserError: a batch needs more memory than there is, or the model's scores are not numbers.
+    """
+    for chosen, _, memory in encoded_batches(bundle, lines, batch_tokens=batch_tokens, advance=advance):
+        inputs, _ = pad([targets[i].inputs for i in chosen])
+        observer = MeanCrossAttention()
+        with bundle.model.listen(observer):
+            bundle.model.decode(inputs.to(bundle.device), memory)
+        weights = observer.mean().cpu().numpy()
+        for row, i in enumerate(chosen):
+            target = targets[i].ids
+            own = weights[row, : len(target), : len(lines[i].ids)]
+            if not np.isfinite(own).all():
+                raise not_finite(lines[i])
+            yield i, CrossAttentionMap(gated_line(memory, row, lines[i]), target, own)
+
+
+class MassCounter:
+    """Gathers the masses of one model's sentences.
+
+    Args:
+        tokenizer: that of the source.
+        eos: True if ``</s>`` counts, as a source word and as a target position.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, unit: Unit = "piece", eos: bool = True) -> None:
+        self._tokenizer, self._unit, self._eos = tokenizer, unit, eos
+        self._retained: list[NDArray[np.float64]] = []
+        self._stand_ins: list[float] = []
+        self._words = 0
+        self._rate = SparsityRate()
+
+    def add(self, seen: CrossAttentionMap) -> None:
+        """Count one sentence."""
+        ids, dropped = seen.source.line.ids, seen.source.dropped
+        self._rate += SparsityRate(len(ids), int(dropped.sum()))
+        rows = slice(None) if self._eos else np.array(seen.target) != EOS
+        columns = np.ones(len(ids), dtype=np.bool_) if self._eos else np.array(ids) != EOS
+        mass = seen.weights[rows].sum(0)  # (S,)
+        groups = np.arange(len(ids), dtype=np.int64) if self._unit == "piece" else word_ids(ids, self._tokenizer)
+        kept = np.bincount(groups, weights=~dropped & columns)
+        sums: NDArray[np.float64] = np.bincount(groups, weights=mass * (~dropped & columns)).astype(np.float64)
+        self._words += int((np.bincount(groups, weights=columns) > 0).sum())
+        self._retained.append(sums[kept > 0])
+        if (dropped & columns).any():
+            self._stand_ins.append(float(mass[dropped & columns].sum()))
+
+    def result(self, model: str, threshold: float = THRESHOLD) -> AttentionMassResult:
+        """Return the masses of one model. A share is None where nothing was retained."""
+        masses = np.concatenate(self._retained) if self._retained else np.zeros(0)
+        bins = np.searchsorted(_EDGES, masses, side="right") - 1
+        total = float(masses.sum()) + sum(self._stand_ins)
+        return AttentionMassResult(
+            model=model,
+            sparsity=self._rate.sparsity,
+            words=self._words,
+            mean=total / self._words if self._words else None,
+            retained=len(masses),
+            retained_mean=float(masses.mean()) if len(masses) else None,
+            under_threshold=float((masses < threshold).mean()) if len(masses) else None,
+            stand_in_mean=float(np.mean(self._stand_ins)) if self._stand_ins else None,
+            stand_in_share=sum(self._stand_ins) / total if total else None,
+            histogram=np.bincount(bins, minlength=len(_EDGES)).tolist(),
+        )
+
+
+@dataclass(frozen=True)
+class AttentionMassResult:
+    """The masses of one model."""
+
+    model: str
+    sparsity: float | None
+    words: int
+    mean: float | None
+    """Mass on all words and the stand-in, per word."""
+    retained: int
+    retained_mean: float | None
+    under_threshold: float | None
+    """Share of retained words whose mass is under the threshold."""
+    stand_in_mean: float | None
+    """Mass on the stand-in, per sentence that has one."""
+    stand_in_share: float | None
+    """Share of all mass that is on the stand-in."""
+    histogram: list[int]
+    """Retained words by mass, in bins of `BIN`; the last one is open."""
+
+
+def report(found: Sequence[AttentionMassResult], *, unit: Unit, eos: bool, threshold: float = THRESHOLD) -> Report:
+    """Make two tables: a summary and the histograms."""
+    summary = (
+        *(*columns("text", "model"), *columns("share", "sparsity")),
+        *(*columns("count", "words"), *columns("number", "mean")),
+        *(*columns("count", "retained"), *columns("number", "retained_mean"), *columns("share", "under_threshold")),
+        *(*columns("number", "stand_in_mean"), *columns("share", "stand_in_share")),
+    )
+    bins: list[tuple[Value, ...]] = [
+        (each.model, _bin_name(i), float(_EDGES[i]), count, count / each.retained if each.retained else None)
+        for each in found
+        for i, count in enumerate(each.histogram)
+    ]
+    histogram = (
+        *(*columns("text", "model", "mass"), *columns("number", "from", shown=False)),
+        *(*columns("count", "words"), *columns("share", "share")),
+    )
+    notes = (
+        f"a word is a {unit}; </s> {'counts' if eos else 'does not count'}, on both sides; "
+        f"under threshold: retained words with less than {threshold:g}",
+        "mean: over words, of all mass; retained mean: of the mass on words whose gate is open; stand in: the mass on "
+        "closed positions, a sentence and as a share of all mass",
+    )
+    title = "summed cross-attention of source words"
+    return Report(
+        "attention-mass",
+        (
+            Table("summary", title, summary, rows_of(found, summary)),
+            Table("histogram", "retained words by mass", histogram, tuple(bins), across="model", shown="share"),
+        ),
+        notes,
+    )
+
+
+def _bin_name(i: int) -> str:
+    return f"{_EDGES[i]:.1f} to {_EDGES[i + 1]:.1f}" if i + 1 < len(_EDGES) else f"{_EDGES[i]:.1f} and more"
+
+
+def panels(found: Sequence[AttentionMassResult], threshold: float = THRESHOLD) -> list[Panel]:
+    """Draw the histogram of each model, with mean and share in the legend."""
+    result = []
+    for each in found:
+        shares = [count / max(each.retained, 1) for count in each.histogram]
+        points: list[tuple[float, float | None]] = list(zip(_EDGES.tolist(), shares, strict=True))
+        points.append((float(_EDGES[-1]) + BIN, 0.0))
+        mean = "-" if each.retained_mean is None else f"{each.retained_mean:.2f}"
+        under = "-" if each.under_threshold is None else f"{each.under_threshold:.1%}"
+        result.append(
+            Panel(
+                f"summed attention of a retained word ({LAST:g}: and more)",
+                "share of retained words",
+                {f"mean {mean}; under {threshold:g}: {under}": points},
+                title=each.model,
+                percent="y",
+                style="steps",
+            )
+        )
+    return result

@@ -1,0 +1,56 @@
+"""Scores of a system, each with its comparison with a baseline, as the reports on groups of sentences list them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sparsenmt.evaluation.metrics import corpus_scores
+from sparsenmt.evaluation.significance import DEFAULT_RESAMPLES, DEFAULT_SEED, Comparison, compare
+from sparsenmt.report.tables import Value, columns
+
+SCORE_COLUMNS = columns("number", "score", "difference", "low", "high", "p")
+"""The columns of `ComparedScore.cells`."""
+
+
+@dataclass(frozen=True)
+class ComparedScore:
+    """A score by one metric, and its comparison with the baseline, if there is one."""
+
+    metric: str
+    score: float
+    comparison: Comparison | None
+
+    @property
+    def cells(self) -> tuple[Value, ...]:
+        """The cells of a table row: the score, and the difference with its 95% interval and p-value."""
+        one = self.comparison
+        if one is None:
+            return self.score, None, None, None, None
+        return self.score, one.difference.value, one.difference.low, one.difference.high, one.p_value
+
+
+def compared_scores(
+    lines: Sequence[str],
+    references: Sequence[str],
+    baseline: Sequence[str] | None,
+    *,
+    metrics: Sequence[str],
+    language: str = "en",
+    resamples: int = DEFAULT_RESAMPLES,
+    seed: int = DEFAULT_SEED,
+) -> list[ComparedScore]:
+    """Score translations, and compare them with a baseline by paired bootstrap.
+
+    Args:
+        baseline: None: nothing is compared.
+
+    Raises:
+        UserError: as for `corpus_scores` and `compare`.
+    """
+    scores = corpus_scores(lines, [references], metrics=metrics, language=language)
+    compared: dict[str, Comparison] = {}
+    if baseline is not None:
+        options = {"metrics": metrics, "language": language, "resamples": resamples, "seed": seed}
+        compared = {one.name: one for one in compare(lines, baseline, [references], **options)}  # type: ignore[arg-type]
+    return [ComparedScore(each.name, each.value, compared.get(each.name)) for each in scores]

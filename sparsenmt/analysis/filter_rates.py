@@ -1,0 +1,128 @@
+"""The rates of each filter, by the encoder layer after which it stands: gates that are exactly 0, exactly 1, or between
+(gates between encoder layers: Zhang, Titov and Sennrich 2021, section 6).
+
+A position that an earlier filter has masked counts as closed for all later filters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sparsenmt.analysis.gates import encoded_batches
+from sparsenmt.analysis.labels import number_ticks
+from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
+from sparsenmt.model.protocol import GatesSeen
+from sparsenmt.report.plots import Panel, curves
+from sparsenmt.report.tables import Report, Table, Value, columns
+
+
+def measure_filter_rates(session: AnalysisSession) -> AnalysisResult:
+    """Make the report ``layers``."""
+    notes = session.notes_on_filters(needed=True)
+    found = []
+    for model in session.opened():
+        counter = GateCounter()
+        with model.progress("gates") as advance, model.bundle.model.listen_to_gates(counter):
+            for _ in encoded_batches(model.bundle, model.sources, batch_tokens=model.batch_tokens, advance=advance):
+                pass
+        positions = sum(len(line.ids) for line in model.sources)
+        found.append(FilterRatesResult(model.label, counter.shares(positions)))
+    return session.result(report(found), lambda: curves(panels(found)), notes=notes)
+
+
+@dataclass(frozen=True)
+class FilterPlace:
+    """The place of a filter in a model."""
+
+    depth: int
+    """Encoder layers executed before it."""
+    place: Literal["between", "output"]
+    index: int
+    """Its number among the filters of its place, from 0."""
+
+    @property
+    def name(self) -> str:
+        """The name in reports."""
+        place = f"after layer {self.depth}" if self.place == "between" else "output"
+        return place if self.index == 0 else f"{place}, filter {self.index + 1}"
+
+
+@dataclass(frozen=True)
+class GateShares:
+    """The gates that a filter gave to source positions."""
+
+    positions: int
+    closed: float
+    """Share whose gate is exactly 0."""
+    opened: float
+    """Share whose gate is exactly 1."""
+
+    @property
+    def partial(self) -> float:
+        """Share whose gate is neither."""
+        return 1 - self.closed - self.opened
+
+
+class GateCounter:
+    """An observer (`TranslationModel.listen_to_gates`) that counts gates, each as often as its entry's count."""
+
+    def __init__(self) -> None:
+        self._zero: dict[FilterPlace, float] = {}
+        self._one: dict[FilterPlace, float] = {}
+        self._present: dict[FilterPlace, float] = {}
+
+    def __call__(self, seen: GatesSeen) -> None:
+        memory = seen.memory
+        counts = memory.valid.double() if memory.counts is None else memory.counts.double() * memory.valid
+        gates = seen.gates.values
+        key = FilterPlace(seen.depth, seen.place, seen.index)
+        for sums, chosen in ((self._zero, gates == 0), (self._one, gates == 1), (self._present, gates >= 0)):
+            sums[key] = sums.get(key, 0.0) + float((counts * chosen).sum())
+
+    def shares(self, positions: int) -> dict[FilterPlace, GateShares]:
+        """Return the shares of every filter, in the order of execution.
+
+        Args:
+            positions: number of real source positions that the model read.
+        """
+        found = {}
+        for key in sorted(self._present, key=lambda each: (each.depth, each.place == "between", each.index)):
+            masked = positions - self._present[key]
+            found[key] = GateShares(positions, (self._zero[key] + masked) / positions, self._one[key] / positions)
+        return found
+
+
+@dataclass(frozen=True)
+class FilterRatesResult:
+    """The filters of one model."""
+
+    model: str
+    shares: dict[FilterPlace, GateShares]
+
+
+def report(found: Sequence[FilterRatesResult]) -> Report:
+    """Make the table: one row for each filter."""
+    rows: list[tuple[Value, ...]] = [
+        (each.model, key.name, key.depth, key.place, key.index, s.positions, s.closed, s.partial, s.opened)
+        for each in found
+        for key, s in each.shares.items()
+    ]
+    heads = (
+        *columns("text", "model", "filter"),
+        *columns("count", "after_layer", shown=False),
+        *columns("text", "place", shown=False),
+        *columns("count", "index", shown=False),
+        *columns("count", "positions"),
+        *columns("share", "sparsity", "partial", "open"),
+    )
+    title = "gates of every filter: exactly 0 (sparsity), between, exactly 1"
+    return Report("layers", (Table("layers", title, heads, tuple(rows)),))
+
+
+def panels(found: Sequence[FilterRatesResult]) -> list[Panel]:
+    """Draw the rate against the layer; of several filters in one place, the last."""
+    series = {each.model: sorted({key.depth: s.closed for key, s in each.shares.items()}.items()) for each in found}
+    ticks = number_ticks(sorted({depth for points in series.values() for depth, _ in points}))
+    return [Panel("encoder layers before the filter", "sparsity rate", series, percent="y", ticks=ticks)]

@@ -1,0 +1,135 @@
+"""The translation quality of a model with one head of a site disabled in all layers (Raganato, Scherrer and Tiedemann
+2020, 4.3, Table 4).
+
+Each row is compared with the model that has all its heads, by paired bootstrap over the same sentences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sparsenmt.analysis.compared_scores import SCORE_COLUMNS, ComparedScore, compared_scores
+from sparsenmt.analysis.labels import SITE_NAMES, site_title
+from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
+from sparsenmt.metric import METRICS
+from sparsenmt.model.sites import SiteName
+from sparsenmt.report.plots import Panel, curves
+from sparsenmt.report.tables import Report, Table, Value, columns
+
+NONE = "none"
+"""The name of the disabled head in the row of the whole model."""
+
+
+def measure_head_ablation(
+    session: AnalysisSession,
+    reference: Path,
+    *,
+    site: SiteName = "encoder_self",
+    heads: Sequence[int] = (),
+    metrics: Sequence[str] = ("bleu", "chrf"),
+    resamples: int = 1000,
+) -> AnalysisResult:
+    """Make the report ``ablate-heads``.
+
+    Args:
+        reference: reference translation of the text.
+        heads: heads to disable, from 1; empty: each in turn.
+        resamples: number of bootstrap samples.
+
+    Raises:
+        UserError: a model has no such head.
+    """
+    references = session.read_beside(reference, len(session.lines), session.text_name)
+    found = []
+    for model in session.opened():
+        names = model.check_heads(site, heads)
+        translations: dict[int | None, list[str]] = {None: [each.text for each in model.translate()]}
+        for head in sorted(set(heads)) or names:
+            with model.bundle.model.disable_heads(site, [head]):
+                translations[head] = [each.text for each in model.translate(f", without head {head}")]
+        chosen = tuple(dict.fromkeys(metrics))
+        found.append(measure(model.label, site, translations, references, names, metrics=chosen, resamples=resamples))
+    settings = {"reference": str(reference), "site": site, "resamples": resamples, "beam_size": session.beam_size}
+    return session.result(report(found), lambda: curves(panels(found)), settings=settings)
+
+
+@dataclass(frozen=True)
+class HeadScores:
+    """The model without one head, or, if ``head`` is None, with all heads."""
+
+    head: int | None
+    """From 1."""
+    name: str
+    """The pattern of a fixed head, otherwise ``learned``."""
+    scores: dict[str, ComparedScore]
+    """By metric; compared with the model that has all heads."""
+
+
+@dataclass(frozen=True)
+class AblationResult:
+    """One model, all heads first."""
+
+    model: str
+    site: SiteName
+    rows: list[HeadScores]
+
+
+def measure(
+    model: str,
+    site: SiteName,
+    translations: Mapping[int | None, Sequence[str]],
+    references: Sequence[str],
+    names: Mapping[int, str],
+    *,
+    metrics: Sequence[str],
+    resamples: int = 1000,
+) -> AblationResult:
+    """Score the translations of a model.
+
+    Args:
+        translations: head -> translations by the model without it; None: with all heads.
+        names: head -> its name.
+
+    Raises:
+        UserError: as for `compared_scores`.
+    """
+    rows = []
+    for head, lines in translations.items():
+        baseline = None if head is None else translations[None]
+        scores = compared_scores(lines, references, baseline, metrics=metrics, resamples=resamples)
+        rows.append(HeadScores(head, NONE if head is None else names[head], {each.metric: each for each in scores}))
+    return AblationResult(model, site, rows)
+
+
+def report(found: Sequence[AblationResult]) -> Report:
+    """Make the table: one row for each metric and head."""
+    rows: list[tuple[Value, ...]] = []
+    for each in found:
+        for metric in each.rows[0].scores:
+            for row in each.rows:
+                label = "-" if row.head is None else str(row.head)
+                place = (each.model, SITE_NAMES[each.site], METRICS[metric].label, label, row.name)
+                rows.append((*place, *row.scores[metric].cells))
+    heads = (*columns("text", "model", "site", "metric", "disabled", "what_it_does"), *SCORE_COLUMNS)
+    title = "quality with one head disabled in all layers"
+    notes = ("difference: from all heads, with its 95% interval and p-value by paired bootstrap",)
+    return Report("ablate-heads", (Table("ablate-heads", title, heads, tuple(rows)),), notes)
+
+
+def panels(found: Sequence[AblationResult]) -> list[Panel]:
+    """Draw one diagram for each metric: the difference that each head makes, one colour for each model."""
+    result = []
+    heads = sorted({row.head: row.name for each in found for row in each.rows if row.head is not None}.items())
+    places = {head: float(i) for i, (head, _) in enumerate(heads)}
+    ticks = [(places[head], f"{head} {name}") for head, name in heads]
+    for metric in found[0].rows[0].scores:
+        series: dict[str, list[tuple[float, float | None]]] = {}
+        for each in found:
+            points = [(row.head, row.scores[metric].comparison) for row in each.rows]
+            series[each.model] = [(places[h], one.difference.value) for h, one in points if h is not None and one]
+        label = f"{METRICS[metric].label}, difference from all heads"
+        title = site_title(found[0].site)
+        result.append(Panel("disabled head", label, series, title=title, style="bars", ticks=ticks))
+    return result

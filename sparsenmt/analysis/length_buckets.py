@@ -1,0 +1,177 @@
+"""The quality of several systems by the length of the reference (Raganato, Scherrer and Tiedemann 2020, 5.1, Fig. 2).
+
+Length is the number of words between spaces. Every bucket is scored as a corpus of its own, and each system compared
+with the first by paired bootstrap; a bucket with fewer than `LEAST` sentences is scored, but not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from sparsenmt.analysis.compared_scores import SCORE_COLUMNS, ComparedScore, compared_scores
+from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
+from sparsenmt.data.text import read_lines
+from sparsenmt.errors import UserError
+from sparsenmt.metric import METRICS
+from sparsenmt.report.plots import Panel, curves
+from sparsenmt.report.tables import Report, Table, Value, columns
+
+EDGES = (10, 20, 30, 40, 50)
+"""The greatest length of each bucket; the bucket after them has no limit."""
+LEAST = 10
+ALL = "all"
+
+
+def measure_by_length(
+    session: AnalysisSession,
+    reference: Path,
+    *,
+    edges: Sequence[int] = EDGES,
+    metrics: Sequence[str] = ("bleu",),
+    resamples: int = 1000,
+) -> AnalysisResult:
+    """Make the report ``by-length``, of models and of files of translations.
+
+    Args:
+        reference: reference translation.
+        edges: the greatest length of every bucket but the last, rising.
+        resamples: number of bootstrap samples.
+
+    Raises:
+        UserError: a file has another number of lines than the reference.
+    """
+    references = list(islice(read_lines(reference), session.limit))
+    if not references:
+        raise UserError("the file has no lines", where=str(reference), hint="Name a file of reference translations.")
+    systems = _translations(session, reference, references)
+    chosen = tuple(dict.fromkeys(metrics))
+    cells = measure(systems, references, edges=edges, metrics=chosen, resamples=resamples)
+    settings = {
+        "reference": str(reference),
+        "edges": list(edges),
+        "resamples": resamples,
+        "beam_size": session.beam_size,
+    }
+    return session.result(report(cells), lambda: curves(panels(cells)), settings=settings)
+
+
+def _translations(session: AnalysisSession, reference: Path, references: Sequence[str]) -> dict[str, list[str]]:
+    """Return the translations of every system. All files are read and checked before a model translates."""
+    count = len(references)
+    given = {label: session.read_beside(path, count, str(reference)) for label, path in session.translations.items()}
+    if len(given) < len(session.labels) and len(session.lines) != count:
+        raise UserError(
+            f"it has {len(session.lines):,} lines, but {reference} has {count:,}",
+            where=session.text_name,
+            hint="Line n of one must belong to line n of the other.",
+        )
+    return {
+        label: given[label] if label in given else [each.text for each in session.open(label, path).translate()]
+        for label, path in session.labels.items()
+    }
+
+
+@dataclass(frozen=True)
+class LengthBucket:
+    """Sentences of similar length."""
+
+    name: str
+    lines: list[int]
+    """Their numbers, from 0."""
+
+
+def buckets(references: Sequence[str], edges: Sequence[int]) -> list[LengthBucket]:
+    """Return a bucket of all sentences, then one for every range of lengths that has any.
+
+    Args:
+        references: one for each line.
+        edges: the greatest length of every bucket but the last, rising.
+    """
+    lengths = [len(line.split()) for line in references]
+    found = [LengthBucket(ALL, list(range(len(references))))]
+    for low, high in zip([-1, *edges], [*edges, None], strict=True):
+        lines = [i for i, n in enumerate(lengths) if n > low and (high is None or n <= high)]
+        if lines:
+            first = max(low, 0) + 1
+            name = f"over {low}" if high is None else f"up to {high}" if first == 1 else f"{first} to {high}"
+            found.append(LengthBucket(name, lines))
+    return found
+
+
+@dataclass(frozen=True)
+class BucketScore:
+    """One system on one bucket by one metric; the first system and small buckets have no comparison."""
+
+    system: str
+    bucket: str
+    sentences: int
+    score: ComparedScore
+
+
+def measure(
+    systems: Mapping[str, Sequence[str]],
+    references: Sequence[str],
+    *,
+    edges: Sequence[int] = EDGES,
+    metrics: Sequence[str] = ("bleu",),
+    resamples: int = 1000,
+) -> list[BucketScore]:
+    """Score every system on every bucket.
+
+    Args:
+        systems: name -> translations, one for each reference; the first system is the baseline of the others.
+
+    Raises:
+        UserError: as for `compared_scores`.
+    """
+    first = next(iter(systems))
+    cells = []
+    for bucket in buckets(references, edges):
+        chosen = {name: [lines[i] for i in bucket.lines] for name, lines in systems.items()}
+        wanted = [references[i] for i in bucket.lines]
+        for name, lines in chosen.items():
+            baseline = chosen[first] if name != first and len(lines) >= LEAST else None
+            scores = compared_scores(lines, wanted, baseline, metrics=metrics, resamples=resamples)
+            cells += [BucketScore(name, bucket.name, len(lines), score) for score in scores]
+    return cells
+
+
+def report(cells: Sequence[BucketScore]) -> Report:
+    """Make the table: one row for each metric, bucket and system."""
+    rows: list[tuple[Value, ...]] = [
+        (METRICS[metric].label, each.bucket, each.system, each.sentences, *each.score.cells)
+        for metric, group in _by_metric(cells).items()
+        for each in group
+    ]
+    heads = (*columns("text", "metric", "length", "system"), *columns("count", "sentences"), *SCORE_COLUMNS)
+    notes = (
+        "length: words of the reference; difference: from the first system, with its 95% interval and p-value",
+        f"by paired bootstrap, in buckets of at least {LEAST} sentences",
+    )
+    return Report("by-length", (Table("by-length", "quality by length of the reference", heads, tuple(rows)),), notes)
+
+
+def panels(cells: Sequence[BucketScore]) -> list[Panel]:
+    """Draw one diagram for each metric: bars for each bucket, one colour for each system; all sentences last."""
+    result = []
+    for metric, group in _by_metric(cells).items():
+        names = [*dict.fromkeys(each.bucket for each in group if each.bucket != ALL), ALL]
+        places = {name: float(i) for i, name in enumerate(names)}
+        series: dict[str, list[tuple[float, float | None]]] = {}
+        for each in group:
+            series.setdefault(each.system, []).append((places[each.bucket], each.score.score))
+        counts = {each.bucket: each.sentences for each in group}
+        ticks = [(place, f"{name} ({counts[name]:,})") for name, place in places.items()]
+        label = "words of the reference (sentences)"
+        result.append(Panel(label, METRICS[metric].label, series, style="bars", ticks=ticks))
+    return result
+
+
+def _by_metric(cells: Sequence[BucketScore]) -> dict[str, list[BucketScore]]:
+    groups: dict[str, list[BucketScore]] = {}
+    for each in cells:
+        groups.setdefault(each.score.metric, []).append(each)
+    return groups

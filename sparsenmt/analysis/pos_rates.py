@@ -1,0 +1,209 @@
+"""Sparsity rates by part of speech (Zhang, Titov and Sennrich 2021, Fig. 5).
+
+Every source position falls into one category. The tokens of split words are BPEH (the first) or BPEO (a later one),
+whatever the word's tag. The tag of a word of one token decides its category: function, content, punctuation or rest.
+``</s>`` and the lone space symbol are categories of their own. A token that belongs to no word is "rest".
+Shapes: S source positions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from sparsenmt.analysis.gates import RATE_COLUMNS, GatedLine, SparsityRate, overall_rate
+from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
+from sparsenmt.data.input_line import InputLine
+from sparsenmt.data.tagging.tagged_text import TaggedSentence
+from sparsenmt.data.tagging.taggers import open_tagger
+from sparsenmt.data.tagging.tagsets import TagSet, UnknownTags, report_category
+from sparsenmt.data.tagging.word_alignment import align_words
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer
+from sparsenmt.data.vocabulary import EOS, SPACE
+from sparsenmt.progress import notify, progress_bar
+from sparsenmt.report.plots import Panel, curves
+from sparsenmt.report.tables import Report, Table, Value, columns
+from sparsenmt.store import read_recipe
+
+HEAD, LATER, SPACES, END, OVERALL = "BPEH", "BPEO", "space", "</s>", "overall"
+CATEGORIES = ("content", "function", "punctuation", "rest", HEAD, LATER, SPACES, END)
+
+
+def measure_pos_rates(
+    session: AnalysisSession, *, tagger: str = "hanta", language: str | None = None
+) -> AnalysisResult:
+    """Make the report ``pos``.
+
+    Args:
+        tagger: tagger for a text without tags: hanta, spacy or stanza.
+        language: language of the text, for the tagger; None: the first model's source language.
+    """
+    notes = session.notes_on_filters(needed=True)
+    given = [line.tags for line in session.lines if line.tags is not None]
+    sentences = given or _tag(session.lines, tagger, language or read_recipe(session.models[0]).data.source_language)
+    tagged, warning = categorise(sentences, sentences[0].tagset)
+    if warning is not None:
+        notify(warning)
+    found = []
+    for model in session.opened():
+        gated = model.gates()
+        own = [tagged[each.line.number] for each in gated]
+        with progress_bar(f"{model.label}: align", len(gated)) as advance:
+            found.append(measure(model.label, gated, own, model.bundle.tokenizers.source, advance))
+    origin = {"tags": str(session.tags or session.input) if given else tagger, "tagset": sentences[0].tagset}
+    return session.result(report(found, tagged), lambda: curves(panels(found)), settings=origin, notes=notes)
+
+
+def _tag(lines: Sequence[InputLine], tagger: str, language: str) -> list[TaggedSentence]:
+    """Split lines into words, and tag them."""
+    tool = open_tagger(tagger, language)
+    sentences = []
+    with progress_bar("tag", len(lines)) as advance:
+        for line in lines:
+            words = tool.tokenize(line.text)
+            sentences.append(TaggedSentence(tuple(words), tuple(tool.tag(words)), text=line.text, tagset=tool.tagset))
+            advance(1)
+    return sentences
+
+
+@dataclass(frozen=True)
+class CategorisedLine:
+    """The words of a line, their tags, and the categories of the tags."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    categories: tuple[str, ...]
+
+
+def categorise(sentences: Iterable[TaggedSentence], tagset: TagSet | None) -> tuple[list[CategorisedLine], str | None]:
+    """Look up the categories of the tags; returns the lines, and a warning if there are unknown tags."""
+    table = UnknownTags(tagset)
+    lines = []
+    for each in sentences:
+        found = tuple(report_category(table.category(tag)) for tag in each.tags)
+        lines.append(CategorisedLine(each.words, each.tags, found))
+    return lines, table.warning()
+
+
+@dataclass(frozen=True)
+class PosResult:
+    """The rates of one model."""
+
+    model: str
+    overall: SparsityRate
+    categories: dict[str, SparsityRate]
+    tags: dict[str, SparsityRate]
+    """By tag, of words of one token."""
+    words: int
+    unaligned: int
+    """Words that have no token of their own."""
+
+
+def measure(
+    model: str,
+    lines: Sequence[GatedLine],
+    tagged: Sequence[CategorisedLine],
+    tokenizer: Tokenizer,
+    advance: Callable[[int], object] | None = None,
+) -> PosResult:
+    """Count the gates of one model.
+
+    Args:
+        tagged: the same lines with their tags.
+        advance: told of every finished sentence.
+    """
+    positions: Counter[tuple[str, str | None]] = Counter()
+    dropped: Counter[tuple[str, str | None]] = Counter()
+    words = unaligned = 0
+    for each, tags in zip(lines, tagged, strict=True):
+        labels, reached, lost = label_positions(each, tags, tokenizer)
+        positions.update(labels)
+        dropped.update(label for label, closed in zip(labels, each.dropped.tolist(), strict=True) if closed)
+        words, unaligned = words + reached, unaligned + lost
+        if advance is not None:
+            advance(1)
+    rates = {label: SparsityRate(count, dropped[label]) for label, count in positions.items()}
+    categories = {name: sum((r for (c, _), r in rates.items() if c == name), SparsityRate()) for name in CATEGORIES}
+    by_tag: dict[str, SparsityRate] = {}
+    for (_, tag), rate in rates.items():
+        if tag is not None:
+            by_tag[tag] = by_tag.get(tag, SparsityRate()) + rate
+    return PosResult(model, overall_rate(lines), categories, by_tag, words, unaligned)
+
+
+def label_positions(
+    each: GatedLine, tagged: CategorisedLine, tokenizer: Tokenizer
+) -> tuple[list[tuple[str, str | None]], int, int]:
+    """Find the category of every position, (S,), and the tag of words of one token.
+
+    Returns:
+        categories and tags; the number of words; the number of words that have no token of their own.
+    """
+    ids = each.line.ids
+    alignment = align_words(tokenizer, ids, tagged.words)
+    names = tokenizer.pieces(ids)
+    labels: list[tuple[str, str | None]] = []
+    for i, word in enumerate(alignment.words.tolist()):
+        if ids[i] == EOS:
+            labels.append((END, None))
+        elif names[i] == SPACE:
+            labels.append((SPACES, None))
+        elif word < 0:
+            labels.append(("rest", None))
+        elif alignment.split[i]:
+            labels.append((LATER if alignment.later[i] else HEAD, None))
+        else:
+            labels.append((tagged.categories[word], tagged.tags[word]))
+    return labels, alignment.word_count, alignment.unaligned
+
+
+def report(found: Sequence[PosResult], tagged: Sequence[CategorisedLine]) -> Report:
+    """Make two tables: the rates of categories, and those of tags, the most frequent first."""
+    kinds = {tag: kind for line in tagged for tag, kind in zip(line.tags, line.categories, strict=True)}
+    frequent = Counter(tag for line in tagged for tag in line.tags)
+    categories: list[tuple[Value, ...]] = []
+    tags: list[tuple[Value, ...]] = []
+    for each in found:
+        categories.append((each.model, OVERALL, *each.overall.cells))
+        there = [name for name in CATEGORIES if name != SPACES or each.categories[name].positions]
+        categories.extend((each.model, name, *each.categories[name].cells) for name in there)
+        order = sorted(each.tags, key=lambda tag: (-frequent[tag], tag))
+        tags.extend((each.model, tag, kinds[tag], *each.tags[tag].cells) for tag in order)
+    notes = [
+        f"{each.model}: {each.unaligned:,} of {each.words:,} words ({each.unaligned / max(each.words, 1):.2%}) could "
+        "not be aligned with tokens"
+        for each in found
+    ]
+    first = Table(
+        "categories",
+        "sparsity rate by category",
+        (*columns("text", "model", "category"), *RATE_COLUMNS),
+        tuple(categories),
+        across="model",
+        shown="sparsity",
+    )
+    second = Table(
+        "tags",
+        "sparsity rate by tag, words of one token",
+        (*columns("text", "model", "tag", "category"), *RATE_COLUMNS),
+        tuple(tags),
+        across="model",
+        shown="sparsity",
+    )
+    shares = {each.model: each.unaligned / each.words if each.words else None for each in found}
+    return Report("pos", (first, second), tuple(notes), {"unaligned": shares})
+
+
+def panels(found: Sequence[PosResult]) -> list[Panel]:
+    """Draw each category's rate against the overall rates of several models (Fig. 5), or bars for one model."""
+    names = [name for name in CATEGORIES if any(each.categories[name].positions for each in found)]
+    if len(found) == 1:
+        places = list(enumerate(names))
+        points = [(float(i), found[0].categories[name].sparsity) for i, name in places]
+        overall = f"{found[0].model}, overall {found[0].overall.sparsity or 0:.1%}"
+        ticks = [(float(i), name) for i, name in places]
+        return [Panel("", "sparsity rate", {overall: points}, title=overall, percent="y", style="bars", ticks=ticks)]
+    ordered = sorted(found, key=lambda each: each.overall.sparsity or 0.0)
+    series = {n: [(each.overall.sparsity or 0.0, each.categories[n].sparsity) for each in ordered] for n in names}
+    return [Panel("overall sparsity rate", "sparsity rate of the category", series, percent="xy")]

@@ -1,0 +1,339 @@
+"""An analysis session: trained models, the text that they read, and the results of a report.
+
+Every report is one module of this package, and the modules are built alike. Its public function, `measure_density` in
+`density`, takes an `AnalysisSession` and the report's own settings, and returns an `AnalysisResult`. Below it stand:
+
+- the observers and functions that measure one model, and a dataclass ``...Result`` for what they find;
+- ``report``: the tables, out of the results of all models, of which each table has a row a model, head or sentence;
+- ``panels`` or ``grid``: the diagrams of the plot; ``text``: what the terminal shows in place of tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sparsenmt.analysis.gates import NO_FILTER, GatedLine, gated_lines
+from sparsenmt.analysis.observe import Observer, TargetLine, observe
+from sparsenmt.data.input_line import InputLine, input_lines
+from sparsenmt.data.tagging.tagged_text import TagFile, TaggedSentence, read_tagged
+from sparsenmt.data.text import check_readable, read_lines
+from sparsenmt.decoding.inputs import SourceLine, cut_warning, read_sources, warn_of_cut_lines
+from sparsenmt.decoding.translate import Translation, translate_lines
+from sparsenmt.errors import UserError
+from sparsenmt.model.sites import SiteName
+from sparsenmt.progress import notify, progress_bar
+from sparsenmt.report.model_labels import check_models, model_labels
+from sparsenmt.report.tables import Report, render
+from sparsenmt.store import Bundle, open_model, read_recipe
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure  # an optional package
+
+_CONLLU = (".conllu", ".conllu.gz")
+_ONE = "Leave one of the two out."
+_NO_LINE_PAIRS = "Line n of one must belong to line n of the other."
+MOST_DRAWN = 20
+"""Sentences that one picture can hold."""
+
+
+@dataclass(frozen=True)
+class AnalysisResult:
+    """A finished report.
+
+    Args:
+        draw: makes the figure of the plot.
+        text: what the terminal shows; None: the report's tables.
+    """
+
+    report: Report
+    draw: Callable[[], Figure]
+    text: str | None = None
+
+    @property
+    def shown(self) -> str:
+        """The report as text for a terminal."""
+        return render(self.report) if self.text is None else self.text
+
+
+@dataclass(frozen=True)
+class AnalysisSession:
+    """The models of a report, and the text that they read.
+
+    Args:
+        models: model directories; for `measure_by_length` also files of translations.
+        input: source text, one sentence a line, plain or gzipped; or CoNLL-U, whose tags are used.
+        tags: part-of-speech tags beside the text, CoNLL-U or word_TAG.
+        sentences: source sentences in place of ``input``.
+        limit: lines to read; None: all.
+        batch_tokens: source tokens in a batch, padding included, times the beam size; None: the recipe's.
+        beam_size: beam size of translation; None: the recipe's.
+        target: translations that the decoders read; None: each model's own.
+        threads: CPU threads; None: all cores.
+        for_plot: True: refuse what does not fit one picture.
+    """
+
+    models: Sequence[Path]
+    input: Path | None = None
+    tags: Path | None = None
+    sentences: Sequence[str] = ()
+    limit: int | None = None
+    batch_tokens: int | None = None
+    beam_size: int | None = None
+    target: Path | None = None
+    threads: int | None = None
+    for_plot: bool = False
+
+    @cached_property
+    def labels(self) -> dict[str, Path]:
+        """Short name -> path of every model."""
+        return model_labels(self.models)
+
+    @cached_property
+    def translations(self) -> dict[str, Path]:
+        """Short name -> file of translations that stands among the models."""
+        return {label: path for label, path in self.labels.items() if path.is_file()}
+
+    @property
+    def files(self) -> list[Path]:
+        """The files that are read, apart from models."""
+        named = [self.input, self.tags, self.target, *self.translations.values()]
+        return [path for path in named if path is not None]
+
+    def check(self) -> None:
+        """Refuse models, files and settings that cannot be used, before a model is opened.
+
+        Raises:
+            UserError: there is such a one.
+        """
+        check_models([path for path in self.models if not path.is_file()])
+        if len(self.labels) < len(self.models):
+            twice = [path for path in self.models if path.is_file()][-1]
+            raise UserError("the file is named twice", where=str(twice), hint="Name every system once.")
+        if self.input is not None and self.sentences:
+            raise UserError("is given beside --input", where="--sentence", hint=_ONE)
+        if self.target is not None and self.beam_size is not None:
+            raise UserError("is given beside --target, and nothing is translated", where="--beam-size", hint=_ONE)
+        if self.tags is not None and self.has_tags:
+            raise UserError("is given, but the text has tags of its own", where="--tags", hint="Leave it out.")
+        for path in self.files:
+            check_readable(path)
+
+    @property
+    def text_name(self) -> str:
+        """The name of the text in messages."""
+        return "--sentence" if self.input is None else str(self.input)
+
+    @property
+    def has_tags(self) -> bool:
+        """True if the text is CoNLL-U."""
+        return self.input is not None and self.input.name.endswith(_CONLLU)
+
+    @cached_property
+    def lines(self) -> list[InputLine]:
+        """The lines of the text, with their tags if any are given.
+
+        Raises:
+            UserError: there is no text, or none with words; or the tags do not fit it.
+        """
+        if self.input is None and not self.sentences:
+            raise UserError("there is no text", where="--input", hint="Name a file of source sentences.")
+        tags: list[TaggedSentence] | None = None
+        if self.input is not None and self.has_tags:
+            tagset = TagFile(self.input).tagset
+            tags = [replace(each, tagset=tagset) for each in read_tagged(self.input)]
+            texts = [each.text or " ".join(each.words) for each in tags]
+        elif self.input is not None:
+            stop = self.limit if self.tags is None else None  # the tags must fit all lines
+            texts = list(islice(read_lines(self.input), stop))
+        else:
+            texts = list(self.sentences)
+        if self.tags is not None:
+            tags = list(TagFile(self.tags).sentences(self.text_name, texts))
+        lines = input_lines(texts, tags=tags)[: self.limit]
+        if not any(line.text.strip(" ") for line in lines):
+            raise UserError("there is no text in it", where=self.text_name, hint="Name a file with source sentences.")
+        return lines
+
+    def read_beside(self, path: Path, count: int, other: str) -> list[str]:
+        """Read the lines of a file that belong to the lines of another text.
+
+        Args:
+            count: number of lines of the other text.
+            other: its name in messages.
+
+        Raises:
+            UserError: the file has another number of lines.
+        """
+        lines = list(islice(read_lines(path), self.limit))
+        if len(lines) != count:
+            found = f"it has {len(lines):,} lines, but {other} has {count:,}"
+            raise UserError(found, where=str(path), hint=_NO_LINE_PAIRS)
+        return lines
+
+    def check_drawable(
+        self, count: int, what: str = "sentences", *, most: int = MOST_DRAWN, hint: str = "with --limit or --sentence"
+    ) -> None:
+        """Refuse to draw more than a picture can hold.
+
+        Args:
+            what: the noun for what is drawn.
+            hint: how to choose fewer.
+
+        Raises:
+            UserError: a plot is wanted, and there are more.
+        """
+        if self.for_plot and count > most:
+            found = f"{count:,} {what} are too many for one picture: it holds {most}"
+            raise UserError(found, where="--plot", hint=f"Name fewer, {hint}.")
+
+    def notes_on_filters(self, *, needed: bool) -> list[str]:
+        """Return a note for every model without a filter.
+
+        Args:
+            needed: True if the report would be empty without any filter.
+
+        Raises:
+            UserError: a filter is needed, and no model has one.
+        """
+        dense = [label for label, directory in self.labels.items() if not read_recipe(directory).model.memory]
+        if needed and len(dense) == len(self.models):
+            raise UserError(
+                "no filter decides in this model: nothing is ever dropped",
+                where=", ".join(map(str, self.models)),
+                hint="Name a model whose recipe has a filter under `model.memory`.",
+            )
+        return [f"{label}: {NO_FILTER}" for label in dense]
+
+    def opened(self) -> Iterator[AnalyzedModel]:
+        """Open the models, one after the other."""
+        for label, directory in self.labels.items():
+            yield self.open(label, directory)
+
+    def open(self, label: str, directory: Path) -> AnalyzedModel:
+        """Open one model, which need not be one of the session's."""
+        return AnalyzedModel(self, label, open_model(directory))
+
+    def result(
+        self,
+        report: Report,
+        draw: Callable[[], Figure],
+        *,
+        settings: Mapping[str, Any] | None = None,
+        notes: Sequence[str] = (),
+        text: str | None = None,
+    ) -> AnalysisResult:
+        """Make the result of a report on the text: add the session's settings, and these settings and notes."""
+        named = self.input is not None or bool(self.sentences)
+        common = {"models": list(self.labels), "input": self.text_name if named else None, "limit": self.limit}
+        whole = replace(
+            report, notes=(*report.notes, *notes), settings={**common, **report.settings, **(settings or {})}
+        )
+        return AnalysisResult(whole, draw, text)
+
+    def attention_settings(self, sites: Sequence[SiteName]) -> dict[str, object]:
+        """Return the settings of a report on sites."""
+        return {"sites": list(sites), "target": str(self.target) if self.target else None}
+
+
+@dataclass(frozen=True)
+class AnalyzedModel:
+    """An opened model of a session, and the text as this model reads it."""
+
+    session: AnalysisSession
+    label: str
+    bundle: Bundle
+
+    @property
+    def batch_tokens(self) -> int:
+        """Source tokens in a batch."""
+        return self.session.batch_tokens or self.bundle.recipe.decoding.batch_tokens
+
+    def progress(self, task: str) -> AbstractContextManager[Callable[[int], object]]:
+        """Show a progress bar over the source lines."""
+        return progress_bar(f"{self.label}: {task}", len(self.sources))
+
+    @cached_property
+    def sources(self) -> list[SourceLine]:
+        """The lines that have words, as tokens. Those that are too long are cut, with a warning.
+
+        Raises:
+            UserError: the tokenizer finds no word.
+        """
+        name = self.session.text_name
+        found = [line for line in read_sources(self.bundle, self.session.lines) if not line.empty]
+        if not found:
+            raise UserError("the tokenizer finds nothing in it", where=name, hint="Name a file with source sentences.")
+        warn_of_cut_lines(self.bundle, found, name, "read")
+        return found
+
+    def check_heads(self, site: SiteName, heads: Sequence[int]) -> dict[int, str]:
+        """Return the number and name of every head of a site, after a check of numbers that the user gave.
+
+        Raises:
+            UserError: the model has no head of such a number.
+        """
+        names = dict(enumerate(self.bundle.model.head_names(site), start=1))
+        if heads and max(heads) > len(names):
+            raise UserError(
+                f"{self.label} has {len(names)} heads at {site}, not {max(heads)}",
+                where="--head",
+                hint="Heads are numbered from 1; fixed heads come first, then learned ones.",
+            )
+        return names
+
+    def gates(self) -> list[GatedLine]:
+        """Compute the gates of the sources."""
+        with self.progress("gates") as advance:
+            return gated_lines(self.bundle, self.sources, batch_tokens=self.batch_tokens, advance=advance)
+
+    def translate(self, variant: str = "") -> list[Translation]:
+        """Translate all lines by the recipe's decoding options; ``variant`` ends the label of the progress bar."""
+        lines, beam_size = self.session.lines, self.session.beam_size
+        changes = {"batch_tokens": self.batch_tokens} | ({} if beam_size is None else {"beam_size": beam_size})
+        options = self.bundle.recipe.decoding.model_copy(update=changes)
+        with progress_bar(f"{self.label}{variant}: translate", len(lines)) as advance:
+            return list(translate_lines(self.bundle, lines, options, advance=advance))
+
+    @cached_property
+    def targets(self) -> list[TargetLine]:
+        """The target of every source: the given translations, or the model's own."""
+        session, most = self.session, self.bundle.max_positions - 1
+        if session.target is None:
+            best = [each.hypotheses[0] for each in self.translate() if not each.source.empty]
+            return [TargetLine(each.tokens, each.ended) for each in best]
+        lines = session.read_beside(session.target, len(session.lines), session.text_name)
+        found = []
+        for source in self.sources:
+            ids = self.bundle.tokenizers.target.encode(lines[source.number])
+            if len(ids) > most:
+                name = f"{session.target}, line {source.number + 1},"
+                notify(cut_warning(name, most, len(ids) - most, "read"))
+            found.append(TargetLine(ids[:most]))
+        return found
+
+    def attend(
+        self, observer: Observer, sites: Collection[SiteName], targets: Sequence[TargetLine] | None = None
+    ) -> None:
+        """Read the sources, and the targets along them, while an observer is told the attention at these sites.
+
+        Args:
+            targets: None: those of the model, if a site of the decoder is asked for.
+        """
+        if targets is None and any(site != "encoder_self" for site in sites):
+            targets = self.targets
+        with self.progress("attention") as advance:
+            observe(
+                self.bundle,
+                self.sources,
+                targets,
+                [observer],
+                sites=sites,
+                batch_tokens=self.batch_tokens,
+                advance=advance,
+            )

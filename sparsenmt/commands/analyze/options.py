@@ -1,0 +1,109 @@
+"""The options that the reports of ``sparsenmt analyze`` share, and the call of a report."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+
+import click
+
+from sparsenmt.commands.options import PATH, Decorator, batch_tokens_option, report_options, tags_option, threads_option
+from sparsenmt.metric import METRICS
+from sparsenmt.model.sites import SITES
+
+if TYPE_CHECKING:
+    from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
+
+P = ParamSpec("P")
+
+GROUP_METRICS = tuple(name for name, metric in METRICS.items() if metric.by_sentence_group)
+
+_INPUT = click.option(
+    "--input",
+    "-i",
+    "input",
+    type=PATH,
+    help="Source text: one sentence a line, plain or gzipped; or CoNLL-U, whose tags are used.",
+)
+_LIMIT = click.option("--limit", type=click.IntRange(1), help="Number of lines to read.  [default: all]")
+_SENTENCES = click.option("--sentence", "sentences", multiple=True, help="A sentence instead of --input; repeatable.")
+_BEAM = click.option("--beam-size", type=click.IntRange(1), help="Beam size.  [default: the recipe's]")
+_TARGET = click.option(
+    "--target", type=PATH, help="Translations that the decoder reads, line by line.  [default: the model's own]"
+)
+reference_option = click.option("--reference", "-r", type=PATH, required=True, help="Reference translation of --input.")
+
+
+def site_option(default: str, text: str = "Attention site of the heads.") -> Decorator:
+    """``--site``, one attention site."""
+    return click.option("--site", type=click.Choice(SITES), default=default, show_default=True, help=text)
+
+
+@dataclass(frozen=True)
+class AnalysisArguments:
+    """The shared arguments of a command line.
+
+    Args:
+        session: arguments of `AnalysisSession`.
+        files: arguments of `ReportFiles`.
+    """
+
+    session: Mapping[str, Any]
+    files: Mapping[str, Path | None]
+
+    def show(
+        self,
+        measure: Callable[Concatenate[AnalysisSession, P], AnalysisResult],
+        *arguments: P.args,
+        **settings: P.kwargs,
+    ) -> None:
+        """Make the report, write its files and print it."""
+        from sparsenmt.analysis.session import AnalysisSession
+        from sparsenmt.report.output_files import ReportFiles
+        from sparsenmt.workflows.analyze import analyze
+
+        result = analyze(AnalysisSession(**self.session), measure, ReportFiles(**self.files), *arguments, **settings)
+        click.echo(result.shown, color=True)  # colours are in the text only where they are wanted
+
+
+def analysis_options(
+    *, text: bool = True, sentences: bool = False, translates: bool = False, target: bool = False, files: bool = False
+) -> Callable[[Callable[..., None]], Any]:
+    """The options of a report, passed on as one `AnalysisArguments`; the report's own options follow by name.
+
+    Args:
+        text: True if the models read a text.
+        sentences: True if sentences may stand on the command line.
+        translates: True if the models translate.
+        target: True if given translations may replace the models' own.
+        files: True if files of translations may stand beside models.
+    """
+    name = "MODEL_DIR|FILE..." if files else "MODEL_DIR..."
+    options: list[Decorator] = [click.argument("models", metavar=name, type=PATH, nargs=-1, required=True)]
+    options += (_INPUT, tags_option, _LIMIT) if text else ()
+    options += (_SENTENCES,) if sentences else ()
+    options += (_BEAM,) if translates else ()
+    options += (_TARGET,) if target else ()
+    options += (batch_tokens_option(), threads_option) if text else ()
+    options.append(report_options())
+
+    def decorate(function: Callable[..., None]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(json_file: Path | None, csv_file: Path | None, plot_file: Path | None, **given: Any) -> None:
+            if "tags_file" in given:
+                given["tags"] = given.pop("tags_file")
+            session = {name: given.pop(name) for name in _SESSION & given.keys()}
+            function(AnalysisArguments(session, {"json": json_file, "csv": csv_file, "plot": plot_file}), **given)
+
+        command: Callable[..., Any] = call
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+_SESSION = {"models", "input", "tags", "sentences", "limit", "batch_tokens", "beam_size", "target", "threads"}

@@ -1,0 +1,118 @@
+"""The grid search over the classifier's hyperparameters; an interrupted search resumes after the last completed cell.
+
+Its directory holds ``search.json`` (sealed), with everything that the search depends on and the results of the cells
+that are done, and the weights of the best one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from sparsenmt.depth_selector.labels import LabelledSentences
+from sparsenmt.depth_selector.training import Hyperparameters, SelectorTrainingSettings, Trial, train_classifier
+from sparsenmt.errors import UserError
+from sparsenmt.files import changed_values, describe_change, make_directories, read_sealed, write_sealed
+from sparsenmt.tensors import load_tensors, save_tensors
+
+_RECORD = "search.json"
+_DAMAGED_HINT = "It is computed again."
+
+
+class HyperparameterSearch:
+    """A grid search and its completed trials.
+
+    Args:
+        directory: of the search; it must hold nothing else.
+        task: everything that a trial depends on, as JSON; trials of another task are not used.
+        cells: the hyperparameters to try.
+    """
+
+    def __init__(self, directory: Path, task: Mapping[str, Any], cells: Sequence[Hyperparameters]) -> None:
+        self._directory = directory
+        self._task = json.loads(json.dumps(task))
+        self._cells = list(cells)
+        self.trials: list[Trial] = []
+        """The completed trials."""
+        self.again: str | None = None
+        """The reason why the trials of an earlier run cannot be used, if it left some."""
+        make_directories(directory)
+        self.again = self._recover()
+        self._remove_leftovers()
+
+    def _recover(self) -> str | None:
+        """Read the completed trials; returns the reason why they cannot be used."""
+        path = self._directory / _RECORD
+        if not path.exists():
+            return None
+        try:
+            record = read_sealed(path, hint=_DAMAGED_HINT)
+            if changed := changed_values(record["work"], self._task):
+                return describe_change(*changed[0])
+            trials = [Trial(cell=Hyperparameters(**each.pop("cell")), **each) for each in record["trials"]]
+            load_tensors(self._weights(best_of(trials)), hint=_DAMAGED_HINT)
+        except (UserError, KeyError, TypeError, ValueError):
+            return "the record of completed trials is damaged"
+        if best_of(trials).cell not in self._cells:
+            return "the best combination so far is not in the grid"
+        self.trials = [trial for trial in trials if trial.cell in self._cells]
+        return None
+
+    def run(
+        self,
+        settings: SelectorTrainingSettings,
+        training: LabelledSentences,
+        validation: LabelledSentences,
+        embeddings: Tensor,
+        *,
+        advance: Callable[[int], object] | None = None,
+    ) -> tuple[Trial, dict[str, Tensor]]:
+        """Train a classifier for every cell that is not done; returns the trial with the least loss, and its weights.
+
+        Args:
+            embeddings: (V, D) the model's source embeddings.
+            advance: is told the number of epochs that are done or not needed.
+
+        Raises:
+            UserError: no cell has a finite loss.
+        """
+        done = {trial.cell for trial in self.trials}
+        for cell in self._cells:
+            if cell in done:
+                continue
+            trial, weights = train_classifier(cell, settings, training, validation, embeddings, advance=advance)
+            self.trials.append(trial)
+            if best_of(self.trials) is trial:
+                save_tensors(self._weights(trial), weights)
+            trials = [asdict(each) for each in self.trials]
+            write_sealed(self._directory / _RECORD, {"work": self._task, "trials": trials})
+            self._remove_leftovers()
+        best = best_of(self.trials)
+        if not math.isfinite(best.loss):
+            raise UserError(
+                "the classifier's training has diverged for all hyperparameters",
+                where="--learning-rate",
+                hint="Lower it.",
+            )
+        return best, load_tensors(self._weights(best), hint=_DAMAGED_HINT)
+
+    def _weights(self, trial: Trial) -> Path:
+        return self._directory / f"{trial.cell.key}.safetensors"
+
+    def _remove_leftovers(self) -> None:
+        """Remove all files except the record and the weights of the best trial."""
+        kept = {_RECORD, self._weights(best_of(self.trials)).name} if self.trials else set()
+        for path in self._directory.iterdir():
+            if path.is_file() and path.name not in kept:
+                path.unlink()
+
+
+def best_of(trials: Sequence[Trial]) -> Trial:
+    """Return the trial with the least loss; the first of equal ones."""
+    return min(trials, key=lambda trial: trial.loss)

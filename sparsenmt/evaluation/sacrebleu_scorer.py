@@ -1,0 +1,79 @@
+"""BLEU, chrF, TER and the length ratio through sacrebleu."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sacrebleu.metrics.base import Metric
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
+
+from sparsenmt.errors import UserError
+from sparsenmt.evaluation.scorer import ScoringSettings
+
+
+class SacrebleuScorer:
+    """A metric of sacrebleu; see `evaluation.scorer.Scorer`.
+
+    Args:
+        value: maps sacrebleu's result to the metric's value.
+    """
+
+    def __init__(self, metric: Metric, value: Callable[[Any], float] = lambda result: float(result.score)) -> None:
+        self._metric, self._value = metric, value
+
+    def corpus(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[float, str]:
+        value = self._value(self._metric.corpus_score(hypotheses, references))
+        return value, str(self._metric.get_signature())
+
+    # sacrebleu has no public calls for the following; its own significance tests use the same two methods.
+
+    def statistics(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> NDArray[np.float64]:
+        return np.array(self._metric._extract_corpus_statistics(hypotheses, references), dtype=np.float64)
+
+    def value(self, sums: NDArray[np.float64]) -> float:
+        return self._value(self._metric._compute_score_from_stats(sums.tolist()))
+
+
+def bleu(name: str, settings: ScoringSettings) -> SacrebleuScorer:
+    """BLEU (Papineni et al. 2002)."""
+    return SacrebleuScorer(_bleu(settings))
+
+
+def length_ratio(name: str, settings: ScoringSettings) -> SacrebleuScorer:
+    """Words of the hypotheses, by BLEU's tokenizer, over words of the reference that is nearest in length."""
+    return SacrebleuScorer(_bleu(settings), lambda result: float(100 * result.ratio))
+
+
+def chrf(name: str, settings: ScoringSettings) -> SacrebleuScorer:
+    """chrF2 (Popović 2016)."""
+    return SacrebleuScorer(CHRF(lowercase=settings.lowercase))
+
+
+def ter(name: str, settings: ScoringSettings) -> SacrebleuScorer:
+    """The translation edit rate (Snover et al. 2006), without regard to case."""
+    return SacrebleuScorer(TER())
+
+
+def _bleu(settings: ScoringSettings) -> BLEU:
+    tokenize, known = settings.tokenize, list(BLEU.TOKENIZERS)
+    if tokenize not in known:
+        close = difflib.get_close_matches(tokenize, known, n=1)
+        hint = f"Did you mean '{close[0]}'? " if close else ""
+        raise UserError(
+            f"there is no tokenizer '{tokenize}'", where="--tokenize", hint=f"{hint}sacrebleu has: {', '.join(known)}."
+        )
+    try:
+        return BLEU(lowercase=settings.lowercase, tokenize=tokenize)
+    except (ImportError, RuntimeError, OSError) as error:  # tokenizers that need another package, or a download
+        reason = " ".join(str(error).split())
+        raise UserError(
+            f"'{tokenize}' cannot be used ({reason})",
+            where="--tokenize",
+            hint="Install what it needs, or choose another one, such as 13a.",
+        ) from None

@@ -1,0 +1,41 @@
+"""Make an analysis report: `analyze(session, measure_density)` with any report function of `sparsenmt.analysis`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Concatenate, ParamSpec
+
+from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
+from sparsenmt.devices import use_threads
+from sparsenmt.report.output_files import ReportFiles
+
+P = ParamSpec("P")
+
+
+def analyze(
+    session: AnalysisSession,
+    measure: Callable[Concatenate[AnalysisSession, P], AnalysisResult],
+    files: ReportFiles | None = None,
+    *arguments: P.args,
+    **settings: P.kwargs,
+) -> AnalysisResult:
+    """Make a report, and write its files.
+
+    Args:
+        measure: the report's function, as `density.measure_density`.
+        files: None: no files are written.
+        settings: the report's own settings, passed to ``measure``.
+
+    Raises:
+        UserError: a model, a file or a setting cannot be used.
+    """
+    files = files or ReportFiles()
+    session = replace(session, for_plot=session.for_plot or files.plot is not None)
+    session.check()
+    files.check(session.files)
+    if session.threads is not None:
+        use_threads(session.threads)
+    result = measure(session, *arguments, **settings)
+    files.write(result.report, result.draw)
+    return result
