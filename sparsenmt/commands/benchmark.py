@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -11,8 +10,11 @@ from sparsenmt.commands.options import PATH, report_options, threads_option
 from sparsenmt.errors import UserError
 from sparsenmt.recipe.choices import PRESETS, DecodingDtype, Device
 
+if TYPE_CHECKING:
+    from sparsenmt.report.output_files import ReportFiles
 
-@click.command("benchmark", short_help="Measure decoding and training speed, and the share of the limit.")
+
+@click.command("benchmark")
 @click.argument("model", metavar="[MODEL_DIR|RECIPE]", type=PATH, required=False)
 @click.argument("overrides", nargs=-1)
 @click.option("--preset", type=click.Choice(list(PRESETS)), help="Time a plain model of these sizes.  [default: base]")
@@ -60,9 +62,7 @@ from sparsenmt.recipe.choices import PRESETS, DecodingDtype, Device
 )
 @threads_option
 @report_options(plot=None)
-def command(
-    model: Path | None, lengths: tuple[str, ...], json_file: Path | None, csv_file: Path | None, **settings: Any
-) -> None:
+def command(files: ReportFiles, lengths: tuple[str, ...], **settings: Any) -> None:
     """Time a model on this machine: one in MODEL_DIR, one of a RECIPE or of a preset with random weights.
 
     OVERRIDES change keys of a RECIPE, as for `train`. Tokens are random and lengths forced: every hypothesis has the
@@ -79,13 +79,11 @@ def command(
     share               gflops / limit gflops
     share of square     gflops / rate of a large square product
     """
-    from sparsenmt.report.output_files import ReportFiles
     from sparsenmt.report.tables import render
     from sparsenmt.workflows.benchmark.measurement import BenchmarkRequest, benchmark
 
-    files = ReportFiles(json_file, csv_file)
     files.check()
-    report = benchmark(BenchmarkRequest(model=model, lengths=[_two_lengths(text) for text in lengths], **settings))
+    report = benchmark(BenchmarkRequest(lengths=[_two_lengths(text) for text in lengths], **settings))
     click.echo(render(report))
     for path in files.write(report):
         click.echo(f"{path}: written", err=True)

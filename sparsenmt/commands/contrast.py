@@ -11,7 +11,7 @@ from sparsenmt.commands.options import PATH, depth_options, report_options, tags
 from sparsenmt.evaluation.contrast.items import FORMATS
 
 
-@click.command("contrast", short_help="Contrastive test suites by forced decoding.")
+@click.command("contrast")
 @click.argument("arguments", metavar="MODEL_DIR... SUITE", type=PATH, nargs=-1)
 @click.option(
     "--format", "suite_format", type=click.Choice(FORMATS[1:]), help="Format of the suite.  [default: detected]"
@@ -40,14 +40,7 @@ from sparsenmt.evaluation.contrast.items import FORMATS
 @report_options(plot="Draw accuracies to this file, .png or .svg.")
 @click.option("--items", "items_file", type=PATH, help="Write every item with its scores to this file, tab-separated.")
 @click.option("--save-suite", "suite_file", type=PATH, help="Write the chosen items as a suite in JSON to this file.")
-def command(
-    arguments: tuple[Path, ...],
-    json_file: Path | None,
-    csv_file: Path | None,
-    plot_file: Path | None,
-    tags_file: Path | None,
-    **options: Any,
-) -> None:
+def command(arguments: tuple[Path, ...], **options: Any) -> None:
     """Measure how often models find the correct translation more probable than incorrect ones.
 
     \b
@@ -62,7 +55,6 @@ def command(
     An item is right if the correct target's log-probability is higher than that of every incorrect one; ties are wrong.
     Confidence intervals are Wilson's, at 95%; further models are compared with the first by the exact McNemar test.
     """
-    from sparsenmt.report.output_files import ReportFiles
     from sparsenmt.report.tables import render
     from sparsenmt.workflows.contrast import ContrastRequest, contrast
 
@@ -70,8 +62,6 @@ def command(
     request = ContrastRequest(
         models=arguments if line_aligned else arguments[:-1],
         suite=None if line_aligned or not arguments else arguments[-1],
-        tags=tags_file,
-        files=ReportFiles(json_file, csv_file, plot_file),
         **options,
     )
     result = contrast(request)

@@ -95,19 +95,21 @@ class ModelUse:
         batch_tokens: source tokens in a batch, padding included, times the beam; None: the recipe's.
         tags: part-of-speech tags beside the source.
         disabled_heads: ``SITE:N,N`` values.
-        layers: encoder and decoder layers that run; None: the recipe's, or all.
+        encoder_layers: encoder layers that run; None: the recipe's, or all.
+        decoder_layers: decoder layers that run; None: the recipe's, or all.
     """
 
     model: Path
     batch_tokens: int | None = None
     tags: Path | None = None
     disabled_heads: tuple[str, ...] = ()
-    layers: tuple[int | None, int | None] = (None, None)
+    encoder_layers: int | None = None
+    decoder_layers: int | None = None
 
     def open(self) -> tuple[Bundle, Decoding]:
         """Open the model; returns it and its decoding options."""
         bundle = open_model(self.model, disabled=read_disabled_heads(self.model, self.disabled_heads))
-        decoding = at_depth(bundle.model.plan, bundle.recipe.decoding, *self.layers)
+        decoding = at_depth(bundle.model.plan, bundle.recipe.decoding, self.encoder_layers, self.decoder_layers)
         if self.batch_tokens is not None:
             decoding = decoding.model_copy(update={"batch_tokens": self.batch_tokens})
         return bundle, decoding
