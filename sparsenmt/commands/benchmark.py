@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from sparsenmt.commands.options import PATH, report_options, threads_option
+from sparsenmt.commands.options import PATH, count_option, report_options, threads_option
 from sparsenmt.errors import UserError
 from sparsenmt.recipe.choices import PRESETS, DecodingDtype, Device
 
@@ -33,17 +33,9 @@ if TYPE_CHECKING:
     show_default=True,
     help="Source and target tokens of a sentence, without </s>; repeatable.",
 )
-@click.option(
-    "--sentences", type=click.IntRange(1), default=32, show_default=True, help="Decoding: sentences of a batch."
-)
-@click.option("--beam-size", type=click.IntRange(1), default=4, show_default=True, help="Decoding: beam size.")
-@click.option(
-    "--batch-tokens",
-    type=click.IntRange(1),
-    default=4096,
-    show_default=True,
-    help="Training: sentences of a batch times its longer side.",
-)
+@count_option("--sentences", 32, "Decoding: sentences of a batch.")
+@count_option("--beam-size", 4, "Decoding: beam size.")
+@count_option("--batch-tokens", 4096, "Training: sentences of a batch times its longer side.")
 @click.option(
     "--dtype",
     "dtypes",
@@ -57,9 +49,7 @@ if TYPE_CHECKING:
     default="auto",
     help="Device.  [default: auto, which is CUDA if available]",
 )
-@click.option(
-    "--repeats", type=click.IntRange(1), default=5, show_default=True, help="Timed repeats; the fastest counts."
-)
+@count_option("--repeats", 5, "Timed repeats; the fastest counts.")
 @threads_option
 @report_options(plot=None)
 def command(files: ReportFiles, lengths: tuple[str, ...], **settings: Any) -> None:

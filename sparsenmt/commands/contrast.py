@@ -7,7 +7,14 @@ from typing import Any
 
 import click
 
-from sparsenmt.commands.options import PATH, depth_options, report_options, tags_option, threads_option
+from sparsenmt.commands.options import (
+    PATH,
+    batch_tokens_option,
+    depth_options,
+    report_options,
+    tags_option,
+    threads_option,
+)
 from sparsenmt.evaluation.contrast.items import FORMATS
 
 
@@ -30,11 +37,7 @@ from sparsenmt.evaluation.contrast.items import FORMATS
 )
 @click.option("--normalize", is_flag=True, help="Divide log-probabilities by the number of tokens, </s> included.")
 @tags_option
-@click.option(
-    "--batch-tokens",
-    type=click.IntRange(1),
-    help="Most sources in a batch times the longest, or times its targets.  [default: the recipe's]",
-)
+@batch_tokens_option("sources in a batch times the longest, or times its targets")
 @depth_options
 @threads_option
 @report_options(plot="Draw accuracies to this file, .png or .svg.")

@@ -57,6 +57,11 @@ sites_option = click.option(
 )
 
 
+def count_option(name: str, default: int, text: str) -> Decorator:
+    """An option that is a number from 1 on."""
+    return click.option(name, type=click.IntRange(1), default=default, show_default=True, help=text)
+
+
 def batch_tokens_option(note: str = "source tokens in a batch, padding included, times the beam size") -> Decorator:
     """``--batch-tokens``, described by ``note``."""
     text = f"Most {note}.  [default: the recipe's]"
@@ -99,16 +104,8 @@ set_option = click.option(
 )
 speed_options = stacked(
     click.option("--speed/--no-speed", default=True, show_default=True, help="Time decoding, all systems in turns."),
-    click.option(
-        "--speed-lines", type=click.IntRange(1), default=200, show_default=True, help="Number of lines to time."
-    ),
-    click.option(
-        "--rounds",
-        type=click.IntRange(1),
-        default=3,
-        show_default=True,
-        help="Turns of each system; the fastest counts.",
-    ),
+    count_option("--speed-lines", 200, "Number of lines to time."),
+    count_option("--rounds", 3, "Turns of each system; the fastest counts."),
 )
 decoding_options = stacked(
     click.option("--method", type=click.Choice(list(STRATEGIES)), help="Decoding strategy."),

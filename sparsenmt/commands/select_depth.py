@@ -11,6 +11,7 @@ from sparsenmt.commands.options import (
     PATH,
     Decorator,
     batch_tokens_option,
+    count_option,
     numbers,
     parsed,
     threads_option,
@@ -46,15 +47,9 @@ def _grid_option(
 @_grid_option("--alpha", "alphas", "0,1", "Exponents of the weight of positive labels to try (selector alpha).")
 @_grid_option("--beta", "betas", "1", "Values of beta in F_beta to try: above 1 favours recall.")
 @_grid_option("--lambda", "lambdas", "0.5,1", "Shares of the cross-entropy in the loss to try.", most=1)
-@click.option("--epochs", type=click.IntRange(1), default=10, show_default=True, help="Most epochs of each trial.")
-@click.option(
-    "--patience",
-    type=click.IntRange(1),
-    default=2,
-    show_default=True,
-    help="Epochs without improvement after which a trial ends.",
-)
-@click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True, help="Sentences of an update.")
+@count_option("--epochs", 10, "Most epochs of each trial.")
+@count_option("--patience", 2, "Epochs without improvement after which a trial ends.")
+@count_option("--batch-size", 32, "Sentences of an update.")
 @click.option(
     "--learning-rate",
     type=click.FloatRange(0, min_open=True),
@@ -63,9 +58,7 @@ def _grid_option(
     help="Learning rate of SGD.",
 )
 @click.option("--seed", type=click.IntRange(0), help="Seed of the classifier's training.  [default: the recipe's]")
-@click.option(
-    "--time-lines", type=click.IntRange(1), default=200, show_default=True, help="Number of held-out lines to time."
-)
+@count_option("--time-lines", 200, "Number of held-out lines to time.")
 @threads_option
 def command(method: str | None, beam_size: int | None, batch_tokens: int | None, **settings: Any) -> None:
     """Train a depth selector for the model in MODEL_DIR, which must have several exits, and save it in the directory.
