@@ -55,8 +55,7 @@ class ContrastRequest:
         tags: part-of-speech tags of the suite's sources.
         normalize: divide log-probabilities by the number of tokens.
         batch_tokens: sources in a batch times the longest, or times the targets; None: the recipe's.
-        encoder_layers: encoder layers that run; None: the recipe's, or all.
-        decoder_layers: decoder layers that run; None: the recipe's, or all.
+        encoder_layers, decoder_layers: layers that run; None: the recipe's, or all.
         threads: CPU threads; None: all cores.
         files: files for the report.
         items_file: file for a table of all items.
@@ -139,8 +138,7 @@ def contrast(request: ContrastRequest) -> ContrastResult:
         UserError: an option, a file, the suite or a model is not what it must be.
     """
     request.check()
-    if request.threads is not None:
-        use_threads(request.threads)
+    use_threads(request.threads)
     suite = read_suite(request)
     if request.suite_file is not None:
         with explain_write_errors(request.suite_file):

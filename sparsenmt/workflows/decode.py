@@ -64,8 +64,7 @@ class DecodeRequest:
         n_best: hypotheses to write for each line.
         as_json: write a JSON object for each line.
         dtype: of the matrix products; None: the recipe's.
-        encoder_layers: encoder layers that run; None: the recipe's, or all.
-        decoder_layers: decoder layers that run; None: the recipe's, or all.
+        encoder_layers, decoder_layers: layers that run; None: the recipe's, or all.
         select_depth: let the model's depth selector choose the layers of every line.
         disabled_heads: ``SITE:N,N`` values: heads, from 1, that give zeros.
         threads: CPU threads; None: all cores.
@@ -87,11 +86,6 @@ class DecodeRequest:
     disabled_heads: tuple[str, ...] = ()
     threads: int | None = None
     window: int | None = None
-
-    @property
-    def input_name(self) -> Path | str:
-        """The name of the input in messages."""
-        return self.input or "stdin"
 
     def check(self) -> None:
         """Refuse options and files that do not fit one another, before the model is loaded.
@@ -127,8 +121,7 @@ def decode(request: DecodeRequest, write: Callable[[str], object] = print) -> No
         UserError: an option, a file or the model is not what it must be.
     """
     request.check()
-    if request.threads is not None:
-        use_threads(request.threads)
+    use_threads(request.threads)
     disabled = read_disabled_heads(request.model, request.disabled_heads)
     bundle = open_model(request.model, dtype=request.dtype or "recipe", disabled=disabled)
     for note in without_gain(bundle.recipe.model, bundle.model):
@@ -211,7 +204,7 @@ class _Translator:
             for each input line, or block of lines, the number of its lines and its output lines.
         """
         texts = islice(read_text(self.request.input), first, None)
-        lines = attach(texts, self.request.input_name, self.tags, self.request.documents, first=first)
+        lines = attach(texts, self.request.input or "stdin", self.tags, self.request.documents, first=first)
         with progress_bar("decode", total, done=first) as advance, self._counted_cuts() as count_cuts:
             if self.packing is None:
                 yield from self._translate_lines(lines, advance, count_cuts)

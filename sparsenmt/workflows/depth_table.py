@@ -32,7 +32,7 @@ from sparsenmt.decoding.translate import translate_texts
 from sparsenmt.devices import use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.files import directory_lock, explain_directory_errors, make_directories, write_text
-from sparsenmt.interrupts import Interrupted
+from sparsenmt.interrupts import resumable
 from sparsenmt.model.depth_plan import Depth, DepthPlan, fastest_first
 from sparsenmt.progress import notify, progress_bar
 from sparsenmt.recipe.schema import Decoding, Recipe
@@ -59,8 +59,7 @@ class DepthTableRequest:
         source: text to translate; None: the recipes' text.
         reference: its reference translation.
         kind: the recipes' text, ``test`` or ``dev``.
-        encoder_layers: encoder depths; None: all trained ones.
-        decoder_layers: decoder depths; None: all trained ones.
+        encoder_layers, decoder_layers: depths of the two sides; None: all trained ones.
         beam_sizes: one table each; 1 is greedy search; None: the recipes' search.
         batch_tokens: source tokens in a batch, padding included, times the beam size; None: the recipes'.
         speed_lines: lines that are timed; 0: none.
@@ -124,19 +123,15 @@ def depth_table(request: DepthTableRequest) -> DepthTableResult:
     Raises:
         UserError: an option, a model or the text is invalid.
     """
-    if request.threads is not None:
-        use_threads(request.threads)
+    use_threads(request.threads)
     table = _DepthTable(request)
     table.check()
-    try:
+    with resumable("the depths that were translated are kept"):
         with explain_directory_errors(request.output, another="--output"):
             make_directories(request.output)
         with directory_lock(request.output, "writes a depth table there"):
             translations = table.translate()
             return table.write(translations, table.measure_time())
-    except Interrupted as stop:
-        stop.note, stop.resumable = "the depths that were translated are kept", True
-        raise
 
 
 class _DepthTable:

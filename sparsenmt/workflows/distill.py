@@ -179,7 +179,12 @@ def distill(request: DistillRequest) -> None:
         work = _work(request, corpora)
         complete = [each.is_complete(work[each.name]) for each in corpora]
         if "RANK" in os.environ:  # one of several processes, which only train
-            _check_ready(request, all(complete))
+            if not all(complete) or not Path(request.recipe.data.directory).exists():
+                raise UserError(
+                    "the distilled text is not prepared, which one process must do",
+                    where=str(request.text_folder),
+                    hint="Run the command without torchrun first, with `--until data`.",
+                )
             train(student)
             return
         _check_teacher(request)
@@ -276,16 +281,6 @@ def _check_directories(request: DistillRequest, complete: bool) -> None:
                 hint="Give the recipe another `directory` and another `data.directory`; or name the --corpus that they "
                 "were made from.",
             )
-
-
-def _check_ready(request: DistillRequest, complete: bool) -> None:
-    """Refuse several processes before everything but training is done."""
-    if not complete or not Path(request.recipe.data.directory).exists():
-        raise UserError(
-            "the distilled text is not prepared, which one process must do",
-            where=str(request.text_folder),
-            hint="Run the command without torchrun first, with `--until data`.",
-        )
 
 
 def _translate_corpora(

@@ -228,13 +228,10 @@ def _new_evaluation(bundle: Bundle, directory: Path, text: TestText) -> Evaluati
     sources, _ = text.read()
     with progress_bar(f"{directory.name}: {text.name}", len(sources)) as advance:
         lines, found = translate_text(bundle, text, sources, advance)
-    return Evaluation(path, key, lines, _parameters(directory), sparsity_rate(found))
-
-
-def _parameters(directory: Path) -> int:
-    """Count the parameters; tied tables count once."""
     hint = "Take the model directory from a copy, or train it again."
-    return sum(each.numel() for each in load_tensors(directory / WEIGHTS, hint=hint).values())
+    # Tied tables are saved, and counted, once.
+    parameters = sum(each.numel() for each in load_tensors(directory / WEIGHTS, hint=hint).values())
+    return Evaluation(path, key, lines, parameters, sparsity_rate(found))
 
 
 def _score(found: Evaluation, text: TestText, language: str, metrics: Sequence[str]) -> None:

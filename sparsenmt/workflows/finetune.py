@@ -16,7 +16,7 @@ from sparsenmt.progress import notify
 from sparsenmt.recipe.schema import AuxiliaryLoss, MemoryChoice, Ramp, Recipe
 from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.plots import Panel, curves
-from sparsenmt.report.tables import Column, Report, Table, Value
+from sparsenmt.report.tables import Column, Report, Table, Value, columns
 from sparsenmt.training.state import Progress
 from sparsenmt.workflows.continue_training import check_vocabularies, counted_on, make_untrained, starting_point
 from sparsenmt.workflows.evaluate import Evaluation, evaluate, metric_of
@@ -199,15 +199,9 @@ def _compare(models: Mapping[str, Path]) -> Report:
     Args:
         models: name -> model directory; the first is the baseline of the significance tests.
     """
-    columns = (
-        Column("model"),
-        Column("set"),
-        Column("sentences", "count"),
-        Column("metric"),
-        Column("quality", "number"),
-        Column("against_first", "number"),
-        Column("p_value", "number"),
-        Column("sparsity", "share"),
+    heads = (
+        *(*columns("text", "model", "set"), Column("sentences", "count"), Column("metric")),
+        *(*columns("number", "quality", "against_first", "p_value"), Column("sparsity", "share")),
     )
     rows: list[tuple[Value, ...]] = []
     first: dict[tuple[str, str], Evaluation] = {}
@@ -230,7 +224,7 @@ def _compare(models: Mapping[str, Path]) -> Report:
         "p value: against the first model, paired bootstrap, 1000 resamples",
         "sparsity: share of source tokens, </s> included, whose gate is 0 in evaluation",
     )
-    return Report("sweep", (Table("sweep", "quality against sparsity", columns, tuple(rows)),), notes)
+    return Report("sweep", (Table("sweep", "quality against sparsity", heads, tuple(rows)),), notes)
 
 
 def _panels(report: Report) -> list[Panel]:

@@ -46,8 +46,7 @@ def slice_model(
     """Cut a model to its first layers, and write it to a new model directory.
 
     Args:
-        encoder_layers: encoder layers to keep; None: all.
-        decoder_layers: decoder layers to keep; None: all.
+        encoder_layers, decoder_layers: layers to keep; None: all.
         unroll: write a layer that several steps apply as several layers.
 
     Raises:
@@ -109,15 +108,6 @@ def _depth_method(plan: DepthPlan, depth: Depth, unroll: bool) -> MethodChoice:
     return MethodChoice.model_validate({"name": "recurrent", "side": side})
 
 
-def cut_weights(weights: Mapping[str, Tensor], plan: DepthPlan, depth: Depth, cut: Transformer) -> dict[str, Tensor]:
-    """Select the weights of ``cut`` from those of the model that it is cut from.
-
-    Args:
-        plan: of the model that is cut.
-    """
-    return {name: weights[_origin(name, weights, plan, depth, cut.plan)].clone() for name in cut.state_dict()}
-
-
 def _origin(name: str, weights: Mapping[str, Tensor], plan: DepthPlan, depth: Depth, cut: DepthPlan) -> str:
     """Return the name, in the model that is cut, of the cut model's weight ``name``."""
     parts = name.split(".")
@@ -145,5 +135,5 @@ def cut_model(
         sizes: of the source and target vocabularies.
     """
     cut = build_model(section, source_size=sizes[0], target_size=sizes[1], seed=0)
-    cut.load_state_dict(cut_weights(weights, plan, depth, cut))
+    cut.load_state_dict({name: weights[_origin(name, weights, plan, depth, cut.plan)] for name in cut.state_dict()})
     return cut
