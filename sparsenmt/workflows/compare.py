@@ -35,8 +35,6 @@ class CompareRequest:
         tags: part-of-speech tags of the source.
         baseline: model that the others are tested against; None: the first.
         metrics: names of `metric.METRICS`, the most important first; empty: the first recipe's, with BLEU chrF, too.
-        attention: True to measure attended positions.
-        speed: True to time decoding.
         speed_lines: lines that are timed, at most.
         rounds: turns of each model; the fastest counts.
         threads: CPU threads; None: all cores.
@@ -56,14 +54,6 @@ class CompareRequest:
     rounds: int = 3
     threads: int | None = None
     files: ReportFiles = field(default_factory=ReportFiles)
-
-    @property
-    def all_models(self) -> list[Path]:
-        """All models; a baseline that is not among them comes first."""
-        models, baseline = list(self.models), self.baseline
-        if baseline is None or any(model.resolve() == baseline.resolve() for model in models):
-            return models
-        return [baseline, *models]
 
 
 @dataclass(frozen=True)
@@ -94,7 +84,9 @@ def compare_models(request: CompareRequest) -> Report:
         UserError: an option, a file or a model is not what it must be.
     """
     given = given_text(request.source, request.reference, request.documents, request.tags)
-    everybody = request.all_models
+    everybody, wanted = list(request.models), request.baseline
+    if wanted is not None and all(model.resolve() != wanted.resolve() for model in everybody):
+        everybody.insert(0, wanted)
     check_models(everybody)
     request.files.check([request.source, request.reference, request.documents, request.tags])
     use_threads(request.threads)
@@ -102,7 +94,7 @@ def compare_models(request: CompareRequest) -> Report:
     text = given or shared_text(labels, request.kind)
     metrics = tuple(request.metrics) or _default_metrics(everybody[0])
     found = {label: evaluate(path, text, metrics, attention=request.attention) for label, path in labels.items()}
-    first = (request.baseline or request.models[0]).resolve()
+    first = (wanted or request.models[0]).resolve()
     baseline = next(label for label, path in labels.items() if path.resolve() == first)
     speeds = _decoding_speeds(labels, text, request.speed_lines, request.rounds) if request.speed else {}
     models = [ComparedModel(label, labels[label], own, speeds.get(label)) for label, own in found.items()]

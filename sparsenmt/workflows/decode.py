@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -32,7 +31,7 @@ from sparsenmt.devices import use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.files import sha256_file
 from sparsenmt.interrupts import Interrupted
-from sparsenmt.model.depth_plan import Depth, fastest_first
+from sparsenmt.model.depth_plan import fastest_first
 from sparsenmt.progress import notify, progress_bar
 from sparsenmt.recipe import schema
 from sparsenmt.recipe.choices import DecodingDtype
@@ -55,7 +54,6 @@ class DecodeRequest:
     """The arguments of `decode`.
 
     Args:
-        model: model directory.
         input: text to translate; None: standard input.
         output: file to write; None: the lines go to the caller of `decode`.
         tags: part-of-speech tags beside the input.
@@ -218,8 +216,9 @@ class _Translator:
         for found in translate(self.bundle, lines, self.options, advance=advance, window=self.window):
             count_cuts(found)
             yield 1, _render_line(found, self.request.n_best, self.request.as_json)
-        if self.selected is not None:
-            _report_depths(self.selected.counts)
+        if self.selected is not None and (counts := self.selected.counts):
+            parts = [f"({n}, {m}) {counts[n, m]:,}" for n, m in fastest_first(counts)]
+            notify(f"lines at (encoder, decoder) layers: {', '.join(parts)}")
 
     def _translate_documents(
         self,
@@ -270,7 +269,7 @@ class _Translator:
         )
         documents = self.request.documents
         return {
-            "input": source.sha256(),
+            "input": sha256_file(source.path),
             "tags": None if self.request.tags is None else sha256_file(self.request.tags),
             "documents": None if documents is None else sha256_file(documents),
             "packing": None if self.packing is None else self.packing.model_dump(mode="json"),
@@ -345,13 +344,6 @@ def report_mismatches(mismatches: Mismatches) -> None:
     warning = mismatches.warning()
     if warning is not None:
         notify(warning)
-
-
-def _report_depths(counts: Counter[Depth]) -> None:
-    """Report the number of lines translated at each depth."""
-    parts = [f"({n}, {m}) {counts[n, m]:,}" for n, m in fastest_first(counts)]
-    if parts:
-        notify(f"lines at (encoder, decoder) layers: {', '.join(parts)}")
 
 
 def _render_line(translation: Translation, n_best: int, as_json: bool) -> list[str]:

@@ -35,7 +35,7 @@ from sparsenmt.files import directory_lock, explain_directory_errors, make_direc
 from sparsenmt.interrupts import resumable
 from sparsenmt.model.depth_plan import Depth, DepthPlan, fastest_first
 from sparsenmt.progress import notify, progress_bar
-from sparsenmt.recipe.schema import Decoding, Recipe
+from sparsenmt.recipe.schema import Decoding
 from sparsenmt.report.model_labels import check_models, model_labels
 from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.plots import save, value_maps
@@ -57,14 +57,12 @@ class DepthTableRequest:
         models: model directories, each at all its depths.
         grid: model directories, or directories that hold some; together they make one further system.
         source: text to translate; None: the recipes' text.
-        reference: its reference translation.
         kind: the recipes' text, ``test`` or ``dev``.
         encoder_layers, decoder_layers: depths of the two sides; None: all trained ones.
         beam_sizes: one table each; 1 is greedy search; None: the recipes' search.
         batch_tokens: source tokens in a batch, padding included, times the beam size; None: the recipes'.
         speed_lines: lines that are timed; 0: none.
         rounds: turns in which every system decodes them.
-        output: directory to write.
         plot: file to draw; None: ``table.png`` in ``output``, if matplotlib is installed.
         threads: CPU threads; None: all cores.
     """
@@ -142,20 +140,15 @@ class _DepthTable:
         separate = list(_expand_grid(request.grid))
         check_models([*request.models, *separate])
         labels = model_labels(request.models)
-        self._recipes: dict[Path, Recipe] = {}
+        self._recipes = {path: read_recipe(path) for path in (*request.models, *separate)}
         self.systems = [self._exits_of(name, directory) for name, directory in labels.items()]
         if separate:
             self.systems.append(self._grid_of(separate))
         named = {str(path): path for path in (*request.models, *separate)}
         self.text: TestText = given_text(request.source, request.reference) or shared_text(named, request.kind)
 
-    def _recipe(self, directory: Path) -> Recipe:
-        if directory not in self._recipes:
-            self._recipes[directory] = read_recipe(directory)
-        return self._recipes[directory]
-
     def _plan(self, directory: Path) -> DepthPlan:
-        return depth_plan(self._recipe(directory).model)
+        return depth_plan(self._recipes[directory].model)
 
     @property
     def _wanted(self) -> tuple[Sequence[int] | None, Sequence[int] | None]:
@@ -229,7 +222,7 @@ class _DepthTable:
         for system in self.systems:
             for change in self._searches():
                 for depth, directory in system.models.items():
-                    options = self._recipe(directory).decoding.model_copy(update=change).at(depth)
+                    options = self._recipes[directory].decoding.model_copy(update=change).at(depth)
                     found.append(DepthRun(system.name, strategy_of(options).label, depth, directory, options))
         return found
 

@@ -153,7 +153,16 @@ def evaluate(directory: Path, text: TestText, metrics: Sequence[str], *, attenti
         found = _new_evaluation(bundle, directory, text)
         found.save()  # the translations take longest and survive a failure of later steps
     if missing:
-        _score(found, text, read_recipe(directory).data.target_language, missing)
+        sources, references = text.read()
+        scores = corpus_scores(
+            found.lines,
+            [references],
+            metrics=missing,
+            language=read_recipe(directory).data.target_language,
+            documents=text.ids(sources),
+        )
+        found.scores |= {score.name: score.value for score in scores}
+        found.signatures |= {score.name: score.signature for score in scores}
     if unseen:
         assert bundle is not None
         found.attention = _measure_attention(bundle, directory.name, text)
@@ -232,13 +241,6 @@ def _new_evaluation(bundle: Bundle, directory: Path, text: TestText) -> Evaluati
     # Tied tables are saved, and counted, once.
     parameters = sum(each.numel() for each in load_tensors(directory / WEIGHTS, hint=hint).values())
     return Evaluation(path, key, lines, parameters, sparsity_rate(found))
-
-
-def _score(found: Evaluation, text: TestText, language: str, metrics: Sequence[str]) -> None:
-    sources, references = text.read()
-    documents = text.ids(sources)
-    for score in corpus_scores(found.lines, [references], metrics=metrics, language=language, documents=documents):
-        found.scores[score.name], found.signatures[score.name] = score.value, score.signature
 
 
 def _measure_attention(bundle: Bundle, label: str, text: TestText) -> dict[str, SiteAttention]:

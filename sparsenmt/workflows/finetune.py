@@ -148,7 +148,9 @@ def _recipes(request: FinetuneRequest, recipe: Recipe, output: Path, progress: P
     """Return the recipe of every run by name: one run a value; without values, the recipe as it is."""
     values: list[tuple[str, dict[str, float | Ramp | None]]] = []
     for key, other, numbers in (("weight", "target", request.weights), ("target", "weight", request.targets)):
-        values += [(f"{key}-{number:g}", {key: _ramped(number, request.ramp), other: None}) for number in numbers]
+        for number in numbers:
+            value = Ramp(from_=0.0, to=number, steps=request.ramp) if request.ramp else number
+            values.append((f"{key}-{number:g}", {key: value, other: None}))
     runs = {}
     if request.baseline:
         runs["dense"] = _absolute(request, recipe, {}, [], output / "dense", progress)
@@ -163,10 +165,6 @@ def _recipes(request: FinetuneRequest, recipe: Recipe, output: Path, progress: P
             )
         runs[name] = _absolute(request, recipe, losses, recipe.model.memory, directory, progress)
     return runs
-
-
-def _ramped(value: float, updates: int | None) -> float | Ramp:
-    return Ramp(from_=0.0, to=value, steps=updates) if updates else value
 
 
 def _absolute(

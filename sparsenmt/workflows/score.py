@@ -32,8 +32,6 @@ from sparsenmt.workflows.input_text import (
     warn_of_single_lines,
 )
 
-_EMPTY = "Name the file that was meant: there is nothing to score."
-
 
 @dataclass(frozen=True)
 class ScoreOptions:
@@ -204,7 +202,8 @@ def _read_columns(files: Sequence[Path]) -> list[list[str]]:
     """Read line-aligned files; UserError if they are empty."""
     rows = list(read_parallel([str(path) for path in files]))
     if not rows:
-        raise UserError("the file has no lines", where=str(files[0]), hint=_EMPTY)
+        hint = "Name the file that was meant: there is nothing to score."
+        raise UserError("the file has no lines", where=str(files[0]), hint=hint)
     return [list(column) for column in zip(*rows, strict=True)]
 
 
