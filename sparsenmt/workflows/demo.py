@@ -68,7 +68,7 @@ def demo(directory: Path, overrides: Sequence[str] = ()) -> DemoResult:
         with result.timed("decode"):
             result.outputs = translate_texts(open_model(recipe.directory), result.sources, recipe.decoding)
             write_lines(directory / "test.output", result.outputs)
-    result.scores = corpus_scores(result.outputs, [result.references], metrics=("bleu", "chrf", "ter"))
+        result.scores = corpus_scores(result.outputs, [result.references], metrics=("bleu", "chrf", "ter"))
     return result
 
 

@@ -141,7 +141,13 @@ def evaluate(directory: Path, text: TestText, metrics: Sequence[str], *, attenti
     Raises:
         UserError: a file or the model is not what it must be.
     """
-    _check_metrics(text, metrics)
+    for name in metrics:
+        if METRICS[name].needs_documents and text.documents is None:
+            raise UserError(
+                f"{METRICS[name].label} needs to know where documents end",
+                where=str(text.source),
+                hint="Name its document ids: in the recipe as `documents` beside the text, or with --documents.",
+            )
     found = _kept(directory, text)
     missing = [name for name in metrics if found is None or name not in found.scores]
     unseen = attention and (found is None or found.attention is None)
@@ -168,16 +174,6 @@ def evaluate(directory: Path, text: TestText, metrics: Sequence[str], *, attenti
         found.attention = _measure_attention(bundle, directory.name, text)
     found.save()
     return found
-
-
-def _check_metrics(text: TestText, metrics: Sequence[str]) -> None:
-    for name in metrics:
-        if METRICS[name].needs_documents and text.documents is None:
-            raise UserError(
-                f"{METRICS[name].label} needs to know where documents end",
-                where=str(text.source),
-                hint="Name its document ids: in the recipe as `documents` beside the text, or with --documents.",
-            )
 
 
 def kept_evaluation(directory: Path, text: TestText, metrics: Sequence[str]) -> Evaluation | None:

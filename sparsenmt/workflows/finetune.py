@@ -62,12 +62,6 @@ class FinetuneRequest:
         """True if there are several runs, each in a directory of its own."""
         return max(len(self.weights) + len(self.targets), 1) + self.baseline > 1
 
-    def output_of(self, recipe: Recipe) -> Path:
-        """Return the model directory, or the folder of several."""
-        if self.output is not None:
-            return self.output
-        return Path(recipe.directory) if self.recipe is not None else Path(f"{self.model}-l0drop")
-
 
 @dataclass(frozen=True)
 class FinetuneResult:
@@ -86,7 +80,8 @@ def finetune(request: FinetuneRequest) -> FinetuneResult:
     """
     start, progress = _starting_point(request)
     recipe = _read_recipe(request)
-    output = request.output_of(recipe)
+    usual = recipe.directory if request.recipe is not None else f"{request.model}-l0drop"
+    output = request.output or Path(usual)
     runs = _recipes(request, recipe, output, progress)
     for each in runs.values():
         check_vocabularies(each, request.model)

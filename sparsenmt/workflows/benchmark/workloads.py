@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -190,11 +190,10 @@ class TrainingWorkload:
 def _batch(source: Source, targets: Sequence[list[int]]) -> Batch:
     output, valid = pad(targets)
     given, _ = pad([[BOS, *row[:-1]] for row in targets])
-    features: dict[str, Any] = dict(source.features)
     return Batch(
         source=source.tokens,
         source_valid=source.valid,
-        features=features,
+        features=dict(source.features),
         target_input=given,
         target_output=output,
         target_valid=valid,
