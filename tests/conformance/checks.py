@@ -176,7 +176,7 @@ def check_listening(bench: Bench) -> None:
         assert (seen[-1].site, seen[-1].step) == (step.site, step.step)
         again = self.o((weights.to(kv.values.dtype) @ kv.values).transpose(1, 2).flatten(2))
         assert_same({step.site: again}, {step.site: result}, "weights @ values = context")
-        check_weights(seen[-1], self.given_heads)
+        check_weights(seen[-1], self.fixed_heads)
         return result
 
     for compact in (False, True):
@@ -188,11 +188,11 @@ def check_listening(bench: Bench) -> None:
     assert told > 0 and len(seen) == told, "nobody listens any more"
 
 
-def check_weights(seen: AttentionSeen, given: int) -> None:
+def check_weights(seen: AttentionSeen, fixed: int) -> None:
     """Mass is not negative, on visible keys only, and sums to 1 where a learned head's query sees anything."""
     assert bool((seen.weights >= 0).all())
     assert not bool(seen.weights.masked_select(~seen.keys.valid[:, None, None, :].expand(seen.weights.shape)).any())
-    learned = seen.weights[:, given:]
+    learned = seen.weights[:, fixed:]
     if learned.shape[1]:
         visible = visible_keys(seen.keys, learned)
         assert not bool(learned.masked_select(~visible).any()), "mass on keys that are not visible"
