@@ -101,7 +101,7 @@ def _bare_clause(choices: RandomPhrases, *, subject: Nominal | None = None, verb
 
 
 def _state(choices: RandomPhrases, *, subject: Nominal | None = None) -> Clause:
-    """Somebody or something is old, older than somebody else, 34 years old."""
+    """A statement about a state: old, older than Anna, 34 years old."""
     subject = subject or choices.subject("PPA") if choices.chance(0.6) else choices.noun_phrase("TOLRVF")
     kind = subject.noun.kind if isinstance(subject, NounPhrase) else "P"
     fitting = [word for word in lexicon.ADJECTIVES if kind in word.kinds]
@@ -289,7 +289,7 @@ def _asked(choices: RandomPhrases, clause: Clause, english: list[Token], german:
 
 
 def _object_question(choices: RandomPhrases) -> _SentencePair:
-    """What does Anna buy? Which book does Anna buy? How many books does Anna buy?"""
+    """A question about the object: what, which book, how many books does Anna buy?"""
     verb = choices.skewed([verb for verb in lexicon.TRANSITIVE if set(verb.accusative) & set("TORLFV")])
     clause = _bare_clause(choices, verb=verb)
     kinds = "".join(kind for kind in verb.accusative if kind in "TORLFV")
