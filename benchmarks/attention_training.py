@@ -1,13 +1,13 @@
-"""Training steps with sparse attention beside the same steps with softmax: what a method costs, or saves.
+"""Training speed with sparse attention relative to softmax attention.
 
     python benchmarks/attention_training.py [CASE ...] [--repeats N]
 
-Base size, fp32, sentences of one length on both sides, random pieces. A step is forward, label-smoothed cross-entropy,
-backward and Adam. Softmax takes PyTorch's fused attention, as it does in every recipe. Ratios are target tokens a
+Base size, fp32, sentences of one length on both sides, random tokens. A step is forward, label-smoothed cross-entropy,
+backward and Adam. Softmax uses PyTorch's fused attention, as in every recipe. Ratios are target tokens per
 second over those with softmax.
 
-entmax15_*, adaptive_*  1.5-entmax, or a learned alpha a head, at all three sites (published: 0.90 and 0.75, on a GPU)
-fixed_7f1l              seven given heads and a learned one in the encoder, at length 64; fixed_7f1l_16: at 16, no bar
+entmax15_*, adaptive_*  1.5-entmax, or a learned alpha per head, at all three sites (published: 0.90 and 0.75, on a GPU)
+fixed_7f1l              seven fixed heads and a learned one in the encoder, at length 64; fixed_7f1l_16: at 16, no bar
 topk8_*                 top-k with k = 8 at all three sites, no bar
 
 Ends with one JSON line; the exit code is 0 if every ratio reaches its bar.
@@ -33,7 +33,7 @@ TRAINING: dict[str, Any] = {
     "heads": 8,
     "encoder_layers": 6,
     "decoder_layers": 6,
-    "vocabulary": 8000,  # small, so that the output layer does not hide what attention takes
+    "vocabulary": 8000,  # small, so that the output layer does not hide the time of attention
     "max_positions": 512,
     "dropout": 0.1,  # on the outputs of sub-layers and on embeddings
     "label_smoothing": 0.1,
@@ -48,7 +48,7 @@ SOFTMAX = Side("workers/train.py")
 
 
 def write_batches(work: dict[str, Any]) -> dict[str, Any]:
-    """Write ``steps`` batches of random pieces, ``length`` with </s>; the work with their path as ``batches``."""
+    """Write ``steps`` batches of random tokens, ``length`` with </s>; returns the work with their path."""
     path = ROOT / "runs" / "benchmarks" / f"random-{work['length']}.npz"
     path.parent.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(0)
@@ -63,7 +63,7 @@ def write_batches(work: dict[str, Any]) -> dict[str, Any]:
 
 
 def transforms(name: str, **options: Any) -> dict[str, Any]:
-    """The attention section with one transform at all sites."""
+    """Return the attention section with one transform at all sites."""
     return {site: {"transform": {"name": name, **options}} for site in SITES}
 
 
@@ -73,7 +73,7 @@ def case(name: str, attention: dict[str, Any], length: int, bar: float | None) -
 
 
 def cases() -> list[Case]:
-    """Of the methods that there are; the others are named on standard error."""
+    """Return the cases whose methods are registered; print the others on standard error."""
     fixed = {"encoder_self": {"heads": {"given": {"name": "fixed_token", "learned": 1}}}}
     wanted: list[tuple[Socket, str, Case]] = [
         ("transform", "entmax15", case("entmax15_16", transforms("entmax15"), 16, 0.95)),

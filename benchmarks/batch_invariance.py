@@ -1,11 +1,11 @@
-"""Does a sentence's translation depend on its company? Batches of 1 to 256 sentences, against each sentence alone.
+"""Differences between translations in batches of 1 to 256 sentences and translations of each sentence alone.
 
     python benchmarks/batch_invariance.py MODEL_DIR --source TEXT --reference TEXT [--sentences N]
 
-Sentences go into batches of exactly so many in an order that is drawn once, so that short ones stand beside long ones:
-the most padding, the most different shapes of matrix products. For every size, in float64 and in fp32: how many
-translations differ from those of the sentence alone, how far apart the two scores are (a near tie rounds either way),
-and the largest relative difference of the references' log-probabilities. Design rule 9 sets the bars.
+Batches have exactly this number of sentences, in one random order, so that short and long sentences are mixed: the most
+padding, the most different shapes of matrix products. For every size, in float64 and in fp32, it prints the number of
+translations that differ from those of the sentence alone, the difference of their scores (a near tie can round either
+way), and the largest relative difference of the references' log-probabilities. Design rule 9 sets the bars.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from sparsenmt.store import Bundle, open_model
 
 SIZES = [2**power for power in range(9)]
 RELATIVE = {"float64": 1e-9, "fp32": 1e-4}  # of log-probabilities
-NEAR_TIE = 1e-3  # gap of scores of translations that differ, in fp32; float64 allows no difference
+NEAR_TIE = 1e-3  # score difference of translations that differ, in fp32; float64 allows no difference
 SHARE = 0.005  # of sentences that may differ in fp32
 
 
 def translate(bundle: Bundle, lines: Sequence[SourceLine], options: Decoding, size: int) -> list[Hypothesis]:
-    """The best hypothesis of every line, searched in batches of ``size`` in the order given, as `decode` does it."""
+    """Return the best hypothesis of every line, searched as in `decode`, in batches of ``size`` in order."""
 
     def batches() -> Iterator[EncodedBatch]:
         for start in range(0, len(lines), size):
@@ -54,7 +54,7 @@ def translate(bundle: Bundle, lines: Sequence[SourceLine], options: Decoding, si
 
 
 def force(bundle: Bundle, sources: Sequence[str], targets: Sequence[str], size: int) -> list[float]:
-    """The references' log-probabilities, in batches of ``size``."""
+    """Return the references' log-probabilities, in batches of ``size``."""
     values: list[float] = []
     for start in range(0, len(sources), size):
         given = input_lines(sources[start : start + size])
@@ -64,7 +64,7 @@ def force(bundle: Bundle, sources: Sequence[str], targets: Sequence[str], size: 
 
 
 def compare(name: str, bundle: Bundle, sources: list[str], targets: list[str]) -> dict[str, float]:
-    """One line for every size; the worst of all."""
+    """Print a line for every size; returns the worst values of all."""
     lines = [line for line in read_sources(bundle, input_lines(sources)) if not line.empty]
     options = bundle.recipe.decoding.model_copy(update={"method": "beam"})
     alone: list[Hypothesis] = []
@@ -93,7 +93,7 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--source", required=True)
     parser.add_argument("--reference", required=True)
-    parser.add_argument("--sentences", type=int, help="only the first so many")
+    parser.add_argument("--sentences", type=int, help="number of sentences to use, from the first")
     parser.add_argument("--threads", type=int, default=2)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)

@@ -1,12 +1,11 @@
-"""Is the loss of training in bf16 that of training in fp32? Three runs of a thousand updates on Multi30k.
+"""The loss of training in bf16 and in fp32: three runs of a thousand updates on Multi30k.
 
     python benchmarks/bf16_loss.py [--directory DIR]
 
 `sparsenmt train recipes/multi30k-en-de.yaml` in fp32, in fp32 from another seed, and in bf16 from the first seed, in
-batches of 1,024 tokens, with the loss of every update's whole batch (label-smoothed, a token) averaged over the last
-100 updates. Runs that were stopped go on, runs that are complete are read. Ends with one JSON line. The ratio is the
-distance of the two fp32 runs over that of bf16 from fp32: at least 1, so that the precision matters no more than the
-seed does.
+batches of 1,024 tokens, with the batch loss (label-smoothed, per token) averaged over the last 100 updates.
+Interrupted runs are resumed, complete runs are read. Ends with one JSON line. The ratio is the distance of the two fp32
+runs over that of bf16 from fp32: at least 1 means that the precision matters no more than the seed.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ LAST = 100  # updates that are averaged
 
 
 def train(directory: Path, dtype: str, seed: int, updates: int) -> None:
-    """`sparsenmt train`, to the end."""
+    """Run `sparsenmt train` to the end."""
     overrides = {
         "directory": directory,
         "training.compute_dtype": dtype,
@@ -47,7 +46,7 @@ def train(directory: Path, dtype: str, seed: int, updates: int) -> None:
 
 
 def final_loss(directory: Path) -> float:
-    """Mean of the last updates, from the run's log."""
+    """Return the mean loss of the last updates, from the run's log."""
     entries = [json.loads(line) for line in (directory / "metrics.jsonl").read_bytes().split(b"\n") if line]
     losses = {entry["update"]: entry["loss"] for entry in entries if entry["kind"] == "train"}
     last = max(losses)

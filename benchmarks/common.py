@@ -1,7 +1,7 @@
-"""What every benchmark shares: workers that live through a run, timings that alternate, one verdict.
+"""Code that the benchmarks share: worker processes, alternating timings, and the verdict.
 
-A ratio holds only within one run on one machine: both sides do the same work, take turns (A B A B ...), never run at
-the same time, and the fastest of several repeats counts, because everything that disturbs a timing makes it longer.
+A ratio is valid only within one run on one machine: both sides do the same work in turns (A B A B ...), never at the
+same time, and the fastest of several repeats counts, because every disturbance makes a timing longer.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from typing import Any, TypeVar
 Name = TypeVar("Name")
 
 FOLDER = Path(__file__).resolve().parent
-# Idle threads of OpenMP keep spinning for a while after their work: they must not take time from the other side.
+# Idle threads of OpenMP keep spinning for a while after their work, which would slow down the other side.
 PAUSE_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two programs that are compared: who runs which script, relative to ``benchmarks/``.
+    """One of the two compared programs: a script, relative to ``benchmarks/``, and its Python interpreter.
 
-    ``work`` is laid over the case's work, where the sides are one program with other settings.
+    ``work`` overrides the case's work, where the sides are one program with different settings.
     """
 
     script: str
@@ -39,9 +39,9 @@ class Side:
 
 @dataclass(frozen=True)
 class Case:
-    """One ratio: the same work, given to both sides, and the bar that the ratio must reach.
+    """One ratio: the work of both sides, and the bar that the ratio must reach.
 
-    ``prepare`` adds to the work what must be made beforehand (files that both sides read).
+    ``prepare`` makes files that both sides read, and adds them to the work.
     """
 
     name: str
@@ -66,22 +66,22 @@ class Timing:
 
     @property
     def spread(self) -> float:
-        """How far the slowest repeat lies above the fastest, as a share of the fastest."""
+        """The excess time of the slowest repeat, as a share of the fastest."""
         return max(self.seconds) / self.best - 1
 
     @property
     def rate(self) -> float:
-        """Units a second, in the fastest repeat."""
+        """Units per second in the fastest repeat."""
         return self.units / self.best
 
 
 def peak_megabytes(status: str) -> int:
-    """The most resident memory that a process ever had, from its `/proc/PID/status`."""
+    """Return the peak resident memory of a process, from its `/proc/PID/status`."""
     return next(int(line.split()[1]) // 1024 for line in status.split("\n") if line.startswith("VmHWM:"))
 
 
 class Worker:
-    """A process that builds its model once and then does the work once per request."""
+    """A process that builds its model once, and does the work once for each request."""
 
     def __init__(self, side: Side, work: dict[str, Any]) -> None:
         threads = str(work["threads"])
@@ -117,7 +117,7 @@ class Worker:
         return float(self._reply()["seconds"])
 
     def peak(self) -> int:
-        """Megabytes of memory that the process has held at most so far (Linux)."""
+        """Return the process's peak memory so far in megabytes (Linux)."""
         return peak_megabytes(Path(f"/proc/{self._process.pid}/status").read_bytes().decode())
 
     def __enter__(self) -> Worker:
@@ -136,7 +136,7 @@ class Worker:
 
 
 def interleave(workers: Sequence[Worker], repeats: int, *, pause: float | None = None) -> list[Timing]:
-    """Let the workers take turns, ``repeats`` times each, with ``pause`` seconds before each turn."""
+    """Run the workers in turns, ``repeats`` times each, with ``pause`` seconds before each turn."""
     seconds: list[list[float]] = [[] for _ in workers]
     for _ in range(repeats):
         for worker, taken in zip(workers, seconds, strict=True):
@@ -148,7 +148,7 @@ def interleave(workers: Sequence[Worker], repeats: int, *, pause: float | None =
 def take_turns(
     sides: Mapping[Name, Callable[[], float]], repeats: int, *, units: int = 1, pause: float = 0.0
 ) -> dict[Name, Timing]:
-    """The same in this process: each side does its work once and returns seconds; the first time is to warm up.
+    """Run functions in turns in this process; each does its work once and returns seconds. The first turn warms up.
 
     Args:
         pause: seconds before each turn.
@@ -164,7 +164,7 @@ def take_turns(
 
 
 def compare(case: Case, repeats: int) -> float:
-    """Time a case, print both sides, and return ours over the peer's, in units a second."""
+    """Time a case, print both sides, and return our units per second over the peer's."""
     work = case.prepare(case.work)
     with Worker(case.ours, work) as ours, Worker(case.peer, work) as peer:
         if ours.units != peer.units:
@@ -180,13 +180,13 @@ def compare(case: Case, repeats: int) -> float:
 
 
 def verdict(name: str, ratios: dict[str, float], bars: dict[str, float]) -> dict[str, Any]:
-    """The line that a benchmark ends with; ``ok`` if every ratio that has a bar reaches it."""
+    """Return the last line of a benchmark; ``ok`` is true if every ratio with a bar reaches it."""
     ok = all(ratios[case] >= bar for case, bar in bars.items())
     return {"name": name, "ratios": {case: round(ratio, 4) for case, ratio in ratios.items()}, "bars": bars, "ok": ok}
 
 
 def run(name: str, description: str, cases: Sequence[Case], *, repeats: int) -> int:
-    """Command line of a benchmark. Ends with one JSON line; returns the exit code: 0 if every bar was reached."""
+    """Run a benchmark from the command line. Prints one JSON line at the end; returns 0 if every bar was reached."""
     parser = command_line(description, repeats)
     arguments, changes = parse(parser, [case.name for case in cases])
     chosen = [case for case in cases if not arguments.cases or case.name in arguments.cases]
@@ -199,16 +199,16 @@ def run(name: str, description: str, cases: Sequence[Case], *, repeats: int) -> 
 
 
 def command_line(description: str | None, repeats: int) -> argparse.ArgumentParser:
-    """The options that every benchmark has; a script may add its own before `parse`."""
+    """Return a parser with the options of every benchmark; a script may add its own before `parse`."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help="which cases (default: all)")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="cases to run (default: all)")
     parser.add_argument("--repeats", type=int, default=repeats, help="repeats of each side (default: %(default)s)")
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="change the work, for a quick look: a key of the script's table of cases; the bars do not apply then",
+        help="change a key of the script's table of cases, for a quick look; the bars do not apply then",
     )
     return parser
 
@@ -216,7 +216,7 @@ def command_line(description: str | None, repeats: int) -> argparse.ArgumentPars
 def parse(
     parser: argparse.ArgumentParser, names: Sequence[str], arguments: Sequence[str] | None = None
 ) -> tuple[argparse.Namespace, dict[str, Any]]:
-    """What was given, and the changes of the work."""
+    """Parse the command line; returns the arguments, and the changes of the work."""
     given = parser.parse_args(arguments)
     if unknown := set(given.cases) - set(names):
         parser.error(f"unknown case {', '.join(sorted(unknown))}; there are: {', '.join(names)}")
@@ -224,7 +224,7 @@ def parse(
 
 
 def _assignment(text: str, parser: argparse.ArgumentParser) -> tuple[str, Any]:
-    """``steps=2`` -> ("steps", 2); the value is JSON, or a string as it stands."""
+    """Parse ``steps=2`` as ("steps", 2); the value is JSON or a plain string."""
     key, equals, value = text.partition("=")
     if not equals:
         parser.error(f"--set {text}: expected KEY=VALUE")

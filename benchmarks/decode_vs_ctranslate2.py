@@ -1,6 +1,6 @@
-"""Beam search beside CTranslate2: the same sizes, random weights, every output of the same length.
+"""Beam search relative to CTranslate2: the same sizes, random weights, every output of the same length.
 
-Random weights with a forced length make the work exactly known: every hypothesis lives to the last step on both sides.
+Random weights and a forced length make the work known exactly: every hypothesis has the maximum length on both sides.
 No shortlist of the vocabulary on either side.
 Ends with one JSON line; the exit code is 0 if every ratio reaches its bar.
 """
@@ -30,7 +30,7 @@ BASE: dict[str, Any] = {
     "length_penalty": 0.6,
     "batch_sentences": 32,
     "sentences": 64,
-    "source_length": 15,  # pieces without </s>
+    "source_length": 15,  # tokens without </s>
     "target_length": 16,  # steps of the decoder
     # The machine.
     "threads": 2,
@@ -47,11 +47,11 @@ LONG = BASE | {"batch_sentences": 10, "sentences": 10}
 
 CASES = [
     Case("base_fp32", OURS, CTRANSLATE2, BASE, bar=1.5),
-    # The fastest of what this machine has, by the measurement of `sparsenmt decode --dtype auto`.
+    # The fastest dtype of this machine, by the measurement of `sparsenmt decode --dtype auto`.
     Case("base_fast", OURS, CTRANSLATE2, BASE | {"our_dtype": "auto", "peer_compute_type": "int8"}, bar=1.2),
     Case("small_fp32", OURS, CTRANSLATE2, SMALL | {"sentences": 256}, bar=1.0),
     Case("base_400_fp32", OURS, CTRANSLATE2, LONG | {"source_length": 399, "target_length": 60}, bar=1.5),
-    # Ours with gates that drop 71.5% of the source positions by chance; the peer has none.
+    # Our gates drop 71.5% of the source positions at random; the peer has none.
     Case(
         "base_2048_l0drop_fp32",
         OURS,

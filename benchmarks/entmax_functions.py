@@ -1,14 +1,14 @@
-"""alpha-entmax beside the public package `entmax`: forward and backward of the functions alone.
+"""The speed of alpha-entmax relative to the public package `entmax`: forward and backward of the functions alone.
 
     python benchmarks/entmax_functions.py [CASE ...] [--repeats N]
 
-Random scores (batch, heads, queries, keys), fp32. The package is the one that the tests compare with, on the same
+Random scores (batch, heads, queries, keys), fp32. The package, which the tests compare with, too, runs on the same
 PyTorch in the same process; all sides take turns, and the fastest of the repeats counts. Ratios are the package's
 seconds over ours.
 
-entmax15_*           alpha = 1.5: the package sorts; ours as a model gets it here, compiled where there is a compiler
-adaptive_*           an alpha a head, with its gradient: the package bisects 50 times, the default; ours in PyTorch only
-adaptive_compiled_*  the same, ours compiled; left out where there is no compiler
+entmax15_*           alpha = 1.5: the package sorts; ours as in a model, compiled if there is a compiler
+adaptive_*           an alpha per head, with its gradient: the package bisects 50 times (default); ours in PyTorch only
+adaptive_compiled_*  the same, ours compiled; left out without a compiler
 
 Without bars: 1.5-entmax in PyTorch alone, and softmax, over ours.
 """
@@ -32,7 +32,7 @@ from sparsenmt.native.build import SWITCH
 from sparsenmt.sparsity.simplex import native
 from sparsenmt.sparsity.simplex.function import entmax
 
-# shape: batch, heads, queries, keys; pause: whether the sides need one between them.
+# shape: batch, heads, queries, keys; pause: true if there must be one between the sides.
 CASES: dict[str, dict[str, Any]] = {
     "15": {"shape": [256, 8, 15, 15], "threads": 2, "entmax15_bar": 3.0},
     "64": {"shape": [64, 8, 64, 64], "threads": 2, "entmax15_bar": 6.0},
@@ -45,7 +45,7 @@ Function = Callable[[Tensor, Tensor], Tensor]  # scores (B, H, Q, K), alphas (H)
 
 @dataclass
 class Side:
-    """A function, whether alpha is learned, and whether the compiled kernel may be used."""
+    """A function; flags for a learned alpha and for the compiled kernel."""
 
     name: str
     function: Function
@@ -54,7 +54,7 @@ class Side:
 
 
 def sides() -> list[Side]:
-    """All that take turns. The package and ours are called as their own documentation says."""
+    """Return the functions that take turns. The package and ours are called as documented."""
     try:
         import entmax as package
     except ImportError:
@@ -78,7 +78,7 @@ def sides() -> list[Side]:
 
 
 def once(side: Side, scores: Tensor, given: Tensor, logits: Tensor) -> float:
-    """Seconds of one pass forward and back."""
+    """Return the seconds of one forward and backward pass."""
     os.environ[SWITCH] = "1" if side.compiled else "0"
     scores.grad = logits.grad = None
     alphas = 1.01 + 0.99 * torch.sigmoid(logits)

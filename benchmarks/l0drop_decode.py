@@ -1,18 +1,18 @@
-"""Decoding with dropped encoder outputs beside the same model with all of them: is the work really saved?
+"""The time that decoding saves with dropped encoder outputs, relative to the same model with all of them.
 
     python benchmarks/l0drop_decode.py [CASE ...] [--repeats N] [--without-peer]
 
-Base size, random weights, beam search with a forced length. Every source position is dropped or kept by a coin with the
-published rate (a fixed seed), so that sentences keep different numbers; they are encoded, regrouped and searched by the
-functions that `sparsenmt decode` uses. Dense and dropped take turns in one process, with the same weights.
+Base size, random weights, beam search with a forced length. Each source position is dropped at random with the
+published rate (a fixed seed), so that sentences keep different numbers of positions. They are encoded, regrouped and
+searched by the functions of `sparsenmt decode`. Dense and dropped take turns in one process, with the same weights.
 
-realised_*       seconds saved in memory attention (masks included) and memory projection, over (what dense spends there
-                 x the share dropped): 1 if all of the nominal saving is real; from searches of their own, whose decoder
-                 goes layer by layer, as a step in one call shows no parts
-after_encoder_*  seconds of the search as `sparsenmt decode` does it, dense over dropped
-keys_read_*      keys that cross-attention really got for a sentence, over (kept + 1), counted from its arguments
+realised_*       seconds saved in cross-attention and its key and value projection (masks included), over (dense seconds
+                 of both x share dropped): 1 if all of the nominal saving is real; from separate searches, whose decoder
+                 runs layer by layer, because a compiled step cannot be timed in parts
+after_encoder_*  seconds of the search of `sparsenmt decode`, dense over dropped
+keys_read_*      keys in cross-attention per sentence, over (kept + 1), counted from its arguments
 
-Without bars: the same with the encoder, and beside CTranslate2, which is dense, in float32.
+Without bars: the same including the encoder, and relative to CTranslate2 (dense, float32).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from sparsenmt.recipe import schema
 from workers.coins import Coins, coins
 from workers.model import random_model
 
-# source_length: without </s>; batches: how many batches' sentences are regrouped; published: end to end, on a GPU.
+# source_length: without </s>; batches: number of batches that are regrouped together; published: end to end, on a GPU.
 CASES: dict[str, dict[str, Any]] = {
     "2048": BASE
     | {"source_length": 2047, "target_length": 120, "batch_sentences": 10, "batches": 1}
@@ -65,7 +65,7 @@ KEYS_READ = 1.1  # of kept positions, and the stand-in
 
 @dataclass
 class Parts:
-    """Seconds of one repeat, and what cross-attention was given."""
+    """The seconds of one repeat by part, and the counts of cross-attention keys."""
 
     total: float = 0.0  # with the encoder
     search: float = 0.0
@@ -81,7 +81,7 @@ class Parts:
 
 @dataclass
 class Variant:
-    """Dense or dropped."""
+    """A variant: dense or dropped."""
 
     name: str
     filters: nn.ModuleList
@@ -96,14 +96,14 @@ class Variant:
 
 @contextmanager
 def layer_by_layer(model: Transformer) -> Iterator[None]:
-    """Without the kernel that takes a step of all layers in one call."""
+    """Disable the kernel that computes a step of all layers in one call."""
     with mock.patch.object(model.decoder, "compiled", None):
         yield
 
 
 @contextmanager
 def measuring(model: Transformer, parts: Parts) -> Iterator[None]:
-    """Time what the decoder does with the memory, and count."""
+    """Time the decoder's work with the encoder output, and count its keys."""
     steps = [model.decoder.steps.at(t, "cross") for t in range(len(model.decoder.plan))]
     transforms = {id(step.transform) for step in steps}
     modules = {id(block.cross) for block in model.decoder.layers}
@@ -140,7 +140,7 @@ def measuring(model: Transformer, parts: Parts) -> Iterator[None]:
 
 
 class Bench:
-    """A model and sources for a case."""
+    """The model and the sources of a case."""
 
     def __init__(self, work: dict[str, Any]) -> None:
         sentences, longest = (
@@ -154,7 +154,7 @@ class Bench:
         self.rows = [[*row, EOS] for row in decoding_sources(work)]
         self.kept = coins(len(self.rows), len(self.rows[0]), work["dropped"])
         length = work["target_length"]
-        # EOS is forbidden for `min_length` steps, and the search ends after `length` steps: no hypothesis ends before.
+        # EOS is forbidden for `min_length` steps, and the search ends after `length` steps, so that none ends earlier.
         self.options = schema.Decoding(
             beam_size=work["beam_size"], length_penalty="gnmt", alpha=work["length_penalty"], min_length=length
         )
@@ -196,12 +196,12 @@ class Bench:
             assert all(len(hypotheses[0].tokens) == self.work["target_length"] for hypotheses in found)
 
     def keys_read(self, parts: Parts) -> float:
-        """Keys that cross-attention got for a sentence, on average."""
+        """Return the mean number of keys in cross-attention per sentence."""
         return parts.keys / float(len(self.rows) * self.work["target_length"] * self.work["decoder_layers"])
 
 
 def take_turns(bench: Bench, variants: Sequence[Variant], repeats: int, peer: Worker | None) -> list[float]:
-    """Run every variant ``repeats`` times after a warm-up; the peer's seconds."""
+    """Run every variant ``repeats`` times after a warm-up; returns the peer's seconds."""
     for variant in variants:
         bench.run(variant)
     seconds = []
@@ -216,7 +216,7 @@ def take_turns(bench: Bench, variants: Sequence[Variant], repeats: int, peer: Wo
 
 
 def start_peer(work: dict[str, Any]) -> Worker | None:
-    """CTranslate2 on the same sizes; None, with the reason on standard error, where it is not to be had."""
+    """Start CTranslate2 with the same sizes; returns None, with a message on standard error, if it is not available."""
     try:
         return Worker(CTRANSLATE2, work)
     except (OSError, subprocess.CalledProcessError, SystemExit) as error:
@@ -225,7 +225,7 @@ def start_peer(work: dict[str, Any]) -> Worker | None:
 
 
 def measure(name: str, work: dict[str, Any], repeats: int, *, with_peer: bool) -> tuple[dict[str, float], float]:
-    """Run a case, print it, and return its ratios, and the most keys that may be read."""
+    """Run a case, print it, and return its ratios and the allowed number of keys."""
     bench = Bench(work)
     dense, dropped = Variant("dense", nn.ModuleList()), Variant("dropped", nn.ModuleList([Coins()]))
     with ExitStack() as stack:

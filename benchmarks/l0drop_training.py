@@ -1,8 +1,8 @@
-"""Training steps with L0Drop gates behind the encoder beside the same steps without: the cost of the gates.
+"""Training speed with L0Drop gates after the encoder relative to training without: the cost of the gates.
 
 A step is forward, label-smoothed cross-entropy with the penalty, backward and Adam, on the same batches of Multi30k
-English-German (looked for in the folder that SPARSENMT_DATA names, else in ``data/`` of the checkout). The ratios are
-target tokens a second with gates over those without. Zhang et al. 2021 call the overhead negligible; there is no bar.
+English-German (in the directory that SPARSENMT_DATA names, or in ``data/`` of the checkout). The ratios are
+target tokens per second with gates over those without. Zhang et al. 2021 call the overhead negligible; there is no bar.
 Ends with one JSON line.
 """
 

@@ -1,4 +1,4 @@
-"""Batches of real text, made once and read by both sides of a training benchmark."""
+"""Batches of Multi30k that both sides of a training benchmark read."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from sparsenmt.data.tokenizers.tokenizer import train_tokenizer
 from sparsenmt.recipe import schema
 
 ROOT = Path(__file__).resolve().parent.parent
-PAIRS = 12_000  # sentence pairs that batches are made of: enough for many repeats' worth
+PAIRS = 12_000  # sentence pairs for the batches: enough for many repeats
 
 
 def corpus() -> Path:
-    """The folder that holds Multi30k."""
+    """Return the directory of Multi30k."""
     folder = Path(os.environ.get("SPARSENMT_DATA", ROOT / "data")) / "multi30k"
     if not (folder / "train.en.gz").is_file():
         raise SystemExit(f"{folder}: Multi30k is not there; name the folder that holds multi30k/ with SPARSENMT_DATA")
@@ -29,7 +29,7 @@ def corpus() -> Path:
 
 
 def write_batches(work: dict[str, Any]) -> dict[str, Any]:
-    """Write ``steps`` batches of at most ``batch_tokens`` tokens to a file; the work with its path as ``batches``."""
+    """Write ``steps`` batches of at most ``batch_tokens`` tokens to a file; returns the work with its path."""
     texts = [list(read_lines(corpus() / f"train.{language}.gz")) for language in ("en", "de")]
     options = schema.TokenizerSection(kind="bpe", vocabulary_size=work["vocabulary"], shared=True)
     tokenizer = train_tokenizer(options, itertools.chain(*texts))

@@ -1,12 +1,12 @@
-"""A one-line translation from the shell, start-up included: how long does a user wait?
+"""The time of a one-line translation from the shell, start-up included.
 
     python benchmarks/one_line.py [--model MODEL_DIR]
 
 Runs `sparsenmt decode MODEL_DIR` in a new process, with one line on its standard input, and times it from the start of
 the process to its end: the interpreter, PyTorch, reading and packing the weights, the search. Without a model, one of
-the preset `small` with random weights and 8,000 pieces is made (its output is as long as an output may be). The fastest
-of several runs counts; the first, which may find files out of the page cache and build kernels, is printed beside it.
-The bar: under 3 seconds. Ends with one JSON line; the ratio is 3 over the seconds, so that at least 1 is wanted.
+the preset `small` with random weights and 8,000 tokens is made (its output has the maximum length). The fastest of
+several runs counts; the first one, which may read files that are not in the page cache and build kernels, is printed,
+too. The bar is 3 seconds. Ends with one JSON line; the ratio is 3 over the seconds: at least 1 is wanted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WORK: dict[str, Any] = {"line": "A man in an orange hat starring at something.",
 
 
 def random_model(directory: Path) -> None:
-    """A model directory of the preset `small` with random weights and a vocabulary of invented words."""
+    """Write a model directory of the preset `small` with random weights and a vocabulary of invented words."""
     import random
 
     from sparsenmt import store
@@ -53,7 +53,7 @@ def random_model(directory: Path) -> None:
 
 
 def seconds(model: Path, work: dict[str, Any]) -> float:
-    """Of one process."""
+    """Return the seconds of one process."""
     command = [sys.executable, "-m", "sparsenmt", "decode", str(model), "--threads", str(work["threads"])]
     threads = str(work["threads"])
     environment = os.environ | {"OMP_NUM_THREADS": threads, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}

@@ -1,11 +1,11 @@
-"""Peak memory of decoding and training beside the peers', each side doing the work of the speed benchmarks.
+"""Peak memory of decoding and training relative to the peers, with the work of the speed benchmarks.
 
 The same workers, with the same sizes, batches and threads as `decode_vs_ctranslate2.py` and `train_vs_transformers.py`:
-each is a process of its own that builds its model, does its work once to warm up and then ``--repeats`` times. What is
-compared is the most resident memory that it ever had (``VmHWM`` of /proc; Linux only): interpreter and libraries, model
-and work. What the libraries alone take is printed beside it: PyTorch is larger than CTranslate2.
+each is a process that builds its model, does its work once to warm up and then ``--repeats`` times. Peaks of resident
+memory are compared (``VmHWM`` of /proc; Linux only): interpreter, libraries, model and work. The memory of the
+libraries alone is printed, too: PyTorch is larger than CTranslate2.
 
-Ends with one JSON line. The ratios are the peer's peak over ours, so that at least 1 is wanted.
+Ends with one JSON line. The ratios are the peer's peak over ours: at least 1 is wanted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from multi30k import write_batches
 
 @dataclass(frozen=True)
 class Memory:
-    """The same work on both sides; ``imports`` is what each side loads before it has done anything."""
+    """The same work on both sides; ``imports`` are the modules of each side."""
 
     ours: Side
     peer: Side
@@ -54,7 +54,7 @@ CASES = {
 
 
 def of_worker(side: Side, work: dict[str, Any], repeats: int) -> tuple[str, int]:
-    """What the worker calls itself, and its peak after the work."""
+    """Return the worker's name, and its peak after the work."""
     with Worker(side, work) as worker:
         for _ in range(repeats):
             worker.repeat()
@@ -62,14 +62,14 @@ def of_worker(side: Side, work: dict[str, Any], repeats: int) -> tuple[str, int]
 
 
 def of_imports(side: Side, modules: str) -> int:
-    """MiB at the peak of a process that imports these and ends."""
+    """Return the peak MiB of a process that only imports these modules."""
     code = f"import {modules}\nfor line in open('/proc/self/status', 'rb'):\n    print(line.decode(), end='')"
     done = subprocess.run([str(side.python()), "-c", code], stdout=subprocess.PIPE, check=True)
     return peak_megabytes(done.stdout.decode())
 
 
 def compare(name: str, case: Memory, changes: dict[str, Any], repeats: int) -> float:
-    """Print both sides; the peer's peak over ours."""
+    """Print both sides; returns the peer's peak over ours."""
     work = case.prepare(case.work | changes)
     peaks = []
     print(f"\n{name}")

@@ -1,13 +1,13 @@
-"""How a benchmark talks to the process that does the work: one JSON line a request, one a reply, over stdin and stdout.
+"""The protocol between a benchmark and a worker process: one JSON line for each request and reply, on stdin and stdout.
 
-Used by both sides, and so in the peers' environments too: it needs the standard library and NumPy only.
+The peers' environments use it, too: it needs the standard library and NumPy only.
 
-1. The worker gets its work as JSON in its first argument, builds everything, warms up, and says
+1. The worker gets its work as JSON in its first argument, builds everything, warms up, and writes
    ``{"ready": true, "what": ..., "units": ...}``.
 2. For every line on stdin it does the work once and replies ``{"seconds": ...}``.
 3. It ends at the end of stdin.
 
-Token ids are the same on both sides as well: PAD, UNK, BOS and EOS are 0, 1, 2 and 3.
+Token ids are the same on both sides: PAD, UNK, BOS and EOS are 0, 1, 2 and 3.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Ids = NDArray[np.int64]
 
 
 def work_from_arguments() -> dict[str, Any]:
-    """The work that the benchmark described in the first argument."""
+    """Return the work from the first command-line argument."""
     work: dict[str, Any] = json.loads(sys.argv[1])
     return work
 
@@ -35,8 +35,8 @@ def work_from_arguments() -> dict[str, Any]:
 def serve(*, what: str, units: int, repeat: Callable[[], None], warm_up: Callable[[], None] | None = None) -> None:
     """Answer requests until stdin ends.
 
-    ``what`` names what is timed, with its version; ``units`` is the amount of work in one call of ``repeat`` (target
-    tokens), so that both sides can be checked to do the same. Whatever libraries print goes to stderr.
+    ``what`` names the program with its version; ``units`` is the amount of work in one call of ``repeat`` (target
+    tokens), by which the benchmark checks that both sides do the same. Output of libraries goes to stderr.
     """
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8", newline="\n")
     os.dup2(2, 1)
@@ -54,14 +54,14 @@ def serve(*, what: str, units: int, repeat: Callable[[], None], warm_up: Callabl
 
 
 def decoding_sources(work: dict[str, Any]) -> list[list[int]]:
-    """Random source sentences without ``</s>``: ``sentences`` of ``source_length`` pieces out of ``vocabulary``."""
+    """Return random sentences without ``</s>``: ``sentences`` of ``source_length`` tokens out of ``vocabulary``."""
     shape = (work["sentences"], work["source_length"])
     sources: list[list[int]] = np.random.default_rng(0).integers(EOS + 1, work["vocabulary"], shape).tolist()
     return sources
 
 
 def training_batches(work: dict[str, Any]) -> list[tuple[Ids, Ids, Ids]]:
-    """The first ``steps`` batches of the file ``batches``: source (B, S), target input (B, T), target output (B, T).
+    """Return the first ``steps`` batches of a file: source (B, S), target input (B, T), target output (B, T).
 
     Sources and target outputs end with ``</s>``, target inputs start with ``<s>``; all are padded on the right.
     """

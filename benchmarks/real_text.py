@@ -1,17 +1,18 @@
-"""Real text beside CTranslate2: the same trained weights, the test sets of Multi30k, the same search.
+"""Decoding of real text relative to CTranslate2: the same trained weights, test sets of Multi30k and search.
 
     python benchmarks/real_text.py [--model MODEL_DIR]
 
 The model is exported with `sparsenmt export --to ctranslate2`. Both sides search with the recipe's beam, rank by the
 log-probability over the length (`length_penalty: average`, alpha 1), stop when as many hypotheses have ended as the
-beam is wide, or at 256 pieces, sort all lines by length and fill batches with as many source pieces. Both are timed
-with batches of four sizes, CTranslate2 also with as many translations side by side as there are threads, one thread
-each (`inter_threads`): the ratio is that of each side's fastest setting. Start-up (loading, packing, a first pass) is
-excluded. Both sides begin and end with text: CTranslate2's pieces are made and joined by SentencePiece, from the same
+beam size, or at 256 tokens, sort all lines by length and fill batches to the same number of source tokens. Both are
+timed with four batch sizes, CTranslate2 also with as many parallel translations as there are threads, one thread each
+(`inter_threads`): the ratio is that of each side's fastest setting. Start-up (loading, packing, a first pass) is
+excluded. Both sides begin and end with text: SentencePiece tokenizes and detokenizes for CTranslate2 with the same
 model file.
 
-Where translations differ, this engine scores both by force: a near tie (scores less than 1e-3 apart) rounds either way.
-The bars: 1.2 times as fast, at least 99% of translations identical, every difference a near tie. Ends with a JSON line.
+Where translations differ, this program scores both by forced decoding: a near tie (scores less than 1e-3 apart) can
+round either way. The bars: 1.2 times as fast, at least 99% of translations identical, every difference a near
+tie. Ends with a JSON line.
 """
 
 from __future__ import annotations
@@ -40,17 +41,17 @@ BATCH_TOKENS = (512, 1024, 2048, 4096)
 WORK: dict[str, Any] = {
     "sentences": None,  # of all test sets; None: all
     "beam_size": None,  # None: the recipe's
-    "batch_tokens": 512,  # source pieces of a batch, padding included
-    "longest": 256,  # pieces of an output
+    "batch_tokens": 512,  # source tokens of a batch, padding included
+    "longest": 256,  # longest output in tokens
     "threads": 2,
-    "side_by_side": 1,  # translations at the same time, which share the threads
+    "side_by_side": 1,  # parallel translations, which share the threads
     "our_dtype": "fp32",
     "peer_compute_type": "float32",
 }
 
 
 def export(model: Path, output: Path) -> None:
-    """`sparsenmt export`, with CTranslate2's package out of the peer's environment where ours has none."""
+    """Run `sparsenmt export`, with the CTranslate2 package of the peer's environment if ours has none."""
     site = "import sysconfig; print(sysconfig.get_path('purelib'))"
     found = subprocess.run([str(python_of("ctranslate2")), "-c", site], stdout=subprocess.PIPE, check=True)
     code = "import sys; sys.path.append(sys.argv.pop(1)); from sparsenmt.cli import main; main()"
@@ -60,14 +61,14 @@ def export(model: Path, output: Path) -> None:
 
 
 def text() -> list[str]:
-    """The English side of the test sets that are there."""
+    """Return the English side of the test sets that exist."""
     from sparsenmt.data.text import read_lines
 
     return [line for path in sorted(corpus().glob("test_*.en.gz")) for line in read_lines(path)]
 
 
 def sides(changes: Mapping[str, Any]) -> tuple[list[Side], list[Side]]:
-    """Ours and the peer's, one for each setting; what is given on the command line is not varied."""
+    """Return our sides and the peer's, one for each setting; settings of the command line are not varied."""
     sizes = [{"batch_tokens": size} for size in BATCH_TOKENS if "batch_tokens" not in changes] or [{}]
     ways = [{"side_by_side": count} for count in (1, WORK["threads"]) if "side_by_side" not in changes] or [{}]
     ours = [replace(OURS, work=size) for size in sizes]
@@ -76,7 +77,7 @@ def sides(changes: Mapping[str, Any]) -> tuple[list[Side], list[Side]]:
 
 @dataclass(frozen=True)
 class Difference:
-    """A line that the two sides translate differently, with the scores that this engine gives to both."""
+    """A line that the two sides translate differently, with this program's scores of both translations."""
 
     line: str
     ours: str
@@ -90,7 +91,7 @@ class Difference:
 
 
 def differences(model: str, lines: list[str], ours: list[list[str]], theirs: list[list[str]]) -> list[Difference]:
-    """All lines whose pieces are not the same; scored in fp32."""
+    """Return all lines whose translations differ, with scores in fp32."""
     from sparsenmt.data.input_line import input_lines
     from sparsenmt.data.vocabulary import EOS
     from sparsenmt.decoding.forced_decoding import score_batches
@@ -120,7 +121,7 @@ def differences(model: str, lines: list[str], ours: list[list[str]], theirs: lis
 
 
 def prepare(model: Path, work: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Export the model and write what both sides read."""
+    """Export the model, and write the files that both sides read."""
     from sparsenmt.data.tokenizers.sentencepiece_tokenizer import SentencePieceTokenizer
     from sparsenmt.data.tokenizers.tokenizer import Tokenizers
     from sparsenmt.store import read_recipe

@@ -1,15 +1,15 @@
-"""Ten times the data: is `prepare` linear, does memory stay bounded, does training keep its pace?
+"""The time, memory and training speed with ten times the data.
 
     python benchmarks/scale.py [--pairs 4500000] [--folder runs/benchmarks/scale]
 
-Makes synthetic corpora of so many pairs and of a tenth of them (`synthetic.py`), and on both runs `sparsenmt prepare`
-and the data side of training, each in a process of its own whose resident anonymous memory (RssAnon of
-/proc/PID/status) is watched; what a process takes that only imports the same modules is subtracted. Training throughput
-is measured in one process that takes turns between the two. Linux only. Ends with one JSON line:
+Makes synthetic corpora of ``--pairs`` pairs and of a tenth of them (`synthetic.py`). On both it runs `sparsenmt
+prepare` and the data loading of training, each in a process whose resident anonymous memory (RssAnon of
+/proc/PID/status) is measured; the memory of a process that only imports the same modules is subtracted. Training
+throughput is measured in one process, on both in turns. Linux only. Ends with one JSON line:
 
     prepare_time        seconds of the large corpus over those of the small one; at most 11
     memory_prepare_mb   of the large corpus, beyond Python and torch; at most 300
-    memory_train_mb     the same for the data side of training
+    memory_train_mb     the same for the data loading of training
     throughput          target tokens/s on the large corpus over those on the small one; at least 0.97
 """
 
@@ -46,7 +46,7 @@ IMPORTS += ", sparsenmt.data.prepare.pipeline, sparsenmt.training.loop, sparsenm
 
 
 def anonymous_mb(pid: int | str = "self") -> float:
-    """Resident anonymous memory of a process and its children, in MB."""
+    """Return the resident anonymous memory of a process and its children, in MB."""
     total = 0.0
     for line in Path(f"/proc/{pid}/status").read_bytes().decode().split("\n"):
         if line.startswith("RssAnon:"):
@@ -57,7 +57,7 @@ def anonymous_mb(pid: int | str = "self") -> float:
 
 
 def watched(command: list[str]) -> tuple[float, float, str]:
-    """Run a command: seconds, peak of its anonymous memory in MB, standard output."""
+    """Run a command; returns seconds, the peak of its anonymous memory in MB, and its standard output."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "benchmarks"), str(ROOT)])}
     began, peak = time.perf_counter(), 0.0
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
@@ -73,7 +73,7 @@ def watched(command: list[str]) -> tuple[float, float, str]:
 
 
 def data_side(prepared: str) -> None:
-    """What training does with data: open, plan two epochs, read batches."""
+    """Load data as training does: open, plan two epochs, read batches."""
     from sparsenmt.data.batching import EpochPlan, collate
     from sparsenmt.data.prepared_data import PreparedData
 
@@ -89,7 +89,7 @@ def data_side(prepared: str) -> None:
 
 
 def throughput(folders: list[str]) -> None:
-    """Train a small model on several prepared directories in turns; prints target tokens/s of every round, as JSON."""
+    """Train a small model on several prepared directories in turns; prints target tokens/s of every round as JSON."""
     import torch
 
     from sparsenmt.assemble import build_model

@@ -1,7 +1,7 @@
-"""Parallel text of any size: sentences of made-up words whose frequencies fall as Zipf found.
+"""Parallel text of any size: sentences of invented words with frequencies by Zipf's law.
 
-A vocabulary of a million words made of syllables; the target's word for a source word is made of other syllables, so
-that there is something to learn. Sentences have about 12 words. The same seed gives the same text.
+A vocabulary of a million words made of syllables; the target word for a source word is made of other syllables, so
+that a model can learn the translation. Sentences have about 12 words. The same seed gives the same text.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _CONSONANTS, _VOWELS = "bdfghklmnprstvwz", "aeiou"
 
 
 def vocabulary(first: str, rest: str) -> list[str]:
-    """A million words, the frequent ones short."""
+    """Return a million words; the frequent ones are short."""
     syllables = [a + b for a in first for b in rest]
     words = itertools.chain.from_iterable(map("".join, itertools.product(syllables, repeat=n)) for n in range(1, 5))
     return list(itertools.islice(words, WORDS))
 
 
 def write_corpus(folder: Path, pairs: int, seed: int = 1) -> tuple[Path, Path]:
-    """Write ``pairs`` pairs, unless they are there; paths of source and target. The first lines are the same always."""
+    """Write ``pairs`` pairs, unless they exist; returns both paths. The first lines are always the same."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = folder / f"{pairs}.source", folder / f"{pairs}.target"
     if all(path.exists() for path in paths):

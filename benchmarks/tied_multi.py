@@ -1,17 +1,17 @@
-"""What it costs to train all depths of a model at once: base size, 6+6 layers, 8k vocabulary, beside the plain model.
+"""The cost of training all depths at once, relative to the plain model: base size, 6+6 layers, 8k vocabulary.
 
     python benchmarks/tied_multi.py [CASE ...] [--repeats N]
 
-A step is forward, label-smoothed cross-entropy, backward and Adam, on random sentences of one length, without padding:
-the share of the projection is then as large as it can be. fp32, 2 threads; plain and tied take turns, each in a process
-of its own; the fastest of the repeats counts.
+A step is forward, label-smoothed cross-entropy, backward and Adam, on random sentences of one length, without padding,
+which makes the share of the projection as large as possible. fp32, 2 threads; plain and tied take turns, each in a
+process of its own; the fastest of the repeats counts.
 
 time_exact    seconds of a step that trains all 36 pairs of depths over those of a plain step; the arithmetic (encoder
               once, decoder 6 times, projection 36 times) is 6.6, published with a vocabulary of 32k are 9.5
-memory_exact  the same of the most memory that the process held (Linux), the program itself included
+memory_exact  the same for the peak memory of the process (Linux), the program itself included
 time_sampled  seconds of a step that trains one encoder depth with all 6 decoder depths; a repeat takes each in turn
 
-Ratios are to stay below their bars. Ends with one JSON line; the exit code is 0 if every ratio does.
+Ratios must stay below their bars. Ends with one JSON line; the exit code is 0 if every ratio does.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PLAIN = Side("workers/train.py", work={"named": " plain"})
 
 @dataclass(frozen=True)
 class Case:
-    """What is timed beside the plain model, and the bars of its ratios."""
+    """The model that is timed in comparison with the plain one, and the bars of its ratios."""
 
     depth: dict[str, Any]
     steps: int

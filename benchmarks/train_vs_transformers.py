@@ -1,7 +1,7 @@
-"""Training steps beside Hugging Face Marian: the same sizes, and the same batches of Multi30k English-German.
+"""Training speed relative to Hugging Face Marian: the same sizes, and the same batches of Multi30k English-German.
 
-A step is forward, label-smoothed cross-entropy, backward and Adam. The text is looked for in the folder that the
-environment variable SPARSENMT_DATA names, else in ``data/`` of the checkout.
+A step is forward, label-smoothed cross-entropy, backward and Adam. The text is in the directory that the environment
+variable SPARSENMT_DATA names, or in ``data/`` of the checkout.
 Ends with one JSON line; the exit code is 0 if every ratio reaches its bar.
 """
 

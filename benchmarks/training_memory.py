@@ -1,7 +1,7 @@
-"""Resident memory of training in bf16, with free memory given back to the system and without.
+"""Resident memory of training in bf16, with and without the return of free memory to the system.
 
-Forty updates of the small model on Multi30k, one process a variant; prints megabytes every ten updates. Ends with one
-JSON line; the ratio is what stays resident without giving back, over what stays with it. There is no bar.
+Forty updates of the small model on Multi30k, one process per variant; prints megabytes every ten updates. Ends with one
+JSON line; the ratio is the resident memory without the return over that with it. There is no bar.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ STEPS, EVERY = 40, 10
 
 
 def resident() -> int:
-    """Megabytes of this process (Linux)."""
+    """Return the resident megabytes of this process (Linux)."""
     return int(Path("/proc/self/statm").read_bytes().split()[1]) * 4096 // 2**20
 
 
 def measure(work: dict[str, object], give_back: bool) -> list[int]:
-    """Train; resident megabytes every `EVERY` updates, after giving memory back if that is asked for."""
+    """Train; returns the resident megabytes every `EVERY` updates, after the return of free memory if requested."""
     import torch
 
     from protocol import training_batches

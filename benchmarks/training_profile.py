@@ -1,11 +1,11 @@
-"""Where the time of a training step goes: by phase, and by kind of operator.
+"""The time of a training step by phase and by kind of operator.
 
     python benchmarks/training_profile.py [fp32] [bf16] [--trace FILE]
 
 The step is that of `train_vs_transformers.py` (forward, label-smoothed cross-entropy, backward, Adam), on the same
-batches of Multi30k. Phases are timed by the clock, without the profiler; operators by torch.profiler in a second pass,
-whose own cost makes it longer: of that only shares are printed. An operator's time is its own, without that of those
-that it calls. To compare two versions of the program, run it in both. Ends with one JSON line: ratios are the shares
+batches of Multi30k. Phases are timed by the clock, without the profiler; operators by torch.profiler in a second pass.
+As the profiler makes that pass longer, only its shares are printed. An operator's time excludes the operators that it
+calls. To compare two versions of the program, run it in both. Ends with one JSON line: ratios are the shares
 of the phases in percent; there are no bars.
 """
 
@@ -24,7 +24,7 @@ from multi30k import write_batches
 from train_vs_transformers import SMALL
 
 WORK: dict[str, Any] = SMALL | {"steps": 6}
-# The first kind whose word is in the operator's name; what no word fits is `other`.
+# The first kind with a word in the operator's name counts; without one the kind is `other`.
 KINDS: dict[str, tuple[str, ...]] = {
     "attention": ("scaled_dot_product", "flash_attention"),
     "products": ("mm", "linear", "dot", "_onednn", "mkldnn"),
@@ -40,12 +40,12 @@ PHASES = ("gradients", "collect", "optimizer", "publish")
 
 
 def kind_of(name: str) -> str:
-    """The kind of an operator."""
+    """Return the kind of an operator."""
     return next((kind for kind, words in KINDS.items() if any(word in name for word in words)), "other")
 
 
 def make_step(work: dict[str, Any]) -> tuple[list[Any], dict[str, Callable[[Any], object]]]:
-    """The batches, and the phases of a step on one of them, in order."""
+    """Return the batches, and the phases of a step on one of them, in order."""
     from protocol import training_batches
     from sparsenmt.training.gradients import Objective, UpdateTotals, accumulate_gradients
     from workers.train import as_batch, set_up
@@ -67,7 +67,7 @@ def make_step(work: dict[str, Any]) -> tuple[list[Any], dict[str, Callable[[Any]
 
 
 def phases(batches: list[Any], steps: dict[str, Callable[[Any], object]]) -> Counter[str]:
-    """Seconds by phase of one pass over the batches."""
+    """Return the seconds by phase of one pass over the batches."""
     taken: Counter[str] = Counter()
     for batch in batches:
         for name, step in steps.items():
@@ -78,7 +78,7 @@ def phases(batches: list[Any], steps: dict[str, Callable[[Any], object]]) -> Cou
 
 
 def operators(batches: list[Any], steps: dict[str, Callable[[Any], object]], trace: Path | None) -> Counter[str]:
-    """Own time by operator, in microseconds."""
+    """Return the exclusive time by operator, in microseconds."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
@@ -89,7 +89,7 @@ def operators(batches: list[Any], steps: dict[str, Callable[[Any], object]], tra
 
 
 def show(dtype: str, work: dict[str, Any], repeats: int, trace: Path | None) -> dict[str, float]:
-    """Print both tables of one precision; shares of the phases in percent."""
+    """Print both tables of one precision; returns the shares of the phases in percent."""
     batches, steps = make_step(work | {"our_dtype": dtype})
     phases(batches, steps)  # warm-up
     passes = [phases(batches, steps) for _ in range(repeats)]

@@ -1,11 +1,11 @@
-"""Window attention beside full attention: is the work really saved, and does it grow with the length and no faster?
+"""The time of window attention relative to full attention, and its growth with the length.
 
     python benchmarks/window_scaling.py [CASE ...] [--repeats N]
 
 Forward and backward of attention from projected queries, keys and values to contexts; projections excluded. One text, 8
-heads of 64, fp32, 2 threads, a centred window of 64. Ours is the function that a model's attention calls, with all that
-it does for every call (bands, masks from positions); full attention is `scaled_dot_product_attention` without a mask.
-All sides take turns in one process; the fastest of the repeats counts.
+heads of 64, fp32, 2 threads, a centred window of 64. Ours is the function that a model's attention calls, with
+everything that it computes in every call (bands, masks from positions); full attention is
+`scaled_dot_product_attention` without a mask. All sides take turns in one process; the fastest of the repeats counts.
 
 window64_2048  seconds of full attention over those of the window, at 2048 positions
 growth         seconds of the window at 8192 positions over 8 times those at 1024 (1: linear)
@@ -41,7 +41,7 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def heads(work: dict[str, Any], length: int, seed: int) -> Tensor:
-    """(B, H, L, E) as projections leave it: the heads of a position lie behind each other."""
+    """Return (B, H, L, E) in the memory layout of projections: the heads of a position are contiguous."""
     shape = (work["rows"], length, work["heads"], work["head_size"])
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).transpose(1, 2)
 
@@ -51,7 +51,7 @@ def full(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def windowed(work: dict[str, Any], length: int) -> Attend:
-    """The window at a length, as a model's attention calls it."""
+    """Return the function of window attention at a length, as a model's attention calls it."""
     pattern, transform = WindowPattern(work["window"], causal=False), Softmax()
     at = torch.arange(length).expand(work["rows"], -1)
     keys = Keys(torch.ones(at.shape, dtype=torch.bool), at, at)
@@ -59,7 +59,7 @@ def windowed(work: dict[str, Any], length: int) -> Attend:
 
 
 class Work:
-    """One side at one length."""
+    """The work of one side at one length."""
 
     def __init__(self, attend: Attend, work: dict[str, Any], length: int) -> None:
         self.attend = attend
@@ -74,14 +74,14 @@ class Work:
 
 
 def measure(work: dict[str, Any], repeats: int) -> dict[tuple[str, int], Timing]:
-    """Every side at every length, taking turns."""
+    """Time every side at every length, in turns."""
     sides = {("full", length): Work(full, work, length) for length in work["full"]}
     sides |= {("window", length): Work(windowed(work, length), work, length) for length in work["lengths"]}
     return take_turns({name: side.repeat for name, side in sides.items()}, repeats)
 
 
 def ratio_of(best: dict[tuple[str, int], float], work: dict[str, Any]) -> float:
-    """Full over window, or where full attention is not timed, how the window grows."""
+    """Return the time of full over window attention, or the growth of the window if full attention is not timed."""
     lengths = work["lengths"]
     if work["full"]:
         return best["full", work["full"][-1]] / best["window", lengths[-1]]

@@ -6,11 +6,14 @@ Exit codes: 0 success; 1 an error of the program (the traceback goes to a file);
 
 from __future__ import annotations
 
+import datetime
 import errno
 import os
+import platform
 import shlex
 import sys
 import tempfile
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -156,10 +159,6 @@ def _report_interrupt(interrupt: BaseException | None, arguments: Sequence[str])
 
 def _report_bug(error: Exception, arguments: list[str]) -> str:
     """Write the traceback to a file; returns the line that the user sees."""
-    import datetime
-    import platform
-    import traceback
-
     what = " ".join(str(error).split())[:200]
     summary = f"error: unexpected {type(error).__name__}{f': {what}' if what else ''}"
     text = "\n".join(

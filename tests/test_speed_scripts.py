@@ -30,7 +30,7 @@ def test_translations_that_differ_are_scored_by_force(tmp_path: Path) -> None:
     assert (found.line, found.ours, found.theirs) == (LINES[-1], LINES[-1], f"{LINES[-1]}e")
     for score, text in ((found.our_score, found.ours), (found.their_score, found.theirs)):
         (pair,) = score_pairs(bundle, input_lines([LINES[-1]]), [text])
-        assert score == pytest.approx(pair.log_probability / len(pair.pieces), rel=1e-5)
+        assert score == pytest.approx(pair.log_probability / len(pair.tokens), rel=1e-5)
     assert found.is_near_tie == (abs(found.our_score - found.their_score) < 1e-3)
     assert real_text.Difference("", "", "", -0.5, -0.5009).is_near_tie
     assert not real_text.Difference("", "", "", -0.5, -0.5011).is_near_tie

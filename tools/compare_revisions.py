@@ -59,6 +59,8 @@ VOLATILE = re.compile(r"time|(.*_)?seconds(_.*)?|.*_per_second|git_revision|seal
 """Keys of JSON objects whose values say when, how fast, or by which revision something was made."""
 PROSE = {"notes", "note", "title"}
 """Keys of JSON objects whose values are sentences for people: their numbers are compared."""
+IDENTITY = re.compile(r"/[0-9a-f]{16}/")
+"""The part of a path that is made from a model's identity, which may be computed in another way."""
 PICTURES = {".png", ".svg"}
 
 
@@ -143,23 +145,31 @@ class Checkout:
         """Run lines of Python in the working directory, with the package of this checkout."""
         subprocess.run([self.python, "-c", code], env=self.environment, cwd=self.work, check=True, timeout=self.timeout)
 
-    def interrupt(self, arguments: Sequence[str], ready: Callable[[], bool]) -> None:
-        """Start a command as a process of its own, and send it SIGINT as soon as ``ready`` is true."""
-        process = subprocess.Popen(
-            [self.python, "-m", "sparsenmt", *arguments],
-            env=self.environment,
-            cwd=self.work,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
-        deadline = time.monotonic() + self.timeout
-        while process.poll() is None and not ready() and time.monotonic() < deadline:
-            time.sleep(0.002)
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=self.timeout)
-        if process.returncode != 130:
-            raise Failed(f"{' '.join(arguments)} could not be interrupted:\n{errors.decode()}")
+    def interrupt(self, arguments: Sequence[str], output: Path, ready: Callable[[], bool]) -> None:
+        """Start a command as a process of its own, and send it SIGINT as soon as ``ready`` is true.
+
+        A busy machine may let it finish before: then its output is removed, and it starts again.
+        """
+        for _ in range(5):
+            process = subprocess.Popen(
+                [self.python, "-m", "sparsenmt", *arguments],
+                env=self.environment,
+                cwd=self.work,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            deadline = time.monotonic() + self.timeout
+            while process.poll() is None and not ready() and time.monotonic() < deadline:
+                time.sleep(0.002)
+            process.send_signal(signal.SIGINT)
+            code = process.wait(timeout=self.timeout)
+            if code == 130:
+                return
+            if code:
+                break
+            shutil.rmtree(output) if output.is_dir() else output.unlink()
+        raise Failed(f"{' '.join(arguments)} could not be interrupted: exit code {code}")
 
     def has(self, package: str) -> bool:
         """True if the interpreter can import a package."""
@@ -188,17 +198,17 @@ def build(old: Checkout, logs: Path, quick: bool) -> None:
     # Gates around the border of being closed: some are 0, some are 1, most are between.
     gates = ("model.memory.0.init_log_alpha=-2.2", "training.learning_rate=1e-2")
     run("finetune-l0", "model", "--weight", "0.1", "--updates", "4", "-o", "gated", *gates)
-    deep = ("model.decoder_layers=2", "model.depth.name=tied_multi", "training.max_updates=48")
+    deep = ("model.decoder_layers=2", "model.depth.name=tied_multi", "training.max_updates=144")
     run("train", "small.yaml", "directory=deep", *deep)
     run(*SELECT)
     run("train", "mixed.yaml")
     # An undisturbed training run, and the same one interrupted.
     run("train", "run.yaml")
     (work / "run").rename(work / "undisturbed")
-    old.interrupt(("train", "run.yaml"), lambda: any((work / "run").glob("checkpoints/*12*/*")))
+    old.interrupt(("train", "run.yaml"), work / "run", lambda: any((work / "run").glob("checkpoints/*8/manifest.json")))
     run(*GROWING)
     (work / "grown.de").rename(work / "undisturbed.de")
-    old.interrupt(GROWING, lambda: (work / ".grown.de.journal").exists())
+    old.interrupt(GROWING, work / "grown.de", lambda: (work / ".grown.de.journal").exists())
     if not quick:
         run("prepare", "blocks.yaml")
         run("train", "blocks.yaml")
@@ -239,7 +249,7 @@ def normalised(path: Path, exact: bool) -> Any:
     if path.suffix == ".csv":
         rows = list(csv.reader(io.StringIO(data.decode(), newline="")))
         volatile = [bool(VOLATILE.fullmatch(name.strip())) for name in rows[0]]
-        return [[cell for cell, drop in zip(row, volatile, strict=False) if not drop] for row in rows]
+        return [[stripped(cell, exact) for cell, drop in zip(row, volatile, strict=False) if not drop] for row in rows]
     return numbers(data) if path.suffix in (".md", ".txt") and not exact else data
 
 
@@ -253,6 +263,8 @@ def stripped(value: Any, exact: bool) -> Any:
             for key, each in value.items()
             if not VOLATILE.fullmatch(key)
         }
+    if isinstance(value, str) and not exact:
+        return IDENTITY.sub("/", value)
     return [stripped(each, exact) for each in value] if isinstance(value, list) else value
 
 

@@ -47,8 +47,6 @@ REASONS = {
     "sparsenmt.depth_selector.loss": "the equations of the paper",
     "sparsenmt.evaluation.contrast.groups": "how items are grouped in tables: no model in it",
     "sparsenmt.evaluation.contrast.translation_suite": "one format of suites a file",
-    "sparsenmt.evaluation.documents": "documents out of lines, for document BLEU",
-    "sparsenmt.evaluation.rouge": "one scorer a file",
     "sparsenmt.export.readme": "text that users read: no weights in it",
     "sparsenmt.export.to_ctranslate2": "one target program a file; imports an optional package",
     "sparsenmt.model.compaction": "one function that drops, counts and merges positions (design rule 3), tested alone",
@@ -59,7 +57,9 @@ REASONS = {
     "sparsenmt.training.failures": "what the user is told when training diverges",
     "sparsenmt.training.allocator": "how the C library gives memory back: knows no training",
     "sparsenmt.training.multipliers": "the multipliers' equation, tested alone",
+    "sparsenmt.workflows.benchmark.workloads": "what is timed: measures nothing",
     "sparsenmt.workflows.sweep_table": "the layout of a sweep's table: trains and measures nothing",
+    "sparsenmt.workflows.benchmark.workloads": "the work that is timed: knows no clock and no report",
 }
 """Module -> why it is a file of its own although a single module, of the same layer, imports it."""
 
@@ -181,16 +181,26 @@ def function_imports(package: Package) -> list[str]:
 
 
 def type_checking_imports(package: Package) -> list[str]:
-    """Imports for type checkers only, outside `commands/`, in a block that has no comment with its reason."""
+    """Blocks of imports for type checkers, outside `commands/`, that have no comment with their reason.
+
+    Optional packages need no comment.
+    """
     found = []
     for module, tree in package.trees.items():
         lines = package.paths[module].read_bytes().decode().split("\n")
         for node in ast.walk(tree):
             if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+                names = [name for each in node.body for name in _names_of(each, module)]
+                if all(map(is_optional, names)):
+                    continue
                 above, beside = lines[node.lineno - 2].strip(), lines[node.lineno - 1]
                 if not above.startswith("#") and "#" not in beside and not _in(module, "commands"):
                     found.append(package.place(module, node.lineno))
     return found
+
+
+def _names_of(statement: ast.stmt, module: str) -> list[str]:
+    return _imported_names(statement, module, False) if isinstance(statement, ast.Import | ast.ImportFrom) else [""]
 
 
 def is_optional(imported: str) -> bool:
@@ -254,7 +264,7 @@ def _named_modules(tree: ast.Module, package: Package) -> Iterator[str]:
 
 
 def one_importer_modules(package: Package) -> dict[str, tuple[str, str | None]]:
-    """Module -> (its only importer, why it is a file of its own; None: nobody has said).
+    """Module -> (its only importer, why it is a file of its own, or None without a reason).
 
     A module whose importer lies in another layer cannot go back into it, and one that a table names is loaded alone.
     """

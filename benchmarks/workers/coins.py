@@ -1,4 +1,4 @@
-"""Gates that come with the source: each position is dropped or kept by a coin, the same in every run."""
+"""Gates that are features of the source: each position is dropped at random, the same in every run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparsenmt.model.sockets import Gates, MemoryFilter
 
 
 class Coins(MemoryFilter):
-    """Opens what the source's feature ``kept`` says."""
+    """Opens the gates of the positions that the feature ``kept`` names."""
 
     requires = frozenset({"kept"})
     position_dependent = True
@@ -21,5 +21,5 @@ class Coins(MemoryFilter):
 
 
 def coins(sentences: int, length: int, dropped: float) -> Tensor:
-    """(B, S) bool: what is kept, where a share of ``dropped`` goes."""
+    """Return (B, S) bool: True for positions that are kept; a share of ``dropped`` is not."""
     return torch.from_numpy(np.random.default_rng(1).random((sentences, length)) >= dropped)

@@ -1,6 +1,6 @@
 """This project: beam search with random weights, every output of the same length.
 
-A worker of ``benchmarks/decode_vs_ctranslate2.py``. Like the peer's, it starts from pieces and ends with pieces.
+A worker of ``benchmarks/decode_vs_ctranslate2.py``. Like the peer's, it starts and ends with tokens.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class FilterPlace:
 
 
 @dataclass(frozen=True)
-class GateShares:
+class FilterShares:
     """The gates that a filter gave to source positions."""
 
     positions: int
@@ -81,7 +81,7 @@ class GateCounter:
         for sums, chosen in ((self._zero, gates == 0), (self._one, gates == 1), (self._present, gates >= 0)):
             sums[key] = sums.get(key, 0.0) + float((counts * chosen).sum())
 
-    def shares(self, positions: int) -> dict[FilterPlace, GateShares]:
+    def shares(self, positions: int) -> dict[FilterPlace, FilterShares]:
         """Return the shares of every filter, in the order of execution.
 
         Args:
@@ -90,7 +90,7 @@ class GateCounter:
         found = {}
         for key in sorted(self._present, key=lambda each: (each.depth, each.place == "between", each.index)):
             masked = positions - self._present[key]
-            found[key] = GateShares(positions, (self._zero[key] + masked) / positions, self._one[key] / positions)
+            found[key] = FilterShares(positions, (self._zero[key] + masked) / positions, self._one[key] / positions)
         return found
 
 
@@ -99,7 +99,7 @@ class FilterRatesResult:
     """The filters of one model."""
 
     model: str
-    shares: dict[FilterPlace, GateShares]
+    shares: dict[FilterPlace, FilterShares]
 
 
 def report(found: Sequence[FilterRatesResult]) -> Report:

@@ -32,8 +32,8 @@ from sparsenmt.report.model_labels import check_models, model_labels
 from sparsenmt.report.tables import Report, render
 from sparsenmt.store import Bundle, open_model, read_recipe
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure  # an optional package
+if TYPE_CHECKING:  # matplotlib is an optional package
+    from matplotlib.figure import Figure
 
 _CONLLU = (".conllu", ".conllu.gz")
 _ONE = "Leave one of the two out."

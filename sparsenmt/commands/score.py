@@ -176,8 +176,8 @@ def _show_target(found: TargetScores, *, as_json: bool) -> None:
     total, count = 0.0, 0
     for index, scored in enumerate(found.scores):
         total += scored.log_probability
-        count += len(scored.pieces)
-        tokens = list(zip(scored.pieces, scored.token_log_probabilities, strict=True))
+        count += len(scored.tokens)
+        tokens = list(zip(scored.tokens, scored.token_log_probabilities, strict=True))
         if as_json:
             items = [{"piece": piece, "log_probability": value} for piece, value in tokens]
             place: dict[str, Any] = {} if found.blocks is None else block_place(found.blocks[index])

@@ -38,7 +38,7 @@ def input_lines(
     tags: Sequence[TaggedSentence] | None = None,
     documents: Sequence[str] | None = None,
 ) -> list[InputLine]:
-    """Make input lines of texts in memory, numbered from ``first`` on; ``tags`` and ``documents`` have one entry each."""
+    """Make input lines of texts, numbered from ``first`` on; ``tags`` and ``documents`` have one entry per text."""
     return [
         InputLine(number, text, None if tags is None else tags[i], None if documents is None else documents[i])
         for i, (number, text) in enumerate(enumerate(texts, start=first))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -100,6 +100,33 @@ def translate_documents(
         found = translate_lines(bundle, source_lines(batch), options, window=window)
         for block, translation in zip(batch, found, strict=True):
             yield _split(block, translation, bundle.tokenizers.target, separator)
+
+
+def translate_aligned(
+    bundle: ModelBundle,
+    lines: Iterable[InputLine],
+    options: schema.Decoding,
+    packing: schema.Documents | None,
+    advance: Callable[[int], object] | None = None,
+) -> tuple[list[str], list[Translation], Mismatches]:
+    """Translate lines one by one, or in blocks of documents as ``packing`` says.
+
+    Returns:
+        a text for every line; the translations, of lines or of blocks; the mismatches of blocks.
+    """
+    mismatches = Mismatches()
+    if packing is None:
+        found = list(translate_lines(bundle, lines, options, advance=advance))
+        return [each.text for each in found], found, mismatches
+    texts: list[str] = []
+    blocks: list[Translation] = []
+    for block in translate_documents(bundle, lines, options, packing):
+        mismatches.add(block)
+        texts += block.lines
+        blocks.append(block.translation)
+        if advance is not None:
+            advance(len(block.lines))
+    return texts, blocks, mismatches
 
 
 def pack_pairs(

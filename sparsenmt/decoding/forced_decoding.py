@@ -42,13 +42,13 @@ class PairScore:
     Args:
         log_probability: the sum over the tokens and `</s>`.
         token_log_probabilities: of the tokens and `</s>`.
-        pieces: the tokens' strings, `</s>` included.
+        tokens: the strings of the tokens, `</s>` included.
         cut: target tokens beyond the model's positions, which are left out; of the source: `SourceLine.cut`.
     """
 
     log_probability: float
     token_log_probabilities: list[float]
-    pieces: list[str]
+    tokens: list[str]
     source: SourceLine
     cut: int = 0
 
@@ -59,12 +59,12 @@ class TargetScore:
 
     Args:
         log_probability: the sum over the tokens and `</s>`, natural logarithm.
-        pieces: number of tokens in the sum, `</s>` included.
+        length: number of tokens in the sum, `</s>` included.
         cut: tokens beyond the model's positions, which are left out.
     """
 
     log_probability: float
-    pieces: int
+    length: int
     cut: int = 0
 
 

@@ -11,13 +11,13 @@ from sparsenmt.errors import UserError
 from sparsenmt.report.plots import check_plot, save
 from sparsenmt.report.tables import Report, write_report
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure  # an optional package
+if TYPE_CHECKING:  # matplotlib is an optional package
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
 class ReportFiles:
-    """The files that the user wants a report in; None: not wanted."""
+    """The files to which a report is written; None: not written."""
 
     json: Path | None = None
     csv: Path | None = None

@@ -1,4 +1,4 @@
-"""Plots of reports as PNG or SVG, with matplotlib, which is an extra (``plots``) and is imported when it is needed."""
+"""Plots of reports as PNG or SVG, with matplotlib, which is an extra (``plots``) and imported when it is needed."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from numpy.typing import NDArray
 from sparsenmt.errors import UserError
 from sparsenmt.files import atomic_writer, explain_write_errors
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # matplotlib is an optional package
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
 SUFFIXES = (".png", ".svg")
 
-# Okabe and Ito's colours: told apart by colour-blind readers too.
+# The palette of Okabe and Ito, which colour-blind readers can tell apart.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _CROWDED = 5
 """More series than this have their legend beside the diagram."""
 _DROPPED = "#C00000"
 _CELL, _MARGIN, _LETTER = 0.28, 1.4, 0.075  # of a map, beside and below it, of its title, in inches
-_NOTHING = 1e-9  # weights under this are as good as 0
+_NOTHING = 1e-9  # smaller weights are drawn as 0
 _DPI, _MOST_PIXELS = 150, 30_000  # matplotlib draws no side of 65,536 pixels
 
 
@@ -47,7 +47,7 @@ def check_plot(path: Path) -> None:
         raise UserError(
             "matplotlib is not installed",
             where="--plot",
-            hint="Install the extra: `pip install 'sparsenmt[plots]'`; the table, --json and --csv need nothing more.",
+            hint="Install the extra: `pip install 'sparsenmt[plots]'`; the table, --json and --csv do not need it.",
         )
 
 
@@ -58,11 +58,12 @@ class Panel:
     Args:
         series: name -> (x, y) of the points, in the order of drawing; a y of None leaves a gap.
         percent: axes whose values are shares: "x", "y", "xy" or "".
-        style: curves with markers; thin lines; points; the outline of a histogram, x being left edges of bins; or bars
-            side by side.
-        ticks: (x, label) of the ticks where x is not a scale.
-        x_range: ends of the axis, where they are not those of the points; y_range likewise.
-        drawn: series that are lines among points.
+        style: curves with markers; thin lines; points; the outline of a histogram, x being the left edges of bins; or
+            bars side by side.
+        ticks: (x, label) of the ticks; empty: those of a scale.
+        x_range: ends of the x axis; None: those of the points.
+        y_range: ends of the y axis; None: those of the points.
+        drawn: series that are drawn as lines in a diagram of points.
     """
 
     x_label: str
@@ -78,12 +79,12 @@ class Panel:
 
 
 def curves(panels: Sequence[Panel], *, share_y: bool = False) -> Figure:
-    """Panels side by side, perhaps with one scale."""
+    """Draw panels side by side; ``share_y``: with one y scale."""
     return panel_grid([panels], share_y=share_y)
 
 
 def panel_grid(lines: Sequence[Sequence[Panel]], *, share_y: bool = False) -> Figure:
-    """Lines of equally many panels, one below the other, perhaps with one scale a line."""
+    """Draw equally long lines of panels, one below the other; ``share_y``: with one y scale for each line."""
     figure = _figure(5.6 * len(lines[0]), 4.0 * len(lines))
     places = figure.subplots(len(lines), len(lines[0]), squeeze=False, sharey="row" if share_y else False)
     for line, axes in zip(lines, places, strict=True):
@@ -147,7 +148,7 @@ def _draw_series(panel: Panel, axis: Axes, i: int, name: str, points: Sequence[t
     elif panel.style == "lines" or name in panel.drawn:
         axis.plot(x, y, color=colour, linewidth=1, alpha=0.8, label=name)
     elif panel.style == "points":
-        seen = 0.5 if i == 0 else 1.0  # of many points, those of the first series lie over each other
+        seen = 0.5 if i == 0 else 1.0  # the points of the first series overlap
         axis.plot(x, y, color=colour, marker=marker, markersize=4 + i, linestyle="none", alpha=seen, label=name)
     else:
         axis.plot(x, y, color=colour, marker=marker, markersize=5, label=name)
@@ -163,9 +164,9 @@ class Heatmap:
 
     Args:
         weights: (T, S).
-        dropped: columns whose names are marked.
-        most: the value of the darkest colour; None: the largest there is.
-        percent: whether the values stand in the cells, in percent.
+        dropped: True for columns whose names are marked.
+        most: the value of the darkest colour; None: the largest value.
+        percent: True: the values stand in the cells, in percent.
     """
 
     title: str
@@ -178,7 +179,7 @@ class Heatmap:
 
 
 def heatmaps(grid: Sequence[Sequence[Heatmap]]) -> Figure:
-    """Maps in rows and columns: darker is more, white is 0 exactly; dropped columns are red, in brackets."""
+    """Draw lines of maps: darker is more, white is exactly 0; the names of dropped columns are red, in brackets."""
     colours = _scale()
     heights = [max(1, *(len(each.rows) for each in line)) for line in grid]
     widths = [max(map(_columns_of, column)) for column in zip(*grid, strict=True)]
@@ -204,12 +205,12 @@ def heatmaps(grid: Sequence[Sequence[Heatmap]]) -> Figure:
 
 @dataclass(frozen=True)
 class ValueMap:
-    """A matrix of numbers that stand in its cells, on a scale of colours.
+    """A matrix of numbers, which stand in its cells, on a scale of colours.
 
     Args:
-        values: (rows, columns); NaN where there is none.
-        form: of the numbers, as `format` takes it.
-        ends: of the scale; None: the least and the largest value.
+        values: (rows, columns); NaN for an empty cell.
+        form: format specification of the numbers.
+        ends: ends of the colour scale; None: the least and the largest value.
     """
 
     title: str
@@ -223,7 +224,7 @@ class ValueMap:
 
 
 def value_maps(grid: Sequence[Sequence[ValueMap]]) -> Figure:
-    """Equally long lines of maps: darker is more, a cell without a number is white."""
+    """Draw equally long lines of maps: darker is more, an empty cell is white."""
     widest = max(len(each.columns) for line in grid for each in line)
     tallest = max(len(each.rows) for line in grid for each in line)
     size = (0.62 * widest + 1.6) * len(grid[0]), (0.42 * tallest + 1.2) * len(grid)
@@ -254,7 +255,7 @@ def _draw_values(each: ValueMap, axis: Axes) -> None:
 
 
 def _scale() -> Colormap:
-    """From pale to dark blue; white below it."""
+    """Return a scale from pale to dark blue, with white below it."""
     from matplotlib.colors import LinearSegmentedColormap
 
     scale = LinearSegmentedColormap.from_list("weights", ["#DEEBF7", "#6BAED6", "#08306B"])
@@ -262,13 +263,13 @@ def _scale() -> Colormap:
 
 
 def _columns_of(each: Heatmap) -> int:
-    """Columns that a map takes: its own, or as many as its title needs."""
+    """Return the width of a map in columns: its own, or the width of its title."""
     letters = max(map(len, each.title.split("\n")))
     return max(1, len(each.columns), math.ceil((letters * _LETTER - _MARGIN) / _CELL))
 
 
 def _write_values(each: Heatmap, axis: Axes, most: float) -> None:
-    """Percent into the cells, readable on dark ones too; nothing where nothing was measured."""
+    """Write percent into the cells, white on dark ones; NaN leaves a cell empty."""
     for row, values in enumerate(each.weights.tolist()):
         for column, value in enumerate(values):
             if not np.isnan(value):
@@ -303,5 +304,5 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def _literal(names: Sequence[str]) -> list[str]:
-    """A dollar sign means itself, not mathematics."""
+    """Escape dollar signs, which matplotlib would read as mathematics."""
     return [name.replace("$", r"\$") for name in names]

@@ -405,5 +405,5 @@ def _scores_as_json(hypothesis: Hypothesis) -> dict[str, Any]:
 
 
 def block_place(block: DocumentBlock) -> dict[str, Any]:
-    """Return where a block stands in its text, for JSON."""
+    """Return the place of a block in its text, for JSON."""
     return {"line": block.first + 1, "lines": len(block.sentences), "document": block.document}

@@ -17,9 +17,9 @@ from typing import Any
 from sparsenmt.analysis.density import DensityCounter
 from sparsenmt.analysis.observe import TargetLine, observe
 from sparsenmt.data.input_line import InputLine
-from sparsenmt.decoding.documents import pack_pairs, source_lines, translate_documents
+from sparsenmt.decoding.documents import pack_pairs, source_lines, translate_aligned
 from sparsenmt.decoding.inputs import SourceLine, read_sources
-from sparsenmt.decoding.translate import Translation, sparsity_rate, translate_lines
+from sparsenmt.decoding.translate import Translation, sparsity_rate
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import corpus_scores
 from sparsenmt.evaluation.significance import compare
@@ -209,19 +209,10 @@ def translate_text(
     bundle: Bundle, text: TestText, sources: Sequence[str], advance: Callable[[int], object] | None = None
 ) -> tuple[list[str], list[Translation]]:
     """Translate the first lines of a text by the recipe's options; returns the lines, and the model's outputs."""
-    options, documents = bundle.recipe.decoding, bundle.recipe.data.documents
+    packing = None if text.documents is None else bundle.recipe.data.documents
     given = _input_lines(bundle, text, len(sources))
-    if documents is None or text.documents is None:
-        found = list(translate_lines(bundle, given, options, advance=advance))
-        return [each.text for each in found], found
-    lines: list[str] = []
-    blocks: list[Translation] = []
-    for each in translate_documents(bundle, given, options, documents):
-        lines += each.lines
-        blocks.append(each.translation)
-        if advance is not None:
-            advance(len(each.lines))
-    return lines, blocks
+    lines, found, _ = translate_aligned(bundle, given, bundle.recipe.decoding, packing, advance)
+    return lines, found
 
 
 def _input_lines(bundle: Bundle, text: TestText, count: int | None = None) -> list[InputLine]:

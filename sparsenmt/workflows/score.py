@@ -10,10 +10,10 @@ from typing import Any
 from sparsenmt.data.documents import DocumentBlock
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.text import read_parallel
-from sparsenmt.decoding.documents import Mismatches, pack_pairs, source_lines, translate_documents
+from sparsenmt.decoding.documents import pack_pairs, source_lines, translate_aligned
 from sparsenmt.decoding.forced_decoding import PairScore, score_pairs
 from sparsenmt.decoding.inputs import cut_warning, warn_of_cut_lines
-from sparsenmt.decoding.translate import Translation, sparsity_rate, translate_lines
+from sparsenmt.decoding.translate import sparsity_rate
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import Score, corpus_scores
 from sparsenmt.evaluation.significance import Comparison, compare
@@ -71,14 +71,14 @@ class ScoreOptions:
         Raises:
             UserError: as said.
         """
-        compared = any(METRICS[name].needs_documents for name in self.chosen_metrics)
-        if compared and self.documents is None:
+        compared = next((METRICS[name] for name in self.chosen_metrics if METRICS[name].needs_documents), None)
+        if compared is not None and self.documents is None:
             raise UserError(
-                "d-BLEU needs to know where documents end",
+                f"{compared.label} needs to know where documents end",
                 where="--metric",
                 hint="Name a file with the document id of every line with --documents.",
             )
-        if not compared and self.documents is not None and not by_model:
+        if compared is None and self.documents is not None and not by_model:
             raise UserError(
                 "none of these metrics uses documents",
                 where="--documents",
@@ -164,7 +164,11 @@ def score_model(
     bundle, decoding = use.open()
     tags = open_tag_file(use.tags, bundle)
     lines = list(attach(columns[0], source, tags, options.documents))
-    outputs, translations = _translate(bundle, lines, decoding, in_blocks=options.documents is not None)
+    packing = None if options.documents is None else bundle.recipe.data.documents
+    if packing is None:
+        warn_of_single_lines(bundle)
+    outputs, translations, mismatches = translate_aligned(bundle, lines, decoding, packing)
+    report_mismatches(mismatches)
     warn_of_cut_lines(bundle, [each.source for each in translations], str(source), "translated")
     language = options.language or bundle.recipe.data.target_language
     sparsity = sparsity_rate(translations)
@@ -189,7 +193,7 @@ def score_target(use: ModelUse, source: Path, target: Path, documents: Path | No
     for scored in scores:
         if scored.cut:
             name = f"{target}, line {scored.source.number + 1},"
-            notify(cut_warning(name, len(scored.pieces) - 1, scored.cut, "scored"))
+            notify(cut_warning(name, len(scored.tokens) - 1, scored.cut, "scored"))
     return TargetScores(len(sources), scores, blocks)
 
 
@@ -199,21 +203,6 @@ def _read_columns(files: Sequence[Path]) -> list[list[str]]:
     if not rows:
         raise UserError("the file has no lines", where=str(files[0]), hint=_EMPTY)
     return [list(column) for column in zip(*rows, strict=True)]
-
-
-def _translate(
-    bundle: Bundle, lines: Sequence[InputLine], decoding: Decoding, *, in_blocks: bool
-) -> tuple[list[str], list[Translation]]:
-    """Translate lines, in blocks of documents if the model reads such; returns the lines, and what the model gave."""
-    packing = bundle.recipe.data.documents
-    if packing is None or not in_blocks:
-        warn_of_single_lines(bundle)
-        translations = list(translate_lines(bundle, lines, decoding))
-        return [each.text for each in translations], translations
-    mismatches = Mismatches()
-    blocks = [mismatches.add(each) for each in translate_documents(bundle, lines, decoding, packing)]
-    report_mismatches(mismatches)
-    return [line for each in blocks for line in each.lines], [each.translation for each in blocks]
 
 
 def _measure(

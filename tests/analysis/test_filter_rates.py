@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from sparsenmt.analysis.filter_rates import FilterPlace, FilterRatesResult, GateCounter, GateShares, panels, report
+from sparsenmt.analysis.filter_rates import FilterPlace, FilterRatesResult, FilterShares, GateCounter, panels, report
 from sparsenmt.analysis.gates import encoded_batches
 from sparsenmt.decoding.inputs import make_source
 from sparsenmt.model.protocol import GatesSeen
@@ -17,7 +17,7 @@ MASKED_BETWEEN = [{"name": "toy_faint", "at": "between", "closed": "mask"}, *OUT
 CASES = [OUTPUT, MASKED, BETWEEN, EVERYWHERE, MASKED_BETWEEN, L0DROP, [*OUTPUT, *OUTPUT]]
 
 
-def naive_shares(bundle: TinyBundle) -> dict[FilterPlace, GateShares]:
+def naive_shares(bundle: TinyBundle) -> dict[FilterPlace, FilterShares]:
     """Sentence by sentence and gate by gate; what is no longer valid is closed."""
     lines = sources(bundle)
     zeros: dict[FilterPlace, int] = {}
@@ -33,7 +33,7 @@ def naive_shares(bundle: TinyBundle) -> dict[FilterPlace, GateShares]:
                 zeros[key] = zeros.get(key, 0) + (gate == 0)
                 ones[key] = ones.get(key, 0) + (gate == 1)
     total = sum(len(line.ids) for line in lines)
-    return {key: GateShares(total, zeros[key] / total, ones[key] / total) for key in zeros}
+    return {key: FilterShares(total, zeros[key] / total, ones[key] / total) for key in zeros}
 
 
 @pytest.mark.parametrize("memory", CASES)
@@ -72,11 +72,11 @@ def test_the_report_has_a_row_a_filter() -> None:
         FilterRatesResult(
             "m",
             {
-                FilterPlace(1, "between", 0): GateShares(8, 0.25, 0.5),
-                FilterPlace(2, "output", 1): GateShares(8, 0.5, 0.0),
+                FilterPlace(1, "between", 0): FilterShares(8, 0.25, 0.5),
+                FilterPlace(2, "output", 1): FilterShares(8, 0.5, 0.0),
             },
         ),
-        FilterRatesResult("n", {FilterPlace(2, "output", 0): GateShares(4, 0.75, 0.25)}),
+        FilterRatesResult("n", {FilterPlace(2, "output", 0): FilterShares(4, 0.75, 0.25)}),
     ]
     made = report(found)
     assert made.tables[0].rows == (

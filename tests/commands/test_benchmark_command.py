@@ -118,7 +118,7 @@ def test_a_trained_model_a_recipe_and_a_preset(command: Run, workspace: Path) ->
     )
     assert recipe.code == 0 and "small.yaml" in recipe.lines[0]
     preset = command("benchmark", "--preset", "tiny", "--vocabulary", "64", *QUICK, *only)
-    assert preset.code == 0 and preset.lines[0].startswith("tiny, 64 pieces on ")
+    assert preset.code == 0 and preset.lines[0].startswith("tiny, 64 tokens on ")
 
 
 def test_what_is_refused(refused: Callable[..., str], workspace: Path) -> None:

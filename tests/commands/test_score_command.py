@@ -14,6 +14,7 @@ import sacrebleu
 from sparsenmt.cli import run
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.input_line import InputLine, input_lines
+from sparsenmt.decoding import documents
 from sparsenmt.decoding.forced_decoding import PairScore
 from sparsenmt.decoding.inputs import SourceLine
 from sparsenmt.model.depth_plan import DepthPlan
@@ -128,7 +129,7 @@ class FakeModel:
     def line(self, number: int) -> SourceLine:
         return SourceLine(number, HYPOTHESES[number], [5, 6, 3], self.cut if number == 1 else 0)
 
-    def translate_lines(self, bundle: object, lines: list[InputLine], options: object) -> Iterator[Any]:
+    def translate_lines(self, bundle: object, lines: list[InputLine], options: object, advance: None) -> Iterator[Any]:
         assert bundle is self.bundle
         assert options == Decoding(batch_tokens=self.batch_tokens)
         return (SimpleNamespace(text=line.text.upper(), source=self.line(line.number)) for line in lines)
@@ -151,8 +152,9 @@ class FakeModel:
 @pytest.fixture
 def fake_model(monkeypatch: pytest.MonkeyPatch) -> FakeModel:
     fake = FakeModel()
-    for function in ("open_model", "translate_lines", "sparsity_rate", "score_pairs"):
+    for function in ("open_model", "sparsity_rate", "score_pairs"):
         monkeypatch.setattr(score, function, getattr(fake, function))
+    monkeypatch.setattr(documents, "translate_lines", fake.translate_lines)
     return fake
 
 

@@ -111,9 +111,8 @@ def test_variants_are_trained_measured_and_laid_out(command: Run, sweep: Path, t
 def test_again_it_prints_the_same_without_work(command: Run, sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = command("sweep", "sweep.yaml")
     written = Path("sweep/table.json").read_bytes()
-    for name in ("translate_lines", "compare"):
-        module = "decoding.translate" if name == "translate_lines" else "evaluation.significance"
-        monkeypatch.setattr(f"sparsenmt.{module}.{name}", None)
+    for name in ("translate_aligned", "compare"):
+        monkeypatch.setattr(f"sparsenmt.workflows.evaluate.{name}", None)
     monkeypatch.setattr("sparsenmt.workflows.sweep.train", None)
     shutil.rmtree("model/checkpoints")  # what they began from is not needed any more
     for flags in ([], ["--table"]):

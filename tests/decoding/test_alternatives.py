@@ -69,7 +69,7 @@ def test_long_texts_are_cut_and_counted() -> None:
     (found,) = score_alternatives(bundle, input_lines(["steht " * 9]), [["Haus", long, f"{long}Haus"]])
     length = len(bundle.tokenizers.target.encode(long))
     assert found.source.cut > 0
-    assert [(one.pieces, one.cut > 0) for one in found.targets] == [(5, False), (12, True), (12, True)]
+    assert [(one.length, one.cut > 0) for one in found.targets] == [(5, False), (12, True), (12, True)]
     assert found.targets[1].cut == length - 11
     assert found.targets[1].log_probability == found.targets[2].log_probability
 

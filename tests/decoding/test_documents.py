@@ -177,6 +177,6 @@ def test_forced_scores_are_those_of_blocks() -> None:
     scores = list(score_pairs(bundle, source_lines(blocks), [block.texts[1] for block in blocks]))
     for block, score in zip(blocks, scores, strict=True):
         assert score.source.number == block.first
-        assert score.pieces.count("<sep>") == len(block.sentences) - 1
+        assert score.tokens.count("<sep>") == len(block.sentences) - 1
         assert score.log_probability == pytest.approx(sum(score.token_log_probabilities))
-        assert len(block.sentences) == 1 or len(score.pieces) <= 24
+        assert len(block.sentences) == 1 or len(score.tokens) <= 24

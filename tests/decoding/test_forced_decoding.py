@@ -40,7 +40,7 @@ def test_equals_the_full_model(batch_tokens: int, rows: int, monkeypatch: pytest
         expected = naive(bundle, source, target)
         assert score.token_log_probabilities == pytest.approx(expected, abs=1e-9)
         assert score.log_probability == pytest.approx(sum(expected), abs=1e-9)
-        assert len(score.pieces) == len(expected)
+        assert len(score.tokens) == len(expected)
 
 
 def test_empty_and_long_texts() -> None:

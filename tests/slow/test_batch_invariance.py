@@ -119,4 +119,4 @@ def score(bundle: Bundle, source: str, target: str) -> float:
     from sparsenmt.decoding.scores import length_penalty
 
     (pair,) = score_pairs(bundle, input_lines([source]), [target])
-    return pair.log_probability / length_penalty(len(pair.pieces), bundle.recipe.decoding)
+    return pair.log_probability / length_penalty(len(pair.tokens), bundle.recipe.decoding)

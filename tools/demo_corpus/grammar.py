@@ -298,7 +298,7 @@ def _asked(choices: RandomPhrases, clause: Clause, english: list[Token], german:
 
 
 def _object_question(choices: RandomPhrases) -> _SentencePair:
-    """What does Anna buy? Which book does Anna buy? How many books does Anna buy?"""
+    """A question about the object: what, which book, how many books does Anna buy?"""
     verb = choices.skewed([verb for verb in lexicon.TRANSITIVE if set(verb.accusative) & set("TORLFV")])
     clause = _bare_clause(choices, verb=verb)
     kinds = "".join(kind for kind in verb.accusative if kind in "TORLFV")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from sparsenmt.errors import UserError
 
 @dataclass(frozen=True)
 class FeatureInputs:
-    """What features are fitted and loaded with."""
+    """The tokenizer and the tagger that features need."""
 
     tokenizer: Tokenizer
     """The tokenizer of the source."""
@@ -40,83 +40,69 @@ class FeatureInputs:
         return self.tagger
 
 
-class SourceFeature(Protocol):
-    """One feature with its fitted state."""
+class SourceFeature:
+    """A source feature with its fitted state; this base class has no state."""
 
-    needs_text: bool
+    needs_text = False
     """True if `compute` reads the text; otherwise the lines may be empty."""
-    needs_tags: bool
+    needs_tags = False
     """True if `compute` reads part-of-speech tags, which it makes from the text unless they are given."""
+
+    def __init__(self, inputs: FeatureInputs) -> None:
+        self._inputs = inputs
 
     @classmethod
     def fit(cls, inputs: FeatureInputs, corpora: Sequence[Dataset]) -> Self:
         """Learn the state from the training data."""
-        ...
+        return cls(inputs)
 
     @classmethod
     def load(cls, directory: Path, inputs: FeatureInputs) -> Self:
         """Read what `save` wrote."""
-        ...
+        return cls(inputs)
 
     def save(self, directory: Path) -> None:
         """Write the state, if there is any, into files named after the feature."""
-        ...
 
     def compute(self, sources: SourceSentences) -> NDArray[np.int64]:
         """The (N,) values, not negative. The values of a sentence do not depend on other sentences."""
-        ...
+        raise NotImplementedError
 
 
-class WordId:
+class WordId(SourceFeature):
     """``word_id``: the index, from 0, of the word that a token belongs to; ``</s>`` is a word of its own."""
 
-    needs_text = False
-    needs_tags = False
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        if not tokenizer.keeps_word_boundaries:
+    def __init__(self, inputs: FeatureInputs) -> None:
+        super().__init__(inputs)
+        if not inputs.tokenizer.keeps_word_boundaries:
             raise UserError(
                 "the tokenizer of the source keeps no word boundaries: none of its tokens begins a word",
                 where="data.tokenizer",
                 hint="Choose another data.tokenizer.kind, or a method that works on tokens, not words.",
             )
-        self._tokenizer = tokenizer
-
-    @classmethod
-    def fit(cls, inputs: FeatureInputs, corpora: Sequence[Dataset]) -> Self:
-        return cls(inputs.tokenizer)
-
-    @classmethod
-    def load(cls, directory: Path, inputs: FeatureInputs) -> Self:
-        return cls(inputs.tokenizer)
-
-    def save(self, directory: Path) -> None:
-        """There is no state."""
 
     def compute(self, sources: SourceSentences) -> NDArray[np.int64]:
-        return word_ids(sources.ids, self._tokenizer)
+        return word_ids(sources.ids, self._inputs.tokenizer)
 
 
-class FrequencyRank:
+class FrequencyRank(SourceFeature):
     """``frequency_rank``: the rank of a token's word by its frequency in the training sources.
 
     1 is the most frequent word. Unseen words, and words with an unknown token, have the number of known words + 1;
     ``</s>`` has 0. Words are defined in `word_frequency`: punctuation marks are words of their own.
     """
 
-    needs_text = False
-    needs_tags = False
-
-    def __init__(self, ranks: WordRanks) -> None:
+    def __init__(self, inputs: FeatureInputs, ranks: WordRanks) -> None:
+        super().__init__(inputs)
         self._ranks = ranks
 
     @classmethod
     def fit(cls, inputs: FeatureInputs, corpora: Sequence[Dataset]) -> Self:
-        return cls(WordRanks.fit(corpora, inputs.tokenizer))
+        return cls(inputs, WordRanks.fit(corpora, inputs.tokenizer))
 
     @classmethod
     def load(cls, directory: Path, inputs: FeatureInputs) -> Self:
-        return cls(WordRanks.load(directory / "frequency_rank.bin", inputs.tokenizer))
+        return cls(inputs, WordRanks.load(directory / "frequency_rank.bin", inputs.tokenizer))
 
     def save(self, directory: Path) -> None:
         self._ranks.save(directory / "frequency_rank.bin")
@@ -125,26 +111,24 @@ class FrequencyRank:
         return self._ranks.ranks(sources.ids)
 
 
-class FrequencyCoverage:
+class FrequencyCoverage(SourceFeature):
     """``frequency_coverage``: the share of running words in the training sources, in 1/10,000 and rounded down, that
     are the token's word or a more frequent one.
 
     Unseen words have 10,000, ``</s>`` has 0. Words are those of ``frequency_rank``; ``</s>`` is not counted.
     """
 
-    needs_text = False
-    needs_tags = False
-
-    def __init__(self, coverage: WordCoverage) -> None:
+    def __init__(self, inputs: FeatureInputs, coverage: WordCoverage) -> None:
+        super().__init__(inputs)
         self._coverage = coverage
 
     @classmethod
     def fit(cls, inputs: FeatureInputs, corpora: Sequence[Dataset]) -> Self:
-        return cls(WordCoverage.fit(corpora, inputs.tokenizer))
+        return cls(inputs, WordCoverage.fit(corpora, inputs.tokenizer))
 
     @classmethod
     def load(cls, directory: Path, inputs: FeatureInputs) -> Self:
-        return cls(WordCoverage.load(*cls._files(directory), inputs.tokenizer))
+        return cls(inputs, WordCoverage.load(*cls._files(directory), inputs.tokenizer))
 
     def save(self, directory: Path) -> None:
         self._coverage.save(*self._files(directory))
@@ -157,44 +141,27 @@ class FrequencyCoverage:
         return self._coverage.coverage(sources.ids)
 
 
-class _TagFeature:
-    """The common part of features of part-of-speech tags: their state is the feature set's `SourceTagger`."""
-
-    needs_text = True
-    needs_tags = True
-
-    def __init__(self, tagger: SourceTagger) -> None:
-        self._tagger = tagger
-
-    @classmethod
-    def fit(cls, inputs: FeatureInputs, corpora: Sequence[Dataset]) -> Self:
-        return cls(inputs.required_tagger)
-
-    @classmethod
-    def load(cls, directory: Path, inputs: FeatureInputs) -> Self:
-        return cls(inputs.required_tagger)
-
-    def save(self, directory: Path) -> None:
-        """The feature set saves the tagger once for all features."""
-
-
-class PosCategory(_TagFeature):
+class PosCategory(SourceFeature):
     """``pos_category``: the `WordCategory` of a token's word, as a number. ``</s>`` has 0; a token without a word, such
     as the space symbol of a character tokenizer, has REST.
     """
 
+    needs_text = needs_tags = True
+
     def compute(self, sources: SourceSentences) -> NDArray[np.int64]:
-        return self._tagger.token_tags(sources).categories
+        return self._inputs.required_tagger.token_tags(sources).categories
 
 
-class LaterPiece(_TagFeature):
+class LaterPiece(SourceFeature):
     """``later_piece``: 1 for the second and later tokens of a split word, 0 for all others, ``</s>`` too.
 
     Words are those of the tagger, or of the given tags: "dog." is two words, and its full stop a first token.
     """
 
+    needs_text = needs_tags = True
+
     def compute(self, sources: SourceSentences) -> NDArray[np.int64]:
-        return self._tagger.token_tags(sources).later
+        return self._inputs.required_tagger.token_tags(sources).later
 
 
 FEATURES: dict[str, type[SourceFeature]] = {

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsenmt.data.dataset import Dataset
-from sparsenmt.data.tokenizers.hashing import splitmix64
+from sparsenmt.data.tokenizers.splitmix import splitmix64
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE, SPECIAL_TOKENS, UNK
 from sparsenmt.data.word_boundaries import word_start_mask

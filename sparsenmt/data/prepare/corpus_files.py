@@ -15,7 +15,6 @@ from sparsenmt.progress import Bars, notify
 from sparsenmt.recipe import schema
 
 TAGS, DOCUMENTS = "tags", "documents"
-_BESIDE = (f".{TAGS}", f".{DOCUMENTS}")
 
 
 def input_files(data: schema.Data, *, tags: bool = False) -> list[tuple[str, str]]:
@@ -51,13 +50,21 @@ def corpus_names(corpora: Sequence[schema.Corpus]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class CorpusFiles:
-    """The files of `input_files` and what was found in them, in the same order."""
+class CorpusFile:
+    """A file of a corpus and what was found in it."""
 
-    files: list[tuple[str, str]]
-    surveys: list[TextSurvey]
-    stamps: list[tuple[int, int]]
-    """Size and modification time of every file when it was read."""
+    role: str
+    path: str
+    survey: TextSurvey
+    stamp: tuple[int, int]
+    """Size and modification time when it was read."""
+
+
+@dataclass(frozen=True)
+class CorpusFiles:
+    """The files of `input_files`, read and checked, by role and in the same order."""
+
+    by_role: dict[str, CorpusFile]
 
     @classmethod
     def read(cls, data: schema.Data, bars: Bars, *, tags: bool = False) -> CorpusFiles:
@@ -71,8 +78,11 @@ class CorpusFiles:
             check_readable(path)
         stamps = [_stamp(path) for _, path in files]
         with bars.counting("reading", total=sum(size for size, _ in stamps), unit="B") as bar:
-            surveys = [survey_text(path, bar.update) for _, path in files]
-        inputs = cls(files, surveys, stamps)
+            read = [
+                CorpusFile(role, path, survey_text(path, bar.update), stamp)
+                for (role, path), stamp in zip(files, stamps, strict=True)
+            ]
+        inputs = cls({file.role: file for file in read})
         inputs._check_alignment()
         inputs._check_documents()
         inputs._check_duplicates(corpus_names(data.train))
@@ -83,26 +93,35 @@ class CorpusFiles:
     def entries(self) -> list[dict[str, Any]]:
         """JSON values for the manifest: role, path, size, number of lines and text hash of each file."""
         return [
-            {"role": role, "path": path, "bytes": found.bytes, "lines": found.lines, "sha256": found.sha256}
-            for (role, path), found in zip(self.files, self.surveys, strict=True)
+            {
+                "role": file.role,
+                "path": file.path,
+                "bytes": file.survey.bytes,
+                "lines": file.survey.lines,
+                "sha256": file.survey.sha256,
+            }
+            for file in self.by_role.values()
         ]
 
     @property
     def pairs(self) -> list[int]:
         """The number of pairs of each corpus; `dev` is the last."""
-        return [found.lines for found in self.surveys[: self._texts : 2]]
+        return [source.survey.lines for source, _ in self._sides]
 
     @property
-    def _texts(self) -> int:
-        """The number of texts, which come first."""
-        return sum(not role.endswith(_BESIDE) for role, _ in self.files)
+    def _sides(self) -> list[tuple[CorpusFile, CorpusFile]]:
+        """Source and target of each corpus; `dev` is the last."""
+        return [
+            (file, self.by_role[role.replace(".source", ".target")])
+            for role, file in self.by_role.items()
+            if role.endswith(".source")
+        ]
 
     def warn(self) -> None:
         """Warn about unusual line ends."""
-        for (_, path), found in zip(self.files, self.surveys, strict=True):
-            if found.returns:
-                message = f"warning: {path}: {found.returns:,} lines end in \\r (as in Windows), which is kept as text"
-                notify(message)
+        for file in self.by_role.values():
+            if returns := file.survey.returns:
+                notify(f"warning: {file.path}: {returns:,} lines end in \\r (as in Windows), which is kept as text")
 
     def check_unchanged(self) -> None:
         """Check that no text has changed since it was read.
@@ -110,38 +129,36 @@ class CorpusFiles:
         Raises:
             UserError: one has.
         """
-        for (_, path), stamp in zip(self.files, self.stamps, strict=True):
-            if _stamp(path) != stamp:
+        for file in self.by_role.values():
+            if _stamp(file.path) != file.stamp:
                 raise UserError(
                     "the text changed while it was prepared",
-                    where=path,
+                    where=file.path,
                     hint="Start the command again when the file is complete.",
                 )
 
     def _check_alignment(self) -> None:
-        for first in range(0, self._texts, 2):
-            paths = [path for _, path in self.files[first : first + 2]]
-            lines = [found.lines for found in self.surveys[first : first + 2]]
-            check_aligned(paths, lines)
-            if not lines[0]:
+        for sides in self._sides:
+            paths = [file.path for file in sides]
+            check_aligned(paths, [file.survey.lines for file in sides])
+            if not sides[0].survey.lines:
                 raise UserError(
                     "the corpus is empty", where=f"{paths[0]} and {paths[1]}", hint="Check the paths in the recipe."
                 )
 
     def _check_documents(self) -> None:
         """Check that ids are as many as lines, and that the lines of each document are consecutive."""
-        numbers = {role: number for number, (role, _) in enumerate(self.files)}
-        for role, path in self.files:
+        for role, file in self.by_role.items():
             name, _, kind = role.partition(".")
             if kind == DOCUMENTS:
-                source = numbers[f"{name}.source"]
-                count = sum(1 for _ in read_document_ids(path))
-                check_id_count(path, count, self.files[source][1], self.surveys[source].lines)
+                source = self.by_role[f"{name}.source"]
+                count = sum(1 for _ in read_document_ids(file.path))
+                check_id_count(file.path, count, source.path, source.survey.lines)
 
     def _check_duplicates(self, names: Sequence[str]) -> None:
         seen: dict[tuple[str, str], str] = {}
-        for number, name in enumerate(names):
-            text = (self.surveys[2 * number].sha256, self.surveys[2 * number + 1].sha256)
+        for name, (source, target) in zip(names, self._sides, strict=False):  # without dev
+            text = source.survey.sha256, target.survey.sha256
             if text in seen:
                 raise UserError(
                     f"the corpora {seen[text]!r} and {name!r} contain the same text",
@@ -151,12 +168,11 @@ class CorpusFiles:
             seen[text] = name
 
     def _check_dev(self) -> None:
-        dev = slice(self._texts - 2, self._texts)
-        for (_, path), found in zip(self.files[dev], self.surveys[dev], strict=True):
-            if found.blank:
+        for file in self._sides[-1]:
+            if file.survey.blank:
                 raise UserError(
                     "every line of the validation text is blank",
-                    where=path,
+                    where=file.path,
                     hint="Name validation text with words on both sides in data.dev.",
                 )
 

@@ -43,7 +43,7 @@ class WordAlignment:
     word_count: int
     """Words that the tokens cover: all of the sentence, unless it was truncated."""
     unaligned: int
-    """How many of these have no token of their own."""
+    """Those of them without a token of their own."""
 
 
 def align_words(tokenizer: Tokenizer, ids: Sequence[int] | NDArray[np.integer], words: Sequence[str]) -> WordAlignment:

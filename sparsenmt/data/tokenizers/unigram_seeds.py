@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sparsenmt.data.tokenizers.hashing import splitmix64
+from sparsenmt.data.tokenizers.splitmix import splitmix64
 
 LONGEST_SEED = 16
 """In characters, as in SentencePiece."""

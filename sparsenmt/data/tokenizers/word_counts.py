@@ -17,7 +17,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from sparsenmt.data.tokenizers.hashing import splitmix64
+from sparsenmt.data.tokenizers.splitmix import splitmix64
 
 LONGEST_WORD = 256
 """In characters. Longer words, as in text without spaces, are split into parts of this length for SentencePiece."""

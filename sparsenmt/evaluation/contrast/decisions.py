@@ -44,7 +44,7 @@ def decide(scored: ScoredItem, *, normalize: bool = False) -> Decision:
     """Decide by log-probabilities or, normalized, by their means over the tokens, `</s>` included."""
 
     def score(choice: TargetScore) -> float:
-        return choice.log_probability / choice.pieces if normalize else choice.log_probability
+        return choice.log_probability / choice.length if normalize else choice.log_probability
 
     return Decision(score(scored.correct), max(map(score, scored.contrastive)))
 

@@ -72,7 +72,7 @@ def read_translation_suite(key: Path) -> Suite:
                 domain=domain,
             )
         )
-    notes = [f"{lost:,} of {len(sources):,} lines are left out: no word of the right sense stands in the reference"]
+    notes = [f"{lost:,} of {len(sources):,} lines are left out: the reference has no word of the right sense"]
     pair = key.name.partition(".")[0].split("-")
     return Suite(
         str(key),

@@ -320,7 +320,7 @@ def preset_model(preset: str, vocabulary: int) -> BenchmarkModel:
         "data": {"directory": "none", "train": [nothing], "dev": nothing},
     }
     recipe = load_resolved_recipe(mapping)
-    return replace(recipe_model(recipe, preset, vocabulary), name=f"{preset}, {vocabulary:,} pieces")
+    return replace(recipe_model(recipe, preset, vocabulary), name=f"{preset}, {vocabulary:,} tokens")
 
 
 def check_lengths(benchmarked: BenchmarkModel, cases: Sequence[BenchmarkCase]) -> None:

@@ -117,6 +117,6 @@ def test_unknown_tags_are_rest_and_listed_once() -> None:
 
 
 def test_the_end_of_a_sentence_is_no_word() -> None:
-    with pytest.raises(ValueError, match="no word"):
+    with pytest.raises(ValueError, match="not a word"):
         report_category(WordCategory.END)
     assert {report_category(each) for each in WordCategory if each is not WordCategory.END} == set(REPORTS)

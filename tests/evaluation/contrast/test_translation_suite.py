@@ -25,7 +25,7 @@ def test_pairs(tmp_path: Path, suffix: str) -> None:
     assert second.contrastive == ("CASTLE are dear.", "CASTLES are dear.", "PALACE are dear.")
     assert (first.word, first.sense, first.origin, first.domain) == ("schloss", "castle castles palace", "tales", "out")
     assert (second.sentence, second.domain, second.correct) == (1, "in", REFERENCE[1])
-    assert suite.notes == ("1 of 3 lines are left out: no word of the right sense stands in the reference",)
+    assert suite.notes == ("1 of 3 lines are left out: the reference has no word of the right sense",)
 
 
 def test_without_domains(tmp_path: Path) -> None:
