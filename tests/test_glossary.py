@@ -50,6 +50,7 @@ ALLOWED = {
     ("tools/demo_corpus/", r"\b(rooms?|somebody)\b"): "a word of the demo language",
     ("sparsenmt/commands/decode.py", r"log_probability (\(natural\), )?pieces"): "a key of the JSON output",
     ("", r"--unit (piece|pieces)\b|\[(characters|piece)\|(pieces|word)\]"): "a value of an option",
+    ("sparsenmt/export/readme.py", r"\.pieces\("): "a method of tokenizers",
     ("", r"sentence ?pieces?"): "the program",
 }
 

@@ -110,7 +110,7 @@ def _bare_clause(choices: RandomPhrases, *, subject: Nominal | None = None, verb
 
 
 def _state(choices: RandomPhrases, *, subject: Nominal | None = None) -> Clause:
-    """Somebody or something is old, older than somebody else, 34 years old."""
+    """A statement about a state: old, older than Anna, 34 years old."""
     subject = subject or choices.subject("PPA") if choices.chance(0.6) else choices.noun_phrase("TOLRVF")
     kind = subject.noun.kind if isinstance(subject, NounPhrase) else "P"
     fitting = [word for word in lexicon.ADJECTIVES if kind in word.kinds]
