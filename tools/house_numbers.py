@@ -37,8 +37,6 @@ OPTIONAL_PACKAGES = {
 """What a function may import, outside `commands/`: it may be missing, or it costs start-up time."""
 
 REASONS = {
-    "sparsenmt.data.demo.random_phrases": "the demo's random choices: no grammar in it",
-    "sparsenmt.data.demo.grammar": "the demo's grammar: no files in it",
     "sparsenmt.data.features.source_features": "the features themselves; `feature_set` saves a set of them",
     "sparsenmt.data.features.word_frequency": "counts and ranks of words: no feature in it",
     "sparsenmt.data.prepare.stages": "what is done already in a directory: no text in it",
