@@ -43,7 +43,6 @@ REASONS = {
     "sparsenmt.data.tokenizers.symbol_tokenizers": "one kind of tokenizer a file",
     "sparsenmt.data.tokenizers.unigram_seeds": "an algorithm of its own, that sentencepiece lacks",
     "sparsenmt.data.tokenizers.wire_format": "a reader of protocol buffers",
-    "sparsenmt.decoding.pool": "the sentences that batches have left over, tested alone",
     "sparsenmt.depth_selector.loss": "the equations of the paper",
     "sparsenmt.evaluation.contrast.groups": "how items are grouped in tables: no model in it",
     "sparsenmt.evaluation.contrast.translation_suite": "one format of suites a file",
@@ -59,7 +58,6 @@ REASONS = {
     "sparsenmt.training.multipliers": "the multipliers' equation, tested alone",
     "sparsenmt.workflows.benchmark.workloads": "what is timed: measures nothing",
     "sparsenmt.workflows.sweep_table": "the layout of a sweep's table: trains and measures nothing",
-    "sparsenmt.workflows.benchmark.workloads": "the work that is timed: knows no clock and no report",
 }
 """Module -> why it is a file of its own although a single module, of the same layer, imports it."""
 
