@@ -88,13 +88,9 @@ class ContrastRequest:
             UserError: there is such an option or file.
         """
         self._check_suite()
-        outputs = {
-            "--json": self.files.json,
-            "--csv": self.files.csv,
-            "--items": self.items_file,
-            "--plot": self.files.plot,
-        }
+        files = self.files
         if not self.models:
+            outputs = {"--json": files.json, "--csv": files.csv, "--items": self.items_file, "--plot": files.plot}
             for option, path in outputs.items():
                 if path is not None:
                     raise UserError("there is no model to write about", where=option, hint="Name a model directory.")
@@ -102,7 +98,7 @@ class ContrastRequest:
                 raise UserError("there is no model", where="MODEL_DIR", hint=_USAGE)
         check_models(self.models)
         inputs = [self.suite, self.source, self.correct, *self.incorrect, self.tags, *self.training]
-        self.files.check(inputs, {"--items": self.items_file, "--save-suite": self.suite_file})
+        files.check(inputs, {"--items": self.items_file, "--save-suite": self.suite_file})
 
     def _check_suite(self) -> None:
         if self.suite is None and not (self.source and self.correct and self.incorrect):

@@ -7,7 +7,7 @@ Translations are cached below ``translations/`` of the output directory, in a di
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import groupby
@@ -270,7 +270,10 @@ class _DepthTable:
     def _timed_systems(self) -> Iterator[tuple[DepthRun, Callable[[Sequence[str]], list[str]]]]:
         """Yield every run with its translation function. One model is in memory at a time."""
         for directory, group in groupby(self.runs, key=lambda run: run.directory):
-            yield from _timed_runs(directory, group)
+            bundle = open_model(directory)
+            for run in group:
+                yield run, partial(translate_texts, bundle, options=run.options)
+            del bundle  # before the next model is opened
 
     def write(
         self, translations: Mapping[DepthRun, TranslatedText], seconds: Mapping[DepthRun, float]
@@ -307,14 +310,6 @@ class _DepthTable:
             return None
         lines = min(self.request.speed_lines, len(self.sources))
         return TimeReference(grid.name, grid.deepest.depth, grid.deepest.seconds, lines)
-
-
-def _timed_runs(
-    directory: Path, runs: Iterable[DepthRun]
-) -> Iterator[tuple[DepthRun, Callable[[Sequence[str]], list[str]]]]:
-    bundle = open_model(directory)
-    for run in runs:
-        yield run, partial(translate_texts, bundle, options=run.options)
 
 
 def _expand_grid(grid: Sequence[Path]) -> Iterator[Path]:
