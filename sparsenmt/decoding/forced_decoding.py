@@ -18,17 +18,11 @@ from sparsenmt.data.batching import length_batches, pad
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.decoding.ahead import encode_ahead
-from sparsenmt.decoding.inputs import (
-    ModelBundle,
-    SourceLine,
-    describe_out_of_memory,
-    make_source,
-    not_finite,
-    read_sources,
-)
+from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, make_source, not_finite, read_sources
 from sparsenmt.model.depth_plan import Depth
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import TranslationModel
+from sparsenmt.store import Bundle
 
 _ROWS = 1024  # rows of logits that exist at a time
 _PAIR_HINT = "Split the pair, or use a machine with more memory."
@@ -77,7 +71,7 @@ class ScoredTargets:
 
 
 def score_pairs(
-    bundle: ModelBundle,
+    bundle: Bundle,
     sources: Sequence[InputLine],
     targets: Sequence[str],
     *,
@@ -120,7 +114,7 @@ def score_pairs(
 
 
 def score_alternatives(
-    bundle: ModelBundle,
+    bundle: Bundle,
     sources: Sequence[InputLine],
     targets: Sequence[Sequence[str]],
     *,
@@ -184,7 +178,7 @@ def score_alternatives(
 
 
 def score_batches(
-    bundle: ModelBundle,
+    bundle: Bundle,
     lines: Sequence[SourceLine],
     rows: Sequence[Sequence[Sequence[int]]],
     guard: Callable[[Sequence[int]], AbstractContextManager[None]],
@@ -232,7 +226,7 @@ def score_batches(
 
 @torch.inference_mode()
 def _score_batch(
-    bundle: ModelBundle, memory: Memory, targets: Sequence[Sequence[Sequence[int]]], exits: Sequence[int] | None
+    bundle: Bundle, memory: Memory, targets: Sequence[Sequence[Sequence[int]]], exits: Sequence[int] | None
 ) -> list[Sequence[Tensor]]:
     """Return the natural log-probabilities (T) of the tokens of each of the R targets of every sentence."""
     flat = [list(row) for own in targets for row in own]  # B * R, those of a sentence side by side

@@ -14,18 +14,12 @@ from sparsenmt.data.batching import length_batches
 from sparsenmt.data.input_line import InputLine, numbered_lines
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.decoding.ahead import encode_ahead
-from sparsenmt.decoding.inputs import (
-    ModelBundle,
-    SourceLine,
-    describe_out_of_memory,
-    make_source,
-    not_finite,
-    read_sources,
-)
+from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, make_source, not_finite, read_sources
 from sparsenmt.decoding.scores import Hypothesis, maximum_length
 from sparsenmt.decoding.strategies import EncodedBatch, Results, strategy_of
 from sparsenmt.model.memory import Memory
 from sparsenmt.recipe.schema import Decoding
+from sparsenmt.store import Bundle
 
 WINDOW = 4096
 """Lines that are sorted by length together: bounds the memory and the time to the first output, fills batches well."""
@@ -69,7 +63,7 @@ class SearchResult:
 
 
 def translate_lines(
-    bundle: ModelBundle,
+    bundle: Bundle,
     lines: Iterable[InputLine],
     options: Decoding,
     *,
@@ -96,14 +90,14 @@ def translate_lines(
 
 
 def translate_texts(
-    bundle: ModelBundle, texts: Iterable[str], options: Decoding, *, advance: Callable[[int], object] | None = None
+    bundle: Bundle, texts: Iterable[str], options: Decoding, *, advance: Callable[[int], object] | None = None
 ) -> list[str]:
     """Translate plain texts, in order; arguments and errors are those of `translate_lines`."""
     return [each.text for each in translate_lines(bundle, numbered_lines(texts), options, advance=advance)]
 
 
 def _translate_window(
-    bundle: ModelBundle,
+    bundle: Bundle,
     sources: Sequence[SourceLine],
     options: Decoding,
     advance: Callable[[int], object] | None,
@@ -164,7 +158,7 @@ def one_line(text: str) -> str:
 
 
 def encoded_batch(
-    bundle: ModelBundle, memory: Memory, numbers: list[int], lines: Sequence[SourceLine], options: Decoding
+    bundle: Bundle, memory: Memory, numbers: list[int], lines: Sequence[SourceLine], options: Decoding
 ) -> EncodedBatch:
     """Return encoded lines with their maximum lengths; ``numbers`` are those of their results."""
     limits = [maximum_length(len(line.ids) - 1, options, bundle.max_positions) for line in lines]

@@ -8,15 +8,16 @@ from dataclasses import replace
 from itertools import islice
 
 from sparsenmt.data.input_line import InputLine
-from sparsenmt.decoding.inputs import ModelBundle, read_sources
+from sparsenmt.decoding.inputs import read_sources
 from sparsenmt.decoding.translate import WINDOW, Translation, translate_lines
 from sparsenmt.depth_selector.selector import Selector
 from sparsenmt.model.depth_plan import Depth
 from sparsenmt.recipe.schema import Decoding
+from sparsenmt.store import Bundle
 
 
 def translate_at_depths(
-    bundle: ModelBundle,
+    bundle: Bundle,
     lines: Sequence[InputLine],
     depths: Sequence[Depth],
     options: Decoding,
@@ -62,7 +63,7 @@ class SelectedDepths:
 
     def translate(
         self,
-        bundle: ModelBundle,
+        bundle: Bundle,
         lines: Iterable[InputLine],
         options: Decoding,
         *,
@@ -74,7 +75,7 @@ class SelectedDepths:
         while batch := list(islice(iterator, window)):
             yield from translate_at_depths(bundle, batch, self._depths(bundle, batch), options, advance=advance)
 
-    def _depths(self, bundle: ModelBundle, lines: Sequence[InputLine]) -> list[Depth]:
+    def _depths(self, bundle: Bundle, lines: Sequence[InputLine]) -> list[Depth]:
         """Return the depth of every line; the full depth for a line without words, which is not translated."""
         sources = read_sources(bundle, lines)
         chosen = self._selector.choose([source.ids for source in sources if not source.empty])
