@@ -54,14 +54,6 @@ class Translation:
         return best
 
 
-@dataclass(frozen=True)
-class SearchResult:
-    """The result of a search for one sentence: its hypotheses, and `Translation.closed`."""
-
-    hypotheses: list[Hypothesis]
-    closed: int | None
-
-
 def translate_lines(
     bundle: Bundle,
     lines: Iterable[InputLine],
@@ -103,9 +95,8 @@ def _translate_window(
     advance: Callable[[int], object] | None,
     compact: bool,
 ) -> Iterator[Translation]:
-    results: dict[int, SearchResult] = {
-        s.number: SearchResult([Hypothesis([], 0.0, 0.0, True)], None) for s in sources if s.empty
-    }
+    target = bundle.tokenizers.target
+    results = {s.number: Translation(s, [Hypothesis([], 0.0, 0.0, True)], target) for s in sources if s.empty}
     if advance and results:
         advance(len(results))
     real = [source for source in sources if not source.empty]  # batches hold indices into this list
@@ -125,7 +116,7 @@ def _translate_window(
         for i, hypotheses in found.items():
             if not hypotheses:
                 raise not_finite(real[i])
-            results[real[i].number] = SearchResult(hypotheses, closed.pop(i))
+            results[real[i].number] = Translation(real[i], hypotheses, target, closed.pop(i))
         if advance and found:
             advance(len(found))
 
@@ -147,9 +138,7 @@ def _translate_window(
 
     for found in strategy.search(bundle.model, batches(), guard):
         record(found)
-    for source in sources:
-        result = results[source.number]
-        yield Translation(source, result.hypotheses, bundle.tokenizers.target, result.closed)
+    yield from (results[source.number] for source in sources)
 
 
 def one_line(text: str) -> str:

@@ -28,21 +28,23 @@ class DepthClassifier(nn.Module):
     """The classifier of a source sentence: one logit for every depth.
 
     Args:
-        vocabulary: V, size of the model's source vocabulary.
-        dimension: D of the model's embeddings.
+        embeddings: (V, D) the model's source embeddings, with which those of the classifier begin.
         depths: K.
         layers: number of encoder layers.
         heads: number of attention heads; it must divide the dimension.
     """
 
-    def __init__(self, *, vocabulary: int, dimension: int, depths: int, layers: int, heads: int) -> None:
+    def __init__(self, embeddings: Tensor, *, depths: int, layers: int, heads: int) -> None:
         super().__init__()
+        vocabulary, dimension = embeddings.shape
         options = BlockOptions(dimension, FEED_FORWARD, "pre", "relu", DROPOUT, 0.0, 0.0)
         self.embeddings = nn.Parameter(torch.empty(vocabulary + 1, dimension))  # the class token is the last
         self.positions = Positions("sinusoidal", dimension, 0)
         self.encoder = Encoder(options, range(layers), SiteModules(SiteHeads(heads), lambda *place: Softmax()), [])
         self.output = Linear(dimension, depths)
         self.reset_parameters()
+        with torch.no_grad():
+            self.embeddings[:-1].copy_(embeddings)
 
     def reset_parameters(self) -> None:
         """Initialize as `assemble.build_model` does: Glorot-uniform matrices, zero biases, embeddings N(0, 1/D)."""
@@ -51,11 +53,6 @@ class DepthClassifier(nn.Module):
             if isinstance(module, Linear):
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
-
-    def copy_embeddings(self, embeddings: Tensor) -> None:
-        """Initialize the embeddings with the model's source embeddings (V, D)."""
-        with torch.no_grad():
-            self.embeddings[:-1].copy_(embeddings)
 
     def forward(self, tokens: Tensor, valid: Tensor) -> Tensor:
         """Return logits (B, K) of tokens (B, S); the class token is the last valid one of valid (B, S) bool."""

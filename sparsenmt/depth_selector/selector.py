@@ -122,15 +122,8 @@ def open_selector(directory: Path, bundle: Bundle, *, folder: Path | None = None
         raise UserError("the selector was trained for another model", where=str(folder), hint=_INVALID_HINT)
     if recorded_digest(folder / WEIGHTS, hint=_INVALID_HINT) != record["weights"]:
         raise UserError("the weights do not match selector.json", where=str(folder), hint=_INVALID_HINT)
-    embeddings = source_embeddings(bundle)
     cell = Hyperparameters(**record["cell"])
-    classifier = DepthClassifier(
-        vocabulary=embeddings.shape[0],
-        dimension=embeddings.shape[1],
-        depths=len(depths),
-        layers=cell.layers,
-        heads=cell.heads,
-    )
+    classifier = DepthClassifier(source_embeddings(bundle), depths=len(depths), layers=cell.layers, heads=cell.heads)
     shapes = {name: tuple(tensor.shape) for name, tensor in classifier.state_dict().items()}
     try:
         classifier.load_state_dict(load_tensors(folder / WEIGHTS, hint=_INVALID_HINT, shapes=shapes))

@@ -121,14 +121,8 @@ def train_classifier(
     devices = [embeddings.device] if embeddings.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
-        classifier = DepthClassifier(
-            vocabulary=embeddings.shape[0],
-            dimension=embeddings.shape[1],
-            depths=training.scores.shape[1],
-            layers=cell.layers,
-            heads=cell.heads,
-        )
-        classifier.copy_embeddings(embeddings)
+        depths = training.scores.shape[1]
+        classifier = DepthClassifier(embeddings, depths=depths, layers=cell.layers, heads=cell.heads)
         classifier.to(embeddings.device)
         return _run(classifier, cell, settings, training, validation, seed, advance)
 

@@ -13,7 +13,7 @@ import ctranslate2
 {imports}
 
 translator = ctranslate2.Translator(".", device="cpu", compute_type="float32")
-{pieces}
+{tokenizers}
 lines = ["..."]
 results = translator.translate_batch(
     {encode},
@@ -30,10 +30,9 @@ for result in results:
 
 _TRANSFORMERS = """\
 {imports}
-from transformers import {architecture}
 
 model = {architecture}.from_pretrained(".")
-{pieces}
+{tokenizers}
 lines = ["..."]
 batch = {encode}
 for ids in model.generate(**batch):
@@ -63,7 +62,7 @@ def _for_ctranslate2(bundle: Bundle, plain: PlainTransformer, sentencepiece: boo
     if sentencepiece:
         own = {
             "imports": "import sentencepiece",
-            "pieces": 'source, target = (sentencepiece.SentencePieceProcessor(f"{side}.spm") for side in '
+            "tokenizers": 'source, target = (sentencepiece.SentencePieceProcessor(f"{side}.spm") for side in '
             '("source", "target"))',
             "encode": "[source.encode(line, out_type=str) for line in lines]",
             "decode": "target.decode(result.hypotheses[0])",
@@ -71,7 +70,7 @@ def _for_ctranslate2(bundle: Bundle, plain: PlainTransformer, sentencepiece: boo
     else:
         own = {
             "imports": "from pathlib import Path\n\nfrom sparsenmt.data.tokenizers.tokenizer import Tokenizers",
-            "pieces": 'tokenizers = Tokenizers.load(Path("tokenizers"))\n'
+            "tokenizers": 'tokenizers = Tokenizers.load(Path("tokenizers"))\n'
             "source, target = tokenizers.source, tokenizers.target\n"
             "ids = {piece: id_ for id_, piece in enumerate(target.pieces(range(target.size)))}",
             "encode": "[source.pieces(source.encode(line)) for line in lines]",
@@ -92,23 +91,21 @@ def _for_transformers(bundle: Bundle, plain: PlainTransformer, sentencepiece: bo
     architecture = "PegasusForConditionalGeneration" if is_pegasus(plain) else "MarianMTModel"
     if sentencepiece:
         own = {
-            "imports": "from transformers import MarianTokenizer",
-            "pieces": 'tokenizer = MarianTokenizer.from_pretrained(".")',
+            "imports": f"from transformers import {', '.join(sorted(('MarianTokenizer', architecture)))}",
+            "tokenizers": 'tokenizer = MarianTokenizer.from_pretrained(".")',
             "encode": 'tokenizer(lines, return_tensors="pt", padding=True)',
             "decode": "tokenizer.decode(ids, skip_special_tokens=True)",
         }
-        return _TRANSFORMERS.format(architecture=architecture, **own).replace(
-            f"import MarianTokenizer\nfrom transformers import {architecture}",
-            f"import {', '.join(sorted(('MarianTokenizer', architecture)))}",
-        )
-    own = {
-        "imports": "from pathlib import Path\n\nfrom sparsenmt.data.batching import pad\n"
-        "from sparsenmt.data.tokenizers.tokenizer import Tokenizers\nfrom sparsenmt.data.vocabulary import EOS",
-        "pieces": 'tokenizers = Tokenizers.load(Path("tokenizers"))',
-        "encode": 'dict(zip(("input_ids", "attention_mask"), pad([[*tokenizers.source.encode(line), EOS] '
-        "for line in lines])))",
-        "decode": "tokenizers.target.decode(ids.tolist())",
-    }
+    else:
+        own = {
+            "imports": "from pathlib import Path\n\nfrom sparsenmt.data.batching import pad\n"
+            "from sparsenmt.data.tokenizers.tokenizer import Tokenizers\nfrom sparsenmt.data.vocabulary import EOS\n"
+            f"from transformers import {architecture}",
+            "tokenizers": 'tokenizers = Tokenizers.load(Path("tokenizers"))',
+            "encode": 'dict(zip(("input_ids", "attention_mask"), pad([[*tokenizers.source.encode(line), EOS] '
+            "for line in lines])))",
+            "decode": "tokenizers.target.decode(ids.tolist())",
+        }
     return _TRANSFORMERS.format(architecture=architecture, **own)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -42,15 +42,28 @@ _SECTION_ERRORS = {"model_type", "model_attributes_type", "dict_type", "list_typ
 
 
 def validation_problems(
-    error: ValidationError, node: YamlNode, prefix: KeyPath = (), root: type[BaseModel] = Recipe
+    error: ValidationError,
+    node: YamlNode,
+    prefix: KeyPath = (),
+    root: type[BaseModel] = Recipe,
+    unknown: Callable[[str, KeyPath, Sequence[str]], Complaint] = unknown_key,
 ) -> list[Problem]:
-    """The problems of validating ``node``, found at ``prefix`` in the recipe, as a ``root``."""
+    """The problems of validating ``node``, found at ``prefix`` in the recipe, as a ``root``.
+
+    Args:
+        unknown: makes the complaint about a key that is not among those of its section.
+    """
     located = [(_locate(node, details), details) for details in error.errors(include_url=False)]
     problems: dict[KeyPath, Problem] = {}
     for (path, union), details in located:
         if union is not None and _is_of_unintended_member(union, path, details, node, located):
             continue
-        complaint = _complaint(details, path, prefix, root)
+        if details["type"] == "extra_forbidden":
+            section = section_at(path[:-1], root)
+            valid = list(fields_by_key(section)) if section else []
+            complaint = unknown(str(path[-1]), (*prefix, *path[:-1]), valid)
+        else:
+            complaint = _complaint(details, path, root)
         # One complaint a value: the members of a union would repeat it.
         problems.setdefault(path, Problem(nearest_origin(node, path), (*prefix, *path), complaint))
     return list(problems.values())
@@ -91,14 +104,11 @@ def _is_of_unintended_member(
     return details["type"] in _SECTION_ERRORS and any(other["type"] not in _SECTION_ERRORS for other in others)
 
 
-def _complaint(details: ErrorDetails, path: KeyPath, prefix: KeyPath, root: type[BaseModel]) -> Complaint:
+def _complaint(details: ErrorDetails, path: KeyPath, root: type[BaseModel]) -> Complaint:
     kind, given, context = details["type"], details["input"], details.get("ctx", {})
     meaning = f"Its meaning: {describe(path, root)}"
     if kind == "missing":
         return Complaint("this key is required", f"Add it. {meaning}")
-    if kind == "extra_forbidden":
-        section = section_at(path[:-1], root)
-        return unknown_key(str(path[-1]), (*prefix, *path[:-1]), list(fields_by_key(section)) if section else [])
     if kind == "string_type":
         is_number = isinstance(given, (int, float))
         return Complaint(f"must be text, not {show(given)}", f"{'Put it into quotes. ' if is_number else ''}{meaning}")
