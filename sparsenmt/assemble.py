@@ -148,10 +148,6 @@ def _check_some_learned(site: schema.Site, key: str, *, learned: int) -> None:
             )
 
 
-def _filters(model: schema.Model, at: str) -> list[MemoryFilter]:
-    return [_filter(model, i) for i, choice in enumerate(model.memory) if choice.at == at]
-
-
 def _filter(model: schema.Model, index: int) -> MemoryFilter:
     where = f"model.memory.{index}"
     built: MemoryFilter = _build("memory", model.memory[index], where, dimension=model.dimension)
@@ -180,7 +176,8 @@ def build_model(model: schema.Model, *, source_size: int, target_size: int, seed
             torch.manual_seed(seed)
         plan = depth_plan(model)
         output = _output_filters(model, plan.encoder_exits)
-        between = [_filters(model, "between") for _ in plan.encoder[1:]]
+        inside = [i for i, choice in enumerate(model.memory) if choice.at == "between"]
+        between = [[_filter(model, i) for i in inside] for _ in plan.encoder[1:]]
         shared: dict[Hashable, Any] = {}
         sites = (
             _site(model, "encoder_self", shared),
@@ -251,8 +248,8 @@ def check_recipe(recipe: schema.Recipe) -> None:
     model = recipe.model
     with torch.random.fork_rng(devices=[]):
         _check_depth(recipe.decoding, depth_plan(model))
-        for at in ("output", "between"):
-            _filters(model, at)
+        for i in range(len(model.memory)):
+            _filter(model, i)
         shared: dict[Hashable, Any] = {}
         for name in SITES:
             heads = _site(model, name, shared).heads

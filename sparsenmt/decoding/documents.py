@@ -56,13 +56,12 @@ class Mismatches:
     missing: int = 0
     surplus: int = 0
 
-    def add(self, found: BlockTranslation) -> BlockTranslation:
-        """Count a block; returns it."""
+    def add(self, found: BlockTranslation) -> None:
+        """Count a block."""
         self.blocks += 1
         self.differing += found.surplus != 0
         self.missing += max(-found.surplus, 0)
         self.surplus += max(found.surplus, 0)
-        return found
 
     def warning(self) -> str | None:
         """Return one line about the differing blocks; None if there are none."""

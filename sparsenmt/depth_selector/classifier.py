@@ -42,17 +42,14 @@ class DepthClassifier(nn.Module):
         self.positions = Positions("sinusoidal", dimension, 0)
         self.encoder = Encoder(options, range(layers), SiteModules(SiteHeads(heads), lambda *place: Softmax()), [])
         self.output = Linear(dimension, depths)
-        self.reset_parameters()
-        with torch.no_grad():
-            self.embeddings[:-1].copy_(embeddings)
-
-    def reset_parameters(self) -> None:
-        """Initialize as `assemble.build_model` does: Glorot-uniform matrices, zero biases, embeddings N(0, 1/D)."""
-        nn.init.normal_(self.embeddings, std=self.embeddings.shape[1] ** -0.5)
+        # as `assemble.build_model`: Glorot-uniform matrices, zero biases, embeddings N(0, 1/D)
+        nn.init.normal_(self.embeddings, std=dimension**-0.5)
         for module in self.modules():
             if isinstance(module, Linear):
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
+        with torch.no_grad():
+            self.embeddings[:-1].copy_(embeddings)
 
     def forward(self, tokens: Tensor, valid: Tensor) -> Tensor:
         """Return logits (B, K) of tokens (B, S); the class token is the last valid one of valid (B, S) bool."""

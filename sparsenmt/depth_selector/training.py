@@ -118,48 +118,34 @@ def train_classifier(
     """
     digest = hashlib.sha256(f"{settings.seed} {cell.key}".encode()).digest()
     seed = int.from_bytes(digest[:4], "big")
-    devices = [embeddings.device] if embeddings.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
-        depths = training.scores.shape[1]
-        classifier = DepthClassifier(embeddings, depths=depths, layers=cell.layers, heads=cell.heads)
-        classifier.to(embeddings.device)
-        return _run(classifier, cell, settings, training, validation, seed, advance)
-
-
-def _run(
-    classifier: DepthClassifier,
-    cell: Hyperparameters,
-    settings: SelectorTrainingSettings,
-    training: LabelledSentences,
-    validation: LabelledSentences,
-    seed: int,
-    advance: Callable[[int], object] | None,
-) -> tuple[Trial, dict[str, Tensor]]:
-    device = classifier.embeddings.device
+    device, depths = embeddings.device, training.scores.shape[1]
     prior = torch.from_numpy(training.prior).float().to(device)
     labels = torch.from_numpy(training.labels).float().to(device)
-    parameters = list(classifier.parameters())
-    optimizer = torch.optim.SGD(parameters, lr=settings.learning_rate, momentum=settings.momentum, nesterov=True)
     lengths = np.array([len(row) for row in training.tokens], dtype=np.int64)
     best: tuple[Trial, dict[str, Tensor]] | None = None
-    for epoch in range(1, settings.epochs + 1):
-        classifier.train()
-        for batch in batches(lengths, settings.batch_size, np.random.default_rng([seed, epoch])):
-            logits = classifier.read([training.tokens[i] for i in batch])
-            loss = selector_loss(logits, labels[batch], prior, alpha=cell.alpha, beta=cell.beta, weight=cell.weight)
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(parameters, _CLIP)
-            optimizer.step()
-        trial = _validate(classifier, cell, epoch, prior, validation)
-        if best is None or trial.own_loss < best[0].own_loss:
-            best = trial, {name: value.detach().cpu().clone() for name, value in classifier.state_dict().items()}
-        ended = epoch - best[0].epoch >= settings.patience
-        if advance is not None:
-            advance(settings.epochs - epoch + 1 if ended else 1)
-        if ended:
-            break
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        classifier = DepthClassifier(embeddings, depths=depths, layers=cell.layers, heads=cell.heads)
+        classifier.to(device)
+        parameters = list(classifier.parameters())
+        optimizer = torch.optim.SGD(parameters, lr=settings.learning_rate, momentum=settings.momentum, nesterov=True)
+        for epoch in range(1, settings.epochs + 1):
+            classifier.train()
+            for batch in batches(lengths, settings.batch_size, np.random.default_rng([seed, epoch])):
+                logits = classifier.read([training.tokens[i] for i in batch])
+                loss = selector_loss(logits, labels[batch], prior, alpha=cell.alpha, beta=cell.beta, weight=cell.weight)
+                optimizer.zero_grad(set_to_none=True)
+                loss.backward()
+                torch.nn.utils.clip_grad_norm_(parameters, _CLIP)
+                optimizer.step()
+            trial = _validate(classifier, cell, epoch, prior, validation)
+            if best is None or trial.own_loss < best[0].own_loss:
+                best = trial, {name: value.detach().cpu().clone() for name, value in classifier.state_dict().items()}
+            ended = epoch - best[0].epoch >= settings.patience
+            if advance is not None:
+                advance(settings.epochs - epoch + 1 if ended else 1)
+            if ended:
+                break
     assert best is not None
     return best
 
