@@ -18,9 +18,8 @@ from sparsenmt.decoding.inputs import read_sources
 from sparsenmt.decoding.timing import time_decoding
 from sparsenmt.decoding.translate import translate_texts
 from sparsenmt.depth_selector.labels import LabelledSentences
-from sparsenmt.depth_selector.selector import Selector
+from sparsenmt.depth_selector.selector import Selector, translate_at_depths
 from sparsenmt.depth_selector.training import Trial, choose, is_decided
-from sparsenmt.depth_selector.translate import translate_at_depths
 from sparsenmt.evaluation.depth_oracle import chosen_lines, oracle_depths
 from sparsenmt.evaluation.metrics import corpus_scores
 from sparsenmt.model.depth_plan import Depth
