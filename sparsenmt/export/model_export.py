@@ -56,7 +56,15 @@ def export_model(
         if not sentencepiece:
             tokenizers.save(partial / "tokenizers")
         write_text(partial / "README.md", readme(bundle, plain, target, sentencepiece=sentencepiece))
-        write_sealed(partial / MANIFEST, {**_origin(bundle, plain, target), "files": file_entries(partial)})
+        origin = {
+            "exported_to": target,
+            "model": bundle.recipe.name,
+            "weights_sha256": bundle.weights_digest,
+            "encoder_layers": len(plain.encoder),
+            "decoder_layers": len(plain.decoder),
+            "sparsenmt": sparsenmt.__version__,
+        }
+        write_sealed(partial / MANIFEST, {**origin, "files": file_entries(partial)})
     return plain
 
 
@@ -68,14 +76,3 @@ def _write_sentencepiece(tokenizers: Tokenizers, directory: Path) -> bool:
     write_bytes(directory / "source.spm", source.model)
     write_bytes(directory / "target.spm", target.model)
     return True
-
-
-def _origin(bundle: Bundle, plain: PlainTransformer, target: Target) -> dict[str, object]:
-    return {
-        "exported_to": target,
-        "model": bundle.recipe.name,
-        "weights_sha256": bundle.weights_digest,
-        "encoder_layers": len(plain.encoder),
-        "decoder_layers": len(plain.decoder),
-        "sparsenmt": sparsenmt.__version__,
-    }

@@ -31,13 +31,12 @@ _WANTED = {
     "model_attributes_type": "a section (keys with values, indented under it)",
 }
 _BOUNDS = {
-    "greater_than": "greater than",
-    "greater_than_equal": "at least",
-    "less_than": "less than",
-    "less_than_equal": "at most",
-    "multiple_of": "a multiple of",
+    "greater_than": ("gt", "greater than"),
+    "greater_than_equal": ("ge", "at least"),
+    "less_than": ("lt", "less than"),
+    "less_than_equal": ("le", "at most"),
+    "multiple_of": ("multiple_of", "a multiple of"),
 }
-_BOUND_KEYS = {"greater_than": "gt", "greater_than_equal": "ge", "less_than": "lt", "less_than_equal": "le"}
 _SECTION_ERRORS = {"model_type", "model_attributes_type", "dict_type", "list_type", "tuple_type"}
 
 
@@ -113,8 +112,8 @@ def _complaint(details: ErrorDetails, path: KeyPath, root: type[BaseModel]) -> C
         is_number = isinstance(given, (int, float))
         return Complaint(f"must be text, not {show(given)}", f"{'Put it into quotes. ' if is_number else ''}{meaning}")
     if kind in _BOUNDS:
-        bound = context[_BOUND_KEYS.get(kind, kind)]
-        return Complaint(f"must be {_BOUNDS[kind]} {bound:.15g}, not {show(given)}", meaning)
+        key, relation = _BOUNDS[kind]
+        return Complaint(f"must be {relation} {context[key]:.15g}, not {show(given)}", meaning)
     if kind in ("literal_error", "enum"):
         return _choice(str(context.get("expected", "")), given)
     if kind == "too_short":
@@ -128,7 +127,7 @@ def _complaint(details: ErrorDetails, path: KeyPath, root: type[BaseModel]) -> C
         return Complaint(f"must be {_WANTED[kind]}, not {show(given)}", meaning)
     if kind in ("value_error", "assertion_error"):
         said = str(context.get("error", details["msg"])).rstrip(".")
-        return Complaint(f"{said}", meaning)
+        return Complaint(said, meaning)
     reason = details["msg"].replace("Input should", "should").rstrip(".")
     return Complaint(f"{reason}, not {show(given)}", meaning)
 
