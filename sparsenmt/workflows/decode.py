@@ -26,7 +26,6 @@ from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import WINDOW, Translation, translate_lines
 from sparsenmt.depth_selector.selector import open_selector
-from sparsenmt.depth_selector.translate import SelectedDepths
 from sparsenmt.devices import use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.files import sha256_file
@@ -181,8 +180,7 @@ class _Translator:
         self.request, self.bundle = request, bundle
         options = decoding_options(bundle.recipe.decoding, request.settings, request.n_best)
         self.options = at_depth(bundle.model.plan, options, request.encoder_layers, request.decoder_layers)
-        selector = open_selector(request.model, bundle) if request.select_depth else None
-        self.selected = None if selector is None else SelectedDepths(selector)
+        self.selector = open_selector(request.model, bundle) if request.select_depth else None
         self.packing = packing_of(bundle, request.documents)
         # A person at a terminal waits for each answer; a file or a pipe is better sorted into large batches.
         usual = WINDOW if self.packing is None else document_decoding.WINDOW
@@ -212,11 +210,11 @@ class _Translator:
     def _translate_lines(
         self, lines: Iterable[InputLine], advance: Callable[[int], object], count_cuts: Callable[[Translation], object]
     ) -> Iterator[tuple[int, list[str]]]:
-        translate = translate_lines if self.selected is None else self.selected.translate
+        translate = translate_lines if self.selector is None else self.selector.translate
         for found in translate(self.bundle, lines, self.options, advance=advance, window=self.window):
             count_cuts(found)
             yield 1, _render_line(found, self.request.n_best, self.request.as_json)
-        if self.selected is not None and (counts := self.selected.counts):
+        if self.selector is not None and (counts := self.selector.counts):
             parts = [f"({n}, {m}) {counts[n, m]:,}" for n, m in fastest_first(counts)]
             notify(f"lines at (encoder, decoder) layers: {', '.join(parts)}")
 
@@ -276,7 +274,7 @@ class _Translator:
             "model": self.bundle.identity().digest,
             "max_source_length": self.bundle.max_source_length,
             "decoding": self.options.model_dump(mode="json"),
-            "selector": None if self.selected is None else self.selected.digest,
+            "selector": None if self.selector is None else self.selector.digest,
             "dtype": self.bundle.dtype_name,
             "window": self.window,
             "n_best": self.request.n_best,

@@ -20,7 +20,7 @@ from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.text import read_parallel
 from sparsenmt.decoding.inputs import read_sources
 from sparsenmt.decoding.kept_translations import KeptTranslations
-from sparsenmt.depth_selector.evaluation import evaluate_selector, time_depths, timing_steps
+from sparsenmt.depth_selector.evaluation import evaluate_selector, selector_report, time_depths, timing_steps
 from sparsenmt.depth_selector.hyperparameter_search import HyperparameterSearch
 from sparsenmt.depth_selector.labels import DataSplit, LabelledSentences, split_text
 from sparsenmt.depth_selector.selector import (
@@ -32,7 +32,6 @@ from sparsenmt.depth_selector.selector import (
     save_selector,
     source_embeddings,
 )
-from sparsenmt.depth_selector.selector_report import selector_report
 from sparsenmt.depth_selector.training import Hyperparameters, SelectorTrainingSettings, Trial, hyperparameter_grid
 from sparsenmt.devices import use_threads
 from sparsenmt.errors import UserError
