@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice, takewhile
+from functools import partial
+from itertools import chain, takewhile
 
 from sparsenmt.data.tagging.tagsets import TagSet, UnknownTags, guess_tagset, is_known_tag
 from sparsenmt.data.tagging.word_alignment import comparable_text
-from sparsenmt.data.text import StrPath, read_lines
+from sparsenmt.data.text import StrPath, pair_lines, read_lines
 from sparsenmt.errors import UserError
 
 _COLUMNS = 10
@@ -92,38 +93,22 @@ class TagFile:
             UserError: the numbers of sentences and lines differ; the words of a sentence differ from its line; or as
                 `read_tagged`.
         """
-        sentences = read_tagged(self.path)
-        count = sum(1 for _ in islice(sentences, first))
-        rest = iter(lines)
-        for line in rest:
-            sentence = next(sentences, None)
-            if sentence is None:
-                raise self._miscounted(count, text, count + 1 + sum(1 for _ in rest))
-            count += 1
-            check_tagged_words(sentence, line, f"{self.path}, line {sentence.line:,}", f"line {count:,} of {text}")
+        pairs = pair_lines(read_tagged(self.path), lines, first, partial(self._check_count, text))
+        for number, (sentence, line) in enumerate(pairs, start=first + 1):
+            _check_words(sentence, line, f"{self.path}, line {sentence.line:,}", f"line {number:,} of {text}")
             yield replace(sentence, tagset=self.tagset)
-        more = sum(1 for _ in sentences)
-        if more:
-            raise self._miscounted(count + more, text, count)
 
-    def _miscounted(self, sentences: int, text: StrPath, lines: int) -> UserError:
-        return UserError(
-            f"{sentences:,} tagged sentences, but {text} has {lines:,} lines",
-            where=str(self.path),
-            hint="Sentence n of the tags must belong to line n of the text.",
-        )
+    def _check_count(self, text: StrPath, sentences: int, lines: int) -> None:
+        if sentences != lines:
+            raise UserError(
+                f"{sentences:,} tagged sentences, but {text} has {lines:,} lines",
+                where=str(self.path),
+                hint="Sentence n of the tags must belong to line n of the text.",
+            )
 
 
-def check_tagged_words(sentence: TaggedSentence, line: str, where: str, line_name: str) -> None:
-    """Check that tagged words are those of a line, up to white space, case and Unicode compatibility forms.
-
-    Args:
-        where: the position of the tags, for the message.
-        line_name: the name of the line in the message, e.g. "line 7 of test.en".
-
-    Raises:
-        UserError: the characters differ.
-    """
+def _check_words(sentence: TaggedSentence, line: str, where: str, line_name: str) -> None:
+    """Check that tagged words are those of a line, up to white space, case and Unicode compatibility forms."""
     tagged, written = comparable_text("".join(sentence.words)), comparable_text(line)
     if tagged == written:
         return
