@@ -124,7 +124,6 @@ class PreparedData:
     features: FeatureSet
     train: list[Dataset]
     train_weights: list[float]
-    train_names: list[str]
     dev: Dataset
     dev_lines: list[tuple[str, str]]
     """Raw text of the validation pairs: source and target."""
@@ -166,7 +165,6 @@ class PreparedData:
             features=features,
             train=[Dataset(train_directory(directory, number)) for number in range(len(corpora))],
             train_weights=[corpus["weight"] for corpus in corpora],
-            train_names=[corpus["name"] for corpus in corpora],
             dev=Dataset(directory / "dev"),
             dev_lines=dev_lines,
             dev_tags=dev_tags,

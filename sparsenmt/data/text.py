@@ -18,7 +18,8 @@ from sparsenmt.errors import UserError
 from sparsenmt.files import atomic_writer, explain_write_errors
 
 StrPath = str | os.PathLike[str]
-S, T = TypeVar("S"), TypeVar("T")
+S = TypeVar("S")
+T = TypeVar("T")
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _BATCH_LINES, _BATCH_CHARACTERS = 10_000, 1_000_000

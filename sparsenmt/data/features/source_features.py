@@ -103,7 +103,7 @@ class FrequencyRank(SourceFeature):
     ``</s>`` has 0. Words are defined in `word_frequency`: punctuation marks are words of their own.
     """
 
-    files = ("frequency_rank.bin",)
+    files: tuple[str, ...] = ("frequency_rank.bin",)
 
     def __init__(self, inputs: FeatureInputs, *state: NDArray[np.uint64]) -> None:
         super().__init__(inputs, *state)

@@ -46,10 +46,6 @@ class TokenTags:
     """(N,) `WordCategory` of each token's word; END for EOS, REST if there is no word."""
     later: NDArray[np.int64]
     """(N,) 1 for the second and later tokens of a split word, 0 for all others."""
-    words: int
-    """Words of the sentences, unless they were truncated."""
-    unaligned: int
-    """Words without any token of their own."""
 
 
 def open_tagger_for_text(name: str, language: str, where: str) -> Tagger:
@@ -168,8 +164,6 @@ class SourceTagger:
             if tags is None:
                 tags = [self.tag(line) for line in sources.lines]
             self._last = sources, self._token_tags(sources.ids, tags)
-            self._words += self._last[1].words
-            self._unaligned += self._last[1].unaligned
         return self._last[1]
 
     def alignment_note(self, name: str) -> str | None:
@@ -183,7 +177,7 @@ class SourceTagger:
     def _token_tags(self, ids: NDArray[np.int64], tags: Sequence[TaggedSentence]) -> TokenTags:
         categories = np.full(len(ids), WordCategory.REST, dtype=np.int64)
         later = np.zeros(len(ids), dtype=np.int64)
-        start = words = unaligned = 0
+        start = 0
         ends = (np.flatnonzero(ids == EOS) + 1).tolist()
         for end, sentence in zip(ends, tags, strict=True):
             found = align_words(self._tokenizer, ids[start:end], sentence.words)
@@ -191,10 +185,11 @@ class SourceTagger:
             has_word = found.words >= 0
             categories[start:end][has_word] = of_word[found.words[has_word]]
             later[start:end] = found.later
-            words, unaligned = words + found.word_count, unaligned + found.unaligned
+            self._words += found.word_count
+            self._unaligned += found.unaligned
             start = end
         categories[ids == EOS] = WordCategory.END
-        return TokenTags(categories, later, words, unaligned)
+        return TokenTags(categories, later)
 
 
 class CorpusTags:
