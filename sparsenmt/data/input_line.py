@@ -41,8 +41,8 @@ def input_lines(
 ) -> list[InputLine]:
     """Make input lines of texts, numbered from ``first`` on; ``tags`` and ``documents`` have one entry per text."""
     return [
-        InputLine(number, text, None if tags is None else tags[i], None if documents is None else documents[i])
-        for i, (number, text) in enumerate(enumerate(texts, start=first))
+        InputLine(first + i, text, None if tags is None else tags[i], None if documents is None else documents[i])
+        for i, text in enumerate(texts)
     ]
 
 

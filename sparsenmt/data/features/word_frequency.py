@@ -187,20 +187,14 @@ class _HashCounter:
         self._seen += len(hashes)
         if self._pending_size > min(max(len(self._hashes), _BLOCK), _PENDING):
             self._merge()
-            self._keep_most_frequent()
 
     def most_frequent_first(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
         self._merge()
-        self._keep_most_frequent()
         order = np.lexsort((self._first, -self._counts))
         return self._hashes[order], self._counts[order]
 
-    def _keep_most_frequent(self) -> None:
-        if len(self._hashes) > _WORDS:
-            kept = np.sort(np.lexsort((self._first, -self._counts))[:_WORDS])
-            self._hashes, self._counts, self._first = self._hashes[kept], self._counts[kept], self._first[kept]
-
     def _merge(self) -> None:
+        """Merge the pending words, and keep the most frequent `_WORDS`."""
         parts = [(self._hashes, self._counts, self._first), *self._pending]
         hashes, counts, first = (np.concatenate(column) for column in zip(*parts, strict=True))
         if len(hashes):
@@ -210,4 +204,7 @@ class _HashCounter:
             # Parts are in order of time and the sort is stable: the first of a group occurred first.
             self._hashes, self._first = hashes[groups], first[groups]
             self._counts = np.add.reduceat(counts, groups)
+        if len(self._hashes) > _WORDS:
+            kept = np.sort(np.lexsort((self._first, -self._counts))[:_WORDS])
+            self._hashes, self._counts, self._first = self._hashes[kept], self._counts[kept], self._first[kept]
         self._pending, self._pending_size = [], 0

@@ -125,14 +125,8 @@ class SourceTagger:
 
     def save(self, path: Path) -> None:
         """Write the choice into a JSON file."""
-        state = {
-            "tagger": self.name,
-            "language": self.language,
-            "version": self._version,
-            "given_tagset": self.given_tagset,
-            "tagger_tagset": self.tagger_tagset,
-        }
-        write_json(path, state)
+        state = {"tagger": self.name, "language": self.language, "version": self._version}
+        write_json(path, {**state, "given_tagset": self.given_tagset, "tagger_tagset": self.tagger_tagset})
 
     def tagger(self) -> Tagger:
         """The tagger, for text without tags.
@@ -201,7 +195,6 @@ class CorpusTags:
 
     @cached_property
     def _files(self) -> dict[int, TagFile]:
-        """The tag files by corpus number."""
         return {number: TagFile(corpus.tags) for number, corpus in enumerate(self._corpora) if corpus.tags is not None}
 
     def check(self, bars: Bars) -> None:

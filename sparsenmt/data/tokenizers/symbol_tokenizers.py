@@ -113,7 +113,7 @@ class _SymbolTokenizer:
         return sorted(counts, key=lambda symbol: (-counts[symbol], symbol))[: _capacity(options)]
 
     def _find_word_starts(self) -> NDArray[np.bool_]:
-        raise NotImplementedError
+        return np.ones(len(self._pieces), dtype=np.bool_)
 
 
 def _capacity(options: schema.TokenizerSection) -> int:
@@ -156,9 +156,6 @@ class WordTokenizer(_SymbolTokenizer):
         for text in texts:
             counts.add((word for word in text.split(" ") if word and len(word) <= LONGEST_WORD), len(text))
         return Counter(dict(counts.most_frequent_first()))
-
-    def _find_word_starts(self) -> NDArray[np.bool_]:
-        return np.ones(len(self._pieces), dtype=np.bool_)
 
 
 class CharTokenizer(_SymbolTokenizer):

@@ -102,7 +102,6 @@ class Tokenizers:
         Raises:
             UserError: a file is missing or broken.
         """
-        directory = Path(directory)
         path = directory / "tokenizers.json"
         settings = read_json(path)
         if not isinstance(settings, dict) or "shared" not in settings:
