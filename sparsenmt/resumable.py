@@ -26,6 +26,7 @@ from sparsenmt.files import (
     changed_values,
     describe_change,
     explain_write_errors,
+    lock,
     partial_path,
     publish_file,
     read_sealed,
@@ -72,7 +73,7 @@ class ResumableOutput:
             with self._writing():
                 descriptor = os.open(self._partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:
-                self._lock(descriptor)
+                lock(descriptor, "another process is writing this output", self._output, another="--output")
                 # The process that held the lock before may have renamed or removed the file.
                 if self._is_partial(descriptor):
                     return descriptor
@@ -80,20 +81,6 @@ class ResumableOutput:
                 os.close(descriptor)
                 raise
             os.close(descriptor)
-
-    def _lock(self, descriptor: int) -> None:
-        try:
-            import fcntl
-
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                "another process is writing this output",
-                where=str(self._output),
-                hint="Wait until it ends, or name another --output.",
-            ) from None
-        except (ImportError, OSError):  # no POSIX, or a file system without locks
-            pass
 
     def _is_partial(self, descriptor: int) -> bool:
         """True if an open file is the one at the partial file's path."""

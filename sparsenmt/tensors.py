@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from sparsenmt.files import DamagedFileError, atomic_writer
+from sparsenmt.files import DamagedFileError, atomic_writer, changed_file
 
 # One JSON entry of the file's metadata, because the library does not keep the order of several entries.
 _ENTRY, _KEY = "sparsenmt", "sha256"
@@ -97,7 +97,7 @@ def read_into(path: Path, targets: Mapping[str, Tensor], *, hint: str) -> None:
         _add(digest, name, tensor)
         targets[name].copy_(tensor)
     if digest.hexdigest() != recorded:
-        raise _changed(path, hint)
+        raise changed_file(path, hint)
 
 
 def load_tensors(path: Path, *, hint: str, shapes: Shapes | None = None) -> dict[str, Tensor]:
@@ -117,16 +117,12 @@ def load_tensors(path: Path, *, hint: str, shapes: Shapes | None = None) -> dict
     except (OSError, SafetensorError) as error:
         raise _unreadable(path, error, hint) from None
     if digest_of(tensors, notes) != recorded:
-        raise _changed(path, hint)
+        raise changed_file(path, hint)
     return tensors
 
 
 def _unreadable(path: Path, error: Exception, hint: str) -> DamagedFileError:
     return DamagedFileError(f"the tensors cannot be read ({error})", where=str(path), hint=hint)
-
-
-def _changed(path: Path, hint: str) -> DamagedFileError:
-    return DamagedFileError("damaged: its contents changed after it was written", where=str(path), hint=hint)
 
 
 def recorded_digest(path: Path, *, hint: str) -> str:

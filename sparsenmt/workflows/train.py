@@ -18,7 +18,8 @@ from sparsenmt.data.prepared_data import PreparedData
 from sparsenmt.decoding.documents import translate_documents
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.devices import pick_device, use_threads
-from sparsenmt.evaluation.metrics import metric_value
+from sparsenmt.evaluation.metrics import corpus_scores
+from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.files import describe_change, directory_lock
 from sparsenmt.interrupts import resumable
 from sparsenmt.model.transformer import Transformer
@@ -234,7 +235,8 @@ def make_validator(recipe: Recipe, data: PreparedData, model: Transformer, devic
             outputs = [line for block in blocks for line in block.lines]
         else:
             outputs = [each.text for each in translate_lines(bundle, lines, options)]
-        return metric_value(validation.metric, outputs, targets, recipe.data.target_language, documents)
+        settings = ScoringSettings([validation.metric], language=recipe.data.target_language, documents=documents)
+        return corpus_scores(outputs, [targets], settings)[0].value
 
     metrics: dict[str, Callable[[], float]] = {} if validation.metric == "loss" else {validation.metric: measure}
     return Validator(

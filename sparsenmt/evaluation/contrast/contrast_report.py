@@ -9,7 +9,7 @@ from sparsenmt.evaluation.contrast.decisions import Accuracy, Decision, McNemarC
 from sparsenmt.evaluation.contrast.groups import LAST_DISTANCE, Grouping, ItemGroup, group
 from sparsenmt.evaluation.contrast.items import Item, Suite
 from sparsenmt.report.plots import Panel
-from sparsenmt.report.tables import Column, Report, Table, Value
+from sparsenmt.report.tables import Column, Report, Table, Value, columns
 
 TITLES = {
     "overall": "Contrastive accuracy",
@@ -21,18 +21,12 @@ TITLES = {
     "senses": "By sense",
 }
 _MEASURED = (
-    Column("items", "count"),
-    Column("right", "count"),
-    Column("ties", "count"),
-    Column("chance", "share"),
-    Column("accuracy", "share"),
-    Column("low", "share"),
-    Column("high", "share"),
+    *columns("count", "items", "right", "ties"),
+    *columns("share", "chance", "accuracy", "low", "high"),
 )
 _COMPARED = (
     Column("difference", "share"),
-    Column("only_first", "count"),
-    Column("only_this", "count"),
+    *columns("count", "only_first", "only_this"),
     Column("p_value", "number"),
 )
 _MOST_ROWS = 120
@@ -133,10 +127,9 @@ def _table(grouping: Grouping, suite: Suite, models: Sequence[ModelDecisions]) -
                     else [against.difference, against.only_other, against.only_this, against.p_value]
                 )
             rows.append(tuple(row))
-    keys = tuple(Column(key) for key in grouping.keys)
-    columns = (*keys, Column("model"), *_MEASURED, *(_COMPARED if compared else ()))
+    heads = (*columns("text", *grouping.keys), Column("model"), *_MEASURED, *(_COMPARED if compared else ()))
     across = "model" if grouping.keys else None  # a single model is named in the title
-    return Table(grouping.name, TITLES[grouping.name], columns, tuple(rows), across)
+    return Table(grouping.name, TITLES[grouping.name], heads, tuple(rows), across)
 
 
 def _side_by_side(grouping: Grouping, suite: Suite, models: Sequence[ModelDecisions]) -> Table:
@@ -151,9 +144,9 @@ def _side_by_side(grouping: Grouping, suite: Suite, models: Sequence[ModelDecisi
             against = _compared(models, number, members)
             row.append(text if against is None else f"{text} p {against.p_value:.3f}")
         rows.append(tuple(row))
-    keys = tuple(Column(key) for key in grouping.keys)
-    columns = (*keys, Column("items", "count"), Column("chance", "share"), *(Column(each.label) for each in models))
-    return Table(grouping.name, TITLES[grouping.name], columns, tuple(rows))
+    names, labels = columns("text", *grouping.keys), columns("text", *(each.label for each in models))
+    heads = (*names, Column("items", "count"), Column("chance", "share"), *labels)
+    return Table(grouping.name, TITLES[grouping.name], heads, tuple(rows))
 
 
 def panels(suite: Suite, models: Sequence[ModelDecisions]) -> list[Panel]:
@@ -173,26 +166,27 @@ def _by_type(grouping: Grouping) -> list[tuple[str, list[ItemGroup]]]:
     return [(name, types[name]) for name in types if name in most]
 
 
-def _by_distance(name: str, groups: Sequence[ItemGroup], models: Sequence[ModelDecisions]) -> Panel:
-    places = [LAST_DISTANCE + 1 if str(each.keys[1]).startswith(">") else int(str(each.keys[1])) for each in groups]
-    series = {
-        each.label: [(place, _percent(each.of(own))) for place, own in zip(places, groups, strict=True)]
-        for each in models
-    }
-    ticks = [(place, str(own.keys[1])) for place, own in zip(places, groups, strict=True)]
-    return Panel("distance in words", "accuracy (%)", series, title=name, ticks=ticks)
+def _by_distance(title: str, groups: Sequence[ItemGroup], models: Sequence[ModelDecisions]) -> Panel:
+    names = [str(each.keys[1]) for each in groups]
+    places = [LAST_DISTANCE + 1 if name.startswith(">") else int(name) for name in names]
+    series, ticks = _points(places, groups, models)
+    return Panel("distance in words", "accuracy (%)", series, title=title, ticks=ticks)
 
 
 def _bars(grouping: Grouping, models: Sequence[ModelDecisions]) -> Panel:
-    series = {
-        each.label: [(place, _percent(each.of(own))) for place, own in enumerate(grouping.groups)] for each in models
-    }
-    ticks = [(place, str(own.keys[0])) for place, own in enumerate(grouping.groups)]
+    series, ticks = _points(range(len(grouping.groups)), grouping.groups, models)
     return Panel(grouping.keys[0], "accuracy (%)", series, style="bars", ticks=ticks, y_range=(0, 100))
 
 
-def _percent(decisions: Sequence[Decision]) -> float:
-    return 100 * Accuracy.of(decisions).accuracy
+def _points(
+    places: Sequence[float], groups: Sequence[ItemGroup], models: Sequence[ModelDecisions]
+) -> tuple[dict[str, list[tuple[float, float]]], list[tuple[float, str]]]:
+    """Return the accuracy of each model in each group, and the groups' names."""
+    pairs = list(zip(places, groups, strict=True))
+    series = {
+        each.label: [(place, 100 * Accuracy.of(each.of(own)).accuracy) for place, own in pairs] for each in models
+    }
+    return series, [(place, str(own.keys[-1])) for place, own in pairs]
 
 
 def item_lines(suite: Suite, models: Sequence[ModelDecisions]) -> list[str]:
