@@ -93,13 +93,13 @@ class ResumableOutput:
         """Take over the output of an earlier run if possible, and truncate the rest."""
         self.restart_reason = self._read_journal()
         if self.complete:
-            self._remove(self._partial, self._journal, partial_path(self._journal))
+            _remove(self._partial, self._journal, partial_path(self._journal))
             return
         with self._writing():
-            self._remove(partial_path(self._journal))
+            _remove(partial_path(self._journal))
             if not self.lines:
                 self._bytes, self._digest = 0, hashlib.sha256()
-                self._remove(self._journal)
+                _remove(self._journal)
             os.ftruncate(self._descriptor, self._bytes)
             os.lseek(self._descriptor, self._bytes, os.SEEK_SET)
 
@@ -181,7 +181,7 @@ class ResumableOutput:
         with self._writing():
             os.fsync(self._descriptor)
             publish_file(self._partial, self._target)
-            self._remove(self._journal)
+            _remove(self._journal)
 
     def _flush(self) -> None:
         data = memoryview(bytes(self._buffer))
@@ -200,15 +200,16 @@ class ResumableOutput:
     def discard_unless_resumable(self) -> None:
         """Remove the partial file after an interruption, unless a journal makes it resumable."""
         if self._is_partial(self._descriptor) and not self._journal.exists():
-            self._remove(self._partial)
+            _remove(self._partial)
 
     def close(self) -> None:
         """Release the lock."""
         os.close(self._descriptor)
 
-    def _remove(self, *paths: Path) -> None:
-        for path in paths:
-            path.unlink(missing_ok=True)
+
+def _remove(*paths: Path) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
 
 
 @contextmanager

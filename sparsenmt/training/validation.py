@@ -13,8 +13,6 @@ from sparsenmt.model.protocol import Source, TranslationModel
 from sparsenmt.training.loss import negative_log_likelihood
 from sparsenmt.training.precision import MasterWeights
 
-Measure = Callable[[], float]
-
 
 class Validator:
     """Computes the loss and the metrics with a model of its own.
@@ -32,7 +30,7 @@ class Validator:
         model: TranslationModel,
         load: Callable[[Mapping[str, torch.Tensor]], None],
         dev: Dataset,
-        metrics: Mapping[str, Measure],
+        metrics: Mapping[str, Callable[[], float]],
         *,
         device: torch.device,
         batch_tokens: int,

@@ -25,10 +25,10 @@ from sparsenmt.interrupts import resumable
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.progress import notify
 from sparsenmt.recipe.schema import Recipe
-from sparsenmt.tensors import recorded_digest
+from sparsenmt.tensors import read_header
 from sparsenmt.training.checkpoints import Checkpoint, average_weights, clean_checkpoints, find_checkpoints
 from sparsenmt.training.distribution import Workers
-from sparsenmt.training.loop import Trainer, TrainingData
+from sparsenmt.training.loop import Trainer
 from sparsenmt.training.precision import MasterWeights, pick_dtype
 from sparsenmt.training.training_log import truncate_log
 from sparsenmt.training.validation import Validator
@@ -52,7 +52,7 @@ class StartingPoint:
             return {"path": str(self.directory), "sha256": store.weights_digest(self.directory)}
         path = self.checkpoint.path
         hint = "Take the checkpoint from a copy, or name another model."
-        return {"path": str(path), "sha256": recorded_digest(path / store.WEIGHTS, hint=hint)}
+        return {"path": str(path), "sha256": read_header(path / store.WEIGHTS, hint=hint)[0]}
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,8 @@ def make_trainer(
     trainer = Trainer(
         model,
         weights,
-        TrainingData(data.train, plan),
+        data.train,
+        plan,
         options,
         losses=recipe.losses,
         directory=directory,

@@ -15,8 +15,13 @@ from torch import Tensor
 from sparsenmt.data.batching import Batch
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.transformer import Transformer
-from sparsenmt.training.exits import fill_missing_gradients, sample_exit_pairs
-from sparsenmt.training.gradients import Objective, UpdateTotals, accumulate_gradients
+from sparsenmt.training.gradients import (
+    Objective,
+    UpdateTotals,
+    accumulate_gradients,
+    fill_missing_gradients,
+    sample_exit_pairs,
+)
 from tests.model.support import random_model
 from tests.training.support import PIECES, gradients, make_batch, naive_loss, pairs
 
