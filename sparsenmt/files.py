@@ -360,10 +360,7 @@ def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def read_sealed(path: Path, *, hint: str = _INCOMPLETE) -> dict[str, Any]:
-    """Read and verify an object that `write_sealed` wrote.
-
-    Args:
-        hint: what the user can do about a damaged file.
+    """Read and verify an object that `write_sealed` wrote; see `read_json`.
 
     Raises:
         DamagedFileError: the file is missing or has changed.

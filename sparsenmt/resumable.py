@@ -216,10 +216,7 @@ def _remove(*paths: Path) -> None:
 def resumable_output(output: Path, task: Mapping[str, Any] | None, total: int = 0) -> Iterator[ResumableOutput]:
     """Create or resume an output file; the block calls `ResumableOutput.finish` when all lines are done.
 
-    Args:
-        output: the final path; no pipe or device.
-        task: see `ResumableOutput`.
-        total: number of input lines.
+    The arguments are those of `ResumableOutput`; ``output`` is no pipe or device.
 
     Raises:
         UserError: another process is writing it, or it cannot be written.

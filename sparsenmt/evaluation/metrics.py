@@ -61,9 +61,8 @@ def corpus_scores(
     for name in settings.metrics:
         ours, theirs = _segments(name, hypotheses, references, settings)
         value, signature = _scorer(name, settings).corpus(ours, theirs)
-        scores.append(
-            Score(name, value, f"docs:{len(ours)}|{signature}" if METRICS[name].needs_documents else signature)
-        )
+        documents = f"docs:{len(ours)}|" if METRICS[name].needs_documents else ""
+        scores.append(Score(name, value, f"{documents}{signature}"))
     return scores
 
 
@@ -114,9 +113,8 @@ def _check(hypotheses: Sequence[str], references: Sequence[Sequence[str]], setti
         if name not in METRICS:
             close = difflib.get_close_matches(name, METRICS, n=1)
             hint = f"Did you mean '{close[0]}'? " if close else ""
-            raise UserError(
-                f"there is no metric '{name}'", where="--metric", hint=f"{hint}There are: {', '.join(METRICS)}."
-            )
+            hint += f"There are: {', '.join(METRICS)}."
+            raise UserError(f"there is no metric '{name}'", where="--metric", hint=hint)
         if METRICS[name].needs_documents and documents is None:
             raise UserError(
                 f"{METRICS[name].label} needs to know where documents end",
@@ -128,12 +126,7 @@ def _check(hypotheses: Sequence[str], references: Sequence[Sequence[str]], setti
     if not hypotheses:
         raise UserError("there are no lines to score", where="the translations", hint="Name the file that was meant.")
     for number, reference in enumerate(references, start=1):
-        if len(reference) != len(hypotheses):
-            raise UserError(
-                f"the number of its lines, {len(reference):,}, is not that of the hypotheses, {len(hypotheses):,}",
-                where=f"reference {number}",
-                hint="Line n of one must belong to line n of the other.",
-            )
+        check_lines(reference, hypotheses, f"reference {number}")
     if documents is not None and len(documents) != len(hypotheses):
         raise UserError(
             f"the number of ids, {len(documents):,}, is not that of the lines, {len(hypotheses):,}",
@@ -143,6 +136,16 @@ def _check(hypotheses: Sequence[str], references: Sequence[Sequence[str]], setti
     for name, metric in METRICS.items():
         if metric.quadratic and name in metrics:
             _check_lengths(hypotheses, references, metric.label)
+
+
+def check_lines(lines: Sequence[str], hypotheses: Sequence[str], where: str) -> None:
+    """Raise a UserError about ``where`` unless there are as many lines as hypotheses."""
+    if len(lines) != len(hypotheses):
+        raise UserError(
+            f"the number of its lines, {len(lines):,}, is not that of the hypotheses, {len(hypotheses):,}",
+            where=where,
+            hint="Line n of one must belong to line n of the other.",
+        )
 
 
 def _check_lengths(hypotheses: Sequence[str], references: Sequence[Sequence[str]], label: str) -> None:

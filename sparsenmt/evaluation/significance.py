@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsenmt.errors import UserError
-from sparsenmt.evaluation.metrics import Statistics, statistics
+from sparsenmt.evaluation.metrics import Statistics, check_lines, statistics
 from sparsenmt.evaluation.scorer import ScoringSettings
 
 DEFAULT_RESAMPLES = 1000
@@ -68,12 +68,7 @@ def compare(
     if resamples < 1:
         hint = "Take 1000, for example."
         raise UserError(f"the bootstrap needs at least one resample, not {resamples}", where="--resamples", hint=hint)
-    if len(baseline) != len(hypotheses):
-        raise UserError(
-            f"the number of its lines, {len(baseline):,}, is not that of the hypotheses, {len(hypotheses):,}",
-            where="the baseline",
-            hint="Line n of one must belong to line n of the other.",
-        )
+    check_lines(baseline, hypotheses, "the baseline")
     measured = (statistics(lines, references, settings) for lines in (hypotheses, baseline))
     both = list(zip(*measured, strict=True))
     sampled = _resample([one for pair in both for one in pair], resamples, seed)

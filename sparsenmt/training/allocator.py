@@ -30,8 +30,7 @@ def trim_heap() -> None:
 
     This takes about a tenth of a second, and memory that is needed again must be allocated again.
     """
-    trim = _trim()
-    if trim is not None:
+    if trim := _trim():
         trim(0)
 
 

@@ -89,8 +89,11 @@ def accumulate_gradients(
     pairs = model.plan.pairs() if objective.pairs is None else objective.pairs
     shares = {n: sum(share for (other, _), share in pairs.items() if other == n) for n in sorted({n for n, _ in pairs})}
     encoded = model.encode(Source(batch.source, batch.source_valid, batch.features), exits=tuple(shares))
-    rows = _TargetRows(batch, objective.token_weights(batch.target_valid, totals).to(_loss_dtype(encoded)))
-    likelihood = torch.zeros(2, dtype=_loss_dtype(encoded), device=batch.target_output.device)  # loss, nll
+    # Losses are summed in fp32, or in float64 if the model computes in it.
+    doubles = any(memory.states.dtype == torch.float64 for memory in encoded.memories.values())
+    dtype = torch.float64 if doubles else torch.float32
+    rows = _TargetRows(batch, objective.token_weights(batch.target_valid, totals).to(dtype))
+    likelihood = torch.zeros(2, dtype=dtype, device=batch.target_output.device)  # loss, nll
     states, gradients = [], []
     for n, memory in encoded.memories.items():
         leaf = memory.states.detach().requires_grad_()
@@ -100,7 +103,8 @@ def accumulate_gradients(
         assert leaf.grad is not None
         states.append(memory.states)
         gradients.append(leaf.grad)
-    auxiliary = _backward_encoder(encoded, states, gradients, batch, objective, totals, shares)
+    sentence_weights = objective.sentence_weights(batch.source_valid, totals).to(dtype)
+    auxiliary = _backward_encoder(encoded, states, gradients, objective.auxiliary, sentence_weights, shares)
     closed, partial = _mean_shares(encoded, batch, totals, shares, objective)
     loss, nll = likelihood.tolist()
     loss += sum(objective.auxiliary[name] * value for name, value in auxiliary.items())
@@ -151,23 +155,20 @@ def _backward_encoder(
     encoded: Encoded,
     states: list[Tensor],
     gradients: list[Tensor],
-    batch: Batch,
-    objective: Objective,
-    totals: UpdateTotals,
+    weights: Mapping[str, float],
+    sentence_weights: Tensor,
     shares: Mapping[int, float],
 ) -> dict[str, float]:
     """Backward through the encoder from all exits and from the filters' losses; returns the mean losses by name."""
     roots, root_gradients = list(states), list(gradients)
-    auxiliary = dict.fromkeys(objective.auxiliary, 0.0)
-    sentence_weights = objective.sentence_weights(batch.source_valid, totals).to(_loss_dtype(encoded))
+    auxiliary = dict.fromkeys(weights, 0.0)
     for n, decided in encoded.decided.items():
         for name, values in decided.losses.items():
             mean = (values * sentence_weights).sum() * shares[n]
             auxiliary[name] += float(mean.detach())
-            weight = objective.auxiliary[name]
-            if weight and mean.requires_grad:
+            if weights[name] and mean.requires_grad:
                 roots.append(mean)
-                root_gradients.append(torch.full_like(mean, weight))
+                root_gradients.append(torch.full_like(mean, weights[name]))
     torch.autograd.backward(roots, root_gradients)
     return auxiliary
 
@@ -184,12 +185,6 @@ def _mean_shares(
             closed[name] += float((found.closed * weight).sum()) * part
             partial[name] += float((found.partial * weight).sum()) * part
     return closed, partial
-
-
-def _loss_dtype(encoded: Encoded) -> torch.dtype:
-    """The dtype that losses are summed in: fp32, or float64 if the model computes in it."""
-    doubles = any(memory.states.dtype == torch.float64 for memory in encoded.memories.values())
-    return torch.float64 if doubles else torch.float32
 
 
 def sample_exit_pairs(plan: DepthPlan, seed: Sequence[int]) -> ExitPairs:

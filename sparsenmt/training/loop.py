@@ -234,14 +234,7 @@ class Trainer:
         if not (math.isfinite(result.loss) and math.isfinite(norm)):
             self._skip(real, results, result.loss, norm)
             return False
-        options = self.options
-        rate = learning_rate(
-            self.progress.update + 1,
-            peak=options.learning_rate,
-            schedule=options.schedule,
-            warmup=options.warmup_updates,
-            last=options.max_updates,
-        )
+        rate = learning_rate(self.progress.update + 1, self.options)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()

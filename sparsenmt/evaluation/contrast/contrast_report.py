@@ -71,10 +71,8 @@ def terminal_report(suite: Suite, models: Sequence[ModelDecisions], notes: Seque
         for each in group(suite.items)
         if each.name == "overall" or (each.name != "senses" and 1 < len(each.groups) <= _MOST_ROWS)
     ]
-    tables = [_table(groupings[0], suite, models)]
-    for grouping in groupings[1:]:
-        one = len(models) == 1
-        tables.append(_table(grouping, suite, models) if one else _side_by_side(grouping, suite, models))
+    detailed = _table if len(models) == 1 else _side_by_side
+    tables = [_table(groupings[0], suite, models), *(detailed(each, suite, models) for each in groupings[1:])]
     return Report("contrast", tuple(tables), tuple(notes))
 
 
@@ -87,16 +85,11 @@ def report_notes(suite: Suite, models: Sequence[ModelDecisions], *, normalize: b
     ]
     if len(models) > 1:
         notes.append(f"p: exact McNemar test against {models[0].label}, two-sided")
-    notes += [
-        f"{each.label}: {_count(each.cut)} with a text that is too long for the model, and is cut"
-        for each in models
-        if each.cut
-    ]
+    for each in models:
+        if each.cut:
+            items = "1 item" if each.cut == 1 else f"{each.cut:,} items"
+            notes.append(f"{each.label}: {items} with a text that is too long for the model, and is cut")
     return [*notes, *suite.notes]
-
-
-def _count(items: int) -> str:
-    return "1 item" if items == 1 else f"{items:,} items"
 
 
 def _chance(items: Sequence[Item], members: ItemGroup) -> float:
@@ -121,11 +114,10 @@ def _table(grouping: Grouping, suite: Suite, models: Sequence[ModelDecisions]) -
             row += [found.accuracy, *found.interval]
             if compared:
                 against = _compared(models, number, members)
-                row += (
-                    [None] * len(_COMPARED)
-                    if against is None
-                    else [against.difference, against.only_other, against.only_this, against.p_value]
-                )
+                if against is None:
+                    row += [None] * len(_COMPARED)
+                else:
+                    row += [against.difference, against.only_other, against.only_this, against.p_value]
             rows.append(tuple(row))
     heads = (*columns("text", *grouping.keys), Column("model"), *_MEASURED, *(_COMPARED if compared else ()))
     across = "model" if grouping.keys else None  # a single model is named in the title
@@ -191,15 +183,15 @@ def _points(
 
 def item_lines(suite: Suite, models: Sequence[ModelDecisions]) -> list[str]:
     """Make a tab-separated table of all items; tabs and line ends in a text are escaped."""
-    heads = ["place", "type", "distance", "frequency", "origin", "domain", "word", "sense"]
-    heads += ["source", "correct", "contrastive"]
+    properties = ["place", "type", "distance", "frequency", "origin", "domain", "word", "sense"]
+    heads = [*properties, "source", "correct", "contrastive"]
     for each in models:
         heads += [f"{each.label} correct", f"{each.label} contrastive", f"{each.label} decision"]
     lines = [heads]
     for number, item in enumerate(suite.items):
-        known: list[Value] = [item.place, item.type, item.distance, item.frequency, item.origin, item.domain]
-        known += [item.word, item.sense, suite.sources[item.sentence], item.correct, " ||| ".join(item.contrastive)]
-        cells = ["" if value is None else str(value) for value in known]
+        known = [getattr(item, name) for name in properties]
+        texts = [suite.sources[item.sentence], item.correct, " ||| ".join(item.contrastive)]
+        cells = ["" if value is None else str(value) for value in known] + texts
         for each in models:
             decision = each.decisions[number]
             cells += [f"{decision.correct:.6f}", f"{decision.contrastive:.6f}", decision.name]

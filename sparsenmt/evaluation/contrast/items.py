@@ -69,13 +69,11 @@ class Suite:
             known = sorted({getattr(item, name) for item in self.items} - {None})
             for each in wanted:
                 if not known:
-                    raise UserError(
-                        f"the items of the suite have no {name}", where=option, hint="Leave the option out."
-                    )
+                    hint = "Leave the option out."
+                    raise UserError(f"the items of the suite have no {name}", where=option, hint=hint)
                 if each not in known:
                     hint = f"There are: {', '.join(known[:20])}."
                     raise UserError(f"the suite has no '{each}'", where=option, hint=hint)
             if wanted:
-                items = tuple(item for item in chosen.items if getattr(item, name) in wanted)
-                chosen = replace(chosen, items=items)
+                chosen = replace(chosen, items=tuple(item for item in chosen.items if getattr(item, name) in wanted))
         return chosen
