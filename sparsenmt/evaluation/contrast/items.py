@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from sparsenmt.errors import UserError
@@ -53,10 +53,6 @@ class Suite:
     items: tuple[Item, ...]
     languages: tuple[str, str] | None = None
     notes: tuple[str, ...] = ()
-
-    def only(self, keep: Callable[[Item], bool], *notes: str) -> Suite:
-        """Return the suite with some of its items, and with further notes."""
-        return replace(self, items=tuple(filter(keep, self.items)), notes=(*self.notes, *notes))
 
     def select(self, types: Collection[str], origins: Collection[str]) -> Suite:
         """Return the suite with only these types and origins; empty collections keep all.
