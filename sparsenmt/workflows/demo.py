@@ -16,6 +16,7 @@ from sparsenmt.data.text import read_lines, write_lines
 from sparsenmt.decoding.translate import translate_texts
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import Score, corpus_scores
+from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.files import directory_lock, explain_directory_errors
 from sparsenmt.interrupts import resumable
 from sparsenmt.progress import notify
@@ -68,7 +69,7 @@ def demo(directory: Path, overrides: Sequence[str] = ()) -> DemoResult:
         with result.timed("decode"):
             result.outputs = translate_texts(open_model(recipe.directory), result.sources, recipe.decoding)
             write_lines(directory / "test.output", result.outputs)
-        result.scores = corpus_scores(result.outputs, [result.references], metrics=("bleu", "chrf", "ter"))
+        result.scores = corpus_scores(result.outputs, [result.references], ScoringSettings(("bleu", "chrf", "ter")))
     return result
 
 

@@ -22,6 +22,7 @@ from sparsenmt.decoding.inputs import SourceLine, read_sources
 from sparsenmt.decoding.translate import Translation, sparsity_rate
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import corpus_scores
+from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.evaluation.significance import compare
 from sparsenmt.files import make_directories, read_sealed, sha256_text, write_sealed
 from sparsenmt.metric import METRICS
@@ -98,14 +99,8 @@ class Evaluation:
         key = f"{metric} {sha256_text(chr(10).join(other.lines))[:16]}"
         if key not in self.tests:
             sources, references = text.read()
-            (found,) = compare(
-                self.lines,
-                other.lines,
-                [references],
-                metrics=[metric],
-                language=language,
-                documents=text.ids(sources),
-            )
+            settings = ScoringSettings([metric], language=language, documents=text.ids(sources))
+            (found,) = compare(self.lines, other.lines, [references], settings)
             difference = found.difference
             bounds = {"low": difference.low, "high": difference.high}
             self.tests[key] = {"difference": difference.value, **bounds, "p_value": found.p_value}
@@ -160,13 +155,9 @@ def evaluate(directory: Path, text: TestText, metrics: Sequence[str], *, attenti
         found.save()  # the translations take longest and survive a failure of later steps
     if missing:
         sources, references = text.read()
-        scores = corpus_scores(
-            found.lines,
-            [references],
-            metrics=missing,
-            language=read_recipe(directory).data.target_language,
-            documents=text.ids(sources),
-        )
+        language = read_recipe(directory).data.target_language
+        settings = ScoringSettings(missing, language=language, documents=text.ids(sources))
+        scores = corpus_scores(found.lines, [references], settings)
         found.scores |= {score.name: score.value for score in scores}
         found.signatures |= {score.name: score.signature for score in scores}
     if unseen:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from sparsenmt.data.documents import DocumentBlock
 from sparsenmt.data.input_line import InputLine
@@ -16,6 +15,7 @@ from sparsenmt.decoding.inputs import cut_warning, warn_of_cut_lines
 from sparsenmt.decoding.translate import sparsity_rate
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import Score, corpus_scores
+from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.evaluation.significance import Comparison, compare
 from sparsenmt.metric import METRICS
 from sparsenmt.progress import notify
@@ -217,21 +217,16 @@ def _measure(
     sparsity: float | None = None,
 ) -> ScoreResult:
     """Compute the metrics; ``others`` are the columns of the references and, after them, of the baseline."""
-    settings: dict[str, Any] = {
-        "metrics": options.chosen_metrics,
-        "lowercase": options.lowercase,
-        "tokenize": options.tokenize,
-        "language": language,
-        "documents": None if options.documents is None else [line.document for line in lines],
-    }
-    scores = corpus_scores(hypotheses, others[:references], **settings)
+    documents = None if options.documents is None else [line.document for line in lines]
+    settings = ScoringSettings(options.chosen_metrics, options.lowercase, options.tokenize, language, documents)
+    scores = corpus_scores(hypotheses, others[:references], settings)
     comparisons = []
     if len(others) > references:
         comparisons = compare(
             hypotheses,
             others[references],
             others[:references],
-            **settings,
+            settings,
             resamples=options.resamples,
             seed=options.seed,
         )

@@ -161,10 +161,7 @@ class TrainingWorkload:
         self._on_device = self._batch.to(device)
         self._model = benchmarked.build().to(device).train()
         self._weights = MasterWeights(self._model, dtype)
-        adam = options.optimizer
-        self._optimizer = make_optimizer(
-            self._weights, betas=(adam.beta1, adam.beta2), epsilon=adam.epsilon, weight_decay=adam.weight_decay
-        )
+        self._optimizer = make_optimizer(self._weights, options.optimizer)
         for group in self._optimizer.param_groups:
             group["lr"] = 1e-5
 
