@@ -17,7 +17,7 @@ from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
 from sparsenmt.errors import printable
 from sparsenmt.report.plots import Heatmap, heatmaps
-from sparsenmt.report.tables import Report, Table, Value, columns
+from sparsenmt.report.tables import Report, Table, columns
 
 Paint = Callable[[str, bool], str]
 """Marks a stretch of text: (text, dropped) -> text."""
@@ -106,18 +106,15 @@ def _together(found: Sequence[AnnotationResult]) -> Iterator[list[GatedLine]]:
 
 def report(found: Sequence[AnnotationResult]) -> Report:
     """Make the table: one row for each position, with its gate."""
-    rows: list[tuple[Value, ...]] = []
+    rows = []
     for each in found:
         for line in each.lines:
             names = each.tokenizer.pieces(line.line.ids)
             gates = [None] * len(names) if line.gates is None else line.gates.tolist()
             for i, (name, gate, dropped) in enumerate(zip(names, gates, line.dropped.tolist(), strict=True)):
                 rows.append((line.line.number + 1, each.model, i, name, gate, int(dropped)))
-    heads = (
-        *(*columns("count", "sentence"), *columns("text", "model"), *columns("count", "position")),
-        *(*columns("text", "piece"), *columns("number", "gate"), *columns("count", "dropped")),
-    )
-    return Report("annotate", (Table("annotate", "gates of sentences", heads, tuple(rows)),))
+    heads = columns("count sentence", "text model", "count position", "text piece", "number gate", "count dropped")
+    return Report("annotate", (Table("annotate", "gates of sentences", heads, rows),))
 
 
 def grid(found: Sequence[AnnotationResult]) -> list[list[Heatmap]]:

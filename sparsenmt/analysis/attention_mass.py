@@ -28,7 +28,7 @@ from sparsenmt.data.word_boundaries import word_ids
 from sparsenmt.decoding.inputs import ModelBundle, SourceLine, not_finite
 from sparsenmt.model.protocol import AttentionSeen
 from sparsenmt.report.plots import Panel, curves
-from sparsenmt.report.tables import Report, Table, Value, columns, rows_of
+from sparsenmt.report.tables import Report, Table, columns, rows_of
 
 Unit = Literal["piece", "word"]
 THRESHOLD = 0.6
@@ -77,26 +77,6 @@ class CrossAttentionMap:
     """(T, S) mean over heads and layers; a row sums to 1 unless the transform says otherwise."""
 
 
-class MeanCrossAttention:
-    """An observer (`TranslationModel.listen`) that averages cross-attention over heads and layers."""
-
-    def __init__(self) -> None:
-        self._sum: Tensor | None = None
-        self._layers = 0
-
-    def __call__(self, seen: AttentionSeen) -> None:
-        if seen.site != "cross":
-            return
-        mean = seen.weights.mean(1).double()
-        self._sum = mean if self._sum is None else self._sum + mean
-        self._layers += 1
-
-    def mean(self) -> Tensor:
-        """Return the mean over heads and layers, (B, T, S)."""
-        assert self._sum is not None, "no cross-attention was observed"
-        return self._sum / self._layers
-
-
 @torch.inference_mode()
 def cross_attention_maps(
     bundle: ModelBundle,
@@ -115,12 +95,18 @@ def cross_attention_maps(
     Raises:
         UserError: a batch needs more memory than there is, or the model's scores are not numbers.
     """
+    layers: list[Tensor] = []  # (B, T, S) mean over heads, of one batch
+
+    def keep(seen: AttentionSeen) -> None:
+        if seen.site == "cross":
+            layers.append(seen.weights.mean(1).double())
+
     for chosen, _, memory in encoded_batches(bundle, lines, batch_tokens=batch_tokens, advance=advance):
         inputs, _ = pad([targets[i].inputs for i in chosen])
-        observer = MeanCrossAttention()
-        with bundle.model.listen(observer):
+        layers.clear()
+        with bundle.model.listen(keep):
             bundle.model.decode(inputs.to(bundle.device), memory)
-        weights = observer.mean().cpu().numpy()
+        weights = (sum(layers, torch.zeros(())) / len(layers)).cpu().numpy()
         for row, i in enumerate(chosen):
             target = targets[i].ids
             own = weights[row, : len(target), : len(lines[i].ids)]
@@ -201,21 +187,15 @@ class AttentionMassResult:
 
 def report(found: Sequence[AttentionMassResult], *, unit: Unit, eos: bool, threshold: float = THRESHOLD) -> Report:
     """Make two tables: a summary and the histograms."""
-    summary = (
-        *(*columns("text", "model"), *columns("share", "sparsity")),
-        *(*columns("count", "words"), *columns("number", "mean")),
-        *(*columns("count", "retained"), *columns("number", "retained_mean"), *columns("share", "under_threshold")),
-        *(*columns("number", "stand_in_mean"), *columns("share", "stand_in_share")),
-    )
-    bins: list[tuple[Value, ...]] = [
+    retained = ("count retained", "number retained_mean", "share under_threshold")
+    stand_in = ("number stand_in_mean", "share stand_in_share")
+    summary = columns("text model", "share sparsity", "count words", "number mean", *retained, *stand_in)
+    bins = [
         (each.model, _bin_name(i), float(_EDGES[i]), count, count / each.retained if each.retained else None)
         for each in found
         for i, count in enumerate(each.histogram)
     ]
-    histogram = (
-        *(*columns("text", "model", "mass"), *columns("number", "from", shown=False)),
-        *(*columns("count", "words"), *columns("share", "share")),
-    )
+    histogram = columns("text model mass", "hidden number from", "count words", "share share")
     notes = (
         f"a word is a {unit}; </s> {'counts' if eos else 'does not count'}, on both sides; "
         f"under threshold: retained words with less than {threshold:g}",
@@ -227,7 +207,7 @@ def report(found: Sequence[AttentionMassResult], *, unit: Unit, eos: bool, thres
         "attention-mass",
         (
             Table("summary", title, summary, rows_of(found, summary)),
-            Table("histogram", "retained words by mass", histogram, tuple(bins), across="model", shown="share"),
+            Table("histogram", "retained words by mass", histogram, bins, across="model", shown="share"),
         ),
         notes,
     )
@@ -242,8 +222,7 @@ def panels(found: Sequence[AttentionMassResult], threshold: float = THRESHOLD) -
     result = []
     for each in found:
         shares = [count / max(each.retained, 1) for count in each.histogram]
-        points: list[tuple[float, float | None]] = list(zip(_EDGES.tolist(), shares, strict=True))
-        points.append((float(_EDGES[-1]) + BIN, 0.0))
+        points = [*zip(_EDGES.tolist(), shares, strict=True), (float(_EDGES[-1]) + BIN, 0.0)]
         mean = "-" if each.retained_mean is None else f"{each.retained_mean:.2f}"
         under = "-" if each.under_threshold is None else f"{each.under_threshold:.1%}"
         result.append(

@@ -9,7 +9,7 @@ from sparsenmt.evaluation.metrics import corpus_scores
 from sparsenmt.evaluation.significance import DEFAULT_RESAMPLES, DEFAULT_SEED, Comparison, compare
 from sparsenmt.report.tables import Value, columns
 
-SCORE_COLUMNS = columns("number", "score", "difference", "low", "high", "p")
+SCORE_COLUMNS = columns("number score difference low high p")
 """The columns of `ComparedScore.cells`."""
 
 

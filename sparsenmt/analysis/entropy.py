@@ -56,31 +56,13 @@ def _entropies(model: AnalyzedModel) -> list[LineEntropy]:
         return line_entropies(model.bundle, model.sources, batch_tokens=model.batch_tokens, advance=advance)
 
 
-class SelfAttentionEntropy:
-    """An observer (`TranslationModel.listen`) of one encoder step.
-
-    Args:
-        step: the step, from 0.
-    """
-
-    def __init__(self, step: int) -> None:
-        self._step = step
-        self.entropy: torch.Tensor | None = None
-        """(B, S) of the last batch, in nats."""
-
-    def __call__(self, seen: AttentionSeen) -> None:
-        if seen.site == "encoder_self" and seen.step == self._step:
-            mean = seen.weights.mean(1).double()  # (B, S, S)
-            self.entropy = -torch.special.xlogy(mean, mean).sum(-1)
-
-
 @dataclass(frozen=True)
 class LineEntropy:
     """The gates and entropies of one sentence."""
 
     source: GatedLine
     entropy: NDArray[np.float64]
-    """(S,)"""
+    """(S,) in nats"""
 
 
 def line_entropies(
@@ -92,11 +74,17 @@ def line_entropies(
 ) -> list[LineEntropy]:
     """Compute the entropies of lines; returns them in the same order."""
     found: dict[int, LineEntropy] = {}
-    observer = SelfAttentionEntropy(bundle.depth[0] - 1)
-    with bundle.model.listen(observer):
+    last = torch.empty(0)  # (B, S) entropies of the last batch
+
+    def keep(seen: AttentionSeen) -> None:
+        nonlocal last
+        if seen.site == "encoder_self" and seen.step == bundle.depth[0] - 1:
+            mean = seen.weights.mean(1).double()  # (B, S, S)
+            last = -torch.special.xlogy(mean, mean).sum(-1)
+
+    with bundle.model.listen(keep):
         for chosen, _, memory in encoded_batches(bundle, lines, batch_tokens=batch_tokens, advance=advance):
-            assert observer.entropy is not None
-            values = observer.entropy.cpu().numpy()
+            values = last.cpu().numpy()
             for row, i in enumerate(chosen):
                 found[i] = LineEntropy(gated_line(memory, row, lines[i]), values[row, : len(lines[i].ids)].copy())
     return [found[i] for i in range(len(lines))]
@@ -139,12 +127,8 @@ def _mean(values: NDArray[np.float64]) -> float | None:
 
 def report(found: Sequence[EntropyResult]) -> Report:
     """Make the table: one row for each model."""
-    heads = (
-        *columns("text", "model"),
-        *columns("share", "sparsity"),
-        *columns("count", "kept", "dropped"),
-        *columns("number", "kept_entropy", "kept_baseline", "dropped_entropy", "dropped_baseline"),
-    )
+    entropies = "number kept_entropy kept_baseline dropped_entropy dropped_baseline"
+    heads = columns("text model", "share sparsity", "count kept dropped", entropies)
     title = "entropy of the last encoder self-attention (nats, heads averaged first)"
     return Report("entropy", (Table("entropy", title, heads, rows_of(found, heads)),))
 
@@ -152,14 +136,13 @@ def report(found: Sequence[EntropyResult]) -> Report:
 def panels(found: Sequence[EntropyResult], baseline: str | None) -> list[Panel]:
     """Draw the entropy of kept and of dropped positions against the sparsity of the models."""
     ordered = sorted(found, key=lambda each: each.sparsity or 0.0)
-    x = [each.sparsity or 0.0 for each in ordered]
-
-    def panel(title: str, own: list[float | None], base: list[float | None]) -> Panel:
-        series = {"with gates": list(zip(x, own, strict=True))}
+    result = []
+    for kind in ("kept", "dropped"):
+        curves = {"with gates": f"{kind}_entropy"}
         if baseline is not None:
-            series[f"{baseline}, same positions"] = list(zip(x, base, strict=True))
-        return Panel("sparsity rate", "entropy (nats)", series, title=title, percent="x")
-
-    kept, base = [each.kept_entropy for each in ordered], [each.kept_baseline for each in ordered]
-    other, other_base = [each.dropped_entropy for each in ordered], [each.dropped_baseline for each in ordered]
-    return [panel("kept positions", kept, base), panel("dropped positions", other, other_base)]
+            curves[f"{baseline}, same positions"] = f"{kind}_baseline"
+        series = {
+            label: [(each.sparsity or 0.0, getattr(each, name)) for each in ordered] for label, name in curves.items()
+        }
+        result.append(Panel("sparsity rate", "entropy (nats)", series, title=f"{kind} positions", percent="x"))
+    return result

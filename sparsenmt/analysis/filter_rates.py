@@ -6,7 +6,7 @@ A position that an earlier filter has masked counts as closed for all later filt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,20 +15,20 @@ from sparsenmt.analysis.labels import number_ticks
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.model.protocol import GatesSeen
 from sparsenmt.report.plots import Panel, curves
-from sparsenmt.report.tables import Report, Table, Value, columns
+from sparsenmt.report.tables import Report, Table, columns
 
 
 def measure_filter_rates(session: AnalysisSession) -> AnalysisResult:
     """Make the report ``layers``."""
     notes = session.notes_on_filters(needed=True)
-    found = []
+    found = {}
     for model in session.opened():
         counter = GateCounter()
         with model.progress("gates") as advance, model.bundle.model.listen_to_gates(counter):
             for _ in encoded_batches(model.bundle, model.sources, batch_tokens=model.batch_tokens, advance=advance):
                 pass
         positions = sum(len(line.ids) for line in model.sources)
-        found.append(FilterRatesResult(model.label, counter.shares(positions)))
+        found[model.label] = counter.shares(positions)
     return session.result(report(found), lambda: curves(panels(found)), notes=notes)
 
 
@@ -94,35 +94,23 @@ class GateCounter:
         return found
 
 
-@dataclass(frozen=True)
-class FilterRatesResult:
-    """The filters of one model."""
-
-    model: str
-    shares: dict[FilterPlace, FilterShares]
-
-
-def report(found: Sequence[FilterRatesResult]) -> Report:
+def report(found: Mapping[str, Mapping[FilterPlace, FilterShares]]) -> Report:
     """Make the table: one row for each filter."""
-    rows: list[tuple[Value, ...]] = [
-        (each.model, key.name, key.depth, key.place, key.index, s.positions, s.closed, s.partial, s.opened)
-        for each in found
-        for key, s in each.shares.items()
+    rows = [
+        (model, key.name, key.depth, key.place, key.index, s.positions, s.closed, s.partial, s.opened)
+        for model, shares in found.items()
+        for key, s in shares.items()
     ]
-    heads = (
-        *columns("text", "model", "filter"),
-        *columns("count", "after_layer", shown=False),
-        *columns("text", "place", shown=False),
-        *columns("count", "index", shown=False),
-        *columns("count", "positions"),
-        *columns("share", "sparsity", "partial", "open"),
-    )
+    hidden = ("hidden count after_layer", "hidden text place", "hidden count index")
+    heads = columns("text model filter", *hidden, "count positions", "share sparsity partial open")
     title = "gates of every filter: exactly 0 (sparsity), between, exactly 1"
-    return Report("layers", (Table("layers", title, heads, tuple(rows)),))
+    return Report("layers", (Table("layers", title, heads, rows),))
 
 
-def panels(found: Sequence[FilterRatesResult]) -> list[Panel]:
+def panels(found: Mapping[str, Mapping[FilterPlace, FilterShares]]) -> list[Panel]:
     """Draw the rate against the layer; of several filters in one place, the last."""
-    series = {each.model: sorted({key.depth: s.closed for key, s in each.shares.items()}.items()) for each in found}
+    series = {
+        model: sorted({key.depth: s.closed for key, s in shares.items()}.items()) for model, shares in found.items()
+    }
     ticks = number_ticks(sorted({depth for points in series.values() for depth, _ in points}))
     return [Panel("encoder layers before the filter", "sparsity rate", series, percent="y", ticks=ticks)]

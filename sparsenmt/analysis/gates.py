@@ -41,7 +41,7 @@ class GatedLine:
         return dropped
 
 
-RATE_COLUMNS = (*columns("count", "positions", "dropped"), *columns("share", "sparsity"))
+RATE_COLUMNS = columns("count positions dropped", "share sparsity")
 """The columns of `SparsityRate.cells`."""
 
 

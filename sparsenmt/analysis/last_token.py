@@ -19,7 +19,7 @@ from sparsenmt.analysis.labels import number_ticks
 from sparsenmt.analysis.observe import Attended, TensorSums
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.report.plots import Panel, curves
-from sparsenmt.report.tables import Report, Table, Value, columns
+from sparsenmt.report.tables import Report, Table, columns
 
 EVEN = "equal weights"
 
@@ -30,9 +30,7 @@ def measure_last_token(session: AnalysisSession) -> AnalysisResult:
     found = []
     for model in session.opened():
         targets = model.targets
-        counter = LastTokenCounter(model.gates())
-        model.attend(counter, ["cross"], targets)
-        found.append(counter.result(model.label))
+        found.append(model.attend(LastTokenCounter(model.gates()), ["cross"], targets).result(model.label))
     notes = notes if len(notes) < len(session.models) else []  # only of interest beside a model that drops something
     settings = {"target": str(session.target) if session.target else None}
     return session.result(report(found), lambda: curves(panels(found)), settings=settings, notes=notes)
@@ -112,23 +110,19 @@ class LastTokenResult:
 
 def report(found: Sequence[LastTokenResult]) -> Report:
     """Make two tables: layers and heads."""
-    layers: list[tuple[Value, ...]] = [
+    layers = [
         (each.model, str(layer), m.last, m.before, m.even, m.largest, m.positions)
         for each in found
         for layer, m in each.layers.items()
     ]
-    heads: list[tuple[Value, ...]] = [
+    heads = [
         (each.model, layer, number, mass)
         for each in found
         for layer, m in each.layers.items()
         for number, mass in enumerate(m.heads, start=1)
     ]
-    layer_columns = (
-        *columns("text", "model", "layer"),
-        *columns("share", "last", "before_last", "even", "largest"),
-        *columns("count", "target_positions"),
-    )
-    head_columns = (*columns("text", "model"), *columns("count", "layer", "head"), *columns("share", "last"))
+    layer_columns = columns("text model layer", "share last before_last even largest", "count target_positions")
+    head_columns = columns("text model", "count layer head", "share last")
     title = "cross-attention mass on the last source token, </s>"
     notes = (
         "last: mass on </s>; before last: on the token before it; even: on </s>, if all weights were equal",
@@ -140,17 +134,15 @@ def report(found: Sequence[LastTokenResult]) -> Report:
         if f.closed
     ]
     tables = (
-        Table("last-token", title, layer_columns, tuple(layers)),
-        Table("heads", f"{title}, by head", head_columns, tuple(heads), listed=False),
+        Table("last-token", title, layer_columns, layers),
+        Table("heads", f"{title}, by head", head_columns, heads, listed=False),
     )
     return Report("last-token", tables, (*notes, *closed))
 
 
 def panels(found: Sequence[LastTokenResult]) -> list[Panel]:
     """Draw the mass against the layer, one curve for each model, and the mass that equal weights would give."""
-    series: dict[str, list[tuple[float, float | None]]] = {
-        each.model: [(float(layer), m.last) for layer, m in each.layers.items()] for each in found
-    }
+    series = {each.model: [(float(layer), m.last) for layer, m in each.layers.items()] for each in found}
     if found:
         series[EVEN] = [(float(layer), m.even) for layer, m in found[0].layers.items()]
     ticks = number_ticks(sorted({layer for each in found for layer in each.layers}))

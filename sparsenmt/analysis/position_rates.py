@@ -8,7 +8,7 @@ Shapes: S source positions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
@@ -101,18 +101,6 @@ def place_name(place: PlaceInWord, unit: Unit) -> str:
     return _PIECES[min(place.index, MOST_PIECES - 1)]
 
 
-def rates(lines: Iterable[GatedLine], tokenizer: Tokenizer, unit: Unit) -> dict[str, SparsityRate]:
-    """Return the rate of every row, in order; rows without positions are included."""
-    rows = [*(_RELATIVE if unit == "characters" else _PIECES), ALONE, PUNCTUATION, SPACES, END]
-    positions, dropped = dict.fromkeys(rows, 0), dict.fromkeys(rows, 0)
-    for each in lines:
-        for place, closed in zip(places(each.line.ids, tokenizer), each.dropped.tolist(), strict=True):
-            name = place_name(place, unit)
-            positions[name] += 1
-            dropped[name] += closed
-    return {name: SparsityRate(positions[name], dropped[name]) for name in rows}
-
-
 @dataclass(frozen=True)
 class PositionResult:
     """The rates of one model."""
@@ -121,11 +109,20 @@ class PositionResult:
     unit: Unit
     overall: SparsityRate
     rates: dict[str, SparsityRate]
+    """By row, in order; rows without positions are included."""
 
 
 def measure(model: str, lines: Sequence[GatedLine], tokenizer: Tokenizer, unit: Unit) -> PositionResult:
     """Count the gates of one model."""
-    return PositionResult(model, unit, overall_rate(lines), rates(lines, tokenizer, unit))
+    rows = [*(_RELATIVE if unit == "characters" else _PIECES), ALONE, PUNCTUATION, SPACES, END]
+    positions, dropped = dict.fromkeys(rows, 0), dict.fromkeys(rows, 0)
+    for each in lines:
+        for place, closed in zip(places(each.line.ids, tokenizer), each.dropped.tolist(), strict=True):
+            name = place_name(place, unit)
+            positions[name] += 1
+            dropped[name] += closed
+    rates = {name: SparsityRate(positions[name], dropped[name]) for name in rows}
+    return PositionResult(model, unit, overall_rate(lines), rates)
 
 
 def report(found: Sequence[PositionResult]) -> Report:
@@ -138,9 +135,9 @@ def report(found: Sequence[PositionResult]) -> Report:
             share = rate.dropped / inside if inside and name in _in_words(each.unit) else None
             if rate.positions or name in _in_words(each.unit):
                 rows.append((each.model, each.unit, name, *rate.cells, share))
-    heads = (*columns("text", "model", "unit", "place"), *RATE_COLUMNS, *columns("share", "share_of_dropped"))
+    heads = (*columns("text model unit place"), *RATE_COLUMNS, *columns("share share_of_dropped"))
     title = "sparsity rate by place in the word"
-    return Report("position", (Table("position", title, heads, tuple(rows), across="model", shown="sparsity"),))
+    return Report("position", (Table("position", title, heads, rows, across="model", shown="sparsity"),))
 
 
 def _in_words(unit: Unit) -> tuple[str, ...]:

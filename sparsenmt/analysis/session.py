@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparsenmt.analysis.gates import NO_FILTER, GatedLine, gated_lines
 from sparsenmt.analysis.observe import Observer, TargetLine, observe
@@ -35,6 +35,7 @@ from sparsenmt.store import Bundle, open_model, read_recipe
 if TYPE_CHECKING:  # matplotlib is an optional package
     from matplotlib.figure import Figure
 
+AnyObserver = TypeVar("AnyObserver", bound=Observer)
 _CONLLU = (".conllu", ".conllu.gz")
 _ONE = "Leave one of the two out."
 _NO_LINE_PAIRS = "Line n of one must belong to line n of the other."
@@ -318,12 +319,15 @@ class AnalyzedModel:
         return found
 
     def attend(
-        self, observer: Observer, sites: Collection[SiteName], targets: Sequence[TargetLine] | None = None
-    ) -> None:
+        self, observer: AnyObserver, sites: Collection[SiteName], targets: Sequence[TargetLine] | None = None
+    ) -> AnyObserver:
         """Read the sources, and the targets along them, while an observer is told the attention at these sites.
 
         Args:
             targets: None: those of the model, if a site of the decoder is asked for.
+
+        Returns:
+            the observer.
         """
         if targets is None and any(site != "encoder_self" for site in sites):
             targets = self.targets
@@ -337,3 +341,4 @@ class AnalyzedModel:
                 batch_tokens=self.batch_tokens,
                 advance=advance,
             )
+        return observer

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from sparsenmt.errors import printable
 from sparsenmt.files import explain_write_errors, write_json, write_text
@@ -34,9 +34,19 @@ class Column:
     shown: bool = True
 
 
-def columns(kind: Kind, *names: str, shown: bool = True) -> tuple[Column, ...]:
-    """Make columns of one kind."""
-    return tuple(Column(name, kind, shown) for name in names)
+def columns(*groups: str) -> tuple[Column, ...]:
+    """Make columns from groups of one kind each: ``columns("text model site", "hidden count index", "share density")``.
+
+    Args:
+        groups: a kind and the names of its columns; the terminal leaves out those of a group that begins with "hidden".
+    """
+    made: list[Column] = []
+    for group in groups:
+        kind, *names = group.removeprefix("hidden ").split()
+        if kind not in get_args(Kind):
+            raise ValueError(f"{kind} is no kind of a column")
+        made += [Column(name, kind, not group.startswith("hidden ")) for name in names]  # type: ignore[arg-type]
+    return tuple(made)
 
 
 @dataclass(frozen=True)
@@ -54,7 +64,7 @@ class Table:
     name: str
     title: str
     columns: tuple[Column, ...]
-    rows: tuple[tuple[Value, ...], ...]
+    rows: Sequence[tuple[Value, ...]]
     across: str | None = None
     shown: str | None = None
     listed: bool = True

@@ -117,8 +117,8 @@ def test_one_model_gives_bars_and_several_give_curves() -> None:
     words = [CategorisedLine(("a", "b", "c"), ("DT", "NN", "NN"), ("function", "content", "content"))]
     categories, tags = report([one, two], words).tables
     assert categories.rows[0] == ("one", OVERALL, 80, 40, 0.5)
-    assert tags.rows == (
+    assert tags.rows == [
         ("one", "NN", "content", 4, 1, 0.25),
         ("two", "NN", "content", 4, 0, 0.0),
         ("two", "DT", "function", 1, 1, 1.0),
-    )
+    ]
