@@ -64,11 +64,7 @@ def measure_attention_maps(
 
 
 def _check(model: AnalyzedModel, choice: MapChoice) -> None:
-    """Refuse layers and heads that a model does not have.
-
-    Raises:
-        UserError: there is such a one.
-    """
+    """Raise UserError for layers and heads that a model does not have."""
     depth = model.bundle.depth
     side, count = ("encoder", depth[0]) if choice.site == "encoder_self" else ("decoder", depth[1])
     if choice.layers and max(choice.layers) > count:

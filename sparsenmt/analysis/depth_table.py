@@ -18,7 +18,7 @@ from sparsenmt.evaluation.metrics import Score, corpus_scores
 from sparsenmt.metric import METRICS
 from sparsenmt.model.depth_plan import Depth, fastest_first
 from sparsenmt.report.plots import ValueMap
-from sparsenmt.report.tables import Column, Report, Table, Value
+from sparsenmt.report.tables import Report, Table, columns
 
 _QUALITY = ("bleu", "chrf")
 
@@ -143,20 +143,17 @@ def full_report(text: str, grids: Sequence[DepthGrid], timed: TimeReference | No
         text: the name of the text.
         timed: the reference of relative times; None where no time was measured.
     """
-    cells: list[tuple[Value, ...]] = []
+    cells = []
     for grid in grids:
         for cell in grid.cells:
             ratio = None if timed is None else timed.ratio(cell)
             share = cell.oracle / len(grid.depths)
             scores = (cell.bleu, cell.chrf, ratio, cell.seconds, cell.oracle, share)
             cells.append((grid.system, grid.search, *cell.depth, *scores, cell.text.model, cell.text.file))
-    columns = (
-        *(Column("system"), Column("search"), Column("encoder_layers", "count"), Column("decoder_layers", "count")),
-        *(Column("bleu", "score"), Column("chrf", "score"), Column("relative_time", "number")),
-        *(Column("seconds", "number"), Column("oracle_sentences", "count"), Column("oracle_share", "share")),
-        *(Column("model"), Column("translations")),
-    )
-    tables = (Table("cells", text, columns, tuple(cells)), _grids(grids))
+    place = ("text system search", "count encoder_layers decoder_layers")
+    oracle = ("count oracle_sentences", "share oracle_share")
+    heads = columns(*place, "score bleu chrf", "number relative_time seconds", *oracle, "text model translations")
+    tables = (Table("cells", text, heads, cells), _grids(grids))
     return Report("depths", tables, tuple(_notes(grids, timed)), {"text": text, "sentences": len(grids[0].depths)})
 
 
@@ -179,28 +176,23 @@ def _value(measure: str, cell: DepthScore, grid: DepthGrid, timed: TimeReference
 def _view(grids: Sequence[DepthGrid], measure: str, title: str, timed: TimeReference | None = None) -> Table:
     rows = []
     for grid in grids:
-        for n, m in sorted(cell.depth for cell in grid.cells):
-            (cell,) = (cell for cell in grid.cells if cell.depth == (n, m))
-            value = _value(measure, cell, grid, timed)
-            rows.append((grid.system, grid.search, str(n), f"m = {m}", value))
-    kind = Column(measure, "share" if measure == "oracle" else "score")
-    columns = (Column("system"), Column("search"), Column("n"), Column("decoder"), kind)
-    return Table(measure, title, columns, tuple(rows), across="decoder", shown=measure)
+        for cell in sorted(grid.cells, key=lambda cell: cell.depth):
+            n, m = cell.depth
+            rows.append((grid.system, grid.search, str(n), f"m = {m}", _value(measure, cell, grid, timed)))
+    heads = columns("text system search n decoder", f"{'share' if measure == 'oracle' else 'score'} {measure}")
+    return Table(measure, title, heads, rows, across="decoder", shown=measure)
 
 
 def _grids(grids: Sequence[DepthGrid]) -> Table:
     """Return the table of the deepest cell, the best cell and the oracle of every grid."""
-    rows: list[tuple[Value, ...]] = []
+    rows = []
     for grid in grids:
         oracle = (grid.oracle["bleu"].value, grid.oracle["chrf"].value, *map(float, grid.depths.mean(axis=0)))
         deep, best = grid.deepest, grid.best
         rows.append((grid.system, grid.search, _pair(deep), deep.bleu, _pair(best), best.bleu, *oracle))
-    columns = (
-        *(Column("system"), Column("search"), Column("deepest"), Column("deepest_bleu", "score")),
-        *(Column("best"), Column("best_bleu", "score"), Column("oracle_bleu", "score")),
-        *(Column("oracle_chrf", "score"), Column("oracle_n", "score"), Column("oracle_m", "score")),
-    )
-    return Table("blocks", "deepest and best depth, and the oracle", columns, tuple(rows))
+    oracle_scores = "score oracle_bleu oracle_chrf oracle_n oracle_m"
+    heads = columns("text system search deepest", "score deepest_bleu", "text best", "score best_bleu", oracle_scores)
+    return Table("blocks", "deepest and best depth, and the oracle", heads, rows)
 
 
 def _pair(cell: DepthScore) -> str:
@@ -222,7 +214,7 @@ def _notes(grids: Sequence[DepthGrid], timed: TimeReference | None) -> Iterator[
 
 def heat_maps(grids: Sequence[DepthGrid], timed: TimeReference | None) -> list[list[ValueMap]]:
     """Return the heat maps of a plot: a row for each grid; each measure has one scale for all grids."""
-    measures = {"bleu": (METRICS["bleu"].label, ".1f"), "chrf": (METRICS["chrf"].label, ".1f")}
+    measures = {metric: (METRICS[metric].label, ".1f") for metric in _QUALITY}
     measures |= {} if timed is None else {"time": ("relative decoding time", ".2f")}
     measures |= {"oracle": ("oracle's share of sentences", ".1%")}
     found = {(grid.name, name): _matrix(grid, name, timed) for grid in grids for name in measures}

@@ -109,20 +109,13 @@ def measure(model: str, own: Sequence[LineEntropy], baseline: Sequence[LineEntro
     dropped = np.concatenate([each.source.dropped for each in own])
     values = np.concatenate([each.entropy for each in own])
     base = None if baseline is None else np.concatenate([each.entropy for each in baseline])
-    return EntropyResult(
-        model,
-        overall_rate(each.source for each in own).sparsity,
-        int((~dropped).sum()),
-        int(dropped.sum()),
-        _mean(values[~dropped]),
-        _mean(values[dropped]),
-        None if base is None else _mean(base[~dropped]),
-        None if base is None else _mean(base[dropped]),
-    )
-
-
-def _mean(values: NDArray[np.float64]) -> float | None:
-    return float(values.mean()) if len(values) else None
+    rate = overall_rate(each.source for each in own)
+    means = [
+        None if each is None or not chosen.any() else float(each[chosen].mean())
+        for each in (values, base)
+        for chosen in (~dropped, dropped)
+    ]
+    return EntropyResult(model, rate.sparsity, rate.positions - rate.dropped, rate.dropped, *means)
 
 
 def report(found: Sequence[EntropyResult]) -> Report:

@@ -10,8 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
+
 from sparsenmt.analysis.gates import encoded_batches
 from sparsenmt.analysis.labels import number_ticks
+from sparsenmt.analysis.observe import TensorSums
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.model.protocol import GatesSeen
 from sparsenmt.report.plots import Panel, curves
@@ -69,17 +72,14 @@ class GateCounter:
     """An observer (`TranslationModel.listen_to_gates`) that counts gates, each as often as its entry's count."""
 
     def __init__(self) -> None:
-        self._zero: dict[FilterPlace, float] = {}
-        self._one: dict[FilterPlace, float] = {}
-        self._present: dict[FilterPlace, float] = {}
+        self._sums: TensorSums[FilterPlace] = TensorSums()  # (3,): gates of 0, gates of 1, all
 
     def __call__(self, seen: GatesSeen) -> None:
         memory = seen.memory
         counts = memory.valid.double() if memory.counts is None else memory.counts.double() * memory.valid
         gates = seen.gates.values
-        key = FilterPlace(seen.depth, seen.place, seen.index)
-        for sums, chosen in ((self._zero, gates == 0), (self._one, gates == 1), (self._present, gates >= 0)):
-            sums[key] = sums.get(key, 0.0) + float((counts * chosen).sum())
+        sums = torch.stack([(counts * chosen).sum() for chosen in (gates == 0, gates == 1, gates >= 0)])
+        self._sums.add(FilterPlace(seen.depth, seen.place, seen.index), sums.cpu())
 
     def shares(self, positions: int) -> dict[FilterPlace, FilterShares]:
         """Return the shares of every filter, in the order of execution.
@@ -88,9 +88,9 @@ class GateCounter:
             positions: number of real source positions that the model read.
         """
         found = {}
-        for key in sorted(self._present, key=lambda each: (each.depth, each.place == "between", each.index)):
-            masked = positions - self._present[key]
-            found[key] = FilterShares(positions, (self._zero[key] + masked) / positions, self._one[key] / positions)
+        for key in sorted(self._sums, key=lambda each: (each.depth, each.place == "between", each.index)):
+            zero, one, present = self._sums[key].tolist()
+            found[key] = FilterShares(positions, (zero + positions - present) / positions, one / positions)
         return found
 
 

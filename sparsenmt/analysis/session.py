@@ -107,11 +107,7 @@ class AnalysisSession:
         return [path for path in named if path is not None]
 
     def check(self) -> None:
-        """Refuse models, files and settings that cannot be used, before a model is opened.
-
-        Raises:
-            UserError: there is such a one.
-        """
+        """Raise UserError for models, files and settings that cannot be used, before a model is opened."""
         check_models([path for path in self.models if not path.is_file()])
         if len(self.labels) < len(self.models):
             twice = [path for path in self.models if path.is_file()][-1]
@@ -274,11 +270,7 @@ class AnalyzedModel:
         return found
 
     def check_heads(self, site: SiteName, heads: Sequence[int]) -> dict[int, str]:
-        """Return the number and name of every head of a site, after a check of numbers that the user gave.
-
-        Raises:
-            UserError: the model has no head of such a number.
-        """
+        """Return the number and name of every head of a site; raise UserError if one of ``heads`` does not exist."""
         names = dict(enumerate(self.bundle.model.head_names(site), start=1))
         if heads and max(heads) > len(names):
             raise UserError(

@@ -34,11 +34,7 @@ _DPI, _MOST_PIXELS = 150, 30_000  # matplotlib draws no side of 65,536 pixels
 
 
 def check_plot(path: Path) -> None:
-    """Refuse a plot that cannot be drawn, before any work is done.
-
-    Raises:
-        UserError: the name does not end in .png or .svg, or matplotlib is not installed.
-    """
+    """Raise UserError if the name does not end in .png or .svg, or matplotlib is not installed."""
     if path.suffix.lower() not in SUFFIXES:
         raise UserError(
             "a plot is written as PNG or SVG", where=str(path), hint="Let the name end in `.png` or in `.svg`."
