@@ -160,8 +160,9 @@ def report(found: Sequence[AlphaResult]) -> Report:
                 low, high = LOW + i * (HIGH - LOW) / BINS, LOW + (i + 1) * (HIGH - LOW) / BINS
                 bins.append((each.model, name, f"{low:.2f} to {high:.2f}", low, count))
         for update, alphas in each.course.items():
-            for (site, layer, number), alpha in sorted(alphas.items(), key=_order):
-                course.append((each.model, update, SITE_NAMES[site], *head_cells(layer, number), alpha))
+            for head in sorted(alphas, key=lambda head: (SITES.index(head[0]), head)):
+                site, layer, number = head
+                course.append((each.model, update, SITE_NAMES[site], *head_cells(layer, number), alphas[head]))
     notes = [
         f"{each.model}: checkpoints of {len(each.course)} updates, {min(each.course):,} to {max(each.course):,}"
         if each.course
@@ -169,6 +170,8 @@ def report(found: Sequence[AlphaResult]) -> Report:
         for each in found
     ]
     summary = columns("text model site", "count heads", "number mean least most")
+    course_columns = (*columns("text model", "count update", "text site"), *HEAD_COLUMNS)
+    bin_columns = columns("text model site alpha", "hidden number from", "count heads")
     tables = (
         Table("sites", "learned alphas by site", summary, sites),
         Table(
@@ -179,28 +182,10 @@ def report(found: Sequence[AlphaResult]) -> Report:
             across="model",
             shown="alpha",
         ),
-        Table(
-            "histogram",
-            "heads by alpha",
-            columns("text model site alpha", "hidden number from", "count heads"),
-            bins,
-            listed=False,
-        ),
-        Table(
-            "course",
-            "learned alphas by update",
-            (*columns("text model", "count update", "text site"), *HEAD_COLUMNS, *columns("number alpha")),
-            course,
-            listed=False,
-        ),
+        Table("histogram", "heads by alpha", bin_columns, bins, listed=False),
+        Table("course", "learned alphas by update", (*course_columns, *columns("number alpha")), course, listed=False),
     )
     return Report("alphas", tables, tuple(notes))
-
-
-def _order(item: tuple[Head, float]) -> tuple[int, int, int]:
-    """Return the sorting key of a head: site, layer, number."""
-    (site, layer, number), _ = item
-    return SITES.index(site), layer, number
 
 
 def panels(found: Sequence[AlphaResult]) -> list[list[Panel]]:

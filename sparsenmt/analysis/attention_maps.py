@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, zeros_like
 
-from sparsenmt.analysis.gates import GatedLine, gated_lines
+from sparsenmt.analysis.gates import GatedLine, LineBatches, gated_lines
 from sparsenmt.analysis.labels import SITE_NAMES, head_name, shown_tokens, site_title
 from sparsenmt.analysis.observe import Attended, TargetLine
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession, AnalyzedModel
@@ -54,7 +54,7 @@ def measure_attention_maps(
     for model in session.opened():
         _check(model, choice)
         targets = model.targets
-        lines = gated_lines(model.bundle, model.sources, batch_tokens=model.batch_tokens)
+        lines = gated_lines(LineBatches(model.bundle, model.sources, model.batch_tokens))
         seen = model.attend(ChosenAttention(choice), [choice.site], targets)
         maps += sentence_maps(model.label, lines, targets, seen, choice, model.bundle.tokenizers)
     maps.sort(key=lambda each: each.sentence)  # models and heads stay in their order

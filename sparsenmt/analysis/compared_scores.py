@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparsenmt.evaluation.metrics import corpus_scores
-from sparsenmt.evaluation.significance import DEFAULT_RESAMPLES, DEFAULT_SEED, Comparison, compare
+from sparsenmt.evaluation.significance import DEFAULT_RESAMPLES, Comparison, compare
 from sparsenmt.report.tables import Value, columns
 
 SCORE_COLUMNS = columns("number score difference low high p")
@@ -36,9 +36,7 @@ def compared_scores(
     baseline: Sequence[str] | None,
     *,
     metrics: Sequence[str],
-    language: str = "en",
     resamples: int = DEFAULT_RESAMPLES,
-    seed: int = DEFAULT_SEED,
 ) -> list[ComparedScore]:
     """Score translations, and compare them with a baseline by paired bootstrap.
 
@@ -48,9 +46,9 @@ def compared_scores(
     Raises:
         UserError: as for `corpus_scores` and `compare`.
     """
-    scores = corpus_scores(lines, [references], metrics=metrics, language=language)
+    scores = corpus_scores(lines, [references], metrics=metrics)
     compared: dict[str, Comparison] = {}
     if baseline is not None:
-        options = {"metrics": metrics, "language": language, "resamples": resamples, "seed": seed}
-        compared = {one.name: one for one in compare(lines, baseline, [references], **options)}  # type: ignore[arg-type]
+        tests = compare(lines, baseline, [references], metrics=metrics, resamples=resamples)
+        compared = {one.name: one for one in tests}
     return [ComparedScore(each.name, each.value, compared.get(each.name)) for each in scores]

@@ -60,11 +60,7 @@ def measure_dense_sentences(
 
 
 class DensityRecorder:
-    """An observer (`observe.observe`) that keeps the density of every head on every sentence.
-
-    Args:
-        sentences: their number, N.
-    """
+    """An observer (`observe.observe`) that keeps the density of every head on each of N sentences."""
 
     def __init__(self, sentences: int) -> None:
         self._sentences = sentences
@@ -175,11 +171,7 @@ def find(
 
 
 def report(found: Sequence[DenseSentencesResult], texts: Sequence[Sequence[SourceLine]]) -> Report:
-    """Make two tables: sentences and heads.
-
-    Args:
-        texts: the sentences that each model read.
-    """
+    """Make two tables: sentences and heads; ``texts`` are the sentences that each model read."""
     rows, heads = [], []
     for each, lines in zip(found, texts, strict=True):
         for s in each.sentences:

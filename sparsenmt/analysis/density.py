@@ -152,13 +152,9 @@ def report(found: Sequence[DensityResult]) -> Report:
                 bins.append((each.model, name, f"{i / BINS:.2f} to {(i + 1) / BINS:.2f}", i / BINS, count, share))
     measures = columns("share density", "number attended visible")
     alpha = Column("alpha", "number", any(row[-1] is not None for row in heads))
+    title = "share of visible positions with weight, and positions a query"
     tables = (
-        Table(
-            "sites",
-            "share of visible positions with weight, and positions a query",
-            (*columns("text model site"), *measures, *columns("count heads sentences")),
-            sites,
-        ),
+        Table("sites", title, (*columns("text model site"), *measures, *columns("count heads sentences")), sites),
         Table(
             "heads",
             "density of every head (layer.head), from the sparsest of its layer",
@@ -209,12 +205,5 @@ def _layer_panel(found: DensityResult, site: SiteName) -> Panel:
     for rank in range(max(map(len, ordered.values()), default=0)):
         points += [(float(layer), values[rank]) for layer, values in ordered.items() if rank < len(values)]
         points.append((float("nan"), None))
-    return Panel(
-        "layer",
-        "density of a head",
-        {found.model: points},
-        title=site_title(site, found.model),
-        percent="y",
-        y_range=(0.0, 1.05),
-        ticks=number_ticks(ordered),
-    )
+    series, title, ticks = {found.model: points}, site_title(site, found.model), number_ticks(ordered)
+    return Panel("layer", "density of a head", series, title=title, percent="y", y_range=(0.0, 1.05), ticks=ticks)

@@ -54,10 +54,6 @@ class DepthScore:
     chrf: float
     oracle: int
 
-    @property
-    def seconds(self) -> float | None:
-        return self.text.seconds
-
 
 @dataclass(frozen=True)
 class DepthGrid:
@@ -133,7 +129,7 @@ class TimeReference:
 
     def ratio(self, cell: DepthScore) -> float | None:
         """Return the time of a cell relative to the reference; None if it was not measured."""
-        return None if cell.seconds is None else cell.seconds / self.seconds
+        return None if cell.text.seconds is None else cell.text.seconds / self.seconds
 
 
 def full_report(text: str, grids: Sequence[DepthGrid], timed: TimeReference | None) -> Report:
@@ -148,7 +144,7 @@ def full_report(text: str, grids: Sequence[DepthGrid], timed: TimeReference | No
         for cell in grid.cells:
             ratio = None if timed is None else timed.ratio(cell)
             share = cell.oracle / len(grid.depths)
-            scores = (cell.bleu, cell.chrf, ratio, cell.seconds, cell.oracle, share)
+            scores = (cell.bleu, cell.chrf, ratio, cell.text.seconds, cell.oracle, share)
             cells.append((grid.system, grid.search, *cell.depth, *scores, cell.text.model, cell.text.file))
     place = ("text system search", "count encoder_layers decoder_layers")
     oracle = ("count oracle_sentences", "share oracle_share")
@@ -222,13 +218,13 @@ def heat_maps(grids: Sequence[DepthGrid], timed: TimeReference | None) -> list[l
     for name in measures:
         known = np.concatenate([values[~np.isnan(values)] for (_, each), values in found.items() if each == name])
         ends[name] = (0.0 if name == "oracle" else float(known.min()), float(known.max()))
-    return [[_map(grid, *measures[name], found[grid.name, name], ends[name]) for name in measures] for grid in grids]
-
-
-def _map(grid: DepthGrid, label: str, form: str, values: NDArray[np.float64], ends: tuple[float, float]) -> ValueMap:
-    rows, columns = _axes(grid)
-    title = f"{grid.name}\n{label}"
-    return ValueMap(title, "encoder layers n", rows, "decoder layers m", columns, values, form, ends)
+    lines: list[list[ValueMap]] = [[] for _ in grids]
+    for grid, line in zip(grids, lines, strict=True):
+        n, m = _axes(grid)
+        for name, (label, form) in measures.items():
+            title, values = f"{grid.name}\n{label}", found[grid.name, name]
+            line.append(ValueMap(title, "encoder layers n", n, "decoder layers m", m, values, form, ends[name]))
+    return lines
 
 
 def _axes(grid: DepthGrid) -> tuple[list[str], list[str]]:

@@ -7,7 +7,7 @@ Shapes: B sentences, H heads, S source positions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,9 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sparsenmt.analysis.gates import GatedLine, encoded_batches, gated_line, overall_rate
+from sparsenmt.analysis.gates import GatedLine, LineBatches, gated_line, overall_rate
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession, AnalyzedModel
-from sparsenmt.decoding.inputs import ModelBundle, SourceLine
 from sparsenmt.errors import UserError
 from sparsenmt.model.protocol import AttentionSeen
 from sparsenmt.report.plots import Panel, curves
@@ -52,8 +51,8 @@ def measure_entropy(session: AnalysisSession, *, baseline: Path | None = None) -
 
 
 def _entropies(model: AnalyzedModel) -> list[LineEntropy]:
-    with model.progress("entropy") as advance:
-        return line_entropies(model.bundle, model.sources, batch_tokens=model.batch_tokens, advance=advance)
+    with model.batches("entropy") as text:
+        return line_entropies(text)
 
 
 @dataclass(frozen=True)
@@ -65,29 +64,24 @@ class LineEntropy:
     """(S,) in nats"""
 
 
-def line_entropies(
-    bundle: ModelBundle,
-    lines: Sequence[SourceLine],
-    *,
-    batch_tokens: int,
-    advance: Callable[[int], object] | None = None,
-) -> list[LineEntropy]:
+def line_entropies(text: LineBatches) -> list[LineEntropy]:
     """Compute the entropies of lines; returns them in the same order."""
     found: dict[int, LineEntropy] = {}
     last = torch.empty(0)  # (B, S) entropies of the last batch
 
     def keep(seen: AttentionSeen) -> None:
         nonlocal last
-        if seen.site == "encoder_self" and seen.step == bundle.depth[0] - 1:
+        if seen.site == "encoder_self" and seen.step == text.bundle.depth[0] - 1:
             mean = seen.weights.mean(1).double()  # (B, S, S)
             last = -torch.special.xlogy(mean, mean).sum(-1)
 
-    with bundle.model.listen(keep):
-        for chosen, _, memory in encoded_batches(bundle, lines, batch_tokens=batch_tokens, advance=advance):
+    with text.bundle.model.listen(keep):
+        for chosen, memory in text.encoded():
             values = last.cpu().numpy()
             for row, i in enumerate(chosen):
-                found[i] = LineEntropy(gated_line(memory, row, lines[i]), values[row, : len(lines[i].ids)].copy())
-    return [found[i] for i in range(len(lines))]
+                line = text.lines[i]
+                found[i] = LineEntropy(gated_line(memory, row, line), values[row, : len(line.ids)].copy())
+    return [found[i] for i in range(len(text.lines))]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from typing import Literal
 
 import torch
 
-from sparsenmt.analysis.gates import encoded_batches
 from sparsenmt.analysis.labels import number_ticks
 from sparsenmt.analysis.observe import TensorSums
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
@@ -27,8 +26,8 @@ def measure_filter_rates(session: AnalysisSession) -> AnalysisResult:
     found = {}
     for model in session.opened():
         counter = GateCounter()
-        with model.progress("gates") as advance, model.bundle.model.listen_to_gates(counter):
-            for _ in encoded_batches(model.bundle, model.sources, batch_tokens=model.batch_tokens, advance=advance):
+        with model.batches("gates") as text, model.bundle.model.listen_to_gates(counter):
+            for _ in text.encoded():
                 pass
         positions = sum(len(line.ids) for line in model.sources)
         found[model.label] = counter.shares(positions)
@@ -82,11 +81,7 @@ class GateCounter:
         self._sums.add(FilterPlace(seen.depth, seen.place, seen.index), sums.cpu())
 
     def shares(self, positions: int) -> dict[FilterPlace, FilterShares]:
-        """Return the shares of every filter, in the order of execution.
-
-        Args:
-            positions: number of real source positions that the model read.
-        """
+        """Return each filter's shares of all real source ``positions``, in the order of execution."""
         found = {}
         for key in sorted(self._sums, key=lambda each: (each.depth, each.place == "between", each.index)):
             zero, one, present = self._sums[key].tolist()

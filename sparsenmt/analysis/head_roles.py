@@ -128,8 +128,6 @@ class RoleCounter:
     """An observer (`observe.observe`) of encoder self-attention; a few numbers for each head are kept.
 
     Args:
-        lines: all sources that are read.
-        tokenizer: that of the source.
         words: interrogative words, in lower case.
     """
 

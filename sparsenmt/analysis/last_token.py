@@ -37,11 +37,7 @@ def measure_last_token(session: AnalysisSession) -> AnalysisResult:
 
 
 class LastTokenCounter:
-    """An observer (`observe.observe`) of cross-attention.
-
-    Args:
-        lines: all sources that are read, with their gates.
-    """
+    """An observer (`observe.observe`) of cross-attention over these lines."""
 
     def __init__(self, lines: Sequence[GatedLine]) -> None:
         self._lines = lines
@@ -82,20 +78,20 @@ class LastTokenCounter:
 
 @dataclass(frozen=True)
 class LastTokenMass:
-    """The masses of one decoder layer, mean over heads and target positions."""
+    """The masses of one decoder layer, mean over heads and target positions.
+
+    Args:
+        largest: share of heads at target positions where no token gets more than ``</s>``.
+        heads: (H,) mass on ``</s>``.
+        positions: number of target positions.
+    """
 
     last: float
-    """Mass on ``</s>``."""
     before: float
-    """Mass on the token before it."""
     even: float
-    """Mass on ``</s>`` if all visible positions had the same weight."""
     largest: float
-    """Share of heads at target positions where no token gets more than ``</s>``."""
     heads: list[float]
-    """(H,) mass on ``</s>``."""
     positions: int
-    """Target positions."""
 
 
 @dataclass(frozen=True)

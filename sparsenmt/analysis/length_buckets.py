@@ -104,8 +104,8 @@ def measure(
     edges: Sequence[int] = EDGES,
     metrics: Sequence[str] = ("bleu",),
     resamples: int = 1000,
-) -> list[BucketScore]:
-    """Score every system on every bucket.
+) -> dict[str, list[BucketScore]]:
+    """Score every system on every bucket, by each metric.
 
     Args:
         systems: name -> translations, one for each reference; the first system is the baseline of the others.
@@ -114,22 +114,23 @@ def measure(
         UserError: as for `compared_scores`.
     """
     first = next(iter(systems))
-    cells = []
+    cells: dict[str, list[BucketScore]] = {}
     for bucket, sentences in buckets(references, edges).items():
         chosen = {name: [lines[i] for i in sentences] for name, lines in systems.items()}
         wanted = [references[i] for i in sentences]
         for name, lines in chosen.items():
             baseline = chosen[first] if name != first and len(lines) >= LEAST else None
             scores = compared_scores(lines, wanted, baseline, metrics=metrics, resamples=resamples)
-            cells += [BucketScore(name, bucket, len(lines), score) for score in scores]
+            for score in scores:
+                cells.setdefault(score.metric, []).append(BucketScore(name, bucket, len(lines), score))
     return cells
 
 
-def report(cells: Sequence[BucketScore]) -> Report:
+def report(cells: Mapping[str, Sequence[BucketScore]]) -> Report:
     """Make the table: one row for each metric, bucket and system."""
     rows = [
         (METRICS[metric].label, each.bucket, each.system, each.sentences, *each.score.cells)
-        for metric, group in _by_metric(cells).items()
+        for metric, group in cells.items()
         for each in group
     ]
     heads = (*columns("text metric length system", "count sentences"), *SCORE_COLUMNS)
@@ -140,10 +141,10 @@ def report(cells: Sequence[BucketScore]) -> Report:
     return Report("by-length", (Table("by-length", "quality by length of the reference", heads, rows),), notes)
 
 
-def panels(cells: Sequence[BucketScore]) -> list[Panel]:
+def panels(cells: Mapping[str, Sequence[BucketScore]]) -> list[Panel]:
     """Draw one diagram for each metric: bars for each bucket, one colour for each system; all sentences last."""
     result = []
-    for metric, group in _by_metric(cells).items():
+    for metric, group in cells.items():
         names = [*dict.fromkeys(each.bucket for each in group if each.bucket != ALL), ALL]
         places = {name: float(i) for i, name in enumerate(names)}
         series: dict[str, list[tuple[float, float | None]]] = {}
@@ -154,10 +155,3 @@ def panels(cells: Sequence[BucketScore]) -> list[Panel]:
         label = "words of the reference (sentences)"
         result.append(Panel(label, METRICS[metric].label, series, style="bars", ticks=ticks))
     return result
-
-
-def _by_metric(cells: Sequence[BucketScore]) -> dict[str, list[BucketScore]]:
-    groups: dict[str, list[BucketScore]] = {}
-    for each in cells:
-        groups.setdefault(each.score.metric, []).append(each)
-    return groups

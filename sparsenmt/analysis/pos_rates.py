@@ -105,7 +105,7 @@ def measure(
     lines: Sequence[GatedLine],
     tagged: Sequence[CategorisedLine],
     tokenizer: Tokenizer,
-    advance: Callable[[int], object] | None = None,
+    advance: Callable[[int], object] = lambda sentences: None,
 ) -> PosResult:
     """Count the gates of one model.
 
@@ -121,8 +121,7 @@ def measure(
         positions.update(labels)
         dropped.update(label for label, closed in zip(labels, each.dropped.tolist(), strict=True) if closed)
         words, unaligned = words + reached, unaligned + lost
-        if advance is not None:
-            advance(1)
+        advance(1)
     rates = {label: SparsityRate(count, dropped[label]) for label, count in positions.items()}
     categories = {name: sum((r for (c, _), r in rates.items() if c == name), SparsityRate()) for name in CATEGORIES}
     by_tag: dict[str, SparsityRate] = {}

@@ -14,6 +14,7 @@ from itertools import groupby
 from typing import Literal
 
 from sparsenmt.analysis.gates import RATE_COLUMNS, GatedLine, SparsityRate, overall_rate
+from sparsenmt.analysis.labels import number_ticks
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
@@ -149,16 +150,12 @@ def panels(found: Sequence[PositionResult]) -> list[Panel]:
     result = []
     for unit in dict.fromkeys(each.unit for each in found):
         names = _in_words(unit)
+        if unit == "characters":
+            label, x, ticks = "relative position in the word", [(i + 0.5) / BINS for i in range(BINS)], []
+        else:
+            label, x = "piece of a split word", [float(i) for i in range(1, MOST_PIECES + 1)]
+            ticks = [*number_ticks(range(1, MOST_PIECES)), (float(MOST_PIECES), f"{MOST_PIECES}+")]
         own = [each for each in found if each.unit == unit]
-        x = [(i + 0.5) / BINS for i in range(BINS)] if unit == "characters" else [i + 1.0 for i in range(MOST_PIECES)]
-        labels = [str(i) for i in range(1, MOST_PIECES)] + [f"{MOST_PIECES}+"]
-        result.append(
-            Panel(
-                "relative position in the word" if unit == "characters" else "piece of a split word",
-                "sparsity rate",
-                {each.model: list(zip(x, [each.rates[n].sparsity for n in names], strict=True)) for each in own},
-                percent="y",
-                ticks=() if unit == "characters" else list(zip(x, labels, strict=True)),
-            )
-        )
+        series = {each.model: list(zip(x, [each.rates[n].sparsity for n in names], strict=True)) for each in own}
+        result.append(Panel(label, "sparsity rate", series, percent="y", ticks=ticks))
     return result

@@ -11,14 +11,14 @@ Every report is one module of this package, and the modules are built alike. Its
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sparsenmt.analysis.gates import NO_FILTER, GatedLine, gated_lines
+from sparsenmt.analysis.gates import NO_FILTER, GatedLine, LineBatches, gated_lines
 from sparsenmt.analysis.observe import Observer, TargetLine, observe
 from sparsenmt.data.input_line import InputLine, input_lines
 from sparsenmt.data.tagging.tagged_text import TagFile, TaggedSentence, read_tagged
@@ -251,9 +251,11 @@ class AnalyzedModel:
         """Source tokens in a batch."""
         return self.session.batch_tokens or self.bundle.recipe.decoding.batch_tokens
 
-    def progress(self, task: str) -> AbstractContextManager[Callable[[int], object]]:
-        """Show a progress bar over the source lines."""
-        return progress_bar(f"{self.label}: {task}", len(self.sources))
+    @contextmanager
+    def batches(self, task: str) -> Iterator[LineBatches]:
+        """The batches of the sources, with a progress bar."""
+        with progress_bar(f"{self.label}: {task}", len(self.sources)) as advance:
+            yield LineBatches(self.bundle, self.sources, self.batch_tokens, advance)
 
     @cached_property
     def sources(self) -> list[SourceLine]:
@@ -282,8 +284,8 @@ class AnalyzedModel:
 
     def gates(self) -> list[GatedLine]:
         """Compute the gates of the sources."""
-        with self.progress("gates") as advance:
-            return gated_lines(self.bundle, self.sources, batch_tokens=self.batch_tokens, advance=advance)
+        with self.batches("gates") as text:
+            return gated_lines(text)
 
     def translate(self, variant: str = "") -> list[Translation]:
         """Translate all lines by the recipe's decoding options; ``variant`` ends the label of the progress bar."""
@@ -323,14 +325,6 @@ class AnalyzedModel:
         """
         if targets is None and any(site != "encoder_self" for site in sites):
             targets = self.targets
-        with self.progress("attention") as advance:
-            observe(
-                self.bundle,
-                self.sources,
-                targets,
-                [observer],
-                sites=sites,
-                batch_tokens=self.batch_tokens,
-                advance=advance,
-            )
+        with self.batches("attention") as text:
+            observe(text, targets, [observer], sites=sites)
         return observer

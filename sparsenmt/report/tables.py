@@ -112,8 +112,7 @@ class Report:
 
 def render(report: Report) -> str:
     """Return the report as text for a terminal, without a line end at its end."""
-    listed = [table for table in report.tables if table.rows and table.listed]
-    parts = ["\n".join([printable(_title(table)), _grid(*_pivoted(table))]) for table in listed]
+    parts = [_shown_table(table) for table in report.tables if table.rows and table.listed]
     return "\n\n".join([*parts, *(["\n".join(map(printable, report.notes))] if report.notes else [])])
 
 
@@ -159,20 +158,16 @@ def csv_text(table: Table) -> str:
     return stream.getvalue()
 
 
-def _heads(table: Table) -> list[Value]:
-    """Return the values that become columns on the terminal."""
-    return [] if table.across is None else list(dict.fromkeys(table.column(table.across)))
+def _shown_table(table: Table) -> str:
+    """Return a title and a table; a single value of ``across`` stands in the title instead of a column."""
+    heads = [] if table.across is None else list(dict.fromkeys(table.column(table.across)))
+    title = f"{table.title}: {heads[0]}" if len(heads) == 1 else table.title
+    return "\n".join([printable(title), _grid(*_pivoted(table, heads))])
 
 
-def _title(table: Table) -> str:
-    heads = _heads(table)
-    return f"{table.title}: {heads[0]}" if len(heads) == 1 else table.title
-
-
-def _pivoted(table: Table) -> tuple[list[Column], Sequence[Sequence[Value]]]:
-    """Return the columns and rows that the terminal shows; a single value of ``across`` stands in the title instead."""
+def _pivoted(table: Table, heads: Sequence[Value]) -> tuple[list[Column], Sequence[Sequence[Value]]]:
+    """Return the columns and rows that the terminal shows; ``heads`` are the different values of ``across``."""
     columns = [replace(column, name=column.name.replace("_", " ")) for column in table.columns]
-    heads = _heads(table)
     if len(heads) < 2 or table.across is None or table.shown is None:
         alone = table.across if len(heads) == 1 else None
         kept = [i for i, column in enumerate(table.columns) if column.shown and column.name != alone]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sparsenmt.analysis.filter_rates import FilterPlace, FilterShares, GateCounter, panels, report
-from sparsenmt.analysis.gates import encoded_batches
+from sparsenmt.analysis.gates import LineBatches
 from sparsenmt.decoding.inputs import make_source
 from sparsenmt.model.protocol import GatesSeen
 from tests.analysis.support import BETWEEN, EVERYWHERE, L0DROP, MASKED, OUTPUT, TinyBundle, gated_bundle, sources
@@ -41,7 +41,7 @@ def test_shares_are_those_of_loops(memory: list[dict[str, Any]]) -> None:
     bundle, counter = gated_bundle(memory), GateCounter()
     lines = sources(bundle)
     with bundle.model.listen_to_gates(counter):
-        list(encoded_batches(bundle, lines, batch_tokens=70))
+        list(LineBatches(bundle, lines, 70).encoded())
     found, naive = counter.shares(sum(len(line.ids) for line in lines)), naive_shares(bundle)
     assert list(found) == list(naive)
     for key, shares in found.items():
