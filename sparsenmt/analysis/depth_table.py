@@ -18,7 +18,7 @@ from sparsenmt.evaluation.metrics import Score, corpus_scores
 from sparsenmt.metric import METRICS
 from sparsenmt.model.depth_plan import Depth, fastest_first
 from sparsenmt.report.plots import ValueMap
-from sparsenmt.report.tables import Report, Table, columns
+from sparsenmt.report.tables import Report, Table, Value, columns
 
 _QUALITY = ("bleu", "chrf")
 
@@ -181,7 +181,7 @@ def _view(grids: Sequence[DepthGrid], measure: str, title: str, timed: TimeRefer
 
 def _grids(grids: Sequence[DepthGrid]) -> Table:
     """Return the table of the deepest cell, the best cell and the oracle of every grid."""
-    rows = []
+    rows: list[tuple[Value, ...]] = []
     for grid in grids:
         oracle = (grid.oracle["bleu"].value, grid.oracle["chrf"].value, *map(float, grid.depths.mean(axis=0)))
         deep, best = grid.deepest, grid.best
