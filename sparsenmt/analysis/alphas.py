@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.model.sockets import Transform
 from sparsenmt.progress import progress_bar
 from sparsenmt.report.plots import Panel, panel_grid
-from sparsenmt.report.tables import Report, Table, Value, columns
+from sparsenmt.report.tables import Report, Table, columns
 from sparsenmt.store import WEIGHTS, read_recipe
 from sparsenmt.tensors import load_tensors
 from sparsenmt.training.checkpoints import find_checkpoints
@@ -111,12 +110,6 @@ def alphas_at(model: TranslationModel, weights: Mapping[str, Tensor], where: str
     Raises:
         UserError: a transform's weights are missing, or have another shape.
     """
-    with _temporary_weights(model, weights, where):
-        return learned_alphas(model)
-
-
-@contextmanager
-def _temporary_weights(model: TranslationModel, weights: Mapping[str, Tensor], where: str) -> Iterator[None]:
     changed: dict[int, tuple[Tensor, Tensor]] = {}  # transforms may share a tensor
     try:
         for name, _, transform in _transforms(model):
@@ -127,7 +120,7 @@ def _temporary_weights(model: TranslationModel, weights: Mapping[str, Tensor], w
                 changed.setdefault(id(tensor), (tensor, tensor.detach().clone()))
                 with torch.no_grad():
                     tensor.copy_(new)
-        yield
+        return learned_alphas(model)
     finally:
         with torch.no_grad():
             for tensor, before in changed.values():
@@ -153,10 +146,7 @@ def histogram(values: Sequence[float]) -> list[int]:
 
 def report(found: Sequence[AlphaResult]) -> Report:
     """Make four tables: sites; heads; histograms; every head at every checkpoint."""
-    sites: list[tuple[Value, ...]] = []
-    heads: list[tuple[Value, ...]] = []
-    bins: list[tuple[Value, ...]] = []
-    course: list[tuple[Value, ...]] = []
+    sites, heads, bins, course = [], [], [], []
     for each in found:
         for site in SITES:
             own = {key: alpha for key, alpha in sorted(each.alphas.items()) if key[0] == site}
@@ -170,46 +160,32 @@ def report(found: Sequence[AlphaResult]) -> Report:
                 low, high = LOW + i * (HIGH - LOW) / BINS, LOW + (i + 1) * (HIGH - LOW) / BINS
                 bins.append((each.model, name, f"{low:.2f} to {high:.2f}", low, count))
         for update, alphas in each.course.items():
-            for (site, layer, number), alpha in sorted(alphas.items(), key=_order):
-                course.append((each.model, update, SITE_NAMES[site], *head_cells(layer, number), alpha))
+            for head in sorted(alphas, key=lambda head: (SITES.index(head[0]), head)):
+                site, layer, number = head
+                course.append((each.model, update, SITE_NAMES[site], *head_cells(layer, number), alphas[head]))
     notes = [
         f"{each.model}: checkpoints of {len(each.course)} updates, {min(each.course):,} to {max(each.course):,}"
         if each.course
         else f"{each.model}: there is no checkpoint, the course is not measured"
         for each in found
     ]
-    return Report("alphas", _tables(sites, heads, bins, course), tuple(notes))
-
-
-def _order(item: tuple[Head, float]) -> tuple[int, int, int]:
-    """Return the sorting key of a head: site, layer, number."""
-    (site, layer, number), _ = item
-    return SITES.index(site), layer, number
-
-
-def _tables(
-    sites: list[tuple[Value, ...]],
-    heads: list[tuple[Value, ...]],
-    bins: list[tuple[Value, ...]],
-    course: list[tuple[Value, ...]],
-) -> tuple[Table, ...]:
-    start, alpha = columns("text", "model", "site"), columns("number", "alpha")
-    summary = (*columns("count", "heads"), *columns("number", "mean", "least", "most"))
-    histogram = (*columns("text", "alpha"), *columns("number", "from", shown=False), *columns("count", "heads"))
-    steps = (*columns("text", "model"), *columns("count", "update"), *columns("text", "site"))
-    return (
-        Table("sites", "learned alphas by site", (*start, *summary), tuple(sites)),
+    summary = columns("text model site", "count heads", "number mean least most")
+    course_columns = (*columns("text model", "count update", "text site"), *HEAD_COLUMNS)
+    bin_columns = columns("text model site alpha", "hidden number from", "count heads")
+    tables = (
+        Table("sites", "learned alphas by site", summary, sites),
         Table(
             "heads",
             "learned alpha of every head (layer.head)",
-            (*start, *HEAD_COLUMNS, *alpha),
-            tuple(heads),
+            (*columns("text model site"), *HEAD_COLUMNS, *columns("number alpha")),
+            heads,
             across="model",
             shown="alpha",
         ),
-        Table("histogram", "heads by alpha", (*start, *histogram), tuple(bins), listed=False),
-        Table("course", "learned alphas by update", (*steps, *HEAD_COLUMNS, *alpha), tuple(course), listed=False),
+        Table("histogram", "heads by alpha", bin_columns, bins, listed=False),
+        Table("course", "learned alphas by update", (*course_columns, *columns("number alpha")), course, listed=False),
     )
+    return Report("alphas", tables, tuple(notes))
 
 
 def panels(found: Sequence[AlphaResult]) -> list[list[Panel]]:
@@ -221,7 +197,7 @@ def panels(found: Sequence[AlphaResult]) -> list[list[Panel]]:
 
 
 def _histogram_panel(found: Sequence[AlphaResult], site: SiteName) -> Panel:
-    series: dict[str, list[tuple[float, float | None]]] = {}
+    series = {}
     for each in found:
         counts = histogram([alpha for key, alpha in each.alphas.items() if key[0] == site])
         places = [LOW + i * (HIGH - LOW) / BINS for i in range(BINS)]
@@ -234,7 +210,7 @@ def _course_panel(found: AlphaResult, site: SiteName) -> Panel:
     heads = sorted({key for alphas in found.course.values() for key in alphas if key[0] == site})
     series: dict[str, list[tuple[float, float | None]]] = {}
     for head in heads:
-        points: list[tuple[float, float | None]] = [(u, alphas.get(head)) for u, alphas in found.course.items()]
+        points = [(float(update), alphas.get(head)) for update, alphas in found.course.items()]
         series.setdefault(f"layer {head[1]}", []).extend([*points, (float("nan"), None)])
     title = site_title(site, found.model)
     return Panel("update", "alpha", series, title=title, style="lines", y_range=(LOW, HIGH))

@@ -17,7 +17,7 @@ from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
 from sparsenmt.errors import printable
 from sparsenmt.report.plots import Heatmap, heatmaps
-from sparsenmt.report.tables import Report, Table, Value, columns
+from sparsenmt.report.tables import Report, Table, columns
 
 Paint = Callable[[str, bool], str]
 """Marks a stretch of text: (text, dropped) -> text."""
@@ -36,20 +36,10 @@ def measure_annotations(session: AnalysisSession, *, paint: Paint = brackets) ->
     return session.result(report(found), lambda: heatmaps(grid(found)), notes=notes, text=text(found, paint))
 
 
-@dataclass(frozen=True)
-class Stretch:
-    """Successive tokens that are all kept, or all dropped."""
-
-    text: str
-    dropped: bool
-    spaced: bool
-    """True if a space that is part of no token stands before it."""
-
-
-def stretches(each: GatedLine, tokenizer: Tokenizer) -> Iterator[Stretch]:
-    """Split a sentence into stretches. A dropped space that is a token of its own is shown as the sign for it."""
+def annotated(each: GatedLine, tokenizer: Tokenizer, paint: Paint = brackets) -> str:
+    """Return a sentence with marks. A dropped space that is a token of its own is shown as the sign for it."""
     names = [printable(name) for name in tokenizer.pieces(each.line.ids)]
-    text, state, spaced = "", False, False
+    marked, text, state = "", "", False  # successive tokens that are all kept, or all dropped, are marked together
     for id_, name, dropped in zip(each.line.ids, names, each.dropped.tolist(), strict=True):
         apart = id_ == EOS or (name.startswith(SPACE) and name != SPACE)
         shown = name.removeprefix(SPACE) if apart else (name if dropped else name.replace(SPACE, " "))
@@ -57,15 +47,9 @@ def stretches(each: GatedLine, tokenizer: Tokenizer) -> Iterator[Stretch]:
             text += f" {shown}" if apart else shown
             continue
         if text:
-            yield Stretch(text, state, spaced)
-        text, state, spaced = shown, dropped, apart and bool(text)
-    if text:
-        yield Stretch(text, state, spaced)
-
-
-def annotated(each: GatedLine, tokenizer: Tokenizer, paint: Paint = brackets) -> str:
-    """Return a sentence with marks."""
-    return "".join(" " * s.spaced + paint(s.text, s.dropped) for s in stretches(each, tokenizer))
+            marked += paint(text, state) + " " * apart
+        text, state = shown, dropped
+    return marked + paint(text, state) if text else marked
 
 
 @dataclass(frozen=True)
@@ -106,18 +90,15 @@ def _together(found: Sequence[AnnotationResult]) -> Iterator[list[GatedLine]]:
 
 def report(found: Sequence[AnnotationResult]) -> Report:
     """Make the table: one row for each position, with its gate."""
-    rows: list[tuple[Value, ...]] = []
+    rows = []
     for each in found:
         for line in each.lines:
             names = each.tokenizer.pieces(line.line.ids)
             gates = [None] * len(names) if line.gates is None else line.gates.tolist()
             for i, (name, gate, dropped) in enumerate(zip(names, gates, line.dropped.tolist(), strict=True)):
                 rows.append((line.line.number + 1, each.model, i, name, gate, int(dropped)))
-    heads = (
-        *(*columns("count", "sentence"), *columns("text", "model"), *columns("count", "position")),
-        *(*columns("text", "piece"), *columns("number", "gate"), *columns("count", "dropped")),
-    )
-    return Report("annotate", (Table("annotate", "gates of sentences", heads, tuple(rows)),))
+    heads = columns("count sentence", "text model", "count position", "text piece", "number gate", "count dropped")
+    return Report("annotate", (Table("annotate", "gates of sentences", heads, rows),))
 
 
 def grid(found: Sequence[AnnotationResult]) -> list[list[Heatmap]]:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, zeros_like
 
-from sparsenmt.analysis.gates import GatedLine, gated_lines
+from sparsenmt.analysis.gates import GatedLine, LineBatches, gated_lines
 from sparsenmt.analysis.labels import SITE_NAMES, head_name, shown_tokens, site_title
 from sparsenmt.analysis.observe import Attended, TargetLine
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession, AnalyzedModel
@@ -26,7 +26,7 @@ from sparsenmt.errors import UserError, printable
 from sparsenmt.model.sites import SiteName
 from sparsenmt.report.columns import aligned, left, right, width
 from sparsenmt.report.plots import Heatmap, heatmaps
-from sparsenmt.report.tables import Report, Table, Value, columns
+from sparsenmt.report.tables import Report, Table, columns
 
 STAND_IN = "(dropped)"
 MOST_MAPS = 64
@@ -54,9 +54,8 @@ def measure_attention_maps(
     for model in session.opened():
         _check(model, choice)
         targets = model.targets
-        lines = gated_lines(model.bundle, model.sources, batch_tokens=model.batch_tokens)
-        seen = ChosenAttention(choice)
-        model.attend(seen, [choice.site], targets)
+        lines = gated_lines(LineBatches(model.bundle, model.sources, model.batch_tokens))
+        seen = model.attend(ChosenAttention(choice), [choice.site], targets)
         maps += sentence_maps(model.label, lines, targets, seen, choice, model.bundle.tokenizers)
     maps.sort(key=lambda each: each.sentence)  # models and heads stay in their order
     session.check_drawable(len(maps), "maps", most=MOST_MAPS, hint="with --layer, --head, --limit or --sentence")
@@ -65,11 +64,7 @@ def measure_attention_maps(
 
 
 def _check(model: AnalyzedModel, choice: MapChoice) -> None:
-    """Refuse layers and heads that a model does not have.
-
-    Raises:
-        UserError: there is such a one.
-    """
+    """Raise UserError for layers and heads that a model does not have."""
     depth = model.bundle.depth
     side, count = ("encoder", depth[0]) if choice.site == "encoder_self" else ("decoder", depth[1])
     if choice.layers and max(choice.layers) > count:
@@ -234,22 +229,18 @@ def _percent(value: float) -> str:
 
 def report(maps: Sequence[SentenceMap], choice: MapChoice) -> Report:
     """Make the table: one row for each weight. Positions count from 0; the stand-in has position -1."""
-    rows: list[tuple[Value, ...]] = []
+    rows = []
     for each in maps:
         layer, head = each.part or (None, None)
         start = (each.sentence, each.model, SITE_NAMES[each.site], layer, head)
         for q, query in enumerate(each.rows):
             for c, key in enumerate(each.columns):
-                place = c - 1 if each.stand_in else c
-                rows.append((*start, q, query, place, key, int(each.dropped[c]), float(each.weights[q, c])))
-    heads = (
-        *(*columns("count", "sentence"), *columns("text", "model", "site"), *columns("count", "layer", "head")),
-        *(*columns("count", "query_position"), *columns("text", "query")),
-        *(*columns("count", "key_position"), *columns("text", "key")),
-        *(*columns("count", "dropped"), *columns("number", "weight")),
-    )
+                position = c - 1 if each.stand_in else c
+                rows.append((*start, q, query, position, key, int(each.dropped[c]), float(each.weights[q, c])))
+    place = ("count sentence", "text model site", "count layer head")
+    cell = ("count query_position", "text query", "count key_position", "text key", "count dropped", "number weight")
+    table = Table("maps", "attention", columns(*place, *cell), rows)
     chosen = {"layers": list(choice.layers), "heads": list(choice.heads), "apart": choice.apart}
-    table = Table("maps", "attention", heads, tuple(rows))
     return Report("maps", (table,), settings={"site": choice.site, **chosen})
 
 

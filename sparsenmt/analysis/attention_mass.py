@@ -9,7 +9,7 @@ Shapes: B sentences, H heads, S source positions, T target positions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,18 +18,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sparsenmt.analysis.gates import GatedLine, SparsityRate, encoded_batches, gated_line
+from sparsenmt.analysis.gates import GatedLine, LineBatches, SparsityRate, gated_line
 from sparsenmt.analysis.observe import TargetLine
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.data.batching import pad
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.data.word_boundaries import word_ids
-from sparsenmt.decoding.inputs import SourceLine, not_finite
+from sparsenmt.decoding.inputs import not_finite
 from sparsenmt.model.protocol import AttentionSeen
 from sparsenmt.report.plots import Panel, curves
-from sparsenmt.report.tables import Report, Table, Value, columns, rows_of
-from sparsenmt.store import Bundle
+from sparsenmt.report.tables import Report, Table, columns, rows_of
 
 Unit = Literal["piece", "word"]
 THRESHOLD = 0.6
@@ -51,11 +50,10 @@ def measure_attention_mass(
     notes = session.notes_on_filters(needed=False)
     found = []
     for model in session.opened():
-        sources, targets = model.sources, model.targets
+        targets = model.targets
         counter = MassCounter(model.bundle.tokenizers.source, unit=unit, eos=eos)
-        with model.progress("attention") as advance:
-            limit = model.batch_tokens
-            for _, seen in cross_attention_maps(model.bundle, sources, targets, batch_tokens=limit, advance=advance):
+        with model.batches("attention") as text:
+            for _, seen in cross_attention_maps(text, targets):
                 counter.add(seen)
         found.append(counter.result(model.label, threshold))
     settings = {"unit": unit, "eos": eos, "threshold": threshold, "beam_size": session.beam_size}
@@ -78,63 +76,38 @@ class CrossAttentionMap:
     """(T, S) mean over heads and layers; a row sums to 1 unless the transform says otherwise."""
 
 
-class MeanCrossAttention:
-    """An observer (`TranslationModel.listen`) that averages cross-attention over heads and layers."""
-
-    def __init__(self) -> None:
-        self._sum: Tensor | None = None
-        self._layers = 0
-
-    def __call__(self, seen: AttentionSeen) -> None:
-        if seen.site != "cross":
-            return
-        mean = seen.weights.mean(1).double()
-        self._sum = mean if self._sum is None else self._sum + mean
-        self._layers += 1
-
-    def mean(self) -> Tensor:
-        """Return the mean over heads and layers, (B, T, S)."""
-        assert self._sum is not None, "no cross-attention was observed"
-        return self._sum / self._layers
-
-
 @torch.inference_mode()
-def cross_attention_maps(
-    bundle: Bundle,
-    lines: Sequence[SourceLine],
-    targets: Sequence[TargetLine],
-    *,
-    batch_tokens: int,
-    advance: Callable[[int], object] | None = None,
-) -> Iterator[tuple[int, CrossAttentionMap]]:
-    """Run the decoder along the targets; yields the index in ``lines`` and the map of every sentence, by batch.
-
-    Args:
-        batch_tokens: limit of a batch: its number of sentences times its longest source.
-        advance: told the number of sentences of each finished batch.
+def cross_attention_maps(text: LineBatches, targets: Sequence[TargetLine]) -> Iterator[tuple[int, CrossAttentionMap]]:
+    """Run the decoder along the targets; yields the index of the line and the map of every sentence, by batch.
 
     Raises:
         UserError: a batch needs more memory than there is, or the model's scores are not numbers.
     """
-    for chosen, _, memory in encoded_batches(bundle, lines, batch_tokens=batch_tokens, advance=advance):
+    bundle = text.bundle
+    layers: list[Tensor] = []  # (B, T, S) mean over heads, of one batch
+
+    def keep(seen: AttentionSeen) -> None:
+        if seen.site == "cross":
+            layers.append(seen.weights.mean(1).double())
+
+    for chosen, memory in text.encoded():
         inputs, _ = pad([targets[i].inputs for i in chosen])
-        observer = MeanCrossAttention()
-        with bundle.model.listen(observer):
+        layers.clear()
+        with bundle.model.listen(keep):
             bundle.model.decode(inputs.to(bundle.device), memory)
-        weights = observer.mean().cpu().numpy()
+        weights = (sum(layers, torch.zeros(())) / len(layers)).cpu().numpy()
         for row, i in enumerate(chosen):
-            target = targets[i].ids
-            own = weights[row, : len(target), : len(lines[i].ids)]
+            line, target = text.lines[i], targets[i].ids
+            own = weights[row, : len(target), : len(line.ids)]
             if not np.isfinite(own).all():
-                raise not_finite(lines[i])
-            yield i, CrossAttentionMap(gated_line(memory, row, lines[i]), target, own)
+                raise not_finite(line)
+            yield i, CrossAttentionMap(gated_line(memory, row, line), target, own)
 
 
 class MassCounter:
     """Gathers the masses of one model's sentences.
 
     Args:
-        tokenizer: that of the source.
         eos: True if ``</s>`` counts, as a source word and as a target position.
     """
 
@@ -202,21 +175,15 @@ class AttentionMassResult:
 
 def report(found: Sequence[AttentionMassResult], *, unit: Unit, eos: bool, threshold: float = THRESHOLD) -> Report:
     """Make two tables: a summary and the histograms."""
-    summary = (
-        *(*columns("text", "model"), *columns("share", "sparsity")),
-        *(*columns("count", "words"), *columns("number", "mean")),
-        *(*columns("count", "retained"), *columns("number", "retained_mean"), *columns("share", "under_threshold")),
-        *(*columns("number", "stand_in_mean"), *columns("share", "stand_in_share")),
-    )
-    bins: list[tuple[Value, ...]] = [
+    retained = ("count retained", "number retained_mean", "share under_threshold")
+    stand_in = ("number stand_in_mean", "share stand_in_share")
+    summary = columns("text model", "share sparsity", "count words", "number mean", *retained, *stand_in)
+    bins = [
         (each.model, _bin_name(i), float(_EDGES[i]), count, count / each.retained if each.retained else None)
         for each in found
         for i, count in enumerate(each.histogram)
     ]
-    histogram = (
-        *(*columns("text", "model", "mass"), *columns("number", "from", shown=False)),
-        *(*columns("count", "words"), *columns("share", "share")),
-    )
+    histogram = columns("text model mass", "hidden number from", "count words", "share share")
     notes = (
         f"a word is a {unit}; </s> {'counts' if eos else 'does not count'}, on both sides; "
         f"under threshold: retained words with less than {threshold:g}",
@@ -228,7 +195,7 @@ def report(found: Sequence[AttentionMassResult], *, unit: Unit, eos: bool, thres
         "attention-mass",
         (
             Table("summary", title, summary, rows_of(found, summary)),
-            Table("histogram", "retained words by mass", histogram, tuple(bins), across="model", shown="share"),
+            Table("histogram", "retained words by mass", histogram, bins, across="model", shown="share"),
         ),
         notes,
     )
@@ -243,18 +210,11 @@ def panels(found: Sequence[AttentionMassResult], threshold: float = THRESHOLD) -
     result = []
     for each in found:
         shares = [count / max(each.retained, 1) for count in each.histogram]
-        points: list[tuple[float, float | None]] = list(zip(_EDGES.tolist(), shares, strict=True))
-        points.append((float(_EDGES[-1]) + BIN, 0.0))
+        points = [*zip(_EDGES.tolist(), shares, strict=True), (float(_EDGES[-1]) + BIN, 0.0)]
         mean = "-" if each.retained_mean is None else f"{each.retained_mean:.2f}"
         under = "-" if each.under_threshold is None else f"{each.under_threshold:.1%}"
-        result.append(
-            Panel(
-                f"summed attention of a retained word ({LAST:g}: and more)",
-                "share of retained words",
-                {f"mean {mean}; under {threshold:g}: {under}": points},
-                title=each.model,
-                percent="y",
-                style="steps",
-            )
-        )
+        series = {f"mean {mean}; under {threshold:g}: {under}": points}
+        label = f"summed attention of a retained word ({LAST:g}: and more)"
+        drawn = Panel(label, "share of retained words", series, title=each.model, percent="y", style="steps")
+        result.append(drawn)
     return result

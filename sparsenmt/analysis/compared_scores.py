@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from sparsenmt.evaluation.metrics import corpus_scores
 from sparsenmt.evaluation.scorer import ScoringSettings
-from sparsenmt.evaluation.significance import DEFAULT_RESAMPLES, DEFAULT_SEED, Comparison, compare
+from sparsenmt.evaluation.significance import DEFAULT_RESAMPLES, Comparison, compare
 from sparsenmt.report.tables import Value, columns
 
-SCORE_COLUMNS = columns("number", "score", "difference", "low", "high", "p")
+SCORE_COLUMNS = columns("number score difference low high p")
 """The columns of `ComparedScore.cells`."""
 
 
@@ -37,9 +37,7 @@ def compared_scores(
     baseline: Sequence[str] | None,
     *,
     metrics: Sequence[str],
-    language: str = "en",
     resamples: int = DEFAULT_RESAMPLES,
-    seed: int = DEFAULT_SEED,
 ) -> list[ComparedScore]:
     """Score translations, and compare them with a baseline by paired bootstrap.
 
@@ -49,10 +47,10 @@ def compared_scores(
     Raises:
         UserError: as for `corpus_scores` and `compare`.
     """
-    settings = ScoringSettings(metrics, language=language)
+    settings = ScoringSettings(metrics)
     scores = corpus_scores(lines, [references], settings)
     compared: dict[str, Comparison] = {}
     if baseline is not None:
-        found = compare(lines, baseline, [references], settings, resamples=resamples, seed=seed)
-        compared = {one.name: one for one in found}
+        tests = compare(lines, baseline, [references], settings, resamples=resamples)
+        compared = {one.name: one for one in tests}
     return [ComparedScore(each.name, each.value, compared.get(each.name)) for each in scores]

@@ -24,9 +24,10 @@ from sparsenmt.analysis.density import sentence_densities
 from sparsenmt.analysis.labels import HEAD_COLUMNS, SITE_NAMES, Head, head_cells, head_name, site_title
 from sparsenmt.analysis.observe import Attended
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
+from sparsenmt.decoding.inputs import SourceLine
 from sparsenmt.model.sites import SiteName
-from sparsenmt.report.plots import Panel, panel_grid
-from sparsenmt.report.tables import Column, Report, Table, Value, columns
+from sparsenmt.report.plots import Panel, Points, panel_grid
+from sparsenmt.report.tables import Column, Report, Table, columns
 
 LEAST = 10
 """Sentences of similar length that a comparison needs."""
@@ -46,26 +47,20 @@ def measure_dense_sentences(
         sparse: mean density below which a head is sparse.
         top: number of sentences to list, each for one head.
     """
-    found, texts, numbers = [], [], []
+    found, texts = [], []
     for model in session.opened():
-        recorder = DensityRecorder(len(model.sources))
-        model.attend(recorder, [site])
+        recorder = model.attend(DensityRecorder(len(model.sources)), [site])
         read = model.targets if site == "decoder_self" else model.sources
         lengths = np.array([len(each.ids) for each in read], dtype=np.int64)
         alphas = learned_alphas(model.bundle.model)
         found.append(find(model.label, recorder.heads(), lengths, limit=sparse, top=top, alphas=alphas))
-        texts.append([each.text for each in model.sources])
-        numbers.append([each.number for each in model.sources])
+        texts.append(model.sources)
     settings = {"site": site, "sparse": sparse, "top": top}
-    return session.result(report(found, texts, numbers), lambda: panel_grid(panels(found)), settings=settings)
+    return session.result(report(found, texts), lambda: panel_grid(panels(found)), settings=settings)
 
 
 class DensityRecorder:
-    """An observer (`observe.observe`) that keeps the density of every head on every sentence.
-
-    Args:
-        sentences: their number, N.
-    """
+    """An observer (`observe.observe`) that keeps the density of every head on each of N sentences."""
 
     def __init__(self, sentences: int) -> None:
         self._sentences = sentences
@@ -88,22 +83,17 @@ class DensityRecorder:
         }
 
 
-@dataclass(frozen=True)
-class UsualDensity:
-    """The comparison of every sentence with those of similar length, for one head; NaN: there are too few of them."""
-
-    mean: NDArray[np.float64]
-    """(N,)"""
-    excess: NDArray[np.float64]
-    """(N,) the density less the mean, in standard deviations."""
-
-
-def usual(densities: NDArray[np.float32], lengths: NDArray[np.int64]) -> UsualDensity:
+def usual(
+    densities: NDArray[np.float32], lengths: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Compare every sentence with the others of similar length.
 
     Args:
         densities: those of one head, (N,); NaN: not measured.
         lengths: those of the sentences, (N,).
+
+    Returns:
+        (N,) means, and (N,) excesses, the densities less the means in standard deviations; NaN: too few others.
     """
     measured = ~np.isnan(densities)
     values = np.where(measured, densities, 0.0).astype(np.float64)
@@ -118,7 +108,7 @@ def usual(densities: NDArray[np.float32], lengths: NDArray[np.int64]) -> UsualDe
     enough = measured & (count >= LEAST)
     mean = np.where(enough, total / np.maximum(count, 1), np.nan)
     deviation = np.sqrt(np.maximum(squares / np.maximum(count, 1) - mean**2, 0.0))
-    return UsualDensity(mean, (values - mean) / np.maximum(deviation, FLOOR))
+    return mean, (values - mean) / np.maximum(deviation, FLOOR)
 
 
 @dataclass(frozen=True)
@@ -169,49 +159,38 @@ def find(
         if mean >= limit:
             continue
         sparse[head] = mean
-        found = usual(densities, lengths)
-        order = np.argsort(-np.nan_to_num(found.excess, nan=-np.inf), kind="stable")[:top]
+        means, excesses = usual(densities, lengths)
+        order = np.argsort(-np.nan_to_num(excesses, nan=-np.inf), kind="stable")[:top]
         for place in order.tolist():
-            excess = float(found.excess[place])
-            if excess > 0:
-                row = (int(lengths[place]), float(densities[place]), float(found.mean[place]), excess)
-                sentences.append(HeadOnSentence(place, head, *row))
+            if excesses[place] > 0:
+                measures = (float(each[place]) for each in (densities, means, excesses))
+                sentences.append(HeadOnSentence(place, head, int(lengths[place]), *measures))
     sentences.sort(key=lambda each: -each.excess)
     own = {head: heads[head] for head in sparse}
     return DenseSentencesResult(model, sentences[:top], sparse, own, lengths, alphas or {})
 
 
-def report(
-    found: Sequence[DenseSentencesResult], texts: Sequence[Sequence[str]], numbers: Sequence[Sequence[int]]
-) -> Report:
-    """Make two tables: sentences and heads.
-
-    Args:
-        texts: the sentences that each model read.
-        numbers: their line numbers, from 0.
-    """
-    rows: list[tuple[Value, ...]] = []
-    heads: list[tuple[Value, ...]] = []
-    for each, lines, places in zip(found, texts, numbers, strict=True):
+def report(found: Sequence[DenseSentencesResult], texts: Sequence[Sequence[SourceLine]]) -> Report:
+    """Make two tables: sentences and heads; ``texts`` are the sentences that each model read."""
+    rows, heads = [], []
+    for each, lines in zip(found, texts, strict=True):
         for s in each.sentences:
             site, layer, number = s.head
             name = (each.model, SITE_NAMES[site], *head_cells(layer, number))
             measures = (s.length, s.density, s.expected, s.excess, each.alphas.get(s.head))
-            rows.append((*name, places[s.place] + 1, *measures, lines[s.place]))
+            rows.append((*name, lines[s.place].number + 1, *measures, lines[s.place].text))
         for (site, layer, number), mean in each.sparse.items():
             name = (each.model, SITE_NAMES[site], *head_cells(layer, number))
             heads.append((*name, mean, each.alphas.get((site, layer, number))))
-    start = (*columns("text", "model", "site"), *HEAD_COLUMNS)
+    start = (*columns("text model site"), *HEAD_COLUMNS)
     alpha = Column("alpha", "number", any(each.alphas for each in found))
-    sentence_columns = (
-        *(*start, *columns("count", "sentence", "length"), *columns("share", "density", "expected")),
-        *(*columns("number", "excess"), alpha, *columns("text", "text")),
-    )
-    head_columns = (*start, *columns("share", "density"), alpha)
+    measured = columns("count sentence length", "share density expected", "number excess")
+    sentence_columns = (*start, *measured, alpha, *columns("text text"))
+    head_columns = (*start, *columns("share density"), alpha)
     title = "sentences on which sparse heads are dense for the length"
     tables = (
-        Table("dense-sentences", title, sentence_columns, tuple(rows)),
-        Table("heads", "sparse heads", head_columns, tuple(heads), listed=False),
+        Table("dense-sentences", title, sentence_columns, rows),
+        Table("heads", "sparse heads", head_columns, heads, listed=False),
     )
     notes = [f"expected: mean on other sentences of similar length ({LEAST} at least); excess: in standard deviations"]
     for each in found:
@@ -237,9 +216,9 @@ def panels(found: Sequence[DenseSentencesResult]) -> list[list[Panel]]:
 
 def _panel(found: DenseSentencesResult, head: Head) -> Panel:
     own, lengths = found.densities[head], found.lengths
-    expected = usual(own, lengths).mean
+    expected, _ = usual(own, lengths)
 
-    def points(places: Iterable[int]) -> list[tuple[float, float | None]]:
+    def points(places: Iterable[int]) -> Points:
         return [(float(lengths[i]), float(own[i])) for i in places if not np.isnan(own[i])]
 
     means = [(float(n), expected[lengths == n]) for n in np.unique(lengths)]

@@ -21,7 +21,7 @@ from sparsenmt.analysis.observe import Attended, TensorSums
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.report.plots import Panel, panel_grid
-from sparsenmt.report.tables import Column, Report, Table, Value, columns
+from sparsenmt.report.tables import Column, Report, Table, columns
 
 BINS = 20
 """Bins of the histogram over [0, 1]; the last one holds 1."""
@@ -30,11 +30,10 @@ _ROUNDING = 1e-9  # a mean of shares that is the edge of a bin but for rounding 
 
 def measure_density(session: AnalysisSession, *, sites: Sequence[SiteName] = SITES) -> AnalysisResult:
     """Make the report ``density``."""
-    found = []
-    for model in session.opened():
-        counter = DensityCounter()
-        model.attend(counter, sites)
-        found.append(counter.result(model.label, learned_alphas(model.bundle.model)))
+    found = [
+        model.attend(DensityCounter(), sites).result(model.label, learned_alphas(model.bundle.model))
+        for model in session.opened()
+    ]
     settings = session.attention_settings(sites)
     return session.result(report(found), lambda: panel_grid(panels(found)), settings=settings)
 
@@ -134,9 +133,7 @@ class DensityResult:
 
 def report(found: Sequence[DensityResult]) -> Report:
     """Make three tables: sites; heads, by density within a layer; histograms."""
-    sites: list[tuple[Value, ...]] = []
-    heads: list[tuple[Value, ...]] = []
-    bins: list[tuple[Value, ...]] = []
+    sites, heads, bins = [], [], []
     for each in found:
         for site in SITES:
             own = each.at(site)
@@ -147,47 +144,36 @@ def report(found: Sequence[DensityResult]) -> Report:
             sites.append((each.model, name, *means, len(own), max(one.sentences for one in own.values())))
             ordered = sorted(own.items(), key=lambda item: (item[0][1], item[1].density or 0.0))
             for (_, layer, number), one in ordered:
-                measures = (one.density, one.attended, one.visible, one.alpha)
-                heads.append((each.model, name, *head_cells(layer, number), *measures))
+                own_cells = (one.density, one.attended, one.visible, one.alpha)
+                heads.append((each.model, name, *head_cells(layer, number), *own_cells))
             total = each.histogram(site)
             for i, count in enumerate(total):
                 share = count / sum(total) if sum(total) else None
                 bins.append((each.model, name, f"{i / BINS:.2f} to {(i + 1) / BINS:.2f}", i / BINS, count, share))
-    return Report("density", _tables(sites, heads, bins))
-
-
-def _tables(
-    sites: list[tuple[Value, ...]], heads: list[tuple[Value, ...]], bins: list[tuple[Value, ...]]
-) -> tuple[Table, Table, Table]:
-    start = columns("text", "model", "site")
-    measures = (*columns("share", "density"), *columns("number", "attended", "visible"))
+    measures = columns("share density", "number attended visible")
     alpha = Column("alpha", "number", any(row[-1] is not None for row in heads))
-    bin_columns = (*columns("text", "density"), *columns("number", "from", shown=False), *columns("count", "count"))
-    return (
-        Table(
-            "sites",
-            "share of visible positions with weight, and positions a query",
-            (*start, *measures, *columns("count", "heads", "sentences")),
-            tuple(sites),
-        ),
+    title = "share of visible positions with weight, and positions a query"
+    tables = (
+        Table("sites", title, (*columns("text model site"), *measures, *columns("count heads sentences")), sites),
         Table(
             "heads",
             "density of every head (layer.head), from the sparsest of its layer",
-            (*start, *HEAD_COLUMNS, *measures, alpha),
-            tuple(heads),
+            (*columns("text model site"), *HEAD_COLUMNS, *measures, alpha),
+            heads,
             across="model",
             shown="density",
         ),
         Table(
             "histogram",
             "heads on sentences by density",
-            (*start, *bin_columns, *columns("share", "share")),
-            tuple(bins),
+            columns("text model site density", "hidden number from", "count count", "share share"),
+            bins,
             across="model",
             shown="share",
             listed=False,
         ),
     )
+    return Report("density", tables)
 
 
 def panels(found: Sequence[DensityResult]) -> list[list[Panel]]:
@@ -204,8 +190,7 @@ def _histogram_panel(found: Sequence[DensityResult], site: SiteName) -> Panel:
     for each in found:
         total = each.histogram(site)
         shares = [count / max(sum(total), 1) for count in total]
-        points: list[tuple[float, float | None]] = [(i / BINS, share) for i, share in enumerate(shares)]
-        series[each.model] = [*points, (1.0, 0.0)]
+        series[each.model] = [*((i / BINS, share) for i, share in enumerate(shares)), (1.0, 0.0)]
     label = "share of heads on sentences"
     return Panel("density", label, series, title=site_title(site), percent="xy", style="steps", x_range=(0.0, 1.0))
 
@@ -220,12 +205,5 @@ def _layer_panel(found: DensityResult, site: SiteName) -> Panel:
     for rank in range(max(map(len, ordered.values()), default=0)):
         points += [(float(layer), values[rank]) for layer, values in ordered.items() if rank < len(values)]
         points.append((float("nan"), None))
-    return Panel(
-        "layer",
-        "density of a head",
-        {found.model: points},
-        title=site_title(site, found.model),
-        percent="y",
-        y_range=(0.0, 1.05),
-        ticks=number_ticks(ordered),
-    )
+    series, title, ticks = {found.model: points}, site_title(site, found.model), number_ticks(ordered)
+    return Panel("layer", "density of a head", series, title=title, percent="y", y_range=(0.0, 1.05), ticks=ticks)

@@ -19,7 +19,7 @@ from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.metric import METRICS
 from sparsenmt.model.depth_plan import Depth, fastest_first
 from sparsenmt.report.plots import ValueMap
-from sparsenmt.report.tables import Column, Report, Table, Value
+from sparsenmt.report.tables import Report, Table, Value, columns
 
 _QUALITY = ("bleu", "chrf")
 
@@ -54,10 +54,6 @@ class DepthScore:
     bleu: float
     chrf: float
     oracle: int
-
-    @property
-    def seconds(self) -> float | None:
-        return self.text.seconds
 
 
 @dataclass(frozen=True)
@@ -134,7 +130,7 @@ class TimeReference:
 
     def ratio(self, cell: DepthScore) -> float | None:
         """Return the time of a cell relative to the reference; None if it was not measured."""
-        return None if cell.seconds is None else cell.seconds / self.seconds
+        return None if cell.text.seconds is None else cell.text.seconds / self.seconds
 
 
 def full_report(text: str, grids: Sequence[DepthGrid], timed: TimeReference | None) -> Report:
@@ -144,20 +140,17 @@ def full_report(text: str, grids: Sequence[DepthGrid], timed: TimeReference | No
         text: the name of the text.
         timed: the reference of relative times; None where no time was measured.
     """
-    cells: list[tuple[Value, ...]] = []
+    cells = []
     for grid in grids:
         for cell in grid.cells:
             ratio = None if timed is None else timed.ratio(cell)
             share = cell.oracle / len(grid.depths)
-            scores = (cell.bleu, cell.chrf, ratio, cell.seconds, cell.oracle, share)
+            scores = (cell.bleu, cell.chrf, ratio, cell.text.seconds, cell.oracle, share)
             cells.append((grid.system, grid.search, *cell.depth, *scores, cell.text.model, cell.text.file))
-    columns = (
-        *(Column("system"), Column("search"), Column("encoder_layers", "count"), Column("decoder_layers", "count")),
-        *(Column("bleu", "score"), Column("chrf", "score"), Column("relative_time", "number")),
-        *(Column("seconds", "number"), Column("oracle_sentences", "count"), Column("oracle_share", "share")),
-        *(Column("model"), Column("translations")),
-    )
-    tables = (Table("cells", text, columns, tuple(cells)), _grids(grids))
+    place = ("text system search", "count encoder_layers decoder_layers")
+    oracle = ("count oracle_sentences", "share oracle_share")
+    heads = columns(*place, "score bleu chrf", "number relative_time seconds", *oracle, "text model translations")
+    tables = (Table("cells", text, heads, cells), _grids(grids))
     return Report("depths", tables, tuple(_notes(grids, timed)), {"text": text, "sentences": len(grids[0].depths)})
 
 
@@ -180,13 +173,11 @@ def _value(measure: str, cell: DepthScore, grid: DepthGrid, timed: TimeReference
 def _view(grids: Sequence[DepthGrid], measure: str, title: str, timed: TimeReference | None = None) -> Table:
     rows = []
     for grid in grids:
-        for n, m in sorted(cell.depth for cell in grid.cells):
-            (cell,) = (cell for cell in grid.cells if cell.depth == (n, m))
-            value = _value(measure, cell, grid, timed)
-            rows.append((grid.system, grid.search, str(n), f"m = {m}", value))
-    kind = Column(measure, "share" if measure == "oracle" else "score")
-    columns = (Column("system"), Column("search"), Column("n"), Column("decoder"), kind)
-    return Table(measure, title, columns, tuple(rows), across="decoder", shown=measure)
+        for cell in sorted(grid.cells, key=lambda cell: cell.depth):
+            n, m = cell.depth
+            rows.append((grid.system, grid.search, str(n), f"m = {m}", _value(measure, cell, grid, timed)))
+    heads = columns("text system search n decoder", f"{'share' if measure == 'oracle' else 'score'} {measure}")
+    return Table(measure, title, heads, rows, across="decoder", shown=measure)
 
 
 def _grids(grids: Sequence[DepthGrid]) -> Table:
@@ -196,12 +187,9 @@ def _grids(grids: Sequence[DepthGrid]) -> Table:
         oracle = (grid.oracle["bleu"].value, grid.oracle["chrf"].value, *map(float, grid.depths.mean(axis=0)))
         deep, best = grid.deepest, grid.best
         rows.append((grid.system, grid.search, _pair(deep), deep.bleu, _pair(best), best.bleu, *oracle))
-    columns = (
-        *(Column("system"), Column("search"), Column("deepest"), Column("deepest_bleu", "score")),
-        *(Column("best"), Column("best_bleu", "score"), Column("oracle_bleu", "score")),
-        *(Column("oracle_chrf", "score"), Column("oracle_n", "score"), Column("oracle_m", "score")),
-    )
-    return Table("blocks", "deepest and best depth, and the oracle", columns, tuple(rows))
+    oracle_scores = "score oracle_bleu oracle_chrf oracle_n oracle_m"
+    heads = columns("text system search deepest", "score deepest_bleu", "text best", "score best_bleu", oracle_scores)
+    return Table("blocks", "deepest and best depth, and the oracle", heads, rows)
 
 
 def _pair(cell: DepthScore) -> str:
@@ -223,7 +211,7 @@ def _notes(grids: Sequence[DepthGrid], timed: TimeReference | None) -> Iterator[
 
 def heat_maps(grids: Sequence[DepthGrid], timed: TimeReference | None) -> list[list[ValueMap]]:
     """Return the heat maps of a plot: a row for each grid; each measure has one scale for all grids."""
-    measures = {"bleu": (METRICS["bleu"].label, ".1f"), "chrf": (METRICS["chrf"].label, ".1f")}
+    measures = {metric: (METRICS[metric].label, ".1f") for metric in _QUALITY}
     measures |= {} if timed is None else {"time": ("relative decoding time", ".2f")}
     measures |= {"oracle": ("oracle's share of sentences", ".1%")}
     found = {(grid.name, name): _matrix(grid, name, timed) for grid in grids for name in measures}
@@ -231,13 +219,13 @@ def heat_maps(grids: Sequence[DepthGrid], timed: TimeReference | None) -> list[l
     for name in measures:
         known = np.concatenate([values[~np.isnan(values)] for (_, each), values in found.items() if each == name])
         ends[name] = (0.0 if name == "oracle" else float(known.min()), float(known.max()))
-    return [[_map(grid, *measures[name], found[grid.name, name], ends[name]) for name in measures] for grid in grids]
-
-
-def _map(grid: DepthGrid, label: str, form: str, values: NDArray[np.float64], ends: tuple[float, float]) -> ValueMap:
-    rows, columns = _axes(grid)
-    title = f"{grid.name}\n{label}"
-    return ValueMap(title, "encoder layers n", rows, "decoder layers m", columns, values, form, ends)
+    lines: list[list[ValueMap]] = [[] for _ in grids]
+    for grid, line in zip(grids, lines, strict=True):
+        n, m = _axes(grid)
+        for name, (label, form) in measures.items():
+            title, values = f"{grid.name}\n{label}", found[grid.name, name]
+            line.append(ValueMap(title, "encoder layers n", n, "decoder layers m", m, values, form, ends[name]))
+    return lines
 
 
 def _axes(grid: DepthGrid) -> tuple[list[str], list[str]]:

@@ -9,7 +9,7 @@ Shapes: B sentences, H heads, Q queries, K keys.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,16 +20,12 @@ from sparsenmt.analysis.observe import Attended
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.report.plots import Panel, curves
-from sparsenmt.report.tables import Report, Table, Value, columns
+from sparsenmt.report.tables import Report, Table, columns
 
 
 def measure_diversity(session: AnalysisSession, *, sites: Sequence[SiteName] = SITES) -> AnalysisResult:
     """Make the report ``diversity``."""
-    found = []
-    for model in session.opened():
-        counter = DiversityCounter()
-        model.attend(counter, sites)
-        found.append(counter.result(model.label))
+    found = {model.label: model.attend(DiversityCounter(), sites).layers() for model in session.opened()}
     settings = session.attention_settings(sites)
     return session.result(report(found), lambda: curves(panels(found)), settings=settings)
 
@@ -65,12 +61,11 @@ class DiversityCounter:
         total, count = self._sums.get((seen.site, seen.layer), (0.0, 0))
         self._sums[seen.site, seen.layer] = total + float(values.sum()), count + len(values)
 
-    def result(self, model: str) -> DiversityResult:
-        """Return the mean divergences of one model."""
-        means = {
+    def layers(self) -> Layers:
+        """Return the mean divergences."""
+        return {
             key: LayerDivergence(total / count if count else None, count) for key, (total, count) in self._sums.items()
         }
-        return DiversityResult(model, means)
 
 
 @dataclass(frozen=True)
@@ -81,40 +76,36 @@ class LayerDivergence:
     queries: int
 
 
-@dataclass(frozen=True)
-class DiversityResult:
-    """The layers of one model, by site and number, from 1."""
-
-    model: str
-    layers: dict[tuple[SiteName, int], LayerDivergence]
+Layers = dict[tuple[SiteName, int], LayerDivergence]
+"""The layers of one model, by site and number, from 1."""
 
 
-def report(found: Sequence[DiversityResult]) -> Report:
+def report(found: Mapping[str, Layers]) -> Report:
     """Make the table: one row for each layer."""
-    rows: list[tuple[Value, ...]] = [
-        (each.model, SITE_NAMES[site], str(layer), mean.value, mean.queries)
-        for each in found
+    rows = [
+        (model, SITE_NAMES[site], str(layer), mean.value, mean.queries)
+        for model, layers in found.items()
         for wanted in SITES
-        for (site, layer), mean in sorted(each.layers.items())
+        for (site, layer), mean in sorted(layers.items())
         if site == wanted
     ]
-    heads = (*columns("text", "model", "site", "layer"), *columns("number", "divergence"), *columns("count", "queries"))
+    heads = columns("text model site layer", "number divergence", "count queries")
     title = "Jensen-Shannon divergence between the heads of a layer, 0 to 1"
-    return Report("diversity", (Table("diversity", title, heads, tuple(rows), across="model", shown="divergence"),))
+    return Report("diversity", (Table("diversity", title, heads, rows, across="model", shown="divergence"),))
 
 
-def panels(found: Sequence[DiversityResult]) -> list[Panel]:
+def panels(found: Mapping[str, Layers]) -> list[Panel]:
     """Draw one diagram for each site: the divergence against the layer, one curve for each model (Fig. 6)."""
     result = []
     for site in SITES:
-        layers = sorted({layer for each in found for where, layer in each.layers if where == site})
-        if not layers:
+        numbers = sorted({layer for layers in found.values() for where, layer in layers if where == site})
+        if not numbers:
             continue
         series = {
-            each.model: [(float(n), each.layers[site, n].value) for n in layers if (site, n) in each.layers]
-            for each in found
+            model: [(float(n), layers[site, n].value) for n in numbers if (site, n) in layers]
+            for model, layers in found.items()
         }
-        ticks, title = number_ticks(layers), site_title(site)
+        ticks, title = number_ticks(numbers), site_title(site)
         result.append(
             Panel("layer", "Jensen-Shannon divergence", series, title=title, ticks=ticks, y_range=(0.0, None))
         )

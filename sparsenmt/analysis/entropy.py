@@ -7,7 +7,7 @@ Shapes: B sentences, H heads, S source positions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,14 +15,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sparsenmt.analysis.gates import GatedLine, encoded_batches, gated_line, overall_rate
+from sparsenmt.analysis.gates import GatedLine, LineBatches, gated_line, overall_rate
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession, AnalyzedModel
-from sparsenmt.decoding.inputs import SourceLine
 from sparsenmt.errors import UserError
 from sparsenmt.model.protocol import AttentionSeen
 from sparsenmt.report.plots import Panel, curves
 from sparsenmt.report.tables import Report, Table, columns, rows_of
-from sparsenmt.store import Bundle
 
 
 def measure_entropy(session: AnalysisSession, *, baseline: Path | None = None) -> AnalysisResult:
@@ -53,26 +51,8 @@ def measure_entropy(session: AnalysisSession, *, baseline: Path | None = None) -
 
 
 def _entropies(model: AnalyzedModel) -> list[LineEntropy]:
-    with model.progress("entropy") as advance:
-        return line_entropies(model.bundle, model.sources, batch_tokens=model.batch_tokens, advance=advance)
-
-
-class SelfAttentionEntropy:
-    """An observer (`TranslationModel.listen`) of one encoder step.
-
-    Args:
-        step: the step, from 0.
-    """
-
-    def __init__(self, step: int) -> None:
-        self._step = step
-        self.entropy: torch.Tensor | None = None
-        """(B, S) of the last batch, in nats."""
-
-    def __call__(self, seen: AttentionSeen) -> None:
-        if seen.site == "encoder_self" and seen.step == self._step:
-            mean = seen.weights.mean(1).double()  # (B, S, S)
-            self.entropy = -torch.special.xlogy(mean, mean).sum(-1)
+    with model.batches("entropy") as text:
+        return line_entropies(text)
 
 
 @dataclass(frozen=True)
@@ -81,26 +61,27 @@ class LineEntropy:
 
     source: GatedLine
     entropy: NDArray[np.float64]
-    """(S,)"""
+    """(S,) in nats"""
 
 
-def line_entropies(
-    bundle: Bundle,
-    lines: Sequence[SourceLine],
-    *,
-    batch_tokens: int,
-    advance: Callable[[int], object] | None = None,
-) -> list[LineEntropy]:
+def line_entropies(text: LineBatches) -> list[LineEntropy]:
     """Compute the entropies of lines; returns them in the same order."""
     found: dict[int, LineEntropy] = {}
-    observer = SelfAttentionEntropy(bundle.depth[0] - 1)
-    with bundle.model.listen(observer):
-        for chosen, _, memory in encoded_batches(bundle, lines, batch_tokens=batch_tokens, advance=advance):
-            assert observer.entropy is not None
-            values = observer.entropy.cpu().numpy()
+    last = torch.empty(0)  # (B, S) entropies of the last batch
+
+    def keep(seen: AttentionSeen) -> None:
+        nonlocal last
+        if seen.site == "encoder_self" and seen.step == text.bundle.depth[0] - 1:
+            mean = seen.weights.mean(1).double()  # (B, S, S)
+            last = -torch.special.xlogy(mean, mean).sum(-1)
+
+    with text.bundle.model.listen(keep):
+        for chosen, memory in text.encoded():
+            values = last.cpu().numpy()
             for row, i in enumerate(chosen):
-                found[i] = LineEntropy(gated_line(memory, row, lines[i]), values[row, : len(lines[i].ids)].copy())
-    return [found[i] for i in range(len(lines))]
+                line = text.lines[i]
+                found[i] = LineEntropy(gated_line(memory, row, line), values[row, : len(line.ids)].copy())
+    return [found[i] for i in range(len(text.lines))]
 
 
 @dataclass(frozen=True)
@@ -122,30 +103,19 @@ def measure(model: str, own: Sequence[LineEntropy], baseline: Sequence[LineEntro
     dropped = np.concatenate([each.source.dropped for each in own])
     values = np.concatenate([each.entropy for each in own])
     base = None if baseline is None else np.concatenate([each.entropy for each in baseline])
-    return EntropyResult(
-        model,
-        overall_rate(each.source for each in own).sparsity,
-        int((~dropped).sum()),
-        int(dropped.sum()),
-        _mean(values[~dropped]),
-        _mean(values[dropped]),
-        None if base is None else _mean(base[~dropped]),
-        None if base is None else _mean(base[dropped]),
-    )
-
-
-def _mean(values: NDArray[np.float64]) -> float | None:
-    return float(values.mean()) if len(values) else None
+    rate = overall_rate(each.source for each in own)
+    means = [
+        None if each is None or not chosen.any() else float(each[chosen].mean())
+        for each in (values, base)
+        for chosen in (~dropped, dropped)
+    ]
+    return EntropyResult(model, rate.sparsity, rate.positions - rate.dropped, rate.dropped, *means)
 
 
 def report(found: Sequence[EntropyResult]) -> Report:
     """Make the table: one row for each model."""
-    heads = (
-        *columns("text", "model"),
-        *columns("share", "sparsity"),
-        *columns("count", "kept", "dropped"),
-        *columns("number", "kept_entropy", "kept_baseline", "dropped_entropy", "dropped_baseline"),
-    )
+    entropies = "number kept_entropy kept_baseline dropped_entropy dropped_baseline"
+    heads = columns("text model", "share sparsity", "count kept dropped", entropies)
     title = "entropy of the last encoder self-attention (nats, heads averaged first)"
     return Report("entropy", (Table("entropy", title, heads, rows_of(found, heads)),))
 
@@ -153,14 +123,13 @@ def report(found: Sequence[EntropyResult]) -> Report:
 def panels(found: Sequence[EntropyResult], baseline: str | None) -> list[Panel]:
     """Draw the entropy of kept and of dropped positions against the sparsity of the models."""
     ordered = sorted(found, key=lambda each: each.sparsity or 0.0)
-    x = [each.sparsity or 0.0 for each in ordered]
-
-    def panel(title: str, own: list[float | None], base: list[float | None]) -> Panel:
-        series = {"with gates": list(zip(x, own, strict=True))}
+    result = []
+    for kind in ("kept", "dropped"):
+        curves = {"with gates": f"{kind}_entropy"}
         if baseline is not None:
-            series[f"{baseline}, same positions"] = list(zip(x, base, strict=True))
-        return Panel("sparsity rate", "entropy (nats)", series, title=title, percent="x")
-
-    kept, base = [each.kept_entropy for each in ordered], [each.kept_baseline for each in ordered]
-    other, other_base = [each.dropped_entropy for each in ordered], [each.dropped_baseline for each in ordered]
-    return [panel("kept positions", kept, base), panel("dropped positions", other, other_base)]
+            curves[f"{baseline}, same positions"] = f"{kind}_baseline"
+        series = {
+            label: [(each.sparsity or 0.0, getattr(each, name)) for each in ordered] for label, name in curves.items()
+        }
+        result.append(Panel("sparsity rate", "entropy (nats)", series, title=f"{kind} positions", percent="x"))
+    return result

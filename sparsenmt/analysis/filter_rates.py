@@ -6,29 +6,31 @@ A position that an earlier filter has masked counts as closed for all later filt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from sparsenmt.analysis.gates import encoded_batches
+import torch
+
 from sparsenmt.analysis.labels import number_ticks
+from sparsenmt.analysis.observe import TensorSums
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.model.protocol import GatesSeen
 from sparsenmt.report.plots import Panel, curves
-from sparsenmt.report.tables import Report, Table, Value, columns
+from sparsenmt.report.tables import Report, Table, columns
 
 
 def measure_filter_rates(session: AnalysisSession) -> AnalysisResult:
     """Make the report ``layers``."""
     notes = session.notes_on_filters(needed=True)
-    found = []
+    found = {}
     for model in session.opened():
         counter = GateCounter()
-        with model.progress("gates") as advance, model.bundle.model.listen_to_gates(counter):
-            for _ in encoded_batches(model.bundle, model.sources, batch_tokens=model.batch_tokens, advance=advance):
+        with model.batches("gates") as text, model.bundle.model.listen_to_gates(counter):
+            for _ in text.encoded():
                 pass
         positions = sum(len(line.ids) for line in model.sources)
-        found.append(FilterRatesResult(model.label, counter.shares(positions)))
+        found[model.label] = counter.shares(positions)
     return session.result(report(found), lambda: curves(panels(found)), notes=notes)
 
 
@@ -69,60 +71,41 @@ class GateCounter:
     """An observer (`TranslationModel.listen_to_gates`) that counts gates, each as often as its entry's count."""
 
     def __init__(self) -> None:
-        self._zero: dict[FilterPlace, float] = {}
-        self._one: dict[FilterPlace, float] = {}
-        self._present: dict[FilterPlace, float] = {}
+        self._sums: TensorSums[FilterPlace] = TensorSums()  # (3,): gates of 0, gates of 1, all
 
     def __call__(self, seen: GatesSeen) -> None:
         memory = seen.memory
         counts = memory.valid.double() if memory.counts is None else memory.counts.double() * memory.valid
         gates = seen.gates.values
-        key = FilterPlace(seen.depth, seen.place, seen.index)
-        for sums, chosen in ((self._zero, gates == 0), (self._one, gates == 1), (self._present, gates >= 0)):
-            sums[key] = sums.get(key, 0.0) + float((counts * chosen).sum())
+        sums = torch.stack([(counts * chosen).sum() for chosen in (gates == 0, gates == 1, gates >= 0)])
+        self._sums.add(FilterPlace(seen.depth, seen.place, seen.index), sums.cpu())
 
     def shares(self, positions: int) -> dict[FilterPlace, FilterShares]:
-        """Return the shares of every filter, in the order of execution.
-
-        Args:
-            positions: number of real source positions that the model read.
-        """
+        """Return each filter's shares of all real source ``positions``, in the order of execution."""
         found = {}
-        for key in sorted(self._present, key=lambda each: (each.depth, each.place == "between", each.index)):
-            masked = positions - self._present[key]
-            found[key] = FilterShares(positions, (self._zero[key] + masked) / positions, self._one[key] / positions)
+        for key in sorted(self._sums, key=lambda each: (each.depth, each.place == "between", each.index)):
+            zero, one, present = self._sums[key].tolist()
+            found[key] = FilterShares(positions, (zero + positions - present) / positions, one / positions)
         return found
 
 
-@dataclass(frozen=True)
-class FilterRatesResult:
-    """The filters of one model."""
-
-    model: str
-    shares: dict[FilterPlace, FilterShares]
-
-
-def report(found: Sequence[FilterRatesResult]) -> Report:
+def report(found: Mapping[str, Mapping[FilterPlace, FilterShares]]) -> Report:
     """Make the table: one row for each filter."""
-    rows: list[tuple[Value, ...]] = [
-        (each.model, key.name, key.depth, key.place, key.index, s.positions, s.closed, s.partial, s.opened)
-        for each in found
-        for key, s in each.shares.items()
+    rows = [
+        (model, key.name, key.depth, key.place, key.index, s.positions, s.closed, s.partial, s.opened)
+        for model, shares in found.items()
+        for key, s in shares.items()
     ]
-    heads = (
-        *columns("text", "model", "filter"),
-        *columns("count", "after_layer", shown=False),
-        *columns("text", "place", shown=False),
-        *columns("count", "index", shown=False),
-        *columns("count", "positions"),
-        *columns("share", "sparsity", "partial", "open"),
-    )
+    hidden = ("hidden count after_layer", "hidden text place", "hidden count index")
+    heads = columns("text model filter", *hidden, "count positions", "share sparsity partial open")
     title = "gates of every filter: exactly 0 (sparsity), between, exactly 1"
-    return Report("layers", (Table("layers", title, heads, tuple(rows)),))
+    return Report("layers", (Table("layers", title, heads, rows),))
 
 
-def panels(found: Sequence[FilterRatesResult]) -> list[Panel]:
+def panels(found: Mapping[str, Mapping[FilterPlace, FilterShares]]) -> list[Panel]:
     """Draw the rate against the layer; of several filters in one place, the last."""
-    series = {each.model: sorted({key.depth: s.closed for key, s in each.shares.items()}.items()) for each in found}
+    series = {
+        model: sorted({key.depth: s.closed for key, s in shares.items()}.items()) for model, shares in found.items()
+    }
     ticks = number_ticks(sorted({depth for points in series.values() for depth, _ in points}))
     return [Panel("encoder layers before the filter", "sparsity rate", series, percent="y", ticks=ticks)]

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from sparsenmt.data.batching import length_batches
 from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, make_source
 from sparsenmt.model.memory import Memory
-from sparsenmt.model.protocol import Source
 from sparsenmt.report.tables import Value, columns
 from sparsenmt.store import Bundle
 
@@ -42,7 +41,7 @@ class GatedLine:
         return dropped
 
 
-RATE_COLUMNS = (*columns("count", "positions", "dropped"), *columns("share", "sparsity"))
+RATE_COLUMNS = columns("count positions dropped", "share sparsity")
 """The columns of `SparsityRate.cells`."""
 
 
@@ -67,55 +66,54 @@ class SparsityRate:
         return self.positions, self.dropped, self.sparsity
 
 
-@torch.inference_mode()
-def encoded_batches(
-    bundle: Bundle,
-    lines: Sequence[SourceLine],
-    *,
-    batch_tokens: int,
-    lengths: Sequence[int] | None = None,
-    begin: Callable[[list[int]], object] | None = None,
-    advance: Callable[[int], object] | None = None,
-) -> Iterator[tuple[list[int], Source, Memory]]:
-    """Run the encoder over lines, in batches of similar length, without compaction: every position keeps its place.
+@dataclass(frozen=True)
+class LineBatches:
+    """Lines that a model reads, in batches of similar length.
 
     Args:
         batch_tokens: limit of a batch: its number of sentences times its longest length.
-        lengths: lengths of the sentences; None: those of the sources. A target may be longer than its source.
-        begin: told the indices in ``lines`` of a batch's sentences before they are encoded.
         advance: told the number of sentences of each finished batch.
-
-    Yields:
-        the indices in ``lines`` of the batch's sentences; the batch; the memory that the decoder gets.
-
-    Raises:
-        UserError: a batch needs more memory than there is.
     """
-    for chosen in length_batches([len(line.ids) for line in lines] if lengths is None else lengths, batch_tokens):
-        batch = [lines[i] for i in chosen]
-        if begin is not None:
+
+    bundle: Bundle
+    lines: Sequence[SourceLine]
+    batch_tokens: int
+    advance: Callable[[int], object] = lambda sentences: None
+
+    @torch.inference_mode()
+    def encoded(
+        self, lengths: Sequence[int] | None = None, begin: Callable[[list[int]], object] = lambda chosen: None
+    ) -> Iterator[tuple[list[int], Memory]]:
+        """Run the encoder over the batches without compaction: every position keeps its place.
+
+        Args:
+            lengths: lengths of the sentences; None: those of the sources. A target may be longer than its source.
+            begin: told the indices in ``lines`` of a batch's sentences before they are encoded.
+
+        Yields:
+            the indices in ``lines`` of the batch's sentences; the memory that the decoder gets.
+
+        Raises:
+            UserError: a batch needs more memory than there is.
+        """
+        bundle, most = self.bundle, self.batch_tokens
+        for chosen in length_batches(lengths or [len(line.ids) for line in self.lines], most):
+            batch = [self.lines[i] for i in chosen]
             begin(chosen)
-        with describe_out_of_memory(batch, "without a beam", batch_tokens=batch_tokens, single_hint=HINT_SPLIT):
-            source = make_source(bundle, batch)
-            (memory,) = bundle.model.encode(source, exits=bundle.depth[:1]).memories.values()
-            yield chosen, source, memory
-        if advance is not None:
-            advance(len(batch))
+            with describe_out_of_memory(batch, "without a beam", batch_tokens=most, single_hint=HINT_SPLIT):
+                source = make_source(bundle, batch)
+                (memory,) = bundle.model.encode(source, exits=bundle.depth[:1]).memories.values()
+                yield chosen, memory
+            self.advance(len(batch))
 
 
-def gated_lines(
-    bundle: Bundle,
-    lines: Sequence[SourceLine],
-    *,
-    batch_tokens: int,
-    advance: Callable[[int], object] | None = None,
-) -> list[GatedLine]:
+def gated_lines(text: LineBatches) -> list[GatedLine]:
     """Compute the gates of lines; returns them in the same order."""
     result: dict[int, GatedLine] = {}
-    for chosen, _, memory in encoded_batches(bundle, lines, batch_tokens=batch_tokens, advance=advance):
+    for chosen, memory in text.encoded():
         for row, i in enumerate(chosen):
-            result[i] = gated_line(memory, row, lines[i])
-    return [result[i] for i in range(len(lines))]
+            result[i] = gated_line(memory, row, text.lines[i])
+    return [result[i] for i in range(len(text.lines))]
 
 
 def gated_line(memory: Memory, row: int, line: SourceLine) -> GatedLine:

@@ -16,7 +16,7 @@ from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.metric import METRICS
 from sparsenmt.model.sites import SiteName
 from sparsenmt.report.plots import Panel, curves
-from sparsenmt.report.tables import Report, Table, Value, columns
+from sparsenmt.report.tables import Report, Table, columns
 
 NONE = "none"
 """The name of the disabled head in the row of the whole model."""
@@ -42,17 +42,17 @@ def measure_head_ablation(
         UserError: a model has no such head.
     """
     references = session.read_beside(reference, len(session.lines), session.text_name)
-    found = []
+    chosen = tuple(dict.fromkeys(metrics))
+    found = {}
     for model in session.opened():
         names = model.check_heads(site, heads)
         translations: dict[int | None, list[str]] = {None: [each.text for each in model.translate()]}
         for head in sorted(set(heads)) or names:
             with model.bundle.model.disable_heads(site, [head]):
                 translations[head] = [each.text for each in model.translate(f", without head {head}")]
-        chosen = tuple(dict.fromkeys(metrics))
-        found.append(measure(model.label, site, translations, references, names, metrics=chosen, resamples=resamples))
+        found[model.label] = measure(translations, references, names, metrics=chosen, resamples=resamples)
     settings = {"reference": str(reference), "site": site, "resamples": resamples, "beam_size": session.beam_size}
-    return session.result(report(found), lambda: curves(panels(found)), settings=settings)
+    return session.result(report(found, site), lambda: curves(panels(found, site)), settings=settings)
 
 
 @dataclass(frozen=True)
@@ -67,26 +67,15 @@ class HeadScores:
     """By metric; compared with the model that has all heads."""
 
 
-@dataclass(frozen=True)
-class AblationResult:
-    """One model, all heads first."""
-
-    model: str
-    site: SiteName
-    rows: list[HeadScores]
-
-
 def measure(
-    model: str,
-    site: SiteName,
     translations: Mapping[int | None, Sequence[str]],
     references: Sequence[str],
     names: Mapping[int, str],
     *,
     metrics: Sequence[str],
     resamples: int = 1000,
-) -> AblationResult:
-    """Score the translations of a model.
+) -> list[HeadScores]:
+    """Score the translations of a model, those with all heads first.
 
     Args:
         translations: head -> translations by the model without it; None: with all heads.
@@ -100,36 +89,35 @@ def measure(
         baseline = None if head is None else translations[None]
         scores = compared_scores(lines, references, baseline, metrics=metrics, resamples=resamples)
         rows.append(HeadScores(head, NONE if head is None else names[head], {each.metric: each for each in scores}))
-    return AblationResult(model, site, rows)
+    return rows
 
 
-def report(found: Sequence[AblationResult]) -> Report:
+def report(found: Mapping[str, Sequence[HeadScores]], site: SiteName) -> Report:
     """Make the table: one row for each metric and head."""
-    rows: list[tuple[Value, ...]] = []
-    for each in found:
-        for metric in each.rows[0].scores:
-            for row in each.rows:
+    rows = []
+    for model, own in found.items():
+        for metric in own[0].scores:
+            for row in own:
                 label = "-" if row.head is None else str(row.head)
-                place = (each.model, SITE_NAMES[each.site], METRICS[metric].label, label, row.name)
+                place = (model, SITE_NAMES[site], METRICS[metric].label, label, row.name)
                 rows.append((*place, *row.scores[metric].cells))
-    heads = (*columns("text", "model", "site", "metric", "disabled", "what_it_does"), *SCORE_COLUMNS)
+    heads = (*columns("text model site metric disabled what_it_does"), *SCORE_COLUMNS)
     title = "quality with one head disabled in all layers"
     notes = ("difference: from all heads, with its 95% interval and p-value by paired bootstrap",)
-    return Report("ablate-heads", (Table("ablate-heads", title, heads, tuple(rows)),), notes)
+    return Report("ablate-heads", (Table("ablate-heads", title, heads, rows),), notes)
 
 
-def panels(found: Sequence[AblationResult]) -> list[Panel]:
+def panels(found: Mapping[str, Sequence[HeadScores]], site: SiteName) -> list[Panel]:
     """Draw one diagram for each metric: the difference that each head makes, one colour for each model."""
     result = []
-    heads = sorted({row.head: row.name for each in found for row in each.rows if row.head is not None}.items())
+    heads = sorted({row.head: row.name for rows in found.values() for row in rows if row.head is not None}.items())
     places = {head: float(i) for i, (head, _) in enumerate(heads)}
     ticks = [(places[head], f"{head} {name}") for head, name in heads]
-    for metric in found[0].rows[0].scores:
-        series: dict[str, list[tuple[float, float | None]]] = {}
-        for each in found:
-            points = [(row.head, row.scores[metric].comparison) for row in each.rows]
-            series[each.model] = [(places[h], one.difference.value) for h, one in points if h is not None and one]
+    for metric in next(iter(found.values()))[0].scores:
+        series = {}
+        for model, rows in found.items():
+            points = [(row.head, row.scores[metric].comparison) for row in rows]
+            series[model] = [(places[h], one.difference.value) for h, one in points if h is not None and one]
         label = f"{METRICS[metric].label}, difference from all heads"
-        title = site_title(found[0].site)
-        result.append(Panel("disabled head", label, series, title=title, style="bars", ticks=ticks))
+        result.append(Panel("disabled head", label, series, title=site_title(site), style="bars", ticks=ticks))
     return result

@@ -36,7 +36,7 @@ from sparsenmt.data.vocabulary import EOS, SPACE
 from sparsenmt.data.word_boundaries import word_ids
 from sparsenmt.decoding.inputs import SourceLine
 from sparsenmt.report.plots import Heatmap, heatmaps
-from sparsenmt.report.tables import Column, Report, Table, Value, columns
+from sparsenmt.report.tables import Column, Report, Table, columns
 
 THRESHOLD = 0.5
 """The least score of a head with a role: most of its weight."""
@@ -74,8 +74,7 @@ def measure_head_roles(
     for model in session.opened():
         asking = frozenset(map(str.lower, words)) or interrogatives(model.bundle.recipe.data.source_language)
         counter = RoleCounter(model.sources, model.bundle.tokenizers.source, asking)
-        model.attend(counter, ["encoder_self"])
-        found.append(counter.result(model.label, learned_alphas(model.bundle.model)))
+        found.append(model.attend(counter, ["encoder_self"]).result(model.label, learned_alphas(model.bundle.model)))
     return session.result(report(found, threshold=threshold), lambda: heatmaps(grid(found)))
 
 
@@ -129,8 +128,6 @@ class RoleCounter:
     """An observer (`observe.observe`) of encoder self-attention; a few numbers for each head are kept.
 
     Args:
-        lines: all sources that are read.
-        tokenizer: that of the source.
         words: interrogative words, in lower case.
     """
 
@@ -192,9 +189,8 @@ def _merging(weights: Tensor, real: Tensor, structures: Sequence[SentenceStructu
     rest = (weights * same[:, None]).sum(-1) - own * (clusters >= 0)[:, None]  # (B, H, S)
     mass = torch.where(sizes[:, None] > 1, rest, own)
     count = int(clusters.max()) + 1 if length else 0
-    index = clusters.where(clusters >= 0, count)[:, None].expand(
-        -1, heads, -1
-    )  # tokens in no cluster share the last one
+    index = clusters.where(clusters >= 0, count)  # tokens in no cluster share the last one
+    index = index[:, None].expand(-1, heads, -1)
     best = weights.new_zeros(batch, heads, count + 1).scatter_reduce(2, index, mass, "amax")[..., :count]
     largest = sizes.new_zeros(batch, count + 1).scatter_reduce(1, index[:, 0], sizes, "amax")[:, :count]  # (B, C)
     return [((best * chosen[:, None]).sum((0, 2)), int(chosen.sum())) for chosen in (largest > 0, largest > 1)]
@@ -228,8 +224,7 @@ class HeadRolesResult:
 
 def report(found: Sequence[HeadRolesResult], *, threshold: float = THRESHOLD) -> Report:
     """Make two tables: roles, beside the published scores; and the scores of every head."""
-    rows: list[tuple[Value, ...]] = []
-    heads: list[tuple[Value, ...]] = []
+    rows, heads = [], []
     for each in found:
         for role in ROLES:
             ranked = each.ranked(role)
@@ -242,16 +237,14 @@ def report(found: Sequence[HeadRolesResult], *, threshold: float = THRESHOLD) ->
         for (layer, number), scores in each.scores.items():
             values = [scores[name] for name in SCORES]
             heads.append((each.model, *head_cells(layer, number), *values, each.alphas[layer, number]))
-    role_columns = (
-        *(*columns("text", "model", "role"), *columns("count", "measured_on", "heads"), *columns("share", "median")),
-        *(*columns("share", "best", shown=False), *columns("text", "best_heads", "published")),
-    )
+    measures = ("count measured_on heads", "share median", "hidden share best")
+    role_columns = columns("text model role", *measures, "text best_heads published")
     alpha = Column("alpha", "number", any(row[-1] is not None for row in heads))
-    head_columns = (*columns("text", "model"), *HEAD_COLUMNS, *columns("share", *SCORES), alpha)
+    head_columns = (*columns("text model"), *HEAD_COLUMNS, *columns(f"share {' '.join(SCORES)}"), alpha)
     title = "roles of encoder heads"
     tables = (
-        Table("roles", title, role_columns, tuple(rows)),
-        Table("heads", f"{title}, scores", head_columns, tuple(heads), listed=len(found) == 1),
+        Table("roles", title, role_columns, rows),
+        Table("heads", f"{title}, scores", head_columns, heads, listed=len(found) == 1),
     )
     notes = (
         f"heads: number with a score of at least {threshold:.0%}; median: of their scores; best heads: layer.head",

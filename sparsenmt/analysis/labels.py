@@ -14,7 +14,7 @@ SITE_NAMES: dict[SiteName, str] = {"encoder_self": "encoder self", "decoder_self
 Head = tuple[SiteName, int, int]
 """Site, layer and number of a head, from 1. Fixed heads come before learned ones."""
 
-HEAD_COLUMNS = (*columns("text", "head"), *columns("count", "layer", "number", shown=False))
+HEAD_COLUMNS = columns("text head", "hidden count layer number")
 """The columns of `head_cells`."""
 
 

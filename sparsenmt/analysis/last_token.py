@@ -19,7 +19,7 @@ from sparsenmt.analysis.labels import number_ticks
 from sparsenmt.analysis.observe import Attended, TensorSums
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.report.plots import Panel, curves
-from sparsenmt.report.tables import Report, Table, Value, columns
+from sparsenmt.report.tables import Report, Table, columns
 
 EVEN = "equal weights"
 
@@ -30,20 +30,14 @@ def measure_last_token(session: AnalysisSession) -> AnalysisResult:
     found = []
     for model in session.opened():
         targets = model.targets
-        counter = LastTokenCounter(model.gates())
-        model.attend(counter, ["cross"], targets)
-        found.append(counter.result(model.label))
+        found.append(model.attend(LastTokenCounter(model.gates()), ["cross"], targets).result(model.label))
     notes = notes if len(notes) < len(session.models) else []  # only of interest beside a model that drops something
     settings = {"target": str(session.target) if session.target else None}
     return session.result(report(found), lambda: curves(panels(found)), settings=settings, notes=notes)
 
 
 class LastTokenCounter:
-    """An observer (`observe.observe`) of cross-attention.
-
-    Args:
-        lines: all sources that are read, with their gates.
-    """
+    """An observer (`observe.observe`) of cross-attention over these lines."""
 
     def __init__(self, lines: Sequence[GatedLine]) -> None:
         self._lines = lines
@@ -84,20 +78,20 @@ class LastTokenCounter:
 
 @dataclass(frozen=True)
 class LastTokenMass:
-    """The masses of one decoder layer, mean over heads and target positions."""
+    """The masses of one decoder layer, mean over heads and target positions.
+
+    Args:
+        largest: share of heads at target positions where no token gets more than ``</s>``.
+        heads: (H,) mass on ``</s>``.
+        positions: number of target positions.
+    """
 
     last: float
-    """Mass on ``</s>``."""
     before: float
-    """Mass on the token before it."""
     even: float
-    """Mass on ``</s>`` if all visible positions had the same weight."""
     largest: float
-    """Share of heads at target positions where no token gets more than ``</s>``."""
     heads: list[float]
-    """(H,) mass on ``</s>``."""
     positions: int
-    """Target positions."""
 
 
 @dataclass(frozen=True)
@@ -112,23 +106,19 @@ class LastTokenResult:
 
 def report(found: Sequence[LastTokenResult]) -> Report:
     """Make two tables: layers and heads."""
-    layers: list[tuple[Value, ...]] = [
+    layers = [
         (each.model, str(layer), m.last, m.before, m.even, m.largest, m.positions)
         for each in found
         for layer, m in each.layers.items()
     ]
-    heads: list[tuple[Value, ...]] = [
+    heads = [
         (each.model, layer, number, mass)
         for each in found
         for layer, m in each.layers.items()
         for number, mass in enumerate(m.heads, start=1)
     ]
-    layer_columns = (
-        *columns("text", "model", "layer"),
-        *columns("share", "last", "before_last", "even", "largest"),
-        *columns("count", "target_positions"),
-    )
-    head_columns = (*columns("text", "model"), *columns("count", "layer", "head"), *columns("share", "last"))
+    layer_columns = columns("text model layer", "share last before_last even largest", "count target_positions")
+    head_columns = columns("text model", "count layer head", "share last")
     title = "cross-attention mass on the last source token, </s>"
     notes = (
         "last: mass on </s>; before last: on the token before it; even: on </s>, if all weights were equal",
@@ -140,17 +130,15 @@ def report(found: Sequence[LastTokenResult]) -> Report:
         if f.closed
     ]
     tables = (
-        Table("last-token", title, layer_columns, tuple(layers)),
-        Table("heads", f"{title}, by head", head_columns, tuple(heads), listed=False),
+        Table("last-token", title, layer_columns, layers),
+        Table("heads", f"{title}, by head", head_columns, heads, listed=False),
     )
     return Report("last-token", tables, (*notes, *closed))
 
 
 def panels(found: Sequence[LastTokenResult]) -> list[Panel]:
     """Draw the mass against the layer, one curve for each model, and the mass that equal weights would give."""
-    series: dict[str, list[tuple[float, float | None]]] = {
-        each.model: [(float(layer), m.last) for layer, m in each.layers.items()] for each in found
-    }
+    series = {each.model: [(float(layer), m.last) for layer, m in each.layers.items()] for each in found}
     if found:
         series[EVEN] = [(float(layer), m.even) for layer, m in found[0].layers.items()]
     ticks = number_ticks(sorted({layer for each in found for layer in each.layers}))

@@ -17,7 +17,7 @@ from sparsenmt.data.text import read_lines
 from sparsenmt.errors import UserError
 from sparsenmt.metric import METRICS
 from sparsenmt.report.plots import Panel, curves
-from sparsenmt.report.tables import Report, Table, Value, columns
+from sparsenmt.report.tables import Report, Table, columns
 
 EDGES = (10, 20, 30, 40, 50)
 """The greatest length of each bucket; the bucket after them has no limit."""
@@ -49,12 +49,8 @@ def measure_by_length(
     systems = _translations(session, reference, references)
     chosen = tuple(dict.fromkeys(metrics))
     cells = measure(systems, references, edges=edges, metrics=chosen, resamples=resamples)
-    settings = {
-        "reference": str(reference),
-        "edges": list(edges),
-        "resamples": resamples,
-        "beam_size": session.beam_size,
-    }
+    search = {"resamples": resamples, "beam_size": session.beam_size}
+    settings = {"reference": str(reference), "edges": list(edges), **search}
     return session.result(report(cells), lambda: curves(panels(cells)), settings=settings)
 
 
@@ -74,30 +70,20 @@ def _translations(session: AnalysisSession, reference: Path, references: Sequenc
     }
 
 
-@dataclass(frozen=True)
-class LengthBucket:
-    """Sentences of similar length."""
-
-    name: str
-    lines: list[int]
-    """Their numbers, from 0."""
-
-
-def buckets(references: Sequence[str], edges: Sequence[int]) -> list[LengthBucket]:
-    """Return a bucket of all sentences, then one for every range of lengths that has any.
+def buckets(references: Sequence[str], edges: Sequence[int]) -> dict[str, list[int]]:
+    """Return the sentences of each bucket, from 0: of all lengths, then of every range of lengths that has any.
 
     Args:
-        references: one for each line.
         edges: the greatest length of every bucket but the last, rising.
     """
     lengths = [len(line.split()) for line in references]
-    found = [LengthBucket(ALL, list(range(len(references))))]
+    found = {ALL: list(range(len(references)))}
     for low, high in zip([-1, *edges], [*edges, None], strict=True):
         lines = [i for i, n in enumerate(lengths) if n > low and (high is None or n <= high)]
         if lines:
             first = max(low, 0) + 1
             name = f"over {low}" if high is None else f"up to {high}" if first == 1 else f"{first} to {high}"
-            found.append(LengthBucket(name, lines))
+            found[name] = lines
     return found
 
 
@@ -118,8 +104,8 @@ def measure(
     edges: Sequence[int] = EDGES,
     metrics: Sequence[str] = ("bleu",),
     resamples: int = 1000,
-) -> list[BucketScore]:
-    """Score every system on every bucket.
+) -> dict[str, list[BucketScore]]:
+    """Score every system on every bucket, by each metric.
 
     Args:
         systems: name -> translations, one for each reference; the first system is the baseline of the others.
@@ -128,36 +114,37 @@ def measure(
         UserError: as for `compared_scores`.
     """
     first = next(iter(systems))
-    cells = []
-    for bucket in buckets(references, edges):
-        chosen = {name: [lines[i] for i in bucket.lines] for name, lines in systems.items()}
-        wanted = [references[i] for i in bucket.lines]
+    cells: dict[str, list[BucketScore]] = {}
+    for bucket, sentences in buckets(references, edges).items():
+        chosen = {name: [lines[i] for i in sentences] for name, lines in systems.items()}
+        wanted = [references[i] for i in sentences]
         for name, lines in chosen.items():
             baseline = chosen[first] if name != first and len(lines) >= LEAST else None
             scores = compared_scores(lines, wanted, baseline, metrics=metrics, resamples=resamples)
-            cells += [BucketScore(name, bucket.name, len(lines), score) for score in scores]
+            for score in scores:
+                cells.setdefault(score.metric, []).append(BucketScore(name, bucket, len(lines), score))
     return cells
 
 
-def report(cells: Sequence[BucketScore]) -> Report:
+def report(cells: Mapping[str, Sequence[BucketScore]]) -> Report:
     """Make the table: one row for each metric, bucket and system."""
-    rows: list[tuple[Value, ...]] = [
+    rows = [
         (METRICS[metric].label, each.bucket, each.system, each.sentences, *each.score.cells)
-        for metric, group in _by_metric(cells).items()
+        for metric, group in cells.items()
         for each in group
     ]
-    heads = (*columns("text", "metric", "length", "system"), *columns("count", "sentences"), *SCORE_COLUMNS)
+    heads = (*columns("text metric length system", "count sentences"), *SCORE_COLUMNS)
     notes = (
         "length: words of the reference; difference: from the first system, with its 95% interval and p-value",
         f"by paired bootstrap, in buckets of at least {LEAST} sentences",
     )
-    return Report("by-length", (Table("by-length", "quality by length of the reference", heads, tuple(rows)),), notes)
+    return Report("by-length", (Table("by-length", "quality by length of the reference", heads, rows),), notes)
 
 
-def panels(cells: Sequence[BucketScore]) -> list[Panel]:
+def panels(cells: Mapping[str, Sequence[BucketScore]]) -> list[Panel]:
     """Draw one diagram for each metric: bars for each bucket, one colour for each system; all sentences last."""
     result = []
-    for metric, group in _by_metric(cells).items():
+    for metric, group in cells.items():
         names = [*dict.fromkeys(each.bucket for each in group if each.bucket != ALL), ALL]
         places = {name: float(i) for i, name in enumerate(names)}
         series: dict[str, list[tuple[float, float | None]]] = {}
@@ -168,10 +155,3 @@ def panels(cells: Sequence[BucketScore]) -> list[Panel]:
         label = "words of the reference (sentences)"
         result.append(Panel(label, METRICS[metric].label, series, style="bars", ticks=ticks))
     return result
-
-
-def _by_metric(cells: Sequence[BucketScore]) -> dict[str, list[BucketScore]]:
-    groups: dict[str, list[BucketScore]] = {}
-    for each in cells:
-        groups.setdefault(each.score.metric, []).append(each)
-    return groups

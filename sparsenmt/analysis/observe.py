@@ -8,14 +8,14 @@ Shapes: B sentences, H heads, Q queries, K keys, T target positions.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from sparsenmt.analysis.gates import HINT_SPLIT, encoded_batches
+from sparsenmt.analysis.gates import HINT_SPLIT, LineBatches
 from sparsenmt.data.batching import pad
 from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, not_finite
@@ -103,39 +103,30 @@ class _AttentionRelay:
 
 @torch.inference_mode()
 def observe(
-    bundle: Bundle,
-    lines: Sequence[SourceLine],
+    text: LineBatches,
     targets: Sequence[TargetLine] | None,
     observers: Sequence[Observer],
     *,
     sites: Collection[SiteName] = SITES,
-    batch_tokens: int,
-    advance: Callable[[int], object] | None = None,
 ) -> None:
     """Run a model over lines, and its decoder along the targets, while observers are told the attention.
 
     Args:
         targets: one for each line; None where no site of the decoder is observed.
-        sites: the sites that are observed.
-        batch_tokens: limit of a batch: its number of sentences times its longest source or target.
-        advance: told the number of sentences of each finished batch.
 
     Raises:
         UserError: a batch needs more memory than there is, or the model's weights are not numbers.
     """
+    bundle, lines, most = text.bundle, text.lines, text.batch_tokens
     relay = _AttentionRelay(sites, lines, observers)
     lengths = [len(line.ids) for line in lines]
     if targets is not None:
         lengths = [max(length, len(target.ids)) for length, target in zip(lengths, targets, strict=True)]
-    with ExitStack() as stack:
-        if "encoder_self" in sites:
-            stack.enter_context(bundle.model.listen(relay))
-        for chosen, _, memory in encoded_batches(
-            bundle, lines, batch_tokens=batch_tokens, lengths=lengths, begin=relay.begin, advance=advance
-        ):
+    with bundle.model.listen(relay) if "encoder_self" in sites else nullcontext():
+        for chosen, memory in text.encoded(lengths, relay.begin):
             if targets is not None and any(site != "encoder_self" for site in sites):
                 batch, sources = [targets[i] for i in chosen], [lines[i] for i in chosen]
-                with describe_out_of_memory(sources, "read along", batch_tokens=batch_tokens, single_hint=HINT_SPLIT):
+                with describe_out_of_memory(sources, "read along", batch_tokens=most, single_hint=HINT_SPLIT):
                     _decode(bundle, memory, batch, relay, listening="encoder_self" in sites)
 
 
@@ -146,7 +137,5 @@ def _decode(
     inputs, _ = pad([target.inputs for target in batch])
     lengths = torch.tensor([len(target.ids) for target in batch])  # an empty target has one input and no position
     relay.targets = (torch.arange(inputs.shape[1]) < lengths[:, None]).to(bundle.device)
-    with ExitStack() as stack:
-        if not listening:
-            stack.enter_context(bundle.model.listen(relay))
+    with nullcontext() if listening else bundle.model.listen(relay):
         bundle.model.decode(inputs.to(bundle.device), memory, exits=bundle.depth[1:])

@@ -23,7 +23,7 @@ from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
 from sparsenmt.progress import notify, progress_bar
 from sparsenmt.report.plots import Panel, curves
-from sparsenmt.report.tables import Report, Table, Value, columns
+from sparsenmt.report.tables import Report, Table, columns
 from sparsenmt.store import read_recipe
 
 HEAD, LATER, SPACES, END, OVERALL = "BPEH", "BPEO", "space", "</s>", "overall"
@@ -106,7 +106,7 @@ def measure(
     lines: Sequence[GatedLine],
     tagged: Sequence[CategorisedLine],
     tokenizer: Tokenizer,
-    advance: Callable[[int], object] | None = None,
+    advance: Callable[[int], object] = lambda sentences: None,
 ) -> PosResult:
     """Count the gates of one model.
 
@@ -122,8 +122,7 @@ def measure(
         positions.update(labels)
         dropped.update(label for label, closed in zip(labels, each.dropped.tolist(), strict=True) if closed)
         words, unaligned = words + reached, unaligned + lost
-        if advance is not None:
-            advance(1)
+        advance(1)
     rates = {label: SparsityRate(count, dropped[label]) for label, count in positions.items()}
     categories = {name: sum((r for (c, _), r in rates.items() if c == name), SparsityRate()) for name in CATEGORIES}
     by_tag: dict[str, SparsityRate] = {}
@@ -163,37 +162,27 @@ def report(found: Sequence[PosResult], tagged: Sequence[CategorisedLine]) -> Rep
     """Make two tables: the rates of categories, and those of tags, the most frequent first."""
     kinds = {tag: kind for line in tagged for tag, kind in zip(line.tags, line.categories, strict=True)}
     frequent = Counter(tag for line in tagged for tag in line.tags)
-    categories: list[tuple[Value, ...]] = []
-    tags: list[tuple[Value, ...]] = []
+    categories, tags = [], []
     for each in found:
         categories.append((each.model, OVERALL, *each.overall.cells))
         there = [name for name in CATEGORIES if name != SPACES or each.categories[name].positions]
-        categories.extend((each.model, name, *each.categories[name].cells) for name in there)
+        categories += [(each.model, name, *each.categories[name].cells) for name in there]
         order = sorted(each.tags, key=lambda tag: (-frequent[tag], tag))
-        tags.extend((each.model, tag, kinds[tag], *each.tags[tag].cells) for tag in order)
+        tags += [(each.model, tag, kinds[tag], *each.tags[tag].cells) for tag in order]
     notes = [
         f"{each.model}: {each.unaligned:,} of {each.words:,} words ({each.unaligned / max(each.words, 1):.2%}) could "
         "not be aligned with tokens"
         for each in found
     ]
-    first = Table(
-        "categories",
-        "sparsity rate by category",
-        (*columns("text", "model", "category"), *RATE_COLUMNS),
-        tuple(categories),
-        across="model",
-        shown="sparsity",
-    )
-    second = Table(
-        "tags",
-        "sparsity rate by tag, words of one token",
-        (*columns("text", "model", "tag", "category"), *RATE_COLUMNS),
-        tuple(tags),
-        across="model",
-        shown="sparsity",
+    first = (*columns("text model category"), *RATE_COLUMNS)
+    second = (*columns("text model tag category"), *RATE_COLUMNS)
+    title = "sparsity rate by tag, words of one token"
+    tables = (
+        Table("categories", "sparsity rate by category", first, categories, across="model", shown="sparsity"),
+        Table("tags", title, second, tags, across="model", shown="sparsity"),
     )
     shares = {each.model: each.unaligned / each.words if each.words else None for each in found}
-    return Report("pos", (first, second), tuple(notes), {"unaligned": shares})
+    return Report("pos", tables, tuple(notes), {"unaligned": shares})
 
 
 def panels(found: Sequence[PosResult]) -> list[Panel]:

@@ -8,12 +8,13 @@ Shapes: S source positions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
 from sparsenmt.analysis.gates import RATE_COLUMNS, GatedLine, SparsityRate, overall_rate
+from sparsenmt.analysis.labels import number_ticks
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
@@ -101,18 +102,6 @@ def place_name(place: PlaceInWord, unit: Unit) -> str:
     return _PIECES[min(place.index, MOST_PIECES - 1)]
 
 
-def rates(lines: Iterable[GatedLine], tokenizer: Tokenizer, unit: Unit) -> dict[str, SparsityRate]:
-    """Return the rate of every row, in order; rows without positions are included."""
-    rows = [*(_RELATIVE if unit == "characters" else _PIECES), ALONE, PUNCTUATION, SPACES, END]
-    positions, dropped = dict.fromkeys(rows, 0), dict.fromkeys(rows, 0)
-    for each in lines:
-        for place, closed in zip(places(each.line.ids, tokenizer), each.dropped.tolist(), strict=True):
-            name = place_name(place, unit)
-            positions[name] += 1
-            dropped[name] += closed
-    return {name: SparsityRate(positions[name], dropped[name]) for name in rows}
-
-
 @dataclass(frozen=True)
 class PositionResult:
     """The rates of one model."""
@@ -121,11 +110,20 @@ class PositionResult:
     unit: Unit
     overall: SparsityRate
     rates: dict[str, SparsityRate]
+    """By row, in order; rows without positions are included."""
 
 
 def measure(model: str, lines: Sequence[GatedLine], tokenizer: Tokenizer, unit: Unit) -> PositionResult:
     """Count the gates of one model."""
-    return PositionResult(model, unit, overall_rate(lines), rates(lines, tokenizer, unit))
+    rows = [*(_RELATIVE if unit == "characters" else _PIECES), ALONE, PUNCTUATION, SPACES, END]
+    positions, dropped = dict.fromkeys(rows, 0), dict.fromkeys(rows, 0)
+    for each in lines:
+        for place, closed in zip(places(each.line.ids, tokenizer), each.dropped.tolist(), strict=True):
+            name = place_name(place, unit)
+            positions[name] += 1
+            dropped[name] += closed
+    rates = {name: SparsityRate(positions[name], dropped[name]) for name in rows}
+    return PositionResult(model, unit, overall_rate(lines), rates)
 
 
 def report(found: Sequence[PositionResult]) -> Report:
@@ -138,9 +136,9 @@ def report(found: Sequence[PositionResult]) -> Report:
             share = rate.dropped / inside if inside and name in _in_words(each.unit) else None
             if rate.positions or name in _in_words(each.unit):
                 rows.append((each.model, each.unit, name, *rate.cells, share))
-    heads = (*columns("text", "model", "unit", "place"), *RATE_COLUMNS, *columns("share", "share_of_dropped"))
+    heads = (*columns("text model unit place"), *RATE_COLUMNS, *columns("share share_of_dropped"))
     title = "sparsity rate by place in the word"
-    return Report("position", (Table("position", title, heads, tuple(rows), across="model", shown="sparsity"),))
+    return Report("position", (Table("position", title, heads, rows, across="model", shown="sparsity"),))
 
 
 def _in_words(unit: Unit) -> tuple[str, ...]:
@@ -152,16 +150,12 @@ def panels(found: Sequence[PositionResult]) -> list[Panel]:
     result = []
     for unit in dict.fromkeys(each.unit for each in found):
         names = _in_words(unit)
+        if unit == "characters":
+            label, x, ticks = "relative position in the word", [(i + 0.5) / BINS for i in range(BINS)], []
+        else:
+            label, x = "piece of a split word", [float(i) for i in range(1, MOST_PIECES + 1)]
+            ticks = [*number_ticks(range(1, MOST_PIECES)), (float(MOST_PIECES), f"{MOST_PIECES}+")]
         own = [each for each in found if each.unit == unit]
-        x = [(i + 0.5) / BINS for i in range(BINS)] if unit == "characters" else [i + 1.0 for i in range(MOST_PIECES)]
-        labels = [str(i) for i in range(1, MOST_PIECES)] + [f"{MOST_PIECES}+"]
-        result.append(
-            Panel(
-                "relative position in the word" if unit == "characters" else "piece of a split word",
-                "sparsity rate",
-                {each.model: list(zip(x, [each.rates[n].sparsity for n in names], strict=True)) for each in own},
-                percent="y",
-                ticks=() if unit == "characters" else list(zip(x, labels, strict=True)),
-            )
-        )
+        series = {each.model: list(zip(x, [each.rates[n].sparsity for n in names], strict=True)) for each in own}
+        result.append(Panel(label, "sparsity rate", series, percent="y", ticks=ticks))
     return result

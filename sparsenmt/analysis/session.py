@@ -11,14 +11,14 @@ Every report is one module of this package, and the modules are built alike. Its
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from sparsenmt.analysis.gates import NO_FILTER, GatedLine, gated_lines
+from sparsenmt.analysis.gates import NO_FILTER, GatedLine, LineBatches, gated_lines
 from sparsenmt.analysis.observe import Observer, TargetLine, observe
 from sparsenmt.data.input_line import InputLine, input_lines
 from sparsenmt.data.tagging.tagged_text import TagFile, TaggedSentence, read_tagged
@@ -35,6 +35,7 @@ from sparsenmt.store import Bundle, open_model, read_recipe
 if TYPE_CHECKING:  # matplotlib is an optional package
     from matplotlib.figure import Figure
 
+AnyObserver = TypeVar("AnyObserver", bound=Observer)
 _CONLLU = (".conllu", ".conllu.gz")
 _ONE = "Leave one of the two out."
 _NO_LINE_PAIRS = "Line n of one must belong to line n of the other."
@@ -106,11 +107,7 @@ class AnalysisSession:
         return [path for path in named if path is not None]
 
     def check(self) -> None:
-        """Refuse models, files and settings that cannot be used, before a model is opened.
-
-        Raises:
-            UserError: there is such a one.
-        """
+        """Raise UserError for models, files and settings that cannot be used, before a model is opened."""
         check_models([path for path in self.models if not path.is_file()])
         if len(self.labels) < len(self.models):
             twice = [path for path in self.models if path.is_file()][-1]
@@ -254,9 +251,11 @@ class AnalyzedModel:
         """Source tokens in a batch."""
         return self.session.batch_tokens or self.bundle.recipe.decoding.batch_tokens
 
-    def progress(self, task: str) -> AbstractContextManager[Callable[[int], object]]:
-        """Show a progress bar over the source lines."""
-        return progress_bar(f"{self.label}: {task}", len(self.sources))
+    @contextmanager
+    def batches(self, task: str) -> Iterator[LineBatches]:
+        """The batches of the sources, with a progress bar."""
+        with progress_bar(f"{self.label}: {task}", len(self.sources)) as advance:
+            yield LineBatches(self.bundle, self.sources, self.batch_tokens, advance)
 
     @cached_property
     def sources(self) -> list[SourceLine]:
@@ -273,11 +272,7 @@ class AnalyzedModel:
         return found
 
     def check_heads(self, site: SiteName, heads: Sequence[int]) -> dict[int, str]:
-        """Return the number and name of every head of a site, after a check of numbers that the user gave.
-
-        Raises:
-            UserError: the model has no head of such a number.
-        """
+        """Return the number and name of every head of a site; raise UserError if one of ``heads`` does not exist."""
         names = dict(enumerate(self.bundle.model.head_names(site), start=1))
         if heads and max(heads) > len(names):
             raise UserError(
@@ -289,8 +284,8 @@ class AnalyzedModel:
 
     def gates(self) -> list[GatedLine]:
         """Compute the gates of the sources."""
-        with self.progress("gates") as advance:
-            return gated_lines(self.bundle, self.sources, batch_tokens=self.batch_tokens, advance=advance)
+        with self.batches("gates") as text:
+            return gated_lines(text)
 
     def translate(self, variant: str = "") -> list[Translation]:
         """Translate all lines by the recipe's decoding options; ``variant`` ends the label of the progress bar."""
@@ -318,22 +313,18 @@ class AnalyzedModel:
         return found
 
     def attend(
-        self, observer: Observer, sites: Collection[SiteName], targets: Sequence[TargetLine] | None = None
-    ) -> None:
+        self, observer: AnyObserver, sites: Collection[SiteName], targets: Sequence[TargetLine] | None = None
+    ) -> AnyObserver:
         """Read the sources, and the targets along them, while an observer is told the attention at these sites.
 
         Args:
             targets: None: those of the model, if a site of the decoder is asked for.
+
+        Returns:
+            the observer.
         """
         if targets is None and any(site != "encoder_self" for site in sites):
             targets = self.targets
-        with self.progress("attention") as advance:
-            observe(
-                self.bundle,
-                self.sources,
-                targets,
-                [observer],
-                sites=sites,
-                batch_tokens=self.batch_tokens,
-                advance=advance,
-            )
+        with self.batches("attention") as text:
+            observe(text, targets, [observer], sites=sites)
+        return observer

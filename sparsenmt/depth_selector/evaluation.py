@@ -208,7 +208,7 @@ def evaluate_selector(
     return SelectorEvaluation(systems, selected, oracle, choosing, count, undecided)
 
 
-_LAYERS = columns("count", "encoder_layers", "decoder_layers")
+_LAYERS = columns("count encoder_layers decoder_layers")
 
 
 def selector_report(
@@ -228,7 +228,7 @@ def selector_report(
 def _systems(measured: SelectorEvaluation) -> Table:
     full = measured.full
     shown = (
-        *(Column("system"), *_LAYERS, *columns("score", "bleu", "chrf", "sentence_chrf")),
+        *(Column("system"), *_LAYERS, *columns("score bleu chrf sentence_chrf")),
         *(Column("seconds_alone", "number"), Column("alone_of_full", "share")),
         *(Column("seconds_grouped", "number"), Column("grouped_of_full", "share")),
     )
@@ -242,7 +242,7 @@ def _systems(measured: SelectorEvaluation) -> Table:
 
 
 def _chosen(measured: SelectorEvaluation, held_out: LabelledSentences, depths: Sequence[Depth]) -> Table:
-    shown = (*_LAYERS, *columns("share", "selector", "oracle", "among_the_best"))
+    shown = (*_LAYERS, *columns("share selector oracle among_the_best"))
     shares = [np.bincount(each, minlength=len(depths)) / len(held_out) for each in (measured.selected, measured.oracle)]
     shares.append(held_out.prior)
     rows = tuple((*depth, *(float(share[k]) for share in shares)) for k, depth in enumerate(depths))
@@ -251,8 +251,8 @@ def _chosen(measured: SelectorEvaluation, held_out: LabelledSentences, depths: S
 
 def _trials(trials: Sequence[Trial]) -> Table:
     shown = (
-        *(*columns("count", "layers", "heads"), *columns("number", "alpha", "beta", "lambda")),
-        *(Column("epoch", "count"), *columns("number", "own_loss", "loss"), Column("chrf", "score")),
+        *(*columns("count layers heads"), *columns("number alpha beta lambda")),
+        *(Column("epoch", "count"), *columns("number own_loss loss"), Column("chrf", "score")),
     )
     ordered = sorted(trials, key=lambda trial: trial.loss)
     rows = tuple((*astuple(each.cell), each.epoch, each.own_loss, each.loss, each.chrf) for each in ordered)

@@ -10,11 +10,7 @@ from sparsenmt.store import read_manifest
 
 
 def check_models(models: Sequence[Path]) -> None:
-    """Refuse a path that is no model directory, and one that is named twice.
-
-    Raises:
-        UserError: there is such a path.
-    """
+    """Raise UserError for a path that is no model directory, and for one that is named twice."""
     places = [directory.resolve() for directory in models]
     for i, directory in enumerate(models):
         if places[i] in places[:i]:

@@ -24,13 +24,10 @@ class ReportFiles:
     plot: Path | None = None
 
     def check(self, inputs: Sequence[Path | None] = (), others: Mapping[str, Path | None] | None = None) -> None:
-        """Refuse files that cannot be written, or that would replace an input or one another.
+        """Raise UserError for files that `check_outputs` refuses, or if plots cannot be drawn.
 
         Args:
             others: option -> further file that the command writes.
-
-        Raises:
-            UserError: there is such a file, or plots cannot be drawn.
         """
         check_outputs({"--json": self.json, "--csv": self.csv, "--plot": self.plot, **(others or {})}, inputs)
         if self.plot is not None:
@@ -46,13 +43,10 @@ class ReportFiles:
 
 
 def check_outputs(files: Mapping[str, Path | None], inputs: Sequence[Path | None] = ()) -> None:
-    """Refuse output files that cannot be written, or that would replace an input or one another.
+    """Raise UserError for output files that cannot be written, or would replace an input or one another.
 
     Args:
         files: option -> the file that it names.
-
-    Raises:
-        UserError: there is such a file.
     """
     named = {option: path for option, path in files.items() if path is not None}
     for option, path in named.items():

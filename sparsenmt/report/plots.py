@@ -34,11 +34,7 @@ _DPI, _MOST_PIXELS = 150, 30_000  # matplotlib draws no side of 65,536 pixels
 
 
 def check_plot(path: Path) -> None:
-    """Refuse a plot that cannot be drawn, before any work is done.
-
-    Raises:
-        UserError: the name does not end in .png or .svg, or matplotlib is not installed.
-    """
+    """Raise UserError if the name does not end in .png or .svg, or matplotlib is not installed."""
     if path.suffix.lower() not in SUFFIXES:
         raise UserError(
             "a plot is written as PNG or SVG", where=str(path), hint="Let the name end in `.png` or in `.svg`."
@@ -51,12 +47,16 @@ def check_plot(path: Path) -> None:
         )
 
 
+Points = Sequence[tuple[float, float | None]]
+"""(x, y) of points, in the order of drawing; a y of None leaves a gap."""
+
+
 @dataclass(frozen=True)
 class Panel:
     """One diagram: named series of points.
 
     Args:
-        series: name -> (x, y) of the points, in the order of drawing; a y of None leaves a gap.
+        series: name -> points.
         percent: axes whose values are shares: "x", "y", "xy" or "".
         style: curves with markers; thin lines; points; the outline of a histogram, x being the left edges of bins; or
             bars side by side.
@@ -68,7 +68,7 @@ class Panel:
 
     x_label: str
     y_label: str
-    series: Mapping[str, Sequence[tuple[float, float | None]]]
+    series: Mapping[str, Points]
     title: str = ""
     percent: str = ""
     style: Literal["curves", "lines", "points", "steps", "bars"] = "curves"
@@ -135,7 +135,7 @@ def _draw(panel: Panel, axis: Axes) -> None:
             axis.legend(frameon=False, fontsize="small", loc="best")
 
 
-def _draw_series(panel: Panel, axis: Axes, i: int, name: str, points: Sequence[tuple[float, float | None]]) -> None:
+def _draw_series(panel: Panel, axis: Axes, i: int, name: str, points: Points) -> None:
     x = [point[0] for point in points]
     y = [np.nan if point[1] is None else point[1] for point in points]
     colour = _COLOURS[i % len(_COLOURS)]
@@ -196,7 +196,7 @@ def heatmaps(grid: Sequence[Sequence[Heatmap]]) -> Figure:
             axis.set_title(each.title, fontsize=9)
             axis.tick_params(length=0)
             if each.percent:
-                _write_values(each, axis, most)
+                _write_values(axis, each.weights * 100, ".0f", dark=0.6 * most * 100, size=6)
             for label, dropped in zip(axis.get_xticklabels(), each.dropped, strict=True):
                 if dropped:
                     label.set_color(_DROPPED)
@@ -247,11 +247,15 @@ def _draw_values(each: ValueMap, axis: Axes) -> None:
     axis.set_ylabel(each.row_label, fontsize=9)
     axis.set_title(each.title.replace("$", r"\$"), fontsize=9)
     axis.tick_params(length=0)
-    for row, values in enumerate(each.values.tolist()):
-        for column, value in enumerate(values):
-            if not np.isnan(value):
-                colour = "white" if value - least > 0.6 * span else "black"
-                axis.text(column, row, format(value, each.form), ha="center", va="center", fontsize=8, color=colour)
+    _write_values(axis, each.values, each.form, dark=least + 0.6 * span, size=8)
+
+
+def _write_values(axis: Axes, values: NDArray[np.float64], form: str, *, dark: float, size: int) -> None:
+    """Write numbers into the cells, white above ``dark``; NaN leaves a cell empty."""
+    for row, column in np.argwhere(~np.isnan(values)).tolist():
+        value = values[row, column]
+        colour = "white" if value > dark else "black"
+        axis.text(column, row, format(value, form), ha="center", va="center", fontsize=size, color=colour)
 
 
 def _scale() -> Colormap:
@@ -266,15 +270,6 @@ def _columns_of(each: Heatmap) -> int:
     """Return the width of a map in columns: its own, or the width of its title."""
     letters = max(map(len, each.title.split("\n")))
     return max(1, len(each.columns), math.ceil((letters * _LETTER - _MARGIN) / _CELL))
-
-
-def _write_values(each: Heatmap, axis: Axes, most: float) -> None:
-    """Write percent into the cells, white on dark ones; NaN leaves a cell empty."""
-    for row, values in enumerate(each.weights.tolist()):
-        for column, value in enumerate(values):
-            if not np.isnan(value):
-                colour = "white" if value > 0.6 * most else "black"
-                axis.text(column, row, f"{value * 100:.0f}", ha="center", va="center", fontsize=6, color=colour)
 
 
 def save(figure: Figure, path: Path) -> None:

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from sparsenmt.errors import printable
 from sparsenmt.files import explain_write_errors, write_json, write_text
@@ -34,9 +34,19 @@ class Column:
     shown: bool = True
 
 
-def columns(kind: Kind, *names: str, shown: bool = True) -> tuple[Column, ...]:
-    """Make columns of one kind."""
-    return tuple(Column(name, kind, shown) for name in names)
+def columns(*groups: str) -> tuple[Column, ...]:
+    """Make columns from groups of one kind each: ``columns("text model site", "hidden count index", "share density")``.
+
+    Args:
+        groups: a kind and the names of its columns; the terminal leaves out those of a group that begins with "hidden".
+    """
+    made: list[Column] = []
+    for group in groups:
+        kind, *names = group.removeprefix("hidden ").split()
+        if kind not in get_args(Kind):
+            raise ValueError(f"{kind} is no kind of a column")
+        made += [Column(name, kind, not group.startswith("hidden ")) for name in names]  # type: ignore[arg-type]
+    return tuple(made)
 
 
 @dataclass(frozen=True)
@@ -54,7 +64,7 @@ class Table:
     name: str
     title: str
     columns: tuple[Column, ...]
-    rows: tuple[tuple[Value, ...], ...]
+    rows: Sequence[tuple[Value, ...]]
     across: str | None = None
     shown: str | None = None
     listed: bool = True
@@ -102,8 +112,7 @@ class Report:
 
 def render(report: Report) -> str:
     """Return the report as text for a terminal, without a line end at its end."""
-    listed = [table for table in report.tables if table.rows and table.listed]
-    parts = ["\n".join([printable(_title(table)), _grid(*_pivoted(table))]) for table in listed]
+    parts = [_shown_table(table) for table in report.tables if table.rows and table.listed]
     return "\n\n".join([*parts, *(["\n".join(map(printable, report.notes))] if report.notes else [])])
 
 
@@ -149,20 +158,16 @@ def csv_text(table: Table) -> str:
     return stream.getvalue()
 
 
-def _heads(table: Table) -> list[Value]:
-    """Return the values that become columns on the terminal."""
-    return [] if table.across is None else list(dict.fromkeys(table.column(table.across)))
+def _shown_table(table: Table) -> str:
+    """Return a title and a table; a single value of ``across`` stands in the title instead of a column."""
+    heads = [] if table.across is None else list(dict.fromkeys(table.column(table.across)))
+    title = f"{table.title}: {heads[0]}" if len(heads) == 1 else table.title
+    return "\n".join([printable(title), _grid(*_pivoted(table, heads))])
 
 
-def _title(table: Table) -> str:
-    heads = _heads(table)
-    return f"{table.title}: {heads[0]}" if len(heads) == 1 else table.title
-
-
-def _pivoted(table: Table) -> tuple[list[Column], Sequence[Sequence[Value]]]:
-    """Return the columns and rows that the terminal shows; a single value of ``across`` stands in the title instead."""
+def _pivoted(table: Table, heads: Sequence[Value]) -> tuple[list[Column], Sequence[Sequence[Value]]]:
+    """Return the columns and rows that the terminal shows; ``heads`` are the different values of ``across``."""
     columns = [replace(column, name=column.name.replace("_", " ")) for column in table.columns]
-    heads = _heads(table)
     if len(heads) < 2 or table.across is None or table.shown is None:
         alone = table.across if len(heads) == 1 else None
         kept = [i for i, column in enumerate(table.columns) if column.shown and column.name != alone]

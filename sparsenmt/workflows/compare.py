@@ -163,7 +163,7 @@ def _models(
         values.append((model.label, *scores, test.get("difference"), test.get("p_value"), *measured))
     filtered, timed = any(model.found.sparsity is not None for model in models), base.speed is not None
     heads = (
-        *(Column("model"), *columns("score", *metrics, "difference")),
+        *(Column("model"), *(Column(name, "score") for name in (*metrics, "difference"))),
         *(Column("p_value", "number"), Column("parameters", "count")),
         *(Column("sparsity", "share", filtered), Column("attended", "number", attention)),
         *(Column("density", "share", attention), Column("training", "rate")),
@@ -182,8 +182,8 @@ def _significance(
         for metric in metrics
         if (test := model.against(base, metric, text))
     )
-    scores = columns("score", "score", "difference", "low", "high")
-    heads = (*columns("text", "model", "metric"), *scores, Column("p_value", "number"))
+    scores = columns("score score difference low high")
+    heads = (*columns("text model metric"), *scores, Column("p_value", "number"))
     return Table("significance", f"against {base.label}, with 95% intervals", heads, values)
 
 
@@ -195,7 +195,7 @@ def _sites(models: Sequence[ComparedModel]) -> Table:
         for site, name in SITE_NAMES.items()
         if site in sites
     )
-    heads = (*columns("text", "model", "site"), *columns("number", "attended", "visible"), Column("density", "share"))
+    heads = (*columns("text model site"), *columns("number attended visible"), Column("density", "share"))
     return Table("attention", "attended positions per query", heads, values, across="site", shown="attended")
 
 

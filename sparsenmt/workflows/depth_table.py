@@ -306,10 +306,10 @@ class _DepthTable:
     def _time_reference(self, grids: Sequence[DepthGrid]) -> TimeReference | None:
         """Return the reference of relative times: the deepest run of the first system, with its last search."""
         grid = [each for each in grids if each.system == grids[0].system][-1]
-        if grid.deepest.seconds is None:
+        if grid.deepest.text.seconds is None:
             return None
         lines = min(self.request.speed_lines, len(self.sources))
-        return TimeReference(grid.name, grid.deepest.depth, grid.deepest.seconds, lines)
+        return TimeReference(grid.name, grid.deepest.depth, grid.deepest.text.seconds, lines)
 
 
 def _expand_grid(grid: Sequence[Path]) -> Iterator[Path]:

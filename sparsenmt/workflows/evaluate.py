@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sparsenmt.analysis.density import DensityCounter
+from sparsenmt.analysis.gates import LineBatches
 from sparsenmt.analysis.observe import TargetLine, observe
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.decoding.documents import pack_pairs, source_lines, translate_aligned
@@ -235,14 +236,9 @@ def _measure_attention(bundle: Bundle, label: str, text: TestText) -> dict[str, 
     pairs = [pair for pair in _read_pairs(bundle, text) if not pair[0].empty]
     counter = DensityCounter()
     with progress_bar(f"{label}: attention", len(pairs)) as advance:
-        observe(
-            bundle,
-            [source for source, _ in pairs],
-            [output for _, output in pairs],
-            [counter],
-            batch_tokens=bundle.recipe.decoding.batch_tokens,
-            advance=advance,
-        )
+        batch_tokens = bundle.recipe.decoding.batch_tokens
+        batches = LineBatches(bundle, [source for source, _ in pairs], batch_tokens, advance)
+        observe(batches, [output for _, output in pairs], [counter])
     measured = counter.result(label)
     return {
         site: SiteAttention(

@@ -193,8 +193,8 @@ def _compare(models: Mapping[str, Path]) -> Report:
         models: name -> model directory; the first is the baseline of the significance tests.
     """
     heads = (
-        *(*columns("text", "model", "set"), Column("sentences", "count"), Column("metric")),
-        *(*columns("number", "quality", "against_first", "p_value"), Column("sparsity", "share")),
+        *(*columns("text model set"), Column("sentences", "count"), Column("metric")),
+        *(*columns("number quality against_first p_value"), Column("sparsity", "share")),
     )
     rows: list[tuple[Value, ...]] = []
     first: dict[tuple[str, str], Evaluation] = {}

@@ -265,11 +265,11 @@ def _zoomed(values: Sequence[float]) -> tuple[float, float]:
 def report(name: str, title: str, observations: Sequence[Observation], axes: Sequence[str]) -> Report:
     """Return one row for each variant, set and metric: for CSV and JSON, and for the terminal without a layout."""
     measured = (
-        *(Column("sentences", "count", False), *columns("score", "quality", "difference"), Column("p_value", "number")),
+        *(Column("sentences", "count", False), *columns("score quality difference"), Column("p_value", "number")),
         *(Column("parameters", "count"), Column("sparsity", "share"), Column("attended", "number")),
         *(Column("density", "share"), Column("training_speed", "rate")),
     )
-    heads = (Column("variant"), *columns("text", *axes, shown=False), *columns("text", "set", "metric"), *measured)
+    heads = (Column("variant"), *(Column(axis, shown=False) for axis in axes), *columns("text set metric"), *measured)
     rows: list[tuple[Value, ...]] = []
     for each in observations:
         if each.values:

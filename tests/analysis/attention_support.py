@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from sparsenmt.analysis.gates import LineBatches
 from sparsenmt.analysis.observe import TargetLine, observe
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.inputs import SourceLine
@@ -105,4 +106,4 @@ def places(kind: str) -> list[tuple[SiteName, int]]:
 
 
 def listen(bundle: TinyBundle, *observers: Any, batch_tokens: int = 90, sites: Any = SITES) -> None:
-    observe(bundle, texts(bundle), OUTPUTS, observers, sites=sites, batch_tokens=batch_tokens)
+    observe(LineBatches(bundle, texts(bundle), batch_tokens), OUTPUTS, observers, sites=sites)

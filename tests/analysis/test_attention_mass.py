@@ -10,6 +10,7 @@ import torch
 
 from sparsenmt.analysis.attention_maps import ChosenAttention, MapChoice
 from sparsenmt.analysis.attention_mass import CrossAttentionMap, MassCounter, cross_attention_maps, panels, report
+from sparsenmt.analysis.gates import LineBatches
 from sparsenmt.analysis.observe import TargetLine, observe
 from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.data.word_boundaries import word_ids
@@ -56,7 +57,7 @@ def naive_map(bundle: TinyBundle, line: SourceLine, output: TargetLine, pick: Ma
 
 def all_maps(bundle: TinyBundle) -> list[CrossAttentionMap]:
     lines = sources(bundle)
-    found = dict(cross_attention_maps(bundle, lines, OUTPUTS, batch_tokens=90))
+    found = dict(cross_attention_maps(LineBatches(bundle, lines, 90), OUTPUTS))
     return [found[i] for i in range(len(lines))]
 
 
@@ -82,7 +83,7 @@ PICKS = [((), ()), ((1,), ()), ((1, 2), (4,)), ((2,), (1, 3))]
 def test_picked_maps_are_those_of_loops(site: SiteName, layers: tuple[int, ...], heads: tuple[int, ...]) -> None:
     bundle, pick = gated_bundle(OUTPUT, kind="word"), MapChoice(site, layers, heads)
     lines, seen = sources(bundle), ChosenAttention(pick)
-    observe(bundle, lines, OUTPUTS, [seen], batch_tokens=40)
+    observe(LineBatches(bundle, lines, 40), OUTPUTS, [seen])
     assert seen.parts() == [None]
     for place, (line, output) in enumerate(zip(lines, OUTPUTS, strict=True)):
         naive = np.array(naive_map(bundle, line, output, pick))
@@ -92,7 +93,7 @@ def test_picked_maps_are_those_of_loops(site: SiteName, layers: tuple[int, ...],
 def test_apart_every_head_has_a_map() -> None:
     bundle, seen = gated_bundle([], kind="word"), ChosenAttention(MapChoice("decoder_self", (2,), (), apart=True))
     lines = sources(bundle)
-    observe(bundle, lines, OUTPUTS, [seen], batch_tokens=40)
+    observe(LineBatches(bundle, lines, 40), OUTPUTS, [seen])
     assert seen.parts() == [(2, 1), (2, 2), (2, 3), (2, 4)]
     for head in range(1, 5):
         naive = np.array(naive_map(bundle, lines[3], OUTPUTS[3], MapChoice("decoder_self", (2,), (head,))))

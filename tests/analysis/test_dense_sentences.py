@@ -20,6 +20,7 @@ from sparsenmt.analysis.dense_sentences import (
 )
 from sparsenmt.analysis.density import DensityCounter
 from sparsenmt.analysis.labels import Head
+from sparsenmt.decoding.inputs import SourceLine
 from tests.analysis.attention_support import KINDS, attention_bundle, listen, texts
 
 HEAD: Head = ("encoder_self", 2, 1)
@@ -53,14 +54,14 @@ def naive(densities: list[float], lengths: list[int], i: int) -> tuple[float, fl
 def test_what_is_usual_is_that_of_loops(count: int) -> None:
     densities, lengths = invented(max(count, 6))
     densities, lengths = densities[:count], lengths[:count]
-    found = usual(densities, lengths)
+    means, excesses = usual(densities, lengths)
     said = 0
     for i in range(count):
         expected = naive(densities.tolist(), lengths.tolist(), i)
         if expected is None:
-            assert np.isnan(found.mean[i]) and np.isnan(found.excess[i])
+            assert np.isnan(means[i]) and np.isnan(excesses[i])
         else:
-            assert (found.mean[i], found.excess[i]) == pytest.approx(expected, rel=1e-6)
+            assert (means[i], excesses[i]) == pytest.approx(expected, rel=1e-6)
             said += 1
     assert (said > 0) == (count == 300)
 
@@ -74,7 +75,7 @@ def test_the_densest_for_its_length_is_found() -> None:
     first = found.sentences[0]
     assert (first.place, first.head, first.length) == (7, HEAD, lengths[7]) and first.density == pytest.approx(0.9)
     assert [s.excess for s in found.sentences] == sorted([s.excess for s in found.sentences], reverse=True)
-    table = report([found], [[f"text {i}" for i in range(300)]], [list(range(100, 400))]).tables[0]
+    table = report([found], [[SourceLine(100 + i, f"text {i}", []) for i in range(300)]]).tables[0]
     row = table.records()[0]
     assert (row["sentence"], row["text"], row["head"], row["alpha"]) == (108, "text 7", "2.1", 1.9)
     ((drawn,),) = panels(found_list := [found])
@@ -85,14 +86,14 @@ def test_the_densest_for_its_length_is_found() -> None:
 def test_equal_densities_are_not_unusual() -> None:
     found = find("m", {HEAD: np.full(50, 0.25, np.float32)}, np.full(50, 8))
     assert found.sentences == [] and found.sparse == {HEAD: 0.25}
-    made = report([found], [[]], [[]])
+    made = report([found], [[]])
     assert "no sentence is unusual" in made.notes[-1]
     assert panels([found])[0][0].series == {}
 
 
 def test_without_sparse_heads_nothing_is_listed() -> None:
     found = find("m", {HEAD: np.ones(50, np.float32), ("cross", 1, 1): np.full(50, np.nan, np.float32)}, np.full(50, 8))
-    assert found.sparse == {} and report([found], [[]], [[]]).notes[-1] == "m: no head is sparse"
+    assert found.sparse == {} and report([found], [[]]).notes[-1] == "m: no head is sparse"
 
 
 def test_a_few_diagrams_stand_in_a_line() -> None:

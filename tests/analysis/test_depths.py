@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 import sacrebleu
 
-from sparsenmt.analysis.depth_table import DepthGrid, TimeReference, Translated, maps, measure, report, views
+from sparsenmt.analysis.depth_table import (
+    DepthGrid,
+    TimeReference,
+    TranslatedText,
+    full_report,
+    heat_maps,
+    printed_report,
+    score_grid,
+)
 from sparsenmt.report.plots import ValueMap, value_maps
 from sparsenmt.report.tables import render
 
@@ -24,10 +32,10 @@ SECONDS = {(1, 1): 1.0, (2, 1): 1.5, (1, 2): 3.0, (2, 2): 4.0}
 
 def block(system: str = "tied", *, timed: bool = True) -> DepthGrid:
     made = {
-        depth: Translated(lines, system, f"{system}/{depth}", SECONDS[depth] if timed else None)
+        depth: TranslatedText(lines, system, f"{system}/{depth}", SECONDS[depth] if timed else None)
         for depth, lines in LINES.items()
     }
-    return measure(system, "beam 4", made, REFERENCES)
+    return score_grid(system, "beam 4", made, REFERENCES)
 
 
 def test_of_equals_the_oracle_takes_the_fastest() -> None:
@@ -45,7 +53,9 @@ def test_the_oracle_is_that_of_a_plain_loop() -> None:
     depths = [(n, m) for n in (1, 2, 3) for m in (1, 2)]
     sentences = [[" ".join(generator.choice(words, 4)) for _ in range(30)] for _ in range(len(depths) + 1)]
     references, lines = sentences[0], dict(zip(depths, sentences[1:], strict=True))
-    found = measure("x", "greedy", {depth: Translated(each, "", "") for depth, each in lines.items()}, references)
+    found = score_grid(
+        "x", "greedy", {depth: TranslatedText(each, "", "") for depth, each in lines.items()}, references
+    )
     expected = []
     for i, reference in enumerate(references):
         best = None
@@ -65,31 +75,33 @@ def test_the_oracle_is_that_of_a_plain_loop() -> None:
 def test_time_is_relative_to_one_cell() -> None:
     found = block()
     timed = TimeReference(found.name, (2, 2), 4.0, 200)
-    cells = report("test", [found], timed).tables[0].records()
+    cells = full_report("test", [found], timed).tables[0].records()
     assert [cell["relative_time"] for cell in cells] == [0.25, 0.375, 0.75, 1.0]
     assert [cell["seconds"] for cell in cells] == [1.0, 1.5, 3.0, 4.0]
     assert (cells[1]["model"], cells[1]["translations"]) == ("tied", "tied/(2, 1)")
-    text = render(views("test", [found], timed))
+    text = render(printed_report("test", [found], timed))
     assert "1 is tied, beam 4 at 2+2: 4.00 s for 200 lines" in text
     assert "tied    beam 4  1   0.25   0.75\ntied    beam 4  2   0.38   1.00" in text
 
 
 def test_what_was_not_timed_is_not_shown() -> None:
     found = block(timed=False)
-    text = render(views("test", [found], None))
+    text = render(printed_report("test", [found], None))
     assert "time" not in text and "BLEU, test, 4 sentences" in text
     assert "25.0%" in text
-    assert report("test", [found], None).tables[0].column("relative_time") == [None] * 4
-    assert len(maps([found], None)[0]) == 3
+    assert full_report("test", [found], None).tables[0].column("relative_time") == [None] * 4
+    assert len(heat_maps([found], None)[0]) == 3
 
 
 def test_a_grid_with_gaps() -> None:
-    made = {depth: Translated(lines, "m", "f") for depth, lines in LINES.items() if depth != (2, 1)}
-    gaps = measure("separate models", "greedy", made, REFERENCES)
-    drawn = maps([block(timed=False), gaps], None)
+    made = {depth: TranslatedText(lines, "m", "f") for depth, lines in LINES.items() if depth != (2, 1)}
+    gaps = score_grid("separate models", "greedy", made, REFERENCES)
+    drawn = heat_maps([block(timed=False), gaps], None)
     assert np.isnan(drawn[1][0].values).tolist() == [[False, False], [True, False]]
     assert drawn[0][0].ends == drawn[1][0].ends, "one scale for all blocks"
-    row = next(line for line in render(views("t", [gaps], None)).split("\n") if line.startswith("separate models  gr"))
+    row = next(
+        line for line in render(printed_report("t", [gaps], None)).split("\n") if line.startswith("separate models  gr")
+    )
     assert "-" not in row
     value_maps(drawn)
 

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from sparsenmt.analysis.diversity import DiversityCounter, DiversityResult, LayerDivergence, divergences, panels, report
+from sparsenmt.analysis.diversity import DiversityCounter, LayerDivergence, Layers, divergences, panels, report
 from sparsenmt.analysis.observe import Attended
 from sparsenmt.model.sites import SITES
 from tests.analysis.attention_support import KINDS, attention_bundle, listen, places, rows_alone
@@ -31,9 +31,9 @@ def naive(rows: list[tuple[list[float], list[bool]]]) -> float | None:
 def test_divergences_are_those_of_loops(kind: str) -> None:
     bundle, counter = attention_bundle(kind), DiversityCounter()
     listen(bundle, counter)
-    found = counter.result("m")
-    assert set(found.layers) == set(places(kind))
-    for (site, layer), mean in found.layers.items():
+    found = counter.layers()
+    assert set(found) == set(places(kind))
+    for (site, layer), mean in found.items():
         values = []
         for sentence in zip(*rows_alone(kind, site, layer), strict=True):
             for rows in zip(*sentence, strict=True):
@@ -75,21 +75,16 @@ def test_mass_that_is_copied_counts_as_a_distribution() -> None:
 
 
 def test_the_report_and_the_plot() -> None:
-    found = [
-        DiversityResult(
-            name,
-            {
-                ("cross", 2): LayerDivergence(0.5, 3),
-                ("cross", 1): LayerDivergence(None, 0),
-                ("encoder_self", 1): LayerDivergence(0.25, 4),
-            },
-        )
-        for name in ("a", "b")
-    ]
+    layers: Layers = {
+        ("cross", 2): LayerDivergence(0.5, 3),
+        ("cross", 1): LayerDivergence(None, 0),
+        ("encoder_self", 1): LayerDivergence(0.25, 4),
+    }
+    found = {"a": layers, "b": layers}
     (table,) = report(found).tables
     first = [(row["site"], row["layer"], row["divergence"]) for row in table.records() if row["model"] == "a"]
     assert first == [("encoder self", "1", 0.25), ("cross", "1", None), ("cross", "2", 0.5)]
     drawn = panels(found)
     assert len(drawn) == 2 and list(drawn[1].series) == ["a", "b"]
     assert drawn[1].series["a"] == [(1.0, None), (2.0, 0.5)]
-    assert panels([]) == [] and set(SITES) > {"cross"}
+    assert panels({}) == [] and set(SITES) > {"cross"}

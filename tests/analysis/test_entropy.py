@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from sparsenmt.analysis.entropy import EntropyResult, line_entropies, measure, panels, report
+from sparsenmt.analysis.gates import LineBatches
 from sparsenmt.decoding.inputs import SourceLine, make_source
 from sparsenmt.model.protocol import AttentionSeen
 from tests.analysis.support import EVERYWHERE, L0DROP, OUTPUT, TinyBundle, gated_bundle, naive_gates, sources
@@ -38,8 +39,8 @@ def test_entropies_are_those_of_loops(memory: list[dict[str, str]]) -> None:
             sums["own", gate == 0] += own
             sums["base", gate == 0] += base
             counts[gate == 0] += 1
-    own = line_entropies(bundle, lines, batch_tokens=80)
-    base = line_entropies(dense, sources(dense), batch_tokens=500)
+    own = line_entropies(LineBatches(bundle, lines, 80))
+    base = line_entropies(LineBatches(dense, sources(dense), 500))
     assert [each.source.line for each in own] == lines
     found = measure("m", own, base)
     assert (found.kept, found.dropped) == (counts[False], counts[True])
@@ -53,7 +54,7 @@ def test_entropies_are_those_of_loops(memory: list[dict[str, str]]) -> None:
 
 def test_where_nothing_is_dropped_nothing_is_measured() -> None:
     bundle = gated_bundle([])
-    found = measure("m", line_entropies(bundle, sources(bundle), batch_tokens=500), None)
+    found = measure("m", line_entropies(LineBatches(bundle, sources(bundle), 500)), None)
     assert found.dropped == 0 and found.dropped_entropy is None and found.kept_entropy is not None
     assert report([found]).tables[0].records()[0]["dropped_entropy"] is None
 

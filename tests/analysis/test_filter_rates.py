@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from sparsenmt.analysis.filter_rates import FilterPlace, FilterRatesResult, FilterShares, GateCounter, panels, report
-from sparsenmt.analysis.gates import encoded_batches
+from sparsenmt.analysis.filter_rates import FilterPlace, FilterShares, GateCounter, panels, report
+from sparsenmt.analysis.gates import LineBatches
 from sparsenmt.decoding.inputs import make_source
 from sparsenmt.model.protocol import GatesSeen
 from tests.analysis.support import BETWEEN, EVERYWHERE, L0DROP, MASKED, OUTPUT, TinyBundle, gated_bundle, sources
@@ -41,7 +41,7 @@ def test_shares_are_those_of_loops(memory: list[dict[str, Any]]) -> None:
     bundle, counter = gated_bundle(memory), GateCounter()
     lines = sources(bundle)
     with bundle.model.listen_to_gates(counter):
-        list(encoded_batches(bundle, lines, batch_tokens=70))
+        list(LineBatches(bundle, lines, 70).encoded())
     found, naive = counter.shares(sum(len(line.ids) for line in lines)), naive_shares(bundle)
     assert list(found) == list(naive)
     for key, shares in found.items():
@@ -68,21 +68,18 @@ def test_merged_positions_weigh_by_their_counts(memory: list[dict[str, Any]]) ->
 
 
 def test_the_report_has_a_row_a_filter() -> None:
-    found = [
-        FilterRatesResult(
-            "m",
-            {
-                FilterPlace(1, "between", 0): FilterShares(8, 0.25, 0.5),
-                FilterPlace(2, "output", 1): FilterShares(8, 0.5, 0.0),
-            },
-        ),
-        FilterRatesResult("n", {FilterPlace(2, "output", 0): FilterShares(4, 0.75, 0.25)}),
-    ]
+    found = {
+        "m": {
+            FilterPlace(1, "between", 0): FilterShares(8, 0.25, 0.5),
+            FilterPlace(2, "output", 1): FilterShares(8, 0.5, 0.0),
+        },
+        "n": {FilterPlace(2, "output", 0): FilterShares(4, 0.75, 0.25)},
+    }
     made = report(found)
-    assert made.tables[0].rows == (
+    assert made.tables[0].rows == [
         ("m", "after layer 1", 1, "between", 0, 8, 0.25, 0.25, 0.5),
         ("m", "output, filter 2", 2, "output", 1, 8, 0.5, 0.5, 0.0),
         ("n", "output", 2, "output", 0, 4, 0.75, 0.0, 0.25),
-    )
+    ]
     (panel,) = panels(found)
     assert panel.series == {"m": [(1, 0.25), (2, 0.5)], "n": [(2, 0.75)]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparsenmt.analysis.gates import SparsityRate, gated_lines, overall_rate
+from sparsenmt.analysis.gates import LineBatches, SparsityRate, gated_lines, overall_rate
 from tests.analysis.support import BETWEEN, EVERYWHERE, L0DROP, MASKED, OUTPUT, gated_bundle, naive_gates, sources
 
 
@@ -14,7 +14,7 @@ def test_gates_are_those_of_every_sentence_alone(memory: list[dict[str, str]], b
     bundle = gated_bundle(memory)
     lines = sources(bundle)
     told: list[int] = []
-    found = gated_lines(bundle, lines, batch_tokens=batch_tokens, advance=told.append)
+    found = gated_lines(LineBatches(bundle, lines, batch_tokens, told.append))
     assert sum(told) == len(lines)
     assert [each.line for each in found] == lines
     positions = dropped = 0
@@ -30,7 +30,7 @@ def test_gates_are_those_of_every_sentence_alone(memory: list[dict[str, str]], b
 
 def test_without_a_filter_there_are_no_gates() -> None:
     bundle = gated_bundle([])
-    found = gated_lines(bundle, sources(bundle), batch_tokens=100)
+    found = gated_lines(LineBatches(bundle, sources(bundle), 100))
     assert all(each.gates is None and not each.dropped.any() for each in found)
     assert overall_rate(found).sparsity == 0
 

@@ -18,9 +18,9 @@ TRANSLATIONS: dict[int | None, list[str]] = {
 def test_rows_are_scored_and_compared_with_all_heads() -> None:
     names = {1: "previous", 2: "learned"}
     metrics = ["bleu", "chrf"]
-    found = measure("m", "encoder_self", TRANSLATIONS, REFERENCES, names, metrics=metrics, resamples=30)
-    assert [(row.head, row.name) for row in found.rows] == [(None, NONE), (1, "previous"), (2, "learned")]
-    for row in found.rows:
+    found = measure(TRANSLATIONS, REFERENCES, names, metrics=metrics, resamples=30)
+    assert [(row.head, row.name) for row in found] == [(None, NONE), (1, "previous"), (2, "learned")]
+    for row in found:
         lines = TRANSLATIONS[row.head]
         assert {name: each.score for name, each in row.scores.items()} == {
             s.name: s.value for s in corpus_scores(lines, [REFERENCES], ScoringSettings(metrics))
@@ -30,10 +30,10 @@ def test_rows_are_scored_and_compared_with_all_heads() -> None:
         else:
             tested = compare(lines, TRANSLATIONS[None], [REFERENCES], ScoringSettings(metrics), resamples=30)
             assert [each.comparison for each in row.scores.values()] == tested
-    (table,) = report([found]).tables
+    (table,) = report({"m": found}, "encoder_self").tables
     rows = table.records()
     assert [row["disabled"] for row in rows] == ["-", "1", "2"] * 2
     assert rows[0]["difference"] is None and float(str(rows[2]["difference"])) < 0
-    drawn = panels([found])
+    drawn = panels({"m": found}, "encoder_self")
     assert len(drawn) == 2 and [label for _, label in drawn[0].ticks] == ["1 previous", "2 learned"]
     assert drawn[0].series["m"][1][1] == rows[2]["difference"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from sparsenmt.analysis.gates import LineBatches
 from sparsenmt.analysis.head_roles import (
     OFFSETS,
     SCORES,
@@ -119,7 +120,7 @@ def test_interrogation_is_the_weight_of_the_question_mark() -> None:
     ids = [[*tokenizer.encode(text), EOS] for text in ("warum nicht ?", "warum nicht", "nicht warum warum ?")]
     lines = [SourceLine(i, "", each) for i, each in enumerate(ids)]
     counter = RoleCounter(lines, tokenizer, interrogatives("de"))
-    observe(bundle, lines, None, [counter], sites=["encoder_self"], batch_tokens=100)
+    observe(LineBatches(bundle, lines, 100), None, [counter], sites=["encoder_self"])
     found = counter.result("m")
     assert found.counts["interrogation"] == 3
     first = seen_alone(bundle, lines[0], OUTPUTS[0])["encoder_self", 1].weights[0, 0].tolist()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparsenmt.analysis.gates import gated_lines
+from sparsenmt.analysis.gates import LineBatches, gated_lines
 from sparsenmt.analysis.last_token import EVEN, LastTokenCounter, panels, report
 from sparsenmt.analysis.observe import observe
 from tests.analysis.attention_support import KINDS, OUTPUTS, attention_bundle, listen, rows_alone, texts
@@ -13,7 +13,7 @@ from tests.analysis.attention_support import KINDS, OUTPUTS, attention_bundle, l
 @pytest.mark.parametrize("kind", KINDS)
 def test_masses_are_those_of_loops(kind: str) -> None:
     bundle = attention_bundle(kind)
-    lines = gated_lines(bundle, texts(bundle), batch_tokens=90)
+    lines = gated_lines(LineBatches(bundle, texts(bundle), 90))
     counter = LastTokenCounter(lines)
     listen(bundle, counter, sites=["cross"])
     found = counter.result("m")
@@ -36,12 +36,12 @@ def test_masses_are_those_of_loops(kind: str) -> None:
 
 def test_a_closed_end_gets_nothing() -> None:
     bundle = attention_bundle("l0drop")
-    lines = gated_lines(bundle, texts(bundle), batch_tokens=90)
+    lines = gated_lines(LineBatches(bundle, texts(bundle), 90))
     closed = [each for each in lines if each.dropped[-1]]
     assert closed, "the toy closes no </s>"
     counter = LastTokenCounter(closed)
     outputs = OUTPUTS[: len(closed)]
-    observe(bundle, [each.line for each in closed], outputs, [counter], sites=["cross"], batch_tokens=90)
+    observe(LineBatches(bundle, [each.line for each in closed], 90), outputs, [counter], sites=["cross"])
     found = counter.result("m")
     assert all(mass.last == 0 and mass.largest == 0 for mass in found.layers.values())
     assert found.closed == 1 and "</s> is closed in 100.0% of the sentences" in report([found]).notes[-1]
@@ -49,7 +49,7 @@ def test_a_closed_end_gets_nothing() -> None:
 
 def test_the_report_and_the_plot() -> None:
     bundle = attention_bundle("dense")
-    counter = LastTokenCounter(gated_lines(bundle, texts(bundle), batch_tokens=90))
+    counter = LastTokenCounter(gated_lines(LineBatches(bundle, texts(bundle), 90)))
     listen(bundle, counter)  # other sites are not listened to
     found = counter.result("m")
     layers, heads = report([found]).tables

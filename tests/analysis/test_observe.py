@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from sparsenmt.analysis.gates import LineBatches
 from sparsenmt.analysis.observe import Attended, TargetLine, observe
 from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.errors import UserError
@@ -54,7 +55,7 @@ def test_every_query_of_every_sentence_is_real_once() -> None:
 def test_without_outputs_the_decoder_is_not_run() -> None:
     told: list[Attended] = []
     bundle = attention_bundle("dense")
-    observe(bundle, texts(bundle), None, [told.append], sites=["encoder_self"], batch_tokens=100)
+    observe(LineBatches(bundle, texts(bundle), 100), None, [told.append], sites=["encoder_self"])
     assert len(told) >= 3
 
 
@@ -67,7 +68,7 @@ def test_an_output_of_nothing_has_no_target_position() -> None:
     told: list[Attended] = []
     bundle = attention_bundle("dense")
     lines, outputs = texts(bundle)[:2], [TargetLine([], ended=False), TargetLine([7])]
-    observe(bundle, lines, outputs, [told.append], sites=["cross"], batch_tokens=1000)
+    observe(LineBatches(bundle, lines, 1000), outputs, [told.append], sites=["cross"])
     assert told[0].real.sum(1).tolist() == [0 if place == 0 else 2 for place in told[0].places]
 
 
@@ -79,4 +80,4 @@ def test_weights_that_are_not_numbers_are_an_error(site: SiteName) -> None:
         dict(bundle.model.named_parameters())[name].fill_(torch.nan)
     lines = sources(bundle)
     with pytest.raises(UserError, match="not finite"):
-        observe(bundle, lines, OUTPUTS, [lambda seen: None], sites=[site], batch_tokens=100)
+        observe(LineBatches(bundle, lines, 100), OUTPUTS, [lambda seen: None], sites=[site])

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from sparsenmt.analysis.gates import GatedLine, SparsityRate, gated_lines
+from sparsenmt.analysis.gates import GatedLine, LineBatches, SparsityRate, gated_lines
 from sparsenmt.analysis.pos_rates import (
     CATEGORIES,
     OVERALL,
@@ -34,7 +34,7 @@ def tagged(lines: list[GatedLine]) -> tuple[list[CategorisedLine], str | None]:
 @pytest.mark.parametrize("memory", [OUTPUT, L0DROP])
 def test_rates_are_those_of_loops(memory: list[dict[str, str]], kind: str) -> None:
     bundle = gated_bundle(memory, kind=kind)
-    lines = gated_lines(bundle, sources(bundle, 20), batch_tokens=300)
+    lines = gated_lines(LineBatches(bundle, sources(bundle, 20), 300))
     words, _ = tagged(lines)
     positions: Counter[str] = Counter()
     dropped: Counter[str] = Counter()
@@ -75,7 +75,7 @@ def test_rates_are_those_of_loops(memory: list[dict[str, str]], kind: str) -> No
 
 def test_unknown_tags_are_rest_and_listed_once() -> None:
     bundle = gated_bundle(OUTPUT, kind="word")
-    lines, warning = tagged(gated_lines(bundle, sources(bundle, 20), batch_tokens=300))
+    lines, warning = tagged(gated_lines(LineBatches(bundle, sources(bundle, 20), 300)))
     assert warning is not None and "'XYZ'" in warning and warning.count("\n") == 0
     found = {kind for line in lines for tag, kind in zip(line.tags, line.categories, strict=True) if tag == "XYZ"}
     assert found == {"rest"}
@@ -83,7 +83,7 @@ def test_unknown_tags_are_rest_and_listed_once() -> None:
 
 def test_words_without_a_piece_are_counted() -> None:
     bundle = gated_bundle(OUTPUT, kind="word")
-    lines = gated_lines(bundle, sources(bundle, 3), batch_tokens=300)
+    lines = gated_lines(LineBatches(bundle, sources(bundle, 3), 300))
     words, _ = tagged(lines)
     halved = [
         CategorisedLine((w.words[0][:1], w.words[0][1:], *w.words[1:]), ("NN", *w.tags), ("content", *w.categories))
@@ -117,8 +117,8 @@ def test_one_model_gives_bars_and_several_give_curves() -> None:
     words = [CategorisedLine(("a", "b", "c"), ("DT", "NN", "NN"), ("function", "content", "content"))]
     categories, tags = report([one, two], words).tables
     assert categories.rows[0] == ("one", OVERALL, 80, 40, 0.5)
-    assert tags.rows == (
+    assert tags.rows == [
         ("one", "NN", "content", 4, 1, 0.25),
         ("two", "NN", "content", 4, 0, 0.0),
         ("two", "DT", "function", 1, 1, 1.0),
-    )
+    ]

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from sparsenmt.analysis.gates import SparsityRate, gated_lines
+from sparsenmt.analysis.gates import LineBatches, SparsityRate, gated_lines
 from sparsenmt.analysis.position_rates import (
     ALONE,
     BINS,
@@ -93,7 +93,7 @@ def test_pieces_of_subwords() -> None:
 )
 def test_rates_are_those_of_loops(kind: str, unit: Unit) -> None:
     bundle = gated_bundle(OUTPUT, kind=kind)
-    lines = gated_lines(bundle, sources(bundle, 20), batch_tokens=200)
+    lines = gated_lines(LineBatches(bundle, sources(bundle, 20), 200))
     pieces = bundle.tokenizers.source
     positions: Counter[str] = Counter()
     dropped: Counter[str] = Counter()
@@ -117,7 +117,7 @@ def test_the_curve_has_a_point_a_bin_and_a_panel_a_unit() -> None:
     found = []
     for kind, unit in (("char", "characters"), ("bpe", "pieces")):
         bundle = gated_bundle(OUTPUT, kind=kind)
-        lines = gated_lines(bundle, sources(bundle), batch_tokens=200)
+        lines = gated_lines(LineBatches(bundle, sources(bundle), 200))
         found.append(measure(kind, lines, bundle.tokenizers.source, unit))  # type: ignore[arg-type]
     first, second = panels(found)
     assert list(first.series) == ["char"] and len(first.series["char"]) == BINS

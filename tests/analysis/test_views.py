@@ -162,7 +162,7 @@ def test_sentences_have_a_line_a_model_and_a_rate() -> None:
         "d: no filter decides, nothing is dropped"
     )
     rows = annotate.report(found).tables[0].rows
-    assert rows[:2] == ((1, "gated", 0, "a", 0.0, 1), (1, "gated", 1, "b", 1.0, 0))
+    assert rows[:2] == [(1, "gated", 0, "a", 0.0, 1), (1, "gated", 1, "b", 1.0, 0)]
     assert rows[-1] == (5, "d", 1, "</s>", None, 0)
 
 

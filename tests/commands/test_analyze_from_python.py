@@ -35,7 +35,7 @@ def test_a_program_gets_what_the_command_prints_and_writes(command: Run, workspa
 def measure_lengths(session: AnalysisSession, *, scale: int = 1) -> AnalysisResult:
     """A report made outside of the package: source tokens of every model."""
     rows = [(model.label, scale * sum(len(line.ids) for line in model.sources)) for model in session.opened()]
-    table = Table("lengths", "source tokens", (*columns("text", "model"), *columns("count", "tokens")), tuple(rows))
+    table = Table("lengths", "source tokens", columns("text model", "count tokens"), rows)
     panel = Panel("", "tokens", {"tokens": [(0.0, float(rows[0][1]))]}, style="bars")
     return session.result(Report("lengths", (table,)), lambda: curves([panel]), settings={"scale": scale})
 

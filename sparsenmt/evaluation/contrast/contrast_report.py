@@ -21,12 +21,12 @@ TITLES = {
     "senses": "By sense",
 }
 _MEASURED = (
-    *columns("count", "items", "right", "ties"),
-    *columns("share", "chance", "accuracy", "low", "high"),
+    *columns("count items right ties"),
+    *columns("share chance accuracy low high"),
 )
 _COMPARED = (
     Column("difference", "share"),
-    *columns("count", "only_first", "only_this"),
+    *columns("count only_first only_this"),
     Column("p_value", "number"),
 )
 _MOST_ROWS = 120
@@ -119,7 +119,7 @@ def _table(grouping: Grouping, suite: Suite, models: Sequence[ModelDecisions]) -
                 else:
                     row += [against.difference, against.only_other, against.only_this, against.p_value]
             rows.append(tuple(row))
-    heads = (*columns("text", *grouping.keys), Column("model"), *_MEASURED, *(_COMPARED if compared else ()))
+    heads = (*(Column(key) for key in grouping.keys), Column("model"), *_MEASURED, *(_COMPARED if compared else ()))
     across = "model" if grouping.keys else None  # a single model is named in the title
     return Table(grouping.name, TITLES[grouping.name], heads, tuple(rows), across)
 
@@ -136,7 +136,7 @@ def _side_by_side(grouping: Grouping, suite: Suite, models: Sequence[ModelDecisi
             against = _compared(models, number, members)
             row.append(text if against is None else f"{text} p {against.p_value:.3f}")
         rows.append(tuple(row))
-    names, labels = columns("text", *grouping.keys), columns("text", *(each.label for each in models))
+    names, labels = tuple(Column(key) for key in grouping.keys), tuple(Column(each.label) for each in models)
     heads = (*names, Column("items", "count"), Column("chance", "share"), *labels)
     return Table(grouping.name, TITLES[grouping.name], heads, tuple(rows))
 

@@ -212,10 +212,10 @@ def measure(
 
 
 _COLUMNS = (
-    *columns("text", "part", "dtype"),
-    *(*columns("count", "source", "target", "sentences"), Column("beam_size", "count", shown=False)),
+    *columns("text part dtype"),
+    *(*columns("count source target sentences"), Column("beam_size", "count", shown=False)),
     *(Column("tokens_per_second", "rate"), Column("spread", "share"), Column("seconds", "number", shown=False)),
-    *(Column("gflop_per_token", "number"), *columns("rate", "gflops", "limit_gflops"), Column("share", "share")),
+    *(Column("gflop_per_token", "number"), *columns("rate gflops limit_gflops"), Column("share", "share")),
     *(Column("square_gflops", "rate", shown=False), Column("share_of_square", "share")),
 )
 
