@@ -24,11 +24,11 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 # One thread a process: the test processes share the cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
-.PHONY: help venv demo test test-slow lint check format bench docs clean distclean
+.PHONY: help venv demo test test-slow lint check format bench docs demo-corpus clean distclean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /|/' | while IFS='|' read -r name text; do \
-		printf '  make %-10s %s\n' "$$name" "$$text"; done
+		printf '  make %-11s %s\n' "$$name" "$$text"; done
 
 venv: $(STAMP)  ## Make the virtual environment, if it is missing or stale
 
@@ -39,7 +39,7 @@ $(STAMP): pyproject.toml constraints.txt
 	"$(BIN)/python" -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt -e '.[dev]'
 	@touch "$@"
 
-demo: $(STAMP)  ## Prepare, train, decode and score on the embedded demo corpus
+demo: $(STAMP)  ## Prepare, train, decode and score on the built-in demo corpus
 	@$(BIN)/sparsenmt demo
 
 test: $(STAMP)  ## Run the tests, without the slow ones
@@ -79,6 +79,9 @@ bench: $(STAMP)  ## Time this project beside its peers (makes the peers' environ
 docs: $(STAMP)  ## Write the generated pages of docs/ again
 	$(BIN)/python -m tools.recipe_docs --output docs/recipes.md
 	$(BIN)/python -m tools.error_docs --output docs/errors.md
+
+demo-corpus: $(STAMP)  ## Write the sentences of the demo corpus again, after a change of its grammar
+	$(BIN)/python -m tools.demo_corpus --output sparsenmt/data/demo_sentences.txt.gz
 
 clean:  ## Remove caches and built packages
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

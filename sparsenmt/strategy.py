@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class StrategyEntry:
-    """Where a strategy is, and what must be known of it before it is imported.
+    """The location of a strategy, and the facts that are needed before it is imported.
 
     Args:
         path: ``module:class``, imported when the strategy is used.

@@ -46,7 +46,6 @@ ALLOWED_STRINGS = {
     ("recipe/schema.py", "softmax"): "default of `transform`",
     ("recipe/schema.py", "plain"): "default of `depth`",
     ("data/features.py", "pos"): "the source feature: part-of-speech tags",
-    ("data/demo/grammar.py", "plain"): "an adjective of the demo language",
     ("training/checkpoints.py", "random"): "the states of random generators",
 }
 

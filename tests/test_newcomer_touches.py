@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from sparsenmt.cli import run
-from sparsenmt.data.demo.corpus import write_demo_corpus
+from sparsenmt.data.demo_corpus import write_demo_corpus
 from tests.commands.conftest import RECIPE
 
 ROOT = Path(__file__).resolve().parent.parent

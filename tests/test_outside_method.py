@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from sparsenmt.data.demo.corpus import write_demo_corpus
+from sparsenmt.data.demo_corpus import write_demo_corpus
 
 METHOD = '''\
 """Softmax whose weights are mixed with uniform ones, by a share that each head learns."""

@@ -37,15 +37,12 @@ OPTIONAL_PACKAGES = {
 """What a function may import, outside `commands/`: it may be missing, or it costs start-up time."""
 
 REASONS = {
-    "sparsenmt.data.demo.random_phrases": "the demo's random choices: no grammar in it",
-    "sparsenmt.data.demo.grammar": "the demo's grammar: no files in it",
     "sparsenmt.data.features.source_features": "the features themselves; `feature_set` saves a set of them",
     "sparsenmt.data.features.word_frequency": "counts and ranks of words: no feature in it",
     "sparsenmt.data.prepare.stages": "what is done already in a directory: no text in it",
     "sparsenmt.data.tokenizers.symbol_tokenizers": "one kind of tokenizer a file",
     "sparsenmt.data.tokenizers.unigram_seeds": "an algorithm of its own, that sentencepiece lacks",
     "sparsenmt.data.tokenizers.wire_format": "a reader of protocol buffers",
-    "sparsenmt.decoding.pool": "the sentences that batches have left over, tested alone",
     "sparsenmt.depth_selector.loss": "the equations of the paper",
     "sparsenmt.evaluation.contrast.groups": "how items are grouped in tables: no model in it",
     "sparsenmt.evaluation.contrast.translation_suite": "one format of suites a file",
@@ -61,7 +58,6 @@ REASONS = {
     "sparsenmt.training.multipliers": "the multipliers' equation, tested alone",
     "sparsenmt.workflows.benchmark.workloads": "what is timed: measures nothing",
     "sparsenmt.workflows.sweep_table": "the layout of a sweep's table: trains and measures nothing",
-    "sparsenmt.workflows.benchmark.workloads": "the work that is timed: knows no clock and no report",
 }
 """Module -> why it is a file of its own although a single module, of the same layer, imports it."""
 

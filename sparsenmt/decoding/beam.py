@@ -23,7 +23,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sparsenmt.data.vocabulary import BOS, EOS
-from sparsenmt.decoding.pool import SearchPool
 from sparsenmt.decoding.scores import (
     NEVER,
     Hypothesis,
@@ -38,6 +37,9 @@ from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.recipe.schema import Decoding
 
 _NO_TOKEN = -1  # in columns before a sentence begins: equal to no token
+
+SHARE = 8
+"""A search is suspended when 1 / SHARE of its sentences are unfinished."""
 
 _ROWS = 384  # whose logits are computed at a time: those of 8,000 tokens fit the last-level cache
 
@@ -100,10 +102,7 @@ class BeamState:
 
 
 class Beam:
-    """The search over a batch; implements `pool.MergeableSearch`.
-
-    Finished sentences are removed from the state and the cache.
-    """
+    """The search over a batch. Finished sentences are removed from the state and the cache."""
 
     @torch.inference_mode()
     def __init__(self, model: TranslationModel, batch: EncodedBatch, options: Decoding) -> None:
@@ -121,11 +120,13 @@ class Beam:
 
     @property
     def sentence_numbers(self) -> list[int]:
+        """Numbers of the unfinished sentences."""
         numbers: list[int] = self.state.numbers.tolist()
         return numbers
 
     @property
     def size(self) -> tuple[int, int]:
+        """Entries of the memory and tokens so far of each sentence, padding included."""
         return self.cache.memory.valid.shape[1], self.state.tokens.shape[2]
 
     @torch.inference_mode()
@@ -280,6 +281,76 @@ def beam_search(model: TranslationModel, memory: Memory, limits: Tensor, options
     return [found[number] for number in numbers]
 
 
+class SearchPool:
+    """The unfinished searches of a text, which are merged and continued together.
+
+    A few sentences of a batch need many more steps than the others, and a step of few rows takes almost as long as one
+    of many, as the weights have to be read in any case. So the search over a batch is suspended when few of its
+    sentences are unfinished, and those of several batches are continued as one search.
+
+    The keys and values of suspended searches, of the memory and of tokens so far, padding included, never take more
+    memory than those of a whole batch.
+    """
+
+    def __init__(self, naming: ErrorContext) -> None:
+        self._naming = naming
+        self._waiting: list[Beam] = []
+        self._capacity = (0, 0)  # the most entries of a memory, and tokens, that a batch had
+
+    @property
+    def waiting(self) -> list[int]:
+        """Numbers of the sentences of suspended searches."""
+        return [number for search in self._waiting for number in search.sentence_numbers]
+
+    def run(self, search: Beam) -> Results:
+        """Run a new search; return the results of its finished sentences and of earlier ones."""
+        numbers = search.sentence_numbers
+        with self._naming(numbers):
+            found, rest = _run_until_few(search)
+            entries, columns = search.size
+            most_entries, most_columns = self._capacity
+            self._capacity = max(most_entries, len(numbers) * entries), max(most_columns, len(numbers) * columns)
+        return found if rest is None else found | self._wait(rest)
+
+    def finish(self) -> Results:
+        """Finish all suspended searches; return their results."""
+        if not self._waiting:
+            return {}
+        with self._naming(self.waiting):
+            return self._merged().run()
+
+    def _merged(self) -> Beam:
+        (first, *others), self._waiting = self._waiting, []
+        return first.merge(others)
+
+    def _wait(self, search: Beam) -> Results:
+        """Suspend a search; if the pool has no capacity for it, first continue the others."""
+        found: Results = {}
+        if self._waiting and not self._fits(search):
+            with self._naming(self.waiting):
+                found, rest = _run_until_few(self._merged())
+            self._waiting = [] if rest is None else [rest]
+        if self._waiting and not self._fits(search):
+            found |= self.finish()
+        self._waiting.append(search)
+        return found
+
+    def _fits(self, search: Beam) -> bool:
+        """Return True if the suspended searches and this one are no larger than a batch."""
+        searches = [*self._waiting, search]
+        count, sizes = sum(map(len, searches)), [each.size for each in searches]
+        largest = map(max, zip(*sizes, strict=True))
+        return all(count * each <= most for each, most in zip(largest, self._capacity, strict=True))
+
+
+def _run_until_few(search: Beam) -> tuple[Results, Beam | None]:
+    """Run a search until few sentences are unfinished; return the results, and the rest if it can be merged."""
+    found = search.run(len(search) // SHARE)
+    if not search.can_merge:
+        return found | search.run(), None
+    return found, search.merge([]) if len(search) else None
+
+
 class BeamSearch(Strategy):
     """Beam search, with unfinished searches merged where that is faster."""
 
@@ -297,7 +368,7 @@ class BeamSearch(Strategy):
     def search(
         self, model: TranslationModel, batches: Iterable[EncodedBatch], naming: ErrorContext
     ) -> Iterator[Results]:
-        pool: SearchPool[Beam] = SearchPool(naming)
+        pool = SearchPool(naming)
         for batch in batches:
             with naming(batch.numbers):
                 beam = Beam(model, batch, self.options)

@@ -13,7 +13,7 @@ import ctranslate2
 {imports}
 
 translator = ctranslate2.Translator(".", device="cpu", compute_type="float32")
-{pieces}
+{tokenizer}
 lines = ["..."]
 results = translator.translate_batch(
     {encode},
@@ -33,7 +33,7 @@ _TRANSFORMERS = """\
 from transformers import {architecture}
 
 model = {architecture}.from_pretrained(".")
-{pieces}
+{tokenizer}
 lines = ["..."]
 batch = {encode}
 for ids in model.generate(**batch):
@@ -63,7 +63,7 @@ def _for_ctranslate2(bundle: Bundle, plain: PlainTransformer, sentencepiece: boo
     if sentencepiece:
         own = {
             "imports": "import sentencepiece",
-            "pieces": 'source, target = (sentencepiece.SentencePieceProcessor(f"{side}.spm") for side in '
+            "tokenizer": 'source, target = (sentencepiece.SentencePieceProcessor(f"{side}.spm") for side in '
             '("source", "target"))',
             "encode": "[source.encode(line, out_type=str) for line in lines]",
             "decode": "target.decode(result.hypotheses[0])",
@@ -71,11 +71,11 @@ def _for_ctranslate2(bundle: Bundle, plain: PlainTransformer, sentencepiece: boo
     else:
         own = {
             "imports": "from pathlib import Path\n\nfrom sparsenmt.data.tokenizers.tokenizer import Tokenizers",
-            "pieces": 'tokenizers = Tokenizers.load(Path("tokenizers"))\n'
+            "tokenizer": 'tokenizers = Tokenizers.load(Path("tokenizers"))\n'
             "source, target = tokenizers.source, tokenizers.target\n"
-            "ids = {piece: id_ for id_, piece in enumerate(target.pieces(range(target.size)))}",
+            "ids = {token: id_ for id_, token in enumerate(target.pieces(range(target.size)))}",
             "encode": "[source.pieces(source.encode(line)) for line in lines]",
-            "decode": "target.decode([ids[piece] for piece in result.hypotheses[0]])",
+            "decode": "target.decode([ids[token] for token in result.hypotheses[0]])",
         }
     return _CTRANSLATE2.format(
         **own,
@@ -93,7 +93,7 @@ def _for_transformers(bundle: Bundle, plain: PlainTransformer, sentencepiece: bo
     if sentencepiece:
         own = {
             "imports": "from transformers import MarianTokenizer",
-            "pieces": 'tokenizer = MarianTokenizer.from_pretrained(".")',
+            "tokenizer": 'tokenizer = MarianTokenizer.from_pretrained(".")',
             "encode": 'tokenizer(lines, return_tensors="pt", padding=True)',
             "decode": "tokenizer.decode(ids, skip_special_tokens=True)",
         }
@@ -104,7 +104,7 @@ def _for_transformers(bundle: Bundle, plain: PlainTransformer, sentencepiece: bo
     own = {
         "imports": "from pathlib import Path\n\nfrom sparsenmt.data.batching import pad\n"
         "from sparsenmt.data.tokenizers.tokenizer import Tokenizers\nfrom sparsenmt.data.vocabulary import EOS",
-        "pieces": 'tokenizers = Tokenizers.load(Path("tokenizers"))',
+        "tokenizer": 'tokenizers = Tokenizers.load(Path("tokenizers"))',
         "encode": 'dict(zip(("input_ids", "attention_mask"), pad([[*tokenizers.source.encode(line), EOS] '
         "for line in lines])))",
         "decode": "tokenizers.target.decode(ids.tolist())",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from torch import Tensor, nn
 
@@ -84,6 +84,13 @@ class Transform(nn.Module):
     position_dependent: bool = False
     """True if the result depends on positions: dropped positions then cannot be merged into one stand-in."""
 
+    fusable: ClassVar[bool] = False
+    """True if `score_bias` is implemented; set when the class is defined."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.fusable = cls.score_bias is not Transform.score_bias
+
     def forward(self, scores: Tensor, keys: Keys) -> Tensor:
         """scores (B, H, Q, K) -> mass (B, H, Q, K); rows that see nothing are all zero."""
         raise NotImplementedError
@@ -97,11 +104,6 @@ class Transform(nn.Module):
             NotImplementedError: the transform is something else.
         """
         raise NotImplementedError
-
-    @property
-    def fusable(self) -> bool:
-        """True if `score_bias` is implemented."""
-        return type(self).score_bias is not Transform.score_bias
 
     def softmax_kernel(self) -> SoftmaxKernel | None:
         """The kernel that computes this transform, after its `score_bias` if there is one; None: there is none."""

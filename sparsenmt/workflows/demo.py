@@ -11,7 +11,7 @@ from pathlib import Path
 
 import sparsenmt
 from sparsenmt.assemble import load_recipe
-from sparsenmt.data.demo.corpus import write_demo_corpus
+from sparsenmt.data.demo_corpus import write_demo_corpus
 from sparsenmt.data.text import read_lines, write_lines
 from sparsenmt.decoding.translate import translate_texts
 from sparsenmt.errors import UserError

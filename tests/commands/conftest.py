@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from sparsenmt.cli import run
-from sparsenmt.data.demo.corpus import write_demo_corpus
+from sparsenmt.data.demo_corpus import write_demo_corpus
 from tests.commands.support import Result, Run
 
 RECIPE = """\

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sparsenmt import store
-from sparsenmt.data.demo import corpus as demo_corpus
+from sparsenmt.data import demo_corpus
 from sparsenmt.data.prepare import pipeline as prepare
 from sparsenmt.decoding import translate
 from sparsenmt.files import directory_lock

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -16,7 +17,6 @@ from sparsenmt.model import attention
 from sparsenmt.model.attention import MultiHeadAttention
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import AttentionSeen
-from sparsenmt.model.sockets import Transform
 from tests.conformance.cases import HYPOTHESES, Bench, attention_steps, decides, visible_keys
 
 EXACT = 1e-9
@@ -144,7 +144,9 @@ def check_fused(bench: Bench) -> None:
             routed = bench.outputs(compact=compact)
             assert fused.called or not expected, "nothing was fused"
             fused.reset_mock()
-            with mock.patch.object(Transform, "fusable", property(lambda self: False)):
+            with ExitStack() as stack:
+                for kind in {type(step.transform) for _, step in attention_steps(bench.model)}:
+                    stack.enter_context(mock.patch.object(kind, "fusable", False))
                 general = bench.outputs(compact=compact)
             assert not fused.called
         assert_same(routed, general, f"fused = general, compact={compact}")
@@ -176,7 +178,7 @@ def check_listening(bench: Bench) -> None:
         assert (seen[-1].site, seen[-1].step) == (step.site, step.step)
         again = self.o((weights.to(kv.values.dtype) @ kv.values).transpose(1, 2).flatten(2))
         assert_same({step.site: again}, {step.site: result}, "weights @ values = context")
-        check_weights(seen[-1], self.given_heads)
+        check_weights(seen[-1], self.fixed_heads)
         return result
 
     for compact in (False, True):
@@ -188,11 +190,11 @@ def check_listening(bench: Bench) -> None:
     assert told > 0 and len(seen) == told, "nobody listens any more"
 
 
-def check_weights(seen: AttentionSeen, given: int) -> None:
+def check_weights(seen: AttentionSeen, fixed: int) -> None:
     """Mass is not negative, on visible keys only, and sums to 1 where a learned head's query sees anything."""
     assert bool((seen.weights >= 0).all())
     assert not bool(seen.weights.masked_select(~seen.keys.valid[:, None, None, :].expand(seen.weights.shape)).any())
-    learned = seen.weights[:, given:]
+    learned = seen.weights[:, fixed:]
     if learned.shape[1]:
         visible = visible_keys(seen.keys, learned)
         assert not bool(learned.masked_select(~visible).any()), "mass on keys that are not visible"

@@ -143,6 +143,6 @@ def test_toys_are_registered_only_while_asked_for() -> None:
     assert not {toy.name for toy in TOYS} & {method.name for method in registry.all_methods()}
 
 
-def test_given_heads_fit_their_protocol() -> None:
+def test_fixed_heads_fit_their_protocol() -> None:
     heads: FixedHeads = LeftHeads()
     assert heads.heads == 2

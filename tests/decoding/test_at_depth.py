@@ -63,7 +63,7 @@ def options(depth: tuple[int, int] | None, **values: Any) -> Decoding:
     return usual.at(depth)
 
 
-def noting(make: Callable[..., KVCache], caches: list[KVCache]) -> Callable[..., KVCache]:
+def noting(make: Callable[..., Any], caches: list[KVCache]) -> Callable[..., KVCache]:
     """A function that makes caches and keeps them in a list."""
 
     def note(memory: Memory, exits: Sequence[int] | None) -> KVCache:

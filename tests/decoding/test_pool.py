@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from sparsenmt.data.input_line import input_lines
-from sparsenmt.decoding import pool as module
-from sparsenmt.decoding.beam import Beam, beam_search
-from sparsenmt.decoding.pool import SearchPool
+from sparsenmt.decoding import beam as module
+from sparsenmt.decoding.beam import Beam, SearchPool, beam_search
 from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.decoding.strategies import EncodedBatch, Results
 from sparsenmt.decoding.translate import translate_lines
@@ -47,7 +46,7 @@ def beam_of(model: Transformer, rows: Rows, limits: list[int], numbers: list[int
 
 def search(model: Transformer, batches: list[Rows], limits: list[list[int]], chosen: Decoding) -> Results:
     """Over batches, one after the other; sentences are numbered through, from 100."""
-    pool, found, number = SearchPool[Beam](lambda numbers: nullcontext()), Results(), 100
+    pool, found, number = SearchPool(lambda numbers: nullcontext()), Results(), 100
     for rows, own in zip(batches, limits, strict=True):
         numbers = list(range(number, number := number + len(rows)))
         now = pool.run(beam_of(model, rows, own, numbers, chosen))
@@ -106,7 +105,7 @@ def test_with_the_compiled_step() -> None:
 def test_searches_that_cannot_merge_are_finished_at_once() -> None:
     """Layer by layer nothing is merged: each batch is finished when it was searched."""
     model, chosen = tiny_model(3, ending=1.0), options(beam_size=2)
-    pool = SearchPool[Beam](lambda numbers: nullcontext())
+    pool = SearchPool(lambda numbers: nullcontext())
     rows = sources(3, [4] * 16)
     assert sorted(pool.run(beam_of(model, rows, [9] * 16, list(range(16)), chosen))) == list(range(16))
     assert not pool.waiting
@@ -164,7 +163,7 @@ def test_whoever_runs_out_of_memory_is_named(monkeypatch: pytest.MonkeyPatch) ->
     def fail(beam: Beam, others: Sequence[Beam]) -> Beam:
         raise MemoryError
 
-    pool = SearchPool[Beam](naming)
+    pool = SearchPool(naming)
     with merging():
         for first in (0, 4):
             numbers = list(range(first, first + 4))

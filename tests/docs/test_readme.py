@@ -15,7 +15,7 @@ import pytest
 from safetensors.torch import load_file
 
 from sparsenmt.cli import COMMANDS
-from sparsenmt.data.demo.corpus import write_demo_corpus
+from sparsenmt.data.demo_corpus import write_demo_corpus
 from sparsenmt.recipe.load import load
 from sparsenmt.sparsity.registry import methods
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sparsenmt.data.demo.corpus import write_demo_corpus
+from sparsenmt.data.demo_corpus import write_demo_corpus
 from tests.faults.server import Result, Server
 from tests.faults.shim import Action, Call
 

@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
 from sparsenmt.cli import run
-from sparsenmt.data.demo.corpus import write_demo_corpus
+from sparsenmt.data.demo_corpus import write_demo_corpus
 from tests.commands.support import Result
 
 T = TypeVar("T")

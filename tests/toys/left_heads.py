@@ -1,4 +1,4 @@
-"""Two given heads that look to the left only: the previous position, and the mean of everything before."""
+"""Two fixed heads that look to the left only: the previous position, and the mean of everything before."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 import sparsenmt
-from sparsenmt.data.demo.corpus import write_demo_corpus
+from sparsenmt.data.demo_corpus import write_demo_corpus
 
 write_demo_corpus(Path("corpus"), train=200, dev=10, test=10)
 recipe = sparsenmt.load_recipe("small.yaml", ["training.seed=3"])

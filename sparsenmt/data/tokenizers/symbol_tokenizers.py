@@ -133,7 +133,7 @@ def _capacity(options: schema.TokenizerSection) -> int:
     if options.vocabulary_size <= taken:
         others = " and the user symbols" if options.user_symbols else ""
         raise UserError(
-            f"a vocabulary of {options.vocabulary_size} has no room beside the special tokens{others}",
+            f"a vocabulary of {options.vocabulary_size} has no entries left beside the special tokens{others}",
             where="data.tokenizer.vocabulary_size",
             hint=f"It must be at least {taken + 1}.",
         )

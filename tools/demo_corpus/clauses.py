@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sparsenmt.data.demo import english as en
-from sparsenmt.data.demo import german as de
-from sparsenmt.data.demo.english import Tense, Token
-from sparsenmt.data.demo.lexicon import Verb
-from sparsenmt.data.demo.phrases import Nominal
+from tools.demo_corpus import english as en
+from tools.demo_corpus import german as de
+from tools.demo_corpus.english import Tense, Token
+from tools.demo_corpus.lexicon import Verb
+from tools.demo_corpus.phrases import Nominal
 
 _MODALS = {"can": "können", "must": "müssen", "should": "sollen", "want": "wollen", "may": "dürfen", "future": "werden"}
 

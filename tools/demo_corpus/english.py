@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from sparsenmt.data.demo.lexicon import Noun, Verb
+from tools.demo_corpus.lexicon import Noun, Verb
 
 Tense = Literal["present", "progressive", "past", "perfect", "future", "can", "must", "should", "want", "may"]
 

@@ -6,14 +6,14 @@ import random
 from collections.abc import Sequence
 from typing import TypeVar
 
-from sparsenmt.data.demo import english as en
-from sparsenmt.data.demo import german as de
-from sparsenmt.data.demo import lexicon
-from sparsenmt.data.demo import phrases as ph
-from sparsenmt.data.demo.clauses import Phrase, phrase
-from sparsenmt.data.demo.english import Tense
-from sparsenmt.data.demo.lexicon import Adjective, Noun
-from sparsenmt.data.demo.phrases import Determiner, Name, Nominal, NounPhrase
+from tools.demo_corpus import english as en
+from tools.demo_corpus import german as de
+from tools.demo_corpus import lexicon
+from tools.demo_corpus import phrases as ph
+from tools.demo_corpus.clauses import Phrase, phrase
+from tools.demo_corpus.english import Tense
+from tools.demo_corpus.lexicon import Adjective, Noun
+from tools.demo_corpus.phrases import Determiner, Name, Nominal, NounPhrase
 
 T = TypeVar("T")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from sparsenmt.data.demo import english as en
-from sparsenmt.data.demo import german as de
-from sparsenmt.data.demo.english import Token
-from sparsenmt.data.demo.german import Case
-from sparsenmt.data.demo.lexicon import Adjective, Noun
+from tools.demo_corpus import english as en
+from tools.demo_corpus import german as de
+from tools.demo_corpus.english import Token
+from tools.demo_corpus.german import Case
+from tools.demo_corpus.lexicon import Adjective, Noun
 
 Role = Literal["subject", "accusative", "dative"]
 CASE_OF: dict[Role, Case] = {"subject": "nominative", "accusative": "accusative", "dative": "dative"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from sparsenmt.data.demo.lexicon import Adjective, Gender, Noun, Verb
+from tools.demo_corpus.lexicon import Adjective, Gender, Noun, Verb
 
 Case = Literal["nominative", "accusative", "dative"]
 Slot = Literal["m", "n", "f", "p"]  # gender, or plural

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from sparsenmt.data.demo import english as en
-from sparsenmt.data.demo import german as de
-from sparsenmt.data.demo import lexicon
-from sparsenmt.data.demo import phrases as ph
-from sparsenmt.data.demo.clauses import Clause, phrase
-from sparsenmt.data.demo.english import Tense, Token
-from sparsenmt.data.demo.phrases import Gap, Nominal, NounPhrase, Relative
-from sparsenmt.data.demo.random_phrases import RandomPhrases
+from tools.demo_corpus import english as en
+from tools.demo_corpus import german as de
+from tools.demo_corpus import lexicon
+from tools.demo_corpus import phrases as ph
+from tools.demo_corpus.clauses import Clause, phrase
+from tools.demo_corpus.english import Tense, Token
+from tools.demo_corpus.phrases import Gap, Nominal, NounPhrase, Relative
+from tools.demo_corpus.random_phrases import RandomPhrases
 
 _TENSES: tuple[tuple[float, Tense], ...] = (
     (7.0, "present"),
@@ -47,6 +47,15 @@ def sentences(seed: int) -> Iterator[DemoSentence]:
         english, german = choices.weighted(_SHAPES)(choices)
         tokens = en.capitalised(english)
         yield DemoSentence(en.text(tokens), tuple(tokens), de.text(german))
+
+
+def distinct_sentences(seed: int) -> Iterator[DemoSentence]:
+    """The stream without repetitions: the first sentence of every source."""
+    seen: set[str] = set()
+    for sentence in sentences(seed):
+        if sentence.source not in seen:
+            seen.add(sentence.source)
+            yield sentence
 
 
 _SentencePair = tuple[list[Token], list[str]]  # English and German
@@ -101,7 +110,7 @@ def _bare_clause(choices: RandomPhrases, *, subject: Nominal | None = None, verb
 
 
 def _state(choices: RandomPhrases, *, subject: Nominal | None = None) -> Clause:
-    """Somebody or something is old, older than somebody else, 34 years old."""
+    """A statement about a state: old, older than Anna, 34 years old."""
     subject = subject or choices.subject("PPA") if choices.chance(0.6) else choices.noun_phrase("TOLRVF")
     kind = subject.noun.kind if isinstance(subject, NounPhrase) else "P"
     fitting = [word for word in lexicon.ADJECTIVES if kind in word.kinds]
