@@ -27,6 +27,7 @@ def measure(work: dict[str, object], give_back: bool) -> list[int]:
     import torch
 
     from protocol import training_batches
+    from sparsenmt.recipe.schema import Optimizer
     from sparsenmt.training.allocator import trim_heap
     from sparsenmt.training.gradients import Objective, UpdateTotals, accumulate_gradients
     from sparsenmt.training.precision import MasterWeights
@@ -38,7 +39,7 @@ def measure(work: dict[str, object], give_back: bool) -> list[int]:
     model = random_model(work)
     model.train()
     weights = MasterWeights(model, torch.bfloat16)
-    optimizer = make_optimizer(weights, betas=(0.9, 0.98), epsilon=1e-9, weight_decay=0.0)
+    optimizer = make_optimizer(weights, Optimizer())
     seen = []
     for step, ids in enumerate(training_batches(work), start=1):
         batch = as_batch(*ids)

@@ -27,6 +27,11 @@ class DamagedFileError(UserError):
     """A file is missing, truncated or changed since it was written."""
 
 
+def changed_file(path: Path, hint: str) -> DamagedFileError:
+    """The error of a file whose hash is not the recorded one."""
+    return DamagedFileError("damaged: its contents changed after it was written", where=str(path), hint=hint)
+
+
 def invalid_file(path: Path, message: str) -> UserError:
     """The error of a file in prepared data or in a model directory that cannot be used."""
     return UserError(message, where=str(path), hint="Restore the directory from a copy, or create it again.")
@@ -109,11 +114,8 @@ def explain_write_errors(path: str | os.PathLike[str], *, another: str = "place"
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise UserError(
-            f"cannot be written: {error.strerror}",
-            where=os.fspath(path),
-            hint=f"Free disk space, check the permissions, or name another {another}.",
-        ) from None
+        hint = f"Free disk space, check the permissions, or name another {another}."
+        raise UserError(f"cannot be written: {error.strerror}", where=os.fspath(path), hint=hint) from None
 
 
 @contextmanager
@@ -122,11 +124,8 @@ def explain_directory_errors(directory: str | os.PathLike[str], *, another: str 
     try:
         yield
     except OSError as error:
-        raise UserError(
-            f"cannot be created: {error.strerror}",
-            where=os.fspath(directory),
-            hint=f"Name another {another}, or remove what is in the way.",
-        ) from None
+        hint = f"Name another {another}, or remove what is in the way."
+        raise UserError(f"cannot be created: {error.strerror}", where=os.fspath(directory), hint=hint) from None
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -223,26 +222,31 @@ def directory_lock(directory: Path, activity: str) -> Iterator[None]:
     Raises:
         UserError: another process holds the lock.
     """
-    try:
-        import fcntl
-    except ImportError:  # no POSIX
+    if os.name != "posix":  # where a directory cannot be opened
         yield
         return
     descriptor = os.open(directory, os.O_RDONLY)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                f"another process {activity}",
-                where=str(directory),
-                hint="Wait until it ends, or name another directory.",
-            ) from None
-        except OSError:  # a file system without locks
-            pass
+        lock(descriptor, f"another process {activity}", directory, another="directory")
         yield
     finally:
         os.close(descriptor)
+
+
+def lock(descriptor: int, message: str, path: Path, *, another: str) -> None:
+    """Lock an open file or directory; nothing happens where the system has no locks.
+
+    Raises:
+        UserError: another process holds the lock.
+    """
+    try:
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UserError(message, where=str(path), hint=f"Wait until it ends, or name another {another}.") from None
+    except (ImportError, OSError):  # no POSIX, or a file system without locks
+        pass
 
 
 # --- reading -----------------------------------------------------------------------------------------------------
@@ -347,7 +351,7 @@ def check_file_entries(
         except OSError as error:
             raise DamagedFileError(f"cannot be read: {error.strerror}", where=str(path), hint=hint) from None
         if digest != entry["sha256"]:
-            raise DamagedFileError("damaged: its contents changed after it was written", where=str(path), hint=hint)
+            raise changed_file(path, hint)
 
 
 def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
@@ -356,10 +360,7 @@ def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def read_sealed(path: Path, *, hint: str = _INCOMPLETE) -> dict[str, Any]:
-    """Read and verify an object that `write_sealed` wrote.
-
-    Args:
-        hint: what the user can do about a damaged file.
+    """Read and verify an object that `write_sealed` wrote; see `read_json`.
 
     Raises:
         DamagedFileError: the file is missing or has changed.
@@ -371,7 +372,7 @@ def read_sealed(path: Path, *, hint: str = _INCOMPLETE) -> dict[str, Any]:
     same_bytes = path.read_bytes() == _as_json(value).encode("utf-8", "surrogatepass")
     seal = value.pop(_SEAL)
     if seal != _seal(value) or not same_bytes:
-        raise DamagedFileError("damaged: its contents changed after it was written", where=str(path), hint=hint)
+        raise changed_file(path, hint)
     return value
 
 

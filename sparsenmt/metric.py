@@ -41,13 +41,7 @@ _RECORDS = (
     Metric("bleu", "BLEU", "sacrebleu_scorer:bleu", default=True, by_sentence_group=True),
     Metric("chrf", "chrF2", "sacrebleu_scorer:chrf", default=True, by_sentence_group=True),
     Metric(
-        "ter",
-        "TER",
-        "sacrebleu_scorer:ter",
-        lower_is_better=True,
-        quadratic=True,
-        default=True,
-        by_sentence_group=True,
+        "ter", "TER", "sacrebleu_scorer:ter", lower_is_better=True, quadratic=True, default=True, by_sentence_group=True
     ),
     Metric("rouge1", "ROUGE-1", "rouge:RougeF1"),
     Metric("rouge2", "ROUGE-2", "rouge:RougeF1"),

@@ -25,13 +25,11 @@ class Bars:
 
     def over(self, items: Iterable[T], what: str, *, total: int | None = None, unit: str = "line") -> Iterator[T]:
         """Pass items through, showing how many went by and how many of ``total`` are left."""
-        options = self._options(what, total, unit)
-        yield from tqdm(items, **options)
+        yield from tqdm(items, **self._options(what, total, unit))
 
     def counting(self, what: str, *, total: int | None, unit: str, done: int = 0) -> tqdm[Any]:
         """Return a bar to be advanced by hand, as a context manager."""
-        options = self._options(what, total, unit)
-        return tqdm(initial=done, **options)
+        return tqdm(initial=done, **self._options(what, total, unit))
 
     def _options(self, what: str, total: int | None, unit: str) -> dict[str, Any]:
         return {

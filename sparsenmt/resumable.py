@@ -26,6 +26,7 @@ from sparsenmt.files import (
     changed_values,
     describe_change,
     explain_write_errors,
+    lock,
     partial_path,
     publish_file,
     read_sealed,
@@ -72,7 +73,7 @@ class ResumableOutput:
             with self._writing():
                 descriptor = os.open(self._partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:
-                self._lock(descriptor)
+                lock(descriptor, "another process is writing this output", self._output, another="--output")
                 # The process that held the lock before may have renamed or removed the file.
                 if self._is_partial(descriptor):
                     return descriptor
@@ -80,20 +81,6 @@ class ResumableOutput:
                 os.close(descriptor)
                 raise
             os.close(descriptor)
-
-    def _lock(self, descriptor: int) -> None:
-        try:
-            import fcntl
-
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                "another process is writing this output",
-                where=str(self._output),
-                hint="Wait until it ends, or name another --output.",
-            ) from None
-        except (ImportError, OSError):  # no POSIX, or a file system without locks
-            pass
 
     def _is_partial(self, descriptor: int) -> bool:
         """True if an open file is the one at the partial file's path."""
@@ -106,13 +93,13 @@ class ResumableOutput:
         """Take over the output of an earlier run if possible, and truncate the rest."""
         self.restart_reason = self._read_journal()
         if self.complete:
-            self._remove(self._partial, self._journal, partial_path(self._journal))
+            _remove(self._partial, self._journal, partial_path(self._journal))
             return
         with self._writing():
-            self._remove(partial_path(self._journal))
+            _remove(partial_path(self._journal))
             if not self.lines:
                 self._bytes, self._digest = 0, hashlib.sha256()
-                self._remove(self._journal)
+                _remove(self._journal)
             os.ftruncate(self._descriptor, self._bytes)
             os.lseek(self._descriptor, self._bytes, os.SEEK_SET)
 
@@ -194,7 +181,7 @@ class ResumableOutput:
         with self._writing():
             os.fsync(self._descriptor)
             publish_file(self._partial, self._target)
-            self._remove(self._journal)
+            _remove(self._journal)
 
     def _flush(self) -> None:
         data = memoryview(bytes(self._buffer))
@@ -213,25 +200,23 @@ class ResumableOutput:
     def discard_unless_resumable(self) -> None:
         """Remove the partial file after an interruption, unless a journal makes it resumable."""
         if self._is_partial(self._descriptor) and not self._journal.exists():
-            self._remove(self._partial)
+            _remove(self._partial)
 
     def close(self) -> None:
         """Release the lock."""
         os.close(self._descriptor)
 
-    def _remove(self, *paths: Path) -> None:
-        for path in paths:
-            path.unlink(missing_ok=True)
+
+def _remove(*paths: Path) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
 
 
 @contextmanager
 def resumable_output(output: Path, task: Mapping[str, Any] | None, total: int = 0) -> Iterator[ResumableOutput]:
     """Create or resume an output file; the block calls `ResumableOutput.finish` when all lines are done.
 
-    Args:
-        output: the final path; no pipe or device.
-        task: see `ResumableOutput`.
-        total: number of input lines.
+    The arguments are those of `ResumableOutput`; ``output`` is no pipe or device.
 
     Raises:
         UserError: another process is writing it, or it cannot be written.

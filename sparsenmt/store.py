@@ -55,7 +55,7 @@ from sparsenmt.recipe.choices import DecodingDtype
 from sparsenmt.recipe.load import dump
 from sparsenmt.recipe.schema import Recipe, Site
 from sparsenmt.revision import git_revision
-from sparsenmt.tensors import differing_shapes, load_tensors, read_into, read_notes, recorded_digest, save_tensors
+from sparsenmt.tensors import differing_shapes, load_tensors, read_header, read_into, save_tensors
 
 FORMAT = 2
 WEIGHTS, MANIFEST, RECIPE = "weights.safetensors", "manifest.json", "recipe.yaml"
@@ -253,7 +253,7 @@ def copy_slice(
     check_absent(target)
     manifest = read_manifest(source)
     check_file_entries(source, manifest["files"], hint=_COPY_HINT)
-    notes = read_notes(source / WEIGHTS, hint=_WEIGHTS_HINT)
+    notes = read_header(source / WEIGHTS, hint=_WEIGHTS_HINT)[1]
     origin = {"path": str(source), "sha256": weights_digest(source), "layers": list(depth)}
     provenance = manifest["provenance"] | {"recipe_sha256": hashlib.sha256(dump(recipe).encode()).hexdigest()}
     with new_directory(target.resolve()) as partial:
@@ -305,7 +305,7 @@ def weights_after(directory: Path) -> int | None:
     """Return the update of the newest checkpoint at the time the weights were written; None without valid weights."""
     try:
         load_tensors(directory / WEIGHTS, hint=_WEIGHTS_HINT)
-        return int(read_notes(directory / WEIGHTS, hint=_WEIGHTS_HINT)["after"])
+        return int(read_header(directory / WEIGHTS, hint=_WEIGHTS_HINT)[1]["after"])
     except (UserError, KeyError, ValueError):
         return None
 
@@ -334,7 +334,7 @@ def read_recipe(directory: Path) -> Recipe:
 
 def weights_digest(directory: Path) -> str:
     """Return the hash of a model's weights without reading them."""
-    return recorded_digest(directory / WEIGHTS, hint=_WEIGHTS_HINT)
+    return read_header(directory / WEIGHTS, hint=_WEIGHTS_HINT)[0]
 
 
 def read_weights(directory: Path, model: torch.nn.Module) -> None:

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from sparsenmt.files import DamagedFileError, atomic_writer
+from sparsenmt.files import DamagedFileError, atomic_writer, changed_file
 
 # One JSON entry of the file's metadata, because the library does not keep the order of several entries.
 _ENTRY, _KEY = "sparsenmt", "sha256"
@@ -45,7 +45,7 @@ def save_tensors(
     JSON, the tensors' bytes (https://github.com/huggingface/safetensors, "Format").
 
     Args:
-        notes: stored with the tensors, see `read_notes`.
+        notes: stored with the tensors, see `read_header`.
         metadata: further metadata for other programs, not part of the hash.
 
     Raises:
@@ -97,7 +97,7 @@ def read_into(path: Path, targets: Mapping[str, Tensor], *, hint: str) -> None:
         _add(digest, name, tensor)
         targets[name].copy_(tensor)
     if digest.hexdigest() != recorded:
-        raise _changed(path, hint)
+        raise changed_file(path, hint)
 
 
 def load_tensors(path: Path, *, hint: str, shapes: Shapes | None = None) -> dict[str, Tensor]:
@@ -117,7 +117,7 @@ def load_tensors(path: Path, *, hint: str, shapes: Shapes | None = None) -> dict
     except (OSError, SafetensorError) as error:
         raise _unreadable(path, error, hint) from None
     if digest_of(tensors, notes) != recorded:
-        raise _changed(path, hint)
+        raise changed_file(path, hint)
     return tensors
 
 
@@ -125,30 +125,16 @@ def _unreadable(path: Path, error: Exception, hint: str) -> DamagedFileError:
     return DamagedFileError(f"the tensors cannot be read ({error})", where=str(path), hint=hint)
 
 
-def _changed(path: Path, hint: str) -> DamagedFileError:
-    return DamagedFileError("damaged: its contents changed after it was written", where=str(path), hint=hint)
-
-
-def recorded_digest(path: Path, *, hint: str) -> str:
-    """The hash that the file records, without reading its tensors.
+def read_header(path: Path, *, hint: str) -> tuple[str, dict[str, str]]:
+    """The recorded hash and the notes of the file, without reading its tensors; only `load_tensors` verifies them.
 
     Raises:
         DamagedFileError: the file is missing or cannot be read.
     """
-    return _check_header(path, hint, None)[0]
-
-
-def read_notes(path: Path, *, hint: str) -> dict[str, str]:
-    """The notes of the file, without reading its tensors; only `load_tensors` verifies them.
-
-    Raises:
-        DamagedFileError: the file is missing or cannot be read.
-    """
-    return _check_header(path, hint, None)[1]
+    return _check_header(path, hint, None)
 
 
 def _check_header(path: Path, hint: str, shapes: Shapes | None) -> tuple[str, dict[str, str]]:
-    """Read the header; returns the recorded hash and the notes."""
     try:
         with safe_open(path, framework="pt") as file:
             entry = json.loads((file.metadata() or {}).get(_ENTRY, "{}"))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sparsenmt import resumable
 from sparsenmt.errors import UserError
 from sparsenmt.resumable import ResumableOutput, resumable_output
 
@@ -259,7 +260,7 @@ def test_killed_after_the_renaming(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """The output is there, and so is the journal: nothing is done twice."""
     with monkeypatch.context() as patch:
         patch.setattr(
-            ResumableOutput, "_remove", lambda *paths: (_ for _ in ()).throw(Stop()) if WHOLE in contents() else None
+            resumable, "_remove", lambda *paths: (_ for _ in ()).throw(Stop()) if WHOLE in contents() else None
         )
 
         def contents() -> list[bytes]:

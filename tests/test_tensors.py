@@ -17,7 +17,7 @@ from torch import Tensor
 
 from sparsenmt.errors import UserError
 from sparsenmt.files import DamagedFileError
-from sparsenmt.tensors import digest_of, load_tensors, read_into, read_notes, recorded_digest, save_tensors
+from sparsenmt.tensors import digest_of, load_tensors, read_header, read_into, save_tensors
 
 ROOT = Path(__file__).resolve().parents[1]
 HINT = "Take it from a copy."
@@ -59,8 +59,8 @@ def test_round_trip(tmp_path: Path, notes: dict[str, str] | None) -> None:
     found = load_tensors(path, hint=HINT)
     assert found.keys() == tensors.keys()
     assert [name for name in tensors if not same(found[name], tensors[name])] == []
-    assert digest == recorded_digest(path, hint=HINT) == digest_of(tensors, notes)
-    assert read_notes(path, hint=HINT) == (notes or {})
+    assert digest == read_header(path, hint=HINT)[0] == digest_of(tensors, notes)
+    assert read_header(path, hint=HINT)[1] == (notes or {})
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
 
 
@@ -203,7 +203,7 @@ def test_files_of_other_programs(tmp_path: Path) -> None:
 
 def test_what_is_no_file(tmp_path: Path) -> None:
     for path in (tmp_path / "missing", tmp_path):
-        for read in (load_tensors, recorded_digest, read_notes):
+        for read in (load_tensors, read_header):
             with pytest.raises(DamagedFileError) as caught:
                 read(path, hint=HINT)
             assert (caught.value.where, caught.value.hint) == (str(path), HINT)

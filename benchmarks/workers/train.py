@@ -13,8 +13,14 @@ from sparsenmt.data.batching import Batch
 from sparsenmt.devices import pick_device
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.transformer import Transformer
-from sparsenmt.training.exits import ExitPairs, fill_missing_gradients
-from sparsenmt.training.gradients import Objective, UpdateTotals, accumulate_gradients
+from sparsenmt.recipe.schema import Optimizer
+from sparsenmt.training.gradients import (
+    ExitPairs,
+    Objective,
+    UpdateTotals,
+    accumulate_gradients,
+    fill_missing_gradients,
+)
 from sparsenmt.training.precision import MasterWeights, pick_dtype
 from sparsenmt.training.state import make_optimizer
 from workers.model import random_model
@@ -51,7 +57,7 @@ def set_up(work: dict[str, Any]) -> tuple[Transformer, MasterWeights, torch.opti
     model = random_model(work)
     model.train()
     weights = MasterWeights(model, pick_dtype(work["our_dtype"], pick_device("cpu")))
-    optimizer = make_optimizer(weights, betas=(0.9, 0.98), epsilon=1e-9, weight_decay=0.0)
+    optimizer = make_optimizer(weights, Optimizer())
     for group in optimizer.param_groups:
         group["lr"] = 1e-4
     return model, weights, optimizer

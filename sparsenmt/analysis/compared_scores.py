@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparsenmt.evaluation.metrics import corpus_scores
+from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.evaluation.significance import DEFAULT_RESAMPLES, DEFAULT_SEED, Comparison, compare
 from sparsenmt.report.tables import Value, columns
 
@@ -48,9 +49,10 @@ def compared_scores(
     Raises:
         UserError: as for `corpus_scores` and `compare`.
     """
-    scores = corpus_scores(lines, [references], metrics=metrics, language=language)
+    settings = ScoringSettings(metrics, language=language)
+    scores = corpus_scores(lines, [references], settings)
     compared: dict[str, Comparison] = {}
     if baseline is not None:
-        options = {"metrics": metrics, "language": language, "resamples": resamples, "seed": seed}
-        compared = {one.name: one for one in compare(lines, baseline, [references], **options)}  # type: ignore[arg-type]
+        found = compare(lines, baseline, [references], settings, resamples=resamples, seed=seed)
+        compared = {one.name: one for one in found}
     return [ComparedScore(each.name, each.value, compared.get(each.name)) for each in scores]

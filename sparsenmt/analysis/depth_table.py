@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from sparsenmt.evaluation.depth_oracle import chosen_lines, oracle_depths, sentence_chrf
 from sparsenmt.evaluation.metrics import Score, corpus_scores
+from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.metric import METRICS
 from sparsenmt.model.depth_plan import Depth, fastest_first
 from sparsenmt.report.plots import ValueMap
@@ -109,10 +110,10 @@ def score_grid(
     counts = Counter(chosen.tolist())
     cells = []
     for number, depth in enumerate(depths):
-        bleu, chrf = corpus_scores(lines[number], [references], metrics=_QUALITY)
+        bleu, chrf = corpus_scores(lines[number], [references], ScoringSettings(_QUALITY))
         cells.append(DepthScore(depth, translations[depth], bleu.value, chrf.value, counts[number]))
         advance(1)
-    best = corpus_scores(chosen_lines(lines, chosen), [references], metrics=_QUALITY)
+    best = corpus_scores(chosen_lines(lines, chosen), [references], ScoringSettings(_QUALITY))
     taken = np.array(depths, dtype=np.int64)[chosen]
     return DepthGrid(system, search, tuple(cells), {score.name: score for score in best}, taken)
 

@@ -22,6 +22,7 @@ from sparsenmt.depth_selector.selector import Selector, translate_at_depths
 from sparsenmt.depth_selector.training import Trial, choose, is_decided
 from sparsenmt.evaluation.depth_oracle import chosen_lines, oracle_depths
 from sparsenmt.evaluation.metrics import corpus_scores
+from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.model.depth_plan import Depth
 from sparsenmt.recipe.schema import Decoding
 from sparsenmt.report.tables import Column, Report, Table, columns
@@ -186,7 +187,7 @@ def evaluate_selector(
 
     def system(name: str, chosen: NDArray[np.int64], depth: Depth | None, alone: float, grouped: float) -> SystemScore:
         lines = chosen_lines(translations, chosen)
-        bleu, chrf = corpus_scores(lines, [references], metrics=("bleu", "chrf"), language=language)
+        bleu, chrf = corpus_scores(lines, [references], ScoringSettings(("bleu", "chrf"), language=language))
         mean = float(scores[np.arange(len(chosen)), chosen].mean())
         return SystemScore(name, depth, bleu.value, chrf.value, mean, alone, grouped)
 

@@ -29,7 +29,7 @@ from sparsenmt.files import read_sealed, write_sealed
 from sparsenmt.model.depth_plan import Depth
 from sparsenmt.recipe.schema import Decoding
 from sparsenmt.store import Bundle, ModelIdentity
-from sparsenmt.tensors import load_tensors, recorded_digest, save_tensors
+from sparsenmt.tensors import load_tensors, read_header, save_tensors
 
 FOLDER, WEIGHTS, RECORD = "selector", "weights.safetensors", "selector.json"
 _FORMAT = 1
@@ -173,7 +173,7 @@ def open_selector(directory: Path, bundle: Bundle, *, folder: Path | None = None
     depths = [(int(n), int(m)) for n, m in record["depths"]]
     if record["model"] != identity_record(bundle.identity()) or depths != bundle.model.plan.depths():
         raise UserError("the selector was trained for another model", where=str(folder), hint=_INVALID_HINT)
-    if recorded_digest(folder / WEIGHTS, hint=_INVALID_HINT) != record["weights"]:
+    if read_header(folder / WEIGHTS, hint=_INVALID_HINT)[0] != record["weights"]:
         raise UserError("the weights do not match selector.json", where=str(folder), hint=_INVALID_HINT)
     cell = Hyperparameters(**record["cell"])
     classifier = DepthClassifier(source_embeddings(bundle), depths=len(depths), layers=cell.layers, heads=cell.heads)

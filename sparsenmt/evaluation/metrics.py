@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sparsenmt.errors import UserError
-from sparsenmt.evaluation.documents import by_document
 from sparsenmt.evaluation.rouge import words
 from sparsenmt.evaluation.scorer import Scorer, ScoringSettings
 from sparsenmt.metric import METRICS
@@ -45,67 +45,36 @@ class Statistics:
 
 
 def corpus_scores(
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    *,
-    metrics: Sequence[str],
-    lowercase: bool = False,
-    tokenize: str = "13a",
-    language: str = "en",
-    documents: Sequence[Hashable] | None = None,
+    hypotheses: Sequence[str], references: Sequence[Sequence[str]], settings: ScoringSettings
 ) -> list[Score]:
     """Score a corpus by several metrics, in the order given.
 
     Args:
         hypotheses: N detokenised lines.
         references: one or more references of N lines each.
-        metrics: names of `METRICS`.
-        lowercase: see `ScoringSettings`, as for ``tokenize`` and ``language``.
-        documents: document id of every line, for d-BLEU; a document ends where the id changes.
 
     Raises:
         UserError: an unknown metric or tokenizer, no lines, unequal numbers of lines, or d-BLEU without documents.
     """
-    _check(hypotheses, references, metrics, documents)
-    settings = ScoringSettings(tuple(metrics), lowercase, tokenize, language)
+    _check(hypotheses, references, settings)
     scores = []
-    for name in metrics:
-        ours, theirs = _segments(name, hypotheses, references, documents)
+    for name in settings.metrics:
+        ours, theirs = _segments(name, hypotheses, references, settings)
         value, signature = _scorer(name, settings).corpus(ours, theirs)
-        scores.append(
-            Score(name, value, f"docs:{len(ours)}|{signature}" if METRICS[name].needs_documents else signature)
-        )
+        documents = f"docs:{len(ours)}|" if METRICS[name].needs_documents else ""
+        scores.append(Score(name, value, f"{documents}{signature}"))
     return scores
 
 
-def metric_value(
-    name: str,
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    language: str,
-    documents: Sequence[Hashable] | None = None,
-) -> float:
-    """Return one metric's value against one reference with the default settings, as validation does."""
-    return corpus_scores(hypotheses, [references], metrics=[name], language=language, documents=documents)[0].value
-
-
 def statistics(
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    *,
-    metrics: Sequence[str],
-    lowercase: bool = False,
-    tokenize: str = "13a",
-    language: str = "en",
-    documents: Sequence[Hashable] | None = None,
+    hypotheses: Sequence[str], references: Sequence[Sequence[str]], settings: ScoringSettings
 ) -> list[Statistics]:
     """Return the statistics of every segment, for resampling. Arguments and errors are those of `corpus_scores`."""
-    _check(hypotheses, references, metrics, documents)
-    settings = ScoringSettings(tuple(metrics), lowercase, tokenize, language)
+    _check(hypotheses, references, settings)
     found = []
-    for name in metrics:
+    for name in settings.metrics:
         scorer = _scorer(name, settings)
-        values = scorer.statistics(*_segments(name, hypotheses, references, documents))
+        values = scorer.statistics(*_segments(name, hypotheses, references, settings))
         found.append(Statistics(name, values, scorer.value))
     return found
 
@@ -119,27 +88,33 @@ def _scorer(name: str, settings: ScoringSettings) -> Scorer:
 
 
 def _segments(
-    name: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]], documents: Sequence[Hashable] | None
+    name: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]], settings: ScoringSettings
 ) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     """Return the lines that a metric compares, or the documents."""
+    documents = settings.documents
     if documents is None or not METRICS[name].needs_documents:
         return hypotheses, references
     return by_document(hypotheses, documents), [by_document(reference, documents) for reference in references]
 
 
-def _check(
-    hypotheses: Sequence[str],
-    references: Sequence[Sequence[str]],
-    metrics: Sequence[str],
-    documents: Sequence[Hashable] | None,
-) -> None:
+def by_document(lines: Iterable[str], documents: Sequence[Hashable]) -> list[str]:
+    """Concatenate the lines of each document, with spaces between them, for d-BLEU (Liu et al. 2020).
+
+    Its n-grams cross sentence boundaries. Therefore only the document boundaries of an output must agree with those of
+    the references, not its lines.
+    """
+    beside = zip(documents, lines, strict=True)
+    return [" ".join(line for _, line in group if line) for _, group in groupby(beside, key=lambda pair: pair[0])]
+
+
+def _check(hypotheses: Sequence[str], references: Sequence[Sequence[str]], settings: ScoringSettings) -> None:
+    metrics, documents = settings.metrics, settings.documents
     for name in metrics:
         if name not in METRICS:
             close = difflib.get_close_matches(name, METRICS, n=1)
             hint = f"Did you mean '{close[0]}'? " if close else ""
-            raise UserError(
-                f"there is no metric '{name}'", where="--metric", hint=f"{hint}There are: {', '.join(METRICS)}."
-            )
+            hint += f"There are: {', '.join(METRICS)}."
+            raise UserError(f"there is no metric '{name}'", where="--metric", hint=hint)
         if METRICS[name].needs_documents and documents is None:
             raise UserError(
                 f"{METRICS[name].label} needs to know where documents end",
@@ -151,12 +126,7 @@ def _check(
     if not hypotheses:
         raise UserError("there are no lines to score", where="the translations", hint="Name the file that was meant.")
     for number, reference in enumerate(references, start=1):
-        if len(reference) != len(hypotheses):
-            raise UserError(
-                f"the number of its lines, {len(reference):,}, is not that of the hypotheses, {len(hypotheses):,}",
-                where=f"reference {number}",
-                hint="Line n of one must belong to line n of the other.",
-            )
+        check_lines(reference, hypotheses, f"reference {number}")
     if documents is not None and len(documents) != len(hypotheses):
         raise UserError(
             f"the number of ids, {len(documents):,}, is not that of the lines, {len(hypotheses):,}",
@@ -166,6 +136,16 @@ def _check(
     for name, metric in METRICS.items():
         if metric.quadratic and name in metrics:
             _check_lengths(hypotheses, references, metric.label)
+
+
+def check_lines(lines: Sequence[str], hypotheses: Sequence[str], where: str) -> None:
+    """Raise a UserError about ``where`` unless there are as many lines as hypotheses."""
+    if len(lines) != len(hypotheses):
+        raise UserError(
+            f"the number of its lines, {len(lines):,}, is not that of the hypotheses, {len(hypotheses):,}",
+            where=where,
+            hint="Line n of one must belong to line n of the other.",
+        )
 
 
 def _check_lengths(hypotheses: Sequence[str], references: Sequence[Sequence[str]], label: str) -> None:

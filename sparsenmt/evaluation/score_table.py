@@ -26,16 +26,10 @@ def table(scores: Sequence[Score], comparisons: Sequence[Comparison] = (), *, no
 def _comparison_table(comparisons: Sequence[Comparison]) -> str:
     rows = [("metric", "baseline", "system", "difference", "95% interval", "p-value")]
     for one in comparisons:
-        rows.append(
-            (
-                METRICS[one.name].label,
-                f"{one.baseline.value:.2f} ± {one.baseline.half_width:.2f}",
-                f"{one.system.value:.2f} ± {one.system.half_width:.2f}",
-                f"{one.difference.value:+.2f}",
-                f"[{one.difference.low:+.2f}, {one.difference.high:+.2f}]",
-                f"{one.p_value:.4f}",
-            )
-        )
+        baseline, system = (f"{each.value:.2f} ± {each.half_width:.2f}" for each in (one.baseline, one.system))
+        interval = f"[{one.difference.low:+.2f}, {one.difference.high:+.2f}]"
+        change = f"{one.difference.value:+.2f}"
+        rows.append((METRICS[one.name].label, baseline, system, change, interval, f"{one.p_value:.4f}"))
     return "\n".join(aligned(rows, flush_right={1, 2, 3, 4, 5}))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,16 +15,18 @@ class ScoringSettings:
     """The settings of a comparison.
 
     Args:
-        metrics: names of all metrics that are wanted: scorers of related metrics may share their work.
+        metrics: names of `METRICS`, all that are wanted: scorers of related metrics may share their work.
         lowercase: ignore case in BLEU and chrF (TER and ROUGE always do, as is their default).
         tokenize: sacrebleu's tokenizer, for BLEU.
         language: code of the language; ROUGE's tokenizer and stemmer depend on it.
+        documents: document id of every line, for d-BLEU; a document ends where the id changes.
     """
 
-    metrics: tuple[str, ...]
+    metrics: Sequence[str]
     lowercase: bool = False
     tokenize: str = "13a"
     language: str = "en"
+    documents: Sequence[Hashable] | None = None
 
 
 class Scorer(Protocol):

@@ -8,14 +8,15 @@ from itself, since it counts only differences above, not at, the observed one.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sparsenmt.errors import UserError
-from sparsenmt.evaluation.metrics import Statistics, statistics
+from sparsenmt.evaluation.metrics import Statistics, check_lines, statistics
+from sparsenmt.evaluation.scorer import ScoringSettings
 
 DEFAULT_RESAMPLES = 1000
 DEFAULT_SEED = 12345  # sacrebleu's
@@ -51,14 +52,10 @@ def compare(
     hypotheses: Sequence[str],
     baseline: Sequence[str],
     references: Sequence[Sequence[str]],
+    settings: ScoringSettings,
     *,
-    metrics: Sequence[str],
-    lowercase: bool = False,
-    tokenize: str = "13a",
-    language: str = "en",
     resamples: int = DEFAULT_RESAMPLES,
     seed: int = DEFAULT_SEED,
-    documents: Sequence[Hashable] | None = None,
 ) -> list[Comparison]:
     """Compare two systems on the same lines by each metric; for d-BLEU documents are resampled instead of lines.
 
@@ -71,25 +68,9 @@ def compare(
     if resamples < 1:
         hint = "Take 1000, for example."
         raise UserError(f"the bootstrap needs at least one resample, not {resamples}", where="--resamples", hint=hint)
-    if len(baseline) != len(hypotheses):
-        raise UserError(
-            f"the number of its lines, {len(baseline):,}, is not that of the hypotheses, {len(hypotheses):,}",
-            where="the baseline",
-            hint="Line n of one must belong to line n of the other.",
-        )
-
-    def measure(lines: Sequence[str]) -> list[Statistics]:
-        return statistics(
-            lines,
-            references,
-            metrics=metrics,
-            lowercase=lowercase,
-            tokenize=tokenize,
-            language=language,
-            documents=documents,
-        )
-
-    both = list(zip(measure(hypotheses), measure(baseline), strict=True))
+    check_lines(baseline, hypotheses, "the baseline")
+    measured = (statistics(lines, references, settings) for lines in (hypotheses, baseline))
+    both = list(zip(*measured, strict=True))
     sampled = _resample([one for pair in both for one in pair], resamples, seed)
     return [
         _comparison(system, reference, sampled[2 * index], sampled[2 * index + 1])

@@ -18,25 +18,37 @@ from torch import Tensor
 
 from sparsenmt.native import steps
 from sparsenmt.native.build import Library, wanted
-from sparsenmt.native.packing import PackedMatrix, pack
+from sparsenmt.native.packing import PackedMatrix, fields, pack
 
 _FOLDER = Path(__file__).parent
 HEAD_SIZES = frozenset({16, 32, 48, 64, 96, 128})  # heads that attention is compiled for
 _TOLERANCE = 1e-5
 _PRODUCT_TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.int8: 4e-2}
 _THREAD_WORK = 1 << 14  # multiplications from which on one more thread pays
-_FEW_QUERIES = 8  # for up to so many, keys and values are not copied
+_FEW_QUERIES = 8  # queries up to which keys and values are not copied
 _MOST_FORBIDDEN = 8  # tokens; kForbidden of the library
 MOST_IN_ORDER = 64  # the largest width of `Kernels.best`
 _BLOCK = 28  # rows whose logits a thread computes at a time: two tiles
+
+
+_POINTER, _NUMBER, _SIZE = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
+_ARGUMENTS = {
+    "sparsenmt_attend": [*[_POINTER] * 7, _SIZE, *[_POINTER] * 3, _NUMBER],
+    "sparsenmt_attend_many": [*[_POINTER] * 9, _NUMBER],
+    "sparsenmt_log_sums": [_POINTER, *[_SIZE] * 3, _POINTER, _NUMBER],
+    "sparsenmt_best": [_POINTER, *[_SIZE] * 4, _POINTER, _POINTER, _NUMBER],
+    "sparsenmt_candidates": [_POINTER, _POINTER, _SIZE, _NUMBER],
+    "sparsenmt_next": [*[_POINTER] * 3, _SIZE, _POINTER, _POINTER, _NUMBER],
+    "sparsenmt_product": [_POINTER, _POINTER, _SIZE, _POINTER, _NUMBER, _POINTER, _POINTER, _NUMBER],
+}
 
 
 class _Continuations(ctypes.Structure):
     """The C struct."""
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("sentences", "hypotheses", "size", "width", "count")),
-        *((name, ctypes.c_void_p) for name in ("never", "scores", "values", "indices", "totals", "parents", "tokens")),
+        *fields(_SIZE, "sentences", "hypotheses", "size", "width", "count"),
+        *fields(_POINTER, "never", "scores", "values", "indices", "totals", "parents", "tokens"),
     )
 
 
@@ -57,7 +69,7 @@ class _ContinuationBuffers:
         values, indices = scores.new_empty(rows), scores.new_empty(rows, dtype=torch.long)
         parents, tokens = found.unbind()
         self.found = totals, parents, tokens
-        numbers = (ctypes.c_int64 * len(never))(*never)
+        numbers = (_SIZE * len(never))(*never)
         self._held = numbers, scores, values, indices  # keeps alive what the pointers point to
         pointers = (x.data_ptr() for x in (scores, values, indices, *self.found))
         shape = sentences, opened, size, width, len(never)
@@ -69,24 +81,10 @@ class Kernels:
     """The library's functions."""
 
     def __init__(self, path: Path) -> None:
-        library = ctypes.CDLL(str(path))
-        pointer, number, size = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
-        self._attend = library.sparsenmt_attend
-        self._attend.argtypes = [*[pointer] * 7, size, *[pointer] * 3, number]
-        self._attend_many = library.sparsenmt_attend_many
-        self._attend_many.argtypes = [*[pointer] * 9, number]
-        self._log_sums = library.sparsenmt_log_sums
-        self._log_sums.argtypes = [pointer, size, size, size, pointer, number]
-        self._best = library.sparsenmt_best
-        self._best.argtypes = [pointer, size, size, size, size, pointer, pointer, number]
-        self._candidates = library.sparsenmt_candidates
-        self._candidates.argtypes = [pointer, pointer, size, number]
-        self._next = library.sparsenmt_next
-        self._next.argtypes = [*[pointer] * 3, size, pointer, pointer, number]
-        self._product = library.sparsenmt_product
-        self._product.argtypes = [pointer, pointer, size, pointer, number, pointer, pointer, number]
-        for name in ("_attend", "_attend_many", "_log_sums", "_best", "_candidates", "_next", "_product"):
-            getattr(self, name).restype = None
+        library = self._library = ctypes.CDLL(str(path))
+        for name, arguments in _ARGUMENTS.items():
+            function = getattr(library, name)
+            function.argtypes, function.restype = arguments, None
         self.step = steps.StepFunctions(library)
         self.has_products = bool(library.sparsenmt_has_products())
 
@@ -113,70 +111,47 @@ class Kernels:
         rows, heads, count, size = q.shape
         q, keys, values = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, keys, values))
         out = q.new_empty(rows, count, heads, size)
+        # The dimensions that hold rows, heads and positions.
+        order = (0, 1, 2) if slots is None else (1, 2, 0)
+        length = keys.shape[order[2]]
+        inputs = (
+            q.data_ptr(),
+            (_SIZE * 3)(*q.stride()[:3]),
+            keys.data_ptr(),
+            (_SIZE * 3)(*(keys.stride(i) for i in order)),
+            values.data_ptr(),
+            (_SIZE * 3)(*(values.stride(i) for i in order)),
+        )
+        others = (
+            None if bias is None else bias.data_ptr(),
+            (_SIZE * 5)(rows, heads, count, length, size),
+            out.data_ptr(),
+            threads(out.numel() * length),
+        )
         if count > _FEW_QUERIES:
             assert slots is None
-            self._many(q, keys, values, bias, out)
-            return out.transpose(1, 2)
-        if slots is None:
-            length = keys.shape[2]
-            order = (0, 1, 2)
+            self._library.sparsenmt_attend_many(*inputs, *others)
+        elif slots is None:
+            self._library.sparsenmt_attend(*inputs, None, 0, *others)
         else:
-            length = keys.shape[0]
-            order = (1, 2, 0)
-        key, value = keys.stride(), values.stride()
-        self._attend(
-            q.data_ptr(),
-            (ctypes.c_int64 * 3)(*q.stride()[:3]),
-            keys.data_ptr(),
-            (ctypes.c_int64 * 3)(*(key[i] for i in order)),
-            values.data_ptr(),
-            (ctypes.c_int64 * 3)(*(value[i] for i in order)),
-            None if slots is None else slots.data_ptr(),
-            0 if slots is None else slots.stride(0),
-            None if bias is None else bias.data_ptr(),
-            (ctypes.c_int64 * 5)(rows, heads, count, length, size),
-            out.data_ptr(),
-            threads(out.numel() * length),
-        )
+            self._library.sparsenmt_attend(*inputs, slots.data_ptr(), slots.stride(0), *others)
         return out.transpose(1, 2)
-
-    def _many(self, q: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, out: Tensor) -> None:
-        rows, heads, count, size = q.shape
-        length = keys.shape[2]
-        self._attend_many(
-            q.data_ptr(),
-            (ctypes.c_int64 * 3)(*q.stride()[:3]),
-            keys.data_ptr(),
-            (ctypes.c_int64 * 3)(*keys.stride()[:3]),
-            values.data_ptr(),
-            (ctypes.c_int64 * 3)(*values.stride()[:3]),
-            None if bias is None else bias.data_ptr(),
-            (ctypes.c_int64 * 5)(rows, heads, count, length, size),
-            out.data_ptr(),
-            threads(out.numel() * length),
-        )
 
     def log_sums(self, logits: Tensor) -> Tensor:
         """(N, V) -> (N, 1): log of the sum of exponentials."""
         rows, size = logits.shape
         out = logits.new_empty(rows, 1)
-        self._log_sums(logits.data_ptr(), logits.stride(0), rows, size, out.data_ptr(), threads(logits.numel()))
+        self._library.sparsenmt_log_sums(
+            logits.data_ptr(), logits.stride(0), rows, size, out.data_ptr(), threads(logits.numel())
+        )
         return out
 
     def best(self, logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
         """(N, V) -> values and indices (N, width), best first; equal ones in order. Minus infinity: there is none."""
         rows, size = logits.shape
         values, indices = logits.new_empty(rows, width), logits.new_empty(rows, width, dtype=torch.long)
-        self._best(
-            logits.data_ptr(),
-            logits.stride(0),
-            rows,
-            size,
-            width,
-            values.data_ptr(),
-            indices.data_ptr(),
-            threads(logits.numel()),
-        )
+        shape, found = (logits.stride(0), rows, size, width), (values.data_ptr(), indices.data_ptr())
+        self._library.sparsenmt_best(logits.data_ptr(), *shape, *found, threads(logits.numel()))
         return values, indices
 
     def candidates(
@@ -192,7 +167,9 @@ class Kernels:
             never: forbidden tokens, eight at most.
         """
         buffers = _ContinuationBuffers(scores, logits.shape[1], never, width)
-        self._candidates(buffers.pointer, logits.data_ptr(), logits.stride(0), threads(logits.numel()))
+        self._library.sparsenmt_candidates(
+            buffers.pointer, logits.data_ptr(), logits.stride(0), threads(logits.numel())
+        )
         return buffers.found
 
     def next(
@@ -206,7 +183,7 @@ class Kernels:
         logits = x.new_empty(at_once * weight.outer)
         rounded = torch.empty(weight.scratch(at_once), dtype=torch.uint8)
         pointers = buffers.pointer, ctypes.addressof(weight.matrix), x.data_ptr()
-        self._next(*pointers, block, logits.data_ptr(), rounded.data_ptr(), cores)
+        self._library.sparsenmt_next(*pointers, block, logits.data_ptr(), rounded.data_ptr(), cores)
         return buffers.found
 
     def product(self, x: Tensor, weight: PackedMatrix, *, relu: bool = False, added: Tensor | None = None) -> Tensor:
@@ -215,7 +192,7 @@ class Kernels:
         count = rows.shape[0]
         out = x.new_empty(*x.shape[:-1], weight.outer)
         scratch = torch.empty(weight.scratch(count), dtype=torch.uint8)
-        self._product(
+        self._library.sparsenmt_product(
             ctypes.addressof(weight.matrix),
             rows.data_ptr(),
             count,
@@ -279,13 +256,13 @@ def _attention_error(found: Kernels) -> float:
         k, v = _numbers(2, 3, length, size, speed=1.3), _numbers(2, 3, length, size, speed=0.3)
         bias[0, 1] = -math.inf
         expected = F.scaled_dot_product_attention(q, k, v, attn_mask=bias[:, None, None])
-        worst = max(worst, _distance(found.attend(q, k, v, bias=bias), expected))
+        worst = max(worst, steps.distance(found.attend(q, k, v, bias=bias), expected))
         if queries > _FEW_QUERIES:
             continue
         slots = torch.tensor([[1], [0]], dtype=torch.int32).repeat(1, length)
         expected = F.scaled_dot_product_attention(q, k.flip(0), v.flip(0))
         stored = (x.permute(2, 0, 1, 3).contiguous() for x in (k, v))
-        worst = max(worst, _distance(found.attend(q, *stored, slots=slots), expected))
+        worst = max(worst, steps.distance(found.attend(q, *stored, slots=slots), expected))
     return worst / _TOLERANCE
 
 
@@ -299,7 +276,7 @@ def _vocabulary_error(found: Kernels) -> float:
     rest = logits.index_fill(1, indices[0, :1], -math.inf)
     expected = ((rest - sums) + scores.view(3, 1)).view(1, -1).topk(7, -1)
     right &= never not in tokens and torch.equal(parents * logits.shape[1] + tokens, expected.indices)
-    distances = _distance(totals, expected.values), _distance(sums, logits.logsumexp(-1, keepdim=True))
+    distances = steps.distance(totals, expected.values), steps.distance(sums, logits.logsumexp(-1, keepdim=True))
     return max(distances) / _TOLERANCE if right else math.inf
 
 
@@ -310,8 +287,8 @@ def _product_error(found: Kernels, dtype: torch.dtype) -> float:
     largest = float(exact.abs().max())
     packed = pack(weight, bias, dtype)
     both = (
-        _distance(found.product(x, packed), exact),
-        _distance(found.product(x, packed, relu=True, added=added), exact.relu() + added),
+        steps.distance(found.product(x, packed), exact),
+        steps.distance(found.product(x, packed, relu=True, added=added), exact.relu() + added),
     )
     return max(both) / largest
 
@@ -323,9 +300,4 @@ def _next_error(found: Kernels, sentences: int) -> float:
     expected = found.candidates(found.product(x, packed), scores, (0, 70), 5)
     totals, parents, tokens = found.next(x, packed, scores, (0, 70), 5)
     right = torch.equal(parents, expected[1]) and torch.equal(tokens, expected[2])
-    return _distance(totals, expected[0]) / _TOLERANCE if right else math.inf
-
-
-def _distance(found: Tensor, expected: Tensor) -> float:
-    """The largest absolute difference; infinity for NaN."""
-    return float((found - expected).abs().nan_to_num(nan=math.inf).max())
+    return steps.distance(totals, expected[0]) / _TOLERANCE if right else math.inf

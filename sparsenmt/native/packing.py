@@ -18,12 +18,17 @@ _LEVELS = 127
 _KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
 
 
+def fields(kind: type, *names: str) -> list[tuple[str, type]]:
+    """The fields of a C struct that have the same type."""
+    return [(name, kind) for name in names]
+
+
 class PackedMatrixStruct(ctypes.Structure):
     """The C struct of a packed matrix."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("panels", "scales", "sums", "bias")),
-        *((name, ctypes.c_int64) for name in ("inner", "outer", "kind")),
+        *fields(ctypes.c_void_p, "panels", "scales", "sums", "bias"),
+        *fields(ctypes.c_int64, "inner", "outer", "kind"),
     )
 
 

@@ -15,11 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sparsenmt.native.packing import PackedMatrix, PackedMatrixStruct, pack
+from sparsenmt.native.packing import PackedMatrix, PackedMatrixStruct, fields, pack
 
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_int64
 _MATRICES = ("own", "own_out", "query", "cross_out", "inner", "outer")
-_NORMS = ("own_norm", "cross_norm", "feed_forward_norm")
 _TOLERANCE = 1e-5
 
 
@@ -36,35 +35,29 @@ class StepFunctions:
 
 
 class _Norm(ctypes.Structure):
-    _fields_ = (("weight", _POINTER), ("bias", _POINTER))
+    _fields_ = fields(_POINTER, "weight", "bias")
 
 
 class _Layer(ctypes.Structure):
     _fields_ = (
-        *((name, PackedMatrixStruct) for name in _MATRICES),
-        *((name, _Norm) for name in _NORMS),
-        *((name, _SIZE) for name in ("own_largest", "cross_largest")),
-        *((name, ctypes.c_float) for name in ("own_tolerance", "cross_tolerance")),
+        *fields(PackedMatrixStruct, *_MATRICES),
+        *fields(_Norm, "own_norm", "cross_norm", "feed_forward_norm"),
+        *fields(_SIZE, "own_largest", "cross_largest"),
+        *fields(ctypes.c_float, "own_tolerance", "cross_tolerance"),
     )
 
 
 class _LayerCache(ctypes.Structure):
     _fields_ = (
-        *(
-            (name, _POINTER)
-            for name in ("keys", "values", "memory_keys", "memory_values", "memory_rows", "memory_bias")
-        ),
+        *fields(_POINTER, "keys", "values", "memory_keys", "memory_values", "memory_rows", "memory_bias"),
         ("slots", _SIZE),
     )
 
 
 class _Sizes(ctypes.Structure):
     _fields_ = (
-        *(
-            (name, _SIZE)
-            for name in ("rows", "sentences", "dimension", "feed_forward", "heads", "length", "entries", "slot_stride")
-        ),
-        ("pre_norm", _SIZE),
+        *fields(_SIZE, "rows", "sentences", "dimension", "feed_forward", "heads"),
+        *fields(_SIZE, "length", "entries", "slot_stride", "pre_norm"),
         ("epsilon", ctypes.c_double),
         ("starts", _POINTER),
     )
@@ -203,6 +196,11 @@ def _numbers(*shape: int, speed: float) -> Tensor:
     return (torch.arange(math.prod(shape), dtype=torch.float32).view(shape) * speed).sin()
 
 
+def distance(found: Tensor, expected: Tensor) -> float:
+    """The largest absolute difference; infinity for NaN."""
+    return float((found - expected).abs().nan_to_num(nan=math.inf).max())
+
+
 def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | float, largest: int) -> Tensor:
     scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5 + bias
     if largest:
@@ -280,4 +278,4 @@ def _error(step: StepFunctions, pre_norm: bool, rows: int, largest: tuple[int, i
     found = stack.run(x.clone(), [cache], slots, min(torch.get_num_threads(), 2), starts)
     if pre_norm:
         expected = F.layer_norm(expected, (size,))
-    return float((found - expected).abs().nan_to_num(nan=math.inf).max())
+    return distance(found, expected)

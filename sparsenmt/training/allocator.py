@@ -4,35 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
-from collections.abc import Callable
-from functools import cache
+from contextlib import suppress
 from pathlib import Path
 
 _STATM = Path("/proc/self/statm")
 _GROWTH_LIMIT = 2.0  # of the resident size, before the heap is trimmed
 
 
-@cache
-def _trim() -> Callable[[int], int] | None:
-    """glibc's `malloc_trim`; None with another C library."""
-    if not sys.platform.startswith("linux"):
-        return None
-    try:
-        trim: Callable[[int], int] = ctypes.CDLL("libc.so.6").malloc_trim
-    except (OSError, AttributeError):  # another C library
-        return None
-    return trim
-
-
 def trim_heap() -> None:
-    """Return free memory of the heap to the system.
+    """Return free memory of the heap to the system; with another C library than glibc, do nothing.
 
     This takes about a tenth of a second, and memory that is needed again must be allocated again.
     """
-    trim = _trim()
-    if trim is not None:
-        trim(0)
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def resident_bytes() -> int | None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -161,27 +160,20 @@ def write_checkpoint(
         OSError: the disk is full or broken; incomplete files are removed.
     """
     final = directory / "checkpoints" / f"update-{progress.update:08d}"
-    with _temporary_directory(final) as partial:
-        for name, tensors in (("weights", weights), ("optimizer", optimizer), ("random", random)):
-            save_tensors(partial / f"{name}.safetensors", tensors)
-        write_text(partial / "progress.json", progress.to_json() + "\n")
-        manifest = {"format": FORMAT, "update": progress.update, "interim": interim, "files": file_entries(partial)}
-        write_sealed(partial / MANIFEST, manifest)
-        publish_directory(partial, final)
-    return Checkpoint(final)
-
-
-@contextmanager
-def _temporary_directory(final: Path) -> Iterator[Path]:
     partial = partial_path(final)
     with name_file_in_errors(final):
         try:
             shutil.rmtree(partial, ignore_errors=True)
             make_directories(partial)
-            yield partial
-        except BaseException:
+            for name, tensors in (("weights", weights), ("optimizer", optimizer), ("random", random)):
+                save_tensors(partial / f"{name}.safetensors", tensors)
+            write_text(partial / "progress.json", progress.to_json() + "\n")
+            manifest = {"format": FORMAT, "update": progress.update, "interim": interim, "files": file_entries(partial)}
+            write_sealed(partial / MANIFEST, manifest)
+            publish_directory(partial, final)
+        finally:
             shutil.rmtree(partial, ignore_errors=True)
-            raise
+    return Checkpoint(final)
 
 
 def prune_checkpoints(directory: Path, *, keep_last: int, keep: Collection[int]) -> None:

@@ -50,7 +50,7 @@ class Workers:
         """Element-wise sums over all processes."""
         if self.size == 1:
             return values
-        tensor: Tensor = torch.tensor(values, dtype=torch.float64, device=device)
+        tensor = torch.tensor(values, dtype=torch.float64, device=device)
         dist.all_reduce(tensor)
         return [float(x) for x in tensor]
 

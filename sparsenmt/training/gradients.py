@@ -5,19 +5,22 @@ Shapes: B sentences, T target positions, S source positions, D model dimension.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sparsenmt.data.batching import Batch
+from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.protocol import Encoded, Source, TranslationModel
-from sparsenmt.training.exits import ExitPairs
 from sparsenmt.training.loss import backward_through_projection
 
 Normalization = Literal["tokens", "sentences"]
+ExitPairs = Mapping[tuple[int, int], float]
+"""(encoder exit, decoder exit) -> share of the loss."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +89,11 @@ def accumulate_gradients(
     pairs = model.plan.pairs() if objective.pairs is None else objective.pairs
     shares = {n: sum(share for (other, _), share in pairs.items() if other == n) for n in sorted({n for n, _ in pairs})}
     encoded = model.encode(Source(batch.source, batch.source_valid, batch.features), exits=tuple(shares))
-    rows = _TargetRows(batch, objective.token_weights(batch.target_valid, totals).to(_loss_dtype(encoded)))
-    likelihood = torch.zeros(2, dtype=_loss_dtype(encoded), device=batch.target_output.device)  # loss, nll
+    # Losses are summed in fp32, or in float64 if the model computes in it.
+    doubles = any(memory.states.dtype == torch.float64 for memory in encoded.memories.values())
+    dtype = torch.float64 if doubles else torch.float32
+    rows = _TargetRows(batch, objective.token_weights(batch.target_valid, totals).to(dtype))
+    likelihood = torch.zeros(2, dtype=dtype, device=batch.target_output.device)  # loss, nll
     states, gradients = [], []
     for n, memory in encoded.memories.items():
         leaf = memory.states.detach().requires_grad_()
@@ -97,7 +103,8 @@ def accumulate_gradients(
         assert leaf.grad is not None
         states.append(memory.states)
         gradients.append(leaf.grad)
-    auxiliary = _backward_encoder(encoded, states, gradients, batch, objective, totals, shares)
+    sentence_weights = objective.sentence_weights(batch.source_valid, totals).to(dtype)
+    auxiliary = _backward_encoder(encoded, states, gradients, objective.auxiliary, sentence_weights, shares)
     closed, partial = _mean_shares(encoded, batch, totals, shares, objective)
     loss, nll = likelihood.tolist()
     loss += sum(objective.auxiliary[name] * value for name, value in auxiliary.items())
@@ -148,23 +155,20 @@ def _backward_encoder(
     encoded: Encoded,
     states: list[Tensor],
     gradients: list[Tensor],
-    batch: Batch,
-    objective: Objective,
-    totals: UpdateTotals,
+    weights: Mapping[str, float],
+    sentence_weights: Tensor,
     shares: Mapping[int, float],
 ) -> dict[str, float]:
     """Backward through the encoder from all exits and from the filters' losses; returns the mean losses by name."""
     roots, root_gradients = list(states), list(gradients)
-    auxiliary = dict.fromkeys(objective.auxiliary, 0.0)
-    sentence_weights = objective.sentence_weights(batch.source_valid, totals).to(_loss_dtype(encoded))
+    auxiliary = dict.fromkeys(weights, 0.0)
     for n, decided in encoded.decided.items():
         for name, values in decided.losses.items():
             mean = (values * sentence_weights).sum() * shares[n]
             auxiliary[name] += float(mean.detach())
-            weight = objective.auxiliary[name]
-            if weight and mean.requires_grad:
+            if weights[name] and mean.requires_grad:
                 roots.append(mean)
-                root_gradients.append(torch.full_like(mean, weight))
+                root_gradients.append(torch.full_like(mean, weights[name]))
     torch.autograd.backward(roots, root_gradients)
     return auxiliary
 
@@ -183,7 +187,33 @@ def _mean_shares(
     return closed, partial
 
 
-def _loss_dtype(encoded: Encoded) -> torch.dtype:
-    """The dtype that losses are summed in: fp32, or float64 if the model computes in it."""
-    doubles = any(memory.states.dtype == torch.float64 for memory in encoded.memories.values())
-    return torch.float64 if doubles else torch.float32
+def sample_exit_pairs(plan: DepthPlan, seed: Sequence[int]) -> ExitPairs:
+    """Sample the pairs of exits of an update, with their shares of its loss.
+
+    If the plan samples exits, all exits of a side are equally likely, and the shares are scaled up so that the
+    expected gradient is the gradient of all pairs.
+
+    Args:
+        seed: the run's seed and the number of the update: a resumed run, and every process of a run, samples the same.
+    """
+    pairs = plan.pairs()
+    if plan.drawn == (None, None):
+        return pairs
+    generator = np.random.default_rng(list(seed))
+    sides, factor = [], 1.0
+    for exits, count in zip((plan.encoder_exits, plan.decoder_exits), plan.drawn, strict=True):
+        sides.append({int(n) for n in generator.choice(exits, count or len(exits), replace=False)})
+        factor *= len(exits) / len(sides[-1])
+    return {(n, m): share * factor for (n, m), share in pairs.items() if n in sides[0] and m in sides[1]}
+
+
+def fill_missing_gradients(plan: DepthPlan, parameters: Iterable[nn.Parameter]) -> None:
+    """If exits are sampled, give a zero gradient to parameters that no sampled exit used.
+
+    So their moments decay as with several processes, where summing the gradients creates zeros.
+    """
+    if plan.drawn == (None, None):
+        return
+    for parameter in parameters:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGTERM
 from typing import NoReturn
@@ -22,9 +21,15 @@ from sparsenmt.recipe.schema import AuxiliaryLoss, Training
 from sparsenmt.training.allocator import HeapTrimmer
 from sparsenmt.training.checkpoints import Checkpoint, prune_checkpoints, write_checkpoint
 from sparsenmt.training.distribution import Workers
-from sparsenmt.training.exits import fill_missing_gradients, sample_exit_pairs
 from sparsenmt.training.failures import describe_lines, nonfinite_batches, nonfinite_error, out_of_memory_error
-from sparsenmt.training.gradients import BatchResult, Objective, UpdateTotals, accumulate_gradients
+from sparsenmt.training.gradients import (
+    BatchResult,
+    Objective,
+    UpdateTotals,
+    accumulate_gradients,
+    fill_missing_gradients,
+    sample_exit_pairs,
+)
 from sparsenmt.training.multipliers import loss_weights, update_multipliers
 from sparsenmt.training.precision import MasterWeights
 from sparsenmt.training.schedules import learning_rate
@@ -45,20 +50,14 @@ Validate = Callable[[MasterWeights], Mapping[str, float]]
 """Master weights -> values by metric name; among them ``loss`` and the recipe's validation metric."""
 
 
-@dataclass(frozen=True)
-class TrainingData:
-    """The training corpora, and the batches of every epoch."""
-
-    datasets: Sequence[Dataset]
-    plan: EpochPlan
-
-
 class Trainer:
     """One training run in a model directory.
 
     Args:
         model: on its device; its parameters have the dtype that it computes in.
         weights: the model's master weights.
+        datasets: the training corpora.
+        plan: the batches of every epoch.
         options: the recipe's ``training`` section.
         losses: weights and targets of the auxiliary losses.
         directory: model directory.
@@ -69,7 +68,8 @@ class Trainer:
         self,
         model: TranslationModel,
         weights: MasterWeights,
-        data: TrainingData,
+        datasets: Sequence[Dataset],
+        plan: EpochPlan,
         options: Training,
         *,
         losses: Mapping[str, AuxiliaryLoss],
@@ -78,21 +78,15 @@ class Trainer:
         workers: Workers,
         device: torch.device,
     ) -> None:
-        self.model, self.weights, self.data, self.options = model, weights, data, options
+        self.model, self.weights, self.datasets, self.plan, self.options = model, weights, datasets, plan, options
         self.losses, self.directory, self.validate = losses, directory, validate
         self.workers, self.device = workers, device
         self.progress = Progress(workers=workers.size)
         self._signals = Signals()
         self._saved: int | None = None  # update of the checkpoint that holds the current state
         self._extended = False  # the run was finished before with lower limits
-        constants = options.optimizer
         self._heap = HeapTrimmer()
-        self.optimizer = make_optimizer(
-            weights,
-            betas=(constants.beta1, constants.beta2),
-            epsilon=constants.epsilon,
-            weight_decay=constants.weight_decay,
-        )
+        self.optimizer = make_optimizer(weights, options.optimizer)
         wanted = options.accumulate_tokens or options.batch_tokens
         self._batches_per_update = math.ceil(wanted / options.batch_tokens)
         self._mark_boundary()
@@ -152,28 +146,27 @@ class Trainer:
         total = options.max_updates
         if options.max_epochs is not None:
             total = min(total, options.max_epochs * math.ceil(len(first) / self._batches_per_update))
-        log = TrainingLog(
-            self.directory if self.workers.is_main_process else None, total=total, initial=progress.update
-        )
+        written = self.directory if self.workers.is_main_process else None
+        self._log = TrainingLog(written, total=total, initial=progress.update)
         try:
             with listening() as self._signals, self._signals.deferred():
                 if progress.update > progress.began:
-                    self._after_update(log)  # a signal may have interrupted it
+                    self._after_update()  # a signal may have interrupted it
                     if self._extended:
-                        self._save(log, interim=True)  # no checkpoint was due where the shorter run ended
+                        self._save(interim=True)  # no checkpoint was due where the shorter run ended
                 while not self._done():
                     batches, epoch = self._epoch(progress.epoch), progress.epoch
                     if not batches:
                         break
                     while progress.epoch == epoch and not self._done():
                         end = min(progress.batches_done + self._batches_per_update, len(batches))
-                        updated = self._update(batches[progress.batches_done : end], log)
+                        updated = self._update(batches[progress.batches_done : end])
                         self._advance(end, len(batches))
                         if updated:
-                            self._after_update(log)
-                self._finish(log)
+                            self._after_update()
+                self._finish()
         finally:
-            log.close()
+            self._log.close()
         return progress
 
     def _advance(self, batches_done: int, batches: int) -> None:
@@ -188,38 +181,25 @@ class Trainer:
         """Save the random states: an interrupted update is repeated from here."""
         self._random = random_states(self.device)
 
-    def _stop(self, log: TrainingLog) -> NoReturn:
+    def _stop(self) -> NoReturn:
         """Save the state of the last boundary, and raise `Interrupted`."""
-        number, progress = (
-            self._signals.number or SIGTERM,
-            self.progress,
-        )  # or another process received it
+        number, progress = self._signals.number or SIGTERM, self.progress  # SIGTERM: another process received it
         for parameter in (*self.model.parameters(), *self.weights.named.values()):
             parameter.grad = None
         if progress.update == progress.began:
             raise Interrupted(number, "no update was completed", resumable=True)
-        self._save(log, interim=True)
+        self._save(interim=True)
         note = f"{self.directory}: saved after update {progress.update:,}"
         raise Interrupted(number, note if self.workers.is_main_process else "", resumable=self.workers.is_main_process)
 
     def _epoch(self, epoch: int) -> Sequence[IndexBatch]:
         """This process's batches, padded with empty ones to the number of the main process."""
-        plan, workers = self.data.plan, self.workers
+        plan, workers = self.plan, self.workers
         own = plan.batches(epoch, workers.rank, workers.size)
         return own if workers.is_main_process else own.padded(len(plan.batches(epoch, 0, workers.size)))
 
     def _done(self) -> bool:
         return limit_reached(self.progress, self.options, self.losses)
-
-    def _rate(self) -> float:
-        options = self.options
-        return learning_rate(
-            self.progress.update + 1,
-            peak=options.learning_rate,
-            schedule=options.schedule,
-            warmup=options.warmup_updates,
-            last=options.max_updates,
-        )
 
     def _objective(self) -> Objective:
         options, progress = self.options, self.progress
@@ -227,23 +207,23 @@ class Trainer:
         pairs = sample_exit_pairs(self.model.plan, (options.seed, progress.update, progress.skipped))
         return Objective(options.label_smoothing, options.loss_normalization, auxiliary, pairs)
 
-    def _update(self, index_batches: Sequence[IndexBatch], log: TrainingLog) -> bool:
+    def _update(self, index_batches: Sequence[IndexBatch]) -> bool:
         """Do forward, backward and optimizer step for one update; False if it was skipped as not finite."""
         began = time.perf_counter()
         real = [each for each in index_batches if len(each)]
-        cpu_batches = [collate(self.data.datasets, each) for each in real]
+        cpu_batches = [collate(self.datasets, each) for each in real]
         own = UpdateTotals.of(cpu_batches)
         signalled = float(self._signals.number is not None)
         *sums, stop = self.workers.sum([own.target_tokens, own.source_tokens, own.sentences, signalled], self.device)
         if stop:
-            self._stop(log)
+            self._stop()
         totals = UpdateTotals(*(int(x) for x in sums))
         objective = self._objective()
         self.model.train()
         results = []
         for batch in cpu_batches:
             if self.workers.size == 1 and self._signals.number is not None:
-                self._stop(log)
+                self._stop()
             results.append(self._accumulate(batch.to(self.device), objective, totals))
             self.weights.collect()
         parameters: list[nn.Parameter] = list(self.weights.named.values())
@@ -252,20 +232,18 @@ class Trainer:
         norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.options.clip_norm or math.inf))
         result = self._sum(results)
         if not (math.isfinite(result.loss) and math.isfinite(norm)):
-            self._skip(real, results, result.loss, norm, log)
+            self._skip(real, results, result.loss, norm)
             return False
-        rate = self._rate()
+        rate = learning_rate(self.progress.update + 1, self.options)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.weights.publish()
-        self._report(result, rate, norm, totals, time.perf_counter() - began, log)
+        self._report(result, rate, norm, totals, time.perf_counter() - began)
         return True
 
-    def _report(
-        self, result: BatchResult, rate: float, norm: float, totals: UpdateTotals, seconds: float, log: TrainingLog
-    ) -> None:
+    def _report(self, result: BatchResult, rate: float, norm: float, totals: UpdateTotals, seconds: float) -> None:
         """Count an update, and log it."""
         progress = self.progress
         progress.update += 1
@@ -274,29 +252,22 @@ class Trainer:
         recent = progress.recent
         auxiliary = {**result.auxiliary, **update_multipliers(self.losses, progress, result, totals)}
         recent.add(result.loss, result.nll, auxiliary, norm=norm, tokens=totals.target_tokens, seconds=seconds)
-        log.advance(recent.mean_loss(), recent.tokens_per_second())
+        self._log.advance(recent.mean_loss(), recent.tokens_per_second())
         if progress.update % self.options.log_every == 0:
-            log.record("train", progress.update, epoch=progress.epoch, rate=rate, **recent.values())
+            self._log.record("train", progress.update, epoch=progress.epoch, rate=rate, **recent.values())
             progress.recent = RunningSums()
         self._heap.after_update()
 
-    def _skip(
-        self,
-        batches: Sequence[IndexBatch],
-        results: Sequence[BatchResult],
-        loss: float,
-        norm: float,
-        log: TrainingLog,
-    ) -> None:
+    def _skip(self, batches: Sequence[IndexBatch], results: Sequence[BatchResult], loss: float, norm: float) -> None:
         """Skip an update whose loss or gradient is not finite; UserError if too many were skipped."""
-        lines = describe_lines(self.data.datasets, nonfinite_batches(batches, results))
+        lines = describe_lines(self.datasets, nonfinite_batches(batches, results))
         update, progress = self.progress.update + 1, self.progress
         if progress.skipped >= self.options.skip_nonfinite:
             raise nonfinite_error(update, loss, norm, lines, progress.skipped)
         progress.skipped += 1
         self.optimizer.zero_grad(set_to_none=True)
-        log.record("skipped", progress.update, skipped=progress.skipped, lines=lines)
-        log.notify(f"warning: skipped update {update}, whose loss or gradient is not finite; {lines}")
+        self._log.record("skipped", progress.update, skipped=progress.skipped, lines=lines)
+        self._log.notify(f"warning: skipped update {update}, whose loss or gradient is not finite; {lines}")
 
     def _accumulate(self, batch: Batch, objective: Objective, totals: UpdateTotals) -> BatchResult:
         try:
@@ -310,23 +281,22 @@ class Trainer:
         """Sum the losses of an update over its batches and over all processes."""
         names = sorted(self.losses)
         shares = [sum(result.loss for result in results), sum(result.nll for result in results)]
-        shares += [sum(result.auxiliary[name] for result in results) for name in names]
-        shares += [sum(result.closed[name] for result in results) for name in names]
-        shares += [sum(result.partial[name] for result in results) for name in names]
+        for part in ("auxiliary", "closed", "partial"):
+            shares += [sum(getattr(result, part)[name] for result in results) for name in names]
         loss, nll, *others = self.workers.sum(shares, self.device)
         n = len(names)
         auxiliary, closed, partial = (dict(zip(names, others[i * n : (i + 1) * n], strict=True)) for i in range(3))
         return BatchResult(loss, nll, auxiliary, closed, partial)
 
-    def _after_update(self, log: TrainingLog) -> None:
+    def _after_update(self) -> None:
         update, options = self.progress.update, self.options
         if update % options.validation.every == 0:
-            self._validate(log)
+            self._validate()
         due = update % options.save_every == 0 or update in self.best(max(options.keep_best, 1))
         if due and not self._done():
-            self._save(log)
+            self._save()
 
-    def _measure(self, log: TrainingLog) -> dict[str, float]:
+    def _measure(self) -> dict[str, float]:
         """Validate in the main process, and share the values so that all processes decide alike."""
         closed = [f"{name}_closed" for name in self.losses]
         names = list(dict.fromkeys(["loss", *closed, self.options.validation.metric]))
@@ -340,17 +310,17 @@ class Trainer:
         signalled = float(self._signals.number is not None and self.workers.is_main_process)
         *sums, stop = self.workers.sum([*(values[name] for name in names), signalled], self.device)
         if stop:
-            self._stop(log)
+            self._stop()
         return dict(zip(names, sums, strict=True))
 
-    def _validate(self, log: TrainingLog) -> None:
+    def _validate(self) -> None:
         progress = self.progress
         if progress.validated and progress.validated[-1].update == progress.update:
             return
         began = time.perf_counter()
-        values = self._measure(log)
-        log.record("validation", progress.update, seconds=time.perf_counter() - began, **values)
-        log.notify(f"update {progress.update}: " + ", ".join(f"{k} {v:.3f}" for k, v in values.items()))
+        values = self._measure()
+        self._log.record("validation", progress.update, seconds=time.perf_counter() - began, **values)
+        self._log.notify(f"update {progress.update}: " + ", ".join(f"{k} {v:.3f}" for k, v in values.items()))
         progress.validated.append(ValidationResult(progress.update, values))
         if progress.update % self.options.validation.every == 0:
             self._mark_boundary()  # not after one at the end of the run: an extended run continues without it
@@ -359,12 +329,12 @@ class Trainer:
         """Updates of the best validations, best first."""
         return best_updates(self.progress.validated, self.options.validation.metric, count, self.losses)
 
-    def _save(self, log: TrainingLog, *, interim: bool = False) -> None:
+    def _save(self, *, interim: bool = False) -> None:
         if self._saved == self.progress.update:
             return
         states = {key: self.workers.gather(value, self.device) for key, value in self._random.items()}
         if self.workers.is_main_process:
-            log.sync()
+            self._log.sync()
             write_checkpoint(
                 self.directory,
                 self.progress,
@@ -384,13 +354,13 @@ class Trainer:
             best = best_updates(validated, metric, count, self.losses)
             prune_checkpoints(self.directory, keep_last=options.keep_last, keep={*best, *self.best(count)})
 
-    def _finish(self, log: TrainingLog) -> None:
+    def _finish(self) -> None:
         if self.progress.update == self.progress.began:
             raise UserError(
                 "nothing was trained: the recipe's limits allow no update",
                 where="training",
                 hint="Raise max_updates or max_epochs.",
             )
-        self._validate(log)
+        self._validate()
         self.progress.finished, self._saved = True, None
-        self._save(log)
+        self._save()

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
 
-from sparsenmt.recipe.schema import Ramp
-
-Schedule = Literal["inverse_sqrt", "linear", "constant"]
+from sparsenmt.recipe.schema import Ramp, Training
 
 
-def learning_rate(update: int, *, peak: float, schedule: Schedule, warmup: int, last: int) -> float:
-    """The learning rate of an update, numbered from 1: linear warmup over ``warmup`` updates, then the schedule.
+def learning_rate(update: int, options: Training) -> float:
+    """The learning rate of an update, numbered from 1: linear warmup, then the schedule.
 
-    ``inverse_sqrt`` is that of Vaswani et al. 2017, 5.3, given its peak. ``linear`` reaches 0 after update ``last``.
+    ``inverse_sqrt`` is that of Vaswani et al. 2017, 5.3, given its peak. ``linear`` reaches 0 after the last update.
     """
+    peak, warmup, last = options.learning_rate, options.warmup_updates, options.max_updates
     if update < warmup:
         return peak * update / warmup
-    if schedule == "inverse_sqrt":
+    if options.schedule == "inverse_sqrt":
         return peak * math.sqrt(max(warmup, 1) / update)
-    if schedule == "linear":
+    if options.schedule == "linear":
         return peak * max(last + 1 - update, 0) / max(last + 1 - warmup, 1)
     return peak
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sparsenmt.recipe.schema import Optimizer
 from sparsenmt.training.precision import MasterWeights
 
 
@@ -102,15 +103,14 @@ class Progress:
         return Progress(**values)
 
 
-def make_optimizer(
-    weights: MasterWeights, *, betas: tuple[float, float], epsilon: float, weight_decay: float
-) -> torch.optim.Optimizer:
+def make_optimizer(weights: MasterWeights, options: Optimizer) -> torch.optim.Optimizer:
     """Adam (Kingma and Ba 2015) with decoupled weight decay on matrices. The training loop sets the learning rate."""
     matrices = [p for p in weights.named.values() if p.dim() >= 2]
     others = [p for p in weights.named.values() if p.dim() < 2]
-    groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+    groups = [{"params": matrices, "weight_decay": options.weight_decay}, {"params": others, "weight_decay": 0.0}]
     groups = [group for group in groups if group["params"]]
-    return torch.optim.AdamW(groups, lr=0.0, betas=betas, eps=epsilon, fused=True)
+    betas = (options.beta1, options.beta2)
+    return torch.optim.AdamW(groups, lr=0.0, betas=betas, eps=options.epsilon, fused=True)
 
 
 _MOMENTS = ("exp_avg", "exp_avg_sq", "step")

@@ -13,8 +13,6 @@ from sparsenmt.model.protocol import Source, TranslationModel
 from sparsenmt.training.loss import negative_log_likelihood
 from sparsenmt.training.precision import MasterWeights
 
-Measure = Callable[[], float]
-
 
 class Validator:
     """Computes the loss and the metrics with a model of its own.
@@ -32,7 +30,7 @@ class Validator:
         model: TranslationModel,
         load: Callable[[Mapping[str, torch.Tensor]], None],
         dev: Dataset,
-        metrics: Mapping[str, Measure],
+        metrics: Mapping[str, Callable[[], float]],
         *,
         device: torch.device,
         batch_tokens: int,
@@ -57,8 +55,10 @@ class Validator:
     def _losses(self) -> dict[str, float]:
         total, tokens, positions = 0.0, 0, 0
         closed: dict[str, float] = {}
-        for chosen in self._batches():
-            batch = collate([self._dev], chosen).to(self._device)
+        lengths = np.maximum(self._dev.source_lengths, self._dev.target_lengths)
+        for chosen in length_batches(lengths, self._batch_tokens):
+            index = IndexBatch(np.zeros(len(chosen), dtype=np.int64), np.asarray(chosen, dtype=np.int64))
+            batch = collate([self._dev], index).to(self._device)
             source = Source(batch.source, batch.source_valid, batch.features)
             encoded = self._model.encode(source, exits=self._encoder_exits, compact=True)
             (memory,) = encoded.memories.values()
@@ -69,15 +69,9 @@ class Validator:
             total += float(nll.sum())
             tokens += batch.target_tokens
             positions += batch.source_tokens
-            lengths = batch.source_valid.sum(1)
+            source_lengths = batch.source_valid.sum(1)
             (decided,) = encoded.decided.values()
             for name, shares in decided.shares.items():
-                closed[f"{name}_closed"] = closed.get(f"{name}_closed", 0.0) + float((shares.closed * lengths).sum())
-        return {"loss": total / max(tokens, 1), **{name: value / max(positions, 1) for name, value in closed.items()}}
-
-    def _batches(self) -> Sequence[IndexBatch]:
-        lengths = np.maximum(self._dev.source_lengths, self._dev.target_lengths)
-        return [
-            IndexBatch(np.zeros(len(chosen), dtype=np.int64), np.asarray(chosen, dtype=np.int64))
-            for chosen in length_batches(lengths, self._batch_tokens)
-        ]
+                closed[name] = closed.get(name, 0.0) + float((shares.closed * source_lengths).sum())
+        means = {f"{name}_closed": value / max(positions, 1) for name, value in closed.items()}
+        return {"loss": total / max(tokens, 1), **means}

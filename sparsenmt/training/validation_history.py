@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 from sparsenmt.metric import METRICS
 from sparsenmt.recipe.schema import AuxiliaryLoss, Training
 from sparsenmt.training.schedules import final_value
 from sparsenmt.training.state import Progress, ValidationResult
-
-_NONE: Mapping[str, AuxiliaryLoss] = MappingProxyType({})
 
 
 def scheduled_validations(progress: Progress, options: Training) -> list[ValidationResult]:
@@ -20,7 +17,7 @@ def scheduled_validations(progress: Progress, options: Training) -> list[Validat
 
 
 def best_updates(
-    validations: Sequence[ValidationResult], metric: str, count: int = 1, losses: Mapping[str, AuxiliaryLoss] = _NONE
+    validations: Sequence[ValidationResult], metric: str, count: int, losses: Mapping[str, AuxiliaryLoss]
 ) -> list[int]:
     """Updates of the best validations, best first; ties go to the lower loss, then to the earlier update.
 
@@ -47,14 +44,14 @@ def _excess(validated: ValidationResult, losses: Mapping[str, AuxiliaryLoss]) ->
     )
 
 
-def stale_validations(progress: Progress, metric: str, losses: Mapping[str, AuxiliaryLoss] = _NONE) -> int:
+def stale_validations(progress: Progress, metric: str, losses: Mapping[str, AuxiliaryLoss]) -> int:
     """The number of validations since the best one."""
     updates = [each.update for each in progress.validated]
-    best = best_updates(progress.validated, metric, losses=losses)
+    best = best_updates(progress.validated, metric, 1, losses)
     return len(updates) - 1 - updates.index(best[0]) if updates else 0
 
 
-def limit_reached(progress: Progress, options: Training, losses: Mapping[str, AuxiliaryLoss] = _NONE) -> bool:
+def limit_reached(progress: Progress, options: Training, losses: Mapping[str, AuxiliaryLoss]) -> bool:
     """True if the run has reached one of the recipe's limits: updates, epochs or patience."""
     patience = options.validation.patience
     return (

@@ -18,16 +18,17 @@ from sparsenmt.data.prepared_data import PreparedData
 from sparsenmt.decoding.documents import translate_documents
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.devices import pick_device, use_threads
-from sparsenmt.evaluation.metrics import metric_value
+from sparsenmt.evaluation.metrics import corpus_scores
+from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.files import describe_change, directory_lock
 from sparsenmt.interrupts import resumable
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.progress import notify
 from sparsenmt.recipe.schema import Recipe
-from sparsenmt.tensors import recorded_digest
+from sparsenmt.tensors import read_header
 from sparsenmt.training.checkpoints import Checkpoint, average_weights, clean_checkpoints, find_checkpoints
 from sparsenmt.training.distribution import Workers
-from sparsenmt.training.loop import Trainer, TrainingData
+from sparsenmt.training.loop import Trainer
 from sparsenmt.training.precision import MasterWeights, pick_dtype
 from sparsenmt.training.training_log import truncate_log
 from sparsenmt.training.validation import Validator
@@ -51,7 +52,7 @@ class StartingPoint:
             return {"path": str(self.directory), "sha256": store.weights_digest(self.directory)}
         path = self.checkpoint.path
         hint = "Take the checkpoint from a copy, or name another model."
-        return {"path": str(path), "sha256": recorded_digest(path / store.WEIGHTS, hint=hint)}
+        return {"path": str(path), "sha256": read_header(path / store.WEIGHTS, hint=hint)[0]}
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,7 @@ def train(recipe: Recipe, start: StartingPoint | None = None) -> None:
             fails.
     """
     options = recipe.training
-    if options.threads is not None:
-        use_threads(options.threads)
+    use_threads(options.threads)
     device = pick_device(options.device)
     with resumable():
         workers = Workers.join(device)
@@ -185,7 +185,8 @@ def make_trainer(
     trainer = Trainer(
         model,
         weights,
-        TrainingData(data.train, plan),
+        data.train,
+        plan,
         options,
         losses=recipe.losses,
         directory=directory,
@@ -234,7 +235,8 @@ def make_validator(recipe: Recipe, data: PreparedData, model: Transformer, devic
             outputs = [line for block in blocks for line in block.lines]
         else:
             outputs = [each.text for each in translate_lines(bundle, lines, options)]
-        return metric_value(validation.metric, outputs, targets, recipe.data.target_language, documents)
+        settings = ScoringSettings([validation.metric], language=recipe.data.target_language, documents=documents)
+        return corpus_scores(outputs, [targets], settings)[0].value
 
     metrics: dict[str, Callable[[], float]] = {} if validation.metric == "loss" else {validation.metric: measure}
     return Validator(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sparsenmt.analysis.head_ablation import NONE, measure, panels, report
 from sparsenmt.evaluation.metrics import corpus_scores
+from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.evaluation.significance import compare
 
 REFERENCES = ["alte Haus steht am Fluss", "zwei Katzen spielen dort", "und sieht nie"] * 4
@@ -22,12 +23,12 @@ def test_rows_are_scored_and_compared_with_all_heads() -> None:
     for row in found.rows:
         lines = TRANSLATIONS[row.head]
         assert {name: each.score for name, each in row.scores.items()} == {
-            s.name: s.value for s in corpus_scores(lines, [REFERENCES], metrics=metrics)
+            s.name: s.value for s in corpus_scores(lines, [REFERENCES], ScoringSettings(metrics))
         }
         if row.head is None:
             assert all(each.comparison is None for each in row.scores.values())
         else:
-            tested = compare(lines, TRANSLATIONS[None], [REFERENCES], metrics=metrics, resamples=30)
+            tested = compare(lines, TRANSLATIONS[None], [REFERENCES], ScoringSettings(metrics), resamples=30)
             assert [each.comparison for each in row.scores.values()] == tested
     (table,) = report([found]).tables
     rows = table.records()

@@ -6,6 +6,7 @@ import pytest
 
 from sparsenmt.analysis.length_buckets import ALL, LEAST, buckets, measure, panels, report
 from sparsenmt.evaluation.metrics import corpus_scores
+from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.evaluation.significance import compare
 
 REFERENCES = [" ".join(["alte"] + ["Haus"] * (i % 23)) for i in range(60)] + ["", "am Fluss"]
@@ -30,14 +31,14 @@ def test_cells_are_what_each_bucket_scores_alone() -> None:
     for bucket in buckets(REFERENCES, [5, 20]):
         wanted, good, bad = ([lines[i] for i in bucket.lines] for lines in (REFERENCES, GOOD, BAD))
         for name, lines in (("a", good), ("b", bad)):
-            for score in corpus_scores(lines, [wanted], metrics=["bleu", "chrf"]):
+            for score in corpus_scores(lines, [wanted], ScoringSettings(["bleu", "chrf"])):
                 (cell,) = [c for c in cells if (c.system, c.bucket, c.score.metric) == (name, bucket.name, score.name)]
                 assert (cell.score.score, cell.sentences) == (score.value, len(bucket.lines))
                 if name == "a" or len(bucket.lines) < LEAST:
                     assert cell.score.comparison is None
                 else:
                     metrics = ["bleu", "chrf"]
-                    tested = compare(bad, good, [wanted], metrics=metrics, resamples=50)
+                    tested = compare(bad, good, [wanted], ScoringSettings(metrics), resamples=50)
                     assert cell.score.comparison == next(one for one in tested if one.name == score.name)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.evaluation.significance import compare
 from sparsenmt.files import read_sealed, write_sealed
 from sparsenmt.workflows import evaluate as evaluating
@@ -54,7 +55,7 @@ def test_the_table(command: Run, models: list[str]) -> None:
     assert {name for name, _ in tests} == {"early", "middle"}
     outputs = [command("decode", name, "--input", "corpus/test.en").lines for name in ("early", "model")]
     references = [line for line in Path("corpus/test.de").read_text().split("\n") if line]
-    (expected,) = compare(*outputs, [references], metrics=["chrf"])
+    (expected,) = compare(*outputs, [references], ScoringSettings(["chrf"]))
     found = tests["early", "chrF2"]
     assert (found["difference"], found["p_value"]) == (expected.difference.value, expected.p_value)
     sites = {row["site"]: row for row in report["tables"]["attention"] if row["model"] == "early"}

@@ -9,8 +9,8 @@ import pytest
 import sacrebleu
 
 from sparsenmt.errors import UserError
-from sparsenmt.evaluation.documents import by_document
-from sparsenmt.evaluation.metrics import corpus_scores, metric_value, statistics
+from sparsenmt.evaluation.metrics import by_document, corpus_scores, statistics
+from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.evaluation.significance import compare
 
 _CHOOSER = random.Random(4)
@@ -31,18 +31,17 @@ def joined(lines: list[str]) -> list[str]:
 
 
 def value(hypotheses: list[str], *references: list[str]) -> float:
-    return corpus_scores(hypotheses, references, metrics=["dbleu"], documents=IDS)[0].value
+    return corpus_scores(hypotheses, references, ScoringSettings(["dbleu"], documents=IDS))[0].value
 
 
 def test_it_is_sacrebleus_bleu_of_documents() -> None:
     assert value(HYPOTHESES, REFERENCES) == sacrebleu.corpus_bleu(joined(HYPOTHESES), [joined(REFERENCES)]).score
     both = [joined(REFERENCES), joined(OTHERS)]
     assert value(HYPOTHESES, REFERENCES, OTHERS) == sacrebleu.corpus_bleu(joined(HYPOTHESES), both).score
-    assert metric_value("dbleu", HYPOTHESES, REFERENCES, "de", IDS) == value(HYPOTHESES, REFERENCES)
 
 
 def test_it_stands_beside_bleu_and_is_another_number() -> None:
-    bleu, dbleu = corpus_scores(HYPOTHESES, [REFERENCES], metrics=["bleu", "dbleu"], documents=IDS)
+    bleu, dbleu = corpus_scores(HYPOTHESES, [REFERENCES], ScoringSettings(["bleu", "dbleu"], documents=IDS))
     assert bleu.value == sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES]).score
     assert dbleu.value != bleu.value
     assert dbleu.signature == f"docs:9|{bleu.signature}"
@@ -65,19 +64,19 @@ def test_a_change_of_the_id_ends_a_document() -> None:
 
 
 def test_documents_are_resampled() -> None:
-    (found,) = statistics(HYPOTHESES, [REFERENCES], metrics=["dbleu"], documents=IDS)
+    (found,) = statistics(HYPOTHESES, [REFERENCES], ScoringSettings(["dbleu"], documents=IDS))
     assert len(found.values) == 9
     assert found.score(found.values.sum(0)) == pytest.approx(value(HYPOTHESES, REFERENCES))
-    both = compare(HYPOTHESES, BAD, [REFERENCES], metrics=["bleu", "dbleu"], documents=IDS, resamples=200)
-    alone = compare(HYPOTHESES, BAD, [REFERENCES], metrics=["bleu"], resamples=200)
+    both = compare(HYPOTHESES, BAD, [REFERENCES], ScoringSettings(["bleu", "dbleu"], documents=IDS), resamples=200)
+    alone = compare(HYPOTHESES, BAD, [REFERENCES], ScoringSettings(["bleu"]), resamples=200)
     assert both[0] == alone[0], "other metrics do not change"
     assert both[1].difference.low > 0 and both[1].p_value < 0.02
-    documents = compare(joined(HYPOTHESES), joined(BAD), [joined(REFERENCES)], metrics=["bleu"], resamples=200)
+    documents = compare(joined(HYPOTHESES), joined(BAD), [joined(REFERENCES)], ScoringSettings(["bleu"]), resamples=200)
     assert both[1].difference == documents[0].difference
 
 
 def test_bad_input_is_named() -> None:
     with pytest.raises(UserError, match="d-BLEU needs to know where documents end"):
-        corpus_scores(HYPOTHESES, [REFERENCES], metrics=["dbleu"])
+        corpus_scores(HYPOTHESES, [REFERENCES], ScoringSettings(["dbleu"]))
     with pytest.raises(UserError, match="the number of ids, 59, is not that of the lines, 60"):
-        corpus_scores(HYPOTHESES, [REFERENCES], metrics=["dbleu"], documents=IDS[1:])
+        corpus_scores(HYPOTHESES, [REFERENCES], ScoringSettings(["dbleu"], documents=IDS[1:]))

@@ -13,7 +13,7 @@ from rouge_score.rouge_scorer import RougeScorer
 
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation import rouge
-from sparsenmt.evaluation.metrics import corpus_scores, metric_value, statistics
+from sparsenmt.evaluation.metrics import corpus_scores, statistics
 from sparsenmt.evaluation.score_table import table
 from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.evaluation.significance import compare
@@ -28,13 +28,13 @@ OTHERS = ["A cat sits on a mat.", "He reads an old book in the garden.", "Nothin
 
 
 def value(name: str, hypotheses: list[str], references: list[list[str]], **options: str | bool) -> float:
-    (score,) = corpus_scores(hypotheses, references, metrics=[name], **options)  # type: ignore[arg-type]
+    (score,) = corpus_scores(hypotheses, references, ScoringSettings([name], **options))  # type: ignore[arg-type]
     return score.value
 
 
 @pytest.mark.parametrize("references", [[REFERENCES], [REFERENCES, OTHERS]])
 def test_sacrebleus_metrics_equal_sacrebleu(references: list[list[str]]) -> None:
-    scores = corpus_scores(HYPOTHESES, references, metrics=["bleu", "chrf", "ter"])
+    scores = corpus_scores(HYPOTHESES, references, ScoringSettings(["bleu", "chrf", "ter"]))
     assert [score.value for score in scores] == [
         sacrebleu.corpus_bleu(HYPOTHESES, references).score,
         sacrebleu.corpus_chrf(HYPOTHESES, references).score,
@@ -57,9 +57,9 @@ def test_length_by_hand() -> None:
     hypotheses, references = ["A cat.", "Yes"], [["A big cat.", "No"], ["No cat.", "Not at all, no"]]
     assert value("length", hypotheses, references[:1]) == pytest.approx(100 * 4 / 5)
     assert value("length", hypotheses, references) == pytest.approx(100 * 4 / 4)
-    (found,) = statistics(hypotheses, references[:1], metrics=["length"])
+    (found,) = statistics(hypotheses, references[:1], ScoringSettings(["length"]))
     assert found.score(found.values[0]) == pytest.approx(100 * 3 / 4)
-    (score,) = corpus_scores(hypotheses, references, metrics=["length"])
+    (score,) = corpus_scores(hypotheses, references, ScoringSettings(["length"]))
     assert "nrefs:2|" in score.signature and "tok:13a" in score.signature
 
 
@@ -69,7 +69,7 @@ def test_lowercase_and_tokenize_reach_sacrebleu() -> None:
         "bleu", HYPOTHESES, [REFERENCES], lowercase=True
     )
     assert value("chrf", shouting, [REFERENCES], lowercase=True) > value("chrf", shouting, [REFERENCES])
-    (score,) = corpus_scores(HYPOTHESES, [REFERENCES], metrics=["bleu"], lowercase=True, tokenize="char")
+    (score,) = corpus_scores(HYPOTHESES, [REFERENCES], ScoringSettings(["bleu"], lowercase=True, tokenize="char"))
     assert score.value == sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES], lowercase=True, tokenize="char").score
     assert "case:lc" in score.signature
     assert "tok:char" in score.signature
@@ -159,8 +159,8 @@ def test_sentence_splitting(text: str, sentences: list[str]) -> None:
 
 
 def test_rouge_signature_names_what_changes_the_value() -> None:
-    (english,) = corpus_scores(HYPOTHESES, [REFERENCES, OTHERS], metrics=["rougeL"])
-    (german,) = corpus_scores(HYPOTHESES, [REFERENCES], metrics=["rougeL"], language="de")
+    (english,) = corpus_scores(HYPOTHESES, [REFERENCES, OTHERS], ScoringSettings(["rougeL"]))
+    (german,) = corpus_scores(HYPOTHESES, [REFERENCES], ScoringSettings(["rougeL"], language="de"))
     assert english.signature.startswith("nrefs:2|case:lc|avg:sentence-f1|stem:porter|tok:rouge-score|")
     assert german.signature.startswith("nrefs:1|case:lc|avg:sentence-f1|stem:no|tok:unicode-words|")
     assert "|version:rouge-score-" in german.signature
@@ -189,14 +189,9 @@ def test_odd_characters_inside_lines_are_data() -> None:
         assert value(name, odd, [odd], language="de") == pytest.approx(expected)
 
 
-def test_metric_value_is_the_corpus_score() -> None:
-    for name in METRICS:
-        assert metric_value(name, HYPOTHESES, REFERENCES, "de") == value(name, HYPOTHESES, [REFERENCES], language="de")
-
-
 @pytest.mark.parametrize("name", METRICS)
 def test_summed_statistics_give_the_corpus_score(name: str) -> None:
-    (found,) = statistics(HYPOTHESES, [REFERENCES, OTHERS], metrics=[name])
+    (found,) = statistics(HYPOTHESES, [REFERENCES, OTHERS], ScoringSettings([name]))
     assert found.values.shape[0] == len(HYPOTHESES)
     assert found.score(found.values.sum(0)) == pytest.approx(value(name, HYPOTHESES, [REFERENCES, OTHERS]), abs=1e-9)
 
@@ -248,8 +243,8 @@ class SentenceAccuracy:
 
 def test_a_new_metric_is_one_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ALL, "same", Metric("same", "accuracy", f"{__name__}:SentenceAccuracy"))
-    (score,) = corpus_scores(HYPOTHESES, [HYPOTHESES[:2] + OTHERS[2:], OTHERS], metrics=["same"])
+    (score,) = corpus_scores(HYPOTHESES, [HYPOTHESES[:2] + OTHERS[2:], OTHERS], ScoringSettings(["same"]))
     assert (score.value, score.signature) == (50.0, "nrefs:2|same")
-    (compared,) = compare(HYPOTHESES, OTHERS, [HYPOTHESES], metrics=["same"], resamples=20)
+    (compared,) = compare(HYPOTHESES, OTHERS, [HYPOTHESES], ScoringSettings(["same"]), resamples=20)
     assert (compared.system.value, compared.baseline.value) == (100.0, 25.0)
     assert "accuracy " in table([score], [compared])

@@ -13,6 +13,7 @@ from sacrebleu.significance import PairedTest
 
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import corpus_scores
+from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.evaluation.significance import compare
 from sparsenmt.metric import METRICS as ALL
 
@@ -41,7 +42,7 @@ def test_numbers_are_sacrebleus(hypotheses: list[str]) -> None:
         n_samples=300,
     )
     _, theirs = test()
-    ours = compare(hypotheses, GOOD, [REFERENCES], metrics=["bleu", "chrf", "ter"], resamples=300)
+    ours = compare(hypotheses, GOOD, [REFERENCES], ScoringSettings(["bleu", "chrf", "ter"]), resamples=300)
     for one, (_, result) in zip(ours, [item for item in theirs.items() if item[0] != "System"], strict=True):
         system = result[1]
         assert one.system.value == pytest.approx(system.score)
@@ -52,25 +53,27 @@ def test_numbers_are_sacrebleus(hypotheses: list[str]) -> None:
 
 @pytest.mark.parametrize("name", METRICS)
 def test_a_system_does_not_differ_from_itself(name: str) -> None:
-    (one,) = compare(GOOD, GOOD, [REFERENCES], metrics=[name], resamples=50)
+    (one,) = compare(GOOD, GOOD, [REFERENCES], ScoringSettings([name]), resamples=50)
     assert one.p_value == 1
     assert (one.difference.value, one.difference.low, one.difference.high) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("name", METRICS)
 def test_a_plain_difference_is_found_and_noise_is_not(name: str) -> None:
-    (plain,) = compare(BAD, GOOD, [REFERENCES], metrics=[name], resamples=200)
+    (plain,) = compare(BAD, GOOD, [REFERENCES], ScoringSettings([name]), resamples=200)
     assert plain.p_value == pytest.approx(1 / 201)
     worse = plain.difference.low > 0 if name == "ter" else plain.difference.high < 0
     assert worse
-    (noise,) = compare(ALIKE, GOOD, [REFERENCES], metrics=[name], resamples=200)
+    (noise,) = compare(ALIKE, GOOD, [REFERENCES], ScoringSettings([name]), resamples=200)
     assert noise.p_value > 0.05
 
 
 def test_values_are_those_of_the_corpus_and_lie_in_their_intervals() -> None:
-    scores = corpus_scores(ALIKE, [REFERENCES, GOOD], metrics=METRICS, language="de")
+    scores = corpus_scores(ALIKE, [REFERENCES, GOOD], ScoringSettings(METRICS, language="de"))
     for one, score in zip(
-        compare(ALIKE, BAD, [REFERENCES, GOOD], metrics=METRICS, language="de", resamples=100), scores, strict=True
+        compare(ALIKE, BAD, [REFERENCES, GOOD], ScoringSettings(METRICS, language="de"), resamples=100),
+        scores,
+        strict=True,
     ):
         assert one.name == score.name
         assert one.system.value == pytest.approx(score.value)
@@ -79,9 +82,12 @@ def test_values_are_those_of_the_corpus_and_lie_in_their_intervals() -> None:
 
 
 def test_rouge_equals_a_naive_bootstrap() -> None:
-    (one,) = compare(ALIKE, GOOD, [REFERENCES], metrics=["rouge1"], resamples=100, seed=7)
+    (one,) = compare(ALIKE, GOOD, [REFERENCES], ScoringSettings(["rouge1"]), resamples=100, seed=7)
     single = [
-        [corpus_scores([h], [[r]], metrics=["rouge1"])[0].value for h, r in zip(system, REFERENCES, strict=True)]
+        [
+            corpus_scores([h], [[r]], ScoringSettings(["rouge1"]))[0].value
+            for h, r in zip(system, REFERENCES, strict=True)
+        ]
         for system in (ALIKE, GOOD)
     ]
     chooser = np.random.default_rng(7)
@@ -99,19 +105,19 @@ def test_rouge_equals_a_naive_bootstrap() -> None:
 
 def test_the_seed_decides() -> None:
     first, again, other = (
-        compare(ALIKE, GOOD, [REFERENCES], metrics=["bleu"], resamples=50, seed=seed) for seed in (1, 1, 2)
+        compare(ALIKE, GOOD, [REFERENCES], ScoringSettings(["bleu"]), resamples=50, seed=seed) for seed in (1, 1, 2)
     )
     assert first == again
     assert first != other
 
 
 def test_one_sentence_is_enough() -> None:
-    (one,) = compare(["a b c d"], ["a b c e"], [["a b c d"]], metrics=["bleu"], resamples=5)
+    (one,) = compare(["a b c d"], ["a b c e"], [["a b c d"]], ScoringSettings(["bleu"]), resamples=5)
     assert one.system.low == one.system.high == pytest.approx(100)
 
 
 def test_bad_input_is_named() -> None:
     with pytest.raises(UserError, match="at least one resample"):
-        compare(GOOD, BAD, [REFERENCES], metrics=["bleu"], resamples=0)
+        compare(GOOD, BAD, [REFERENCES], ScoringSettings(["bleu"]), resamples=0)
     with pytest.raises(UserError, match="the baseline: the number of its lines, 59, is not that of the hypotheses, 60"):
-        compare(GOOD, BAD[1:], [REFERENCES], metrics=["bleu"])
+        compare(GOOD, BAD[1:], [REFERENCES], ScoringSettings(["bleu"]))

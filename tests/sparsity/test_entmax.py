@@ -97,7 +97,7 @@ def test_beginnings() -> None:
 
 def test_weight_decay_leaves_alphas_alone() -> None:
     weights = MasterWeights(model_with(), torch.bfloat16)
-    optimizer = make_optimizer(weights, betas=(0.9, 0.98), epsilon=1e-9, weight_decay=0.1)
+    optimizer = make_optimizer(weights, schema.Optimizer(weight_decay=0.1))
     alphas = {id(value): value for name, value in weights.named.items() if ".transform." in name}
     assert len(alphas) == 8 and all(value.dtype == torch.float32 for value in alphas.values())
     for group in optimizer.param_groups:

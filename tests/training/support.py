@@ -26,7 +26,7 @@ from sparsenmt.recipe.schema import Training
 from sparsenmt.sparsity.softmax import Softmax
 from sparsenmt.training.distribution import Workers
 from sparsenmt.training.gradients import Objective
-from sparsenmt.training.loop import Trainer, TrainingData, Validate
+from sparsenmt.training.loop import Trainer, Validate
 from sparsenmt.training.precision import MasterWeights
 
 PIECES = 17
@@ -193,7 +193,8 @@ def make_trainer(
     return Trainer(
         model,
         MasterWeights(model, dtype),
-        TrainingData([dataset], EpochPlan([dataset], [1.0], options.batch_tokens, options.seed)),
+        [dataset],
+        EpochPlan([dataset], [1.0], options.batch_tokens, options.seed),
         options,
         losses={},
         directory=directory,

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from sparsenmt.errors import UserError
+from sparsenmt.recipe.schema import Optimizer
 from sparsenmt.training.checkpoints import (
     MANIFEST,
     Checkpoint,
@@ -298,7 +299,7 @@ def test_optimizer_goes_through_tensors() -> None:
     def make(seed: int) -> tuple[torch.nn.Module, MasterWeights, torch.optim.Optimizer]:
         model = small_model(seed, dtype=torch.float32)
         weights = MasterWeights(model, torch.float32)
-        return model, weights, make_optimizer(weights, betas=(0.9, 0.98), epsilon=1e-9, weight_decay=0.1)
+        return model, weights, make_optimizer(weights, Optimizer(weight_decay=0.1))
 
     model, weights, optimizer = make(1)
     assert optimizer_state(optimizer, weights) == {}
@@ -316,7 +317,7 @@ def test_optimizer_goes_through_tensors() -> None:
 
 def test_decay_is_for_matrices() -> None:
     weights = MasterWeights(small_model(dtype=torch.float32), torch.float32)
-    optimizer = make_optimizer(weights, betas=(0.9, 0.98), epsilon=1e-9, weight_decay=0.1)
+    optimizer = make_optimizer(weights, Optimizer(weight_decay=0.1))
     for group in optimizer.param_groups:
         assert {p.dim() >= 2 for p in group["params"]} == {group["weight_decay"] > 0}
     assert sum(len(group["params"]) for group in optimizer.param_groups) == len(weights.named)

@@ -116,7 +116,7 @@ def test_workers_share_an_update(tmp_path: Path, size: int, plan: DepthPlan) -> 
         return made
 
     alone = trainer("alone", 45, 45 * size, Workers())
-    assert len(alone.data.plan.batches(0)) % size, "choose another batch size: this one hides the hard case"
+    assert len(alone.plan.batches(0)) % size, "choose another batch size: this one hides the hard case"
     alone.run()
     shared = _Shared(size, threading.Barrier(size))
     together = [trainer("together", 45, 45, Threads(rank, size, shared)) for rank in range(size)]

@@ -124,7 +124,7 @@ def dataset(tmp_path: Path) -> Dataset:
 
 def lines_with_pair(trainer: Trainer, epoch: int) -> list[int]:
     """Numbers, from 1, of the lines of the batch that holds the pair."""
-    (found,) = [batch for batch in trainer.data.plan.batches(epoch) if PAIR in batch.index]
+    (found,) = [batch for batch in trainer.plan.batches(epoch) if PAIR in batch.index]
     return sorted(int(index) + 1 for index in found.index)
 
 
@@ -168,10 +168,7 @@ def test_an_update_is_left_out(
         return make_trainer(tmp_path / name, dataset, options, model=model, validate=Moments().validate, dtype=dtype)
 
     without = trainer("without")
-    without.data = dataclasses.replace(
-        without.data,
-        plan=PlanWithout(without.data.plan, PAIR, accumulate),  # type: ignore[arg-type]
-    )
+    without.plan = PlanWithout(without.plan, PAIR, accumulate)  # type: ignore[assignment]
     without.run()
     skipping = trainer("skipping")
     with pytest.MonkeyPatch.context() as patch:

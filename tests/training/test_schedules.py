@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
-from sparsenmt.recipe.schema import Ramp
-from sparsenmt.training.schedules import Schedule, final_value, learning_rate, value_at
+from sparsenmt.recipe.schema import Ramp, Training
+from sparsenmt.training import schedules
+from sparsenmt.training.schedules import final_value, value_at
+
+Schedule = Literal["inverse_sqrt", "linear", "constant"]
+
+
+def learning_rate(update: int, *, peak: float, schedule: Schedule, warmup: int, last: int) -> float:
+    options = Training(learning_rate=peak, schedule=schedule, warmup_updates=warmup, max_updates=last)
+    return schedules.learning_rate(update, options)
 
 
 def test_inverse_square_root_is_that_of_the_paper() -> None:

@@ -14,7 +14,7 @@ def validated(*rows: tuple[int, float, float]) -> list[ValidationResult]:
 
 def test_without_a_target_the_best_value_is_the_best() -> None:
     rows = validated((1, 30.0, 0.1), (2, 35.0, 0.2), (3, 33.0, 0.5))
-    assert best_updates(rows, "bleu", 3) == [2, 3, 1]
+    assert best_updates(rows, "bleu", 3, {}) == [2, 3, 1]
     assert best_updates(rows, "bleu", 1, {"l0": AuxiliaryLoss(weight=0.3)}) == [2]
 
 
@@ -31,7 +31,7 @@ def test_patience_counts_nearing_the_target_as_better() -> None:
     losses = {"l0": AuxiliaryLoss(target=0.5)}
     rows = validated((1, 36.0, 0.1), (2, 35.0, 0.3), (3, 34.0, 0.49), (4, 33.0, 0.5))
     progress = Progress(update=4, validated=rows)
-    assert stale_validations(progress, "bleu") == 3
+    assert stale_validations(progress, "bleu", {}) == 3
     assert stale_validations(progress, "bleu", losses) == 1
     options = Training.model_validate({"validation": {"metric": "bleu", "patience": 2}})
-    assert limit_reached(progress, options) and not limit_reached(progress, options, losses)
+    assert limit_reached(progress, options, {}) and not limit_reached(progress, options, losses)

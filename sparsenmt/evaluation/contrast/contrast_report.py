@@ -9,7 +9,7 @@ from sparsenmt.evaluation.contrast.decisions import Accuracy, Decision, McNemarC
 from sparsenmt.evaluation.contrast.groups import LAST_DISTANCE, Grouping, ItemGroup, group
 from sparsenmt.evaluation.contrast.items import Item, Suite
 from sparsenmt.report.plots import Panel
-from sparsenmt.report.tables import Column, Report, Table, Value
+from sparsenmt.report.tables import Column, Report, Table, Value, columns
 
 TITLES = {
     "overall": "Contrastive accuracy",
@@ -21,18 +21,12 @@ TITLES = {
     "senses": "By sense",
 }
 _MEASURED = (
-    Column("items", "count"),
-    Column("right", "count"),
-    Column("ties", "count"),
-    Column("chance", "share"),
-    Column("accuracy", "share"),
-    Column("low", "share"),
-    Column("high", "share"),
+    *columns("count", "items", "right", "ties"),
+    *columns("share", "chance", "accuracy", "low", "high"),
 )
 _COMPARED = (
     Column("difference", "share"),
-    Column("only_first", "count"),
-    Column("only_this", "count"),
+    *columns("count", "only_first", "only_this"),
     Column("p_value", "number"),
 )
 _MOST_ROWS = 120
@@ -77,10 +71,8 @@ def terminal_report(suite: Suite, models: Sequence[ModelDecisions], notes: Seque
         for each in group(suite.items)
         if each.name == "overall" or (each.name != "senses" and 1 < len(each.groups) <= _MOST_ROWS)
     ]
-    tables = [_table(groupings[0], suite, models)]
-    for grouping in groupings[1:]:
-        one = len(models) == 1
-        tables.append(_table(grouping, suite, models) if one else _side_by_side(grouping, suite, models))
+    detailed = _table if len(models) == 1 else _side_by_side
+    tables = [_table(groupings[0], suite, models), *(detailed(each, suite, models) for each in groupings[1:])]
     return Report("contrast", tuple(tables), tuple(notes))
 
 
@@ -93,16 +85,11 @@ def report_notes(suite: Suite, models: Sequence[ModelDecisions], *, normalize: b
     ]
     if len(models) > 1:
         notes.append(f"p: exact McNemar test against {models[0].label}, two-sided")
-    notes += [
-        f"{each.label}: {_count(each.cut)} with a text that is too long for the model, and is cut"
-        for each in models
-        if each.cut
-    ]
+    for each in models:
+        if each.cut:
+            items = "1 item" if each.cut == 1 else f"{each.cut:,} items"
+            notes.append(f"{each.label}: {items} with a text that is too long for the model, and is cut")
     return [*notes, *suite.notes]
-
-
-def _count(items: int) -> str:
-    return "1 item" if items == 1 else f"{items:,} items"
 
 
 def _chance(items: Sequence[Item], members: ItemGroup) -> float:
@@ -127,16 +114,14 @@ def _table(grouping: Grouping, suite: Suite, models: Sequence[ModelDecisions]) -
             row += [found.accuracy, *found.interval]
             if compared:
                 against = _compared(models, number, members)
-                row += (
-                    [None] * len(_COMPARED)
-                    if against is None
-                    else [against.difference, against.only_other, against.only_this, against.p_value]
-                )
+                if against is None:
+                    row += [None] * len(_COMPARED)
+                else:
+                    row += [against.difference, against.only_other, against.only_this, against.p_value]
             rows.append(tuple(row))
-    keys = tuple(Column(key) for key in grouping.keys)
-    columns = (*keys, Column("model"), *_MEASURED, *(_COMPARED if compared else ()))
+    heads = (*columns("text", *grouping.keys), Column("model"), *_MEASURED, *(_COMPARED if compared else ()))
     across = "model" if grouping.keys else None  # a single model is named in the title
-    return Table(grouping.name, TITLES[grouping.name], columns, tuple(rows), across)
+    return Table(grouping.name, TITLES[grouping.name], heads, tuple(rows), across)
 
 
 def _side_by_side(grouping: Grouping, suite: Suite, models: Sequence[ModelDecisions]) -> Table:
@@ -151,9 +136,9 @@ def _side_by_side(grouping: Grouping, suite: Suite, models: Sequence[ModelDecisi
             against = _compared(models, number, members)
             row.append(text if against is None else f"{text} p {against.p_value:.3f}")
         rows.append(tuple(row))
-    keys = tuple(Column(key) for key in grouping.keys)
-    columns = (*keys, Column("items", "count"), Column("chance", "share"), *(Column(each.label) for each in models))
-    return Table(grouping.name, TITLES[grouping.name], columns, tuple(rows))
+    names, labels = columns("text", *grouping.keys), columns("text", *(each.label for each in models))
+    heads = (*names, Column("items", "count"), Column("chance", "share"), *labels)
+    return Table(grouping.name, TITLES[grouping.name], heads, tuple(rows))
 
 
 def panels(suite: Suite, models: Sequence[ModelDecisions]) -> list[Panel]:
@@ -173,39 +158,40 @@ def _by_type(grouping: Grouping) -> list[tuple[str, list[ItemGroup]]]:
     return [(name, types[name]) for name in types if name in most]
 
 
-def _by_distance(name: str, groups: Sequence[ItemGroup], models: Sequence[ModelDecisions]) -> Panel:
-    places = [LAST_DISTANCE + 1 if str(each.keys[1]).startswith(">") else int(str(each.keys[1])) for each in groups]
-    series = {
-        each.label: [(place, _percent(each.of(own))) for place, own in zip(places, groups, strict=True)]
-        for each in models
-    }
-    ticks = [(place, str(own.keys[1])) for place, own in zip(places, groups, strict=True)]
-    return Panel("distance in words", "accuracy (%)", series, title=name, ticks=ticks)
+def _by_distance(title: str, groups: Sequence[ItemGroup], models: Sequence[ModelDecisions]) -> Panel:
+    names = [str(each.keys[1]) for each in groups]
+    places = [LAST_DISTANCE + 1 if name.startswith(">") else int(name) for name in names]
+    series, ticks = _points(places, groups, models)
+    return Panel("distance in words", "accuracy (%)", series, title=title, ticks=ticks)
 
 
 def _bars(grouping: Grouping, models: Sequence[ModelDecisions]) -> Panel:
-    series = {
-        each.label: [(place, _percent(each.of(own))) for place, own in enumerate(grouping.groups)] for each in models
-    }
-    ticks = [(place, str(own.keys[0])) for place, own in enumerate(grouping.groups)]
+    series, ticks = _points(range(len(grouping.groups)), grouping.groups, models)
     return Panel(grouping.keys[0], "accuracy (%)", series, style="bars", ticks=ticks, y_range=(0, 100))
 
 
-def _percent(decisions: Sequence[Decision]) -> float:
-    return 100 * Accuracy.of(decisions).accuracy
+def _points(
+    places: Sequence[float], groups: Sequence[ItemGroup], models: Sequence[ModelDecisions]
+) -> tuple[dict[str, list[tuple[float, float]]], list[tuple[float, str]]]:
+    """Return the accuracy of each model in each group, and the groups' names."""
+    pairs = list(zip(places, groups, strict=True))
+    series = {
+        each.label: [(place, 100 * Accuracy.of(each.of(own)).accuracy) for place, own in pairs] for each in models
+    }
+    return series, [(place, str(own.keys[-1])) for place, own in pairs]
 
 
 def item_lines(suite: Suite, models: Sequence[ModelDecisions]) -> list[str]:
     """Make a tab-separated table of all items; tabs and line ends in a text are escaped."""
-    heads = ["place", "type", "distance", "frequency", "origin", "domain", "word", "sense"]
-    heads += ["source", "correct", "contrastive"]
+    properties = ["place", "type", "distance", "frequency", "origin", "domain", "word", "sense"]
+    heads = [*properties, "source", "correct", "contrastive"]
     for each in models:
         heads += [f"{each.label} correct", f"{each.label} contrastive", f"{each.label} decision"]
     lines = [heads]
     for number, item in enumerate(suite.items):
-        known: list[Value] = [item.place, item.type, item.distance, item.frequency, item.origin, item.domain]
-        known += [item.word, item.sense, suite.sources[item.sentence], item.correct, " ||| ".join(item.contrastive)]
-        cells = ["" if value is None else str(value) for value in known]
+        known = [getattr(item, name) for name in properties]
+        texts = [suite.sources[item.sentence], item.correct, " ||| ".join(item.contrastive)]
+        cells = ["" if value is None else str(value) for value in known] + texts
         for each in models:
             decision = each.decisions[number]
             cells += [f"{decision.correct:.6f}", f"{decision.contrastive:.6f}", decision.name]

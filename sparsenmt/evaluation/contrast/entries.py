@@ -56,8 +56,7 @@ def as_entries(suite: Suite) -> list[dict[str, Any]]:
     """Write the suite as entries in the word-sense layout, one per item, for `read_entries`."""
     entries = []
     for item in suite.items:
-        known = {"distance": item.distance, "frequency": item.frequency}
-        details = {key: value for key, value in known.items() if value is not None}
+        details = _known(distance=item.distance, frequency=item.frequency)
         entry = {
             "source": suite.sources[item.sentence],
             "reference": item.correct,
@@ -65,9 +64,12 @@ def as_entries(suite: Suite) -> list[dict[str, Any]]:
             "sense": item.sense or "",
             "errors": [{"contrastive": text, "type": item.type, **details} for text in item.contrastive],
         }
-        beside = {"origin": item.origin, "domain": item.domain}
-        entries.append({**entry, **{key: value for key, value in beside.items() if value is not None}})
+        entries.append({**entry, **_known(origin=item.origin, domain=item.domain)})
     return entries
+
+
+def _known(**values: Any) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def list_elements(text: str, name: str) -> Iterator[tuple[int, Any]]:
@@ -188,9 +190,7 @@ def _decisions(entry: _Object, layout: str, sentence: int) -> Iterator[Item]:
             errors[0].optional_text("type") or "word_sense",
             place,
             errors[0].number("distance"),
-            _frequency(entry)
-            if any(key.startswith(_FREQUENCY) for key in entry.fields())
-            else errors[0].number("frequency"),
+            _frequency(entry, errors[0]),
             origin,
             word=entry.optional_text("ambig word") or None,
             sense=entry.optional_text("sense") or None,
@@ -198,10 +198,12 @@ def _decisions(entry: _Object, layout: str, sentence: int) -> Iterator[Item]:
         )
 
 
-def _frequency(entry: _Object) -> int | None:
+def _frequency(entry: _Object, error: _Object) -> int | None:
     """Read the frequency of the sense: the first of the two numbers that ContraWSD gives."""
-    key = next(key for key in entry.fields() if key.startswith(_FREQUENCY))
-    number = (entry.text(key)).partition("/")[0].strip()
+    key = next((key for key in entry.fields() if key.startswith(_FREQUENCY)), None)
+    if key is None:
+        return error.number("frequency")
+    number = entry.text(key).partition("/")[0].strip()
     if not number.isdecimal():
         raise entry.error(key, "this must be two integers with a slash between them")
     return int(number)

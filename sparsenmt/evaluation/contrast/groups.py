@@ -52,55 +52,37 @@ def frequency_bin(frequency: int) -> tuple[int, str]:
     return place, str(last) if first == last else f"{first}-{last}"
 
 
-_Sort = tuple[int | str, ...]
-_Key = tuple[_Sort, tuple[str | None, ...]]
-"""The sort key of a group, and its keys."""
-
-
-def _of_type(
-    bin_: Callable[[int], tuple[int, str]], value: Callable[[Item], int | None]
-) -> Callable[[Item], _Key | None]:
-    def key(item: Item) -> _Key | None:
-        number = value(item)
-        if number is None:
-            return None
-        order, name = bin_(number)
-        return (item.type, order), (item.type, name)
-
-    return key
-
-
-def _named(value: Callable[[Item], str | None]) -> Callable[[Item], _Key | None]:
-    def key(item: Item) -> _Key | None:
-        name = value(item)
-        return None if name is None else ((name,), (name,))
-
-    return key
-
-
-def _sense(item: Item) -> _Key | None:
-    return None if item.word is None else ((item.word, item.sense or ""), (item.word, item.sense))
+_Value = str | tuple[int | str, str | None] | None
+"""A property of an item: its name, or a sort key and its name; None: the suite does not say."""
 
 
 def group(items: Sequence[Item]) -> list[Grouping]:
     """Group the items by every property that the suite has; the first grouping is all items together."""
-    criteria: list[tuple[str, tuple[str, ...], Callable[[Item], _Key | None]]] = [
-        ("overall", (), lambda item: ((), ())),
-        ("types", ("type",), _named(lambda item: item.type)),
-        ("distances", ("type", "distance"), _of_type(distance_bin, lambda item: item.distance)),
-        ("frequencies", ("type", "frequency"), _of_type(frequency_bin, lambda item: item.frequency)),
-        ("origins", ("origin",), _named(lambda item: item.origin)),
-        ("domains", ("domain",), _named(lambda item: item.domain)),
-        ("senses", ("word", "sense"), _sense),
+    criteria: list[tuple[str, tuple[str, ...], Callable[[Item], tuple[_Value, ...]]]] = [
+        ("overall", (), lambda item: ()),
+        ("types", ("type",), lambda item: (item.type,)),
+        ("distances", ("type", "distance"), lambda item: (item.type, _binned(distance_bin, item.distance))),
+        ("frequencies", ("type", "frequency"), lambda item: (item.type, _binned(frequency_bin, item.frequency))),
+        ("origins", ("origin",), lambda item: (item.origin,)),
+        ("domains", ("domain",), lambda item: (item.domain,)),
+        ("senses", ("word", "sense"), lambda item: (item.word, (item.sense or "", item.sense))),
     ]
     found = []
-    for name, keys, key in criteria:
-        members: dict[_Key, list[int]] = {}
+    for name, keys, values in criteria:
+        members: dict[tuple[_Value, ...], list[int]] = {}
         for number, item in enumerate(items):
-            own = key(item)
-            if own is not None:
+            own = values(item)
+            if None not in own:
                 members.setdefault(own, []).append(number)
         if members:
-            ordered = sorted(members.items(), key=lambda pair: pair[0][0])
-            found.append(Grouping(name, keys, tuple(ItemGroup(own[1], tuple(numbers)) for own, numbers in ordered)))
+            groups = tuple(ItemGroup(tuple(map(_name, own)), tuple(members[own])) for own in sorted(members))
+            found.append(Grouping(name, keys, groups))
     return found
+
+
+def _binned(bin_: Callable[[int], tuple[int, str]], number: int | None) -> tuple[int, str] | None:
+    return None if number is None else bin_(number)
+
+
+def _name(value: _Value) -> str | None:
+    return value[1] if isinstance(value, tuple) else value

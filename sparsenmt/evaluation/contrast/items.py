@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from sparsenmt.errors import UserError
@@ -54,10 +54,6 @@ class Suite:
     languages: tuple[str, str] | None = None
     notes: tuple[str, ...] = ()
 
-    def only(self, keep: Callable[[Item], bool], *notes: str) -> Suite:
-        """Return the suite with some of its items, and with further notes."""
-        return replace(self, items=tuple(filter(keep, self.items)), notes=(*self.notes, *notes))
-
     def select(self, types: Collection[str], origins: Collection[str]) -> Suite:
         """Return the suite with only these types and origins; empty collections keep all.
 
@@ -69,13 +65,11 @@ class Suite:
             known = sorted({getattr(item, name) for item in self.items} - {None})
             for each in wanted:
                 if not known:
-                    raise UserError(
-                        f"the items of the suite have no {name}", where=option, hint="Leave the option out."
-                    )
+                    hint = "Leave the option out."
+                    raise UserError(f"the items of the suite have no {name}", where=option, hint=hint)
                 if each not in known:
                     hint = f"There are: {', '.join(known[:20])}."
                     raise UserError(f"the suite has no '{each}'", where=option, hint=hint)
             if wanted:
-                items = tuple(item for item in chosen.items if getattr(item, name) in wanted)
-                chosen = replace(chosen, items=items)
+                chosen = replace(chosen, items=tuple(item for item in chosen.items if getattr(item, name) in wanted))
         return chosen

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Literal
 
 from sparsenmt.evaluation.contrast.items import Suite
@@ -38,7 +39,8 @@ def exclude_training(suite: Suite, texts: Iterable[tuple[Side, Iterable[str]]]) 
         f"{len(removed):,} of {len(suite.items):,} items are in the training text and are left out: "
         f"{len(by_source):,} by their source, {len(by_target):,} by their reference"
     )
-    return suite.only(lambda item: item not in removed, note)
+    kept = tuple(item for item in suite.items if item not in removed)
+    return replace(suite, items=kept, notes=(*suite.notes, note))
 
 
 def _key(line: str) -> str:

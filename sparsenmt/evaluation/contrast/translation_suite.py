@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from sparsenmt.data.text import read_lines, read_parallel
@@ -31,8 +32,7 @@ def find_key(path: Path) -> Path | None:
     if path.is_dir():
         found = sorted(each for each in path.iterdir() if _KEY.search(each.name))
         return found[0] if len(found) == 1 else None
-    near = [path.with_name(f"{path.name}.key.txt{suffix}") for suffix in ("", ".gz")]
-    return next((each for each in near if each.is_file()), None)
+    return _find_part(path, path.name, "key")
 
 
 def read_translation_suite(key: Path) -> Suite:
@@ -58,30 +58,12 @@ def read_translation_suite(key: Path) -> Suite:
         if not contrastive:
             lost += 1
             continue
-        domain = domains.get((word, right))
-        items.append(
-            Item(
-                number - 1,
-                correct,
-                contrastive,
-                "word_sense",
-                where,
-                origin=corpus,
-                word=word,
-                sense=right,
-                domain=domain,
-            )
-        )
+        item = Item(number - 1, correct, contrastive, "word_sense", where, origin=corpus, word=word, sense=right)
+        items.append(replace(item, domain=domains.get((word, right))))
     notes = [f"{lost:,} of {len(sources):,} lines are left out: the reference has no word of the right sense"]
-    pair = key.name.partition(".")[0].split("-")
-    return Suite(
-        str(key),
-        "mucow-translation",
-        tuple(sources),
-        tuple(items),
-        (pair[0], pair[1]) if len(pair) == 2 else None,
-        tuple(notes if lost else []),
-    )
+    parts = key.name.partition(".")[0].split("-")
+    pair = (parts[0], parts[1]) if len(parts) == 2 else None
+    return Suite(str(key), "mucow-translation", tuple(sources), tuple(items), pair, tuple(notes if lost else []))
 
 
 def swap(reference: str, right: Sequence[str], wrong: Sequence[str]) -> tuple[str, ...]:
@@ -105,26 +87,25 @@ def _like(old: str, new: str) -> str:
     return new[:1].upper() + new[1:] if old[:1].isupper() else new
 
 
-def _find_part(key: Path, part: str) -> Path | None:
-    """Find the file of another part of the suite, gzipped or not."""
-    stem = _KEY.sub("", key.name)
-    near = (key.with_name(f"{stem}.{part}.txt{suffix}") for suffix in ("", ".gz"))
+def _find_part(beside: Path, stem: str, part: str) -> Path | None:
+    """Find the file of a part of the suite, gzipped or not."""
+    near = (beside.with_name(f"{stem}.{part}.txt{suffix}") for suffix in ("", ".gz"))
     return next((each for each in near if each.is_file()), None)
 
 
 def _required_part(key: Path, part: str) -> Path:
-    found = _find_part(key, part)
+    stem = _KEY.sub("", key.name)
+    found = _find_part(key, stem, part)
     if found is None:
-        missing = key.with_name(f"{_KEY.sub('', key.name)}.{part}.txt")
-        raise UserError(
-            "the suite has no such file", where=str(missing), hint="It consists of text, ref and key, line-aligned."
-        )
+        missing = key.with_name(f"{stem}.{part}.txt")
+        hint = "It consists of text, ref and key, line-aligned."
+        raise UserError("the suite has no such file", where=str(missing), hint=hint)
     return found
 
 
 def _domains(key: Path) -> dict[tuple[str, str], str]:
     """Read (word, sense) -> "in" or "out"; empty if the suite has no such file."""
-    found = _find_part(key, "domain")
+    found = _find_part(key, _KEY.sub("", key.name), "domain")
     if found is None:
         return {}
     domains = {}
