@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 
 import numpy as np
 import torch
@@ -230,9 +231,6 @@ def hyperparameter_grid(
     """Return every combination; with lambda 1 the loss has no F_beta, and only the first beta is used."""
     return [
         Hyperparameters(count, head, alpha, beta, weight)
-        for count in layers
-        for head in heads
-        for weight in weights
-        for alpha in alphas
+        for count, head, weight, alpha in product(layers, heads, weights, alphas)
         for beta in (betas if weight < 1 else betas[:1])
     ]
