@@ -95,7 +95,7 @@ def differences(model: str, lines: list[str], ours: list[list[str]], theirs: lis
     from sparsenmt.data.input_line import input_lines
     from sparsenmt.data.vocabulary import EOS
     from sparsenmt.decoding.forced_decoding import score_batches
-    from sparsenmt.decoding.inputs import describe_out_of_memory, read_sources
+    from sparsenmt.decoding.inputs import read_sources
     from sparsenmt.devices import pick_device
     from sparsenmt.store import open_model
 
@@ -107,12 +107,8 @@ def differences(model: str, lines: list[str], ours: list[list[str]], theirs: lis
     ids = {piece: id_ for id_, piece in reversed(list(enumerate(target.pieces(range(target.size)))))}
     sources = read_sources(bundle, input_lines([lines[i] for i in places]))
     rows = [[[*(ids[piece] for piece in side[i]), EOS] for side in (ours, theirs)] for i in places]
-
-    def naming(chosen: Any) -> Any:
-        return describe_out_of_memory([sources[i] for i in chosen], "2 targets", batch_tokens=4096, single_hint="")
-
     found: dict[int, Difference] = {}
-    for scored in score_batches(bundle, sources, rows, naming, batch_tokens=4096, compact=True):
+    for scored in score_batches(bundle, sources, rows, batch_tokens=4096, compact=True):
         for i, values in scored.items():
             scores = [float(each.double().sum()) / len(each) for each in values]
             texts = [target.decode(row) for row in rows[i]]

@@ -40,14 +40,7 @@ def load_recipe(path: str | os.PathLike[str], overrides: Sequence[str | Setting]
 
 
 def load_resolved_recipe(mapping: Mapping[str, Any], *, origin: str = "recipe") -> schema.Recipe:
-    """A recipe from plain values that `recipe.load.dump` wrote, e.g. into a model directory.
-
-    Args:
-        origin: the name of the place in messages, e.g. the file's path.
-
-    Raises:
-        UserError: all problems of the recipe, in one message.
-    """
+    """A recipe from plain values that `recipe.load.dump` wrote; see `recipe.load.load_resolved`."""
     return load_resolved(mapping, registry.methods(), origin=origin)
 
 
@@ -142,25 +135,17 @@ def _site(model: schema.Model, name: SiteName, shared: dict[Hashable, Any]) -> S
 
 def _check_some_learned(site: schema.Site, key: str, *, learned: int) -> None:
     """Refuse a transform and a pattern if the site has no learned heads that would use them."""
-    if learned:
-        return
-    if site.transform.name != schema.Site().transform.name:
-        raise UserError(
-            f"{site.transform.name} has no effect: all heads are fixed, none has scores",
-            where=f"{key}.transform",
-            hint="Leave the transform out, or keep some learned heads.",
-        )
-    if site.pattern.name != schema.Site().pattern.name:
-        raise UserError(
-            f"{site.pattern.name} has no effect: all heads are fixed, their weights do not depend on a pattern",
-            where=f"{key}.pattern",
-            hint="Leave the pattern out, or keep some learned heads.",
-        )
-
-
-def _filters(model: schema.Model, at: str) -> list[MemoryFilter]:
-    """The filters of one place, `output` or `between`."""
-    return [_filter(model, i) for i, choice in enumerate(model.memory) if choice.at == at]
+    usual = schema.Site()
+    for part, chosen, default, reason in (
+        ("transform", site.transform, usual.transform, "none has scores"),
+        ("pattern", site.pattern, usual.pattern, "their weights do not depend on a pattern"),
+    ):
+        if not learned and chosen.name != default.name:
+            raise UserError(
+                f"{chosen.name} has no effect: all heads are fixed, {reason}",
+                where=f"{key}.{part}",
+                hint=f"Leave the {part} out, or keep some learned heads.",
+            )
 
 
 def _filter(model: schema.Model, index: int) -> MemoryFilter:
@@ -191,7 +176,8 @@ def build_model(model: schema.Model, *, source_size: int, target_size: int, seed
             torch.manual_seed(seed)
         plan = depth_plan(model)
         output = _output_filters(model, plan.encoder_exits)
-        between = [_filters(model, "between") for _ in plan.encoder[1:]]
+        inside = [i for i, choice in enumerate(model.memory) if choice.at == "between"]
+        between = [[_filter(model, i) for i in inside] for _ in plan.encoder[1:]]
         shared: dict[Hashable, Any] = {}
         sites = (
             _site(model, "encoder_self", shared),
@@ -262,8 +248,8 @@ def check_recipe(recipe: schema.Recipe) -> None:
     model = recipe.model
     with torch.random.fork_rng(devices=[]):
         _check_depth(recipe.decoding, depth_plan(model))
-        for at in ("output", "between"):
-            _filters(model, at)
+        for i in range(len(model.memory)):
+            _filter(model, i)
         shared: dict[Hashable, Any] = {}
         for name in SITES:
             heads = _site(model, name, shared).heads

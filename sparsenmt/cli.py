@@ -48,17 +48,11 @@ COMMANDS: dict[str, CommandEntry] = {
 }
 
 # Errors of the system that the user can fix; others are reported with a traceback.
-_FULL = "Free disk space, and run the same command again: completed work is kept."
-_FORBIDDEN = "Change the permissions, or name another place."
-_BROKEN = "Check the disk, and run the same command again: completed work is kept."
+_KEPT = "run the same command again: completed work is kept."
 _SYSTEM_ERROR_HINTS = {
-    errno.ENOSPC: _FULL,
-    errno.EDQUOT: _FULL,
-    errno.EFBIG: _FULL,
-    errno.EACCES: _FORBIDDEN,
-    errno.EPERM: _FORBIDDEN,
-    errno.EROFS: _FORBIDDEN,
-    errno.EIO: _BROKEN,
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), f"Free disk space, and {_KEPT}"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "Change the permissions, or name another place."),
+    errno.EIO: f"Check the disk, and {_KEPT}",
 }
 
 

@@ -23,6 +23,7 @@ def pick_device(wanted: Literal["auto", "cpu", "cuda"]) -> torch.device:
     return torch.device(wanted)
 
 
-def use_threads(wanted: int) -> None:
-    """Set PyTorch's number of CPU threads: at least 1, at most the number of processors."""
-    torch.set_num_threads(max(min(wanted, os.cpu_count() or wanted), 1))
+def use_threads(wanted: int | None) -> None:
+    """Set PyTorch's number of CPU threads: at least 1, at most the number of processors; None: leave it."""
+    if wanted is not None:
+        torch.set_num_threads(max(min(wanted, os.cpu_count() or wanted), 1))

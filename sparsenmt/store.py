@@ -78,13 +78,12 @@ class ModelIdentity:
     """The parts of a model directory that decide its outputs: a cached result holds as long as they are the same.
 
     Args:
-        weights: hash of the weights.
         files: path -> hash and size of the vocabularies and fitted features, as in the manifest.
         model: the recipe's `model` section, disabled heads included.
         max_source_length: most source tokens that are read, `</s>` not counted.
     """
 
-    weights: str
+    weights: str  # hash
     files: Mapping[str, Mapping[str, Any]]
     model: Mapping[str, Any]
     max_source_length: int
@@ -221,9 +220,7 @@ def copy_model(
 ) -> None:
     """Copy a model directory with other weights, without metrics and checkpoints. The copy is atomic.
 
-    Args:
-        after: update of the newest checkpoint.
-        made_of: updates of the checkpoints that the weights are the mean of.
+    ``after`` and ``made_of`` are those of `write_weights`.
 
     Raises:
         UserError: ``target`` exists, or a file of ``source`` is damaged.
@@ -247,8 +244,7 @@ def copy_slice(
     The copy is atomic.
 
     Args:
-        recipe: of the smaller model.
-        weights: of the smaller model.
+        recipe, weights: of the smaller model.
         depth: encoder and decoder layers that are kept.
 
     Raises:

@@ -25,10 +25,11 @@ from sparsenmt.data.batching import pad
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.data.word_boundaries import word_ids
-from sparsenmt.decoding.inputs import ModelBundle, SourceLine, not_finite
+from sparsenmt.decoding.inputs import SourceLine, not_finite
 from sparsenmt.model.protocol import AttentionSeen
 from sparsenmt.report.plots import Panel, curves
 from sparsenmt.report.tables import Report, Table, Value, columns, rows_of
+from sparsenmt.store import Bundle
 
 Unit = Literal["piece", "word"]
 THRESHOLD = 0.6
@@ -99,7 +100,7 @@ class MeanCrossAttention:
 
 @torch.inference_mode()
 def cross_attention_maps(
-    bundle: ModelBundle,
+    bundle: Bundle,
     lines: Sequence[SourceLine],
     targets: Sequence[TargetLine],
     *,

@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from sparsenmt.analysis.gates import GatedLine, encoded_batches, gated_line, overall_rate
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession, AnalyzedModel
-from sparsenmt.decoding.inputs import ModelBundle, SourceLine
+from sparsenmt.decoding.inputs import SourceLine
 from sparsenmt.errors import UserError
 from sparsenmt.model.protocol import AttentionSeen
 from sparsenmt.report.plots import Panel, curves
 from sparsenmt.report.tables import Report, Table, columns, rows_of
+from sparsenmt.store import Bundle
 
 
 def measure_entropy(session: AnalysisSession, *, baseline: Path | None = None) -> AnalysisResult:
@@ -84,7 +85,7 @@ class LineEntropy:
 
 
 def line_entropies(
-    bundle: ModelBundle,
+    bundle: Bundle,
     lines: Sequence[SourceLine],
     *,
     batch_tokens: int,

@@ -15,10 +15,11 @@ import torch
 from numpy.typing import NDArray
 
 from sparsenmt.data.batching import length_batches
-from sparsenmt.decoding.inputs import ModelBundle, SourceLine, describe_out_of_memory, make_source
+from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, make_source
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import Source
 from sparsenmt.report.tables import Value, columns
+from sparsenmt.store import Bundle
 
 HINT_SPLIT = "Split the line, or use a machine with more memory."
 NO_FILTER = "no filter decides, nothing is dropped"
@@ -68,7 +69,7 @@ class SparsityRate:
 
 @torch.inference_mode()
 def encoded_batches(
-    bundle: ModelBundle,
+    bundle: Bundle,
     lines: Sequence[SourceLine],
     *,
     batch_tokens: int,
@@ -103,7 +104,7 @@ def encoded_batches(
 
 
 def gated_lines(
-    bundle: ModelBundle,
+    bundle: Bundle,
     lines: Sequence[SourceLine],
     *,
     batch_tokens: int,

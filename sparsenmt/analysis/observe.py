@@ -18,10 +18,11 @@ from torch import Tensor
 from sparsenmt.analysis.gates import HINT_SPLIT, encoded_batches
 from sparsenmt.data.batching import pad
 from sparsenmt.data.vocabulary import BOS, EOS
-from sparsenmt.decoding.inputs import ModelBundle, SourceLine, describe_out_of_memory, not_finite
+from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, not_finite
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import AttentionSeen
 from sparsenmt.model.sites import SITES, SiteName
+from sparsenmt.store import Bundle
 
 K = TypeVar("K")
 
@@ -102,7 +103,7 @@ class _AttentionRelay:
 
 @torch.inference_mode()
 def observe(
-    bundle: ModelBundle,
+    bundle: Bundle,
     lines: Sequence[SourceLine],
     targets: Sequence[TargetLine] | None,
     observers: Sequence[Observer],
@@ -139,7 +140,7 @@ def observe(
 
 
 def _decode(
-    bundle: ModelBundle, memory: Memory, batch: Sequence[TargetLine], relay: _AttentionRelay, *, listening: bool
+    bundle: Bundle, memory: Memory, batch: Sequence[TargetLine], relay: _AttentionRelay, *, listening: bool
 ) -> None:
     """Run the decoder along the targets; ``listening``: True if the relay listens to the model already."""
     inputs, _ = pad([target.inputs for target in batch])

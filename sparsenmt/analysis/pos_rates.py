@@ -17,7 +17,7 @@ from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.tagging.taggers import open_tagger
-from sparsenmt.data.tagging.tagsets import TagSet, UnknownTags, report_category
+from sparsenmt.data.tagging.tagsets import TagSet, report_category, tag_category, unknown_tags_warning
 from sparsenmt.data.tagging.word_alignment import align_words
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
@@ -78,12 +78,13 @@ class CategorisedLine:
 
 def categorise(sentences: Iterable[TaggedSentence], tagset: TagSet | None) -> tuple[list[CategorisedLine], str | None]:
     """Look up the categories of the tags; returns the lines, and a warning if there are unknown tags."""
-    table = UnknownTags(tagset)
+    counts: Counter[str] = Counter()
     lines = []
     for each in sentences:
-        found = tuple(report_category(table.category(tag)) for tag in each.tags)
+        found = tuple(report_category(tag_category(tag, tagset)) for tag in each.tags)
         lines.append(CategorisedLine(each.words, each.tags, found))
-    return lines, table.warning()
+        counts.update(each.tags)
+    return lines, unknown_tags_warning(counts, tagset)
 
 
 @dataclass(frozen=True)

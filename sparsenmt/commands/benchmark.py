@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from sparsenmt.commands.options import PATH, report_options, threads_option
+from sparsenmt.commands.options import PATH, count_option, report_options, threads_option
 from sparsenmt.errors import UserError
 from sparsenmt.recipe.choices import PRESETS, DecodingDtype, Device
 
+if TYPE_CHECKING:
+    from sparsenmt.report.output_files import ReportFiles
 
-@click.command("benchmark", short_help="Measure decoding and training speed, and the share of the limit.")
+
+@click.command("benchmark")
 @click.argument("model", metavar="[MODEL_DIR|RECIPE]", type=PATH, required=False)
 @click.argument("overrides", nargs=-1)
 @click.option("--preset", type=click.Choice(list(PRESETS)), help="Time a plain model of these sizes.  [default: base]")
@@ -31,17 +33,9 @@ from sparsenmt.recipe.choices import PRESETS, DecodingDtype, Device
     show_default=True,
     help="Source and target tokens of a sentence, without </s>; repeatable.",
 )
-@click.option(
-    "--sentences", type=click.IntRange(1), default=32, show_default=True, help="Decoding: sentences of a batch."
-)
-@click.option("--beam-size", type=click.IntRange(1), default=4, show_default=True, help="Decoding: beam size.")
-@click.option(
-    "--batch-tokens",
-    type=click.IntRange(1),
-    default=4096,
-    show_default=True,
-    help="Training: sentences of a batch times its longer side.",
-)
+@count_option("--sentences", 32, "Decoding: sentences of a batch.")
+@count_option("--beam-size", 4, "Decoding: beam size.")
+@count_option("--batch-tokens", 4096, "Training: sentences of a batch times its longer side.")
 @click.option(
     "--dtype",
     "dtypes",
@@ -55,14 +49,10 @@ from sparsenmt.recipe.choices import PRESETS, DecodingDtype, Device
     default="auto",
     help="Device.  [default: auto, which is CUDA if available]",
 )
-@click.option(
-    "--repeats", type=click.IntRange(1), default=5, show_default=True, help="Timed repeats; the fastest counts."
-)
+@count_option("--repeats", 5, "Timed repeats; the fastest counts.")
 @threads_option
 @report_options(plot=None)
-def command(
-    model: Path | None, lengths: tuple[str, ...], json_file: Path | None, csv_file: Path | None, **settings: Any
-) -> None:
+def command(files: ReportFiles, lengths: tuple[str, ...], **settings: Any) -> None:
     """Time a model on this machine: one in MODEL_DIR, one of a RECIPE or of a preset with random weights.
 
     OVERRIDES change keys of a RECIPE, as for `train`. Tokens are random and lengths forced: every hypothesis has the
@@ -79,13 +69,11 @@ def command(
     share               gflops / limit gflops
     share of square     gflops / rate of a large square product
     """
-    from sparsenmt.report.output_files import ReportFiles
     from sparsenmt.report.tables import render
     from sparsenmt.workflows.benchmark.measurement import BenchmarkRequest, benchmark
 
-    files = ReportFiles(json_file, csv_file)
     files.check()
-    report = benchmark(BenchmarkRequest(model=model, lengths=[_two_lengths(text) for text in lengths], **settings))
+    report = benchmark(BenchmarkRequest(lengths=[_two_lengths(text) for text in lengths], **settings))
     click.echo(render(report))
     for path in files.write(report):
         click.echo(f"{path}: written", err=True)

@@ -7,11 +7,18 @@ from typing import Any
 
 import click
 
-from sparsenmt.commands.options import PATH, depth_options, report_options, tags_option, threads_option
+from sparsenmt.commands.options import (
+    PATH,
+    batch_tokens_option,
+    depth_options,
+    report_options,
+    tags_option,
+    threads_option,
+)
 from sparsenmt.evaluation.contrast.items import FORMATS
 
 
-@click.command("contrast", short_help="Contrastive test suites by forced decoding.")
+@click.command("contrast")
 @click.argument("arguments", metavar="MODEL_DIR... SUITE", type=PATH, nargs=-1)
 @click.option(
     "--format", "suite_format", type=click.Choice(FORMATS[1:]), help="Format of the suite.  [default: detected]"
@@ -30,24 +37,13 @@ from sparsenmt.evaluation.contrast.items import FORMATS
 )
 @click.option("--normalize", is_flag=True, help="Divide log-probabilities by the number of tokens, </s> included.")
 @tags_option
-@click.option(
-    "--batch-tokens",
-    type=click.IntRange(1),
-    help="Most sources in a batch times the longest, or times its targets.  [default: the recipe's]",
-)
+@batch_tokens_option("sources in a batch times the longest, or times its targets")
 @depth_options
 @threads_option
 @report_options(plot="Draw accuracies to this file, .png or .svg.")
 @click.option("--items", "items_file", type=PATH, help="Write every item with its scores to this file, tab-separated.")
 @click.option("--save-suite", "suite_file", type=PATH, help="Write the chosen items as a suite in JSON to this file.")
-def command(
-    arguments: tuple[Path, ...],
-    json_file: Path | None,
-    csv_file: Path | None,
-    plot_file: Path | None,
-    tags_file: Path | None,
-    **options: Any,
-) -> None:
+def command(arguments: tuple[Path, ...], **options: Any) -> None:
     """Measure how often models find the correct translation more probable than incorrect ones.
 
     \b
@@ -62,7 +58,6 @@ def command(
     An item is right if the correct target's log-probability is higher than that of every incorrect one; ties are wrong.
     Confidence intervals are Wilson's, at 95%; further models are compared with the first by the exact McNemar test.
     """
-    from sparsenmt.report.output_files import ReportFiles
     from sparsenmt.report.tables import render
     from sparsenmt.workflows.contrast import ContrastRequest, contrast
 
@@ -70,8 +65,6 @@ def command(
     request = ContrastRequest(
         models=arguments if line_aligned else arguments[:-1],
         suite=None if line_aligned or not arguments else arguments[-1],
-        tags=tags_file,
-        files=ReportFiles(json_file, csv_file, plot_file),
         **options,
     )
     result = contrast(request)

@@ -11,25 +11,16 @@ import click
 from sparsenmt.commands.options import PATH, decode_request, decoding_options, documents_option, tags_option
 
 
-@click.command("decode", short_help="Translate text with a trained model.")
+@click.command("decode")
 @click.argument("model", metavar="MODEL_DIR", type=PATH)
-@click.option("--input", "-i", "input_file", type=PATH, help="Text to translate.  [default: stdin]")
-@click.option("--output", "-o", "output_file", type=PATH, help="File to write.  [default: stdout]")
+@click.option("--input", "-i", type=PATH, help="Text to translate.  [default: stdin]")
+@click.option("--output", "-o", type=PATH, help="File to write.  [default: stdout]")
 @tags_option
 @documents_option
 @click.option("--n-best", type=click.IntRange(1), default=1, help="Number of hypotheses to write for each line.")
 @click.option("--json", "as_json", is_flag=True, help="Write a JSON object per line: texts, scores, log-probabilities.")
 @decoding_options
-def command(
-    model: Path,
-    input_file: Path | None,
-    output_file: Path | None,
-    tags_file: Path | None,
-    documents_file: Path | None,
-    n_best: int,
-    as_json: bool,
-    **decoding: Any,
-) -> None:
+def command(model: Path, **options: Any) -> None:
     """Translate text with the model in MODEL_DIR.
 
     The text is UTF-8, one sentence per line, plain or (from a file) gzipped. Every input line gives one output line, in
@@ -62,17 +53,7 @@ def command(
     """
     from sparsenmt.workflows.decode import decode
 
-    request = decode_request(
-        model,
-        decoding,
-        input=input_file,
-        output=output_file,
-        tags=tags_file,
-        documents=documents_file,
-        n_best=n_best,
-        as_json=as_json,
-    )
-    decode(request, _write)
+    decode(decode_request(model, **options), _write)
 
 
 def _write(line: str) -> None:

@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from sparsenmt.commands.options import PATH, batch_tokens_option, threads_option, whole_numbers
+from sparsenmt.commands.options import (
+    PATH,
+    Decorator,
+    batch_tokens_option,
+    parsed,
+    set_option,
+    source_options,
+    speed_options,
+    threads_option,
+    whole_numbers,
+)
 from sparsenmt.errors import UserError
 
-_EXAMPLE = "1-3,6"
+
+def _depths_option(option: str, name: str, metavar: str, text: str) -> Decorator:
+    """An option that is a list of whole numbers and ranges."""
+    callback = parsed(whole_numbers, ranges=True, example="1-3,6")
+    return click.option(option, name, metavar=metavar, callback=callback, help=text)
 
 
-@click.command("depth-table", short_help="Quality and time at every depth, and the oracle.")
+@click.command("depth-table")
 @click.argument("models", metavar="[MODEL_DIR]...", type=PATH, nargs=-1)
 @click.option(
     "--grid",
@@ -20,44 +35,23 @@ _EXAMPLE = "1-3,6"
     multiple=True,
     help="Separately trained models of different depths: a model directory, or a directory of such; repeatable.",
 )
-@click.option("--source", type=PATH, help="Text to translate.  [default: `data.test` of the models' recipes]")
-@click.option("--reference", type=PATH, help="Reference translation of --source, line by line.")
-@click.option(
-    "--set",
-    "kind",
-    type=click.Choice(["test", "dev"]),
-    default="test",
-    show_default=True,
-    help="Text of the recipes to use.",
-)
-@click.option("--encoder-layers", metavar="N,N-N", help="Encoder depths.  [default: all trained]")
-@click.option("--decoder-layers", metavar="M,M-M", help="Decoder depths.  [default: all trained]")
-@click.option("--beam-size", metavar="B,B", help="Beam sizes; 1: greedy search.  [default: the recipe's]")
+@source_options
+@set_option
+@_depths_option("--encoder-layers", "encoder_layers", "N,N-N", "Encoder depths.  [default: all trained]")
+@_depths_option("--decoder-layers", "decoder_layers", "M,M-M", "Decoder depths.  [default: all trained]")
+@_depths_option("--beam-size", "beam_sizes", "B,B", "Beam sizes; 1: greedy search.  [default: the recipe's]")
 @batch_tokens_option()
-@click.option("--speed/--no-speed", default=True, help="Time decoding, all depths in turns.  [default: --speed]")
-@click.option("--speed-lines", type=click.IntRange(1), default=200, show_default=True, help="Number of lines to time.")
-@click.option(
-    "--rounds", type=click.IntRange(1), default=3, show_default=True, help="Turns of each depth; the fastest counts."
-)
+@speed_options
 @threads_option
 @click.option("--output", "-o", type=PATH, help="Directory to write.  [default: the first model's, with -depths]")
 @click.option("--plot", type=PATH, help="Draw the tables to this file, .png or .svg.  [default: table.png in --output]")
 def command(
     models: tuple[Path, ...],
     grid: tuple[Path, ...],
-    source: Path | None,
-    reference: Path | None,
-    kind: str,
-    encoder_layers: str | None,
-    decoder_layers: str | None,
-    beam_size: str | None,
-    batch_tokens: int | None,
+    output: Path | None,
     speed: bool,
     speed_lines: int,
-    rounds: int,
-    threads: int | None,
-    output: Path | None,
-    plot: Path | None,
+    **options: Any,
 ) -> None:
     """Translate a text at every depth of each model (its first n encoder and m decoder layers), and report BLEU, chrF
     and decoding time of each; the scores of the oracle, which takes the depth with the best chrF for each sentence; and
@@ -78,26 +72,8 @@ def command(
 
     if not models and not grid:
         raise UserError("there is no model", where="MODEL_DIR", hint="Name a model directory, or several with --grid.")
-    request = DepthTableRequest(
-        models=models,
-        grid=grid,
-        output=output or Path(f"{str([*models, *grid][0]).rstrip('/')}-depths"),
-        source=source,
-        reference=reference,
-        kind=kind,
-        encoder_layers=_numbers(encoder_layers, "--encoder-layers"),
-        decoder_layers=_numbers(decoder_layers, "--decoder-layers"),
-        beam_sizes=_numbers(beam_size, "--beam-size"),
-        batch_tokens=batch_tokens,
-        speed_lines=speed_lines if speed else 0,
-        rounds=rounds,
-        plot=plot,
-        threads=threads,
-    )
+    output = output or Path(f"{str([*models, *grid][0]).rstrip('/')}-depths")
+    request = DepthTableRequest(models, grid, output, speed_lines=speed_lines if speed else 0, **options)
     result = depth_table(request)
     click.echo(result.text)
     click.echo("written: " + ", ".join(map(str, result.files)), err=True)
-
-
-def _numbers(text: str | None, option: str) -> list[int] | None:
-    return None if text is None else whole_numbers(text, option, ranges=True, example=_EXAMPLE)

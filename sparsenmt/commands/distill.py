@@ -10,7 +10,7 @@ import click
 from sparsenmt.commands.options import PATH, decode_request, decoding_options
 
 
-@click.command("distill", short_help="Train a student on a teacher's translations of its training text.")
+@click.command("distill")
 @click.argument("teacher", type=PATH)
 @click.argument("recipe_file", metavar="RECIPE", type=PATH)
 @click.argument("overrides", nargs=-1)
@@ -27,7 +27,7 @@ def command(
     overrides: tuple[str, ...],
     corpus: Path | None,
     until: Literal["corpus", "data"] | None,
-    **decoding: Any,
+    **options: Any,
 ) -> None:
     """Train the student of RECIPE on the translations that the model in the directory TEACHER makes of its training
     source (sequence-level knowledge distillation, Kim and Rush 2016).
@@ -54,4 +54,4 @@ def command(
     from sparsenmt.workflows.distill import DistillRequest, distill
 
     recipe = load_recipe(recipe_file, overrides)
-    distill(DistillRequest(decode_request(teacher, decoding), recipe, recipe_file.name, corpus, until))
+    distill(DistillRequest(decode_request(teacher, **options), recipe, recipe_file.name, corpus, until))

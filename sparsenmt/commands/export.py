@@ -9,13 +9,13 @@ import click
 
 from sparsenmt.commands.options import PATH, depth_options
 
-_TARGETS = ("ctranslate2", "safetensors-hf")
-
 
 @click.command("export")
 @click.argument("model", metavar="MODEL_DIR", type=PATH)
 @click.argument("output", metavar="OUT", type=PATH)
-@click.option("--to", "target", type=click.Choice(_TARGETS), required=True, help="Format to write.")
+@click.option(
+    "--to", "target", type=click.Choice(["ctranslate2", "safetensors-hf"]), required=True, help="Format to write."
+)
 @depth_options
 def command(model: Path, output: Path, target: Any, encoder_layers: int | None, decoder_layers: int | None) -> None:
     """Write the model in MODEL_DIR as the directory OUT, for another program.

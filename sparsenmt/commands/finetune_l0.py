@@ -9,29 +9,35 @@ from typing import Any
 
 import click
 
-from sparsenmt.commands.options import PATH, numbers
+from sparsenmt.commands.options import PATH, numbers, parsed
 
 
 @click.command("finetune-l0")
 @click.argument("model", metavar="MODEL_DIR", type=PATH)
 @click.argument("recipe_and_overrides", metavar="[RECIPE] [OVERRIDES]...", nargs=-1)
 @click.option(
-    "--weight", "weights", metavar="X[,Y...]", multiple=True, help="Weight of the penalty (lambda), or several."
+    "--weight",
+    "weights",
+    metavar="X[,Y...]",
+    multiple=True,
+    callback=parsed(numbers, most=math.inf, example="0.1,0.3"),
+    help="Weight of the penalty (lambda), or several.",
 )
-@click.option("--target", "targets", metavar="X[,Y...]", multiple=True, help="Share of gates to close, or several.")
+@click.option(
+    "--target",
+    "targets",
+    metavar="X[,Y...]",
+    multiple=True,
+    callback=parsed(numbers, most=1, above=True, example="0.3,0.5"),
+    help="Share of gates to close, or several.",
+)
 @click.option("--updates", type=click.IntRange(0), help="Number of updates to train on; 0 only adds the filters.")
 @click.option("--ramp", type=click.IntRange(0), help="Number of updates over which weight or target rise from 0.")
 @click.option("--restart", is_flag=True, help="Begin with the model's final weights, without moments, at update 0.")
 @click.option("--keep", type=click.Choice(["average", "last", "best"]), help="Weights of the finished model.")
 @click.option("--baseline", is_flag=True, help="Also train on without gates, for comparison.")
 @click.option("--output", "-o", type=PATH, help="Model directory to write, or the folder of several.")
-def command(
-    model: Path,
-    recipe_and_overrides: tuple[str, ...],
-    weights: tuple[str, ...],
-    targets: tuple[str, ...],
-    **options: Any,
-) -> None:
+def command(model: Path, recipe_and_overrides: tuple[str, ...], **options: Any) -> None:
     """Put L0Drop gates behind the encoder of the dense model in MODEL_DIR, and train on (Zhang et al. 2021, 4).
 
     RECIPE describes the filters and the training; its model must be that of MODEL_DIR with filters in it, rules too.
@@ -52,15 +58,7 @@ def command(
     from sparsenmt.workflows.finetune import FinetuneRequest, finetune
 
     recipe, overrides = _split(recipe_and_overrides)
-    request = FinetuneRequest(
-        model,
-        recipe,
-        overrides,
-        weights=_list(weights, "--weight", most=math.inf, example="0.1,0.3"),
-        targets=_list(targets, "--target", most=1, above=True, example="0.3,0.5"),
-        **options,
-    )
-    result = finetune(request)
+    result = finetune(FinetuneRequest(model, recipe, overrides, **options))
     if result.report is not None:
         click.echo(render(result.report))
         click.echo("written: " + ", ".join(map(str, result.files)), err=True)
@@ -71,8 +69,3 @@ def _split(arguments: Sequence[str]) -> tuple[Path | None, tuple[str, ...]]:
     if arguments and ("=" not in arguments[0] or Path(arguments[0]).is_file()):
         return Path(arguments[0]), tuple(arguments[1:])
     return None, tuple(arguments)
-
-
-def _list(texts: Sequence[str], option: str, **limits: Any) -> tuple[float, ...]:
-    """Parse an option that may be repeated and may hold a list."""
-    return tuple(numbers(",".join(texts), option, **limits)) if texts else ()

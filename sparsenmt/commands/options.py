@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -35,20 +37,18 @@ resamples_option = click.option(
 )
 disabled_heads_option = click.option(
     "--disable-heads",
-    "disabled",
+    "disabled_heads",
     multiple=True,
     metavar="SITE:N,N",
     help="Attention heads that give zeros, in every layer: SITE:NUMBERS from 1, as encoder_self:2,4; repeatable.",
 )
 tags_option = click.option(
     "--tags",
-    "tags_file",
     type=PATH,
     help="Part-of-speech tags of the source: CoNLL-U or word_TAG.  [default: made by the model's tagger, if needed]",
 )
 documents_option = click.option(
     "--documents",
-    "documents_file",
     type=PATH,
     help="File with the document id of every line; a document ends where the id changes.",
 )
@@ -57,87 +57,114 @@ sites_option = click.option(
 )
 
 
+def count_option(name: str, default: int, text: str) -> Decorator:
+    """An option that is a number from 1 on."""
+    return click.option(name, type=click.IntRange(1), default=default, show_default=True, help=text)
+
+
 def batch_tokens_option(note: str = "source tokens in a batch, padding included, times the beam size") -> Decorator:
     """``--batch-tokens``, described by ``note``."""
     text = f"Most {note}.  [default: the recipe's]"
     return click.option("--batch-tokens", type=click.IntRange(1), help=text)
 
 
-def depth_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``--encoder-layers`` and ``--decoder-layers``, as ``encoder_layers`` and ``decoder_layers``."""
-    for side in ("decoder", "encoder"):
-        text = f"Run only the first N layers of the {side}.  [default: the recipe's, or all]"
-        command = click.option(f"--{side}-layers", type=int, metavar="N", help=text)(command)
-    return command
+def stacked(*options: Decorator) -> Decorator:
+    """One decorator for several options, in the order of their help."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
 
 
-def decoding_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The decoding options of `decode` and `distill`; see `decode_request`."""
-    options: list[Decorator] = [
-        click.option("--method", type=click.Choice(list(STRATEGIES)), help="Decoding strategy."),
-        click.option("--beam-size", type=click.IntRange(1), help="Beam size."),
+depth_options = stacked(
+    *(
         click.option(
-            "--length-penalty",
-            type=click.Choice(["gnmt", "average", "none"]),
-            help="Length penalty: gnmt (Wu et al. 2016), the average log-probability, or none.",
-        ),
-        click.option("--alpha", type=click.FloatRange(0), help="Exponent of the length penalty."),
-        click.option(
-            "--max-length-factor",
-            type=click.FloatRange(0),
-            help="Longest output in tokens: factor x source tokens + offset.",
-        ),
-        click.option("--max-length-offset", type=click.IntRange(0), help="Offset of --max-length-factor."),
-        click.option("--min-length", type=click.IntRange(0), help="Shortest output in tokens."),
-        click.option(
-            "--no-repeat-ngram", type=click.IntRange(0), help="Forbid repeated n-grams of this length; 0: allow all."
-        ),
-        click.option("--temperature", type=click.FloatRange(0, min_open=True), help="Sampling temperature."),
-        click.option("--top-k", type=click.IntRange(0), help="Sample from the k most probable tokens; 0: from all."),
-        click.option(
-            "--top-p",
-            type=click.FloatRange(0, 1, min_open=True),
-            help="Sample from the smallest set with this probability.",
-        ),
-        click.option("--seed", type=click.IntRange(0), help="Seed of sampling."),
-        batch_tokens_option(),
-        click.option(
-            "--dtype", type=click.Choice(DTYPES), help="Data type of matrix products; auto measures which is fastest."
-        ),
-        depth_options,
-        click.option(
-            "--depth",
-            type=click.Choice(["auto"]),
-            help="auto: let the model's selector choose the layers for every line; see `sparsenmt select-depth`.",
-        ),
-        disabled_heads_option,
-        threads_option,
-        click.option(
-            "--window",
-            type=click.IntRange(1, 2**31),
-            help="Lines, or blocks of documents, read before the first is written.  [default: 4096; 256; 1 at a "
-            "terminal]",
-        ),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+            f"--{side}-layers",
+            type=int,
+            metavar="N",
+            help=f"Run only the first N layers of the {side}.  [default: the recipe's, or all]",
+        )
+        for side in ("encoder", "decoder")
+    )
+)
+source_options = stacked(
+    click.option("--source", type=PATH, help="Text to translate.  [default: `data.test` of the models' recipes]"),
+    click.option("--reference", type=PATH, help="Reference translation of --source, line by line."),
+)
+set_option = click.option(
+    "--set",
+    "kind",
+    type=click.Choice(["test", "dev"]),
+    default="test",
+    show_default=True,
+    help="Text of the recipes to translate.",
+)
+speed_options = stacked(
+    click.option("--speed/--no-speed", default=True, show_default=True, help="Time decoding, all systems in turns."),
+    count_option("--speed-lines", 200, "Number of lines to time."),
+    count_option("--rounds", 3, "Turns of each system; the fastest counts."),
+)
+decoding_options = stacked(
+    click.option("--method", type=click.Choice(list(STRATEGIES)), help="Decoding strategy."),
+    click.option("--beam-size", type=click.IntRange(1), help="Beam size."),
+    click.option(
+        "--length-penalty",
+        type=click.Choice(["gnmt", "average", "none"]),
+        help="Length penalty: gnmt (Wu et al. 2016), the average log-probability, or none.",
+    ),
+    click.option("--alpha", type=click.FloatRange(0), help="Exponent of the length penalty."),
+    click.option(
+        "--max-length-factor",
+        type=click.FloatRange(0),
+        help="Longest output in tokens: factor x source tokens + offset.",
+    ),
+    click.option("--max-length-offset", type=click.IntRange(0), help="Offset of --max-length-factor."),
+    click.option("--min-length", type=click.IntRange(0), help="Shortest output in tokens."),
+    click.option(
+        "--no-repeat-ngram", type=click.IntRange(0), help="Forbid repeated n-grams of this length; 0: allow all."
+    ),
+    click.option("--temperature", type=click.FloatRange(0, min_open=True), help="Sampling temperature."),
+    click.option("--top-k", type=click.IntRange(0), help="Sample from the k most probable tokens; 0: from all."),
+    click.option(
+        "--top-p",
+        type=click.FloatRange(0, 1, min_open=True),
+        help="Sample from the smallest set with this probability.",
+    ),
+    click.option("--seed", type=click.IntRange(0), help="Seed of sampling."),
+    batch_tokens_option(),
+    click.option(
+        "--dtype", type=click.Choice(DTYPES), help="Data type of matrix products; auto measures which is fastest."
+    ),
+    depth_options,
+    click.option(
+        "--depth",
+        "select_depth",
+        type=click.Choice(["auto"]),
+        callback=lambda _context, _parameter, value: value is not None,
+        help="auto: let the model's selector choose the layers for every line; see `sparsenmt select-depth`.",
+    ),
+    disabled_heads_option,
+    threads_option,
+    click.option(
+        "--window",
+        type=click.IntRange(1, 2**31),
+        help="Lines, or blocks of documents, read before the first is written.  [default: 4096; 256; 1 at a terminal]",
+    ),
+)
+"""The decoding options of `decode` and `distill`; see `decode_request`."""
 
 
-def decode_request(model: Path, values: Mapping[str, Any], **files: Any) -> DecodeRequest:
-    """Make the request of `workflows.decode` from the values of `decoding_options`.
-
-    Args:
-        files: further fields of the request.
-    """
+def decode_request(model: Path, **options: Any) -> DecodeRequest:
+    """Make the request of `workflows.decode` from its own fields and, for its ``settings``, fields of the recipe."""
     from sparsenmt.workflows.decode import DecodeRequest
 
-    settings = dict(values)
-    runtime = {name: settings.pop(name) for name in ("dtype", "encoder_layers", "decoder_layers", "threads", "window")}
-    select_depth, disabled = settings.pop("depth") is not None, settings.pop("disabled")
-    return DecodeRequest(
-        model=model, settings=settings, select_depth=select_depth, disabled_heads=disabled, **runtime, **files
-    )
+    names = {field.name for field in fields(DecodeRequest)}
+    own = {name: value for name, value in options.items() if name in names}
+    settings = {name: value for name, value in options.items() if name not in names}
+    return DecodeRequest(model, settings=settings, **own)
 
 
 def metrics_option(names: Sequence[str], note: str) -> Decorator:
@@ -147,26 +174,44 @@ def metrics_option(names: Sequence[str], note: str) -> Decorator:
     )
 
 
-def report_options(csv: bool = True, plot: str | None = "Draw the report to this file, .png or .svg.") -> Decorator:
-    """``--json``, ``--csv`` and ``--plot``, as ``json_file``, ``csv_file`` and ``plot_file``.
+def report_options(plot: str | None = "Draw the report to this file, .png or .svg.") -> Decorator:
+    """``--json``, ``--csv`` and ``--plot``, passed on as ``files``, a `ReportFiles`.
 
     Args:
-        csv: whether there is a ``--csv``.
         plot: help of ``--plot``; None: there is none.
     """
-    options = [click.option("--json", "json_file", type=PATH, help="Write the report as JSON to this file.")]
-    if csv:
-        text = "Write the main table as CSV to this file; further tables beside it."
-        options.append(click.option("--csv", "csv_file", type=PATH, help=text))
+    options = [
+        click.option("--json", "json_file", type=PATH, help="Write the report as JSON to this file."),
+        click.option(
+            "--csv",
+            "csv_file",
+            type=PATH,
+            help="Write the main table as CSV to this file; further tables beside it.",
+        ),
+    ]
     if plot is not None:
         options.append(click.option("--plot", "plot_file", type=PATH, help=plot))
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            command = option(command)
-        return command
+        @functools.wraps(command)
+        def call(*, json_file: Path | None, csv_file: Path | None, plot_file: Path | None = None, **given: Any) -> None:
+            from sparsenmt.report.output_files import ReportFiles
+
+            command(files=ReportFiles(json_file, csv_file, plot_file), **given)
+
+        return stacked(*options)(call)
 
     return decorate
+
+
+def parsed(parse: Callable[..., Sequence[float]], **limits: Any) -> Callable[..., Any]:
+    """The callback of an option whose value, or whose values together, `numbers` or `whole_numbers` parses."""
+
+    def callback(_context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+        text = ",".join(value) if isinstance(value, tuple) else value
+        return tuple(parse(text, parameter.opts[0], **limits)) if text is not None and value != () else value
+
+    return callback
 
 
 def numbers(

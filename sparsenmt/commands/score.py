@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,10 +25,18 @@ from sparsenmt.metric import METRICS
 if TYPE_CHECKING:
     from sparsenmt.workflows.score import ScoreOptions, ScoreResult, TargetScores
 
+_MODEL_OPTIONS = {
+    "batch_tokens": "--batch-tokens",
+    "tags": "--tags",
+    "disabled_heads": "--disable-heads",
+    "encoder_layers": "--encoder-layers",
+    "decoder_layers": "--decoder-layers",
+}
+"""Field of `ModelUse` -> option."""
 _HINT = "See `sparsenmt score --help` for the three ways to call it."
 
 
-@click.command("score", short_help="Score translations, or a model on a test set.")
+@click.command("score")
 @click.argument("hypothesis", metavar="[HYP]", required=False, type=PATH)
 @click.option(
     "--reference", "-r", "references", multiple=True, type=PATH, help="Reference translation; repeat for more than one."
@@ -52,23 +60,12 @@ _HINT = "See `sparsenmt score --help` for the three ways to call it."
 def command(
     hypothesis: Path | None,
     references: tuple[Path, ...],
-    metrics: tuple[str, ...],
-    documents_file: Path | None,
-    lowercase: bool,
-    tokenize: str,
-    language: str | None,
     baseline: Path | None,
-    resamples: int,
-    seed: int,
-    as_json: bool,
     model: Path | None,
     source: Path | None,
-    tags_file: Path | None,
     target: Path | None,
-    encoder_layers: int | None,
-    decoder_layers: int | None,
-    disabled: tuple[str, ...],
-    batch_tokens: int | None,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Score translations, or a model on a test set.
 
@@ -86,66 +83,54 @@ def command(
     With --documents, d-BLEU compares whole documents. A model that was trained on blocks of sentences then reads
     blocks, and its output is split into lines again; with --target, every block gets a log-probability.
     """
-    mode = _mode(hypothesis, references, baseline, model, source, target)
-    only_models = {
-        "--batch-tokens": batch_tokens,
-        "--tags": tags_file,
-        "--disable-heads": disabled or None,
-        "--encoder-layers": encoder_layers,
-        "--decoder-layers": decoder_layers,
-    }
-    for name, value in only_models.items():
-        if mode == "text" and value is not None:
-            raise UserError("needs --model", where=name, hint=_HINT)
+    _check_files(hypothesis, references, baseline, model, source, target)
+    use = {name: options.pop(name) for name in _MODEL_OPTIONS}
+    for name, option in _MODEL_OPTIONS.items():
+        if model is None and use[name] not in (None, ()):
+            raise UserError("needs --model", where=option, hint=_HINT)
 
     from sparsenmt.workflows.score import ModelUse, ScoreOptions, score_files, score_model, score_target
 
-    options = ScoreOptions(metrics, documents_file, lowercase, tokenize, language, resamples, seed)
+    settings = ScoreOptions(**options)
     if model is None:
         assert hypothesis is not None
-        _show(score_files(hypothesis, references, baseline, options), options, as_json=as_json)
+        _show(score_files(hypothesis, references, baseline, settings), settings, as_json=as_json)
         return
     assert source is not None
-    use = ModelUse(model, batch_tokens, tags_file, disabled, (encoder_layers, decoder_layers))
     if target is None:
-        _show(score_model(use, source, references, baseline, options), options, as_json=as_json)
+        _show(score_model(ModelUse(model, **use), source, references, baseline, settings), settings, as_json=as_json)
     else:
-        _show_target(score_target(use, source, target, documents_file), as_json=as_json)
+        _show_target(score_target(ModelUse(model, **use), source, target, settings.documents), as_json=as_json)
 
 
-def _mode(
+def _check_files(
     hypothesis: Path | None,
     references: tuple[Path, ...],
     baseline: Path | None,
     model: Path | None,
     source: Path | None,
     target: Path | None,
-) -> Literal["text", "model", "target"]:
-    """Return which of the three uses is meant; UserError if the arguments fit none."""
+) -> None:
+    """Raise UserError if the files fit none of the three uses."""
+    for name, value in (("--source", source), ("--target", target)):
+        if model is None and value is not None:
+            raise UserError("needs --model", where=name, hint=_HINT)
+    if model is None and hypothesis is None:
+        problem = "there is nothing to score: name a file of translations, or a model with --model"
+        raise UserError(problem, where="HYP", hint=_HINT)
+    if model is None and not references:
+        raise UserError("a reference is missing: give one file or more", where="--reference", hint=_HINT)
     if model is None:
-        for name, value in (("--source", source), ("--target", target)):
-            if value is not None:
-                raise UserError("needs --model", where=name, hint=_HINT)
-        if hypothesis is None:
-            raise UserError(
-                "there is nothing to score: name a file of translations, or a model with --model",
-                where="HYP",
-                hint=_HINT,
-            )
-        if not references:
-            raise UserError("a reference is missing: give one file or more", where="--reference", hint=_HINT)
-        return "text"
+        return
     if hypothesis is not None:
-        raise UserError(
-            "is given, but with --model there is no file of translations to score", where=f"'{hypothesis}'", hint=_HINT
-        )
+        problem = "is given, but with --model there is no file of translations to score"
+        raise UserError(problem, where=f"'{hypothesis}'", hint=_HINT)
     if source is None:
         raise UserError("needs --source", where="--model", hint=_HINT)
     if (target is None) == (not references):
         raise UserError("needs either --target or --reference", where="--model", hint=_HINT)
     if target is not None and baseline is not None:
         raise UserError("needs --reference", where="--baseline", hint=_HINT)
-    return "model" if target is None else "target"
 
 
 def _show(result: ScoreResult, options: ScoreOptions, *, as_json: bool) -> None:

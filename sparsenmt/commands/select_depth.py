@@ -2,48 +2,54 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
-from sparsenmt.commands.options import PATH, batch_tokens_option, numbers, threads_option, whole_numbers
+from sparsenmt.commands.options import (
+    PATH,
+    Decorator,
+    batch_tokens_option,
+    count_option,
+    numbers,
+    parsed,
+    threads_option,
+    whole_numbers,
+)
 from sparsenmt.strategy import STRATEGIES
 
 _METHODS = [name for name, strategy in STRATEGIES.items() if not strategy.random]
 
 
-@click.command("select-depth", short_help="Train a depth selector, and evaluate it.")
+def _grid_option(
+    option: str, name: str, default: str, text: str, parse: Callable[..., Sequence[float]] = numbers, **limits: Any
+) -> Decorator:
+    """An option that is a list of values of a hyperparameter."""
+    callback = parsed(parse, **limits)
+    return click.option(option, name, default=default, show_default=True, callback=callback, help=text)
+
+
+@click.command("select-depth")
 @click.argument("model", metavar="MODEL_DIR", type=PATH)
 @click.option("--source", "-s", type=PATH, required=True, help="Text to learn from, one sentence per line.")
 @click.option("--reference", "-r", type=PATH, required=True, help="Translation of --source, line by line.")
 @click.option("--test-source", type=PATH, help="Text to evaluate on.  [default: a tenth of --source, held out]")
 @click.option("--test-reference", type=PATH, help="Translation of --test-source, line by line.")
-@click.option("--lines", type=click.IntRange(1), help="Number of pairs to use, from the first.  [default: all]")
+@click.option(
+    "--lines", "limit", type=click.IntRange(1), help="Number of pairs to use, from the first.  [default: all]"
+)
 @click.option("--method", type=click.Choice(_METHODS), help="Decoding strategy.  [default: the recipe's]")
 @click.option("--beam-size", type=click.IntRange(1), help="Beam size.  [default: the recipe's]")
 @batch_tokens_option()
-@click.option("--layers", default="1,2", show_default=True, help="Numbers of classifier layers to try.")
-@click.option("--heads", default="4", show_default=True, help="Numbers of classifier attention heads to try.")
-@click.option(
-    "--alpha",
-    default="0,1",
-    show_default=True,
-    help="Exponents of the weight of positive labels to try (selector alpha).",
-)
-@click.option("--beta", default="1", show_default=True, help="Values of beta in F_beta to try: above 1 favours recall.")
-@click.option(
-    "--lambda", "lambdas", default="0.5,1", show_default=True, help="Shares of the cross-entropy in the loss to try."
-)
-@click.option("--epochs", type=click.IntRange(1), default=10, show_default=True, help="Most epochs of each trial.")
-@click.option(
-    "--patience",
-    type=click.IntRange(1),
-    default=2,
-    show_default=True,
-    help="Epochs without improvement after which a trial ends.",
-)
-@click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True, help="Sentences of an update.")
+@_grid_option("--layers", "layers", "1,2", "Numbers of classifier layers to try.", whole_numbers)
+@_grid_option("--heads", "heads", "4", "Numbers of classifier attention heads to try.", whole_numbers)
+@_grid_option("--alpha", "alphas", "0,1", "Exponents of the weight of positive labels to try (selector alpha).")
+@_grid_option("--beta", "betas", "1", "Values of beta in F_beta to try: above 1 favours recall.")
+@_grid_option("--lambda", "lambdas", "0.5,1", "Shares of the cross-entropy in the loss to try.", most=1)
+@count_option("--epochs", 10, "Most epochs of each trial.")
+@count_option("--patience", 2, "Epochs without improvement after which a trial ends.")
+@count_option("--batch-size", 32, "Sentences of an update.")
 @click.option(
     "--learning-rate",
     type=click.FloatRange(0, min_open=True),
@@ -52,27 +58,9 @@ _METHODS = [name for name, strategy in STRATEGIES.items() if not strategy.random
     help="Learning rate of SGD.",
 )
 @click.option("--seed", type=click.IntRange(0), help="Seed of the classifier's training.  [default: the recipe's]")
-@click.option(
-    "--time-lines", type=click.IntRange(1), default=200, show_default=True, help="Number of held-out lines to time."
-)
+@count_option("--time-lines", 200, "Number of held-out lines to time.")
 @threads_option
-def command(
-    model: Path,
-    source: Path,
-    reference: Path,
-    test_source: Path | None,
-    test_reference: Path | None,
-    lines: int | None,
-    method: str | None,
-    beam_size: int | None,
-    batch_tokens: int | None,
-    layers: str,
-    heads: str,
-    alpha: str,
-    beta: str,
-    lambdas: str,
-    **settings: Any,
-) -> None:
+def command(method: str | None, beam_size: int | None, batch_tokens: int | None, **settings: Any) -> None:
     """Train a depth selector for the model in MODEL_DIR, which must have several exits, and save it in the directory.
 
     Every pair of --source and --reference is translated at every trained depth. The labels of a sentence are all depths
@@ -90,19 +78,5 @@ def command(
     from sparsenmt.workflows.select_depth import SelectDepthRequest, select_depth
 
     decoding = {"method": method, "beam_size": beam_size, "batch_tokens": batch_tokens}
-    request = SelectDepthRequest(
-        model=model,
-        source=source,
-        reference=reference,
-        test_source=test_source,
-        test_reference=test_reference,
-        limit=lines,
-        decoding={name: value for name, value in decoding.items() if value is not None},
-        layers=whole_numbers(layers, "--layers"),
-        heads=whole_numbers(heads, "--heads"),
-        alphas=numbers(alpha, "--alpha"),
-        betas=numbers(beta, "--beta"),
-        lambdas=numbers(lambdas, "--lambda", most=1),
-        **settings,
-    )
-    click.echo(select_depth(request), nl=False)
+    given = {name: value for name, value in decoding.items() if value is not None}
+    click.echo(select_depth(SelectDepthRequest(decoding=given, **settings)), nl=False)

@@ -151,8 +151,9 @@ class EpochPlan:
         self._sizes = [len(dataset) for dataset in datasets]
         self._bases = np.concatenate([[0], np.cumsum(self._sizes)]).astype(np.int64)
         # (N,) sort keys of the examples: the longer side determines the cost, the shorter side the padding.
-        self._longer = _concatenated(np.maximum(d.source_lengths, d.target_lengths) for d in datasets)
-        self._shorter = _concatenated(np.minimum(d.source_lengths, d.target_lengths) for d in datasets)
+        none = np.zeros(0, dtype=np.int32)
+        self._longer = np.concatenate([none, *(np.maximum(d.source_lengths, d.target_lengths) for d in datasets)])
+        self._shorter = np.concatenate([none, *(np.minimum(d.source_lengths, d.target_lengths) for d in datasets)])
 
     def batches(self, epoch: int, rank: int = 0, world_size: int = 1) -> EpochBatches:
         """The batches of an epoch for one of several ranks, whose shares differ by at most one batch."""
@@ -169,14 +170,14 @@ class EpochPlan:
     def _examples(self, generator: np.random.Generator) -> NDArray[np.integer]:
         """The global numbers of an epoch's examples, shuffled."""
         type_ = np.int32 if self._bases[-1] <= np.iinfo(np.int32).max else np.int64
-        parts = []
+        parts = [np.zeros(0, dtype=type_)]
         for base, size, weight in zip(self._bases, self._sizes, self._weights, strict=False):
             copies, part = divmod(weight, 1.0)
             parts.extend([np.arange(base, base + size, dtype=type_)] * int(copies))
             if some := round(part * size):
                 chosen = generator.choice(size, some, replace=False, shuffle=False)
                 parts.append((base + chosen).astype(type_))
-        examples: NDArray[np.integer] = np.concatenate(parts) if parts else np.zeros(0, dtype=type_)
+        examples: NDArray[np.integer] = np.concatenate(parts)
         generator.shuffle(examples)
         return examples
 
@@ -278,8 +279,3 @@ def _batch_ends(lengths: NDArray[np.integer], batch_tokens: int) -> Iterator[int
         fits = np.arange(1, len(window) + 1) * window <= batch_tokens
         start += max(1, int(fits.sum()))  # `fits` is monotonic: rows x longest grows with every row
         yield start
-
-
-def _concatenated(parts: Iterator[NDArray[np.int32]]) -> NDArray[np.int32]:
-    arrays = list(parts)
-    return np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int32)

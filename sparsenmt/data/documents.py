@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.text import StrPath, read_lines
@@ -57,35 +57,8 @@ def read_document_ids(path: StrPath) -> Iterator[str]:
         yield id_
 
 
-def lines_with_document_ids(
-    path: StrPath, text: StrPath, lines: Iterable[str], first: int = 0
-) -> Iterator[tuple[str, str]]:
-    """Pair the lines of a text with the ids of their documents.
-
-    Args:
-        path: the file of ids.
-        text: the name of the text in messages.
-        lines: the text from line ``first`` (from 0) on.
-
-    Raises:
-        UserError: the numbers of ids and lines differ; or as `read_document_ids`.
-    """
-    ids = read_document_ids(path)
-    count = sum(1 for _ in islice(ids, first))
-    rest = iter(lines)
-    for line in rest:
-        id_ = next(ids, None)
-        if id_ is None:
-            check_id_count(path, count, text, count + 1 + sum(1 for _ in rest))
-            break
-        count += 1
-        yield line, id_
-    else:
-        check_id_count(path, count + sum(1 for _ in ids), text, count)
-
-
-def check_id_count(path: StrPath, ids: int, text: StrPath, lines: int) -> None:
-    """Check that there are as many document ids as lines.
+def check_id_count(path: StrPath, text: StrPath, ids: int, lines: int) -> None:
+    """Check that there are as many document ids as lines of a text.
 
     Raises:
         UserError: the numbers differ.

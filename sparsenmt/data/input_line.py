@@ -5,13 +5,14 @@ Lines are made once, where text enters the program; everything behind that point
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import tee
 
-from sparsenmt.data.documents import lines_with_document_ids
+from sparsenmt.data.documents import check_id_count, read_document_ids
 from sparsenmt.data.tagging.tagged_text import TagFile, TaggedSentence
-from sparsenmt.data.text import StrPath
+from sparsenmt.data.text import StrPath, pair_lines
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,8 @@ def input_lines(
 ) -> list[InputLine]:
     """Make input lines of texts, numbered from ``first`` on; ``tags`` and ``documents`` have one entry per text."""
     return [
-        InputLine(number, text, None if tags is None else tags[i], None if documents is None else documents[i])
-        for i, (number, text) in enumerate(enumerate(texts, start=first))
+        InputLine(first + i, text, None if tags is None else tags[i], None if documents is None else documents[i])
+        for i, text in enumerate(texts)
     ]
 
 
@@ -60,29 +61,17 @@ def attach_tags(lines: Iterable[InputLine], tags: TagFile, text: StrPath, first:
     Raises:
         UserError: a line's words are not those of its tags, or there are more or fewer tagged sentences than lines.
     """
-    waiting: deque[InputLine] = deque()
-    for sentence in tags.sentences(text, _texts(lines, waiting), first):
-        yield replace(waiting.popleft(), tags=sentence)
+    lines, copies = tee(lines)
+    sentences = tags.sentences(text, (line.text for line in copies), first)
+    for sentence, line in zip(sentences, lines, strict=True):  # `sentences` first: it checks the end of the text
+        yield replace(line, tags=sentence)
 
 
 def attach_documents(lines: Iterable[InputLine], ids: StrPath, text: StrPath, first: int = 0) -> Iterator[InputLine]:
-    """Attach a file's document ids to the lines of a text, one line at a time.
-
-    Args:
-        lines: the text from line ``first`` (from 0) on.
-        ids: the file with one id a line.
-        text: the name of the text in messages.
+    """Attach a file's document ids, one a line, to the lines of a text; see `attach_tags`.
 
     Raises:
         UserError: an id is missing, or there are more or fewer ids than lines.
     """
-    waiting: deque[InputLine] = deque()
-    for _, document in lines_with_document_ids(ids, text, _texts(lines, waiting), first):
-        yield replace(waiting.popleft(), document=document)
-
-
-def _texts(lines: Iterable[InputLine], waiting: deque[InputLine]) -> Iterator[str]:
-    """Yield the texts of lines; each line waits in ``waiting`` until its partner has been read."""
-    for line in lines:
-        waiting.append(line)
-        yield line.text
+    for document, line in pair_lines(read_document_ids(ids), lines, first, partial(check_id_count, ids, text)):
+        yield replace(line, document=document)

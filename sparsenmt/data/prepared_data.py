@@ -124,7 +124,6 @@ class PreparedData:
     features: FeatureSet
     train: list[Dataset]
     train_weights: list[float]
-    train_names: list[str]
     dev: Dataset
     dev_lines: list[tuple[str, str]]
     """Raw text of the validation pairs: source and target."""
@@ -166,7 +165,6 @@ class PreparedData:
             features=features,
             train=[Dataset(train_directory(directory, number)) for number in range(len(corpora))],
             train_weights=[corpus["weight"] for corpus in corpora],
-            train_names=[corpus["name"] for corpus in corpora],
             dev=Dataset(directory / "dev"),
             dev_lines=dev_lines,
             dev_tags=dev_tags,
@@ -188,9 +186,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         DamagedFileError: it has changed.
     """
     path = directory / MANIFEST
-    if not path.is_file():
-        raise UserError("there are no prepared data", where=str(directory), hint=_HINT)
-    manifest = read_json(path, hint=_HINT)
+    manifest = read_json(path, hint=_HINT) if path.is_file() else None
     if not isinstance(manifest, dict) or "corpora" not in manifest:
         raise UserError("there are no prepared data", where=str(directory), hint=_HINT)
     if manifest.get("format") != FORMAT:
@@ -243,22 +239,18 @@ def check_replaceable(directory: Path) -> None:
     if not directory.is_dir():
         raise UserError("is a file, not a directory", where=str(directory), hint="Choose another data.directory.")
     found = {path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir()}
-    if foreign := sorted(found - _files_of_prepare(directory, found)):
+    ours = set()
+    if MANIFEST in found:
+        try:
+            ours = {MANIFEST, *read_sealed(directory / MANIFEST)["files"]}
+        except (UserError, KeyError):  # damaged, or of another version: recognize files by name
+            ours = {name for name in found if _LAYOUT.fullmatch(name)}
+    if foreign := sorted(found - ours):
         raise UserError(
             f"the directory contains files that `prepare` did not write, such as {foreign[0]}",
             where=str(directory),
             hint="Choose another data.directory, or move the files away.",
         )
-
-
-def _files_of_prepare(directory: Path, found: set[str]) -> set[str]:
-    """Those of the files that `prepare` wrote."""
-    if MANIFEST not in found:
-        return set()
-    try:
-        return {MANIFEST, *read_sealed(directory / MANIFEST)["files"]}
-    except (UserError, KeyError):  # damaged, or of another version: recognize files by name
-        return {name for name in found if _LAYOUT.fullmatch(name)}
 
 
 def write_manifest(
@@ -274,10 +266,6 @@ def write_manifest(
     """Write the manifest, after all other files; returns it.
 
     The fingerprint does not depend on the paths of the inputs.
-
-    Args:
-        corpora, dev: their `CorpusReport` as JSON values.
-        files: size and hash of every other file.
     """
     hashes = {name: file["sha256"] for name, file in files.items()}
     manifest = {

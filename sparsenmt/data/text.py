@@ -10,6 +10,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import IO, TypeVar, cast
 
@@ -17,6 +18,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.files import atomic_writer, explain_write_errors
 
 StrPath = str | os.PathLike[str]
+S = TypeVar("S")
 T = TypeVar("T")
 
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -98,6 +100,27 @@ def check_aligned(paths: Sequence[StrPath], counts: Sequence[int]) -> None:
             f"line-aligned files have different numbers of lines: {sizes}",
             hint="Line n of one file must belong to line n of the other; only \\n ends a line.",
         )
+
+
+def pair_lines(
+    items: Iterator[T], lines: Iterable[S], first: int, check_counts: Callable[[int, int], None]
+) -> Iterator[tuple[T, S]]:
+    """Pair the lines of a text, from line ``first`` (from 0) on, with the items of a line-aligned file.
+
+    Args:
+        items: of all lines of the text.
+        check_counts: called at the end with the numbers of items and of lines; raises an error if they differ.
+    """
+    count = sum(1 for _ in islice(items, first))
+    rest = iter(lines)
+    for line in rest:
+        item = next(items, None)
+        if item is None:
+            check_counts(count, count + 1 + sum(1 for _ in rest))
+            return
+        count += 1
+        yield item, line
+    check_counts(count + sum(1 for _ in items), count)
 
 
 def bounded_batches(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:

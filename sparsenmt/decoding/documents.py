@@ -17,9 +17,9 @@ from sparsenmt.data.documents import (
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
-from sparsenmt.decoding.inputs import ModelBundle
 from sparsenmt.decoding.translate import Translation, one_line, translate_lines
 from sparsenmt.recipe import schema
+from sparsenmt.store import Bundle
 
 WINDOW = 256
 """Blocks that are sorted by length together."""
@@ -56,13 +56,12 @@ class Mismatches:
     missing: int = 0
     surplus: int = 0
 
-    def add(self, found: BlockTranslation) -> BlockTranslation:
-        """Count a block; returns it."""
+    def add(self, found: BlockTranslation) -> None:
+        """Count a block."""
         self.blocks += 1
         self.differing += found.surplus != 0
         self.missing += max(-found.surplus, 0)
         self.surplus += max(found.surplus, 0)
-        return found
 
     def warning(self) -> str | None:
         """Return one line about the differing blocks; None if there are none."""
@@ -75,7 +74,7 @@ class Mismatches:
 
 
 def translate_documents(
-    bundle: ModelBundle,
+    bundle: Bundle,
     lines: Iterable[InputLine],
     options: schema.Decoding,
     documents: schema.Documents,
@@ -103,7 +102,7 @@ def translate_documents(
 
 
 def translate_aligned(
-    bundle: ModelBundle,
+    bundle: Bundle,
     lines: Iterable[InputLine],
     options: schema.Decoding,
     packing: schema.Documents | None,
@@ -130,7 +129,7 @@ def translate_aligned(
 
 
 def pack_pairs(
-    bundle: ModelBundle, sources: Sequence[InputLine], targets: Sequence[str], documents: schema.Documents
+    bundle: Bundle, sources: Sequence[InputLine], targets: Sequence[str], documents: schema.Documents
 ) -> list[DocumentBlock]:
     """Pack line-aligned pairs into blocks, as `prepare` packs a corpus: for forced scoring.
 
@@ -159,7 +158,7 @@ def source_lines(blocks: Sequence[DocumentBlock]) -> list[InputLine]:
     return [InputLine(block.first, block.texts[0], block.tags) for block in blocks]
 
 
-def _sentences(bundle: ModelBundle, lines: Iterable[InputLine]) -> Iterator[BlockSentence]:
+def _sentences(bundle: Bundle, lines: Iterable[InputLine]) -> Iterator[BlockSentence]:
     rest = iter(lines)
     while rows := list(islice(rest, _LINES)):
         encoded = bundle.tokenizers.source.encode_batch([line.text for line in rows])
@@ -167,7 +166,7 @@ def _sentences(bundle: ModelBundle, lines: Iterable[InputLine]) -> Iterator[Bloc
             yield BlockSentence(line.number, line.document, (line.text,), (ids,), _tags_of(bundle, line))
 
 
-def _tags_of(bundle: ModelBundle, line: InputLine) -> TaggedSentence | None:
+def _tags_of(bundle: Bundle, line: InputLine) -> TaggedSentence | None:
     """Return the tags of a line, given or computed; None where no method reads tags and none are given."""
     tagger = bundle.features.source_tagger
     return tagger.tag(line.text) if line.tags is None and tagger is not None else line.tags

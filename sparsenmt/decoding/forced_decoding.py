@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 
 import torch
@@ -18,17 +17,11 @@ from sparsenmt.data.batching import length_batches, pad
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.decoding.ahead import encode_ahead
-from sparsenmt.decoding.inputs import (
-    ModelBundle,
-    SourceLine,
-    describe_out_of_memory,
-    make_source,
-    not_finite,
-    read_sources,
-)
+from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, make_source, not_finite, read_sources
 from sparsenmt.model.depth_plan import Depth
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import TranslationModel
+from sparsenmt.store import Bundle
 
 _ROWS = 1024  # rows of logits that exist at a time
 _PAIR_HINT = "Split the pair, or use a machine with more memory."
@@ -77,7 +70,7 @@ class ScoredTargets:
 
 
 def score_pairs(
-    bundle: ModelBundle,
+    bundle: Bundle,
     sources: Sequence[InputLine],
     targets: Sequence[str],
     *,
@@ -102,14 +95,7 @@ def score_pairs(
     encoded = bundle.tokenizers.target.encode_batch(list(targets))
     rows = [[(*ids[:most], EOS)] for ids in encoded]
     results: dict[int, PairScore] = {}
-
-    def guard(chosen: Sequence[int]) -> AbstractContextManager[None]:
-        shape = f"{max(len(rows[i][0]) for i in chosen):,} target tokens"
-        return describe_out_of_memory(
-            [lines[i] for i in chosen], shape, batch_tokens=batch_tokens, single_hint=_PAIR_HINT
-        )
-
-    for found in score_batches(bundle, lines, rows, guard, batch_tokens=batch_tokens, compact=compact, depth=depth):
+    for found in score_batches(bundle, lines, rows, batch_tokens=batch_tokens, compact=compact, depth=depth):
         for i, (values,) in found.items():
             names = bundle.tokenizers.target.pieces(list(rows[i][0]))
             cut = max(len(encoded[i]) - most, 0)
@@ -120,7 +106,7 @@ def score_pairs(
 
 
 def score_alternatives(
-    bundle: ModelBundle,
+    bundle: Bundle,
     sources: Sequence[InputLine],
     targets: Sequence[Sequence[str]],
     *,
@@ -150,31 +136,12 @@ def score_alternatives(
     tokens = [[next(encoded) for _ in own] for own in targets]
     rows = [list(dict.fromkeys((*ids[:most], EOS) for ids in own)) for own in tokens]
     found: dict[int, dict[tuple[int, ...], float]] = {}
-
-    def guard(members: Sequence[int], chosen: Sequence[int]) -> AbstractContextManager[None]:
-        batch = [members[i] for i in chosen]
-        longest = max(len(row) for i in batch for row in rows[i])
-        shape = f"{len(rows[batch[0]])} targets each of up to {longest:,} tokens"
-        return describe_out_of_memory(
-            [lines[i] for i in batch], shape, batch_tokens=batch_tokens, single_hint=_SOURCE_HINT
-        )
-
-    for count in sorted({len(own) for own in rows}):
-        members = [i for i, own in enumerate(rows) if len(own) == count]
-        for scored in score_batches(
-            bundle,
-            [lines[i] for i in members],
-            [rows[i] for i in members],
-            partial(guard, members),
-            batch_tokens=batch_tokens,
-            compact=compact,
-            depth=depth,
-        ):
-            for i, values in scored.items():
-                sums = [float(each.double().sum()) for each in values]
-                found[members[i]] = dict(zip(rows[members[i]], sums, strict=True))
-            if advance:
-                advance(len(scored))
+    for scored in score_batches(bundle, lines, rows, batch_tokens=batch_tokens, compact=compact, depth=depth):
+        for i, values in scored.items():
+            sums = [float(each.double().sum()) for each in values]
+            found[i] = dict(zip(rows[i], sums, strict=True))
+        if advance:
+            advance(len(scored))
 
     def score(i: int, ids: Sequence[int]) -> TargetScore:
         kept = (*ids[:most], EOS)
@@ -184,10 +151,9 @@ def score_alternatives(
 
 
 def score_batches(
-    bundle: ModelBundle,
+    bundle: Bundle,
     lines: Sequence[SourceLine],
     rows: Sequence[Sequence[Sequence[int]]],
-    guard: Callable[[Sequence[int]], AbstractContextManager[None]],
     *,
     batch_tokens: int,
     compact: bool,
@@ -198,8 +164,7 @@ def score_batches(
     Every source is encoded once, and its cross-attention keys and values are projected once.
 
     Args:
-        rows: R targets of each source, the same number for all, `</s>` included.
-        guard: makes the context in which a batch of these sources is computed; see `describe_out_of_memory`.
+        rows: R targets of each source, `</s>` included; sources with the same R share batches.
         batch_tokens: largest product of the sentences of a batch and its longest source, or the tokens of all targets
             of one.
         depth: as for `score_pairs`.
@@ -212,27 +177,36 @@ def score_batches(
     """
     lengths = [max(len(line.ids), len(own) * max(map(len, own))) for line, own in zip(lines, rows, strict=True)]
     encoder_exits, decoder_exits = (None, None) if depth is None else (depth[:1], depth[1:])
-    for chosen, memory in encode_ahead(
-        bundle.model,
-        length_batches(lengths, batch_tokens),
-        lengths,
-        batch_tokens,
-        read=lambda chosen: make_source(bundle, [lines[i] for i in chosen]),
-        naming=guard,
-        exits=encoder_exits,
-        compact=compact,
-    ):
-        with guard(chosen):
-            found = _score_batch(bundle, memory, [rows[i] for i in chosen], decoder_exits)
-        for i, values in zip(chosen, found, strict=True):
-            if not all(bool(each.isfinite().all()) for each in values):
-                raise not_finite(lines[i])
-        yield dict(zip(chosen, found, strict=True))
+
+    def guard(chosen: Sequence[int]) -> AbstractContextManager[None]:
+        count, longest = len(rows[chosen[0]]), max(len(row) for i in chosen for row in rows[i])
+        shape = f"{longest:,} target tokens" if count == 1 else f"{count} targets each of up to {longest:,} tokens"
+        hint = _PAIR_HINT if count == 1 else _SOURCE_HINT
+        return describe_out_of_memory([lines[i] for i in chosen], shape, batch_tokens=batch_tokens, single_hint=hint)
+
+    for count in sorted({len(own) for own in rows}):
+        members = [i for i, own in enumerate(rows) if len(own) == count]
+        for chosen, memory in encode_ahead(
+            bundle.model,
+            [[members[i] for i in batch] for batch in length_batches([lengths[i] for i in members], batch_tokens)],
+            lengths,
+            batch_tokens,
+            read=lambda chosen: make_source(bundle, [lines[i] for i in chosen]),
+            naming=guard,
+            exits=encoder_exits,
+            compact=compact,
+        ):
+            with guard(chosen):
+                found = _score_batch(bundle, memory, [rows[i] for i in chosen], decoder_exits)
+            for i, values in zip(chosen, found, strict=True):
+                if not all(bool(each.isfinite().all()) for each in values):
+                    raise not_finite(lines[i])
+            yield dict(zip(chosen, found, strict=True))
 
 
 @torch.inference_mode()
 def _score_batch(
-    bundle: ModelBundle, memory: Memory, targets: Sequence[Sequence[Sequence[int]]], exits: Sequence[int] | None
+    bundle: Bundle, memory: Memory, targets: Sequence[Sequence[Sequence[int]]], exits: Sequence[int] | None
 ) -> list[Sequence[Tensor]]:
     """Return the natural log-probabilities (T) of the tokens of each of the R targets of every sentence."""
     flat = [list(row) for own in targets for row in own]  # B * R, those of a sentence side by side

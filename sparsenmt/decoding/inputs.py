@@ -8,49 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
-
-import torch
 
 from sparsenmt.data.batching import pad
-from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
-from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.errors import UserError, is_out_of_memory
-from sparsenmt.model.protocol import Source, TranslationModel
+from sparsenmt.model.protocol import Source
 from sparsenmt.progress import notify
-
-
-class ModelBundle(Protocol):
-    """A model with its tokenizers and source features, as `store.open_model` returns it."""
-
-    @property
-    def model(self) -> TranslationModel: ...
-    @property
-    def tokenizers(self) -> Tokenizers: ...
-    @property
-    def features(self) -> FeatureSet: ...
-    @property
-    def max_positions(self) -> int: ...
-    @property
-    def max_source_length(self) -> int:
-        """Most source tokens that are read, `</s>` not counted."""
-        ...
-
-    @property
-    def cuts_by_choice(self) -> bool:
-        """True if the recipe cuts long sources, not the model's positions."""
-        ...
-
-    @property
-    def depth(self) -> tuple[int, int]:
-        """Default encoder and decoder layers that run: those of the recipe, or the deepest exits."""
-        ...
-
-    @property
-    def device(self) -> torch.device: ...
+from sparsenmt.store import Bundle
 
 
 @dataclass(frozen=True)
@@ -60,7 +26,7 @@ class SourceLine:
     Args:
         number: the line's number in its text, from 0.
         ids: tokens and `</s>`; `</s>` alone for a line of nothing but spaces.
-        cut: number of tokens beyond `ModelBundle.max_source_length`, which are left out.
+        cut: number of tokens beyond `Bundle.max_source_length`, which are left out.
         tags: the part-of-speech tags given for the line.
     """
 
@@ -96,7 +62,7 @@ def cut_summary(cut: int, limit: int) -> str:
     return f"{sources} cut to {limit:,} token{'' if limit == 1 else 's'} (data.filters.max_source_length)"
 
 
-def warn_of_cut_lines(bundle: ModelBundle, lines: Sequence[SourceLine], text: str, done: str) -> None:
+def warn_of_cut_lines(bundle: Bundle, lines: Sequence[SourceLine], text: str, done: str) -> None:
     """Report cut sources: their number if the recipe cuts them, otherwise every line that is too long for the model.
 
     Args:
@@ -111,7 +77,7 @@ def warn_of_cut_lines(bundle: ModelBundle, lines: Sequence[SourceLine], text: st
         notify(cut_warning(f"{text}, line {line.number + 1},", line.kept, line.cut, done))
 
 
-def read_sources(bundle: ModelBundle, lines: Sequence[InputLine]) -> list[SourceLine]:
+def read_sources(bundle: Bundle, lines: Sequence[InputLine]) -> list[SourceLine]:
     """Tokenize lines; tokens beyond the model's length are cut and counted, and a blank line has none."""
     most = bundle.max_source_length
     result = []
@@ -122,7 +88,7 @@ def read_sources(bundle: ModelBundle, lines: Sequence[InputLine]) -> list[Source
     return result
 
 
-def make_source(bundle: ModelBundle, lines: Sequence[SourceLine]) -> Source:
+def make_source(bundle: Bundle, lines: Sequence[SourceLine]) -> Source:
     """Return a padded batch with its features."""
     tokens, valid = pad([line.ids for line in lines])
     computed = [bundle.features.compute(line.ids, line.text, line.tags) for line in lines]

@@ -12,13 +12,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sparsenmt.data.input_line import input_lines
-from sparsenmt.decoding.inputs import ModelBundle
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.errors import UserError
 from sparsenmt.files import make_directories, read_sealed, sha256_text, write_sealed
 from sparsenmt.model.depth_plan import Depth
 from sparsenmt.recipe.schema import Decoding
-from sparsenmt.store import ModelIdentity
+from sparsenmt.store import Bundle, ModelIdentity
 
 _WINDOW = 1024  # lines that are sorted by length together; an interrupted run loses no more
 _DAMAGED_HINT = "It is computed again."
@@ -55,7 +54,7 @@ class KeptTranslations:
             return []
         return [str(line) for line in kept["translations"]] if kept.get("work") == self._work else []
 
-    def at(self, bundle: ModelBundle, depth: Depth, *, advance: Callable[[int], object] | None = None) -> list[str]:
+    def at(self, bundle: Bundle, depth: Depth, *, advance: Callable[[int], object] | None = None) -> list[str]:
         """Return the translations of all lines; those that are not cached are computed and cached.
 
         Args:

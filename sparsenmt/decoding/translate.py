@@ -14,18 +14,12 @@ from sparsenmt.data.batching import length_batches
 from sparsenmt.data.input_line import InputLine, numbered_lines
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.decoding.ahead import encode_ahead
-from sparsenmt.decoding.inputs import (
-    ModelBundle,
-    SourceLine,
-    describe_out_of_memory,
-    make_source,
-    not_finite,
-    read_sources,
-)
+from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, make_source, not_finite, read_sources
 from sparsenmt.decoding.scores import Hypothesis, maximum_length
 from sparsenmt.decoding.strategies import EncodedBatch, Results, strategy_of
 from sparsenmt.model.memory import Memory
 from sparsenmt.recipe.schema import Decoding
+from sparsenmt.store import Bundle
 
 WINDOW = 4096
 """Lines that are sorted by length together: bounds the memory and the time to the first output, fills batches well."""
@@ -60,16 +54,8 @@ class Translation:
         return best
 
 
-@dataclass(frozen=True)
-class SearchResult:
-    """The result of a search for one sentence: its hypotheses, and `Translation.closed`."""
-
-    hypotheses: list[Hypothesis]
-    closed: int | None
-
-
 def translate_lines(
-    bundle: ModelBundle,
+    bundle: Bundle,
     lines: Iterable[InputLine],
     options: Decoding,
     *,
@@ -96,22 +82,21 @@ def translate_lines(
 
 
 def translate_texts(
-    bundle: ModelBundle, texts: Iterable[str], options: Decoding, *, advance: Callable[[int], object] | None = None
+    bundle: Bundle, texts: Iterable[str], options: Decoding, *, advance: Callable[[int], object] | None = None
 ) -> list[str]:
     """Translate plain texts, in order; arguments and errors are those of `translate_lines`."""
     return [each.text for each in translate_lines(bundle, numbered_lines(texts), options, advance=advance)]
 
 
 def _translate_window(
-    bundle: ModelBundle,
+    bundle: Bundle,
     sources: Sequence[SourceLine],
     options: Decoding,
     advance: Callable[[int], object] | None,
     compact: bool,
 ) -> Iterator[Translation]:
-    results: dict[int, SearchResult] = {
-        s.number: SearchResult([Hypothesis([], 0.0, 0.0, True)], None) for s in sources if s.empty
-    }
+    target = bundle.tokenizers.target
+    results = {s.number: Translation(s, [Hypothesis([], 0.0, 0.0, True)], target) for s in sources if s.empty}
     if advance and results:
         advance(len(results))
     real = [source for source in sources if not source.empty]  # batches hold indices into this list
@@ -131,7 +116,7 @@ def _translate_window(
         for i, hypotheses in found.items():
             if not hypotheses:
                 raise not_finite(real[i])
-            results[real[i].number] = SearchResult(hypotheses, closed.pop(i))
+            results[real[i].number] = Translation(real[i], hypotheses, target, closed.pop(i))
         if advance and found:
             advance(len(found))
 
@@ -153,9 +138,7 @@ def _translate_window(
 
     for found in strategy.search(bundle.model, batches(), guard):
         record(found)
-    for source in sources:
-        result = results[source.number]
-        yield Translation(source, result.hypotheses, bundle.tokenizers.target, result.closed)
+    yield from (results[source.number] for source in sources)
 
 
 def one_line(text: str) -> str:
@@ -164,7 +147,7 @@ def one_line(text: str) -> str:
 
 
 def encoded_batch(
-    bundle: ModelBundle, memory: Memory, numbers: list[int], lines: Sequence[SourceLine], options: Decoding
+    bundle: Bundle, memory: Memory, numbers: list[int], lines: Sequence[SourceLine], options: Decoding
 ) -> EncodedBatch:
     """Return encoded lines with their maximum lengths; ``numbers`` are those of their results."""
     limits = [maximum_length(len(line.ids) - 1, options, bundle.max_positions) for line in lines]

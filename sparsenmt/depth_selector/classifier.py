@@ -28,32 +28,26 @@ class DepthClassifier(nn.Module):
     """The classifier of a source sentence: one logit for every depth.
 
     Args:
-        vocabulary: V, size of the model's source vocabulary.
-        dimension: D of the model's embeddings.
+        embeddings: (V, D) the model's source embeddings, with which those of the classifier begin.
         depths: K.
         layers: number of encoder layers.
         heads: number of attention heads; it must divide the dimension.
     """
 
-    def __init__(self, *, vocabulary: int, dimension: int, depths: int, layers: int, heads: int) -> None:
+    def __init__(self, embeddings: Tensor, *, depths: int, layers: int, heads: int) -> None:
         super().__init__()
+        vocabulary, dimension = embeddings.shape
         options = BlockOptions(dimension, FEED_FORWARD, "pre", "relu", DROPOUT, 0.0, 0.0)
         self.embeddings = nn.Parameter(torch.empty(vocabulary + 1, dimension))  # the class token is the last
         self.positions = Positions("sinusoidal", dimension, 0)
         self.encoder = Encoder(options, range(layers), SiteModules(SiteHeads(heads), lambda *place: Softmax()), [])
         self.output = Linear(dimension, depths)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Initialize as `assemble.build_model` does: Glorot-uniform matrices, zero biases, embeddings N(0, 1/D)."""
-        nn.init.normal_(self.embeddings, std=self.embeddings.shape[1] ** -0.5)
+        # as `assemble.build_model`: Glorot-uniform matrices, zero biases, embeddings N(0, 1/D)
+        nn.init.normal_(self.embeddings, std=dimension**-0.5)
         for module in self.modules():
             if isinstance(module, Linear):
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
-
-    def copy_embeddings(self, embeddings: Tensor) -> None:
-        """Initialize the embeddings with the model's source embeddings (V, D)."""
         with torch.no_grad():
             self.embeddings[:-1].copy_(embeddings)
 

@@ -1,4 +1,4 @@
-"""The evaluation of a depth selector on held-out text: time and quality against every fixed depth and the oracle.
+"""The evaluation of a depth selector on held-out text, and its report: against every fixed depth and the oracle.
 
 Shapes: S sentences, T of them timed, K depths, the fastest first.
 """
@@ -6,7 +6,7 @@ Shapes: S sentences, T of them timed, K depths, the fastest first.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 
 import numpy as np
@@ -17,14 +17,15 @@ from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding.inputs import read_sources
 from sparsenmt.decoding.timing import time_decoding
 from sparsenmt.decoding.translate import translate_texts
-from sparsenmt.depth_selector.selector import Selector
-from sparsenmt.depth_selector.training import choose, is_decided
-from sparsenmt.depth_selector.translate import translate_at_depths
+from sparsenmt.depth_selector.labels import LabelledSentences
+from sparsenmt.depth_selector.selector import Selector, translate_at_depths
+from sparsenmt.depth_selector.training import Trial, choose, is_decided
 from sparsenmt.evaluation.depth_oracle import chosen_lines, oracle_depths
 from sparsenmt.evaluation.metrics import corpus_scores
 from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.model.depth_plan import Depth
 from sparsenmt.recipe.schema import Decoding
+from sparsenmt.report.tables import Column, Report, Table, columns
 from sparsenmt.store import Bundle
 
 ROUNDS = 2
@@ -91,10 +92,6 @@ class SelectorEvaluation:
     undecided: float
 
     @property
-    def fixed(self) -> list[SystemScore]:
-        return self.systems[:-2]
-
-    @property
     def full(self) -> SystemScore:
         return self.systems[-3]
 
@@ -107,7 +104,7 @@ class SelectorEvaluation:
         own = self.selector
         return [
             each
-            for each in self.fixed
+            for each in self.systems[:-2]
             if each.bleu >= own.bleu and each.chrf >= own.chrf and each.seconds_alone <= own.seconds_alone
         ]
 
@@ -209,3 +206,74 @@ def evaluate_selector(
     systems.append(system("oracle", oracle, None, seconds(oracle), times.grouped_oracle))
     undecided = 1 - float(is_decided(logits).float().mean())
     return SelectorEvaluation(systems, selected, oracle, choosing, count, undecided)
+
+
+_LAYERS = columns("count", "encoder_layers", "decoder_layers")
+
+
+def selector_report(
+    measured: SelectorEvaluation, held_out: LabelledSentences, depths: Sequence[Depth], trials: Sequence[Trial]
+) -> Report:
+    """Return the report.
+
+    Args:
+        held_out: the evaluated text.
+        depths: K, in the order of the columns of its scores.
+        trials: of the search.
+    """
+    tables = (_systems(measured), _chosen(measured, held_out, depths), _trials(trials))
+    return Report("select-depth", tables, tuple(_notes(measured, held_out)))
+
+
+def _systems(measured: SelectorEvaluation) -> Table:
+    full = measured.full
+    shown = (
+        *(Column("system"), *_LAYERS, *columns("score", "bleu", "chrf", "sentence_chrf")),
+        *(Column("seconds_alone", "number"), Column("alone_of_full", "share")),
+        *(Column("seconds_grouped", "number"), Column("grouped_of_full", "share")),
+    )
+    rows = []
+    for each in measured.systems:
+        quality = (each.bleu, each.chrf, each.sentence_chrf)
+        alone = (each.seconds_alone, each.seconds_alone / full.seconds_alone)
+        grouped = (each.seconds_grouped, each.seconds_grouped / full.seconds_grouped)
+        rows.append((each.name, *(each.depth or (None, None)), *quality, *alone, *grouped))
+    return Table("systems", f"Held-out text; times of its first {measured.timed:,} sentences", shown, tuple(rows))
+
+
+def _chosen(measured: SelectorEvaluation, held_out: LabelledSentences, depths: Sequence[Depth]) -> Table:
+    shown = (*_LAYERS, *columns("share", "selector", "oracle", "among_the_best"))
+    shares = [np.bincount(each, minlength=len(depths)) / len(held_out) for each in (measured.selected, measured.oracle)]
+    shares.append(held_out.prior)
+    rows = tuple((*depth, *(float(share[k]) for share in shares)) for k, depth in enumerate(depths))
+    return Table("depths", "Sentences at each depth", shown, rows)
+
+
+def _trials(trials: Sequence[Trial]) -> Table:
+    shown = (
+        *(*columns("count", "layers", "heads"), *columns("number", "alpha", "beta", "lambda")),
+        *(Column("epoch", "count"), *columns("number", "own_loss", "loss"), Column("chrf", "score")),
+    )
+    ordered = sorted(trials, key=lambda trial: trial.loss)
+    rows = tuple((*astuple(each.cell), each.epoch, each.own_loss, each.loss, each.chrf) for each in ordered)
+    return Table("search", "Trials of the search, on the validation set, the chosen one first", shown, rows)
+
+
+def _notes(measured: SelectorEvaluation, held_out: LabelledSentences) -> list[str]:
+    own, full = measured.selector, measured.full
+    hits = float(held_out.labels[np.arange(len(held_out)), measured.selected].mean())
+    notes = [
+        f"held-out sentences: {len(held_out):,}; in {hits:.1%} the chosen depth is among the best; "
+        f"for {measured.undecided:.1%} no depth reaches a probability of 0.5, and the full depth is taken",
+        f"the selector takes {own.seconds_alone / full.seconds_alone:.1%} of the full depth's time one by one, "
+        f"{own.seconds_grouped / full.seconds_grouped:.1%} in groups, itself included "
+        f"({1000 * measured.choosing / measured.timed:.2f} ms a sentence); "
+        f"BLEU {own.bleu - full.bleu:+.2f}, chrF {own.chrf - full.chrf:+.2f}",
+    ]
+    better = measured.better_fixed()
+    if better:
+        depths = ", ".join(f"({each.depth[0]}, {each.depth[1]})" for each in better if each.depth is not None)
+        notes.append(f"fixed depths that are as good as the selector in no more time: {depths}")
+    else:
+        notes.append("no fixed depth is as good as the selector in no more time")
+    return notes

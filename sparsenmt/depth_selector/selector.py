@@ -1,4 +1,4 @@
-"""A trained depth selector: its files in the model directory, and its choices.
+"""A trained depth selector: its files in the model directory, its choices, and translation at chosen depths.
 
 ``selector/weights.safetensors``   the classifier
 ``selector/selector.json``         sealed: the model that it belongs to, its depths, hyperparameters and training
@@ -9,19 +9,25 @@ Shapes: S sentences, K depths.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from sparsenmt.data.input_line import InputLine
+from sparsenmt.decoding.inputs import read_sources
+from sparsenmt.decoding.translate import WINDOW, Translation, translate_lines
 from sparsenmt.depth_selector.classifier import DepthClassifier
 from sparsenmt.depth_selector.training import Hyperparameters, choose
 from sparsenmt.errors import UserError
 from sparsenmt.files import read_sealed, write_sealed
 from sparsenmt.model.depth_plan import Depth
+from sparsenmt.recipe.schema import Decoding
 from sparsenmt.store import Bundle, ModelIdentity
 from sparsenmt.tensors import load_tensors, read_header, save_tensors
 
@@ -39,11 +45,13 @@ class Selector:
         classifier: in evaluation mode.
         depths: K pairs of exits, in the order of the logits; the last is the full depth.
         digest: hash of the classifier's weights.
+        counts: number of lines that `translate` translated at each depth; lines without words are not counted.
     """
 
     classifier: DepthClassifier
     depths: Sequence[Depth]
     digest: str = ""
+    counts: Counter[Depth] = field(default_factory=Counter)
 
     @torch.inference_mode()
     def logits(self, sentences: Sequence[Sequence[int]]) -> Tensor:
@@ -58,6 +66,51 @@ class Selector:
     def choose(self, sentences: Sequence[Sequence[int]]) -> list[Depth]:
         """Return the chosen depth of every sentence."""
         return [self.depths[number] for number in choose(self.logits(sentences)).tolist()]
+
+    def translate(
+        self,
+        bundle: Bundle,
+        lines: Iterable[InputLine],
+        options: Decoding,
+        *,
+        advance: Callable[[int], object] | None = None,
+        window: int = WINDOW,
+    ) -> Iterator[Translation]:
+        """Translate lines at their chosen depths, in order; arguments and errors are those of `translate_lines`."""
+        iterator = iter(lines)
+        while batch := list(islice(iterator, window)):
+            sources = read_sources(bundle, batch)
+            chosen = self.choose([source.ids for source in sources if not source.empty])
+            self.counts.update(chosen)
+            rest = iter(chosen)
+            depths = [self.depths[-1] if source.empty else next(rest) for source in sources]  # empty: not translated
+            yield from translate_at_depths(bundle, batch, depths, options, advance=advance)
+
+
+def translate_at_depths(
+    bundle: Bundle,
+    lines: Sequence[InputLine],
+    depths: Sequence[Depth],
+    options: Decoding,
+    *,
+    advance: Callable[[int], object] | None = None,
+) -> list[Translation]:
+    """Translate every line at its depth, in order; each depth translates its lines independently of the others.
+
+    Args:
+        depths: one for each line.
+        advance: as for `translate_lines`.
+
+    Raises:
+        UserError: as `translate_lines`.
+    """
+    found: dict[int, Translation] = {}
+    for depth in sorted(set(depths)):
+        members = [i for i, each in enumerate(depths) if each == depth]
+        own = [lines[i] for i in members]
+        for each in translate_lines(bundle, own, options.at(depth), advance=advance, window=len(own)):
+            found[each.source.number] = replace(each, depth=None if each.source.empty else depth)
+    return [found[line.number] for line in lines]
 
 
 def identity_record(identity: ModelIdentity) -> dict[str, Any]:
@@ -122,15 +175,8 @@ def open_selector(directory: Path, bundle: Bundle, *, folder: Path | None = None
         raise UserError("the selector was trained for another model", where=str(folder), hint=_INVALID_HINT)
     if read_header(folder / WEIGHTS, hint=_INVALID_HINT)[0] != record["weights"]:
         raise UserError("the weights do not match selector.json", where=str(folder), hint=_INVALID_HINT)
-    embeddings = source_embeddings(bundle)
     cell = Hyperparameters(**record["cell"])
-    classifier = DepthClassifier(
-        vocabulary=embeddings.shape[0],
-        dimension=embeddings.shape[1],
-        depths=len(depths),
-        layers=cell.layers,
-        heads=cell.heads,
-    )
+    classifier = DepthClassifier(source_embeddings(bundle), depths=len(depths), layers=cell.layers, heads=cell.heads)
     shapes = {name: tuple(tensor.shape) for name, tensor in classifier.state_dict().items()}
     try:
         classifier.load_state_dict(load_tensors(folder / WEIGHTS, hint=_INVALID_HINT, shapes=shapes))

@@ -1,4 +1,6 @@
-"""The training of a depth classifier: Nesterov SGD; the epoch with the least validation loss is kept.
+"""The training of a depth classifier, with the loss of Dabre, Rubino and Fujita (2020, Section 4.2).
+
+Nesterov SGD; the epoch with the least validation loss is kept.
 
 Shapes: S sentences, B of a batch, K depths, V vocabulary, D dimension.
 """
@@ -13,13 +15,13 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
 from sparsenmt.data.batching import length_batches
 from sparsenmt.depth_selector.classifier import DepthClassifier
 from sparsenmt.depth_selector.labels import LabelledSentences
-from sparsenmt.depth_selector.loss import selector_loss
 
 THRESHOLD = 0.5
 _SORTED_BATCHES = 20  # batches whose sentences are sorted by length together
@@ -34,7 +36,7 @@ class Hyperparameters:
     Args:
         layers: number of encoder layers.
         heads: number of attention heads.
-        alpha: selector alpha; see `loss.selector_loss`.
+        alpha: selector alpha; see `selector_loss`.
         beta: of F_beta.
         weight: lambda, the share of the cross-entropy in the loss.
     """
@@ -98,6 +100,40 @@ def is_decided(logits: Tensor) -> Tensor:
     return decided
 
 
+def selector_loss(logits: Tensor, labels: Tensor, prior: Tensor, *, alpha: float, beta: float, weight: float) -> Tensor:
+    """Return ``weight`` x cross-entropy + (1 - ``weight``) x (1 - soft F_beta), the mean over the batch.
+
+    Args:
+        logits: (B, K).
+        labels: (B, K) 1 for every depth whose translation is the best, else 0; at least one 1 per sentence.
+        prior: (K) share of the training sentences with the label: the paper's p(y_k).
+        alpha: selector alpha, the exponent of the weight (1 - p(y_k))^alpha of positive labels.
+        beta: of F_beta; above 1 favours recall, below 1 precision.
+        weight: the paper's lambda, from 0 to 1.
+
+    Returns:
+        a scalar.
+    """
+    entropy = weighted_entropy(logits, labels, prior, alpha).mean(1)
+    return (weight * entropy + (1 - weight) * (1 - soft_f(logits, labels, beta))).mean()
+
+
+def weighted_entropy(logits: Tensor, labels: Tensor, prior: Tensor, alpha: float) -> Tensor:
+    """Return binary cross-entropies (B, K): Equation 3 with w_k = 1, as the paper does not define w_k."""
+    return -((1 - prior) ** alpha * labels * F.logsigmoid(logits) + (1 - labels) * F.logsigmoid(-logits))
+
+
+def soft_f(logits: Tensor, labels: Tensor, beta: float) -> Tensor:
+    """Return F_beta (B) of each sentence's labels with probabilities in place of decisions, Equation 4.
+
+    With P = mu / sum of probabilities and R = mu / sum of labels it is (1 + beta^2) mu / (beta^2 sum of labels + sum of
+    probabilities), which is defined for mu = 0, too.
+    """
+    probabilities = logits.sigmoid()
+    hit = (probabilities * labels).sum(1)
+    return (1 + beta**2) * hit / (beta**2 * labels.sum(1) + probabilities.sum(1))
+
+
 def train_classifier(
     cell: Hyperparameters,
     settings: SelectorTrainingSettings,
@@ -118,54 +154,34 @@ def train_classifier(
     """
     digest = hashlib.sha256(f"{settings.seed} {cell.key}".encode()).digest()
     seed = int.from_bytes(digest[:4], "big")
-    devices = [embeddings.device] if embeddings.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
-        classifier = DepthClassifier(
-            vocabulary=embeddings.shape[0],
-            dimension=embeddings.shape[1],
-            depths=training.scores.shape[1],
-            layers=cell.layers,
-            heads=cell.heads,
-        )
-        classifier.copy_embeddings(embeddings)
-        classifier.to(embeddings.device)
-        return _run(classifier, cell, settings, training, validation, seed, advance)
-
-
-def _run(
-    classifier: DepthClassifier,
-    cell: Hyperparameters,
-    settings: SelectorTrainingSettings,
-    training: LabelledSentences,
-    validation: LabelledSentences,
-    seed: int,
-    advance: Callable[[int], object] | None,
-) -> tuple[Trial, dict[str, Tensor]]:
-    device = classifier.embeddings.device
+    device, depths = embeddings.device, training.scores.shape[1]
     prior = torch.from_numpy(training.prior).float().to(device)
     labels = torch.from_numpy(training.labels).float().to(device)
-    parameters = list(classifier.parameters())
-    optimizer = torch.optim.SGD(parameters, lr=settings.learning_rate, momentum=settings.momentum, nesterov=True)
     lengths = np.array([len(row) for row in training.tokens], dtype=np.int64)
     best: tuple[Trial, dict[str, Tensor]] | None = None
-    for epoch in range(1, settings.epochs + 1):
-        classifier.train()
-        for batch in batches(lengths, settings.batch_size, np.random.default_rng([seed, epoch])):
-            logits = classifier.read([training.tokens[i] for i in batch])
-            loss = selector_loss(logits, labels[batch], prior, alpha=cell.alpha, beta=cell.beta, weight=cell.weight)
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(parameters, _CLIP)
-            optimizer.step()
-        trial = _validate(classifier, cell, epoch, prior, validation)
-        if best is None or trial.own_loss < best[0].own_loss:
-            best = trial, {name: value.detach().cpu().clone() for name, value in classifier.state_dict().items()}
-        ended = epoch - best[0].epoch >= settings.patience
-        if advance is not None:
-            advance(settings.epochs - epoch + 1 if ended else 1)
-        if ended:
-            break
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        classifier = DepthClassifier(embeddings, depths=depths, layers=cell.layers, heads=cell.heads)
+        classifier.to(device)
+        parameters = list(classifier.parameters())
+        optimizer = torch.optim.SGD(parameters, lr=settings.learning_rate, momentum=settings.momentum, nesterov=True)
+        for epoch in range(1, settings.epochs + 1):
+            classifier.train()
+            for batch in batches(lengths, settings.batch_size, np.random.default_rng([seed, epoch])):
+                logits = classifier.read([training.tokens[i] for i in batch])
+                loss = selector_loss(logits, labels[batch], prior, alpha=cell.alpha, beta=cell.beta, weight=cell.weight)
+                optimizer.zero_grad(set_to_none=True)
+                loss.backward()
+                torch.nn.utils.clip_grad_norm_(parameters, _CLIP)
+                optimizer.step()
+            trial = _validate(classifier, cell, epoch, prior, validation)
+            if best is None or trial.own_loss < best[0].own_loss:
+                best = trial, {name: value.detach().cpu().clone() for name, value in classifier.state_dict().items()}
+            ended = epoch - best[0].epoch >= settings.patience
+            if advance is not None:
+                advance(settings.epochs - epoch + 1 if ended else 1)
+            if ended:
+                break
     assert best is not None
     return best
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 import sparsenmt
 from sparsenmt.data.tokenizers.sentencepiece_tokenizer import SentencePieceTokenizer
+from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.export import to_ctranslate2, to_transformers
 from sparsenmt.export.plain_transformer import PlainTransformer, plain_model
 from sparsenmt.export.readme import readme
@@ -43,37 +44,35 @@ def export_model(
         UserError: the target cannot represent the model, or the directory cannot be written.
     """
     plain = plain_model(bundle, _NAMES[target], depth)
+    tokenizers = bundle.tokenizers
     with new_directory(output.resolve()) as partial:
+        sentencepiece = _write_sentencepiece(tokenizers, partial)
         if target == "ctranslate2":
-            to_ctranslate2.write_ctranslate2_model(plain, bundle.tokenizers, partial)
-            _write_pieces(bundle, partial)
+            to_ctranslate2.write_ctranslate2_model(plain, tokenizers, partial)
         else:
-            to_transformers.write_transformers_model(plain, bundle.tokenizers, bundle.recipe, partial)
-        if not _is_sentencepiece(bundle):
-            bundle.tokenizers.save(partial / "tokenizers")
-        write_text(partial / "README.md", readme(bundle, plain, target, sentencepiece=_is_sentencepiece(bundle)))
-        write_sealed(partial / MANIFEST, {**_origin(bundle, plain, target), "files": file_entries(partial)})
+            to_transformers.write_transformers_model(plain, tokenizers, bundle.recipe, partial)
+            if sentencepiece:
+                to_transformers.write_tokenizer_config(tokenizers, bundle.recipe.data, plain.max_positions, partial)
+        if not sentencepiece:
+            tokenizers.save(partial / "tokenizers")
+        write_text(partial / "README.md", readme(bundle, plain, target, sentencepiece=sentencepiece))
+        origin = {
+            "exported_to": target,
+            "model": bundle.recipe.name,
+            "weights_sha256": bundle.weights_digest,
+            "encoder_layers": len(plain.encoder),
+            "decoder_layers": len(plain.decoder),
+            "sparsenmt": sparsenmt.__version__,
+        }
+        write_sealed(partial / MANIFEST, {**origin, "files": file_entries(partial)})
     return plain
 
 
-def _is_sentencepiece(bundle: Bundle) -> bool:
-    sides = bundle.tokenizers.source, bundle.tokenizers.target
-    return all(isinstance(side, SentencePieceTokenizer) for side in sides)
-
-
-def _write_pieces(bundle: Bundle, directory: Path) -> None:
-    """Write the SentencePiece models, which CTranslate2 does not store."""
-    for name, side in (("source", bundle.tokenizers.source), ("target", bundle.tokenizers.target)):
-        if isinstance(side, SentencePieceTokenizer):
-            write_bytes(directory / f"{name}.spm", side.model)
-
-
-def _origin(bundle: Bundle, plain: PlainTransformer, target: Target) -> dict[str, object]:
-    return {
-        "exported_to": target,
-        "model": bundle.recipe.name,
-        "weights_sha256": bundle.weights_digest,
-        "encoder_layers": len(plain.encoder),
-        "decoder_layers": len(plain.decoder),
-        "sparsenmt": sparsenmt.__version__,
-    }
+def _write_sentencepiece(tokenizers: Tokenizers, directory: Path) -> bool:
+    """Write the SentencePiece models; False for tokenizers of another kind."""
+    source, target = tokenizers.source, tokenizers.target
+    if not (isinstance(source, SentencePieceTokenizer) and isinstance(target, SentencePieceTokenizer)):
+        return False
+    write_bytes(directory / "source.spm", source.model)
+    write_bytes(directory / "target.spm", target.model)
+    return True

@@ -30,7 +30,6 @@ for result in results:
 
 _TRANSFORMERS = """\
 {imports}
-from transformers import {architecture}
 
 model = {architecture}.from_pretrained(".")
 {tokenizer}
@@ -92,23 +91,21 @@ def _for_transformers(bundle: Bundle, plain: PlainTransformer, sentencepiece: bo
     architecture = "PegasusForConditionalGeneration" if is_pegasus(plain) else "MarianMTModel"
     if sentencepiece:
         own = {
-            "imports": "from transformers import MarianTokenizer",
+            "imports": f"from transformers import {', '.join(sorted(('MarianTokenizer', architecture)))}",
             "tokenizer": 'tokenizer = MarianTokenizer.from_pretrained(".")',
             "encode": 'tokenizer(lines, return_tensors="pt", padding=True)',
             "decode": "tokenizer.decode(ids, skip_special_tokens=True)",
         }
-        return _TRANSFORMERS.format(architecture=architecture, **own).replace(
-            f"import MarianTokenizer\nfrom transformers import {architecture}",
-            f"import {', '.join(sorted(('MarianTokenizer', architecture)))}",
-        )
-    own = {
-        "imports": "from pathlib import Path\n\nfrom sparsenmt.data.batching import pad\n"
-        "from sparsenmt.data.tokenizers.tokenizer import Tokenizers\nfrom sparsenmt.data.vocabulary import EOS",
-        "tokenizer": 'tokenizers = Tokenizers.load(Path("tokenizers"))',
-        "encode": 'dict(zip(("input_ids", "attention_mask"), pad([[*tokenizers.source.encode(line), EOS] '
-        "for line in lines])))",
-        "decode": "tokenizers.target.decode(ids.tolist())",
-    }
+    else:
+        own = {
+            "imports": "from pathlib import Path\n\nfrom sparsenmt.data.batching import pad\n"
+            "from sparsenmt.data.tokenizers.tokenizer import Tokenizers\nfrom sparsenmt.data.vocabulary import EOS\n"
+            f"from transformers import {architecture}",
+            "tokenizer": 'tokenizers = Tokenizers.load(Path("tokenizers"))',
+            "encode": 'dict(zip(("input_ids", "attention_mask"), pad([[*tokenizers.source.encode(line), EOS] '
+            "for line in lines])))",
+            "decode": "tokenizers.target.decode(ids.tolist())",
+        }
     return _TRANSFORMERS.format(architecture=architecture, **own)
 
 

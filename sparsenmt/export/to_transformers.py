@@ -16,12 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparsenmt.data.tokenizers.sentencepiece_tokenizer import SentencePieceTokenizer
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers
 from sparsenmt.data.vocabulary import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.export.plain_transformer import LayerWeights, PlainTransformer, as_fp32, attention_weights
-from sparsenmt.files import write_bytes, write_json
+from sparsenmt.files import write_json
 from sparsenmt.recipe import schema
 from sparsenmt.tensors import save_tensors
 
@@ -33,11 +32,13 @@ _NEVER = -1e9
 def write_transformers_model(
     plain: PlainTransformer, tokenizers: Tokenizers, recipe: schema.Recipe, directory: Path
 ) -> None:
-    """Write the weights, the configurations and the files of SentencePiece tokenizers."""
+    """Write the weights, the configurations and the vocabularies."""
     save_tensors(directory / "model.safetensors", transformers_weights(plain), metadata={"format": "pt"})
     write_json(directory / "config.json", model_config(plain, recipe.model.dropout))
     write_json(directory / "generation_config.json", generation_config(plain, recipe.decoding))
-    _write_tokenizer(tokenizers, recipe.data, plain.max_positions, directory)
+    write_json(directory / "vocab.json", _ids(tokenizers.source))
+    if not tokenizers.shared:
+        write_json(directory / "target_vocab.json", _ids(tokenizers.target))
 
 
 def is_pegasus(plain: PlainTransformer) -> bool:
@@ -166,17 +167,8 @@ def _layer(layer: LayerWeights) -> dict[str, Tensor]:
     return found
 
 
-def _write_tokenizer(tokenizers: Tokenizers, data: schema.Data, longest: int, directory: Path) -> None:
-    """Write the files of a ``MarianTokenizer``: SentencePiece models and tables of ids."""
-    sides = tokenizers.source, tokenizers.target
-    write_json(directory / "vocab.json", _ids(tokenizers.source))
-    if not tokenizers.shared:
-        write_json(directory / "target_vocab.json", _ids(tokenizers.target))
-    if not all(isinstance(side, SentencePieceTokenizer) for side in sides):
-        return
-    for name, side in zip(("source", "target"), sides, strict=True):
-        assert isinstance(side, SentencePieceTokenizer)
-        write_bytes(directory / f"{name}.spm", side.model)
+def write_tokenizer_config(tokenizers: Tokenizers, data: schema.Data, longest: int, directory: Path) -> None:
+    """Write the settings of a ``MarianTokenizer``, which reads SentencePiece models and tables of ids."""
     settings = {
         "tokenizer_class": "MarianTokenizer",
         "separate_vocabs": not tokenizers.shared,

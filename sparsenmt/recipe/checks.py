@@ -12,7 +12,7 @@ from sparsenmt.recipe.errors import Complaint, Problem, YamlOrigin
 from sparsenmt.recipe.key_paths import KeyPath, key_path
 from sparsenmt.recipe.schema import Data, Documents, Filters, Model, Section, TokenizerSection, Training
 from sparsenmt.recipe.socket_methods import socket_at
-from sparsenmt.recipe.yaml_tree import YamlNode, find, mapping, nearest_origin, plain, replace
+from sparsenmt.recipe.yaml_tree import YamlNode, child, find, mapping, nearest_origin, plain, replace
 
 _SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")  # as in every vocabulary
 _RESERVED = "\u2581"  # stands for a space inside tokens
@@ -138,20 +138,17 @@ def _heads(model: Model, site: str) -> Iterator[Contradiction]:
 
 
 def _tokenizer(tokenizer: TokenizerSection) -> Iterator[Contradiction]:
-    size, symbols = "data.tokenizer.vocabulary_size", tokenizer.user_symbols
-    special, least = len(_SPECIAL), len(_SPECIAL) + len(symbols)
-    if tokenizer.vocabulary_size <= special:
+    here, symbols = "data.tokenizer", tokenizer.user_symbols
+    size = f"{here}.vocabulary_size"
+    least, counted, keys = len(_SPECIAL), "special tokens", [size]
+    if tokenizer.vocabulary_size > least:
+        least, counted, keys = least + len(symbols), "special tokens and user symbols", [size, f"{here}.user_symbols"]
+    if tokenizer.vocabulary_size <= least:
         complaint = Complaint(
-            f"must be greater than {special}, the number of special tokens",
+            f"must be greater than {least}, the number of {counted}",
             "Leave the key out for the default, or write some thousands.",
         )
-        yield Contradiction(_keys(size), complaint)
-    elif tokenizer.vocabulary_size <= least:
-        complaint = Complaint(
-            f"must be greater than {least}, the number of special tokens and user symbols",
-            "Leave the key out for the default, or write some thousands.",
-        )
-        yield Contradiction(_keys(size, "data.tokenizer.user_symbols"), complaint)
+        yield Contradiction(_keys(*keys), complaint)
     lowest = 0.98
     if tokenizer.kind in ("bpe", "unigram") and tokenizer.character_coverage < lowest:
         complaint = Complaint(
@@ -272,40 +269,30 @@ _SECTION_CHECKS: tuple[tuple[type[Section], str, Callable[[Any], Iterator[Contra
 def _losses(recipe: YamlNode) -> Iterator[Contradiction]:
     """A loss has a weight, which never becomes negative, or a target, which is a share."""
     for name, loss in mapping(find(recipe, ("losses",))).items():
-        weight, target = find(loss, ("weight",)), find(loss, ("target",))
+        weight, target = child(loss, "weight"), child(loss, "target")
         if target is not None and target.value is not None:
             if weight is not None and weight.value is not None:
                 complaint = Complaint("cannot be combined with a target", "Set either a weight or a target.")
                 yield Contradiction((("losses", name, "weight"),), complaint)
-            yield from _ends(target, ("losses", name, "target"), _target_complaint)
+            for part, value in _ends(target):
+                if not (0 < value < 1 or (value == 0 and part == ("from",))):
+                    hint = "A target is the share of gates to close: 0.4 is 40%."
+                    complaint = Complaint(f"must be between 0 and 1, not {value}", hint)
+                    yield Contradiction((("losses", name, "target", *part),), complaint)
         elif weight is not None and isinstance(weight.value, dict):
-            yield from _ends(weight, ("losses", name, "weight"), _weight_complaint)
+            for part, value in _ends(weight):
+                if not value >= 0:
+                    hint = "A weight that changes may not become negative."
+                    complaint = Complaint(f"must be at least 0, not {value}", hint)
+                    yield Contradiction((("losses", name, "weight", *part),), complaint)
 
 
-def _ends(
-    node: YamlNode, key: KeyPath, complaint_of: Callable[[float, str], Complaint | None]
-) -> Iterator[Contradiction]:
-    """The complaints about a number, or about the ends of its change."""
-    ends = {(part,): find(node, (part,)) for part in ("from", "to")} if isinstance(node.value, dict) else {(): node}
+def _ends(node: YamlNode) -> Iterator[tuple[KeyPath, float]]:
+    """A number, or the ends of its change by their keys."""
+    ends = {(part,): child(node, part) for part in ("from", "to")} if isinstance(node.value, dict) else {(): node}
     for part, end in ends.items():
-        if end is None or isinstance(end.value, bool) or not isinstance(end.value, (int, float)):
-            continue
-        complaint = complaint_of(end.value, "".join(part))
-        if complaint is not None:
-            yield Contradiction(((*key, *part),), complaint)
-
-
-def _weight_complaint(value: float, part: str) -> Complaint | None:
-    if value >= 0:
-        return None
-    return Complaint(f"must be at least 0, not {value}", "A weight that changes may not become negative.")
-
-
-def _target_complaint(value: float, part: str) -> Complaint | None:
-    if 0 < value < 1 or (value == 0 and part == "from"):
-        return None
-    hint = "A target is the share of gates to close: 0.4 is 40%."
-    return Complaint(f"must be between 0 and 1, not {value}", hint)
+        if end is not None and isinstance(end.value, int | float) and not isinstance(end.value, bool):
+            yield part, end.value
 
 
 def _shared_table(recipe: YamlNode) -> Iterator[Contradiction]:

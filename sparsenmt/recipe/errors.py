@@ -73,7 +73,6 @@ class Problem:
 
     @property
     def where(self) -> str:
-        """File, line and key."""
         return f"{self.origin.place}: {dotted(self.path)}" if self.path else self.origin.place
 
     def __str__(self) -> str:
@@ -119,7 +118,6 @@ def dotted(path: KeyPath) -> str:
 
 
 def shortened(text: str) -> str:
-    """The text or, if it is long, its beginning."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
@@ -149,8 +147,7 @@ def unknown_key(key: str, section: KeyPath, valid: Sequence[str], *, of: str | N
     """The complaint about an unknown key.
 
     Args:
-        key: the key as written.
-        section: path of the section around it.
+        section: path of the section around the key.
         valid: the section's keys.
         of: the owner of the valid keys in words, if it is not the section (e.g. a method).
     """
@@ -186,7 +183,6 @@ def _same_key_elsewhere(key: str, section: KeyPath) -> list[str]:
 
 
 def _common_length(path: KeyPath, other: KeyPath) -> int:
-    """Length of the common beginning."""
     return [*(left == right for left, right in zip(path, other, strict=False)), False].index(False)
 
 

@@ -29,7 +29,6 @@ def load(
     """Read a recipe file.
 
     Args:
-        path: the YAML file.
         methods: socket -> name of a method -> type of its options.
         overrides: settings laid over the file, in order: ``key.path=value``, or settings of another file.
         check: a further check of a valid recipe; the `UserError` that it raises has a key as its place, and the file
@@ -63,8 +62,6 @@ def load_resolved(mapping: Mapping[str, Any], methods: Methods, *, origin: str =
     """A recipe from plain values that `dump` wrote: paths are taken literally, no variable is replaced.
 
     Args:
-        mapping: the recipe's values.
-        methods: as for `load`.
         origin: the name of the place in messages, e.g. the file's path.
 
     Raises:

@@ -13,7 +13,7 @@ from sparsenmt.recipe.choices import PRESETS
 from sparsenmt.recipe.errors import Complaint, Problem, ProblemError, YamlOrigin, dotted, show
 from sparsenmt.recipe.key_paths import KeyPath, key_path
 from sparsenmt.recipe.socket_methods import PLACE_KEYS, socket_at
-from sparsenmt.recipe.yaml_tree import YamlNode, child, find, items, mapping, parse, read, replace, tree
+from sparsenmt.recipe.yaml_tree import YamlNode, child, find, items, mapping, parse, plain, read, replace, tree
 
 _MOST_FILES = 100  # that a recipe includes
 _MOST_PARTS = 50  # of an override's key
@@ -134,9 +134,10 @@ def _parse_override(text: str) -> tuple[Setting, list[Problem]]:
     try:
         value, found = parse(value_text, name=origin.place, folder=Path.cwd())
     except UserError as error:
-        raise ProblemError(origin, (), _value_complaint(error)) from None
+        complaint = Complaint(error.message, f"If the value is a text, put it into quotes. {error.hint}")
+        raise ProblemError(origin, (), complaint) from None
     problems = [Problem(origin, (*path, *problem.path), problem.complaint) for problem in found]
-    return Setting(key, YamlNode(None, origin) if value is None else _with_origin(value, origin)), problems
+    return Setting(key, tree(None if value is None else plain(value), origin)), problems
 
 
 def _key_parts(key: str, origin: YamlOrigin) -> list[str]:
@@ -151,19 +152,6 @@ def _key_parts(key: str, origin: YamlOrigin) -> list[str]:
             origin, (), Complaint("the key is not valid", "Separate its parts by single dots: `training.seed=2`.")
         )
     return parts
-
-
-def _value_complaint(error: UserError) -> Complaint:
-    return Complaint(f"{error.message}", f"If the value is a text, put it into quotes. {error.hint}")
-
-
-def _with_origin(node: YamlNode, origin: YamlOrigin) -> YamlNode:
-    """The value with this origin for all its parts."""
-    if isinstance(node.value, dict):
-        return YamlNode({key: _with_origin(child, origin) for key, child in node.value.items()}, origin)
-    if isinstance(node.value, list):
-        return YamlNode([_with_origin(child, origin) for child in node.value], origin)
-    return YamlNode(node.value, origin)
 
 
 def _set(node: YamlNode | None, path: KeyPath, parts: Sequence[str], value: YamlNode) -> YamlNode:

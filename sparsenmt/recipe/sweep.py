@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, NonNegativeInt, ValidationError
+from pydantic import Field, NonNegativeInt, ValidationError
 
 from sparsenmt.recipe.choices import MetricName
 from sparsenmt.recipe.errors import Complaint, Problem, nearest, raise_together
-from sparsenmt.recipe.key_paths import KeyPath, fields_by_key, section_type, type_inside
+from sparsenmt.recipe.key_paths import KeyPath
 from sparsenmt.recipe.resolve import expand_variables
 from sparsenmt.recipe.schema import Section
 from sparsenmt.recipe.validation_errors import misread_booleans, validation_problems
 from sparsenmt.recipe.variants import OWN_AXES, Variant, expand_variants
-from sparsenmt.recipe.yaml_tree import YamlNode, find, items, mapping, nearest_origin, plain, read, replace
+from sparsenmt.recipe.yaml_tree import YamlNode, nearest_origin, plain, read
 
 
 class Layout(Section):
@@ -136,16 +136,13 @@ def read_sweep(path: Path) -> Sweep:
         UserError: the file cannot be read; or all its problems, each with its line and key, in one message.
     """
     node, problems = read(path)
-    problems += (unknown := _unknown_keys(node, SweepFile))
     file: SweepFile | None = None
-    for problem in unknown:
-        if find(node, problem.path) is not None:
-            node = replace(node, problem.path, None)
     try:
         file = SweepFile.model_validate(plain(node))
     except ValidationError as error:
         known = {problem.path for problem in problems}
-        problems += [found for found in validation_problems(error, node, root=SweepFile) if found.path not in known]
+        wrong = validation_problems(error, node, root=SweepFile, unknown=_unknown_key)
+        problems += [found for found in wrong if found.path not in known]
     problems += misread_booleans(node, SweepFile)
     if file is None or problems:
         raise_together(problems, str(path))
@@ -169,26 +166,11 @@ def read_sweep(path: Path) -> Sweep:
     )
 
 
-def _unknown_keys(node: YamlNode, section: type[BaseModel], path: KeyPath = ()) -> list[Problem]:
-    """Problems of keys that a section does not have; the hint points recipe keys to `set`."""
-    fields = fields_by_key(section)
-    problems = []
-    for key, value in mapping(node).items():
-        field = fields.get(key)
-        here = (*path, key)
-        if field is None:
-            close = nearest(key, fields, cutoff=0.75)
-            meant = f"Did you mean `{close}`?" if close else f"The keys here are: {', '.join(fields)}."
-            hint = f"{meant} Write keys of the recipe under `set`: `training.max_updates: 500`."
-            problems.append(Problem(value.origin, here, Complaint("unknown key", hint)))
-            continue
-        item = section_type(type_inside(field.annotation, 0))
-        if inner := section_type(field.annotation):
-            problems += _unknown_keys(value, inner, here)
-        elif item is not None:
-            for index, each in enumerate(items(value)):
-                problems += _unknown_keys(each, item, (*here, index))
-    return problems
+def _unknown_key(key: str, section: KeyPath, valid: Sequence[str]) -> Complaint:
+    """The complaint about a key that a section does not have; the hint points recipe keys to `set`."""
+    close = nearest(key, valid, cutoff=0.75)
+    meant = f"Did you mean `{close}`?" if close else f"The keys here are: {', '.join(valid)}."
+    return Complaint("unknown key", f"{meant} Write keys of the recipe under `set`: `training.max_updates: 500`.")
 
 
 def _layout_problems(node: YamlNode, file: SweepFile, variants: list[Variant]) -> list[Problem]:

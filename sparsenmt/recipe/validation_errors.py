@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -31,26 +31,38 @@ _WANTED = {
     "model_attributes_type": "a section (keys with values, indented under it)",
 }
 _BOUNDS = {
-    "greater_than": "greater than",
-    "greater_than_equal": "at least",
-    "less_than": "less than",
-    "less_than_equal": "at most",
-    "multiple_of": "a multiple of",
+    "greater_than": ("gt", "greater than"),
+    "greater_than_equal": ("ge", "at least"),
+    "less_than": ("lt", "less than"),
+    "less_than_equal": ("le", "at most"),
+    "multiple_of": ("multiple_of", "a multiple of"),
 }
-_BOUND_KEYS = {"greater_than": "gt", "greater_than_equal": "ge", "less_than": "lt", "less_than_equal": "le"}
 _SECTION_ERRORS = {"model_type", "model_attributes_type", "dict_type", "list_type", "tuple_type"}
 
 
 def validation_problems(
-    error: ValidationError, node: YamlNode, prefix: KeyPath = (), root: type[BaseModel] = Recipe
+    error: ValidationError,
+    node: YamlNode,
+    prefix: KeyPath = (),
+    root: type[BaseModel] = Recipe,
+    unknown: Callable[[str, KeyPath, Sequence[str]], Complaint] = unknown_key,
 ) -> list[Problem]:
-    """The problems of validating ``node``, found at ``prefix`` in the recipe, as a ``root``."""
+    """The problems of validating ``node``, found at ``prefix`` in the recipe, as a ``root``.
+
+    Args:
+        unknown: makes the complaint about a key that is not among those of its section.
+    """
     located = [(_locate(node, details), details) for details in error.errors(include_url=False)]
     problems: dict[KeyPath, Problem] = {}
     for (path, union), details in located:
         if union is not None and _is_of_unintended_member(union, path, details, node, located):
             continue
-        complaint = _complaint(details, path, prefix, root)
+        if details["type"] == "extra_forbidden":
+            section = section_at(path[:-1], root)
+            valid = list(fields_by_key(section)) if section else []
+            complaint = unknown(str(path[-1]), (*prefix, *path[:-1]), valid)
+        else:
+            complaint = _complaint(details, path, root)
         # One complaint a value: the members of a union would repeat it.
         problems.setdefault(path, Problem(nearest_origin(node, path), (*prefix, *path), complaint))
     return list(problems.values())
@@ -91,20 +103,17 @@ def _is_of_unintended_member(
     return details["type"] in _SECTION_ERRORS and any(other["type"] not in _SECTION_ERRORS for other in others)
 
 
-def _complaint(details: ErrorDetails, path: KeyPath, prefix: KeyPath, root: type[BaseModel]) -> Complaint:
+def _complaint(details: ErrorDetails, path: KeyPath, root: type[BaseModel]) -> Complaint:
     kind, given, context = details["type"], details["input"], details.get("ctx", {})
     meaning = f"Its meaning: {describe(path, root)}"
     if kind == "missing":
         return Complaint("this key is required", f"Add it. {meaning}")
-    if kind == "extra_forbidden":
-        section = section_at(path[:-1], root)
-        return unknown_key(str(path[-1]), (*prefix, *path[:-1]), list(fields_by_key(section)) if section else [])
     if kind == "string_type":
         is_number = isinstance(given, (int, float))
         return Complaint(f"must be text, not {show(given)}", f"{'Put it into quotes. ' if is_number else ''}{meaning}")
     if kind in _BOUNDS:
-        bound = context[_BOUND_KEYS.get(kind, kind)]
-        return Complaint(f"must be {_BOUNDS[kind]} {bound:.15g}, not {show(given)}", meaning)
+        key, relation = _BOUNDS[kind]
+        return Complaint(f"must be {relation} {context[key]:.15g}, not {show(given)}", meaning)
     if kind in ("literal_error", "enum"):
         return _choice(str(context.get("expected", "")), given)
     if kind == "too_short":
@@ -118,7 +127,7 @@ def _complaint(details: ErrorDetails, path: KeyPath, prefix: KeyPath, root: type
         return Complaint(f"must be {_WANTED[kind]}, not {show(given)}", meaning)
     if kind in ("value_error", "assertion_error"):
         said = str(context.get("error", details["msg"])).rstrip(".")
-        return Complaint(f"{said}", meaning)
+        return Complaint(said, meaning)
     reason = details["msg"].replace("Input should", "should").rstrip(".")
     return Complaint(f"{reason}, not {show(given)}", meaning)
 

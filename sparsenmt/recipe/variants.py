@@ -54,11 +54,7 @@ class _Label:
 
 
 def expand_variants(sweep: YamlNode, folder: Path) -> tuple[list[Variant], list[Problem]]:
-    """All variants of a valid sweep file, in its order.
-
-    Args:
-        folder: the folder that recipe paths are relative to.
-    """
+    """All variants of a valid sweep file, in its order; recipe paths are relative to ``folder``."""
     variants: list[Variant] = []
     problems: list[Problem] = []
     for index, block in enumerate(items(child(sweep, "variants"))):
@@ -163,7 +159,6 @@ class _BlockExpansion:
         return child(self._sweep, key) if own is None else own
 
     def _path_in(self, node: YamlNode, labels: Mapping[str, _Label], key: str) -> str:
-        """A path, with its variables replaced."""
         text = expand_variables(self._text(str(node.value), node, labels))
         if isinstance(text, Complaint):
             raise ProblemError(node.origin, (*self._path, key), text)
@@ -250,7 +245,6 @@ def _label_text(node: YamlNode, path: KeyPath) -> str:
 
 
 def _settings(node: YamlNode | None) -> list[Setting]:
-    """The items of a `set`."""
     return [Setting(key, value) for key, value in mapping(node).items()]
 
 

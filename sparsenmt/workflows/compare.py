@@ -17,7 +17,7 @@ from sparsenmt.progress import progress_bar
 from sparsenmt.report.model_labels import check_models, model_labels
 from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.plots import Panel, curves
-from sparsenmt.report.tables import Column, Report, Table, Value
+from sparsenmt.report.tables import Column, Report, Table, Value, columns
 from sparsenmt.store import open_model, read_recipe
 from sparsenmt.training.training_log import training_speed
 from sparsenmt.workflows.evaluate import Evaluation, evaluate, metric_of, translate_text
@@ -35,8 +35,6 @@ class CompareRequest:
         tags: part-of-speech tags of the source.
         baseline: model that the others are tested against; None: the first.
         metrics: names of `metric.METRICS`, the most important first; empty: the first recipe's, with BLEU chrF, too.
-        attention: True to measure attended positions.
-        speed: True to time decoding.
         speed_lines: lines that are timed, at most.
         rounds: turns of each model; the fastest counts.
         threads: CPU threads; None: all cores.
@@ -57,35 +55,19 @@ class CompareRequest:
     threads: int | None = None
     files: ReportFiles = field(default_factory=ReportFiles)
 
-    @property
-    def all_models(self) -> list[Path]:
-        """All models; a baseline that is not among them comes first."""
-        models, baseline = list(self.models), self.baseline
-        if baseline is None or any(model.resolve() == baseline.resolve() for model in models):
-            return models
-        return [baseline, *models]
-
-
-@dataclass(frozen=True)
-class DecodingSpeed:
-    """The fastest turn of a model.
-
-    Args:
-        tokens_per_second: target tokens, `</s>` included.
-    """
-
-    tokens_per_second: float
-    seconds: float
-
 
 @dataclass(frozen=True)
 class ComparedModel:
-    """One model of a comparison."""
+    """One model of a comparison.
+
+    Args:
+        speed: of decoding: target tokens per second, `</s>` included, in the fastest turn.
+    """
 
     label: str
     directory: Path
     found: Evaluation
-    speed: DecodingSpeed | None
+    speed: float | None
 
     def against(self, baseline: ComparedModel, metric: str, text: TestText) -> dict[str, float]:
         """Return the difference to the baseline; empty for the baseline itself."""
@@ -102,16 +84,17 @@ def compare_models(request: CompareRequest) -> Report:
         UserError: an option, a file or a model is not what it must be.
     """
     given = given_text(request.source, request.reference, request.documents, request.tags)
-    everybody = request.all_models
+    everybody, wanted = list(request.models), request.baseline
+    if wanted is not None and all(model.resolve() != wanted.resolve() for model in everybody):
+        everybody.insert(0, wanted)
     check_models(everybody)
     request.files.check([request.source, request.reference, request.documents, request.tags])
-    if request.threads is not None:
-        use_threads(request.threads)
+    use_threads(request.threads)
     labels = model_labels(everybody)
     text = given or shared_text(labels, request.kind)
     metrics = tuple(request.metrics) or _default_metrics(everybody[0])
     found = {label: evaluate(path, text, metrics, attention=request.attention) for label, path in labels.items()}
-    first = (request.baseline or request.models[0]).resolve()
+    first = (wanted or request.models[0]).resolve()
     baseline = next(label for label, path in labels.items() if path.resolve() == first)
     speeds = _decoding_speeds(labels, text, request.speed_lines, request.rounds) if request.speed else {}
     models = [ComparedModel(label, labels[label], own, speeds.get(label)) for label, own in found.items()]
@@ -125,8 +108,8 @@ def _default_metrics(model: Path) -> tuple[str, ...]:
     return (metric, "chrf") if metric == "bleu" else (metric,)
 
 
-def _decoding_speeds(models: Mapping[str, Path], text: TestText, lines: int, rounds: int) -> dict[str, DecodingSpeed]:
-    """Time models in turns on the first lines of a text.
+def _decoding_speeds(models: Mapping[str, Path], text: TestText, lines: int, rounds: int) -> dict[str, float]:
+    """Time models in turns on the first lines of a text; returns target tokens per second, `</s>` included.
 
     A model is read anew for each of its turns, so that no more than one is in memory.
     """
@@ -141,7 +124,7 @@ def _decoding_speeds(models: Mapping[str, Path], text: TestText, lines: int, rou
 
     with progress_bar("decoding speed", rounds * len(models), unit="model") as advance:
         times = time_decoding(systems, text.read()[0][:lines], rounds=rounds, advance=advance)
-    return {label: DecodingSpeed(_tokens(each.result) / each.seconds, each.seconds) for label, each in times.items()}
+    return {label: _tokens(each.result) / each.seconds for label, each in times.items()}
 
 
 def _tokens(found: Sequence[Translation]) -> int:
@@ -175,21 +158,18 @@ def _models(
         test, own = model.against(base, metrics[0], text), model.found
         scores = tuple(own.scores[metric] for metric in metrics)
         seen = tuple(own.overall(name) if attention else None for name in ("attended", "density"))
-        decoding = None if model.speed is None else model.speed.tokens_per_second
-        ratio = None if decoding is None or base.speed is None else decoding / base.speed.tokens_per_second
-        measured = (own.parameters, own.sparsity, *seen, training_speed(model.directory), decoding, ratio)
+        ratio = None if model.speed is None or base.speed is None else model.speed / base.speed
+        measured = (own.parameters, own.sparsity, *seen, training_speed(model.directory), model.speed, ratio)
         values.append((model.label, *scores, test.get("difference"), test.get("p_value"), *measured))
-    filtered, timed = (
-        any(given) for given in zip(*((model.found.sparsity is not None, model.speed) for model in models), strict=True)
-    )
-    columns = (
-        *(Column("model"), *(Column(metric, "score") for metric in metrics)),
-        *(Column("difference", "score"), Column("p_value", "number"), Column("parameters", "count")),
+    filtered, timed = any(model.found.sparsity is not None for model in models), base.speed is not None
+    heads = (
+        *(Column("model"), *columns("score", *metrics, "difference")),
+        *(Column("p_value", "number"), Column("parameters", "count")),
         *(Column("sparsity", "share", filtered), Column("attended", "number", attention)),
         *(Column("density", "share", attention), Column("training", "rate")),
         *(Column("decoding", "rate", timed), Column("decoding_ratio", "score", timed)),
     )
-    return Table("models", f"{text.name}: {base.found.sentences:,} sentences", columns, tuple(values))
+    return Table("models", f"{text.name}: {base.found.sentences:,} sentences", heads, tuple(values))
 
 
 def _significance(
@@ -202,11 +182,9 @@ def _significance(
         for metric in metrics
         if (test := model.against(base, metric, text))
     )
-    columns = (
-        *(Column("model"), Column("metric"), Column("score", "score"), Column("difference", "score")),
-        *(Column("low", "score"), Column("high", "score"), Column("p_value", "number")),
-    )
-    return Table("significance", f"against {base.label}, with 95% intervals", columns, values)
+    scores = columns("score", "score", "difference", "low", "high")
+    heads = (*columns("text", "model", "metric"), *scores, Column("p_value", "number"))
+    return Table("significance", f"against {base.label}, with 95% intervals", heads, values)
 
 
 def _sites(models: Sequence[ComparedModel]) -> Table:
@@ -217,11 +195,8 @@ def _sites(models: Sequence[ComparedModel]) -> Table:
         for site, name in SITE_NAMES.items()
         if site in sites
     )
-    columns = (
-        *(Column("model"), Column("site"), Column("attended", "number"), Column("visible", "number")),
-        Column("density", "share"),
-    )
-    return Table("attention", "attended positions per query", columns, values, across="site", shown="attended")
+    heads = (*columns("text", "model", "site"), *columns("number", "attended", "visible"), Column("density", "share"))
+    return Table("attention", "attended positions per query", heads, values, across="site", shown="attended")
 
 
 def _notes(base: ComparedModel, metrics: Sequence[str]) -> Iterator[str]:

@@ -55,8 +55,7 @@ class ContrastRequest:
         tags: part-of-speech tags of the suite's sources.
         normalize: divide log-probabilities by the number of tokens.
         batch_tokens: sources in a batch times the longest, or times the targets; None: the recipe's.
-        encoder_layers: encoder layers that run; None: the recipe's, or all.
-        decoder_layers: decoder layers that run; None: the recipe's, or all.
+        encoder_layers, decoder_layers: layers that run; None: the recipe's, or all.
         threads: CPU threads; None: all cores.
         files: files for the report.
         items_file: file for a table of all items.
@@ -89,13 +88,9 @@ class ContrastRequest:
             UserError: there is such an option or file.
         """
         self._check_suite()
-        outputs = {
-            "--json": self.files.json,
-            "--csv": self.files.csv,
-            "--items": self.items_file,
-            "--plot": self.files.plot,
-        }
+        files = self.files
         if not self.models:
+            outputs = {"--json": files.json, "--csv": files.csv, "--items": self.items_file, "--plot": files.plot}
             for option, path in outputs.items():
                 if path is not None:
                     raise UserError("there is no model to write about", where=option, hint="Name a model directory.")
@@ -103,7 +98,7 @@ class ContrastRequest:
                 raise UserError("there is no model", where="MODEL_DIR", hint=_USAGE)
         check_models(self.models)
         inputs = [self.suite, self.source, self.correct, *self.incorrect, self.tags, *self.training]
-        self.files.check(inputs, {"--items": self.items_file, "--save-suite": self.suite_file})
+        files.check(inputs, {"--items": self.items_file, "--save-suite": self.suite_file})
 
     def _check_suite(self) -> None:
         if self.suite is None and not (self.source and self.correct and self.incorrect):
@@ -139,8 +134,7 @@ def contrast(request: ContrastRequest) -> ContrastResult:
         UserError: an option, a file, the suite or a model is not what it must be.
     """
     request.check()
-    if request.threads is not None:
-        use_threads(request.threads)
+    use_threads(request.threads)
     suite = read_suite(request)
     if request.suite_file is not None:
         with explain_write_errors(request.suite_file):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,12 +26,11 @@ from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import WINDOW, Translation, translate_lines
 from sparsenmt.depth_selector.selector import open_selector
-from sparsenmt.depth_selector.translate import SelectedDepths
 from sparsenmt.devices import use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.files import sha256_file
 from sparsenmt.interrupts import Interrupted
-from sparsenmt.model.depth_plan import Depth, fastest_first
+from sparsenmt.model.depth_plan import fastest_first
 from sparsenmt.progress import notify, progress_bar
 from sparsenmt.recipe import schema
 from sparsenmt.recipe.choices import DecodingDtype
@@ -55,7 +53,6 @@ class DecodeRequest:
     """The arguments of `decode`.
 
     Args:
-        model: model directory.
         input: text to translate; None: standard input.
         output: file to write; None: the lines go to the caller of `decode`.
         tags: part-of-speech tags beside the input.
@@ -64,8 +61,7 @@ class DecodeRequest:
         n_best: hypotheses to write for each line.
         as_json: write a JSON object for each line.
         dtype: of the matrix products; None: the recipe's.
-        encoder_layers: encoder layers that run; None: the recipe's, or all.
-        decoder_layers: decoder layers that run; None: the recipe's, or all.
+        encoder_layers, decoder_layers: layers that run; None: the recipe's, or all.
         select_depth: let the model's depth selector choose the layers of every line.
         disabled_heads: ``SITE:N,N`` values: heads, from 1, that give zeros.
         threads: CPU threads; None: all cores.
@@ -87,11 +83,6 @@ class DecodeRequest:
     disabled_heads: tuple[str, ...] = ()
     threads: int | None = None
     window: int | None = None
-
-    @property
-    def input_name(self) -> Path | str:
-        """The name of the input in messages."""
-        return self.input or "stdin"
 
     def check(self) -> None:
         """Refuse options and files that do not fit one another, before the model is loaded.
@@ -127,8 +118,7 @@ def decode(request: DecodeRequest, write: Callable[[str], object] = print) -> No
         UserError: an option, a file or the model is not what it must be.
     """
     request.check()
-    if request.threads is not None:
-        use_threads(request.threads)
+    use_threads(request.threads)
     disabled = read_disabled_heads(request.model, request.disabled_heads)
     bundle = open_model(request.model, dtype=request.dtype or "recipe", disabled=disabled)
     for note in without_gain(bundle.recipe.model, bundle.model):
@@ -190,8 +180,7 @@ class _Translator:
         self.request, self.bundle = request, bundle
         options = decoding_options(bundle.recipe.decoding, request.settings, request.n_best)
         self.options = at_depth(bundle.model.plan, options, request.encoder_layers, request.decoder_layers)
-        selector = open_selector(request.model, bundle) if request.select_depth else None
-        self.selected = None if selector is None else SelectedDepths(selector)
+        self.selector = open_selector(request.model, bundle) if request.select_depth else None
         self.packing = packing_of(bundle, request.documents)
         # A person at a terminal waits for each answer; a file or a pipe is better sorted into large batches.
         usual = WINDOW if self.packing is None else document_decoding.WINDOW
@@ -211,7 +200,7 @@ class _Translator:
             for each input line, or block of lines, the number of its lines and its output lines.
         """
         texts = islice(read_text(self.request.input), first, None)
-        lines = attach(texts, self.request.input_name, self.tags, self.request.documents, first=first)
+        lines = attach(texts, self.request.input or "stdin", self.tags, self.request.documents, first=first)
         with progress_bar("decode", total, done=first) as advance, self._counted_cuts() as count_cuts:
             if self.packing is None:
                 yield from self._translate_lines(lines, advance, count_cuts)
@@ -221,12 +210,13 @@ class _Translator:
     def _translate_lines(
         self, lines: Iterable[InputLine], advance: Callable[[int], object], count_cuts: Callable[[Translation], object]
     ) -> Iterator[tuple[int, list[str]]]:
-        translate = translate_lines if self.selected is None else self.selected.translate
+        translate = translate_lines if self.selector is None else self.selector.translate
         for found in translate(self.bundle, lines, self.options, advance=advance, window=self.window):
             count_cuts(found)
             yield 1, _render_line(found, self.request.n_best, self.request.as_json)
-        if self.selected is not None:
-            _report_depths(self.selected.counts)
+        if self.selector is not None and (counts := self.selector.counts):
+            parts = [f"({n}, {m}) {counts[n, m]:,}" for n, m in fastest_first(counts)]
+            notify(f"lines at (encoder, decoder) layers: {', '.join(parts)}")
 
     def _translate_documents(
         self,
@@ -277,14 +267,14 @@ class _Translator:
         )
         documents = self.request.documents
         return {
-            "input": source.sha256(),
+            "input": sha256_file(source.path),
             "tags": None if self.request.tags is None else sha256_file(self.request.tags),
             "documents": None if documents is None else sha256_file(documents),
             "packing": None if self.packing is None else self.packing.model_dump(mode="json"),
             "model": self.bundle.identity().digest,
             "max_source_length": self.bundle.max_source_length,
             "decoding": self.options.model_dump(mode="json"),
-            "selector": None if self.selected is None else self.selected.digest,
+            "selector": None if self.selector is None else self.selector.digest,
             "dtype": self.bundle.dtype_name,
             "window": self.window,
             "n_best": self.request.n_best,
@@ -352,13 +342,6 @@ def report_mismatches(mismatches: Mismatches) -> None:
     warning = mismatches.warning()
     if warning is not None:
         notify(warning)
-
-
-def _report_depths(counts: Counter[Depth]) -> None:
-    """Report the number of lines translated at each depth."""
-    parts = [f"({n}, {m}) {counts[n, m]:,}" for n, m in fastest_first(counts)]
-    if parts:
-        notify(f"lines at (encoder, decoder) layers: {', '.join(parts)}")
 
 
 def _render_line(translation: Translation, n_best: int, as_json: bool) -> list[str]:

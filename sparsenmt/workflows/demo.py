@@ -20,7 +20,6 @@ from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.files import directory_lock, explain_directory_errors
 from sparsenmt.interrupts import resumable
 from sparsenmt.progress import notify
-from sparsenmt.recipe.schema import Corpus, Recipe
 from sparsenmt.store import open_model
 from sparsenmt.workflows.prepare import prepare
 from sparsenmt.workflows.train import train
@@ -62,20 +61,15 @@ def demo(directory: Path, overrides: Sequence[str] = ()) -> DemoResult:
         directory.mkdir(parents=True, exist_ok=True)
     with resumable(), directory_lock(directory, "runs the demo here"):
         write_demo_corpus(directory / "corpus")
-        return _run(recipe, recipe.data.test, directory)
-
-
-def _run(recipe: Recipe, test: Corpus, directory: Path) -> DemoResult:
-    """Run the stages after the corpus."""
-    result = DemoResult(list(read_lines(test.source)), list(read_lines(test.target)))
-    with result.timed("prepare"):
-        notify(prepare(recipe).describe())
-    with result.timed("train"):
-        train(recipe)
-    with result.timed("decode"):
-        result.outputs = translate_texts(open_model(recipe.directory), result.sources, recipe.decoding)
-        write_lines(directory / "test.output", result.outputs)
-    result.scores = corpus_scores(result.outputs, [result.references], ScoringSettings(("bleu", "chrf", "ter")))
+        result = DemoResult(list(read_lines(recipe.data.test.source)), list(read_lines(recipe.data.test.target)))
+        with result.timed("prepare"):
+            notify(prepare(recipe).describe())
+        with result.timed("train"):
+            train(recipe)
+        with result.timed("decode"):
+            result.outputs = translate_texts(open_model(recipe.directory), result.sources, recipe.decoding)
+            write_lines(directory / "test.output", result.outputs)
+        result.scores = corpus_scores(result.outputs, [result.references], ScoringSettings(("bleu", "chrf", "ter")))
     return result
 
 

@@ -7,7 +7,7 @@ Translations are cached below ``translations/`` of the output directory, in a di
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import groupby
@@ -32,10 +32,10 @@ from sparsenmt.decoding.translate import translate_texts
 from sparsenmt.devices import use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.files import directory_lock, explain_directory_errors, make_directories, write_text
-from sparsenmt.interrupts import Interrupted
+from sparsenmt.interrupts import resumable
 from sparsenmt.model.depth_plan import Depth, DepthPlan, fastest_first
 from sparsenmt.progress import notify, progress_bar
-from sparsenmt.recipe.schema import Decoding, Recipe
+from sparsenmt.recipe.schema import Decoding
 from sparsenmt.report.model_labels import check_models, model_labels
 from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.plots import save, value_maps
@@ -57,15 +57,12 @@ class DepthTableRequest:
         models: model directories, each at all its depths.
         grid: model directories, or directories that hold some; together they make one further system.
         source: text to translate; None: the recipes' text.
-        reference: its reference translation.
         kind: the recipes' text, ``test`` or ``dev``.
-        encoder_layers: encoder depths; None: all trained ones.
-        decoder_layers: decoder depths; None: all trained ones.
+        encoder_layers, decoder_layers: depths of the two sides; None: all trained ones.
         beam_sizes: one table each; 1 is greedy search; None: the recipes' search.
         batch_tokens: source tokens in a batch, padding included, times the beam size; None: the recipes'.
         speed_lines: lines that are timed; 0: none.
         rounds: turns in which every system decodes them.
-        output: directory to write.
         plot: file to draw; None: ``table.png`` in ``output``, if matplotlib is installed.
         threads: CPU threads; None: all cores.
     """
@@ -124,19 +121,15 @@ def depth_table(request: DepthTableRequest) -> DepthTableResult:
     Raises:
         UserError: an option, a model or the text is invalid.
     """
-    if request.threads is not None:
-        use_threads(request.threads)
+    use_threads(request.threads)
     table = _DepthTable(request)
     table.check()
-    try:
+    with resumable("the depths that were translated are kept"):
         with explain_directory_errors(request.output, another="--output"):
             make_directories(request.output)
         with directory_lock(request.output, "writes a depth table there"):
             translations = table.translate()
             return table.write(translations, table.measure_time())
-    except Interrupted as stop:
-        stop.note, stop.resumable = "the depths that were translated are kept", True
-        raise
 
 
 class _DepthTable:
@@ -147,20 +140,15 @@ class _DepthTable:
         separate = list(_expand_grid(request.grid))
         check_models([*request.models, *separate])
         labels = model_labels(request.models)
-        self._recipes: dict[Path, Recipe] = {}
+        self._recipes = {path: read_recipe(path) for path in (*request.models, *separate)}
         self.systems = [self._exits_of(name, directory) for name, directory in labels.items()]
         if separate:
             self.systems.append(self._grid_of(separate))
         named = {str(path): path for path in (*request.models, *separate)}
         self.text: TestText = given_text(request.source, request.reference) or shared_text(named, request.kind)
 
-    def _recipe(self, directory: Path) -> Recipe:
-        if directory not in self._recipes:
-            self._recipes[directory] = read_recipe(directory)
-        return self._recipes[directory]
-
     def _plan(self, directory: Path) -> DepthPlan:
-        return depth_plan(self._recipe(directory).model)
+        return depth_plan(self._recipes[directory].model)
 
     @property
     def _wanted(self) -> tuple[Sequence[int] | None, Sequence[int] | None]:
@@ -234,7 +222,7 @@ class _DepthTable:
         for system in self.systems:
             for change in self._searches():
                 for depth, directory in system.models.items():
-                    options = self._recipe(directory).decoding.model_copy(update=change).at(depth)
+                    options = self._recipes[directory].decoding.model_copy(update=change).at(depth)
                     found.append(DepthRun(system.name, strategy_of(options).label, depth, directory, options))
         return found
 
@@ -282,7 +270,10 @@ class _DepthTable:
     def _timed_systems(self) -> Iterator[tuple[DepthRun, Callable[[Sequence[str]], list[str]]]]:
         """Yield every run with its translation function. One model is in memory at a time."""
         for directory, group in groupby(self.runs, key=lambda run: run.directory):
-            yield from _timed_runs(directory, group)
+            bundle = open_model(directory)
+            for run in group:
+                yield run, partial(translate_texts, bundle, options=run.options)
+            del bundle  # before the next model is opened
 
     def write(
         self, translations: Mapping[DepthRun, TranslatedText], seconds: Mapping[DepthRun, float]
@@ -319,14 +310,6 @@ class _DepthTable:
             return None
         lines = min(self.request.speed_lines, len(self.sources))
         return TimeReference(grid.name, grid.deepest.depth, grid.deepest.seconds, lines)
-
-
-def _timed_runs(
-    directory: Path, runs: Iterable[DepthRun]
-) -> Iterator[tuple[DepthRun, Callable[[Sequence[str]], list[str]]]]:
-    bundle = open_model(directory)
-    for run in runs:
-        yield run, partial(translate_texts, bundle, options=run.options)
 
 
 def _expand_grid(grid: Sequence[Path]) -> Iterator[Path]:

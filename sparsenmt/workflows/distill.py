@@ -79,7 +79,11 @@ class DistillRequest:
         """Return the training corpora, in the order of the recipe."""
         names = corpus_names(self.recipe.data.train)
         return [
-            DistilledCorpus(corpus, name, self.text_folder / f"train-{number}")
+            DistilledCorpus(
+                corpus,
+                name,
+                *(self.text_folder / f"train-{number}.{suffix}" for suffix in ("source", "target", "json")),
+            )
             for number, (name, corpus) in enumerate(zip(names, self.recipe.data.train, strict=True))
         ]
 
@@ -95,19 +99,9 @@ class DistilledCorpus:
 
     corpus: Corpus
     name: str
-    stem: Path
-
-    @property
-    def source(self) -> Path:
-        return self.stem.with_name(f"{self.stem.name}.source")
-
-    @property
-    def target(self) -> Path:
-        return self.stem.with_name(f"{self.stem.name}.target")
-
-    @property
-    def record(self) -> Path:
-        return self.stem.with_name(f"{self.stem.name}.json")
+    source: Path
+    target: Path
+    record: Path
 
     def distilled(self) -> Corpus:
         """Return the recipe's corpus with the distilled text instead of its own."""
@@ -140,7 +134,7 @@ class DistilledCorpus:
             raise UserError(f"the distilled text was made otherwise: {text}", where=str(self.record), hint=hint)
         if record["files"] is None:  # stopped between the last line and the record
             return False
-        check_file_entries(self.stem.parent, record["files"], hint=_REMOVE)
+        check_file_entries(self.record.parent, record["files"], hint=_REMOVE)
         return True
 
     def translate(self, work: Mapping[str, Any], teacher: DecodeRequest, recipe: Recipe) -> None:
@@ -179,7 +173,12 @@ def distill(request: DistillRequest) -> None:
         work = _work(request, corpora)
         complete = [each.is_complete(work[each.name]) for each in corpora]
         if "RANK" in os.environ:  # one of several processes, which only train
-            _check_ready(request, all(complete))
+            if not all(complete) or not Path(request.recipe.data.directory).exists():
+                raise UserError(
+                    "the distilled text is not prepared, which one process must do",
+                    where=str(request.text_folder),
+                    hint="Run the command without torchrun first, with `--until data`.",
+                )
             train(student)
             return
         _check_teacher(request)
@@ -276,16 +275,6 @@ def _check_directories(request: DistillRequest, complete: bool) -> None:
                 hint="Give the recipe another `directory` and another `data.directory`; or name the --corpus that they "
                 "were made from.",
             )
-
-
-def _check_ready(request: DistillRequest, complete: bool) -> None:
-    """Refuse several processes before everything but training is done."""
-    if not complete or not Path(request.recipe.data.directory).exists():
-        raise UserError(
-            "the distilled text is not prepared, which one process must do",
-            where=str(request.text_folder),
-            hint="Run the command without torchrun first, with `--until data`.",
-        )
 
 
 def _translate_corpora(

@@ -136,7 +136,13 @@ def evaluate(directory: Path, text: TestText, metrics: Sequence[str], *, attenti
     Raises:
         UserError: a file or the model is not what it must be.
     """
-    _check_metrics(text, metrics)
+    for name in metrics:
+        if METRICS[name].needs_documents and text.documents is None:
+            raise UserError(
+                f"{METRICS[name].label} needs to know where documents end",
+                where=str(text.source),
+                hint="Name its document ids: in the recipe as `documents` beside the text, or with --documents.",
+            )
     found = _kept(directory, text)
     missing = [name for name in metrics if found is None or name not in found.scores]
     unseen = attention and (found is None or found.attention is None)
@@ -148,22 +154,17 @@ def evaluate(directory: Path, text: TestText, metrics: Sequence[str], *, attenti
         found = _new_evaluation(bundle, directory, text)
         found.save()  # the translations take longest and survive a failure of later steps
     if missing:
-        _score(found, text, read_recipe(directory).data.target_language, missing)
+        sources, references = text.read()
+        language = read_recipe(directory).data.target_language
+        settings = ScoringSettings(missing, language=language, documents=text.ids(sources))
+        scores = corpus_scores(found.lines, [references], settings)
+        found.scores |= {score.name: score.value for score in scores}
+        found.signatures |= {score.name: score.signature for score in scores}
     if unseen:
         assert bundle is not None
         found.attention = _measure_attention(bundle, directory.name, text)
     found.save()
     return found
-
-
-def _check_metrics(text: TestText, metrics: Sequence[str]) -> None:
-    for name in metrics:
-        if METRICS[name].needs_documents and text.documents is None:
-            raise UserError(
-                f"{METRICS[name].label} needs to know where documents end",
-                where=str(text.source),
-                hint="Name its document ids: in the recipe as `documents` beside the text, or with --documents.",
-            )
 
 
 def kept_evaluation(directory: Path, text: TestText, metrics: Sequence[str]) -> Evaluation | None:
@@ -223,20 +224,10 @@ def _new_evaluation(bundle: Bundle, directory: Path, text: TestText) -> Evaluati
     sources, _ = text.read()
     with progress_bar(f"{directory.name}: {text.name}", len(sources)) as advance:
         lines, found = translate_text(bundle, text, sources, advance)
-    return Evaluation(path, key, lines, _parameters(directory), sparsity_rate(found))
-
-
-def _parameters(directory: Path) -> int:
-    """Count the parameters; tied tables count once."""
     hint = "Take the model directory from a copy, or train it again."
-    return sum(each.numel() for each in load_tensors(directory / WEIGHTS, hint=hint).values())
-
-
-def _score(found: Evaluation, text: TestText, language: str, metrics: Sequence[str]) -> None:
-    sources, references = text.read()
-    settings = ScoringSettings(metrics, language=language, documents=text.ids(sources))
-    for score in corpus_scores(found.lines, [references], settings):
-        found.scores[score.name], found.signatures[score.name] = score.value, score.signature
+    # Tied tables are saved, and counted, once.
+    parameters = sum(each.numel() for each in load_tensors(directory / WEIGHTS, hint=hint).values())
+    return Evaluation(path, key, lines, parameters, sparsity_rate(found))
 
 
 def _measure_attention(bundle: Bundle, label: str, text: TestText) -> dict[str, SiteAttention]:

@@ -24,8 +24,7 @@ def export_model(
     """Write the model in a directory as a directory of CTranslate2 or Transformers.
 
     Args:
-        encoder_layers: encoder layers that run; None: the recipe's, or all.
-        decoder_layers: decoder layers that run; None: the recipe's, or all.
+        encoder_layers, decoder_layers: layers that run; None: the recipe's, or all.
 
     Raises:
         UserError: the target cannot compute the model, its package is missing, or ``output`` exists.

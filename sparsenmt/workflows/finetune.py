@@ -16,7 +16,7 @@ from sparsenmt.progress import notify
 from sparsenmt.recipe.schema import AuxiliaryLoss, MemoryChoice, Ramp, Recipe
 from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.plots import Panel, curves
-from sparsenmt.report.tables import Column, Report, Table, Value
+from sparsenmt.report.tables import Column, Report, Table, Value, columns
 from sparsenmt.training.state import Progress
 from sparsenmt.workflows.continue_training import check_vocabularies, counted_on, make_untrained, starting_point
 from sparsenmt.workflows.evaluate import Evaluation, evaluate, metric_of
@@ -62,12 +62,6 @@ class FinetuneRequest:
         """True if there are several runs, each in a directory of its own."""
         return max(len(self.weights) + len(self.targets), 1) + self.baseline > 1
 
-    def output_of(self, recipe: Recipe) -> Path:
-        """Return the model directory, or the folder of several."""
-        if self.output is not None:
-            return self.output
-        return Path(recipe.directory) if self.recipe is not None else Path(f"{self.model}-l0drop")
-
 
 @dataclass(frozen=True)
 class FinetuneResult:
@@ -86,7 +80,8 @@ def finetune(request: FinetuneRequest) -> FinetuneResult:
     """
     start, progress = _starting_point(request)
     recipe = _read_recipe(request)
-    output = request.output_of(recipe)
+    usual = recipe.directory if request.recipe is not None else f"{request.model}-l0drop"
+    output = request.output or Path(usual)
     runs = _recipes(request, recipe, output, progress)
     for each in runs.values():
         check_vocabularies(each, request.model)
@@ -148,7 +143,9 @@ def _recipes(request: FinetuneRequest, recipe: Recipe, output: Path, progress: P
     """Return the recipe of every run by name: one run a value; without values, the recipe as it is."""
     values: list[tuple[str, dict[str, float | Ramp | None]]] = []
     for key, other, numbers in (("weight", "target", request.weights), ("target", "weight", request.targets)):
-        values += [(f"{key}-{number:g}", {key: _ramped(number, request.ramp), other: None}) for number in numbers]
+        for number in numbers:
+            value = Ramp(from_=0.0, to=number, steps=request.ramp) if request.ramp else number
+            values.append((f"{key}-{number:g}", {key: value, other: None}))
     runs = {}
     if request.baseline:
         runs["dense"] = _absolute(request, recipe, {}, [], output / "dense", progress)
@@ -163,10 +160,6 @@ def _recipes(request: FinetuneRequest, recipe: Recipe, output: Path, progress: P
             )
         runs[name] = _absolute(request, recipe, losses, recipe.model.memory, directory, progress)
     return runs
-
-
-def _ramped(value: float, updates: int | None) -> float | Ramp:
-    return Ramp(from_=0.0, to=value, steps=updates) if updates else value
 
 
 def _absolute(
@@ -199,15 +192,9 @@ def _compare(models: Mapping[str, Path]) -> Report:
     Args:
         models: name -> model directory; the first is the baseline of the significance tests.
     """
-    columns = (
-        Column("model"),
-        Column("set"),
-        Column("sentences", "count"),
-        Column("metric"),
-        Column("quality", "number"),
-        Column("against_first", "number"),
-        Column("p_value", "number"),
-        Column("sparsity", "share"),
+    heads = (
+        *(*columns("text", "model", "set"), Column("sentences", "count"), Column("metric")),
+        *(*columns("number", "quality", "against_first", "p_value"), Column("sparsity", "share")),
     )
     rows: list[tuple[Value, ...]] = []
     first: dict[tuple[str, str], Evaluation] = {}
@@ -230,7 +217,7 @@ def _compare(models: Mapping[str, Path]) -> Report:
         "p value: against the first model, paired bootstrap, 1000 resamples",
         "sparsity: share of source tokens, </s> included, whose gate is 0 in evaluation",
     )
-    return Report("sweep", (Table("sweep", "quality against sparsity", columns, tuple(rows)),), notes)
+    return Report("sweep", (Table("sweep", "quality against sparsity", heads, tuple(rows)),), notes)
 
 
 def _panels(report: Report) -> list[Panel]:

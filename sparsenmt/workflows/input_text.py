@@ -10,7 +10,6 @@ from sparsenmt.data.input_line import InputLine, attach_documents, attach_tags, 
 from sparsenmt.data.tagging.tagged_text import TagFile
 from sparsenmt.data.text import check_readable, decode_lines, read_lines
 from sparsenmt.errors import UserError
-from sparsenmt.files import sha256_file
 from sparsenmt.progress import notify
 from sparsenmt.recipe import schema
 from sparsenmt.store import Bundle
@@ -20,26 +19,22 @@ class UnchangedFile:
     """An input file that must not change while it is translated."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._state = self._stat()
         self.lines = sum(1 for _ in read_lines(path))
-
-    def sha256(self) -> str:
-        """Return the hash of the file's bytes on the disk."""
-        return sha256_file(self._path)
 
     def check(self) -> None:
         """Raise UserError if the file has been written to."""
         if self._stat() != self._state:
             raise UserError(
                 "the text changed while it was translated",
-                where=str(self._path),
+                where=str(self.path),
                 hint="Run the command again when no other process writes to it.",
             )
 
     def _stat(self) -> tuple[int, int, int] | None:
         try:
-            found = self._path.stat()
+            found = self.path.stat()
         except OSError:
             return None
         return found.st_ino, found.st_size, found.st_mtime_ns

@@ -76,26 +76,19 @@ def _check_starting_weights(
     directory: Path, recorded: dict[str, str] | None, start_from: str | None, resumes: bool
 ) -> None:
     """Refuse to resume a run with other starting weights than it began with."""
+    other = "or name another `directory`."
+    resume = f"Leave --from out to resume it, {other}"
     if recorded is None:
         if start_from is not None and resumes:
-            raise UserError(
-                "the run began without --from, and has checkpoints to resume from",
-                where=str(directory),
-                hint="Leave --from out to resume it, or name another `directory`.",
-            )
+            problem = "the run began without --from, and has checkpoints to resume from"
+            raise UserError(problem, where=str(directory), hint=resume)
         return
+    began = f"the run began from the weights of {recorded['path']}"
     if start_from is None and not resumes:
-        raise UserError(
-            f"the run began from the weights of {recorded['path']}, and has no checkpoints yet",
-            where=str(directory),
-            hint=f"Give --from {recorded['path']} again, or name another `directory`.",
-        )
+        hint = f"Give --from {recorded['path']} again, {other}"
+        raise UserError(f"{began}, and has no checkpoints yet", where=str(directory), hint=hint)
     if start_from is not None and start_from != recorded["sha256"]:
-        raise UserError(
-            f"the run began from the weights of {recorded['path']} as they were then, not from these",
-            where=str(directory),
-            hint="Leave --from out to resume it, or name another `directory`.",
-        )
+        raise UserError(f"{began} as they were then, not from these", where=str(directory), hint=resume)
 
 
 def _changes(old: Recipe, new: Recipe) -> list[tuple[str, Any, Any]]:

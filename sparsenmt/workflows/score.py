@@ -32,8 +32,6 @@ from sparsenmt.workflows.input_text import (
     warn_of_single_lines,
 )
 
-_EMPTY = "Name the file that was meant: there is nothing to score."
-
 
 @dataclass(frozen=True)
 class ScoreOptions:
@@ -95,22 +93,33 @@ class ModelUse:
         batch_tokens: source tokens in a batch, padding included, times the beam; None: the recipe's.
         tags: part-of-speech tags beside the source.
         disabled_heads: ``SITE:N,N`` values.
-        layers: encoder and decoder layers that run; None: the recipe's, or all.
+        encoder_layers, decoder_layers: layers that run; None: the recipe's, or all.
     """
 
     model: Path
     batch_tokens: int | None = None
     tags: Path | None = None
     disabled_heads: tuple[str, ...] = ()
-    layers: tuple[int | None, int | None] = (None, None)
+    encoder_layers: int | None = None
+    decoder_layers: int | None = None
 
-    def open(self) -> tuple[Bundle, Decoding]:
-        """Open the model; returns it and its decoding options."""
+    def read(
+        self, files: Sequence[Path], documents: Path | None
+    ) -> tuple[list[list[str]], list[InputLine], Bundle, Decoding]:
+        """Read line-aligned files, and open the model; returns their columns, the source lines, it and its options.
+
+        Args:
+            files: the source, with documents and tags beside it, and others.
+        """
+        # Everything is read before the model is opened: a mistake shows at once.
+        columns = _read_columns(files)
+        list(attach(columns[0], files[0], documents=documents))
         bundle = open_model(self.model, disabled=read_disabled_heads(self.model, self.disabled_heads))
-        decoding = at_depth(bundle.model.plan, bundle.recipe.decoding, *self.layers)
+        decoding = at_depth(bundle.model.plan, bundle.recipe.decoding, self.encoder_layers, self.decoder_layers)
         if self.batch_tokens is not None:
             decoding = decoding.model_copy(update={"batch_tokens": self.batch_tokens})
-        return bundle, decoding
+        lines = attach(columns[0], files[0], open_tag_file(self.tags, bundle), documents)
+        return columns, list(lines), bundle, decoding
 
 
 @dataclass(frozen=True)
@@ -158,12 +167,8 @@ def score_model(
 ) -> ScoreResult:
     """Translate a text with a model, by its recipe's decoding options, and score the translations."""
     options.check(by_model=True)
-    # Read everything before the model translates: a mistake shows at once.
-    columns = _read_columns([source, *references, *([baseline] if baseline is not None else [])])
-    list(attach(columns[0], source, documents=options.documents))
-    bundle, decoding = use.open()
-    tags = open_tag_file(use.tags, bundle)
-    lines = list(attach(columns[0], source, tags, options.documents))
+    files = [source, *references, *([baseline] if baseline is not None else [])]
+    columns, lines, bundle, decoding = use.read(files, options.documents)
     packing = None if options.documents is None else bundle.recipe.data.documents
     if packing is None:
         warn_of_single_lines(bundle)
@@ -178,11 +183,7 @@ def score_model(
 def score_target(use: ModelUse, source: Path, target: Path, documents: Path | None = None) -> TargetScores:
     """Score given translations by forced decoding, line by line or in blocks of documents."""
     check_companion(documents, "document ids")
-    sources, targets = _read_columns([source, target])
-    list(attach(sources, source, documents=documents))
-    bundle, decoding = use.open()
-    tags = open_tag_file(use.tags, bundle)
-    lines = list(attach(sources, source, tags, documents))
+    (sources, targets), lines, bundle, decoding = use.read([source, target], documents)
     packing = packing_of(bundle, documents)
     blocks = None
     if packing is not None:
@@ -201,7 +202,8 @@ def _read_columns(files: Sequence[Path]) -> list[list[str]]:
     """Read line-aligned files; UserError if they are empty."""
     rows = list(read_parallel([str(path) for path in files]))
     if not rows:
-        raise UserError("the file has no lines", where=str(files[0]), hint=_EMPTY)
+        hint = "Name the file that was meant: there is nothing to score."
+        raise UserError("the file has no lines", where=str(files[0]), hint=hint)
     return [list(column) for column in zip(*rows, strict=True)]
 
 

@@ -20,7 +20,7 @@ from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.text import read_parallel
 from sparsenmt.decoding.inputs import read_sources
 from sparsenmt.decoding.kept_translations import KeptTranslations
-from sparsenmt.depth_selector.evaluation import SelectorEvaluation, evaluate_selector, time_depths, timing_steps
+from sparsenmt.depth_selector.evaluation import evaluate_selector, selector_report, time_depths, timing_steps
 from sparsenmt.depth_selector.hyperparameter_search import HyperparameterSearch
 from sparsenmt.depth_selector.labels import DataSplit, LabelledSentences, split_text
 from sparsenmt.depth_selector.selector import (
@@ -32,7 +32,6 @@ from sparsenmt.depth_selector.selector import (
     save_selector,
     source_embeddings,
 )
-from sparsenmt.depth_selector.selector_report import selector_report
 from sparsenmt.depth_selector.training import Hyperparameters, SelectorTrainingSettings, Trial, hyperparameter_grid
 from sparsenmt.devices import use_threads
 from sparsenmt.errors import UserError
@@ -47,7 +46,7 @@ from sparsenmt.files import (
     sha256_text,
     write_text,
 )
-from sparsenmt.interrupts import Interrupted
+from sparsenmt.interrupts import resumable
 from sparsenmt.model.depth_plan import Depth
 from sparsenmt.progress import notify, progress_bar
 from sparsenmt.recipe.schema import Decoding
@@ -161,8 +160,7 @@ def select_depth(request: SelectDepthRequest) -> str:
         UserError: the model has one depth only, the text is too short, or a file is invalid.
     """
     test_files = request.test
-    if request.threads is not None:
-        use_threads(request.threads)
+    use_threads(request.threads)
     pairs = _read_pairs((request.source, request.reference), request.limit)
     test = None if test_files is None else _read_pairs(test_files, None)
     training = _SelectorTraining(request, open_model(request.model), pairs, test)
@@ -176,11 +174,8 @@ def select_depth(request: SelectDepthRequest) -> str:
             shutil.rmtree(partial, ignore_errors=True)
             notify(f"{folder}: is complete; nothing is left to do")
         else:
-            try:
+            with resumable("the completed steps are kept"):
                 training.run(folder)
-            except Interrupted as stop:
-                stop.note, stop.resumable = "the completed steps are kept", True
-                raise
     return (folder / REPORT).read_bytes().decode("utf-8")
 
 
@@ -337,13 +332,15 @@ class _SelectorTraining:
         tokens = [source.ids for source in read_sources(self.bundle, input_lines(pairs.sources))]
         return ScoredPairs(pairs, translations, LabelledSentences(tokens, scores))
 
-    def _evaluate(self, selector: Selector, held_out: ScoredPairs) -> SelectorEvaluation:
-        """Return quality and time of the selector on held-out text."""
+    def _write_report(
+        self, directory: Path, selector: Selector, held_out: ScoredPairs, trials: Sequence[Trial]
+    ) -> None:
+        """Measure quality and time of the selector on held-out text, and write the report."""
         lines = held_out.pairs.sources[: self.request.time_lines]
         oracle = [self.depths[k] for k in oracle_depths(held_out.labelled.scores)[: len(lines)]]
         with progress_bar("time", timing_steps(len(lines), len(self.depths))) as advance:
             times = time_depths(self.bundle, selector, lines, oracle, self.options, advance=advance)
-        return evaluate_selector(
+        evaluation = evaluate_selector(
             held_out.translations,
             held_out.pairs.references,
             held_out.labelled.scores,
@@ -352,11 +349,6 @@ class _SelectorTraining:
             times,
             language=self.bundle.recipe.data.target_language,
         )
-
-    def _write_report(
-        self, directory: Path, selector: Selector, held_out: ScoredPairs, trials: Sequence[Trial]
-    ) -> None:
-        evaluation = self._evaluate(selector, held_out)
         report = selector_report(evaluation, held_out.labelled, self.depths, trials)
         settings = {**self.task, "time_lines": self.request.time_lines}
         write_report(replace(report, settings=settings), json=directory / "report.json", csv=directory / "report.csv")

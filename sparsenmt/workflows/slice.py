@@ -17,8 +17,8 @@ from torch import Tensor
 from sparsenmt import store
 from sparsenmt.assemble import build_model, loss_names
 from sparsenmt.model.depth_plan import Depth, DepthPlan
-from sparsenmt.model.transformer import Transformer, own_exit
-from sparsenmt.recipe.schema import MethodChoice, Model, Recipe
+from sparsenmt.model.transformer import own_exit
+from sparsenmt.recipe.schema import MethodChoice, Recipe
 from sparsenmt.workflows.depth_choice import check_layers, warn_untrained
 
 
@@ -46,8 +46,7 @@ def slice_model(
     """Cut a model to its first layers, and write it to a new model directory.
 
     Args:
-        encoder_layers: encoder layers to keep; None: all.
-        decoder_layers: decoder layers to keep; None: all.
+        encoder_layers, decoder_layers: layers to keep; None: all.
         unroll: write a layer that several steps apply as several layers.
 
     Raises:
@@ -63,8 +62,9 @@ def slice_model(
     recipe = cut_recipe(bundle.recipe, plan, depth, unroll=unroll)
     changed = {"name": f"{recipe.name}-{depth[0]}-{depth[1]}", "directory": str(output)}
     recipe = recipe.model_copy(update=changed)
-    sizes = (bundle.tokenizers.source.size, bundle.tokenizers.target.size)
-    cut = cut_model(recipe.model, bundle.model.state_dict(), plan, depth, sizes)
+    sizes = {"source_size": bundle.tokenizers.source.size, "target_size": bundle.tokenizers.target.size}
+    cut, weights = build_model(recipe.model, **sizes, seed=0), bundle.model.state_dict()
+    cut.load_state_dict({name: weights[_origin(name, weights, plan, depth, cut.plan)] for name in cut.state_dict()})
     store.copy_slice(model, output, recipe, cut.state_dict(), depth)
     counts = [sum(parameter.numel() for parameter in each.parameters()) for each in (cut, bundle.model)]
     return SlicedModel(depth, *counts)
@@ -109,15 +109,6 @@ def _depth_method(plan: DepthPlan, depth: Depth, unroll: bool) -> MethodChoice:
     return MethodChoice.model_validate({"name": "recurrent", "side": side})
 
 
-def cut_weights(weights: Mapping[str, Tensor], plan: DepthPlan, depth: Depth, cut: Transformer) -> dict[str, Tensor]:
-    """Select the weights of ``cut`` from those of the model that it is cut from.
-
-    Args:
-        plan: of the model that is cut.
-    """
-    return {name: weights[_origin(name, weights, plan, depth, cut.plan)].clone() for name in cut.state_dict()}
-
-
 def _origin(name: str, weights: Mapping[str, Tensor], plan: DepthPlan, depth: Depth, cut: DepthPlan) -> str:
     """Return the name, in the model that is cut, of the cut model's weight ``name``."""
     parts = name.split(".")
@@ -134,16 +125,3 @@ def _origin(name: str, weights: Mapping[str, Tensor], plan: DepthPlan, depth: De
             exits = sorted({int(each.removeprefix(start).split(".")[0]) for each in weights if each.startswith(start)})
             return ".".join([*parts[:3], str(own_exit(exits, depth[0])), *rest])
     return name
-
-
-def cut_model(
-    section: Model, weights: Mapping[str, Tensor], plan: DepthPlan, depth: Depth, sizes: tuple[int, int]
-) -> Transformer:
-    """Build the model of a cut recipe's section, with its weights.
-
-    Args:
-        sizes: of the source and target vocabularies.
-    """
-    cut = build_model(section, source_size=sizes[0], target_size=sizes[1], seed=0)
-    cut.load_state_dict(cut_weights(weights, plan, depth, cut))
-    return cut

@@ -163,7 +163,9 @@ class SweepPlan:
                     else:
                         notify(f"{head}: {each.directory}")
                         self._train(each)
-                    self._evaluate(each)
+                    for text in (recipe_text(each.recipe, kind) for kind in self.sweep.sets):
+                        if text is not None and is_main_process():
+                            evaluate(each.directory, text, self._metrics(each))
                 except UserError as error:
                     failed.append(each.name)
                     notify(f"{head}: failed: {error}")
@@ -204,13 +206,6 @@ class SweepPlan:
             write_sealed(run.directory / RECORD, run.record())
             if self.sweep.remove_checkpoints and not any(other.needs_checkpoints_of(run) for other in self.runs):
                 shutil.rmtree(run.directory / "checkpoints", ignore_errors=True)
-
-    def _evaluate(self, run: VariantRun) -> None:
-        """Translate and score the sets of a variant, unless the results are cached."""
-        for kind in self.sweep.sets:
-            text = recipe_text(run.recipe, kind)
-            if text is not None and is_main_process():
-                evaluate(run.directory, text, self._metrics(run))
 
     def _metrics(self, run: VariantRun) -> tuple[str, ...]:
         return self.sweep.metrics or (metric_of(run.recipe),)

@@ -10,7 +10,7 @@ from sparsenmt.metric import METRICS
 from sparsenmt.recipe.sweep import Layout, axes_of
 from sparsenmt.report.columns import aligned
 from sparsenmt.report.plots import Panel
-from sparsenmt.report.tables import Column, Report, Table, Value
+from sparsenmt.report.tables import Column, Report, Table, Value, columns
 
 LEVEL = 0.05
 """Differences with a smaller p-value are marked."""
@@ -264,22 +264,16 @@ def _zoomed(values: Sequence[float]) -> tuple[float, float]:
 
 def report(name: str, title: str, observations: Sequence[Observation], axes: Sequence[str]) -> Report:
     """Return one row for each variant, set and metric: for CSV and JSON, and for the terminal without a layout."""
-    columns = (
-        Column("variant"),
-        *(Column(axis, shown=False) for axis in axes),
-        *(Column("set"), Column("metric"), Column("sentences", "count", False), Column("quality", "score")),
-        *(Column("difference", "score"), Column("p_value", "number"), Column("parameters", "count")),
-        *(Column("sparsity", "share"), Column("attended", "number"), Column("density", "share")),
-        Column("training_speed", "rate"),
+    measured = (
+        *(Column("sentences", "count", False), *columns("score", "quality", "difference"), Column("p_value", "number")),
+        *(Column("parameters", "count"), Column("sparsity", "share"), Column("attended", "number")),
+        *(Column("density", "share"), Column("training_speed", "rate")),
     )
+    heads = (Column("variant"), *columns("text", *axes, shown=False), *columns("text", "set", "metric"), *measured)
     rows: list[tuple[Value, ...]] = []
     for each in observations:
-        if not each.values:
-            continue
-        labels = [each.labels.get(axis) for axis in (*axes, "set", "metric")]
-        measured = [each.values.get(name) for name in ("parameters", "sparsity", "attended", "density")]
-        test = each.test or {}
-        tested = [test.get(name) for name in ("difference", "p_value")]
-        numbers = [each.sentences, each.values.get("quality"), *tested, *measured]
-        rows.append((each.variant, *labels, *numbers, each.values.get("training_speed")))
-    return Report(name, (Table("variants", title, columns, tuple(rows)),))
+        if each.values:
+            labels = [each.labels.get(axis) for axis in (*axes, "set", "metric")]
+            numbers = {"sentences": each.sentences, **each.values, **(each.test or {})}
+            rows.append((each.variant, *labels, *(numbers.get(column.name) for column in measured)))
+    return Report(name, (Table("variants", title, heads, tuple(rows)),))

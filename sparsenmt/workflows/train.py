@@ -91,8 +91,7 @@ def train(recipe: Recipe, start: StartingPoint | None = None) -> None:
             fails.
     """
     options = recipe.training
-    if options.threads is not None:
-        use_threads(options.threads)
+    use_threads(options.threads)
     device = pick_device(options.device)
     with resumable():
         workers = Workers.join(device)

@@ -137,9 +137,7 @@ def choose_all(folder: Path) -> None:
     weights["embeddings"] = torch.randn(weights["embeddings"].shape, generator=generator)
     weights["embeddings"][-1] = 0
     weights["output.weight"] = 8 * torch.randn(4, 32, generator=generator)
-    classifier = DepthClassifier(
-        vocabulary=len(weights["embeddings"]) - 1, dimension=32, depths=4, layers=1, heads=2
-    ).eval()
+    classifier = DepthClassifier(weights["embeddings"][:-1], depths=4, layers=1, heads=2).eval()
     classifier.load_state_dict(weights)
     lines = (folder / "corpus/test.en").read_text(encoding="utf-8").splitlines()
     source = Tokenizers.load(folder / "deep/tokenizers").source

@@ -15,11 +15,11 @@ from sparsenmt.data.documents import (
     BlockSentence,
     DocumentBlock,
     fit_to_line_count,
-    lines_with_document_ids,
     read_document_ids,
     separator_id,
     split_block,
 )
+from sparsenmt.data.input_line import attach_documents, input_lines
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.text import write_lines
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, train_tokenizer
@@ -187,7 +187,8 @@ def test_ids(tmp_path: Path) -> None:
     path = tmp_path / "ids"
     write_lines(path, ["0", " 0", "1", "one more "])
     assert list(read_document_ids(path)) == ["0", "0", "1", "one more"]
-    assert list(lines_with_document_ids(path, "text", ["c", "d"], first=2)) == [("c", "1"), ("d", "one more")]
+    attached = attach_documents(input_lines(["c", "d"], first=2), path, "text", first=2)
+    assert [(line.text, line.document) for line in attached] == [("c", "1"), ("d", "one more")]
 
 
 @pytest.mark.parametrize(
@@ -210,5 +211,5 @@ def test_ids_of_another_number_than_lines(tmp_path: Path, count: int, line: int)
     path = tmp_path / "ids"
     write_lines(path, ["7"] * count)
     with pytest.raises(UserError, match=f"{count} document ids, but text has 3 lines") as caught:
-        list(lines_with_document_ids(path, "text", "abc"))
+        list(attach_documents(input_lines("abc"), path, "text"))
     assert caught.value.where == f"{path}, line {line}"

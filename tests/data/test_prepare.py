@@ -46,7 +46,7 @@ def test_text_goes_in_and_comes_out(make_data: MakeData, lines: Lines, kind: str
     assert [corpus.counts.kept for corpus in report.corpora] == [150, 80]
 
     prepared = PreparedData.open(data.directory)
-    assert prepared.train_names == ["train0", "train1"]
+    assert [dataset.name for dataset in prepared.train] == ["train0", "train1"]
     assert prepared.train_weights == [1.0, 2.0]
     assert prepared.fingerprint == report.fingerprint
     assert report.vocabulary_sizes == (prepared.tokenizers.source.size, prepared.tokenizers.target.size)

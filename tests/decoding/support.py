@@ -199,7 +199,7 @@ def invented_lines(count: int, seed: int) -> list[str]:
 
 @dataclass(frozen=True)
 class TinyBundle:
-    """Implements `inputs.ModelBundle`."""
+    """The part of `store.Bundle` that decoding reads, with a model that no recipe describes."""
 
     model: Transformer
     tokenizers: Tokenizers

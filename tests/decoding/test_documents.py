@@ -60,7 +60,9 @@ def translate(bundle: TinyBundle, lines: Sequence[str] = LINES, **values: object
 @pytest.mark.parametrize("method", METHODS)
 def test_every_line_comes_back(method: dict[str, object], liking: float, kind: str) -> None:
     bundle, mismatches = bundle_of_documents(kind, liking=liking), Mismatches()
-    found = [mismatches.add(each) for each in translate(bundle, **method)]
+    found = translate(bundle, **method)
+    for each in found:
+        mismatches.add(each)
     assert [sentence.texts[0] for each in found for sentence in each.block.sentences] == LINES
     assert len([line for each in found for line in each.lines]) == len(LINES)
     separator = separator_id(bundle.tokenizers.target, "<sep>")

@@ -34,10 +34,10 @@ def deep_bundle(dtype: torch.dtype = torch.float64) -> TinyBundle:
 
 def random_selector(bundle: TinyBundle) -> Selector:
     """Chooses all depths, about equally often."""
-    size = bundle.tokenizers.source.size
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(7)
-        classifier = DepthClassifier(vocabulary=size, dimension=16, depths=len(DEPTHS), layers=2, heads=2)
+        embeddings = torch.randn(bundle.tokenizers.source.size, 16) / 4
+        classifier = DepthClassifier(embeddings, depths=len(DEPTHS), layers=2, heads=2)
         with torch.no_grad():
             classifier.output.weight.mul_(3)
     classifier.eval().requires_grad_(False)

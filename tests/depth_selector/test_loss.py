@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sparsenmt.depth_selector.loss import selector_loss, soft_f
+from sparsenmt.depth_selector.training import selector_loss, soft_f
 
 CASES = [(0.0, 1.0, 1.0), (2.0, 1.0, 1.0), (0.5, 0.5, 0.0), (1.0, 2.0, 0.3), (0.0, 1.0, 0.5)]
 

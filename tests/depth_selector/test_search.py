@@ -49,14 +49,14 @@ def test_choosing_takes_the_most_probable_or_the_deepest() -> None:
 def test_a_batch_is_read_as_each_sentence_alone() -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        classifier = DepthClassifier(vocabulary=12, dimension=8, depths=3, layers=2, heads=2).double().eval()
+        classifier = DepthClassifier(torch.randn(12, 8), depths=3, layers=2, heads=2).double().eval()
     rows = sentences(9, 4).tokens
     together, alone = classifier.read(rows), torch.cat([classifier.read([row]) for row in rows])
     torch.testing.assert_close(together, alone, rtol=1e-9, atol=1e-9)
 
 
 def test_gradients_reach_everything() -> None:
-    classifier = DepthClassifier(vocabulary=12, dimension=8, depths=3, layers=2, heads=2)
+    classifier = DepthClassifier(torch.randn(12, 8), depths=3, layers=2, heads=2)
     classifier.read([[4, 5, 3], [6, 3]]).square().sum().backward()
     without = [name for name, each in classifier.named_parameters() if each.grad is None or not each.grad.any()]
     assert without in ([], ["encoder.layers.0.self.k.bias", "encoder.layers.1.self.k.bias"]), "softmax: a key bias"
@@ -65,7 +65,7 @@ def test_gradients_reach_everything() -> None:
 def test_packing_changes_nothing() -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        classifier = DepthClassifier(vocabulary=12, dimension=8, depths=3, layers=2, heads=2).eval()
+        classifier = DepthClassifier(torch.randn(12, 8), depths=3, layers=2, heads=2).eval()
     rows = sentences(5, 4).tokens
     with torch.no_grad():
         before = classifier.read(rows)

@@ -7,7 +7,7 @@ import pytest
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding.inputs import read_sources
 from sparsenmt.decoding.translate import translate_lines
-from sparsenmt.depth_selector.translate import SelectedDepths, translate_at_depths
+from sparsenmt.depth_selector.selector import translate_at_depths
 from sparsenmt.recipe.schema import Decoding
 from tests.depth_selector.support import DEPTHS, LINES, deep_bundle, random_selector
 
@@ -35,14 +35,13 @@ def test_every_group_is_decoded_at_its_depth_and_the_order_is_restored() -> None
 def test_a_depth_does_not_depend_on_the_batch(window: int) -> None:
     bundle = deep_bundle()
     selector = random_selector(bundle)
-    chosen = SelectedDepths(selector)
-    found = list(chosen.translate(bundle, input_lines(TEXT, first=100), OPTIONS, window=window))
+    found = list(selector.translate(bundle, input_lines(TEXT, first=100), OPTIONS, window=window))
     assert [each.source.number for each in found] == list(range(100, 100 + len(TEXT)))
     sources = [source for source in read_sources(bundle, input_lines(TEXT)) if not source.empty]
     expected = [selector.choose([source.ids])[0] for source in sources]
     assert [each.depth for each in found if not each.source.empty] == expected
     assert len(set(expected)) >= 3, "the test must see several depths"
-    assert sum(chosen.counts.values()) == len(sources), "lines without words have no depth"
+    assert sum(selector.counts.values()) == len(sources), "lines without words have no depth"
     for each, depth in zip([each for each in found if not each.source.empty], expected, strict=True):
         (alone,) = translate_lines(bundle, input_lines([each.source.text]), OPTIONS.at(depth))
         assert each.text == alone.text

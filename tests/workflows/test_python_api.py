@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -88,6 +89,20 @@ def test_every_public_name_is_there_and_documented(name: str) -> None:
     value = getattr(sparsenmt, name)
     assert name in dir(sparsenmt)
     assert isinstance(value, str) or value.__doc__
+
+
+def test_the_stub_declares_every_public_name() -> None:
+    stub = ast.parse(Path(sparsenmt.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    found = {
+        alias.asname: f"{node.module}.{alias.name}"
+        for node in stub.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert found.keys() | {"__version__"} == set(sparsenmt.__all__)
+    for name, origin in found.items():
+        value = getattr(sparsenmt, name)
+        assert origin == f"{value.__module__}.{name}"
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

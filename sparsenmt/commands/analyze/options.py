@@ -5,17 +5,25 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 import click
 
-from sparsenmt.commands.options import PATH, Decorator, batch_tokens_option, report_options, tags_option, threads_option
+from sparsenmt.commands.options import (
+    PATH,
+    Decorator,
+    batch_tokens_option,
+    report_options,
+    stacked,
+    tags_option,
+    threads_option,
+)
 from sparsenmt.metric import METRICS
 from sparsenmt.model.sites import SITES
 
 if TYPE_CHECKING:
     from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
+    from sparsenmt.report.output_files import ReportFiles
 
 P = ParamSpec("P")
 
@@ -48,11 +56,10 @@ class AnalysisArguments:
 
     Args:
         session: arguments of `AnalysisSession`.
-        files: arguments of `ReportFiles`.
     """
 
     session: Mapping[str, Any]
-    files: Mapping[str, Path | None]
+    files: ReportFiles
 
     def show(
         self,
@@ -62,10 +69,9 @@ class AnalysisArguments:
     ) -> None:
         """Make the report, write its files and print it."""
         from sparsenmt.analysis.session import AnalysisSession
-        from sparsenmt.report.output_files import ReportFiles
         from sparsenmt.workflows.analyze import analyze
 
-        result = analyze(AnalysisSession(**self.session), measure, ReportFiles(**self.files), *arguments, **settings)
+        result = analyze(AnalysisSession(**self.session), measure, self.files, *arguments, **settings)
         click.echo(result.shown, color=True)  # colours are in the text only where they are wanted
 
 
@@ -92,16 +98,11 @@ def analysis_options(
 
     def decorate(function: Callable[..., None]) -> Callable[..., Any]:
         @functools.wraps(function)
-        def call(json_file: Path | None, csv_file: Path | None, plot_file: Path | None, **given: Any) -> None:
-            if "tags_file" in given:
-                given["tags"] = given.pop("tags_file")
+        def call(files: ReportFiles, **given: Any) -> None:
             session = {name: given.pop(name) for name in _SESSION & given.keys()}
-            function(AnalysisArguments(session, {"json": json_file, "csv": csv_file, "plot": plot_file}), **given)
+            function(AnalysisArguments(session, files), **given)
 
-        command: Callable[..., Any] = call
-        for option in reversed(options):
-            command = option(command)
-        return command
+        return stacked(*options)(call)
 
     return decorate
 

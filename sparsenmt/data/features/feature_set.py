@@ -23,7 +23,7 @@ class FeatureSet:
     """The fitted features that a recipe's methods need.
 
     Args:
-        source_tagger: required if a feature needs tags.
+        source_tagger: required if a feature needs tags; see `need_tags`.
     """
 
     def __init__(self, features: Mapping[str, SourceFeature], source_tagger: SourceTagger | None = None) -> None:
@@ -39,9 +39,6 @@ class FeatureSet:
         source_tagger: SourceTagger | None = None,
     ) -> FeatureSet:
         """Fit features on the training data.
-
-        Args:
-            source_tagger: required if `need_tags`.
 
         Raises:
             UserError: a feature is unknown.
@@ -67,7 +64,6 @@ class FeatureSet:
 
     def save(self, directory: Path) -> None:
         """Write the names and states into a directory, which is created if it is missing."""
-        directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         write_json(directory / "features.json", {"names": list(self.names)})
         if self.source_tagger is not None:

@@ -16,11 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsenmt.data.dataset import Dataset
-from sparsenmt.data.features.word_frequency import WordCoverage, WordRanks
+from sparsenmt.data.features.word_frequency import WordRanks, count_words, rank_coverage
 from sparsenmt.data.tagging.source_tagger import SourceSentences, SourceTagger
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.word_boundaries import word_ids
 from sparsenmt.errors import UserError
+from sparsenmt.files import invalid_file, write_bytes
+
+_STORED = np.dtype("<u8")
 
 
 @dataclass(frozen=True)
@@ -41,15 +44,17 @@ class FeatureInputs:
 
 
 class SourceFeature:
-    """A source feature with its fitted state; this base class has no state."""
+    """A source feature with its fitted state: an array for each of `files`."""
 
     needs_text = False
     """True if `compute` reads the text; otherwise the lines may be empty."""
     needs_tags = False
     """True if `compute` reads part-of-speech tags, which it makes from the text unless they are given."""
+    files: tuple[str, ...] = ()
+    """Names of the files of the state; they begin with the feature's name."""
 
-    def __init__(self, inputs: FeatureInputs) -> None:
-        self._inputs = inputs
+    def __init__(self, inputs: FeatureInputs, *state: NDArray[np.uint64]) -> None:
+        self._inputs, self._state = inputs, state
 
     @classmethod
     def fit(cls, inputs: FeatureInputs, corpora: Sequence[Dataset]) -> Self:
@@ -58,11 +63,17 @@ class SourceFeature:
 
     @classmethod
     def load(cls, directory: Path, inputs: FeatureInputs) -> Self:
-        """Read what `save` wrote."""
-        return cls(inputs)
+        """Read what `save` wrote.
+
+        Raises:
+            UserError: a file is missing.
+        """
+        return cls(inputs, *(_read(directory / name) for name in cls.files))
 
     def save(self, directory: Path) -> None:
-        """Write the state, if there is any, into files named after the feature."""
+        """Write the state."""
+        for name, numbers in zip(self.files, self._state, strict=True):
+            write_bytes(directory / name, numbers.astype(_STORED).tobytes())
 
     def compute(self, sources: SourceSentences) -> NDArray[np.int64]:
         """The (N,) values, not negative. The values of a sentence do not depend on other sentences."""
@@ -92,53 +103,36 @@ class FrequencyRank(SourceFeature):
     ``</s>`` has 0. Words are defined in `word_frequency`: punctuation marks are words of their own.
     """
 
-    def __init__(self, inputs: FeatureInputs, ranks: WordRanks) -> None:
-        super().__init__(inputs)
-        self._ranks = ranks
+    files: tuple[str, ...] = ("frequency_rank.bin",)
+
+    def __init__(self, inputs: FeatureInputs, *state: NDArray[np.uint64]) -> None:
+        super().__init__(inputs, *state)
+        self._ranks = WordRanks(state[0], inputs.tokenizer)
 
     @classmethod
     def fit(cls, inputs: FeatureInputs, corpora: Sequence[Dataset]) -> Self:
-        return cls(inputs, WordRanks.fit(corpora, inputs.tokenizer))
-
-    @classmethod
-    def load(cls, directory: Path, inputs: FeatureInputs) -> Self:
-        return cls(inputs, WordRanks.load(directory / "frequency_rank.bin", inputs.tokenizer))
-
-    def save(self, directory: Path) -> None:
-        self._ranks.save(directory / "frequency_rank.bin")
+        return cls(inputs, *count_words(corpora, inputs.tokenizer)[: len(cls.files)])
 
     def compute(self, sources: SourceSentences) -> NDArray[np.int64]:
         return self._ranks.ranks(sources.ids)
 
 
-class FrequencyCoverage(SourceFeature):
+class FrequencyCoverage(FrequencyRank):
     """``frequency_coverage``: the share of running words in the training sources, in 1/10,000 and rounded down, that
     are the token's word or a more frequent one.
 
     Unseen words have 10,000, ``</s>`` has 0. Words are those of ``frequency_rank``; ``</s>`` is not counted.
     """
 
-    def __init__(self, inputs: FeatureInputs, coverage: WordCoverage) -> None:
-        super().__init__(inputs)
-        self._coverage = coverage
+    files = ("frequency_coverage.bin", "frequency_coverage_counts.bin")
 
-    @classmethod
-    def fit(cls, inputs: FeatureInputs, corpora: Sequence[Dataset]) -> Self:
-        return cls(inputs, WordCoverage.fit(corpora, inputs.tokenizer))
-
-    @classmethod
-    def load(cls, directory: Path, inputs: FeatureInputs) -> Self:
-        return cls(inputs, WordCoverage.load(*cls._files(directory), inputs.tokenizer))
-
-    def save(self, directory: Path) -> None:
-        self._coverage.save(*self._files(directory))
-
-    @staticmethod
-    def _files(directory: Path) -> tuple[Path, Path]:
-        return directory / "frequency_coverage.bin", directory / "frequency_coverage_counts.bin"
+    def __init__(self, inputs: FeatureInputs, *state: NDArray[np.uint64]) -> None:
+        super().__init__(inputs, *state)
+        self._coverage = rank_coverage(state[1])
 
     def compute(self, sources: SourceSentences) -> NDArray[np.int64]:
-        return self._coverage.coverage(sources.ids)
+        coverage: NDArray[np.int64] = self._coverage[super().compute(sources)]
+        return coverage
 
 
 class PosCategory(SourceFeature):
@@ -172,3 +166,10 @@ FEATURES: dict[str, type[SourceFeature]] = {
     "later_piece": LaterPiece,
 }
 """By name."""
+
+
+def _read(path: Path) -> NDArray[np.uint64]:
+    try:
+        return np.fromfile(path, dtype=_STORED).astype(np.uint64)
+    except OSError as error:
+        raise invalid_file(path, f"cannot be read: {error.strerror}") from None

@@ -15,8 +15,7 @@ table has grown to twice as many: the count of a rare word may then be too low, 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,12 +25,10 @@ from sparsenmt.data.tokenizers.splitmix import splitmix64
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE, SPECIAL_TOKENS, UNK
 from sparsenmt.data.word_boundaries import word_start_mask
-from sparsenmt.files import invalid_file, write_bytes
 
 _BLOCK = 1 << 18  # tokens read at once
 _WORDS = 1 << 20  # distinct words that are kept
 _PENDING = 1 << 19  # largest number of distinct words that wait to be merged
-_STORED = np.dtype("<u8")
 _WHOLE = 10_000  # coverage of all words
 
 
@@ -39,38 +36,19 @@ class WordRanks:
     """Ranks of words by frequency, 1 = most frequent; ties by first occurrence.
 
     Args:
-        hashes: (W,) the words, most frequent first.
+        hashes: (W,) the words, most frequent first; see `count_words`.
         tokenizer: the source's.
     """
 
     def __init__(self, hashes: NDArray[np.uint64], tokenizer: Tokenizer) -> None:
-        self._hashes = hashes
         order = np.argsort(hashes)
         self._sorted = hashes[order]
         self._ranks = (order + 1).astype(np.int64)
         self._tokens = _TokenTable(tokenizer)
 
-    @classmethod
-    def fit(cls, corpora: Sequence[Dataset], tokenizer: Tokenizer) -> WordRanks:
-        """Count the words of the sources."""
-        return cls(_count(corpora, tokenizer)[0], tokenizer)
-
-    @classmethod
-    def load(cls, path: Path, tokenizer: Tokenizer) -> WordRanks:
-        """Read what `save` wrote.
-
-        Raises:
-            UserError: the file is missing.
-        """
-        return cls(_read(path), tokenizer)
-
-    def save(self, path: Path) -> None:
-        """Write the hashes, most frequent first."""
-        _write(path, self._hashes)
-
     def __len__(self) -> int:
         """Number of known words."""
-        return len(self._hashes)
+        return len(self._ranks)
 
     def ranks(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """(S,) the rank of each token's word; ``len(self) + 1`` for unknown words, 0 for EOS.
@@ -90,67 +68,30 @@ class WordRanks:
         return np.repeat(ranks, words.lengths)
 
 
-class WordCoverage:
-    """The share of the training text that the most frequent words cover.
+def rank_coverage(counts: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """(W + 2,) the share of all counted words, in 1/10,000 and rounded down, that are of this rank or more frequent.
+
+    Rank 0, of EOS, has 0; rank W + 1, of unknown words, has 10,000.
 
     Args:
-        ranks: of the words.
         counts: (W,) of the words, most frequent first.
     """
-
-    def __init__(self, ranks: WordRanks, counts: NDArray[np.uint64]) -> None:
-        self._ranks, self._counts = ranks, counts
-        covered = np.cumsum(counts.astype(np.float64)) * _WHOLE / max(int(counts.sum()), 1)
-        # Index 0: EOS; then the words by rank; last: unseen words.
-        self._coverage: NDArray[np.int64] = np.r_[0, np.floor(covered + 1e-6).astype(np.int64), _WHOLE]
-
-    @classmethod
-    def fit(cls, corpora: Sequence[Dataset], tokenizer: Tokenizer) -> WordCoverage:
-        """Count the words of the sources."""
-        hashes, counts = _count(corpora, tokenizer)
-        return cls(WordRanks(hashes, tokenizer), counts.astype(np.uint64))
-
-    @classmethod
-    def load(cls, words: Path, counts: Path, tokenizer: Tokenizer) -> WordCoverage:
-        """Read what `save` wrote.
-
-        Raises:
-            UserError: a file is missing.
-        """
-        return cls(WordRanks.load(words, tokenizer), _read(counts))
-
-    def save(self, words: Path, counts: Path) -> None:
-        """Write the hashes and the counts, most frequent first."""
-        self._ranks.save(words)
-        _write(counts, self._counts)
-
-    def coverage(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(S,) the share, in 1/10,000 and rounded down, of each token's word and all more frequent words; 0 for EOS,
-        10,000 for unknown words.
-        """
-        found: NDArray[np.int64] = self._coverage[self._ranks.ranks(ids)]
-        return found
+    covered = np.cumsum(counts.astype(np.float64)) * _WHOLE / max(int(counts.sum()), 1)
+    coverage: NDArray[np.int64] = np.r_[0, np.floor(covered + 1e-6).astype(np.int64), _WHOLE]
+    return coverage
 
 
-def _read(path: Path) -> NDArray[np.uint64]:
-    try:
-        return np.fromfile(path, dtype=_STORED).astype(np.uint64)
-    except OSError as error:
-        raise invalid_file(path, f"cannot be read: {error.strerror}") from None
-
-
-def _write(path: Path, numbers: NDArray[np.uint64]) -> None:
-    write_bytes(path, numbers.astype(_STORED).tobytes())
-
-
-def _count(corpora: Sequence[Dataset], tokenizer: Tokenizer) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Hashes and counts of the words of the sources, most frequent first."""
+def count_words(corpora: Sequence[Dataset], tokenizer: Tokenizer) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Count the words of the sources: (W,) their hashes, most frequent first, and (W,) their counts."""
     counter = _HashCounter()
     table = _TokenTable(tokenizer)
-    for ids in _id_blocks(corpora):
-        words = _WordRuns(ids, table)
-        counter.add(words.hashes[words.countable])
-    return counter.most_frequent_first()
+    for corpus in corpora:
+        for first, last in corpus.spans(_BLOCK):
+            ids = corpus.source_ids[corpus.source_offsets[first] : corpus.source_offsets[last]].astype(np.int64)
+            words = _WordRuns(ids, table)
+            counter.add(words.hashes[words.countable])
+    hashes, counts = counter.most_frequent_first()
+    return hashes, counts.astype(np.uint64)
 
 
 class _TokenTable:
@@ -246,20 +187,14 @@ class _HashCounter:
         self._seen += len(hashes)
         if self._pending_size > min(max(len(self._hashes), _BLOCK), _PENDING):
             self._merge()
-            self._keep_most_frequent()
 
     def most_frequent_first(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
         self._merge()
-        self._keep_most_frequent()
         order = np.lexsort((self._first, -self._counts))
         return self._hashes[order], self._counts[order]
 
-    def _keep_most_frequent(self) -> None:
-        if len(self._hashes) > _WORDS:
-            kept = np.sort(np.lexsort((self._first, -self._counts))[:_WORDS])
-            self._hashes, self._counts, self._first = self._hashes[kept], self._counts[kept], self._first[kept]
-
     def _merge(self) -> None:
+        """Merge the pending words, and keep the most frequent `_WORDS`."""
         parts = [(self._hashes, self._counts, self._first), *self._pending]
         hashes, counts, first = (np.concatenate(column) for column in zip(*parts, strict=True))
         if len(hashes):
@@ -269,11 +204,7 @@ class _HashCounter:
             # Parts are in order of time and the sort is stable: the first of a group occurred first.
             self._hashes, self._first = hashes[groups], first[groups]
             self._counts = np.add.reduceat(counts, groups)
+        if len(self._hashes) > _WORDS:
+            kept = np.sort(np.lexsort((self._first, -self._counts))[:_WORDS])
+            self._hashes, self._counts, self._first = self._hashes[kept], self._counts[kept], self._first[kept]
         self._pending, self._pending_size = [], 0
-
-
-def _id_blocks(corpora: Sequence[Dataset]) -> Iterator[NDArray[np.int64]]:
-    """The source ids of all corpora, in blocks of whole sentences."""
-    for corpus in corpora:
-        for first, last in corpus.spans(_BLOCK):
-            yield corpus.source_ids[corpus.source_offsets[first] : corpus.source_offsets[last]].astype(np.int64)

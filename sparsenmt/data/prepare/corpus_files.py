@@ -153,7 +153,7 @@ class CorpusFiles:
             if kind == DOCUMENTS:
                 source = self.by_role[f"{name}.source"]
                 count = sum(1 for _ in read_document_ids(file.path))
-                check_id_count(file.path, count, source.path, source.survey.lines)
+                check_id_count(file.path, source.path, count, source.survey.lines)
 
     def _check_duplicates(self, names: Sequence[str]) -> None:
         seen: dict[tuple[str, str], str] = {}

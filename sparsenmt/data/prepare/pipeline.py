@@ -9,9 +9,9 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Collection, Hashable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from functools import partial
-from itertools import chain, count, islice, tee
+from itertools import chain, count, islice, repeat, tee
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -130,17 +130,6 @@ def check_prepared_data(data: schema.Data, features: Collection[str]) -> None:
             raise UserError(f"{path} is not the text that was prepared", where=str(directory), hint=again)
 
 
-@dataclass(frozen=True)
-class _EncodedBatch:
-    """Successive line pairs of a corpus."""
-
-    first: int
-    """Number of the first line, from 0."""
-    texts: list[tuple[str, ...]]
-    kept: EncodedPairs
-    """The pairs that the filters keep."""
-
-
 class _Preparation:
     """The stages of a preparation in a temporary directory."""
 
@@ -164,14 +153,15 @@ class _Preparation:
             "inputs": [list(each) for each in content_hashes(self._inputs.entries)],
         }
         stages = Stages(self._staging, task, self._bars)
+        stage_names = [directory.name for directory in self._directories]
         stages.run("vocabularies", self._train_tokenizers)
         tokenizers = Tokenizers.load(self._staging / "tokenizers")
-        reports = [stages.run(name, partial(self._write, n, tokenizers)) for n, name in enumerate(self._stage_names())]
+        reports = [stages.run(name, partial(self._write, n, tokenizers)) for n, name in enumerate(stage_names)]
         stages.run("validation text", self._write_dev_text)
         stages.run("features", partial(self._fit_features, tokenizers))
         if self._features:
             features = FeatureSet.load(self._staging / "features", tokenizers)
-            for number, name in enumerate(self._stage_names()):
+            for number, name in enumerate(stage_names):
                 stages.run(f"features of {name}", partial(self._write_features, number, features, tokenizers))
         self._inputs.check_unchanged()
         return write_manifest(
@@ -183,9 +173,6 @@ class _Preparation:
             vocabulary_sizes=(tokenizers.source.size, tokenizers.target.size),
             files=stages.files,
         )
-
-    def _stage_names(self) -> list[str]:
-        return [directory.name for directory in self._directories]
 
     def _train_tokenizers(self) -> None:
         """Train the tokenizers on all training corpora, each once, whatever its weight."""
@@ -218,43 +205,40 @@ class _Preparation:
         with DatasetWriter(
             directory, name=name, source_size=sizes[0], target_size=sizes[1], features=self._features
         ) as writer:
-            packed = self._append(number, tokenizers, counts, writer)
+            documents = self._append(number, tokenizers, counts, writer)
         if not counts.kept:
+            removed = ", ".join(f"{count:,} by {reason}" for reason, count in counts.removed.items())
             raise UserError(
                 f"the filters remove all {counts.read:,} pairs of corpus {name!r}",
                 where="data.filters",
-                hint="Removed: "
-                + ", ".join(f"{count:,} by {reason}" for reason, count in counts.removed.items())
-                + ".",
+                hint=f"Removed: {removed}.",
             )
         dataset = Dataset(directory, with_features=False)
-        report = CorpusReport(name, corpus.weight, counts, len(dataset.source_ids), len(dataset.target_ids), **packed)
+        report = CorpusReport(name, corpus.weight, counts, len(dataset.source_ids), len(dataset.target_ids))
+        if documents is not None:
+            report = replace(report, documents=documents, blocks=len(dataset))
         return {key: value for key, value in asdict(report).items() if value is not None}
 
-    def _append(
-        self, number: int, tokenizers: Tokenizers, counts: FilterCounts, writer: DatasetWriter
-    ) -> dict[str, int]:
-        """Store the pairs of a corpus, or its blocks; returns the numbers of documents and blocks for the report."""
+    def _append(self, number: int, tokenizers: Tokenizers, counts: FilterCounts, writer: DatasetWriter) -> int | None:
+        """Store the pairs of a corpus, or its blocks; returns the number of documents if their ids are known."""
         if self._data.documents is None:
-            for batch in self._encoded(number, tokenizers, counts):
-                writer.append(batch.kept.source, batch.kept.target, batch.kept.lines)
-            return {}
-        documents, number_of_blocks = 0, 0
+            for _, pairs in self._encoded(number, tokenizers, counts):
+                writer.append(pairs.source, pairs.target, pairs.lines)
+            return None
+        documents = 0
         last: Hashable = None
-        for group in bounded_batches(
-            self._packed(number, tokenizers, counts), lambda block: sum(map(len, block.texts))
-        ):
+        blocks = self._packed(number, tokenizers, counts)
+        for group in bounded_batches(blocks, lambda block: sum(map(len, block.texts))):
             source, target = zip(*(block.ids for block in group), strict=True)
             writer.append(source, target, [block.first for block in group])
-            number_of_blocks += len(group)
             for block in group:
                 documents, last = documents + (block.document != last), block.document
-        if self._corpora[number].documents is None:
-            return {}
-        return {"documents": documents, "blocks": number_of_blocks}
+        return documents if self._corpora[number].documents is not None else None
 
-    def _encoded(self, number: int, tokenizers: Tokenizers, counts: FilterCounts) -> Iterator[_EncodedBatch]:
-        """Encode and filter a corpus batch by batch."""
+    def _encoded(
+        self, number: int, tokenizers: Tokenizers, counts: FilterCounts
+    ) -> Iterator[tuple[list[tuple[str, ...]], EncodedPairs]]:
+        """Encode and filter a corpus batch by batch: the texts of all pairs, and the pairs that the filters keep."""
         corpus, filters = self._corpora[number], self._data.filters
         lines = self._bars.over(
             read_parallel([corpus.source, corpus.target]),
@@ -269,17 +253,12 @@ class _Preparation:
                 lines=range(first, first + len(rows)),
             )
             if number == len(self._data.train):  # dev
-                kept = truncate_sources(pairs, filters.max_source_length, counts)
+                yield rows, truncate_sources(pairs, filters.max_source_length, counts)
             else:
-                kept = apply_filters(pairs, filters, counts)
-            yield _EncodedBatch(first, rows, kept)
+                yield rows, apply_filters(pairs, filters, counts)
 
     def _packed(
-        self,
-        number: int,
-        tokenizers: Tokenizers,
-        counts: FilterCounts,
-        tags: Iterable[TaggedSentence] | None = None,
+        self, number: int, tokenizers: Tokenizers, counts: FilterCounts, tags: Iterable[TaggedSentence] | None = None
     ) -> Iterator[DocumentBlock]:
         """Pack a corpus into blocks; without document ids every pair is a block.
 
@@ -294,15 +273,14 @@ class _Preparation:
         packer = BlockPacker((tokenizers.source, tokenizers.target), options.separator, options.max_length)
 
         def sentences() -> Iterator[BlockSentence]:
-            all_ids: Iterator[Hashable] = count() if corpus.documents is None else read_document_ids(corpus.documents)
-            all_tags = None if tags is None else iter(tags)
-            for batch in self._encoded(number, tokenizers, counts):
-                ids = list(islice(all_ids, len(batch.texts)))
-                tagged = None if all_tags is None else list(islice(all_tags, len(batch.texts)))
-                for line, source, target in zip(batch.kept.lines, batch.kept.source, batch.kept.target, strict=True):
-                    row = line - batch.first
-                    sentence_tags = None if tagged is None else tagged[row]
-                    sentence = BlockSentence(line, ids[row], batch.texts[row], (source, target), sentence_tags)
+            ids: Iterator[Hashable] = count() if corpus.documents is None else read_document_ids(corpus.documents)
+            given = zip(ids, repeat(None) if tags is None else tags, strict=False)
+            first = 0
+            for rows, pairs in self._encoded(number, tokenizers, counts):
+                companions = list(islice(given, len(rows)))
+                for line, *sides in zip(pairs.lines, pairs.source, pairs.target, strict=True):
+                    document, sentence_tags = companions[line - first]
+                    sentence = BlockSentence(line, document, rows[line - first], tuple(sides), sentence_tags)
                     if packer.holds_separator(sentence):
                         raise UserError(
                             f"the text contains the separator '{options.separator}' of the blocks",
@@ -310,6 +288,7 @@ class _Preparation:
                             hint="Choose another word as `data.documents.separator`.",
                         )
                     yield sentence
+                first += len(rows)
 
         return packer.blocks(sentences())
 

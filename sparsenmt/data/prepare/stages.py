@@ -141,12 +141,9 @@ class Stages:
             if path.is_dir() and not path.is_symlink():
                 with suppress(OSError):  # not empty
                     path.rmdir()
-            elif self._name(path) not in known and path.name != _STATE:
+            elif path.relative_to(self._directory).as_posix() not in known and path.name != _STATE:
                 path.unlink()
 
     def _write(self) -> None:
         stages = [{"name": name, **stage} for name, stage in self._finished.items()]
         write_sealed(self._directory / _STATE, {"task": self._task, "stages": stages})
-
-    def _name(self, path: Path) -> str:
-        return path.relative_to(self._directory).as_posix()

@@ -47,16 +47,22 @@ def survey_text(path: StrPath, advance: Callable[[int], object] = lambda count: 
             where=str(path),
             hint="Write the text into a file.",
         )
-    found = _SurveyReader()
+    digest, decoder = hashlib.sha256(), codecs.getincrementaldecoder("utf-8")()
+    lines = returns = position = 0
+    blank, last = True, b""
     try:
         with name_file_in_errors(Path(path)), open_text_bytes(path) as stream:
             file = getattr(stream, "fileobj", stream)  # the file under gzip
-            position = 0
             while chunk := stream.read(_CHUNK):
-                found.add(chunk)
+                digest.update(chunk)
+                text = decoder.decode(chunk)
+                lines += chunk.count(b"\n")
+                returns += chunk.count(b"\r\n") + (last == b"\r" and chunk[:1] == b"\n")
+                blank = blank and (not text or text.isspace())
+                last = chunk[-1:]
                 advance(file.tell() - position)
                 position = file.tell()
-            found.finish()
+            decoder.decode(b"", final=True)
             size = file.seek(0, 2)
     except (UnicodeDecodeError, EOFError, gzip.BadGzipFile, zlib.error):
         for _ in read_lines(path):  # line by line, for an error with the line number
@@ -64,28 +70,6 @@ def survey_text(path: StrPath, advance: Callable[[int], object] = lambda count: 
         raise UserError(
             "changed while it was read", where=str(path), hint="Start again when the file is complete."
         ) from None
-    return TextSurvey(size, found.digest.hexdigest(), found.lines, found.returns, found.blank)
-
-
-class _SurveyReader:
-    """Collects the properties of a text chunk by chunk."""
-
-    def __init__(self) -> None:
-        self.digest = hashlib.sha256()
-        self.lines, self.returns, self.blank = 0, 0, True
-        self._decoder = codecs.getincrementaldecoder("utf-8")()
-        self._last = b""
-
-    def add(self, chunk: bytes) -> None:
-        self.digest.update(chunk)
-        text = self._decoder.decode(chunk)
-        self.lines += chunk.count(b"\n")
-        self.returns += chunk.count(b"\r\n") + (self._last == b"\r" and chunk[:1] == b"\n")
-        self._last = chunk[-1:]
-        self.blank = self.blank and (not text or text.isspace())
-
-    def finish(self) -> None:
-        """Finish: the last line may have no line end."""
-        self._decoder.decode(b"", final=True)
-        self.lines += self._last not in (b"", b"\n")
-        self.returns += self._last == b"\r"
+    lines += last not in (b"", b"\n")  # the last line may have no line end
+    returns += last == b"\r"
+    return TextSurvey(size, digest.hexdigest(), lines, returns, blank)

@@ -46,10 +46,6 @@ class TokenTags:
     """(N,) `WordCategory` of each token's word; END for EOS, REST if there is no word."""
     later: NDArray[np.int64]
     """(N,) 1 for the second and later tokens of a split word, 0 for all others."""
-    words: int
-    """Words of the sentences, unless they were truncated."""
-    unaligned: int
-    """Words without any token of their own."""
 
 
 def open_tagger_for_text(name: str, language: str, where: str) -> Tagger:
@@ -129,14 +125,8 @@ class SourceTagger:
 
     def save(self, path: Path) -> None:
         """Write the choice into a JSON file."""
-        state = {
-            "tagger": self.name,
-            "language": self.language,
-            "version": self._version,
-            "given_tagset": self.given_tagset,
-            "tagger_tagset": self.tagger_tagset,
-        }
-        write_json(path, state)
+        state = {"tagger": self.name, "language": self.language, "version": self._version}
+        write_json(path, {**state, "given_tagset": self.given_tagset, "tagger_tagset": self.tagger_tagset})
 
     def tagger(self) -> Tagger:
         """The tagger, for text without tags.
@@ -168,8 +158,6 @@ class SourceTagger:
             if tags is None:
                 tags = [self.tag(line) for line in sources.lines]
             self._last = sources, self._token_tags(sources.ids, tags)
-            self._words += self._last[1].words
-            self._unaligned += self._last[1].unaligned
         return self._last[1]
 
     def alignment_note(self, name: str) -> str | None:
@@ -183,7 +171,7 @@ class SourceTagger:
     def _token_tags(self, ids: NDArray[np.int64], tags: Sequence[TaggedSentence]) -> TokenTags:
         categories = np.full(len(ids), WordCategory.REST, dtype=np.int64)
         later = np.zeros(len(ids), dtype=np.int64)
-        start = words = unaligned = 0
+        start = 0
         ends = (np.flatnonzero(ids == EOS) + 1).tolist()
         for end, sentence in zip(ends, tags, strict=True):
             found = align_words(self._tokenizer, ids[start:end], sentence.words)
@@ -191,10 +179,11 @@ class SourceTagger:
             has_word = found.words >= 0
             categories[start:end][has_word] = of_word[found.words[has_word]]
             later[start:end] = found.later
-            words, unaligned = words + found.word_count, unaligned + found.unaligned
+            self._words += found.word_count
+            self._unaligned += found.unaligned
             start = end
         categories[ids == EOS] = WordCategory.END
-        return TokenTags(categories, later, words, unaligned)
+        return TokenTags(categories, later)
 
 
 class CorpusTags:
@@ -206,7 +195,6 @@ class CorpusTags:
 
     @cached_property
     def _files(self) -> dict[int, TagFile]:
-        """The tag files by corpus number."""
         return {number: TagFile(corpus.tags) for number, corpus in enumerate(self._corpora) if corpus.tags is not None}
 
     def check(self, bars: Bars) -> None:

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice, takewhile
+from functools import partial
+from itertools import chain, takewhile
 
-from sparsenmt.data.tagging.tagsets import TagSet, UnknownTags, guess_tagset, is_known_tag
+from sparsenmt.data.tagging.tagsets import TagSet, guess_tagset, is_known_tag, unknown_tags_warning
 from sparsenmt.data.tagging.word_alignment import comparable_text
-from sparsenmt.data.text import StrPath, read_lines
+from sparsenmt.data.text import StrPath, pair_lines, read_lines
 from sparsenmt.errors import UserError
 
 _COLUMNS = 10
@@ -52,8 +53,9 @@ def read_tagged(path: StrPath) -> Iterator[TaggedSentence]:
         seen.append((number, line))
         if line.strip():
             break
-    is_columns = bool(seen) and _looks_like_columns(seen[-1][1])
-    reader = _read_columns if is_columns else _read_underscores
+    start = seen[-1][1] if seen else ""
+    is_comment = start.startswith("#") and _split(start.split()[0]) is None
+    reader = _read_columns if is_comment or start.count("\t") == _COLUMNS - 1 else _read_underscores
     return reader(chain(seen, lines), str(path))
 
 
@@ -75,10 +77,7 @@ class TagFile:
             counts.update(sentence.tags)
         fits = expected is not None and all(is_known_tag(tag, expected) for tag in counts)
         self.tagset: TagSet = expected if fits and expected is not None else guess_tagset(counts.elements())
-        unknown = UnknownTags(self.tagset)
-        for tag, count in counts.items():
-            unknown.category(tag, count)
-        self.warning = unknown.warning(str(path))
+        self.warning = unknown_tags_warning(counts, self.tagset, str(path))
         """A warning that lists unknown tags; None if there are none."""
 
     def sentences(self, text: StrPath, lines: Iterable[str], first: int = 0) -> Iterator[TaggedSentence]:
@@ -92,38 +91,22 @@ class TagFile:
             UserError: the numbers of sentences and lines differ; the words of a sentence differ from its line; or as
                 `read_tagged`.
         """
-        sentences = read_tagged(self.path)
-        count = sum(1 for _ in islice(sentences, first))
-        rest = iter(lines)
-        for line in rest:
-            sentence = next(sentences, None)
-            if sentence is None:
-                raise self._miscounted(count, text, count + 1 + sum(1 for _ in rest))
-            count += 1
-            check_tagged_words(sentence, line, f"{self.path}, line {sentence.line:,}", f"line {count:,} of {text}")
+        pairs = pair_lines(read_tagged(self.path), lines, first, partial(self._check_count, text))
+        for number, (sentence, line) in enumerate(pairs, start=first + 1):
+            _check_words(sentence, line, f"{self.path}, line {sentence.line:,}", f"line {number:,} of {text}")
             yield replace(sentence, tagset=self.tagset)
-        more = sum(1 for _ in sentences)
-        if more:
-            raise self._miscounted(count + more, text, count)
 
-    def _miscounted(self, sentences: int, text: StrPath, lines: int) -> UserError:
-        return UserError(
-            f"{sentences:,} tagged sentences, but {text} has {lines:,} lines",
-            where=str(self.path),
-            hint="Sentence n of the tags must belong to line n of the text.",
-        )
+    def _check_count(self, text: StrPath, sentences: int, lines: int) -> None:
+        if sentences != lines:
+            raise UserError(
+                f"{sentences:,} tagged sentences, but {text} has {lines:,} lines",
+                where=str(self.path),
+                hint="Sentence n of the tags must belong to line n of the text.",
+            )
 
 
-def check_tagged_words(sentence: TaggedSentence, line: str, where: str, line_name: str) -> None:
-    """Check that tagged words are those of a line, up to white space, case and Unicode compatibility forms.
-
-    Args:
-        where: the position of the tags, for the message.
-        line_name: the name of the line in the message, e.g. "line 7 of test.en".
-
-    Raises:
-        UserError: the characters differ.
-    """
+def _check_words(sentence: TaggedSentence, line: str, where: str, line_name: str) -> None:
+    """Check that tagged words are those of a line, up to white space, case and Unicode compatibility forms."""
     tagged, written = comparable_text("".join(sentence.words)), comparable_text(line)
     if tagged == written:
         return
@@ -134,12 +117,6 @@ def check_tagged_words(sentence: TaggedSentence, line: str, where: str, line_nam
         where=where,
         hint="Every line of the text needs tags for exactly its words.",
     )
-
-
-def _looks_like_columns(line: str) -> bool:
-    if line.count("\t") == _COLUMNS - 1:
-        return True
-    return line.startswith("#") and _split(line.split()[0]) is None
 
 
 # word_TAG
@@ -187,21 +164,17 @@ def _read_columns(lines: Iterable[tuple[int, str]], path: str) -> Iterator[Tagge
             key, _, value = line[1:].partition("=")
             text = value.strip() if key.strip() == "text" else text
         elif line.strip():
-            block.append((number, _row(line, f"{path}, line {number:,}")))
+            columns = line.split("\t")
+            if len(columns) != _COLUMNS:
+                raise UserError(
+                    f"{len(columns)} columns with tabs between them, not the {_COLUMNS} of CoNLL-U",
+                    where=f"{path}, line {number:,}",
+                    hint="Use a tool that writes CoNLL-U; an empty column is an underscore.",
+                )
+            block.append((number, columns))
         elif block:
             yield _sentence(block, text)
             block, text = [], None
-
-
-def _row(line: str, where: str) -> list[str]:
-    columns = line.split("\t")
-    if len(columns) != _COLUMNS:
-        raise UserError(
-            f"{len(columns)} columns with tabs between them, not the {_COLUMNS} of CoNLL-U",
-            where=where,
-            hint="Use a tool that writes CoNLL-U; an empty column is an underscore.",
-        )
-    return columns
 
 
 def _sentence(block: Sequence[tuple[int, list[str]]], text: str | None) -> TaggedSentence:

@@ -24,8 +24,6 @@ _CACHED_WORDS = 1 << 16
 class Tagger(Protocol):
     """Splits lines into words, and tags words. The same words always get the same tags."""
 
-    name: str
-    language: str
     version: str
     """Version of the package, and of the model if it has one."""
     tagset: TagSet
@@ -95,7 +93,6 @@ def split_words(line: str, language: str) -> list[str]:
 class _HanTa:
     """The Hanover Tagger (Wartena 2019): a second-order hidden Markov model over words and their morphemes."""
 
-    name = "hanta"
     _MODELS: dict[str, tuple[str, TagSet]] = {
         "en": ("morphmodel_en.pgz", "c5"),
         "de": ("morphmodel_ger.pgz", "stts"),
@@ -107,7 +104,7 @@ class _HanTa:
 
     def __init__(self, language: str) -> None:
         if language not in self._MODELS:
-            raise _not_covered(self.name, language, "en, de, nl")
+            raise _not_covered("hanta", language, "en, de, nl")
         try:
             import HanTa
             from HanTa.HanoverTagger import HanoverTagger
@@ -153,8 +150,6 @@ class _HanTa:
 class _SpaCy:
     """An installed spaCy pipeline for the language: its ``tag_`` if that is a known tag set, otherwise UPOS."""
 
-    name = "spacy"
-
     def __init__(self, language: str) -> None:
         try:
             import spacy
@@ -162,8 +157,7 @@ class _SpaCy:
             raise _not_installed("spaCy", "pip install spacy, and a pipeline for the language") from None
         pipelines = sorted(name for name in spacy.util.get_installed_models() if name.startswith(f"{language}_"))
         if not pipelines:
-            raise _not_covered(self.name, language, "the languages of the pipelines that are installed")
-        self.language = language
+            raise _not_covered("spacy", language, "the languages of the pipelines that are installed")
         self.version = f"{spacy.__version__} {pipelines[0]}"
         self._pipeline: Any = spacy.load(pipelines[0], exclude=["parser", "ner", "lemmatizer", "textcat"])
         self._fine = language in ("en", "de")
@@ -186,7 +180,6 @@ class _SpaCy:
 class _Stanza:
     """Stanza's tokenizer and tagger with installed models; UPOS."""
 
-    name = "stanza"
     tagset: TagSet = "ud"
 
     def __init__(self, language: str) -> None:
@@ -194,14 +187,13 @@ class _Stanza:
             import stanza
         except ImportError:
             raise _not_installed("Stanza", "pip install stanza, and download its models for the language") from None
-        self.language = language
         self.version = str(stanza.__version__)
         options = {"lang": language, "download_method": None, "verbose": False}
         try:
             self._cutter: Any = stanza.Pipeline(processors="tokenize", **options)
             self._tagger: Any = stanza.Pipeline(processors="tokenize,pos", tokenize_pretokenized=True, **options)
         except Exception:  # Stanza has no specific exception for a missing model
-            raise _not_covered(self.name, language, "the languages of the models that are on this machine") from None
+            raise _not_covered("stanza", language, "the languages of the models that are on this machine") from None
 
     def tokenize(self, line: str) -> list[str]:
         return [token.text for sentence in self._cutter(line).sentences for token in sentence.tokens]

@@ -157,31 +157,20 @@ def guess_tagset(tags: Iterable[str]) -> TagSet:
     return max(TAG_SETS, key=lambda name: scores[name])
 
 
-class UnknownTags:
-    """Looks up categories, and collects unknown tags for a warning."""
+def unknown_tags_warning(tags: Mapping[str, int], tagset: TagSet | None, where: str | None = None) -> str | None:
+    """A warning that lists the unknown ones of these tags, most frequent first; None if there are none.
 
-    def __init__(self, tagset: TagSet | None = None) -> None:
-        self.tagset = tagset
-        self.counts: Counter[str] = Counter()
-
-    def category(self, tag: str, count: int = 1) -> WordCategory:
-        """The category of a tag that occurs ``count`` times."""
-        if not is_known_tag(tag, self.tagset):
-            self.counts[tag] += count
-        return tag_category(tag, self.tagset)
-
-    def warning(self, where: str | None = None) -> str | None:
-        """A warning that lists the unknown tags, most frequent first; None if there are none.
-
-        Args:
-            where: the file of the tags.
-        """
-        if not self.counts:
-            return None
-        listed = ", ".join(f"{tag!r} ({count:,})" for tag, count in self.counts.most_common(20))
-        more = f" and {len(self.counts) - 20:,} more" if len(self.counts) > 20 else ""
-        place = f"{where}: " if where is not None else ""
-        return f'warning: {place}unknown tags, counted as "rest": {listed}{more}'
+    Args:
+        tags: tags and their counts.
+        where: the file of the tags.
+    """
+    unknown = Counter({tag: count for tag, count in tags.items() if not is_known_tag(tag, tagset)})
+    if not unknown:
+        return None
+    listed = ", ".join(f"{tag!r} ({count:,})" for tag, count in unknown.most_common(20))
+    more = f" and {len(unknown) - 20:,} more" if len(unknown) > 20 else ""
+    place = f"{where}: " if where is not None else ""
+    return f'warning: {place}unknown tags, counted as "rest": {listed}{more}'
 
 
 @cache
@@ -189,12 +178,10 @@ def _entries(name: TagSet) -> tuple[dict[str, WordCategory], list[tuple[str, Wor
     """Complete tags, and prefixes of tags, the longest first."""
     entries = [(tag, category) for category, tags in _TABLE[name].items() for tag in tags.split()]
     whole = {tag: category for tag, category in entries if not tag.endswith("*")}
-    beginnings = sorted(((tag[:-1], category) for tag, category in entries if tag.endswith("*")), key=_by_length)
+    beginnings = sorted(
+        ((tag[:-1], category) for tag, category in entries if tag.endswith("*")), key=lambda entry: -len(entry[0])
+    )
     return whole, beginnings
-
-
-def _by_length(entry: tuple[str, WordCategory]) -> int:
-    return -len(entry[0])
 
 
 @lru_cache(maxsize=1 << 14)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sparsenmt.data.text import bounded_batches
 from sparsenmt.data.tokenizers.unigram_seeds import seed_tokens
 from sparsenmt.data.tokenizers.wire_format import without_field
-from sparsenmt.data.tokenizers.word_counts import LONGEST_WORD, WordCounts, split_long_word
+from sparsenmt.data.tokenizers.word_counts import LONGEST_WORD, WordCounts
 from sparsenmt.data.vocabulary import BOS, EOS, PAD, SKIPPED_IDS, SPACE, SPECIAL_TOKENS, UNK, UNKNOWN_SURFACE
 from sparsenmt.errors import UserError
 from sparsenmt.files import invalid_file, read_json, write_bytes, write_json
@@ -40,13 +40,15 @@ class SentencePieceTokenizer:
     """A SentencePiece model; text may be lowercased before it."""
 
     def __init__(self, model: bytes, *, lowercase: bool) -> None:
-        self._model = model
+        self.model = model
+        """The bytes of SentencePiece's own model file."""
         self._lowercase = lowercase
         self._processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self.size = int(self._processor.get_piece_size())
         starts = [self._processor.id_to_piece(id_).startswith(SPACE) for id_ in range(self.size)]
-        self._word_starts = np.array(starts, dtype=np.bool_)
-        self.keeps_word_boundaries = bool(self._word_starts.any())
-        self._word_starts[[BOS, EOS]] = True
+        self.word_starts: NDArray[np.bool_] = np.array(starts, dtype=np.bool_)
+        self.keeps_word_boundaries = bool(self.word_starts.any())
+        self.word_starts[[BOS, EOS]] = True
 
     @classmethod
     def train(cls, options: schema.TokenizerSection, lines: Iterator[str]) -> SentencePieceTokenizer:
@@ -106,19 +108,6 @@ class SentencePieceTokenizer:
         except (RuntimeError, IndexError, KeyError, TypeError):
             raise invalid_file(path, "not a SentencePiece model, or a damaged one") from None
 
-    @property
-    def model(self) -> bytes:
-        """The bytes of SentencePiece's own model file."""
-        return self._model
-
-    @property
-    def size(self) -> int:
-        return int(self._processor.get_piece_size())
-
-    @property
-    def word_starts(self) -> NDArray[np.bool_]:
-        return self._word_starts
-
     def encode(self, line: str) -> list[int]:
         ids: list[int] = self._processor.encode(self._prepared(line))
         return ids
@@ -137,7 +126,7 @@ class SentencePieceTokenizer:
 
     def save(self, directory: Path, stem: str) -> None:
         write_json(directory / f"{stem}.json", {"kind": "sentencepiece", "lowercase": self._lowercase})
-        write_bytes(directory / f"{stem}.model", self._model)
+        write_bytes(directory / f"{stem}.model", self.model)
 
     def _prepared(self, line: str) -> str:
         return line.lower() if self._lowercase else line
@@ -165,7 +154,7 @@ def _limit_length(words: Sequence[str]) -> Iterable[str]:
     """The words without empty ones; long ones are split."""
     if len(max(words, key=len)) <= LONGEST_WORD:
         return filter(None, words)
-    return (part for word in words for part in split_long_word(word))
+    return (word[start : start + LONGEST_WORD] for word in words for start in range(0, len(word), LONGEST_WORD))
 
 
 def _seeds(words: Sequence[tuple[str, int]], options: schema.TokenizerSection) -> Iterator[bytes]:

@@ -42,8 +42,9 @@ class _SymbolTokenizer:
         # Special tokens are not looked up: "</s>" in the text is a word.
         self._ids = {symbol: id_ for id_, symbol in enumerate(symbols, start=len(SPECIAL_TOKENS))}
         self._lowercase = lowercase
-        self._word_starts = self._find_word_starts()
-        self._word_starts[[BOS, EOS]] = True
+        self.size = len(self._pieces)
+        self.word_starts = self._find_word_starts()
+        self.word_starts[[BOS, EOS]] = True
 
     @classmethod
     def train(cls, options: schema.TokenizerSection, lines: Iterator[str]) -> Self:
@@ -71,14 +72,6 @@ class _SymbolTokenizer:
             return cls(symbols, lowercase=bool(settings["lowercase"]), user_symbols=user_symbols)
         except (KeyError, TypeError):
             raise invalid_file(path, "not a tokenizer") from None
-
-    @property
-    def size(self) -> int:
-        return len(self._pieces)
-
-    @property
-    def word_starts(self) -> NDArray[np.bool_]:
-        return self._word_starts
 
     def encode(self, line: str) -> list[int]:
         if self._lowercase:
@@ -120,7 +113,7 @@ class _SymbolTokenizer:
         return sorted(counts, key=lambda symbol: (-counts[symbol], symbol))[: _capacity(options)]
 
     def _find_word_starts(self) -> NDArray[np.bool_]:
-        raise NotImplementedError
+        return np.ones(len(self._pieces), dtype=np.bool_)
 
 
 def _capacity(options: schema.TokenizerSection) -> int:
@@ -163,9 +156,6 @@ class WordTokenizer(_SymbolTokenizer):
         for text in texts:
             counts.add((word for word in text.split(" ") if word and len(word) <= LONGEST_WORD), len(text))
         return Counter(dict(counts.most_frequent_first()))
-
-    def _find_word_starts(self) -> NDArray[np.bool_]:
-        return np.ones(len(self._pieces), dtype=np.bool_)
 
 
 class CharTokenizer(_SymbolTokenizer):

@@ -23,37 +23,32 @@ class Tokenizer(Protocol):
     @property
     def size(self) -> int:
         """Vocabulary size V, special tokens included."""
-        ...
 
     @property
     def word_starts(self) -> NDArray[np.bool_]:
         """(V,) True for tokens that start a word. BOS and EOS are words of their own."""
-        ...
 
     @property
     def keeps_word_boundaries(self) -> bool:
         """True if `word_starts` marks the beginnings of words."""
-        ...
 
     def encode(self, line: str) -> list[int]:
         """The ids of a line, without BOS and EOS."""
-        ...
 
     def encode_batch(self, lines: Sequence[str]) -> list[list[int]]:
         """`encode` for many lines at once."""
-        ...
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids; padding, BOS and EOS are skipped, an unknown token becomes U+2047."""
-        ...
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The tokens of ids as strings, special tokens included."""
-        ...
 
     def save(self, directory: Path, stem: str) -> None:
         """Write ``{stem}.json`` and any other files of the tokenizer, named after ``stem``."""
-        ...
+
+
+_SYMBOL_TOKENIZERS: dict[str, type[CharTokenizer | WordTokenizer]] = {"char": CharTokenizer, "word": WordTokenizer}
 
 
 def train_tokenizer(options: schema.TokenizerSection, lines: Iterable[str]) -> Tokenizer:
@@ -62,11 +57,8 @@ def train_tokenizer(options: schema.TokenizerSection, lines: Iterable[str]) -> T
     Raises:
         UserError: there is no text, or the vocabulary size does not fit the text; the message names one that does.
     """
-    if options.kind == "word":
-        return WordTokenizer.train(options, _nonblank(lines))
-    if options.kind == "char":
-        return CharTokenizer.train(options, _nonblank(lines))
-    return SentencePieceTokenizer.train(options, _nonblank(lines))
+    kind = _SYMBOL_TOKENIZERS.get(options.kind, SentencePieceTokenizer)
+    return kind.train(options, _nonblank(lines))
 
 
 def load_tokenizer(directory: Path, stem: str) -> Tokenizer:
@@ -80,10 +72,8 @@ def load_tokenizer(directory: Path, stem: str) -> Tokenizer:
     kind = settings.get("kind") if isinstance(settings, dict) else None
     if kind == "sentencepiece":
         return SentencePieceTokenizer.load(directory, stem)
-    if kind == "char":
-        return CharTokenizer.load(directory, stem)
-    if kind == "word":
-        return WordTokenizer.load(directory, stem)
+    if kind in _SYMBOL_TOKENIZERS:
+        return _SYMBOL_TOKENIZERS[kind].load(directory, stem)
     raise invalid_file(path, f"not a tokenizer of this version (kind {kind!r})")
 
 
@@ -112,7 +102,6 @@ class Tokenizers:
         Raises:
             UserError: a file is missing or broken.
         """
-        directory = Path(directory)
         path = directory / "tokenizers.json"
         settings = read_json(path)
         if not isinstance(settings, dict) or "shared" not in settings:

@@ -36,7 +36,7 @@ def seed_tokens(words: Sequence[str], counts: Sequence[int], size: int) -> Itera
     best = _BestSeeds(size)
     positions = np.arange(len(text), dtype=np.int32)
     hashes = splitmix64(text.astype(np.uint64))
-    shorter = _PartsOfLength.of(hashes, positions, weights)
+    shorter = _PartsOfLength(hashes, positions, weights)
     length = 1
     while length < LONGEST_SEED:
         inside = shorter.repeated() & (positions + length < ends[positions])
@@ -44,31 +44,28 @@ def seed_tokens(words: Sequence[str], counts: Sequence[int], size: int) -> Itera
         if not len(positions):
             break
         hashes = splitmix64(hashes + text[positions + length])
-        level = _PartsOfLength.of(hashes, positions, weights)
+        level = _PartsOfLength(hashes, positions, weights)
         best.add(shorter, length, level.best_child(parents, len(shorter.counts)))
         shorter, length = level, length + 1
     best.add(shorter, length, np.zeros(len(shorter.counts), dtype=np.int64))
-    for position, length, count in best.chosen():
+    for position, length, count in best.rows.tolist():
         yield text[position : position + length].tobytes().decode("utf-32-le"), count
 
 
 class _PartsOfLength:
     """All parts of one length: the part that begins at each position, its count and its first position."""
 
-    def __init__(self, members: NDArray[np.int32], counts: Array, first: NDArray[np.int32]) -> None:
-        self.members, self.counts, self.first = members, counts, first
-
-    @classmethod
-    def of(cls, hashes: NDArray[np.uint64], positions: NDArray[np.int32], weights: Array) -> _PartsOfLength:
+    def __init__(self, hashes: NDArray[np.uint64], positions: NDArray[np.int32], weights: Array) -> None:
         order = np.argsort(hashes, kind="stable").astype(np.int32)
         ordered = hashes[order]
         new = np.r_[True, ordered[1:] != ordered[:-1]]
         del ordered
         starts = np.flatnonzero(new)
-        members = np.empty(len(order), dtype=np.int32)
-        members[order] = np.cumsum(new, dtype=np.int32) - 1
+        self.members = np.empty(len(order), dtype=np.int32)
+        self.members[order] = np.cumsum(new, dtype=np.int32) - 1
+        self.counts: Array = np.add.reduceat(weights[positions[order]], starts)
         # The sort is stable and positions increase: the first of a group is the first in the text.
-        return cls(members, np.add.reduceat(weights[positions[order]], starts), positions[order[starts]])
+        self.first: NDArray[np.int32] = positions[order[starts]]
 
     def repeated(self) -> NDArray[np.bool_]:
         """For each position, True if its part occurs again: only then can a longer one."""
@@ -88,7 +85,7 @@ class _BestSeeds:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._rows = np.zeros((0, 3), dtype=np.int64)  # first position, length, count
+        self.rows: Array = np.zeros((0, 3), dtype=np.int64)  # first position, length, count
 
     def add(self, level: _PartsOfLength, length: int, best_child: Array) -> None:
         if length == 1:  # all characters are taken
@@ -96,15 +93,8 @@ class _BestSeeds:
         chosen = np.flatnonzero((level.counts >= 2) & (level.counts > best_child))
         rows = np.empty((len(chosen), 3), dtype=np.int64)
         rows[:, 0], rows[:, 1], rows[:, 2] = level.first[chosen], length, level.counts[chosen]
-        self._rows = self._sorted(np.concatenate([self._rows, rows]))[: self._size]
-
-    def chosen(self) -> list[list[int]]:
-        rows: list[list[int]] = self._rows.tolist()
-        return rows
-
-    @staticmethod
-    def _sorted(rows: Array) -> Array:
-        return rows[np.lexsort((rows[:, 0], rows[:, 1], -rows[:, 1] * rows[:, 2]))]
+        rows = np.concatenate([self.rows, rows])
+        self.rows = rows[np.lexsort((rows[:, 0], rows[:, 1], -rows[:, 1] * rows[:, 2]))][: self._size]
 
 
 def _characters(text: NDArray[np.uint32], weights: Array) -> Iterator[tuple[str, int]]:

@@ -10,7 +10,7 @@ expected values. If a removed word occurs again, it starts with a count of 0.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import compress
 from zlib import crc32
 
@@ -58,7 +58,8 @@ class WordCounts:
         """The words and their counts; ties by code point."""
         self._reduce()
         least = round(self.threshold)
-        return sorted(((word, max(count, least)) for word, count in self._counts.items()), key=_by_count)
+        counts = ((word, max(count, least)) for word, count in self._counts.items())
+        return sorted(counts, key=lambda entry: (-entry[1], entry[0]))
 
     def lost_characters(self) -> list[str]:
         """Sorted characters of the text that are in no word of the table any more."""
@@ -81,17 +82,7 @@ class WordCounts:
             self._size = int(lengths[stay].sum())
 
 
-def _by_count(entry: tuple[str, int]) -> tuple[int, str]:
-    return -entry[1], entry[0]
-
-
 def _uniform(words: list[str]) -> NDArray[np.float64]:
     """(W,) a fixed random number in (0, 1] for each word."""
     checksums = np.fromiter((crc32(word.encode("utf-8")) for word in words), dtype=np.uint32, count=len(words))
     return (splitmix64(checksums.astype(np.uint64)).astype(np.float64) + 1.0) / 2.0**64
-
-
-def split_long_word(word: str) -> Iterator[str]:
-    """Split a word into parts of at most `LONGEST_WORD` characters."""
-    for start in range(0, len(word), LONGEST_WORD):
-        yield word[start : start + LONGEST_WORD]

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.decoding.forced_decoding import TargetScore, score_alternatives
-from sparsenmt.decoding.inputs import ModelBundle
 from sparsenmt.evaluation.contrast.items import Suite
+from sparsenmt.store import Bundle
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class SuiteScorer:
 
     def score(
         self,
-        bundle: ModelBundle,
+        bundle: Bundle,
         *,
         batch_tokens: int,
         advance: Callable[[int], object] | None = None,

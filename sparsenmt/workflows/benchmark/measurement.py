@@ -18,7 +18,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.progress import progress_bar
 from sparsenmt.recipe import schema
-from sparsenmt.report.tables import Column, Report, Table
+from sparsenmt.report.tables import Column, Report, Table, columns
 from sparsenmt.store import DTYPES, open_model
 from sparsenmt.training.precision import pick_dtype
 from sparsenmt.workflows.benchmark.flops import SQUARE, Arithmetic, product_rate, square_rate, synchronize
@@ -115,8 +115,7 @@ def benchmark(request: BenchmarkRequest) -> Report:
     Raises:
         UserError: an option or the model is invalid, or nothing is left to time.
     """
-    if request.threads is not None:
-        use_threads(request.threads)
+    use_threads(request.threads)
     device = pick_device(request.device)
     benchmarked = _benchmarked_model(request)
     cases = _cases(request, device)
@@ -213,21 +212,11 @@ def measure(
 
 
 _COLUMNS = (
-    Column("part"),
-    Column("dtype"),
-    Column("source", "count"),
-    Column("target", "count"),
-    Column("sentences", "count"),
-    Column("beam_size", "count", shown=False),
-    Column("tokens_per_second", "rate"),
-    Column("spread", "share"),
-    Column("seconds", "number", shown=False),
-    Column("gflop_per_token", "number"),
-    Column("gflops", "rate"),
-    Column("limit_gflops", "rate"),
-    Column("share", "share"),
-    Column("square_gflops", "rate", shown=False),
-    Column("share_of_square", "share"),
+    *columns("text", "part", "dtype"),
+    *(*columns("count", "source", "target", "sentences"), Column("beam_size", "count", shown=False)),
+    *(Column("tokens_per_second", "rate"), Column("spread", "share"), Column("seconds", "number", shown=False)),
+    *(Column("gflop_per_token", "number"), *columns("rate", "gflops", "limit_gflops"), Column("share", "share")),
+    *(Column("square_gflops", "rate", shown=False), Column("share_of_square", "share")),
 )
 
 

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from sparsenmt.data.batching import Batch, pad
 from sparsenmt.data.features.feature_set import FeatureSet
@@ -74,14 +73,12 @@ class BenchmarkModel:
     def to_source(self, rows: Sequence[list[int]]) -> Source:
         """Return rows of tokens as a source with its features."""
         tokens, valid = pad(rows)
-        return Source(tokens, valid, self._features(rows))
-
-    def _features(self, rows: Sequence[list[int]]) -> dict[str, Tensor]:
         if self.source is None or self.features is None or not self.features.names:
-            return {}
+            return Source(tokens, valid, {})
         lines = [SourceLine(i, self.source.decode(row), row) for i, row in enumerate(rows)]
         computed = [self.features.compute(line.ids, line.text, line.tags) for line in lines]
-        return {name: pad([row[name] for row in computed])[0] for name in self.features.names}
+        features = {name: pad([row[name] for row in computed])[0] for name in self.features.names}
+        return Source(tokens, valid, features)
 
 
 @dataclass(frozen=True)
@@ -106,8 +103,6 @@ class WorkloadSizes:
 
 class DecodingWorkload:
     """Beam search over one batch, as in `sparsenmt decode`: with packed weights, compacted where that is exact."""
-
-    part: Part = "decoding"
 
     def __init__(
         self, benchmarked: BenchmarkModel, sizes: WorkloadSizes, dtype: torch.dtype, device: torch.device
@@ -153,8 +148,6 @@ class DecodingWorkload:
 class TrainingWorkload:
     """Updates on one batch, as in `sparsenmt train`: forward, loss, backward, clipping, Adam."""
 
-    part: Part = "training"
-
     def __init__(
         self, benchmarked: BenchmarkModel, sizes: WorkloadSizes, dtype: torch.dtype, device: torch.device
     ) -> None:
@@ -194,11 +187,10 @@ class TrainingWorkload:
 def _batch(source: Source, targets: Sequence[list[int]]) -> Batch:
     output, valid = pad(targets)
     given, _ = pad([[BOS, *row[:-1]] for row in targets])
-    features: dict[str, Any] = dict(source.features)
     return Batch(
         source=source.tokens,
         source_valid=source.valid,
-        features=features,
+        features=dict(source.features),
         target_input=given,
         target_output=output,
         target_valid=valid,

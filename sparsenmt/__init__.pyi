@@ -1,0 +1,41 @@
+"""The public Python API, for type checkers; at run time `__init__.py` imports each name at first use."""
+
+# ruff: noqa: I001 (`a as a` exports a name; one import for each would be three times as long)
+
+from sparsenmt.assemble import load_recipe as load_recipe
+from sparsenmt.decoding.translate import translate_texts as translate_texts
+from sparsenmt.errors import UserError as UserError
+from sparsenmt.store import Bundle as Bundle, open_model as open_model
+from sparsenmt.workflows.average import average as average
+from sparsenmt.workflows.compare import CompareRequest as CompareRequest, compare_models as compare_models
+from sparsenmt.workflows.contrast import (
+    ContrastRequest as ContrastRequest,
+    ContrastResult as ContrastResult,
+    contrast as contrast,
+)
+from sparsenmt.workflows.decode import DecodeRequest as DecodeRequest, decode as decode
+from sparsenmt.workflows.demo import DemoResult as DemoResult, demo as demo
+from sparsenmt.workflows.distill import DistillRequest as DistillRequest, distill as distill
+from sparsenmt.workflows.evaluate import Evaluation as Evaluation, evaluate as evaluate
+from sparsenmt.workflows.export import export_model as export_model
+from sparsenmt.workflows.finetune import (
+    FinetuneRequest as FinetuneRequest,
+    FinetuneResult as FinetuneResult,
+    finetune as finetune,
+)
+from sparsenmt.workflows.prepare import prepare as prepare
+from sparsenmt.workflows.score import (
+    ModelUse as ModelUse,
+    ScoreOptions as ScoreOptions,
+    ScoreResult as ScoreResult,
+    TargetScores as TargetScores,
+    score_files as score_files,
+    score_model as score_model,
+    score_target as score_target,
+)
+from sparsenmt.workflows.slice import SlicedModel as SlicedModel, slice_model as slice_model
+from sparsenmt.workflows.sweep import SweepResult as SweepResult, sweep as sweep
+from sparsenmt.workflows.test_sets import TestText as TestText
+from sparsenmt.workflows.train import StartingPoint as StartingPoint, train as train
+
+__version__: str
