@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from sparsenmt.model.attention import AttentionStep, KeysValues, SlottedKeysValues, hide_padding
 from sparsenmt.model.compaction import apply_gates
-from sparsenmt.model.compiled import CompiledDecoder
+from sparsenmt.model.compiled_step import CompiledDecoder
 from sparsenmt.model.kv_cache import BufferPool, KVCache
 from sparsenmt.model.layers import BlockOptions, SiteHeads, TransformerBlock
 from sparsenmt.model.linear import Packing

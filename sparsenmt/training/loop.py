@@ -30,9 +30,8 @@ from sparsenmt.training.gradients import (
     fill_missing_gradients,
     sample_exit_pairs,
 )
-from sparsenmt.training.multipliers import loss_weights, update_multipliers
 from sparsenmt.training.precision import MasterWeights
-from sparsenmt.training.schedules import learning_rate
+from sparsenmt.training.schedules import learning_rate, loss_weights, update_multipliers
 from sparsenmt.training.state import (
     Progress,
     RunningSums,

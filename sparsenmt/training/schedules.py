@@ -1,4 +1,10 @@
-"""Schedules over updates: of the learning rate, and of the weights and targets of auxiliary losses."""
+"""Values that change over training: the learning rate, and the weights and targets of auxiliary losses.
+
+The weight of an auxiliary loss is constant, scheduled, or controlled so that a target share of gates closes. A fixed
+weight is hard to choose: one closes no gate, a slightly larger one closes all, and the decoder needs longer to adapt
+than the gates need to close. The controller solves a constrained optimisation problem, the best likelihood subject to
+(share closed) >= target: the weight is the Lagrange multiplier of the constraint.
+"""
 
 from __future__ import annotations
 
@@ -33,3 +39,59 @@ def value_at(value: float | Ramp, update: int) -> float:
 def final_value(value: float | Ramp) -> float:
     """The value at the end of a schedule."""
     return value.to if isinstance(value, Ramp) else value
+
+
+def loss_weights(
+    losses: Mapping[str, AuxiliaryLoss], multipliers: Mapping[str, Multiplier], update: int
+) -> dict[str, float]:
+    """The weight of every loss in the update that follows ``update`` updates."""
+    weights = {}
+    for name, loss in losses.items():
+        if loss.target is None:
+            weights[name] = 1.0 if loss.weight is None else value_at(loss.weight, update)
+        else:
+            weights[name] = multipliers[name].weight if name in multipliers else 0.0
+    return weights
+
+
+def next_multiplier(multiplier: Multiplier, loss: AuxiliaryLoss, update: int, closed: float) -> Multiplier:
+    """The multiplier after an update in which ``closed`` is the share of closed gates, as evaluated.
+
+    A PID controller: the smoothed distance from the target (P), its sum over the updates (I), and a brake in
+    proportion to the speed of the share (D), because closing gates have momentum. The sum stays between 0 and
+    `max_weight`, against integral windup while the gates lag behind. Beyond the target it falls faster than it rose:
+    closed gates stay closed under much less weight than it took to close them. The weight may be negative: a gate far
+    below its threshold gets no gradient from the likelihood, and opens again only if opening is rewarded.
+    """
+    assert loss.target is not None
+    keep = loss.smoothing
+    smoothed = closed if multiplier.closed is None else keep * multiplier.closed + (1 - keep) * closed
+    distance = value_at(loss.target, update) - smoothed
+    gain = loss.integral * (distance if distance > 0 else loss.release * distance)
+    integral = min(max(multiplier.integral + gain, 0.0), loss.max_weight)
+    speed = 0.0 if multiplier.closed is None else smoothed - multiplier.closed
+    weight = integral + loss.proportional * distance - loss.damping * speed
+    weight = min(max(weight, -loss.max_weight), loss.max_weight)
+    return Multiplier(weight=weight, integral=integral, closed=smoothed)
+
+
+def update_multipliers(
+    losses: Mapping[str, AuxiliaryLoss], progress: Progress, result: BatchResult, totals: UpdateTotals
+) -> dict[str, float]:
+    """Update the multipliers of losses with a target after an update.
+
+    Returns:
+        for the log, of every loss: its weight in this update, the shares of gates that are 0 and that are strictly
+        between 0 and 1 in evaluation, and the number of open gates in a sentence.
+    """
+    values = {}
+    weights = loss_weights(losses, progress.multipliers, progress.update - 1)
+    for name, loss in losses.items():
+        values[f"{name}_weight"] = weights[name]
+        values[f"{name}_closed"] = closed = result.closed[name]
+        values[f"{name}_partial"] = result.partial[name]
+        values[f"{name}_open_per_sentence"] = (1 - closed) * totals.source_tokens / totals.sentences
+        if loss.target is not None:
+            before = progress.multipliers.get(name, Multiplier())
+            progress.multipliers[name] = next_multiplier(before, loss, progress.update, closed)
+    return values

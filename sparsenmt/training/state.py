@@ -67,7 +67,7 @@ class RunningSums:
 
 @dataclass(frozen=True)
 class Multiplier:
-    """State of a loss with a target: see `training.multipliers`."""
+    """State of a loss with a target: see `training.schedules`."""
 
     weight: float = 0.0
     integral: float = 0.0

@@ -9,7 +9,7 @@ import torch
 
 from sparsenmt.recipe.schema import AuxiliaryLoss
 from sparsenmt.training.gradients import BatchResult, UpdateTotals
-from sparsenmt.training.multipliers import loss_weights, next_multiplier, update_multipliers
+from sparsenmt.training.schedules import loss_weights, next_multiplier, update_multipliers
 from sparsenmt.training.state import Multiplier, Progress
 
 
