@@ -51,6 +51,7 @@ ALLOWED = {
     ("sparsenmt/commands/decode.py", r"log_probability (\(natural\), )?pieces"): "a key of the JSON output",
     ("", r"--unit (piece|pieces)\b|\[(characters|piece)\|(pieces|word)\]"): "a value of an option",
     ("sparsenmt/export/readme.py", r"\.pieces\("): "a method of tokenizers",
+    ("sparsenmt/analysis/annotate.py", r"^text piece$"): "a column of the JSON and CSV output",
     ("", r"sentence ?pieces?"): "the program",
 }
 

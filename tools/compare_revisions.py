@@ -218,7 +218,7 @@ def build(old: Checkout, logs: Path, quick: bool) -> None:
             run("train", "tagged.yaml", "--from", "model", "training.max_updates=2")
 
 
-# What goes on where the old checkout was interrupted
+# Cases that resume after the old checkout was interrupted
 
 
 def continued_output(work: Path, errors: str) -> str | None:
@@ -349,7 +349,7 @@ class Recorder:
 
 
 FRESH = {"again", "r.json", "r.csv", "r.tsv", "s.json", "student-data-text"}
-"""What a case makes for itself: out of the way of the next one."""
+"""Files and folders that a case creates, and that are removed before the next one."""
 
 
 def compared(case: Case, old: Path, new: Path, work: Path, exact: bool) -> str | None:

@@ -122,7 +122,7 @@ GROUPS = (
 # Functions that repeat messages of other places, which list them.
 SAID_AGAIN = {
     ("recipe/errors.py", "raise_together"): "shows the problems of a recipe, which are listed one by one",
-    ("recipe/resolve.py", "_value_complaint"): "the value of an override is YAML, whose errors are listed",
+    ("recipe/resolve.py", "_parse_override"): "the value of an override is YAML, whose errors are listed",
     ("recipe/yaml_tree.py", "_compose"): "adds the place to a complaint of `_syntax_complaint`",
 }
 

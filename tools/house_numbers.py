@@ -34,7 +34,7 @@ OPTIONAL_PACKAGES = {
     *("rouge_score", "sacrebleu"),  # installed, but slow to load
     *("fcntl", "resource"),  # of the standard library, but not on every system
 }
-"""What a function may import, outside `commands/`: it may be missing, or it costs start-up time."""
+"""Packages that a function outside `commands/` may import: they may be missing, or slow down the start."""
 
 REASONS = {
     "sparsenmt.data.features.source_features": "the features themselves; `feature_set` saves a set of them",
@@ -353,7 +353,7 @@ def numbers(package: Package) -> dict[str, int | str]:
 
 
 def report(package: Package) -> str:
-    """What stands behind the numbers, as text."""
+    """Return the lists behind the numbers as text."""
     sections = [
         ("Function-level imports outside commands/", function_imports(package)),
         (

@@ -114,7 +114,7 @@ class Case:
         silent: True if standard output is not compared at all.
         package: optional package that it needs.
         quick: True if it also runs with --quick.
-        continues: "train" or "decode" if the case goes on with what the old checkout left interrupted.
+        continues: "train" or "decode" if the case resumes a run that the old checkout left interrupted.
     """
 
     name: str

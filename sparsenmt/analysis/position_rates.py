@@ -153,7 +153,7 @@ def panels(found: Sequence[PositionResult]) -> list[Panel]:
         if unit == "characters":
             label, x, ticks = "relative position in the word", [(i + 0.5) / BINS for i in range(BINS)], []
         else:
-            label, x = "piece of a split word", [float(i) for i in range(1, MOST_PIECES + 1)]
+            label, x = "token of a split word", [float(i) for i in range(1, MOST_PIECES + 1)]
             ticks = [*number_ticks(range(1, MOST_PIECES)), (float(MOST_PIECES), f"{MOST_PIECES}+")]
         own = [each for each in found if each.unit == unit]
         series = {each.model: list(zip(x, [each.rates[n].sparsity for n in names], strict=True)) for each in own}

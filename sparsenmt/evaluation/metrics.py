@@ -113,8 +113,9 @@ def _check(hypotheses: Sequence[str], references: Sequence[Sequence[str]], setti
         if name not in METRICS:
             close = difflib.get_close_matches(name, METRICS, n=1)
             hint = f"Did you mean '{close[0]}'? " if close else ""
-            hint += f"There are: {', '.join(METRICS)}."
-            raise UserError(f"there is no metric '{name}'", where="--metric", hint=hint)
+            raise UserError(
+                f"there is no metric '{name}'", where="--metric", hint=f"{hint}There are: {', '.join(METRICS)}."
+            )
         if METRICS[name].needs_documents and documents is None:
             raise UserError(
                 f"{METRICS[name].label} needs to know where documents end",

@@ -65,8 +65,9 @@ def _bleu(settings: ScoringSettings) -> BLEU:
     if tokenize not in known:
         close = difflib.get_close_matches(tokenize, known, n=1)
         hint = f"Did you mean '{close[0]}'? " if close else ""
-        hint += f"sacrebleu has: {', '.join(known)}."
-        raise UserError(f"there is no tokenizer '{tokenize}'", where="--tokenize", hint=hint)
+        raise UserError(
+            f"there is no tokenizer '{tokenize}'", where="--tokenize", hint=f"{hint}sacrebleu has: {', '.join(known)}."
+        )
     try:
         return BLEU(lowercase=settings.lowercase, tokenize=tokenize)
     except (ImportError, RuntimeError, OSError) as error:  # tokenizers that need another package, or a download

@@ -20,7 +20,7 @@ _NOWHERE = -(2**29)  # position of padding
 # Measured with 8 heads of 64, forward and backward, on a CPU.
 _BLOCKS = ((24, 16), (96, 32), (384, 64))  # (keys beyond the ends of a block, at most; fastest block size)
 _LARGEST_BLOCK = 128
-_HOLES = 64  # up to so many keys beyond the ends, masking the gaps of a stride is cheaper than rearranging
+_HOLES = 64  # up to this number of keys beyond the ends, masking the gaps of a stride is cheaper than rearranging
 _AT_ONCE = 30 * 2**20  # bytes of bands: larger allocations come from the system each time, page by page
 _OVERHEAD = 48  # cost of copying to bands, in keys of a masked matrix
 

@@ -9,8 +9,11 @@ than the gates need to close. The controller solves a constrained optimisation p
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
-from sparsenmt.recipe.schema import Ramp, Training
+from sparsenmt.recipe.schema import AuxiliaryLoss, Ramp, Training
+from sparsenmt.training.gradients import BatchResult, UpdateTotals
+from sparsenmt.training.state import Multiplier, Progress
 
 
 def learning_rate(update: int, options: Training) -> float:

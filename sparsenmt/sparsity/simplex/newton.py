@@ -24,7 +24,7 @@ from torch import Tensor
 Alpha = float | Tensor  # one for all rows, or (R, 1)
 
 _CHUNK = 1 << 17  # scores that a CPU core processes at once, so that intermediate results fit its cache
-_SHORT = 48  # up to so many keys, rows are transposed
+_SHORT = 48  # rows of up to this number of keys are transposed
 _STEPS = 16
 _HALVINGS = 100
 _CHEAP = 2  # steps towards thresholds that need no logarithm, before those that do
