@@ -14,7 +14,7 @@ from sparsenmt.model.protocol import Encoded
 from sparsenmt.native.kernels import kernels
 from sparsenmt.sparsity.softmax import Softmax
 from tests.model.support import random_source
-from tests.model.test_compiled import assert_one_call_is_all, calls, packed
+from tests.model.test_compiled_step import assert_one_call_is_all, calls, packed
 
 
 @pytest.fixture(autouse=True)
