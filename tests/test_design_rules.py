@@ -25,7 +25,7 @@ EMPTY_CLASS_NAMES = {"Found", "Job", "Work", "Plan", "Cell", "Block"}
 
 # Nouns of the field that end like a gerund or a participle.
 NOUNS = {
-    *("batching", "decoding", "embedding", "packing", "sampling", "scoring", "tagging", "timing", "training"),
+    *("batching", "decoding", "embedding", "packing", "sampling", "scoring", "tagging", "training"),
 }
 EMPTY_OPENINGS = re.compile(r"(What|Whether|How|Of|So many|Where|As)\b")
 

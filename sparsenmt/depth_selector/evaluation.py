@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sparsenmt.data.input_line import input_lines
+from sparsenmt.decoding.decoding_time import time_decoding
 from sparsenmt.decoding.inputs import read_sources
-from sparsenmt.decoding.timing import time_decoding
 from sparsenmt.decoding.translate import translate_texts
 from sparsenmt.depth_selector.labels import LabelledSentences
 from sparsenmt.depth_selector.selector import Selector, translate_at_depths

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from sparsenmt.analysis.labels import SITE_NAMES
-from sparsenmt.decoding.timing import time_decoding
+from sparsenmt.decoding.decoding_time import time_decoding
 from sparsenmt.decoding.translate import Translation
 from sparsenmt.devices import use_threads
 from sparsenmt.errors import UserError

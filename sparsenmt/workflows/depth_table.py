@@ -25,9 +25,9 @@ from sparsenmt.analysis.depth_table import (
 )
 from sparsenmt.assemble import depth_plan
 from sparsenmt.data.text import write_lines
+from sparsenmt.decoding.decoding_time import time_decoding
 from sparsenmt.decoding.kept_translations import KeptTranslations
 from sparsenmt.decoding.strategies import strategy_of
-from sparsenmt.decoding.timing import time_decoding
 from sparsenmt.decoding.translate import translate_texts
 from sparsenmt.devices import use_threads
 from sparsenmt.errors import UserError

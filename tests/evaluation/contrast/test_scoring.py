@@ -30,7 +30,7 @@ SUITE = Suite(
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What `score_alternatives` was called with; its scores are the lengths of the targets."""
+    """Record the arguments of `score_alternatives`, whose scores are the lengths of the targets."""
     seen: dict[str, Any] = {}
 
     def answer(

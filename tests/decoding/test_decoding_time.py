@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from sparsenmt.decoding import timing
-from sparsenmt.decoding.timing import time_decoding
+from sparsenmt.decoding import decoding_time as timing
+from sparsenmt.decoding.decoding_time import time_decoding
 
 LINES = ["a", "b", "c", "d", "e"]
 
