@@ -138,18 +138,22 @@ def _check_header(path: Path, hint: str, shapes: Shapes | None) -> tuple[str, di
     try:
         with safe_open(path, framework="pt") as file:
             entry = json.loads((file.metadata() or {}).get(_ENTRY, "{}"))
-            found = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            found = {name: tuple(each.get_shape()) for name, each in slices.items()}
+            types = {each.get_dtype() for each in slices.values()}
     except FileNotFoundError:
         raise DamagedFileError("no such file", where=str(path), hint=hint) from None
-    except (OSError, SafetensorError, ValueError) as error:
+    except (OSError, SafetensorError, ValueError, RecursionError) as error:
         raise DamagedFileError(f"the tensors are damaged ({error})", where=str(path), hint=hint) from None
-    notes = entry if isinstance(entry, dict) else {}
+    notes = entry if isinstance(entry, dict) and all(isinstance(value, str) for value in entry.values()) else {}
     digest = notes.pop(_KEY, None)
-    if digest is None:
+    # Other types, and sizes of empty tensors that no memory has, are valid to the library, but not to PyTorch.
+    foreign = not types <= set(_TYPES.values()) or any(size >= 1 << 63 for shape in found.values() for size in shape)
+    if digest is None or foreign:
         raise DamagedFileError("damaged, or not written by this version of the program", where=str(path), hint=hint)
     if shapes is not None and dict(shapes) != found:
         raise ValueError(differing_shapes(shapes, found))
-    return str(digest), notes
+    return digest, notes
 
 
 def differing_shapes(wanted: Shapes, found: Shapes) -> str:

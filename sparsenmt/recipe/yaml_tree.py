@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from sparsenmt.errors import UserError
-from sparsenmt.recipe.errors import Complaint, Problem, YamlOrigin, shortened
+from sparsenmt.recipe.errors import Complaint, Problem, YamlOrigin, raise_together, shortened
 from sparsenmt.recipe.key_paths import KeyPath
 
 _MAX_BYTES = 1_000_000  # of a file
@@ -148,17 +148,26 @@ def _read_bytes(path: Path) -> bytes:
             raise UserError(
                 "this is a directory, not a recipe", where=where, hint="Name the recipe's file, e.g. recipe.yaml."
             )
-        with path.open("rb") as stream:
-            raw = stream.read(_MAX_BYTES + 1)
+        return read_limited(path)
     except FileNotFoundError:
         raise UserError("there is no such file", where=where, hint="Check the path of the recipe.") from None
     except OSError as error:
         raise UserError(
             f"the recipe cannot be read: {error.strerror}", where=where, hint="Check its path and its permissions."
         ) from None
+
+
+def read_limited(path: Path) -> bytes:
+    """The contents of a file that is no larger than a recipe may be; OSError if it cannot be read.
+
+    Raises:
+        UserError: it is larger.
+    """
+    with path.open("rb") as stream:
+        raw = stream.read(_MAX_BYTES + 1)
     if len(raw) > _MAX_BYTES:
         raise UserError(
-            f"the file is larger than {_MAX_BYTES:,} bytes", where=where, hint="Name a recipe: a short YAML file."
+            f"the file is larger than {_MAX_BYTES:,} bytes", where=str(path), hint="Name a recipe: a short YAML file."
         )
     return raw
 
@@ -175,6 +184,17 @@ def parse(text: str, *, name: str, folder: Path) -> tuple[YamlNode | None, list[
     conversion = _Conversion(name, folder)
     node = conversion.node(composed, YamlOrigin(name, folder))
     return node, conversion.problems
+
+
+def parse_plain(text: str, *, name: str) -> Any:
+    """The values of a YAML text that `write` made, without origins.
+
+    Raises:
+        UserError: as `parse`; or the text has what `write` never writes, such as repeated keys or foreign tags.
+    """
+    node, problems = parse(text, name=name, folder=Path())
+    raise_together(problems, name)
+    return None if node is None else plain(node)
 
 
 @dataclass

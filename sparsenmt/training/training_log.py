@@ -34,7 +34,7 @@ def truncate_log(directory: Path, progress: Progress) -> None:
                 done = entry["update"] in validated
             else:
                 done = entry["update"] <= progress.update
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             continue
         if done:
             kept.append(line + b"\n")
@@ -50,7 +50,7 @@ def training_speed(directory: Path) -> float | None:
             entry = json.loads(line)
             if entry["kind"] == "train":
                 found.append(float(entry["tokens_per_second"]))
-        except (ValueError, KeyError, TypeError):  # for example the incomplete last line of a run in progress
+        except (ValueError, KeyError, TypeError, RecursionError):  # for example the incomplete last line of a run in progress
             continue
     return median(found) if found else None
 
