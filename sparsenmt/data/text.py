@@ -172,9 +172,7 @@ def pair_lines(
 def bounded_batches(
     items: Iterable[T], size: Callable[[T], int], *, most: int = _BATCH_LINES, characters: int = _BATCH_CHARACTERS
 ) -> Iterator[list[T]]:
-    """Batches of bounded memory: at most 10,000 items with a million characters together, unless other limits are given.
-
-    A larger item is a batch of its own.
+    """Batches of bounded memory: at most ``most`` items with ``characters`` together; a larger item is a batch alone.
 
     Args:
         size: returns the number of characters of an item.
@@ -202,9 +200,7 @@ def text_windows(
     """
     rest = iter(items)
     for first in rest:
-        yield from bounded_batches(
-            chain([first], islice(rest, window - 1)), size, most=window, characters=characters
-        )
+        yield from bounded_batches(chain([first], islice(rest, window - 1)), size, most=window, characters=characters)
 
 
 def check_readable(path: StrPath) -> None:

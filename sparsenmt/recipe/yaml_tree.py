@@ -306,6 +306,12 @@ class _Dumper(yaml.SafeDumper):
     """SafeDumper that also quotes texts that `_Loader` would read as other scalars."""
 
 
+def _represent_text(dumper: _Dumper, text: str) -> yaml.Node:
+    # PyYAML takes U+0085 for a line end, and writes it as it is.
+    return dumper.represent_scalar(f"{_STANDARD}str", text, style='"' if "\x85" in text else None)
+
+
+_Dumper.add_representer(str, _represent_text)
 for _tag, (_pattern, _first) in _SCALARS.items():
     for _class in (_Loader, _Dumper):
         _class.add_implicit_resolver(f"{_STANDARD}{_tag}", _pattern, _first)

@@ -49,7 +49,8 @@ def read_tagged(path: StrPath) -> Iterator[TaggedSentence]:
     """
     lines = enumerate(read_lines(path), start=1)
     number, start = 0, ""
-    for number, start in lines:
+    while (found := next(lines, None)) is not None:
+        number, start = found
         if start.strip():
             break
     is_comment = start.startswith("#") and _split(start.split()[0]) is None
