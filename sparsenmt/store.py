@@ -154,6 +154,7 @@ class Bundle:
 
 def model_identity(directory: Path) -> ModelIdentity:
     """Return `Bundle.identity` of a model directory without reading its weights."""
+
     def read(real: Path) -> ModelIdentity:
         files = read_manifest(real)["files"]  # first: its errors say what is no model directory
         return _identity(read_recipe(real), weights_digest(real), files)
@@ -232,11 +233,17 @@ def is_unfinished(directory: Path) -> bool:
 
 
 def copy_model(
-    source: Path, target: Path, weights: Mapping[str, Tensor], *, after: int, made_of: Sequence[int]
+    source: Path,
+    target: Path,
+    weights: Mapping[str, Tensor],
+    *,
+    after: int,
+    made_of: Sequence[int],
+    warnings: Sequence[str] = (),
 ) -> None:
     """Copy a model directory with other weights, without metrics and checkpoints. The copy is atomic.
 
-    ``after`` and ``made_of`` are those of `write_weights`.
+    ``after``, ``made_of`` and ``warnings`` are those of `write_weights`.
 
     Raises:
         UserError: ``target`` exists, or a file of ``source`` is damaged.
@@ -249,7 +256,7 @@ def copy_model(
         for name in (RECIPE, *files, MANIFEST):
             (partial / name).parent.mkdir(exist_ok=True)
             write_bytes(partial / name, (source / name).read_bytes())
-        write_weights(partial, weights, after=after, made_of=made_of)
+        write_weights(partial, weights, after=after, made_of=made_of, warnings=warnings)
 
 
 def copy_slice(
@@ -306,13 +313,19 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     return manifest
 
 
-def write_weights(directory: Path, weights: Mapping[str, Tensor], *, after: int, made_of: Sequence[int]) -> None:
+def write_weights(
+    directory: Path, weights: Mapping[str, Tensor], *, after: int, made_of: Sequence[int], warnings: Sequence[str] = ()
+) -> None:
     """Write the model's weights into its directory, which has its manifest and recipe, atomically.
 
     Args:
         after: update of the newest checkpoint.
         made_of: updates of the checkpoints that the weights are the mean of.
+        warnings: what a user of the weights must know; they stand in the manifest.
     """
+    manifest = read_manifest(directory)
+    if manifest.get("warnings", []) != list(warnings):
+        write_sealed(directory / MANIFEST, manifest | {"warnings": list(warnings)})
     notes = {"after": str(after), "made_of": ",".join(str(update) for update in made_of)}
     save_tensors(directory / WEIGHTS, weights, notes=notes | {_OWNER: _owner(directory)})
 
@@ -322,7 +335,9 @@ def _owner(directory: Path) -> str:
 
     The section is not filled with defaults: those of a later version of this program may be more.
     """
-    return sha256_text(json.dumps([read_manifest(directory)["files"], _stored_recipe(directory)["model"]], sort_keys=True))
+    return sha256_text(
+        json.dumps([read_manifest(directory)["files"], _stored_recipe(directory)["model"]], sort_keys=True)
+    )
 
 
 def weights_after(directory: Path) -> int | None:
