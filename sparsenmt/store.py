@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-import yaml
 from torch import Tensor
 
 import sparsenmt
@@ -55,6 +54,7 @@ from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.choices import DecodingDtype
 from sparsenmt.recipe.load import dump
 from sparsenmt.recipe.schema import Recipe, Site
+from sparsenmt.recipe.yaml_tree import parse_plain, read_limited
 from sparsenmt.revision import git_revision
 from sparsenmt.tensors import differing_shapes, load_tensors, read_header, read_into, save_tensors
 
@@ -362,10 +362,10 @@ def read_recipe(directory: Path) -> Recipe:
 def _stored_recipe(directory: Path) -> dict[str, Any]:
     path = directory / RECIPE
     try:
-        text = unseal_text(path.read_bytes().decode("utf-8"))
-        values = None if text is None else yaml.safe_load(text)
-    except (OSError, ValueError, yaml.YAMLError):
-        values = None
+        text = unseal_text(read_limited(path).decode("utf-8"))
+    except (OSError, ValueError):
+        text = None
+    values = None if text is None else parse_plain(text, name=str(path))
     if not isinstance(values, dict) or "model" not in values:
         raise DamagedFileError(
             "the model's recipe is missing, damaged or changed",

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor
 
 from sparsenmt.data.input_line import InputLine
+from sparsenmt.data.text import text_windows
 from sparsenmt.decoding.inputs import read_sources
 from sparsenmt.decoding.translate import WINDOW, Translation, translate_lines
 from sparsenmt.depth_selector.classifier import DepthClassifier
@@ -77,8 +77,7 @@ class Selector:
         window: int = WINDOW,
     ) -> Iterator[Translation]:
         """Translate lines at their chosen depths, in order; arguments and errors are those of `translate_lines`."""
-        iterator = iter(lines)
-        while batch := list(islice(iterator, window)):
+        for batch in text_windows(lines, window, lambda line: len(line.text)):
             sources = read_sources(bundle, batch)
             chosen = self.choose([source.ids for source in sources if not source.empty])
             self.counts.update(chosen)

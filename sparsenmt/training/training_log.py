@@ -14,6 +14,7 @@ from typing import Any
 from tqdm import tqdm
 
 from sparsenmt.files import name_file_in_errors, write_bytes
+from sparsenmt.progress import notify
 from sparsenmt.store import METRICS_FILE
 from sparsenmt.training.state import Progress
 
@@ -34,7 +35,7 @@ def truncate_log(directory: Path, progress: Progress) -> None:
                 done = entry["update"] in validated
             else:
                 done = entry["update"] <= progress.update
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             continue
         if done:
             kept.append(line + b"\n")
@@ -50,7 +51,7 @@ def training_speed(directory: Path) -> float | None:
             entry = json.loads(line)
             if entry["kind"] == "train":
                 found.append(float(entry["tokens_per_second"]))
-        except (ValueError, KeyError, TypeError):  # for example the incomplete last line of a run in progress
+        except (ValueError, KeyError, TypeError, RecursionError):  # as in the last line of a run in progress
             continue
     return median(found) if found else None
 
@@ -105,7 +106,7 @@ class TrainingLog:
     def notify(self, text: str) -> None:
         """Print a line above the progress bar."""
         if self._file is not None:
-            self._bar.write(text, file=sys.stderr)
+            notify(text)
 
     def close(self) -> None:
         self._bar.close()
