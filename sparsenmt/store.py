@@ -33,10 +33,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.files import (
     DamagedFileError,
     check_absent,
-    check_file_entries,
-    copy_files,
     explain_directory_errors,
-    file_entries,
     make_directories,
     new_directory,
     partial_path,
@@ -56,7 +53,7 @@ from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.choices import DecodingDtype
 from sparsenmt.recipe.load import dump
 from sparsenmt.recipe.schema import Recipe, Site
-from sparsenmt.records import file_entries_of, typed
+from sparsenmt.records import check_file_entries, copy_files, file_entries, file_entries_of, typed
 from sparsenmt.revision import git_revision
 from sparsenmt.tensors import differing_shapes, load_tensors, read_header, read_into, save_tensors
 
@@ -274,7 +271,7 @@ class _StartingWeights:
 
 
 @dataclass(frozen=True)
-class _Manifest:
+class _ModelManifest:
     """The types in a manifest; ``files`` apart."""
 
     data_fingerprint: str
@@ -298,7 +295,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         raise UserError("this is not a model directory", where=str(directory), hint=_NO_MODEL_HINT)
     if manifest.get("format") != FORMAT:
         raise UserError("written by another version of this program", where=str(path), hint=_COPY_HINT)
-    typed(manifest, _Manifest, path, hint=_COPY_HINT)
+    typed(manifest, _ModelManifest, path, hint=_COPY_HINT)
     file_entries_of(manifest, path, names=_NAMES, hint=_COPY_HINT)
     return {"started_from": None, "provenance": {}} | manifest
 

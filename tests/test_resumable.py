@@ -181,7 +181,7 @@ def test_a_run_that_ends_while_another_waits_for_its_lock(
     partial.write_bytes(b"of the first\n")
     monkeypatch.setattr(fcntl, "flock", late)
     make(tmp_path / "out")
-    assert calls[1] != calls[0], "it opened another file"
+    assert removed or calls[1] != calls[0], "it opened another file"
     assert (tmp_path / "out").read_bytes() == WHOLE
     if not removed:
         assert (tmp_path / "first").read_bytes() == b"of the first\n"

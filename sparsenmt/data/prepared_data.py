@@ -28,9 +28,9 @@ from sparsenmt.data.tagging.tagged_text import TagFile, TaggedSentence
 from sparsenmt.data.text import read_lines, read_parallel
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.errors import UserError
-from sparsenmt.files import DamagedFileError, check_file_entries, read_json, read_sealed, sha256_text, write_sealed
+from sparsenmt.files import DamagedFileError, read_json, read_sealed, sha256_text, write_sealed
 from sparsenmt.progress import Bars, notify
-from sparsenmt.records import Count, file_entries_of, typed
+from sparsenmt.records import Count, check_file_entries, file_entries_of, typed
 
 FORMAT = 2
 """Version of the layout; other versions are refused."""
@@ -121,11 +121,11 @@ def _corpus_report(entry: Mapping[str, Any], directory: Path) -> CorpusReport:
 
 
 @dataclass(frozen=True)
-class _Manifest:
+class _PreparedManifest:
     """The types in a manifest; ``files`` apart."""
 
-    settings: _Settings
-    inputs: list[_Input]
+    settings: _PreparedSettings
+    inputs: list[_PreparedText]
     corpora: Annotated[list[CorpusReport], Field(min_length=1)]
     dev: CorpusReport
     vocabulary_sizes: tuple[Count, Count]
@@ -133,23 +133,23 @@ class _Manifest:
 
 
 @dataclass(frozen=True)
-class _Settings:
-    tokenizer: _TokenizerSettings
-    tagger: _TaggerSettings | None = None
+class _PreparedSettings:
+    tokenizer: _PreparedTokenizer
+    tagger: _PreparedTagger | None = None
 
 
 @dataclass(frozen=True)
-class _TokenizerSettings:
+class _PreparedTokenizer:
     shared: bool
 
 
 @dataclass(frozen=True)
-class _TaggerSettings:
+class _PreparedTagger:
     given: list[str]
 
 
 @dataclass(frozen=True)
-class _Input:
+class _PreparedText:
     role: str
     bytes: Count
     sha256: str
@@ -231,7 +231,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     if manifest.get("format") != FORMAT:
         raise UserError("prepared by another version of this program", where=str(directory), hint=_HINT)
     manifest = read_sealed(path, hint=_HINT)
-    typed(manifest, _Manifest, path, hint=_HINT)
+    typed(manifest, _PreparedManifest, path, hint=_HINT)
     file_entries_of(manifest, path, names=_NAMES, hint=_HINT)
     return manifest
 

@@ -27,7 +27,7 @@ _DAMAGED_HINT = "It is computed again."
 
 
 @dataclass(frozen=True)
-class _Record:
+class _CachedTranslations:
     """A file of the cache."""
 
     work: dict[str, Any]
@@ -62,7 +62,7 @@ class KeptTranslations:
         if not path.exists():
             return []
         try:
-            kept = typed(read_sealed(path, hint=_DAMAGED_HINT), _Record, path, hint=_DAMAGED_HINT)
+            kept = typed(read_sealed(path, hint=_DAMAGED_HINT), _CachedTranslations, path, hint=_DAMAGED_HINT)
         except UserError:
             return []
         return kept.translations[: len(self.lines)] if kept.work == self._work else []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ _DAMAGED_HINT = "It is computed again."
 
 
 @dataclass(frozen=True)
-class _Record:
+class _SearchRecord:
     """The record of completed trials."""
 
     work: dict[str, Any]
@@ -61,10 +61,11 @@ class HyperparameterSearch:
         if not path.exists():
             return None
         try:
-            record = typed(read_sealed(path, hint=_DAMAGED_HINT), _Record, path, hint=_DAMAGED_HINT)
+            record = typed(read_sealed(path, hint=_DAMAGED_HINT), _SearchRecord, path, hint=_DAMAGED_HINT)
             if changed := changed_values(record.work, self._task):
                 return describe_change(*changed[0])
-            trials = record.trials
+            known = {cell: cell for cell in self._cells}  # whose numbers may be written as 1 or as 1.0
+            trials = [replace(trial, cell=known.get(trial.cell, trial.cell)) for trial in record.trials]
             load_tensors(self._weights(best_of(trials)), hint=_DAMAGED_HINT)
         except (UserError, ValueError):  # there are no trials
             return "the record of completed trials is damaged"

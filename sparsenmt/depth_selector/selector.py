@@ -127,7 +127,7 @@ def source_embeddings(bundle: Bundle) -> Tensor:
 
 
 @dataclass(frozen=True)
-class _Record:
+class _SelectorRecord:
     """The types in a selector's record."""
 
     model: dict[str, Any]
@@ -181,7 +181,7 @@ def open_selector(directory: Path, bundle: Bundle, *, folder: Path | None = None
     record = read_sealed(path, hint=_INVALID_HINT)
     if record.get("format") != _FORMAT:
         raise UserError("written by another version of this program", where=str(path), hint=_INVALID_HINT)
-    found = typed(record, _Record, path, hint=_INVALID_HINT)
+    found = typed(record, _SelectorRecord, path, hint=_INVALID_HINT)
     depths, cell = found.depths, found.cell
     if found.model != identity_record(bundle.identity()) or depths != bundle.model.plan.depths():
         raise UserError("the selector was trained for another model", where=str(folder), hint=_INVALID_HINT)

@@ -17,9 +17,7 @@ from torch import Tensor
 from sparsenmt.errors import UserError
 from sparsenmt.files import (
     DamagedFileError,
-    check_file_entries,
     empty_partial,
-    file_entries,
     name_file_in_errors,
     partial_path,
     publish_directory,
@@ -30,7 +28,7 @@ from sparsenmt.files import (
     write_sealed,
     write_text,
 )
-from sparsenmt.records import file_entries_of, typed
+from sparsenmt.records import check_file_entries, file_entries, file_entries_of, typed
 from sparsenmt.tensors import Shapes, load_tensors, save_tensors
 from sparsenmt.training.state import Progress
 

@@ -26,11 +26,9 @@ from sparsenmt.data.text import read_lines, write_lines
 from sparsenmt.errors import UserError
 from sparsenmt.files import (
     changed_values,
-    check_file_entries,
     describe_change,
     directory_lock,
     explain_directory_errors,
-    file_entry,
     make_directories,
     read_sealed,
     sha256_file,
@@ -41,7 +39,7 @@ from sparsenmt.interrupts import resumable
 from sparsenmt.progress import notify
 from sparsenmt.recipe.load import dump
 from sparsenmt.recipe.schema import Corpus, Data, Recipe
-from sparsenmt.records import file_entries_of, typed
+from sparsenmt.records import check_file_entries, file_entries_of, file_entry, typed
 from sparsenmt.store import MANIFEST as MODEL_MANIFEST
 from sparsenmt.store import model_identity, read_recipe
 from sparsenmt.workflows.decode import DecodeRequest, decode
@@ -96,7 +94,7 @@ class DistillRequest:
 
 
 @dataclass(frozen=True)
-class _Record:
+class _DistilledRecord:
     """The types in a corpus's record; ``files`` apart."""
 
     work: dict[str, Any]
@@ -135,7 +133,7 @@ class DistilledCorpus:
                 )
             return False
         record = read_sealed(self.record, hint=_REMOVE)
-        made_from = typed(record, _Record, self.record, hint=_REMOVE).work
+        made_from = typed(record, _DistilledRecord, self.record, hint=_REMOVE).work
         complete = record.get("files") is not None
         if not complete and not self.target.exists():
             return False  # `decode` resumes it, or starts again and says why

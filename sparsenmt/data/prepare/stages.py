@@ -16,10 +16,7 @@ from typing import Any
 from sparsenmt.errors import UserError
 from sparsenmt.files import (
     DamagedFileError,
-    check_file_entries,
     explain_directory_errors,
-    file_entry,
-    list_files,
     locked_partial,
     read_sealed,
     recover_directory,
@@ -28,7 +25,7 @@ from sparsenmt.files import (
     write_sealed,
 )
 from sparsenmt.progress import Bars
-from sparsenmt.records import file_entries_of, typed
+from sparsenmt.records import check_file_entries, file_entries_of, file_entry, list_files, typed
 
 _STATE = ".state.json"
 _AGAIN = "It is created again."

@@ -27,7 +27,7 @@ _CHARACTERS_A_WORD = 16  # average length of the words in the table, at most
 
 
 @dataclass(frozen=True)
-class _Settings:
+class _SymbolSettings:
     """The contents of a tokenizer's file."""
 
     symbols: list[str]
@@ -77,7 +77,7 @@ class _SymbolTokenizer:
     def load(cls, directory: Path, stem: str) -> Self:
         """Read what `save` wrote."""
         path = directory / f"{stem}.json"
-        settings = typed(read_json(path), _Settings, path, hint="Restore the directory from a copy.")
+        settings = typed(read_json(path), _SymbolSettings, path, hint="Restore the directory from a copy.")
         return cls(settings.symbols, lowercase=settings.lowercase, user_symbols=settings.user_symbols)
 
     def encode(self, line: str) -> list[int]:
