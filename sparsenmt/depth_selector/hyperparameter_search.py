@@ -64,14 +64,15 @@ class HyperparameterSearch:
             record = typed(read_sealed(path, hint=_DAMAGED_HINT), _SearchRecord, path, hint=_DAMAGED_HINT)
             if changed := changed_values(record.work, self._task):
                 return describe_change(*changed[0])
-            known = {cell: cell for cell in self._cells}  # whose numbers may be written as 1 or as 1.0
-            trials = [replace(trial, cell=known.get(trial.cell, trial.cell)) for trial in record.trials]
+            own = {cell: cell for cell in self._cells}  # equal ones may be written as 1 and 1.0
+            best = best_of(record.trials).cell
+            if best not in own:
+                return "the best combination so far is not in the grid"
+            trials = [replace(trial, cell=own[trial.cell]) for trial in record.trials if trial.cell in own]
             load_tensors(self._weights(best_of(trials)), hint=_DAMAGED_HINT)
         except (UserError, ValueError):  # there are no trials
             return "the record of completed trials is damaged"
-        if best_of(trials).cell not in self._cells:
-            return "the best combination so far is not in the grid"
-        self.trials = [trial for trial in trials if trial.cell in self._cells]
+        self.trials = trials
         return None
 
     def run(
