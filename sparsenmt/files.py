@@ -3,8 +3,7 @@
 A file or directory that has its final name is complete. A killed process or a full disk leaves at most something under
 the name that `partial_path` gives; the next run removes it or, where it can, resumes from it.
 
-Temporary names can be guessed: what is there is never written through or followed. A process creates its temporary file
-or directory, holds a lock on it until it has its final name, and removes one that is no longer locked.
+Temporary names can be guessed: what is there is never followed or written through, and locked while a process uses it.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from sparsenmt.errors import UserError
 
@@ -31,6 +30,9 @@ _LONGEST_NAME = 255  # bytes, of Linux and macOS
 _WAIT = 10.0  # seconds, for another process that writes the same file
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _FOLDER = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
+_ATTEMPTS = 5  # readings of a directory that is replaced again and again
+
+T = TypeVar("T")
 
 
 class DamagedFileError(UserError):
@@ -146,11 +148,7 @@ def _remove_leftover(partial: Path) -> bool:
 
 
 def check_own_file(found: os.stat_result, path: Path) -> None:
-    """Check that what has a temporary name is a file that a process of this user made.
-
-    Raises:
-        UserError: it is a link or no file, or belongs to someone else.
-    """
+    """Raise UserError unless what has a temporary name is a file that a process of this user made."""
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1 or not _is_own(found):
         raise UserError(
             "a temporary file must have this name, but it is a link, no file, or another user's",
@@ -178,11 +176,7 @@ def _busy(path: Path) -> UserError:
 
 
 def no_follow(path: str, flags: int) -> int:
-    """An opener for `open` that follows no symbolic link.
-
-    Raises:
-        UserError: there is one.
-    """
+    """An opener for `open`; raises UserError for a symbolic link."""
     try:
         return os.open(path, flags | _NO_FOLLOW, 0o666)
     except OSError as error:
@@ -472,6 +466,53 @@ def _parse_json(data: bytes, path: Path, hint: str) -> Any:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
         raise DamagedFileError(f"not valid JSON: {error}", where=str(path), hint=hint) from None
+
+
+def read_consistently(directory: Path, parts: Sequence[str], read: Callable[[Path], T]) -> T:
+    """Read several files of a directory so that all are of one version of it, even if it is replaced at the same time.
+
+    The reading is repeated if the directory or one of the files was replaced or written meanwhile: then their inodes,
+    sizes or times differ. A symbolic link on the way to the directory is followed once.
+
+    Args:
+        parts: names of the files and folders that ``read`` reads.
+        read: is called with the directory.
+
+    Raises:
+        UserError: that of ``read``; or the directory changes all the time.
+    """
+    real = Path(os.path.realpath(directory))
+    if real == Path(os.path.abspath(directory)):
+        real = directory  # messages name the path that the user gave
+    for _ in range(_ATTEMPTS):
+        before = _stamps(real, parts)
+        try:
+            found = read(real)
+        except Exception:  # of any kind: a mixture of two versions may fail in any way
+            if _stamps(real, parts) == before:
+                raise
+            continue
+        if _stamps(real, parts) == before:
+            return found
+    raise UserError(
+        "the directory is being replaced while it is read",
+        where=str(directory),
+        hint="Start the command again when no other process writes to it.",
+    )
+
+
+def _stamps(directory: Path, parts: Sequence[str]) -> list[tuple[str, ...] | tuple[int, ...]]:
+    """Names, inodes, sizes and times of a directory and of everything in some of its files and folders."""
+    inner = (path for part in parts for path in (directory / part, *sorted((directory / part).rglob("*"))))
+    found: list[tuple[str, ...] | tuple[int, ...]] = []
+    for path in (directory, *inner):
+        try:
+            each = path.stat()
+        except OSError:
+            continue
+        # ctime too: renaming a directory, or giving a file its old time again, changes it.
+        found += [(str(path),), (each.st_dev, each.st_ino, each.st_size, each.st_mtime_ns, each.st_ctime_ns)]
+    return found
 
 
 def changed_values(old: Any, new: Any, key: str = "") -> list[tuple[str, Any, Any]]:
