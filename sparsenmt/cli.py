@@ -53,6 +53,9 @@ _KEPT = "run the same command again: completed work is kept."
 _SYSTEM_ERROR_HINTS = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), f"Free disk space, and {_KEPT}"),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "Change the permissions, or name another place."),
+    **dict.fromkeys(
+        (errno.ENAMETOOLONG, errno.ELOOP), "Name another place: this name is too long, or a loop of links."
+    ),
     errno.EIO: f"Check the disk, and {_KEPT}",
 }
 
@@ -176,7 +179,9 @@ def _report_bug(error: Exception, arguments: list[str]) -> str:
     for folder in (Path.cwd, tempfile.gettempdir):  # called one by one: the working directory may not exist
         try:
             path = Path(folder()) / name
-            path.write_text(printable_lines(text), encoding="utf-8", errors="backslashreplace", newline="\n")
+            # A new file: the name can be guessed, and the folder may be everybody's.
+            with path.open("x", encoding="utf-8", errors="backslashreplace", newline="\n") as stream:
+                stream.write(printable_lines(text))
             return f"{summary}; details in {path}"
         except OSError:
             continue

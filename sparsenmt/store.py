@@ -31,9 +31,8 @@ from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.errors import UserError
 from sparsenmt.files import (
     DamagedFileError,
-    check_file_entries,
+    check_absent,
     explain_directory_errors,
-    file_entries,
     make_directories,
     new_directory,
     partial_path,
@@ -55,6 +54,7 @@ from sparsenmt.recipe.choices import DecodingDtype
 from sparsenmt.recipe.load import dump
 from sparsenmt.recipe.schema import Recipe, Site
 from sparsenmt.recipe.yaml_tree import parse_plain, read_limited
+from sparsenmt.records import check_file_entries, copy_files, file_entries, file_entries_of, typed
 from sparsenmt.revision import git_revision
 from sparsenmt.tensors import differing_shapes, load_tensors, read_header, read_into, save_tensors
 
@@ -63,6 +63,7 @@ WEIGHTS, MANIFEST, RECIPE = "weights.safetensors", "manifest.json", "recipe.yaml
 METRICS_FILE = "metrics.jsonl"
 
 _PARTS = ("tokenizers", "features")
+_NAMES = f"({'|'.join(_PARTS)})/.+"
 _OWNER = "belongs_to"  # in the notes of the weights: `_owner` of the model directory
 _READ = (*_PARTS, RECIPE, MANIFEST, WEIGHTS)  # all that using a model reads
 _NO_MODEL_HINT = "Name a directory that `sparsenmt train` wrote."
@@ -249,13 +250,13 @@ def copy_model(
         UserError: ``target`` exists, or a file of ``source`` is damaged.
     """
     check_absent(target)
-    files = read_manifest(source)["files"]
-    check_file_entries(source, files, hint=_COPY_HINT)
+    manifest = read_manifest(source)
+    check_file_entries(source, manifest["files"], hint=_COPY_HINT)
     read_recipe(source)
     with new_directory(target.resolve()) as partial:
-        for name in (RECIPE, *files, MANIFEST):
-            (partial / name).parent.mkdir(exist_ok=True)
-            write_bytes(partial / name, (source / name).read_bytes())
+        write_bytes(partial / RECIPE, (source / RECIPE).read_bytes())
+        copy_files(source, partial, manifest["files"], hint=_COPY_HINT)
+        write_sealed(partial / MANIFEST, manifest)
         write_weights(partial, weights, after=after, made_of=made_of, warnings=warnings)
 
 
@@ -280,18 +281,26 @@ def copy_slice(
     origin = {"path": str(source), "sha256": weights_digest(source), "layers": list(depth)}
     provenance = manifest["provenance"] | {"recipe_sha256": hashlib.sha256(dump(recipe).encode()).hexdigest()}
     with new_directory(target.resolve()) as partial:
-        for name in manifest["files"]:
-            (partial / name).parent.mkdir(exist_ok=True)
-            write_bytes(partial / name, (source / name).read_bytes())
+        copy_files(source, partial, manifest["files"], hint=_COPY_HINT)
         write_recipe(partial, recipe)
         write_sealed(partial / MANIFEST, manifest | {"cut_from": origin, "provenance": provenance})
         save_tensors(partial / WEIGHTS, weights, notes=notes | {_OWNER: _owner(partial)})
 
 
-def check_absent(directory: Path) -> None:
-    """Raise UserError if a file or directory of this name exists."""
-    if directory.exists():
-        raise UserError("the directory exists", where=str(directory), hint="Name another one, or remove it.")
+@dataclass(frozen=True)
+class _StartingWeights:
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class _ModelManifest:
+    """The types in a manifest; ``files`` apart."""
+
+    data_fingerprint: str
+    started_from: _StartingWeights | None = None
+    provenance: dict[str, Any] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
@@ -310,7 +319,9 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         raise UserError("this is not a model directory", where=str(directory), hint=_NO_MODEL_HINT)
     if manifest.get("format") != FORMAT:
         raise UserError("written by another version of this program", where=str(path), hint=_COPY_HINT)
-    return manifest
+    typed(manifest, _ModelManifest, path, hint=_COPY_HINT)
+    file_entries_of(manifest, path, names=_NAMES, hint=_COPY_HINT)
+    return {"started_from": None, "provenance": {}} | manifest
 
 
 def write_weights(

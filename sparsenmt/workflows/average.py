@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sparsenmt import store
 from sparsenmt.errors import UserError
+from sparsenmt.files import check_absent
 from sparsenmt.progress import notify
 from sparsenmt.training.checkpoints import Checkpoint, average_weights, damaged_among, find_checkpoints
 
@@ -25,7 +26,7 @@ def average(model: Path, *, last: int | None = None, updates: Sequence[int] = ()
     store.read_manifest(model)
     target = None if output is None or output.resolve() == model.resolve() else output
     if target is not None:
-        store.check_absent(target)
+        check_absent(target)
     found = find_checkpoints(model)
     chosen = _choose(model, found, last, updates)
     weights = average_weights(chosen)

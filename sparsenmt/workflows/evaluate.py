@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from sparsenmt.metric import METRICS
 from sparsenmt.model.sites import SITES
 from sparsenmt.progress import notify, progress_bar
 from sparsenmt.recipe.schema import Recipe
+from sparsenmt.records import typed
 from sparsenmt.store import WEIGHTS, Bundle, ModelIdentity, check_identity, model_identity, open_model, read_recipe
 from sparsenmt.tensors import load_tensors
 from sparsenmt.workflows.input_text import attach, open_tag_file
@@ -39,6 +40,7 @@ FOLDER = "evaluation"
 _FORMAT = 1
 _OLDEST_KEY = {"format", "weights", "model", "decoding", "text"}
 """The entries of the key in files of the first version, which did not look at vocabularies and the source length."""
+_AGAIN = "It is measured again."
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
@@ -193,16 +195,16 @@ def _path_and_key(directory: Path, text: TestText, identity: ModelIdentity) -> t
 def _kept(directory: Path, text: TestText, identity: ModelIdentity) -> Evaluation | None:
     """Read the kept evaluation of this model and text; None if there is none, or it is damaged or out of date."""
     path, key = _path_and_key(directory, text, identity)
+    if not path.exists():
+        return None
     try:
-        content = read_sealed(path, hint="It is measured again.") if path.exists() else {}
+        record = read_sealed(path, hint=_AGAIN)
+        found = typed({**record, "path": str(path)}, Evaluation, path, hint=_AGAIN)
     except UserError:
         return None
-    kept = content.pop("key", {})
-    if not kept.keys() >= _OLDEST_KEY or any(key.get(name) != value for name, value in kept.items()):
+    if not found.key.keys() >= _OLDEST_KEY or any(key.get(name) != value for name, value in found.key.items()):
         return None
-    sites = content.pop("attention")
-    seen = None if sites is None else {site: SiteAttention(**values) for site, values in sites.items()}
-    return Evaluation(path, key, **content, attention=seen)
+    return replace(found, path=path, key=key)
 
 
 def translate_text(

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from sparsenmt import store
 from sparsenmt.assemble import build_model, loss_names
+from sparsenmt.files import check_absent
 from sparsenmt.model.depth_plan import Depth, DepthPlan
 from sparsenmt.model.transformer import own_exit
 from sparsenmt.recipe.schema import MethodChoice, Recipe
@@ -52,7 +53,7 @@ def slice_model(
     Raises:
         UserError: the model has no such layer, or ``output`` exists.
     """
-    store.check_absent(output)
+    check_absent(output)
     bundle = store.open_model(model, dtype=None)
     plan = bundle.model.plan
     check_layers(plan, "encoder", encoder_layers, f"--encoder-layers {encoder_layers}")
