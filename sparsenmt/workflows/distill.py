@@ -9,7 +9,6 @@ Complete stages are kept. For each training corpus N of the recipe the folder of
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,6 +39,7 @@ from sparsenmt.progress import notify
 from sparsenmt.recipe.load import dump
 from sparsenmt.recipe.schema import Corpus, Data, Recipe
 from sparsenmt.records import check_file_entries, file_entries_of, file_entry, typed
+from sparsenmt.runtime import is_distributed
 from sparsenmt.store import MANIFEST as MODEL_MANIFEST
 from sparsenmt.store import model_identity, read_recipe
 from sparsenmt.workflows.decode import DecodeRequest, decode
@@ -189,7 +189,7 @@ def distill(request: DistillRequest) -> None:
         corpora = request.corpora()
         work = _work(request, corpora)
         complete = [each.is_complete(work[each.name]) for each in corpora]
-        if "RANK" in os.environ:  # one of several processes, which only train
+        if is_distributed():  # one of several processes, which only train
             if not all(complete) or not Path(request.recipe.data.directory).exists():
                 raise UserError(
                     "the distilled text is not prepared, which one process must do",

@@ -169,6 +169,8 @@ class SweepPlan:
                         if text is not None and is_main_process():
                             evaluate(each.directory, text, self._metrics(each))
                 except UserError as error:
+                    if is_distributed():
+                        raise  # the others wait for this process in the same variant
                     failed.append(each.name)
                     notify(f"{head}: failed: {error}")
         return failed
