@@ -21,8 +21,8 @@ from sparsenmt.model.kv_cache import KVCache
 from sparsenmt.model.layers import TransformerBlock
 from sparsenmt.model.linear import CompiledProduct
 from sparsenmt.model.sockets import Keys, SoftmaxKernel
-from sparsenmt.native.kernels import HEAD_SIZES, kernels, threads
-from sparsenmt.native.steps import LayerCache, LayerStack, NormWeights, PackedLayer
+from sparsenmt.native.kernels import kernels, threads
+from sparsenmt.native.steps import HEAD_SIZES, LayerCache, LayerStack, NormWeights, PackedLayer
 
 StepSockets = tuple[AttentionStep, AttentionStep]  # self-attention, cross-attention
 
@@ -59,7 +59,7 @@ class CompiledDecoder:
         found, layers = kernels(), [_layer(block) for block in blocks]
         known = [layer for layer in layers if layer is not None]
         simple = all(step.softmax_kernel is not None for both in sockets for step in both)
-        if found is None or not found.has_products or len(known) < len(layers) or not simple:
+        if found is None or len(known) < len(layers) or not simple:
             return None
         norm = blocks[0].self_norm
         assert isinstance(norm, nn.LayerNorm)

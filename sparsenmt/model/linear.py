@@ -97,7 +97,7 @@ def packed_product(
     """
     weight, bias = weight.detach(), None if bias is None else bias.detach()
     dtype = dtype or weight.dtype
-    if dtype != weight.dtype or (compiled and rounds(weight, torch.bfloat16)):
+    if dtype != weight.dtype or (compiled and dtype in _compiled_dtypes(weight)):
         return CompiledProduct(pack(weight, bias, dtype), activation)
     packed = _onednn_product(weight, bias, activation)
     return packed if packed is not None else _plain_product(weight, bias, activation)
@@ -105,10 +105,14 @@ def packed_product(
 
 def rounds(weight: Tensor, dtype: torch.dtype) -> bool:
     """Return True if there are products of this weight, rounded to bf16 or int8, with inputs in fp32."""
-    if weight.dtype != torch.float32 or weight.device.type != "cpu" or dtype not in (torch.bfloat16, torch.int8):
-        return False
-    found = kernels()
-    return found is not None and found.has_products
+    return dtype != weight.dtype and dtype in _compiled_dtypes(weight)
+
+
+def _compiled_dtypes(weight: Tensor) -> frozenset[torch.dtype]:
+    """The dtypes that compiled kernels multiply this weight in, which differ from processor to processor."""
+    suitable = weight.dtype == torch.float32 and weight.device.type == "cpu"
+    found = kernels() if suitable else None
+    return frozenset() if found is None else found.products
 
 
 LAST_LEVEL_CACHE_SIZE = 1 << 24
@@ -127,7 +131,8 @@ class CompiledProduct:
 
     def __init__(self, packed: PackedMatrix, activation: Activation) -> None:
         found = kernels()
-        assert found is not None  # see `rounds`
+        if found is None:
+            raise ValueError("there are no compiled kernels here")  # see `rounds`
         self.packed, self.activation = packed, activation
         self._product, self._next = found.product, found.next
 
