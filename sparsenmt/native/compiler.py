@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparsenmt.errors import printable
+from sparsenmt.interrupts import Interrupted, listening
 
 COMPILERS = ("c++", "g++", "clang++")
 CHOICE = "CXX"
@@ -67,7 +68,10 @@ def find_compiler() -> Compiler | None:
 
 
 def run_together(commands: Sequence[Sequence[str]], folder: Path, *, at_once: int, deadline: float) -> None:
-    """Run commands side by side; if one fails, or the block is left by an interrupt, all are stopped.
+    """Run commands side by side; if one fails, or a signal comes, all are stopped.
+
+    The signal is then handled as the caller handles it. Where that only records it, as training does until the end of
+    an update, the commands run again: the caller's results do not depend on the signal.
 
     Args:
         folder: for their temporary files and messages.
@@ -78,7 +82,16 @@ def run_together(commands: Sequence[Sequence[str]], folder: Path, *, at_once: in
         CompilerError: a command fails or takes too long.
         OSError: a command cannot be started.
     """
-    processes = _Processes(folder, deadline)
+    while True:
+        try:
+            with listening():
+                return _run_once(commands, _Processes(folder, deadline), at_once)
+        except Interrupted as interrupt:
+            number = interrupt.number
+        signal.raise_signal(number)
+
+
+def _run_once(commands: Sequence[Sequence[str]], processes: _Processes, at_once: int) -> None:
     with ThreadPoolExecutor(at_once) as pool:
         try:
             for done in as_completed([pool.submit(processes.run, command) for command in commands]):

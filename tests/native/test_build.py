@@ -428,6 +428,24 @@ def test_an_interrupt_stops_the_compilers(
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("sparsenmt-")], "temporary files are left"
 
 
+def test_a_signal_that_the_caller_defers_does_not_change_its_results(
+    library: Library[int],
+    in_place_of_the_compiler: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The compilers end with the first signal all the same: a second one ends this process at once."""
+    monkeypatch.setenv("THIS_PROCESS", str(os.getpid()))
+    hangs = HANGS.format(then='kill -INT "$THIS_PROCESS"')
+    notes = in_place_of_the_compiler(f'if [ -n "$(ls "$TESTS")" ]; then exec "$REAL" "$@"; fi\n{hangs}')
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with interrupts.listening() as signals, signals.deferred():
+            assert library.find() == 42 and signals.number == signal.SIGINT
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert_none_runs(notes)
+
+
 def test_a_failure_stops_the_other_compilers(in_place_of_the_compiler: Callable[[str], Path], tmp_path: Path) -> None:
     wait = 'while [ -z "$(ls "$TESTS")" ]; do sleep 0.01; done'
     script = f'if [ "$1" = fails ]; then {wait}; echo "fatal error: none"; exit 3; fi\n{HANGS.format(then=":")}'
