@@ -10,10 +10,10 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from sparsenmt.errors import UserError
 
@@ -21,6 +21,9 @@ _BLOCK = 1 << 20
 _SEAL = "seal"  # key of the hash of all other keys in a sealed JSON object
 _TEXT_SEAL = "# sha256 of the lines above: "
 _INCOMPLETE = "The directory is incomplete: create it again."
+_ATTEMPTS = 5  # readings of a directory that is replaced again and again
+
+T = TypeVar("T")
 
 
 class DamagedFileError(UserError):
@@ -271,6 +274,53 @@ def read_json(path: Path, *, hint: str = _INCOMPLETE) -> Any:
         ) from None
     except (ValueError, RecursionError) as error:
         raise DamagedFileError(f"not valid JSON: {error}", where=str(path), hint=hint) from None
+
+
+def read_consistently(directory: Path, parts: Sequence[str], read: Callable[[Path], T]) -> T:
+    """Read several files of a directory so that all are of one version of it, even if it is replaced at the same time.
+
+    The reading is repeated if the directory or one of the files was replaced or written meanwhile: then their inodes,
+    sizes or times differ. A symbolic link on the way to the directory is followed once.
+
+    Args:
+        parts: names of the files and folders that ``read`` reads.
+        read: is called with the directory.
+
+    Raises:
+        UserError: that of ``read``; or the directory changes all the time.
+    """
+    real = Path(os.path.realpath(directory))
+    if real == Path(os.path.abspath(directory)):
+        real = directory  # messages name the path that the user gave
+    for _ in range(_ATTEMPTS):
+        before = _stamps(real, parts)
+        try:
+            found = read(real)
+        except Exception:  # of any kind: a mixture of two versions may fail in any way
+            if _stamps(real, parts) == before:
+                raise
+            continue
+        if _stamps(real, parts) == before:
+            return found
+    raise UserError(
+        "the directory is being replaced while it is read",
+        where=str(directory),
+        hint="Start the command again when no other process writes to it.",
+    )
+
+
+def _stamps(directory: Path, parts: Sequence[str]) -> list[tuple[str, ...] | tuple[int, ...]]:
+    """Names, inodes, sizes and times of a directory and of everything in some of its files and folders."""
+    inner = (path for part in parts for path in (directory / part, *sorted((directory / part).rglob("*"))))
+    found: list[tuple[str, ...] | tuple[int, ...]] = []
+    for path in (directory, *inner):
+        try:
+            stat = path.stat()
+        except OSError:
+            continue
+        # ctime too: renaming a directory, or giving a file its old time again, changes it.
+        found += [(str(path),), (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)]
+    return found
 
 
 def changed_values(old: Any, new: Any, key: str = "") -> list[tuple[str, Any, Any]]:

@@ -76,8 +76,10 @@ def _bytes(tensor: Tensor) -> memoryview:
     return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b"")
 
 
-def read_into(path: Path, targets: Mapping[str, Tensor], *, hint: str) -> None:
+def read_into(path: Path, targets: Mapping[str, Tensor], *, hint: str) -> str:
     """Copy what `save_tensors` wrote, one tensor at a time, into tensors of the same names and shapes.
+
+    Returns the hash of the contents.
 
     Mapped pages count as memory of the process while the file is mapped: so it is opened anew for every tensor, and is
     never completely in memory beside ``targets``.
@@ -98,6 +100,7 @@ def read_into(path: Path, targets: Mapping[str, Tensor], *, hint: str) -> None:
         targets[name].copy_(tensor)
     if digest.hexdigest() != recorded:
         raise changed_file(path, hint)
+    return recorded
 
 
 def load_tensors(path: Path, *, hint: str, shapes: Shapes | None = None) -> dict[str, Tensor]:

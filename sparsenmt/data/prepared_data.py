@@ -15,6 +15,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,15 @@ from sparsenmt.data.tagging.tagged_text import TagFile, TaggedSentence
 from sparsenmt.data.text import read_lines, read_parallel
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.errors import UserError
-from sparsenmt.files import DamagedFileError, check_file_entries, read_json, read_sealed, sha256_text, write_sealed
+from sparsenmt.files import (
+    DamagedFileError,
+    check_file_entries,
+    read_consistently,
+    read_json,
+    read_sealed,
+    sha256_text,
+    write_sealed,
+)
 from sparsenmt.progress import Bars, notify
 
 FORMAT = 2
@@ -145,9 +154,12 @@ class PreparedData:
             UserError: it is missing or of another version.
             DamagedFileError: a file is missing or has changed.
         """
-        directory = Path(directory)
+        return read_consistently(Path(directory), ["."], partial(cls._open, bars=Bars(progress)))
+
+    @classmethod
+    def _open(cls, directory: Path, *, bars: Bars) -> PreparedData:
         manifest = read_manifest(directory)
-        verify_files(directory, manifest, Bars(progress))
+        verify_files(directory, manifest, bars)
         tokenizers = Tokenizers.load(directory / "tokenizers")
         features = FeatureSet.load(directory / "features", tokenizers)
         dev_lines = [(source, target) for source, target in read_parallel([directory / name for name in DEV_TEXT])]

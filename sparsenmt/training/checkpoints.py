@@ -142,6 +142,15 @@ def clean_checkpoints(directory: Path) -> list[str]:
     return messages
 
 
+def damaged_among(directory: Path, last: int) -> list[int]:
+    """The updates of damaged checkpoints that would be among the newest ``last`` if they were not damaged."""
+    found = {checkpoint.update for checkpoint in find_checkpoints(directory)}
+    renamed = (path for path in (directory / "checkpoints").iterdir() if path.name.startswith(_DAMAGED))
+    names = ((path, _NAME.fullmatch(path.name.removeprefix(_DAMAGED))) for path in renamed)
+    damaged = {int(name[1]) for path, name in names if name is not None and not Checkpoint(path).interim} - found
+    return [update for update in sorted(found | damaged)[-last:] if update in damaged]
+
+
 def write_checkpoint(
     directory: Path,
     progress: Progress,

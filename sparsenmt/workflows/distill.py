@@ -157,6 +157,12 @@ class DistilledCorpus:
                 documents=Path(documents) if documents is not None and reads_documents else None,
             )
             decode(request)
+            if model_identity(teacher.model).weights != work["teacher"]:
+                raise UserError(
+                    "the teacher was replaced while it translated",
+                    where=str(teacher.model),
+                    hint=f"Remove {self.target}, and start the command again.",
+                )
         files = {path.name: file_entry(path) for path in (self.source, self.target)}
         write_sealed(self.record, {"work": dict(work), "files": files})
 
