@@ -9,15 +9,18 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sparsenmt.native import steps
+from sparsenmt.native import steps, trials
 from sparsenmt.native.build import Library, wanted
+from sparsenmt.native.choice import Choice, Trial
 from sparsenmt.native.packing import PackedMatrix, fields, pack
 
 _FOLDER = Path(__file__).parent
@@ -25,7 +28,6 @@ HEAD_SIZES = frozenset({16, 32, 48, 64, 96, 128})  # heads that attention is com
 _TOLERANCE = 1e-5
 _PRODUCT_TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.int8: 4e-2}
 _THREAD_WORK = 1 << 14  # multiplications from which on one more thread pays
-_FEW_QUERIES = 8  # queries up to which keys and values are not copied
 _MOST_FORBIDDEN = 8  # tokens; kForbidden of the library
 MOST_IN_ORDER = 64  # the largest width of `Kernels.best`
 _BLOCK = 28  # rows whose logits a thread computes at a time: two tiles
@@ -87,16 +89,41 @@ class Kernels:
             function.argtypes, function.restype = arguments, None
         self.step = steps.StepFunctions(library)
         self.has_products = bool(library.sparsenmt_has_products())
+        dtypes = (torch.float32, torch.bfloat16, torch.int8)
+        self.products = frozenset(dtypes) if self.has_products else frozenset()
+        self.choice = Choice(path.stem)
 
-    def attends(self, q: Tensor, values: Tensor) -> bool:
-        """Return True if `attend` computes such queries (B, H, Q, E) and values (..., E)."""
-        return (
+    def ratios(self, kind: str, *sizes: Any) -> list[float]:
+        """A kernel's time over PyTorch's in the classes of `trials.TRIALS` that a problem belongs to."""
+        return [self.choice.ratio(*each) for each in self._classes(kind, sizes)]
+
+    def faster(self, kind: str, *sizes: Any) -> bool:
+        """Return True if a kernel is faster than PyTorch in all of these classes, or always used."""
+        return all(self.choice.faster(*each) for each in self._classes(kind, sizes))
+
+    def _classes(self, kind: str, sizes: tuple[Any, ...]) -> Iterator[tuple[str, Callable[[], Trial]]]:
+        chosen = trials.TRIALS[kind]
+        for each in chosen.classes(*sizes):
+            yield " ".join(map(str, (kind, *each))), partial(chosen.trial, self, *each)
+
+    def attends(self, q: Tensor, values: Tensor, *, slotted: bool = False) -> bool:
+        """Return True if `attend` computes such queries (B, H, Q, E) and values (B, H, K, E), and is the faster way.
+
+        slotted: values are (K, slots, H, E).
+        """
+        possible = (
             q.dtype == values.dtype == torch.float32
             and q.device.type == "cpu"
             and q.shape[3] in HEAD_SIZES
             and values.shape[-1] == q.shape[3]
             and not (torch.is_grad_enabled() and (q.requires_grad or values.requires_grad))
         )
+        if not possible:
+            return False
+        count, size = q.shape[2:]
+        if slotted:
+            return self.faster("attention to slots", size, values.shape[0])
+        return self.faster("attention", size, count, values.shape[2])
 
     def attend(
         self, q: Tensor, keys: Tensor, values: Tensor, *, bias: Tensor | None = None, slots: Tensor | None = None
@@ -128,7 +155,7 @@ class Kernels:
             out.data_ptr(),
             threads(out.numel() * length),
         )
-        if count > _FEW_QUERIES:
+        if count > trials.FEW_QUERIES:
             assert slots is None
             self._library.sparsenmt_attend_many(*inputs, *others)
         elif slots is None:
@@ -257,7 +284,7 @@ def _attention_error(found: Kernels) -> float:
         bias[0, 1] = -math.inf
         expected = F.scaled_dot_product_attention(q, k, v, attn_mask=bias[:, None, None])
         worst = max(worst, steps.distance(found.attend(q, k, v, bias=bias), expected))
-        if queries > _FEW_QUERIES:
+        if queries > trials.FEW_QUERIES:
             continue
         slots = torch.tensor([[1], [0]], dtype=torch.int32).repeat(1, length)
         expected = F.scaled_dot_product_attention(q, k.flip(0), v.flip(0))
