@@ -27,7 +27,8 @@ from sparsenmt.model.bands import (
 )
 from sparsenmt.model.dropout import dropout as drop_out
 from sparsenmt.model.sockets import Keys, Pattern, Transform
-from sparsenmt.native.kernels import HEAD_SIZES, kernels
+from sparsenmt.native.kernels import kernels
+from sparsenmt.native.steps import HEAD_SIZES
 
 
 def relative(queries: Tensor, positions: Tensor) -> Tensor:

@@ -21,8 +21,8 @@ from sparsenmt.model.kv_cache import KVCache
 from sparsenmt.model.layers import TransformerBlock
 from sparsenmt.model.linear import CompiledProduct, compiled_dtypes
 from sparsenmt.model.sockets import Keys, SoftmaxKernel
-from sparsenmt.native.kernels import HEAD_SIZES, kernels, threads
-from sparsenmt.native.steps import LayerCache, LayerStack, NormWeights, PackedLayer
+from sparsenmt.native.kernels import kernels, threads
+from sparsenmt.native.steps import HEAD_SIZES, LayerCache, LayerStack, NormWeights, PackedLayer
 
 StepSockets = tuple[AttentionStep, AttentionStep]  # self-attention, cross-attention
 

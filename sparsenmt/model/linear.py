@@ -137,7 +137,8 @@ class CompiledProduct:
 
     def __init__(self, packed: PackedMatrix, activation: Activation) -> None:
         found = kernels()
-        assert found is not None  # see `rounds`
+        if found is None:
+            raise ValueError("there are no compiled kernels here")  # see `rounds`
         self.packed, self.activation = packed, activation
         self._kernels = found
 

@@ -84,7 +84,7 @@ def test_equals_plain_loops_with_all_options_drawn(seed: int, share: int, monkey
 
 def test_with_the_compiled_step() -> None:
     library = kernels()
-    if library is None or not library.has_products:
+    if library is None or not library.products:
         pytest.skip("no compiler, or no such instructions")
     model = random_model(torch.float32, dimension=64, feed_forward=96)
     model.pack(torch.float32)

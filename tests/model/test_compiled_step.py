@@ -36,7 +36,7 @@ NOT_KNOWN: dict[str, dict[str, Any]] = {
 @pytest.fixture(autouse=True)
 def compiled() -> None:
     found = kernels()
-    if found is None or not found.has_products:
+    if found is None or not found.products:
         pytest.skip("no compiler, or no such instructions")
 
 

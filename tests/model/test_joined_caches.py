@@ -112,7 +112,7 @@ def test_layer_by_layer(keys: dict[str, Any]) -> None:
 def test_in_one_call(keys: dict[str, Any], listening: bool) -> None:
     """And layer by layer in between, as long as somebody listens."""
     found = kernels()
-    if found is None or not found.has_products:
+    if found is None or not found.products:
         pytest.skip("no compiler, or no such instructions")
     model = random_model(torch.float32, **{**SIZES, **keys})
     model.pack(torch.float32)
@@ -124,7 +124,7 @@ def test_in_one_call(keys: dict[str, Any], listening: bool) -> None:
 @torch.inference_mode()
 def test_caches_that_the_compiled_step_reads_can_merge() -> None:
     found = kernels()
-    if found is None or not found.has_products:
+    if found is None or not found.products:
         pytest.skip("no compiler, or no such instructions")
     for keys, can_merge in (({}, True), (LAYER_BY_LAYER["a window"], False)):
         model = random_model(torch.float32, **{**SIZES, **keys})

@@ -109,7 +109,7 @@ def test_candidates_without_all_logits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """To the bit what is found in the logits: few rows, where threads share a product, and many."""
-    if not found.has_products:
+    if not found.products:
         pytest.skip("no such instructions")
     monkeypatch.setattr(module, "threads", lambda work: threads)
     x, weight = torch.randn(sentences * opened, 70), torch.randn(301, 70)
@@ -137,7 +137,7 @@ def test_what_is_no_number_stays_none(found: Kernels) -> None:
     logits = torch.zeros(3, 100)
     logits[1, 37] = math.nan
     assert found.log_sums(logits).isnan().flatten().tolist() == [False, True, False]
-    if not found.has_products:
+    if not found.products:
         return
     for dtype in (torch.bfloat16, torch.int8):
         result = found.product(logits, pack(torch.randn(40, 100), None, dtype), relu=True)
@@ -161,7 +161,7 @@ def rounded(x: Tensor, dtype: torch.dtype, *, rows: bool) -> Tensor:
 @pytest.mark.parametrize(("rows", "inner", "outer"), [(1, 8, 32), (13, 70, 41), (33, 64, 100), (260, 33, 7)])
 @pytest.mark.parametrize("scale", [1.0, 1e-3])
 def test_products(found: Kernels, dtype: torch.dtype, rows: int, inner: int, outer: int, scale: float) -> None:
-    if not found.has_products:
+    if not found.products:
         pytest.skip("no such instructions")
     x, weight, bias = torch.randn(rows, inner) * scale, torch.randn(outer, inner), torch.randn(outer)
     added = torch.randn(rows, outer)

@@ -24,7 +24,7 @@ SHAPES = [(3 * SIZE, SIZE), (SIZE, SIZE), (SIZE, SIZE), (SIZE, SIZE), (WIDE, SIZ
 @pytest.fixture(scope="module")
 def found() -> Kernels:
     found = kernels()
-    if found is None or not found.has_products:
+    if found is None or not found.products:
         pytest.skip("no compiler, or no such instructions")
     return found
 

@@ -20,7 +20,7 @@ from tests.model.test_compiled_step import assert_one_call_is_all, calls, packed
 @pytest.fixture(autouse=True)
 def compiled() -> None:
     found = kernels()
-    if found is None or not found.has_products:
+    if found is None or not found.products:
         pytest.skip("no compiler, or no such instructions")
 
 
