@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from sparsenmt.progress import notify
 _PRIVATE = 0o700
 _FILE = 0o600
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_LIBRARY_BYTES = 1 << 22
 _MOST_BYTES = 1 << 26  # of a file
 _CHOOSE_ANOTHER = "Name a folder of your own in XDG_CACHE_HOME, or turn the kernels off with SPARSENMT_NATIVE=0."
 
@@ -44,22 +45,22 @@ def place() -> Path:
 
 
 def folder() -> Path:
-    """The folder; it is created where it is missing.
+    """The folder that is written; it is created where it is missing.
+
+    Where the user's folder of caches is read-only, it is one beside temporary files: otherwise kernels would be built
+    again with every command.
 
     Raises:
         UserError: another user could write to it or replace it.
         OSError: it cannot be created.
     """
-    home, path = _cache_home(), place()
-    for parent in (home.parent, home):
-        if parent.exists():
-            _check_parent(parent)
-    home.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
-    for each in (path.parent, path):
-        with suppress(FileExistsError):
-            each.mkdir(mode=_PRIVATE)
-            sync(each.parent)
-        _check_folder(each)
+    path = place()
+    with suppress(OSError):
+        _create(path)
+        if os.access(path, os.W_OK | os.X_OK):
+            return path
+    path = _temporary_place()
+    _create(path)
     return path
 
 
@@ -80,7 +81,8 @@ def read_record(name: str) -> dict[str, Any] | None:
 def write_record(name: str, value: Mapping[str, Any]) -> bool:
     """Keep a JSON object under a bare name; False if the folder cannot be written."""
     try:
-        path = _path(name)
+        _check_name(name)
+        path = folder() / name
         write_sealed(path, value)
         path.chmod(_FILE)
     except (OSError, UserError):
@@ -88,15 +90,15 @@ def write_record(name: str, value: Mapping[str, Any]) -> bool:
     return True
 
 
-def read_file(name: str) -> bytes | None:
-    """The bytes of a file under a bare name; None if it is missing.
+def read_file(name: str) -> tuple[Path, bytes] | None:
+    """The path and the bytes of a file under a bare name; None if it is missing.
 
     Raises:
         UserError: it may not be used.
         OSError: it cannot be read.
     """
     path = _checked_file(name)
-    return None if path is None else path.read_bytes()
+    return None if path is None else (path, path.read_bytes())
 
 
 def write_file(name: str, data: bytes) -> Path:
@@ -106,10 +108,20 @@ def write_file(name: str, data: bytes) -> Path:
         UserError: the folder may not be used.
         OSError: the file cannot be written.
     """
-    path = _path(name)
+    _check_name(name)
+    path = folder() / name
     write_bytes(path, data)
     path.chmod(_FILE)
     return path
+
+
+def check_space() -> None:
+    """Write more than a library takes, before time is spent on building one that could not be kept.
+
+    Raises:
+        OSError: the disk or the quota is full.
+    """
+    write_file("space", bytes(_LIBRARY_BYTES)).unlink()
 
 
 def _cache_home() -> Path:
@@ -126,9 +138,29 @@ def _cache_home() -> Path:
     return home / ".cache"
 
 
+def _temporary_place() -> Path:
+    named = Path(os.environ.get("TMPDIR", ""))
+    return (named if named.is_absolute() else Path("/tmp")) / f"sparsenmt-{os.geteuid()}" / "kernels"
+
+
+def _create(path: Path) -> None:
+    home = path.parent.parent
+    for parent in (home.parent, home):
+        if parent.exists():
+            _check_parent(parent)
+    home.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+    for each in (path.parent, path):
+        with suppress(FileExistsError):
+            each.mkdir(mode=_PRIVATE)
+            sync(each.parent)
+        _check_folder(each)
+
+
 def _check_parent(path: Path) -> None:
     """Refuse a folder in which another user could replace ours; the group of the user may be trusted."""
     status = path.stat()
+    if not stat.S_ISDIR(status.st_mode):
+        raise UserError("kernels are not kept here: it is no folder", where=str(path), hint=_CHOOSE_ANOTHER)
     shared = stat.S_IWOTH if status.st_gid == os.getegid() else _OTHERS_WRITE
     if status.st_uid not in (os.geteuid(), 0):
         raise UserError(
@@ -161,19 +193,37 @@ def _check_owner(path: Path, status: os.stat_result) -> None:
         raise UserError("not used for kernels: other users may write to it", where=str(path), hint=hint)
 
 
-def _path(name: str) -> Path:
+def _check_name(name: str) -> None:
     if not name or name.startswith(".") or name != os.path.basename(name):
         raise UserError(f"not used for kernels: {name!r} is no name of a file", where=str(place()), hint="Remove it.")
-    return folder() / name
 
 
 def _checked_file(name: str) -> Path | None:
     """The path of a file that is the user's alone; None if it is missing."""
-    path = _path(name)
+    _check_name(name)
+    return next((path for each in _folders() if _is_usable(path := each / name)), None)
+
+
+def _folders() -> Iterator[Path]:
+    """The folder that is written, and the one that cannot be."""
+    written, path = folder(), place()
+    yield written
+    if path != written and path.exists():
+        _check_folder(path.parent)
+        _check_folder(path)
+        yield path
+
+
+def _is_usable(path: Path) -> bool:
+    """False if there is no such file.
+
+    Raises:
+        UserError: it is not the user's alone.
+    """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # of a pipe, nothing is awaited
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe without a writer opens as well
     except FileNotFoundError:
-        return None
+        return False
     except OSError:
         _check_owner(path, path.lstat())  # a symlink cannot be opened
         raise
@@ -184,4 +234,4 @@ def _checked_file(name: str) -> Path | None:
     _check_owner(path, status)
     if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or status.st_size > _MOST_BYTES:
         raise UserError("not used for kernels: it is no plain file of its own", where=str(path), hint="Remove it.")
-    return path
+    return True

@@ -35,7 +35,8 @@ def test_the_folder_is_the_users_alone(home: Path, monkeypatch: pytest.MonkeyPat
     assert folder == home / "sparsenmt" / "kernels"
     assert [path.stat().st_mode & 0o777 for path in (folder.parent, folder)] == [0o700] * 2
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
-    assert cache.read_file("a.so") == b"library" and cache.read_file("b.so") is cache.read_record("b.json") is None
+    assert cache.read_file("a.so") == (folder / "a.so", b"library")
+    assert cache.read_file("b.so") is cache.read_record("b.json") is None
 
 
 @pytest.mark.parametrize("which", ["sparsenmt", "sparsenmt/kernels"])

@@ -11,6 +11,7 @@ import torch
 
 from sparsenmt.files import directory_lock
 from sparsenmt.native import build
+from sparsenmt.native.cache import folder
 from sparsenmt.sparsity.simplex import native
 from sparsenmt.sparsity.simplex.function import entmax
 
@@ -28,9 +29,9 @@ def found_again() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """A library, compiled once for all tests."""
-    folder = Path(native.__file__).parent
-    library = build.Library("simplex", [folder / "native.cpp"], native._checked)
-    compiler = build._compiler()
+    source = Path(native.__file__).parent / "native.cpp"
+    library = build.Library("simplex", [source], native._checked)
+    compiler = build.find_compiler()
     scratch = tmp_path_factory.mktemp("so")
     built = None if compiler is None else library._compile(compiler, build._VARIANTS[-1], scratch)
     if built is None:
@@ -99,11 +100,11 @@ def test_a_compiler_that_fails_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_a_kernel_that_is_wrong_is_not_used(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "error", lambda kernel: 1.0)
     assert native.native(SCORES) is None
-    assert not list(cache.iterdir())
+    assert not list(cache.glob("*.so"))
 
 
 def test_what_another_process_builds_is_waited_for(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache.mkdir(parents=True)
+    folder()
     monkeypatch.setattr(build, "_WAIT_SECONDS", 0.0)
     monkeypatch.setattr(build, "_WAITS", 3)
     with directory_lock(cache, "builds"):
