@@ -249,7 +249,8 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | float, largest: int)
 def gather(stored: Tensor, slots: Tensor) -> Tensor:
     """stored (T, S, H, E), slots (N, T) -> (N, H, T, E)."""
     index = (slots + torch.arange(slots.shape[1]) * stored.shape[1]).flatten()
-    return stored.flatten(0, 1).index_select(0, index).unflatten(0, slots.shape).transpose(1, 2)
+    picked: Tensor = stored.flatten(0, 1).index_select(0, index).unflatten(0, slots.shape)
+    return picked.transpose(1, 2)
 
 
 def plain_layer(

@@ -18,15 +18,24 @@ from sparsenmt.native.build import SWITCH
 from sparsenmt.native.choice import Choice, Trial, measure
 from sparsenmt.native.kernels import Kernels, kernels
 from sparsenmt.native.steps import LayerStack
+from sparsenmt.sparsity.simplex import native as simplex_module
 from sparsenmt.sparsity.simplex import newton
 from sparsenmt.sparsity.simplex.function import entmax
-from sparsenmt.sparsity.simplex.native import native, trial
+from sparsenmt.sparsity.simplex.native import SimplexKernel, native, trial
 from tests.model.support import random_model, random_source, random_target
 
 
 @pytest.fixture(autouse=True)
 def _measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(SWITCH, "1")
+
+
+@pytest.fixture(scope="module")
+def simplex() -> SimplexKernel:
+    kernel = native(torch.zeros(1))
+    if kernel is None:
+        pytest.skip("no compiler")
+    return kernel
 
 
 @pytest.fixture
@@ -134,7 +143,7 @@ def test_a_measurement_takes_turns_and_the_fastest_counts(monkeypatch: pytest.Mo
     assert calls == ["a", "b"] * 4
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def found() -> Kernels:
     library = kernels()
     if library is None:
@@ -200,13 +209,11 @@ def searched(model: Transformer) -> list[str]:
     return [*(name for name in names if name in called), *(["step"] if step.call_count else [])]
 
 
-@pytest.mark.usefixtures("empty_cache", "found")
+@pytest.mark.usefixtures("empty_cache")
 @pytest.mark.parametrize("ratio", [0.5, 2.0])
-def test_a_slow_kernel_is_not_used(ratio: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_kernel_is_not_used(found: Kernels, ratio: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither in attention, nor in the vocabulary, nor in a step."""
-    library = kernels()
-    assert library is not None
-    monkeypatch.setattr(library, "choice", Choice("kernels-0"))
+    monkeypatch.setattr(found, "choice", Choice("kernels-0"))
     fake(monkeypatch, ratio)
     model = random_model(torch.float32, dimension=64, feed_forward=96, heads=4)
     model.pack(torch.float32)
@@ -214,7 +221,7 @@ def test_a_slow_kernel_is_not_used(ratio: float, monkeypatch: pytest.MonkeyPatch
     if ratio > 1:
         assert used == []
     else:
-        assert "attend" in used and ("step" in used) == (torch.float32 in library.products)
+        assert "attend" in used and ("step" in used) == (torch.float32 in found.products)
     logits = torch.randn(4, 50)
     for name, call in {
         "log_sums": lambda: scores.log_normalizer(logits),
@@ -227,11 +234,11 @@ def test_a_slow_kernel_is_not_used(ratio: float, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.usefixtures("empty_cache")
 @pytest.mark.parametrize("ratio", [0.5, 2.0])
-def test_a_slow_entmax_kernel_is_not_used(ratio: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = native(torch.zeros(1))
-    if kernel is None:
-        pytest.skip("no compiler")
-    monkeypatch.setattr(kernel, "choice", Choice("simplex-0"))
+def test_a_slow_entmax_kernel_is_not_used(
+    simplex: SimplexKernel, ratio: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(simplex_module, "_found", lambda: simplex)
+    monkeypatch.setattr(simplex, "choice", Choice("simplex-0"))
     seen = fake(monkeypatch, ratio)
     with (
         mock.patch.object(newton, "weights", side_effect=newton.weights) as forward,
@@ -239,16 +246,15 @@ def test_a_slow_entmax_kernel_is_not_used(ratio: float, monkeypatch: pytest.Monk
     ):
         entmax(torch.randn(1, 2, 3, 5, requires_grad=True), 1.5).sum().backward()
     assert forward.called == backward.called == (ratio > 1) and len(seen) == 2
-    assert list(kernel.choice.ratios) == ["entmax forward 14 1.5", "entmax backward 14 1.5"]
+    assert list(simplex.choice.ratios) == ["entmax forward 14 1.5", "entmax backward 14 1.5"]
 
 
 @pytest.mark.parametrize("way", ["forward", "backward"])
 @pytest.mark.parametrize("alpha", [1.5, 2.0, None])
-def test_both_sides_of_an_entmax_trial_solve_the_same_problem(way: Any, alpha: float | None) -> None:
-    kernel = native(torch.zeros(1))
-    if kernel is None:
-        pytest.skip("no compiler")
-    ours, theirs = (side() for side in trial(kernel, way, 14, alpha))
+def test_both_sides_of_an_entmax_trial_solve_the_same_problem(
+    simplex: SimplexKernel, way: Any, alpha: float | None
+) -> None:
+    ours, theirs = (side() for side in trial(simplex, way, 14, alpha))
     pairs = [(ours, theirs)] if way == "forward" else zip(ours, theirs, strict=True)
     for one, other in pairs:
         assert (one is None) == (other is None)
