@@ -14,18 +14,22 @@ class UserError(Exception):
         message: what is wrong, in one sentence without a full stop.
         where: the place, e.g. ``"recipe.yaml:12"`` or ``"train.en.gz, line 7"``.
         hint: what to do, in imperative sentences.
+        resumable: True if the same command resumes the work.
     """
 
-    def __init__(self, message: str, *, where: str | None = None, hint: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, where: str | None = None, hint: str | None = None, resumable: bool = False
+    ) -> None:
         self.message = message
         self.where = where
         self.hint = hint
+        self.resumable = resumable
         super().__init__(str(self))
 
     def __str__(self) -> str:
         text = f"{printable(self.where)}: {self.message}" if self.where else self.message
         text = f"{text}\n  {self.hint}" if self.hint else text
-        return "\n".join(printable(line) for line in text.split("\n"))
+        return printable_lines(text)
 
 
 def printable(text: str) -> str:
@@ -35,6 +39,11 @@ def printable(text: str) -> str:
     return "".join(
         one if one.isprintable() else one.encode("unicode_escape", "surrogatepass").decode("ascii") for one in text
     )
+
+
+def printable_lines(text: str) -> str:
+    """The text with `printable` lines: only its line ends reach a terminal as they are."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 # Messages of PyTorch and the CUDA libraries for errors that have no class of their own.

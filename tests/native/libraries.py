@@ -49,8 +49,8 @@ PRODUCTS: dict[str, set[torch.dtype]] = {
 
 def compiler() -> list[str] | None:
     """The compiler that libraries are built with; None if there is none, or kernels are turned off."""
-    found = build._compiler() if build.wanted() else None
-    return None if found is None else [str(found)]
+    found = build.find_compiler() if build.wanted() else None
+    return None if found is None else list(found.words)
 
 
 def compiler_or_skip() -> list[str]:
@@ -122,11 +122,12 @@ def _loaded(library: Library[Any], path: Path) -> float:
 
 def compiled(library: Library[Any], flags: Sequence[str], folder: Path) -> Path:
     """Compile a library with other flags than its own; AssertionError with the compiler's words if that fails."""
-    words, made = compiler_or_skip(), [folder / f"{path.stem}.o" for path in library.sources]
+    sources = (*library.sources, build._OPENMP)
+    words, made = compiler_or_skip(), [folder / f"{path.stem}.o" for path in sources]
     common = [*words, *build._FLAGS, *library.flags, *flags]
     started = [
         subprocess.Popen([*common, "-c", str(source), "-o", str(to)], stderr=subprocess.PIPE)
-        for source, to in zip(library.sources, made, strict=True)
+        for source, to in zip(sources, made, strict=True)
     ]
     said = [process.communicate()[1] for process in started]
     assert not any(process.returncode for process in started), b"\n".join(said).decode(errors="replace")[:2000]

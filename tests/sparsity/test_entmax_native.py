@@ -11,6 +11,7 @@ import torch
 
 from sparsenmt.files import directory_lock
 from sparsenmt.native import build
+from sparsenmt.native.cache import folder
 from sparsenmt.sparsity.simplex import native
 from sparsenmt.sparsity.simplex.function import entmax
 from tests.native.libraries import IN_USE, build_or_skip, builds, simplex_kernel, simplex_library
@@ -106,11 +107,11 @@ def test_a_compiler_that_fails_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_a_kernel_that_is_wrong_is_not_used(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "error", lambda kernel: 1.0)
     assert native.native(SCORES) is None
-    assert not list(cache.iterdir())
+    assert not list(cache.glob("*.so"))
 
 
 def test_what_another_process_builds_is_waited_for(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache.mkdir(parents=True)
+    folder()
     monkeypatch.setattr(build, "_WAIT_SECONDS", 0.0)
     monkeypatch.setattr(build, "_WAITS", 3)
     with directory_lock(cache, "builds"):
