@@ -156,6 +156,7 @@ class Kernels:
         """
         rows, heads, count, size = q.shape
         check(size in steps.HEAD_SIZES, f"heads of a size in {sorted(steps.HEAD_SIZES)}")
+        check(bias is None or bias.numel() == rows * keys.shape[2 if slots is None else 0], "a bias for each key")
         check(slots is None or count <= FEW_QUERIES, f"at most {FEW_QUERIES} queries where keys are in slots")
         q, keys, values = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, keys, values))
         out = q.new_empty(rows, count, heads, size)
@@ -172,7 +173,7 @@ class Kernels:
             (_SIZE * 3)(*(values.stride(i) for i in order)),
         )
         others = (
-            None if bias is None else address(bias.view(-1), torch.float32, rows * length),
+            None if bias is None else address(bias, torch.float32, *bias.shape),
             (_SIZE * 5)(rows, heads, count, length, size),
             out.data_ptr(),
             self._threads(out.numel() * length),

@@ -135,12 +135,13 @@ class LayerCache:
         check(length >= sizes.length and slots >= sizes.rows, "a slot for each row, at every position")
         own, memory = (length, slots, sizes.heads, head), (sizes.heads, sizes.entries, head)
         stored = sizes.sentences if self.memory_rows is None else self.memory_keys.shape[0]
-        bias = None if self.memory_bias is None else self.memory_bias.view(-1)
+        bias = self.memory_bias
+        check(bias is None or bias.numel() == sizes.sentences * sizes.entries, "a bias for each entry of the memory")
         return _LayerCache(
             *(address(each, torch.float32, *own) for each in (self.keys, self.values)),
             *(address(each, torch.float32, stored, *memory) for each in (self.memory_keys, self.memory_values)),
             None if self.memory_rows is None else address(self.memory_rows, torch.int64, sizes.sentences),
-            None if bias is None else address(bias, torch.float32, sizes.sentences * sizes.entries),
+            None if bias is None else address(bias, torch.float32, *bias.shape),
             slots,
         )
 
@@ -191,9 +192,9 @@ class LayerStack:
             slots: (N, T) int32: the slot of a row's keys and values at every position; at the last, row n is in slot n.
             starts: (B) int64, contiguous: the first position of each sentence; None: 0.
         """
+        check(0 < len(caches) <= len(self._layers), "a cache for each layer that runs")
         (rows, length), memory, left = slots.shape, caches[0].memory_keys, caches[0].memory_rows
         sentences = memory.shape[0] if left is None else left.shape[0]
-        check(0 < len(caches) <= len(self._layers), "a cache for each layer that runs")
         check(length > 0 and sentences > 0 and rows % sentences == 0, "a position, and as many rows in every sentence")
         sizes = _Sizes(
             rows,
