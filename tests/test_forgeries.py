@@ -39,7 +39,7 @@ from sparsenmt.workflows.test_sets import TestText
 from tests.faults import pairs
 
 OTHERS: tuple[Any, ...] = (None, [], "x", 1, -1, {}, [None], {"x": None})
-MOST = 80  # forgeries of the inner parts of a record
+MOST = 40  # forgeries of the inner parts of a record
 
 
 def forgeries(value: Any, depth: int = 2) -> Iterator[tuple[str, Any]]:
