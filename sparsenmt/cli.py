@@ -1,7 +1,7 @@
 """The command `sparsenmt`: a table of subcommands, imported when they are called; errors -> messages, exit codes.
 
 Exit codes: 0 success; 1 an error of the program (the traceback goes to a file); 2 an error that the user can fix;
-130 interrupted (SIGINT), 143 terminated (SIGTERM); 141 the reader of the output closed the pipe.
+130 interrupted (SIGINT), 143 terminated (SIGTERM), 129 hung up (SIGHUP); 141 the reader of the output closed the pipe.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -53,6 +54,9 @@ _KEPT = "run the same command again: completed work is kept."
 _SYSTEM_ERROR_HINTS = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), f"Free disk space, and {_KEPT}"),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "Change the permissions, or name another place."),
+    **dict.fromkeys(
+        (errno.ENAMETOOLONG, errno.ELOOP), "Name another place: this name is too long, or a loop of links."
+    ),
     errno.EIO: f"Check the disk, and {_KEPT}",
 }
 
@@ -66,10 +70,7 @@ class Program(LazyGroup):
             result = super().invoke(ctx)
             sys.stdout.flush()
             return result
-        except BrokenPipeError:
-            # `sparsenmt decode ... | head`: discard the rest of the buffer, or the interpreter would report the closed
-            # pipe again on exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except BrokenPipeError:  # `sparsenmt decode ... | head`
             raise click.exceptions.Exit(141) from None
 
 
@@ -94,14 +95,74 @@ def cli() -> None:
     """Train, run and analyze neural machine translation with sparse Transformers."""
 
 
+class _StandardError(io.FileIO):
+    """Drops what cannot be written: no message is worth the work of hours, and there is no place to report it."""
+
+    def write(self, data: Any) -> int:
+        with suppress(OSError):
+            written = super().write(data)
+            if written is not None:  # None: a terminal that does not block is busy
+                return written
+        return len(data)
+
+
+class _StandardOutput(io.FileIO):
+    """Says of what cannot be written that it was the standard output: errors of a stream have no file name."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except (BlockingIOError, BrokenPipeError):
+            raise
+        except OSError as error:
+            raise UserError(
+                f"cannot be written: {error.strerror}",
+                where="standard output",
+                hint="Send it to another place, or free disk space; files that the command wrote are kept.",
+            ) from None
+
+
+def secure_streams() -> None:
+    """Let no message on standard error end a command, and let every lost result on standard output do it."""
+    # A descriptor that is closed (`2>&-`) would be given to the next file that is opened, and messages would get into
+    # it. The modes let reading and writing fail as before.
+    for descriptor, mode in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, mode), True)  # the lowest free descriptor is this one
+    sys.stdout = _stream_like(sys.stdout, _StandardOutput(1, "w", closefd=False))
+    sys.stderr = _stream_like(sys.stderr, _StandardError(2, "w", closefd=False))
+
+
+def _stream_like(stream: TextIO | None, raw: io.FileIO) -> TextIO:
+    """Make a text stream over a file that encodes and buffers as another one; None: as standard error."""
+    if not isinstance(stream, io.TextIOWrapper):
+        return io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", "backslashreplace", line_buffering=True)
+    unbuffered = isinstance(stream.buffer, io.RawIOBase)  # PYTHONUNBUFFERED
+    return io.TextIOWrapper(
+        raw if unbuffered else io.BufferedWriter(raw),  # type: ignore[arg-type]
+        stream.encoding,
+        stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
 def main() -> None:
     """Run the command line of the process, and exit with its code."""
+    secure_streams()
     limit_thread_spinning()
     try:
         with listening():
             code = run(sys.argv[1:])
     except Interrupted as interrupt:  # between two commands of `run`
         code = interrupt.exit_code
+    try:
+        sys.stdout.flush()
+    except (OSError, UserError):
+        # It was reported: discard the rest of the buffer, or the interpreter would report it again on exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.exit(code)
 
 
@@ -111,6 +172,8 @@ def run(arguments: Sequence[str]) -> int:
         result = cli.main(args=list(arguments), prog_name="sparsenmt", standalone_mode=False)
     except UserError as error:
         _tell(f"error: {error}")
+        if error.resumable:
+            _tell(_resume_line(arguments))
         return 2
     except click.Abort as abort:  # click turns KeyboardInterrupt into it, and EOFError, which is no interrupt
         if isinstance(abort.__cause__, EOFError):
@@ -148,7 +211,7 @@ def _report_interrupt(interrupt: BaseException | None, arguments: Sequence[str])
         lines[0] = "interrupted" if code == 130 else "terminated"
         lines[0] += f"; {interrupt.note}" if interrupt.note else ""
         if interrupt.resumable and is_main_process():
-            lines.append(f"  Resume with: {shlex.join(['sparsenmt', *arguments])}")
+            lines.append(_resume_line(arguments))
     _tell("\n".join(lines))
     return code
 
@@ -156,6 +219,10 @@ def _report_interrupt(interrupt: BaseException | None, arguments: Sequence[str])
 def _tell(text: str) -> None:
     """Print lines on stderr. Names and messages in them may come from strangers: no terminal must obey them."""
     click.echo(printable_lines(text), err=True)
+
+
+def _resume_line(arguments: Sequence[str]) -> str:
+    return f"  Resume with: {shlex.join(['sparsenmt', *arguments])}"
 
 
 def _report_bug(error: Exception, arguments: list[str]) -> str:
@@ -176,7 +243,9 @@ def _report_bug(error: Exception, arguments: list[str]) -> str:
     for folder in (Path.cwd, tempfile.gettempdir):  # called one by one: the working directory may not exist
         try:
             path = Path(folder()) / name
-            path.write_text(printable_lines(text), encoding="utf-8", errors="backslashreplace", newline="\n")
+            # A new file: the name can be guessed, and the folder may be everybody's.
+            with path.open("x", encoding="utf-8", errors="backslashreplace", newline="\n") as stream:
+                stream.write(printable_lines(text))
             return f"{summary}; details in {path}"
         except OSError:
             continue

@@ -14,12 +14,16 @@ class UserError(Exception):
         message: what is wrong, in one sentence without a full stop.
         where: the place, e.g. ``"recipe.yaml:12"`` or ``"train.en.gz, line 7"``.
         hint: what to do, in imperative sentences.
+        resumable: True if the same command resumes the work.
     """
 
-    def __init__(self, message: str, *, where: str | None = None, hint: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, where: str | None = None, hint: str | None = None, resumable: bool = False
+    ) -> None:
         self.message = message
         self.where = where
         self.hint = hint
+        self.resumable = resumable
         super().__init__(str(self))
 
     def __str__(self) -> str:

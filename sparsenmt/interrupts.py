@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: the first one stops a command in an orderly way, a second one ends the process at once.
+"""SIGINT, SIGTERM and SIGHUP: the first one stops a command in an orderly way, a second one ends the process at once.
 
 By default the first signal raises `Interrupted`. Work that must first reach a boundary defers it: the signal is only
 recorded, and the work checks for it.
@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_HANGUP = getattr(signal, "SIGHUP", None)  # POSIX: the terminal was closed
+_SIGNALS = tuple(filter(None, (signal.SIGINT, signal.SIGTERM, _HANGUP)))
 _GRACE = 0.5  # seconds in which two signals count as one: a launcher forwards a signal that the terminal sends to all
 
 
@@ -65,7 +66,8 @@ class Signals:
 
     def handle(self, number: int, _frame: FrameType | None) -> None:
         if self.number is not None:
-            if time.monotonic() - self._received_at > _GRACE:
+            # A closed terminal may send more than one SIGHUP, from the shell and the system: nobody is in a hurry.
+            if number != _HANGUP and time.monotonic() - self._received_at > _GRACE:
                 # Nothing is lost: files with their final name are complete, and the next run removes the others.
                 os._exit(128 + number)
             return
@@ -95,7 +97,7 @@ class Signals:
 
 @contextmanager
 def listening() -> Iterator[Signals]:
-    """Handle the two signals until the block ends; an inner block replaces an outer one.
+    """Handle the signals until the block ends; an inner block replaces an outer one.
 
     Does nothing outside the main thread, where Python cannot set signal handlers.
     """

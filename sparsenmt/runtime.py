@@ -19,10 +19,10 @@ def limit_thread_spinning() -> None:
 
 
 def is_distributed() -> bool:
-    """True if torchrun started this process."""
-    return "RANK" in os.environ
+    """True if this process is one of several that torchrun started."""
+    return os.environ.get("WORLD_SIZE", "1") != "1"
 
 
 def is_main_process() -> bool:
     """True in the process that writes files and messages: rank 0 under torchrun, or a process started alone."""
-    return os.environ.get("RANK", "0") == "0"
+    return not is_distributed() or os.environ.get("RANK", "0") == "0"

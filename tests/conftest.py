@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+# Kernels are tested, not timed: those that are right are used. Processes that tests start inherit it.
+os.environ.setdefault("SPARSENMT_NATIVE", "always")
+
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:

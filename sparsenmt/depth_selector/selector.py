@@ -28,6 +28,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.files import read_sealed, write_sealed
 from sparsenmt.model.depth_plan import Depth
 from sparsenmt.recipe.schema import Decoding
+from sparsenmt.records import typed
 from sparsenmt.store import Bundle, ModelIdentity
 from sparsenmt.tensors import load_tensors, read_header, save_tensors
 
@@ -124,6 +125,16 @@ def source_embeddings(bundle: Bundle) -> Tensor:
     return table.detach().float()
 
 
+@dataclass(frozen=True)
+class _SelectorRecord:
+    """The types in a selector's record."""
+
+    model: dict[str, Any]
+    depths: list[Depth]
+    cell: Hyperparameters
+    weights: str
+
+
 def save_selector(
     directory: Path,
     weights: Mapping[str, Tensor],
@@ -169,12 +180,14 @@ def open_selector(directory: Path, bundle: Bundle, *, folder: Path | None = None
     record = read_sealed(path, hint=_INVALID_HINT)
     if record.get("format") != _FORMAT:
         raise UserError("written by another version of this program", where=str(path), hint=_INVALID_HINT)
-    depths = [(int(n), int(m)) for n, m in record["depths"]]
-    if record["model"] != identity_record(bundle.identity()) or depths != bundle.model.plan.depths():
+    found = typed(record, _SelectorRecord, path, hint=_INVALID_HINT)
+    depths, cell = found.depths, found.cell
+    if found.model != identity_record(bundle.identity()) or depths != bundle.model.plan.depths():
         raise UserError("the selector was trained for another model", where=str(folder), hint=_INVALID_HINT)
-    if read_header(folder / WEIGHTS, hint=_INVALID_HINT)[0] != record["weights"]:
+    if read_header(folder / WEIGHTS, hint=_INVALID_HINT)[0] != found.weights:
         raise UserError("the weights do not match selector.json", where=str(folder), hint=_INVALID_HINT)
-    cell = Hyperparameters(**record["cell"])
+    if cell.layers < 1 or cell.heads < 1 or bundle.recipe.model.dimension % cell.heads:
+        raise UserError("the selector was trained for another model", where=str(folder), hint=_INVALID_HINT)
     classifier = DepthClassifier(source_embeddings(bundle), depths=len(depths), layers=cell.layers, heads=cell.heads)
     shapes = {name: tuple(tensor.shape) for name, tensor in classifier.state_dict().items()}
     try:
@@ -182,4 +195,4 @@ def open_selector(directory: Path, bundle: Bundle, *, folder: Path | None = None
     except ValueError:
         raise UserError("the selector was trained for another model", where=str(folder), hint=_INVALID_HINT) from None
     classifier.to(bundle.device).pack()
-    return Selector(classifier, depths, record["weights"])
+    return Selector(classifier, depths, found.weights)

@@ -1,15 +1,170 @@
-"""The processes that torchrun started: their ranks, and sums over all of them."""
+"""The processes that torchrun started: how they find each other, their ranks, and sums over all of them."""
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterable
+import socket
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from sparsenmt.errors import UserError, is_out_of_memory
+from sparsenmt.progress import notify
+
+_JOIN_SECONDS = "SPARSENMT_JOIN_SECONDS"
+_QUIET = 2.0  # seconds of waiting before there is a note about it: processes do not start at the same moment
+_POLL = 0.1  # seconds; PyTorch waits where no signal is heard
+_COLLECTIVE = timedelta(hours=6)  # the others wait while the main process validates: longer than the default
+
+_LOST = ("gloo/transport", "onnection closed", "onnection reset", "roken pipe", "NCCL")
+"""Words in the errors of a process whose partner has ended."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """The place of this process among those of a run, as torchrun's environment variables give it."""
+
+    rank: int
+    size: int
+    local_rank: int
+    address: str
+    port: int
+    seconds: int
+    """Time limit for the others to join."""
+
+    @staticmethod
+    def read(environment: Mapping[str, str]) -> Launch | None:
+        """Read the environment; None: a single process.
+
+        Raises:
+            UserError: a variable is missing, or has no meaning.
+        """
+        size = _number(environment, "WORLD_SIZE", 1, default=1)
+        if size == 1:
+            return None
+        return Launch(
+            rank=_number(environment, "RANK", 0, size - 1),
+            size=size,
+            local_rank=_number(environment, "LOCAL_RANK", 0, default=0),
+            address=_value(environment, "MASTER_ADDR"),
+            port=_number(environment, "MASTER_PORT", 1, 65535),
+            seconds=_number(environment, _JOIN_SECONDS, 1, default=1800),
+        )
+
+    @property
+    def place(self) -> str:
+        """Where the processes find each other."""
+        return f"{self.address}:{self.port}"
+
+
+def _value(environment: Mapping[str, str], name: str) -> str:
+    value = environment.get(name)
+    if not value:
+        raise UserError(
+            "the environment variable is not set, but WORLD_SIZE says that there are several processes",
+            where=name,
+            hint="Start the processes with torchrun, or unset WORLD_SIZE to train in one process.",
+        )
+    return value
+
+
+def _number(
+    environment: Mapping[str, str], name: str, least: int, most: int | None = None, *, default: int | None = None
+) -> int:
+    """Read a whole number from an environment variable; without a default it must be set."""
+    if default is not None and name not in environment:
+        return default
+    value = _value(environment, name) if default is None else environment[name]
+    number = int(value) if value.isascii() and value.isdigit() and len(value) < 10 else -1
+    if number < least or (most is not None and number > most):
+        wanted = f"from {least} to {most}" if most is not None else f"of at least {least}"
+        raise UserError(
+            f"the environment variable is '{value}', not a whole number {wanted}",
+            where=name,
+            hint="Start the processes with torchrun, or unset the variable.",
+        )
+    return number
+
+
+def _meet(launch: Launch) -> dist.Store:
+    """Wait until all processes have joined; returns the store through which they find each other.
+
+    Everything is asked for again and again: PyTorch's own waiting hears no signal.
+
+    Raises:
+        UserError: the time is over, or the port is in use.
+    """
+    began, noted = time.monotonic(), False
+    names = [f"joined/{rank}" for rank in range(launch.size)]
+    store: dist.Store | None = None
+    try:
+        while True:
+            waited, missing = time.monotonic() - began, "the process with RANK=0"
+            to_note, over = waited >= _QUIET and not noted, waited >= launch.seconds
+            try:
+                if store is None and (store := _open_store(launch)) is not None:
+                    store.set(names[launch.rank], "")
+                if store is not None and store.check(names):
+                    return store
+                if store is not None and (to_note or over):
+                    missing = f"{sum(not store.check([name]) for name in names)} of {launch.size} processes"
+            except dist.DistError:
+                store = None  # the first process has ended: it may be started again
+            if over:
+                raise UserError(
+                    f"{missing} did not join within {launch.seconds:,} s",
+                    where=launch.place,
+                    hint="Start all processes with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or unset "
+                    f"WORLD_SIZE to train in one process. {_JOIN_SECONDS} sets the time limit.",
+                )
+            if to_note and (launch.rank == 0 or store is None):
+                notify(f"waiting for {missing} at {launch.place} (up to {launch.seconds:,} s, {_JOIN_SECONDS})")
+                noted = True
+            time.sleep(_POLL)
+    except BaseException:
+        with suppress(RuntimeError):
+            if store is not None:
+                store.delete_key(names[launch.rank])
+        raise
+
+
+def _open_store(launch: Launch) -> dist.Store | None:
+    """Open the store of the processes, as PyTorch's `env://` does; None if nobody answers at its address yet."""
+    leads = launch.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    if not leads:
+        try:  # PyTorch itself would report every failure with a stack of calls
+            socket.create_connection((launch.address, launch.port), timeout=1).close()
+        except OSError:
+            return None
+    try:
+        store = dist.TCPStore(
+            launch.address,
+            launch.port,
+            launch.size,
+            is_master=leads,
+            timeout=timedelta(seconds=10),
+            wait_for_workers=False,
+            multi_tenant=True,
+        )
+    except dist.DistNetworkError as error:
+        if not leads:
+            return None
+        reason = os.strerror(errno.EADDRINUSE) if "EADDRINUSE" in str(error) else str(error).partition("\n")[0]
+        raise UserError(
+            f"cannot be opened for the other processes: {reason}",
+            where=launch.place,
+            hint="Choose another MASTER_PORT, the same for all processes.",
+        ) from None
+    store.set_timeout(timedelta(seconds=max(launch.seconds, 60)))  # from here on, somebody answers
+    # After a restart by torchrun, its store holds what the processes before have written.
+    return dist.PrefixStore(f"sparsenmt/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
 
 
 @dataclass(frozen=True)
@@ -21,16 +176,48 @@ class Workers:
 
     @staticmethod
     def join(device: torch.device) -> Workers:
-        """Join the process group that torchrun's environment describes; without one, a single process."""
-        size = int(os.environ.get("WORLD_SIZE", "1"))
-        if size == 1:
+        """Join the process group that torchrun's environment describes; without one, a single process.
+
+        Raises:
+            UserError: the environment has no meaning, or the others do not join.
+        """
+        launch = Launch.read(os.environ)
+        if launch is None:
             return Workers()
-        if not dist.is_initialized():
-            if device.type == "cuda":
-                torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-            # The others wait while the main process validates: longer than the default timeout.
-            dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timedelta(hours=6))
-        return Workers(dist.get_rank(), size)
+        workers = Workers(launch.rank, launch.size)
+        if dist.is_initialized():
+            return workers
+        if device.type == "cuda":
+            if launch.local_rank >= torch.cuda.device_count():
+                raise UserError(
+                    f"process {launch.local_rank} of this machine has no CUDA device: there are "
+                    f"{torch.cuda.device_count()}",
+                    where="LOCAL_RANK",
+                    hint="Start as many processes as there are devices.",
+                )
+            torch.cuda.set_device(launch.local_rank)
+        store = _meet(launch)
+        with workers._connected():
+            backend = "nccl" if device.type == "cuda" else "gloo"
+            dist.init_process_group(backend, store=store, rank=launch.rank, world_size=launch.size, timeout=_COLLECTIVE)
+        return workers
+
+    @contextmanager
+    def _connected(self) -> Iterator[None]:
+        """Explain the failure of a block that exchanges values with the other processes."""
+        try:
+            yield
+        except RuntimeError as error:
+            lost = isinstance(error, dist.DistError) or any(word in str(error) for word in _LOST)
+            if is_out_of_memory(error) or not lost:
+                raise
+            raise UserError(
+                "another process of the run has ended, or cannot be reached any more",
+                where=f"process {self.rank} of {self.size}",
+                hint="Read what that process reports. All processes must be started again: training continues after "
+                "the newest checkpoint.",
+                resumable=True,
+            ) from error
 
     @property
     def is_main_process(self) -> bool:
@@ -41,18 +228,20 @@ class Workers:
         """Replace every gradient by its sum over all processes; a missing gradient counts as 0."""
         if self.size == 1:
             return
-        for parameter in parameters:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            dist.all_reduce(parameter.grad)
+        with self._connected():
+            for parameter in parameters:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+                dist.all_reduce(parameter.grad)
 
     def sum(self, values: list[float], device: torch.device) -> list[float]:
         """Element-wise sums over all processes."""
         if self.size == 1:
             return values
         tensor = torch.tensor(values, dtype=torch.float64, device=device)
-        dist.all_reduce(tensor)
-        return [float(x) for x in tensor]
+        with self._connected():
+            dist.all_reduce(tensor)
+            return tensor.tolist()
 
     def gather(self, values: Tensor, device: torch.device) -> list[Tensor]:
         """The tensors of all processes by rank, on the CPU; shape and dtype must be equal in all."""
@@ -60,10 +249,12 @@ class Workers:
             return [values]
         own = values.to(device)
         parts = [torch.empty_like(own) for _ in range(self.size)]
-        dist.all_gather(parts, own)
-        return [part.cpu() for part in parts]
+        with self._connected():
+            dist.all_gather(parts, own)
+            return [part.cpu() for part in parts]
 
     def barrier(self) -> None:
         """Wait until all processes are here."""
         if self.size > 1:
-            dist.barrier()
+            with self._connected():
+                dist.barrier()

@@ -13,7 +13,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from sparsenmt.files import name_file_in_errors, write_bytes
+from sparsenmt.files import name_file_in_errors, no_follow, write_bytes
 from sparsenmt.progress import notify
 from sparsenmt.store import METRICS_FILE
 from sparsenmt.training.state import Progress
@@ -67,7 +67,9 @@ class TrainingLog:
 
     def __init__(self, directory: Path | None, *, total: int, initial: int) -> None:
         self._path = None if directory is None else directory / METRICS_FILE
-        self._file = None if self._path is None else self._path.open("a", encoding="utf-8", newline="\n")
+        self._file = None
+        if self._path is not None:
+            self._file = open(self._path, "a", encoding="utf-8", newline="\n", opener=no_follow)  # noqa: SIM115
         self._bar = tqdm(
             total=total,
             initial=initial,

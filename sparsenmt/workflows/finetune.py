@@ -17,6 +17,7 @@ from sparsenmt.recipe.schema import AuxiliaryLoss, MemoryChoice, Ramp, Recipe
 from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.plots import Panel, curves
 from sparsenmt.report.tables import Column, Report, Table, Value, columns
+from sparsenmt.runtime import is_main_process
 from sparsenmt.training.state import Progress
 from sparsenmt.workflows.continue_training import check_vocabularies, counted_on, make_untrained, starting_point
 from sparsenmt.workflows.evaluate import Evaluation, evaluate, metric_of
@@ -65,7 +66,10 @@ class FinetuneRequest:
 
 @dataclass(frozen=True)
 class FinetuneResult:
-    """The models of a fine-tuning by name; if there are several, their comparison and its files."""
+    """The models of a fine-tuning by name; if there are several, their comparison and its files.
+
+    Of several processes, only the first one compares.
+    """
 
     models: Mapping[str, Path]
     report: Report | None = None
@@ -94,7 +98,7 @@ def finetune(request: FinetuneRequest) -> FinetuneResult:
                 make_untrained(each, StartingPoint(request.model))
             else:
                 train(each, start)
-        if not request.is_sweep:
+        if not request.is_sweep or not is_main_process():
             return FinetuneResult(models)
         report = _compare(models)
     plot = output / "sweep.png" if importlib.util.find_spec("matplotlib") is not None else None

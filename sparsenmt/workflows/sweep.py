@@ -60,9 +60,11 @@ class VariantRun:
             if not path.exists():
                 return False
             written, now = read_sealed(path, hint="The variant is made again."), self.record()
+            if not isinstance(written.get("recipe"), dict):
+                return False
             recipe = load_resolved_recipe(written["recipe"], origin=str(path))
             store.read_manifest(self.directory)
-        except (UserError, KeyError):
+        except UserError:
             return False
         same = all(written.get(key) == now[key] for key in ("updates", "restart", "weights"))
         return same and now["from"] in (written.get("from"), "gone") and is_same_run(recipe, self.recipe)
@@ -167,6 +169,8 @@ class SweepPlan:
                         if text is not None and is_main_process():
                             evaluate(each.directory, text, self._metrics(each))
                 except UserError as error:
+                    if is_distributed():
+                        raise  # the others wait for this process in the same variant
                     failed.append(each.name)
                     notify(f"{head}: failed: {error}")
         return failed

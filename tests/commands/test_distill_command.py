@@ -128,7 +128,7 @@ def test_another_student_takes_the_same_text(command: Run, student: Path, search
 def test_with_several_processes_the_text_must_be_there(
     command: Run, student: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
     assert "without torchrun first, with `--until data`" in command(*DISTILL).err
     assert not TEXT.exists()
 
