@@ -213,11 +213,12 @@ def _old(directory: Path) -> Path:
 
 
 @contextmanager
-def directory_lock(directory: Path, activity: str) -> Iterator[None]:
+def directory_lock(directory: Path, activity: str, *, wait: bool = False) -> Iterator[None]:
     """Lock an existing directory for this process; the system releases the lock when the process ends.
 
     Args:
         activity: what the process does, for the error message of a second process.
+        wait: True to wait until the other process releases it.
 
     Raises:
         UserError: another process holds the lock.
@@ -227,13 +228,13 @@ def directory_lock(directory: Path, activity: str) -> Iterator[None]:
         return
     descriptor = os.open(directory, os.O_RDONLY)
     try:
-        lock(descriptor, f"another process {activity}", directory, another="directory")
+        lock(descriptor, f"another process {activity}", directory, another="directory", wait=wait)
         yield
     finally:
         os.close(descriptor)
 
 
-def lock(descriptor: int, message: str, path: Path, *, another: str) -> None:
+def lock(descriptor: int, message: str, path: Path, *, another: str, wait: bool = False) -> None:
     """Lock an open file or directory; nothing happens where the system has no locks.
 
     Raises:
@@ -242,7 +243,7 @@ def lock(descriptor: int, message: str, path: Path, *, another: str) -> None:
     try:
         import fcntl
 
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise UserError(message, where=str(path), hint=f"Wait until it ends, or name another {another}.") from None
     except (ImportError, OSError):  # no POSIX, or a file system without locks
