@@ -24,7 +24,7 @@ import click
 
 from sparsenmt import __version__
 from sparsenmt.commands.lazy_group import CommandEntry, LazyGroup
-from sparsenmt.errors import UserError, is_out_of_memory
+from sparsenmt.errors import UserError, is_out_of_memory, printable_lines
 from sparsenmt.interrupts import Interrupted, listening
 from sparsenmt.runtime import is_main_process, limit_thread_spinning
 
@@ -54,6 +54,9 @@ _KEPT = "run the same command again: completed work is kept."
 _SYSTEM_ERROR_HINTS = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), f"Free disk space, and {_KEPT}"),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "Change the permissions, or name another place."),
+    **dict.fromkeys(
+        (errno.ENAMETOOLONG, errno.ELOOP), "Name another place: this name is too long, or a loop of links."
+    ),
     errno.EIO: f"Check the disk, and {_KEPT}",
 }
 
@@ -171,31 +174,32 @@ def run(arguments: Sequence[str]) -> int:
     try:
         result = cli.main(args=list(arguments), prog_name="sparsenmt", standalone_mode=False)
     except UserError as error:
-        click.echo(f"error: {error}", err=True)
+        _tell(f"error: {error}")
         if error.resumable:
-            click.echo(_resume_line(arguments), err=True)
+            _tell(_resume_line(arguments))
         return 2
     except click.Abort as abort:  # click turns KeyboardInterrupt into it, and EOFError, which is no interrupt
         if isinstance(abort.__cause__, EOFError):
-            click.echo(_report_bug(abort.__cause__, list(arguments)), err=True)
+            _tell(_report_bug(abort.__cause__, list(arguments)))
             return 1
         return _report_interrupt(abort.__cause__, arguments)
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        _tell(shown.getvalue().rstrip("\n"))
         return error.exit_code
     except Exception as error:
         if isinstance(error, OSError) and error.errno in _SYSTEM_ERROR_HINTS:
             place = f"{error.filename}: " if error.filename else ""
-            click.echo(f"error: {place}{os.strerror(error.errno)}\n  {_SYSTEM_ERROR_HINTS[error.errno]}", err=True)
+            _tell(f"error: {place}{os.strerror(error.errno)}\n  {_SYSTEM_ERROR_HINTS[error.errno]}")
             return 2
         if is_out_of_memory(error):
-            click.echo(
+            _tell(
                 f"error: out of memory ({' '.join(str(error).split())[:200]})\n  "
-                "Lower training.batch_tokens, decoding.batch_tokens or the model's sizes, or use a larger machine.",
-                err=True,
+                "Lower training.batch_tokens, decoding.batch_tokens or the model's sizes, or use a larger machine."
             )
             return 2
-        click.echo(_report_bug(error, list(arguments)), err=True)
+        _tell(_report_bug(error, list(arguments)))
         return 1
     # Without standalone mode click returns the code of `ctx.exit(code)`, and what a command returns.
     return result if isinstance(result, int) and not isinstance(result, bool) else 0
@@ -211,8 +215,13 @@ def _report_interrupt(interrupt: BaseException | None, arguments: Sequence[str])
         lines[0] += f"; {interrupt.note}" if interrupt.note else ""
         if interrupt.resumable and is_main_process():
             lines.append(_resume_line(arguments))
-    click.echo("\n".join(lines), err=True)
+    _tell("\n".join(lines))
     return code
+
+
+def _tell(text: str) -> None:
+    """Print lines on stderr. Names and messages in them may come from strangers: no terminal must obey them."""
+    click.echo(printable_lines(text), err=True)
 
 
 def _resume_line(arguments: Sequence[str]) -> str:
@@ -237,7 +246,9 @@ def _report_bug(error: Exception, arguments: list[str]) -> str:
     for folder in (Path.cwd, tempfile.gettempdir):  # called one by one: the working directory may not exist
         try:
             path = Path(folder()) / name
-            path.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
+            # A new file: the name can be guessed, and the folder may be everybody's.
+            with path.open("x", encoding="utf-8", errors="backslashreplace", newline="\n") as stream:
+                stream.write(printable_lines(text))
             return f"{summary}; details in {path}"
         except OSError:
             continue

@@ -29,7 +29,7 @@ class UserError(Exception):
     def __str__(self) -> str:
         text = f"{printable(self.where)}: {self.message}" if self.where else self.message
         text = f"{text}\n  {self.hint}" if self.hint else text
-        return "\n".join(printable(line) for line in text.split("\n"))
+        return printable_lines(text)
 
 
 def printable(text: str) -> str:
@@ -39,6 +39,11 @@ def printable(text: str) -> str:
     return "".join(
         one if one.isprintable() else one.encode("unicode_escape", "surrogatepass").decode("ascii") for one in text
     )
+
+
+def printable_lines(text: str) -> str:
+    """The text with `printable` lines: only its line ends reach a terminal as they are."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 # Messages of PyTorch and the CUDA libraries for errors that have no class of their own.

@@ -2,18 +2,23 @@
 
 A file or directory that has its final name is complete. A killed process or a full disk leaves at most something under
 the name that `partial_path` gives; the next run removes it or, where it can, resumes from it.
+
+Temporary names can be guessed: what is there is never followed or written through, and locked while a process uses it.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+import stat
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from sparsenmt.errors import UserError
 
@@ -21,6 +26,13 @@ _BLOCK = 1 << 20
 _SEAL = "seal"  # key of the hash of all other keys in a sealed JSON object
 _TEXT_SEAL = "# sha256 of the lines above: "
 _INCOMPLETE = "The directory is incomplete: create it again."
+_LONGEST_NAME = 255  # bytes, of Linux and macOS
+_WAIT = 10.0  # seconds, for another process that writes the same file
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_FOLDER = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
+_ATTEMPTS = 5  # readings of a directory that is replaced again and again
+
+T = TypeVar("T")
 
 
 class DamagedFileError(UserError):
@@ -42,7 +54,16 @@ def invalid_file(path: Path, message: str) -> UserError:
 
 def partial_path(path: Path) -> Path:
     """The temporary name, beside ``path``, under which a file or a directory is written."""
-    return path.with_name(f".{path.name}.partial")
+    return hidden_path(path, "partial")
+
+
+def hidden_path(path: Path, suffix: str) -> Path:
+    """``.NAME.SUFFIX`` beside ``path``; where that is too long, NAME is its beginning and its hash."""
+    name = f".{path.name}.{suffix}"
+    if len(os.fsencode(name)) > _LONGEST_NAME >= len(os.fsencode(path.name)):
+        digest = hashlib.sha256(os.fsencode(path.name)).hexdigest()
+        name = f".{path.name[:40]}-{digest[:16]}.{suffix}"
+    return path.with_name(name)
 
 
 def sync(path: Path) -> None:
@@ -66,20 +87,102 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
     """A stream whose bytes replace the file ``path``, complete and flushed, if the block ends without an exception.
 
     Raises:
+        UserError: another process is writing the file, or something else has its temporary name.
         OSError: with ``path`` as its file name.
     """
     partial = partial_path(path)
     with name_file_in_errors(path):
         try:
-            with partial.open("wb") as stream:
+            with _create(partial, path) as stream:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
-            publish_file(partial, path)
+                if not _is_at(stream.fileno(), partial):
+                    raise _busy(path)
+                publish_file(partial, path)
         except BaseException:
-            with suppress(OSError):
-                partial.unlink()
+            with suppress(OSError, UserError):
+                _remove_leftover(partial)
             raise
+
+
+def _create(partial: Path, path: Path) -> BinaryIO:
+    """Create and lock a temporary file; a leftover is removed, another process that writes ``path`` is waited for."""
+    end = time.monotonic() + _WAIT
+    while True:
+        try:
+            stream: BinaryIO = open(partial, "xb", opener=no_follow)  # noqa: SIM115
+        except FileExistsError:
+            if not _remove_leftover(partial):
+                if time.monotonic() > end:
+                    raise _busy(path) from None
+                time.sleep(0.01)
+            continue
+        # Until it is locked, another process may take it for a leftover, and remove it.
+        if _try_lock(stream.fileno()) and _is_at(stream.fileno(), partial):
+            return stream
+        stream.close()
+
+
+def _remove_leftover(partial: Path) -> bool:
+    """Remove the temporary file of a process that has ended; False if a process is writing it.
+
+    Raises:
+        UserError: it is not what a process of this user leaves.
+    """
+    try:
+        found = os.lstat(partial)
+        check_own_file(found, partial)
+        descriptor = os.open(partial, os.O_RDWR | _NO_FOLLOW)
+    except FileNotFoundError:
+        return True
+    try:
+        if not _try_lock(descriptor):
+            return False
+        if _is_at(descriptor, partial):
+            check_own_file(os.fstat(descriptor), partial)
+            partial.unlink()
+        return True
+    finally:
+        os.close(descriptor)
+
+
+def check_own_file(found: os.stat_result, path: Path) -> None:
+    """Raise UserError unless what has a temporary name is a file that a process of this user made."""
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1 or not _is_own(found):
+        raise UserError(
+            "a temporary file must have this name, but it is a link, no file, or another user's",
+            where=str(path),
+            hint="Remove it, or name another place.",
+        )
+
+
+def _is_own(found: os.stat_result) -> bool:
+    return not hasattr(os, "geteuid") or found.st_uid == os.geteuid()
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """True if an open file or directory is the one of this name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _busy(path: Path) -> UserError:
+    return UserError(
+        "another process is writing this file", where=str(path), hint="Wait until it ends, or name another file."
+    )
+
+
+def no_follow(path: str, flags: int) -> int:
+    """An opener for `open`; raises UserError for a symbolic link."""
+    try:
+        return os.open(path, flags | _NO_FOLLOW, 0o666)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise UserError("is a symbolic link, which may lead elsewhere", where=path, hint="Remove it.") from None
 
 
 def publish_file(partial: Path, path: Path) -> None:
@@ -159,77 +262,153 @@ def make_directories(directory: Path) -> None:
         sync(path.parent)
 
 
-@contextmanager
-def new_directory(directory: Path) -> Iterator[Path]:
-    """A new directory that replaces ``directory`` when the block ends without an exception.
+def check_absent(directory: Path) -> None:
+    """Raise UserError if a file or directory of this name exists."""
+    if os.path.lexists(directory):
+        raise UserError("the directory exists", where=str(directory), hint="Name another one, or remove it.")
 
-    Until then it has a temporary name; an exception removes it.
+
+@contextmanager
+def locked_partial(directory: Path, activity: str) -> Iterator[Path]:
+    """The temporary directory of ``directory``, locked; it may hold what an interrupted process left.
+
+    The lock is held until the block ends, so also while and after it is renamed.
+
+    Args:
+        activity: what the process does, for the error message of a second process.
 
     Raises:
-        UserError: it cannot be created.
+        UserError: another process has locked it, or something else has its name.
+        OSError: it cannot be created.
     """
     partial = partial_path(directory)
+    make_directories(partial.parent)
     try:
-        with explain_directory_errors(directory):
-            recover_directory(directory)
-            shutil.rmtree(partial, ignore_errors=True)
-            make_directories(partial)
+        os.mkdir(partial)
+        sync(partial.parent)
+    except FileExistsError:
+        _check_own_directory(partial)
+    except BaseException:
+        with suppress(OSError):
+            partial.rmdir()
+        raise
+    gone = UserError(
+        "another process has just written this directory", where=str(directory), hint="Start the command again."
+    )
+    with ExitStack() as stack:
+        try:
+            descriptor = stack.enter_context(directory_lock(partial, activity))
+        except FileNotFoundError:
+            raise gone from None
+        if descriptor is not None and not _is_at(descriptor, partial):
+            raise gone
         yield partial
+
+
+def _check_own_directory(path: Path) -> None:
+    with suppress(FileNotFoundError):
+        found = os.lstat(path)
+        if not stat.S_ISDIR(found.st_mode) or not _is_own(found):
+            raise UserError(
+                "a temporary directory must have this name, but it is a link, no directory, or another user's",
+                where=str(path),
+                hint="Remove it, or name another place.",
+            )
+
+
+@contextmanager
+def empty_partial(directory: Path, activity: str) -> Iterator[Path]:
+    """The temporary directory of `locked_partial`, emptied; removed in the end if the block did not rename it."""
+    with locked_partial(directory, activity) as partial:
+        made = os.lstat(partial)
+        try:
+            for path in partial.iterdir():
+                remove_tree(path)
+            yield partial
+        finally:
+            # Under this name, another process may have its own by now.
+            with suppress(OSError):
+                if os.path.samestat(made, os.lstat(partial)):
+                    remove_tree(partial)
+
+
+@contextmanager
+def new_directory(directory: Path) -> Iterator[Path]:
+    """A directory under a temporary name, which becomes ``directory`` if the block ends without an exception.
+
+    Raises:
+        UserError: ``directory`` exists, cannot be created, or another process is writing it.
+    """
+    with ExitStack() as stack:
+        with explain_directory_errors(directory):
+            partial = stack.enter_context(empty_partial(directory, "is writing this directory"))
+            recover_directory(directory)
+        check_absent(directory)  # no other process of this program can publish it now
+        yield partial
+        check_absent(directory)
         publish_directory(partial, directory)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def publish_directory(partial: Path, directory: Path) -> None:
     """Flush a temporary directory, and rename it to its final name, replacing any older directory."""
     sync_tree(partial)
     old = _old(directory)
-    shutil.rmtree(old, ignore_errors=True)
+    remove_tree(old)
     if directory.exists():
         directory.rename(old)
     partial.rename(directory)
     sync(directory.parent)
-    shutil.rmtree(old, ignore_errors=True)
+    remove_tree(old)
 
 
 def recover_directory(directory: Path) -> None:
     """Repair an interrupted `publish_directory`: restore or remove the old directory that it left."""
     old = _old(directory)
-    if not old.exists():
-        return
-    if directory.exists():
-        shutil.rmtree(old, ignore_errors=True)
-    else:
+    if old.is_symlink() or directory.exists():
+        remove_tree(old)
+    elif old.exists():
         old.rename(directory)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a directory with its contents, or a file; of a symbolic link the link. Errors are ignored."""
+    if path.is_symlink() or path.is_file():
+        with suppress(OSError):
+            path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def has_leftovers(directory: Path) -> bool:
     """True if an interrupted process left a temporary or old version beside a directory."""
-    return partial_path(directory).exists() or _old(directory).exists()
+    return os.path.lexists(partial_path(directory)) or os.path.lexists(_old(directory))
 
 
 def _old(directory: Path) -> Path:
-    return directory.with_name(f".{directory.name}.old")
+    return hidden_path(directory, "old")
 
 
 @contextmanager
-def directory_lock(directory: Path, activity: str, *, wait: bool = False) -> Iterator[None]:
+def directory_lock(directory: Path, activity: str, *, wait: bool = False) -> Iterator[int | None]:
     """Lock an existing directory for this process; the system releases the lock when the process ends.
 
     Args:
         activity: what the process does, for the error message of a second process.
         wait: True to wait until the other process releases it.
 
+    Returns:
+        the open directory; None where a directory cannot be opened.
+
     Raises:
         UserError: another process holds the lock.
     """
-    if os.name != "posix":  # where a directory cannot be opened
-        yield
+    if os.name != "posix":
+        yield None
         return
-    descriptor = os.open(directory, os.O_RDONLY)
+    descriptor = os.open(directory, os.O_RDONLY | _FOLDER)
     try:
         lock(descriptor, f"another process {activity}", directory, another="directory", wait=wait)
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
 
@@ -240,14 +419,21 @@ def lock(descriptor: int, message: str, path: Path, *, another: str, wait: bool 
     Raises:
         UserError: another process holds the lock.
     """
+    if not _try_lock(descriptor, wait=wait):
+        raise UserError(message, where=str(path), hint=f"Wait until it ends, or name another {another}.") from None
+
+
+def _try_lock(descriptor: int, *, wait: bool = False) -> bool:
+    """Lock an open file or directory; False if another process holds the lock."""
     try:
         import fcntl
 
         fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise UserError(message, where=str(path), hint=f"Wait until it ends, or name another {another}.") from None
+        return False
     except (ImportError, OSError):  # no POSIX, or a file system without locks
         pass
+    return True
 
 
 # --- reading -----------------------------------------------------------------------------------------------------
@@ -262,16 +448,72 @@ def read_json(path: Path, *, hint: str = _INCOMPLETE) -> Any:
     Raises:
         UserError: the file is missing, cannot be read or is not JSON.
     """
+    return _parse_json(_read_bytes(path, hint), path, hint)
+
+
+def _read_bytes(path: Path, hint: str) -> bytes:
     try:
-        return json.loads(path.read_bytes())
+        return path.read_bytes()
     except FileNotFoundError:
         raise DamagedFileError("no such file", where=str(path), hint=hint) from None
     except OSError as error:
         raise UserError(
             f"cannot be read: {error.strerror}", where=str(path), hint="Check its permissions and the disk."
         ) from None
+
+
+def _parse_json(data: bytes, path: Path, hint: str) -> Any:
+    try:
+        return json.loads(data)
     except (ValueError, RecursionError) as error:
         raise DamagedFileError(f"not valid JSON: {error}", where=str(path), hint=hint) from None
+
+
+def read_consistently(directory: Path, parts: Sequence[str], read: Callable[[Path], T]) -> T:
+    """Read several files of a directory so that all are of one version of it, even if it is replaced at the same time.
+
+    The reading is repeated if the directory or one of the files was replaced or written meanwhile: then their inodes,
+    sizes or times differ. A symbolic link on the way to the directory is followed once.
+
+    Args:
+        parts: names of the files and folders that ``read`` reads.
+        read: is called with the directory.
+
+    Raises:
+        UserError: that of ``read``; or the directory changes all the time.
+    """
+    real = Path(os.path.realpath(directory))
+    if real == Path(os.path.abspath(directory)):
+        real = directory  # messages name the path that the user gave
+    for _ in range(_ATTEMPTS):
+        before = _stamps(real, parts)
+        try:
+            found = read(real)
+        except Exception:  # of any kind: a mixture of two versions may fail in any way
+            if _stamps(real, parts) == before:
+                raise
+            continue
+        if _stamps(real, parts) == before:
+            return found
+    raise UserError(
+        "the directory is being replaced while it is read",
+        where=str(directory),
+        hint="Start the command again when no other process writes to it.",
+    )
+
+
+def _stamps(directory: Path, parts: Sequence[str]) -> list[tuple[str, ...] | tuple[int, ...]]:
+    """Names, inodes, sizes and times of a directory and of everything in some of its files and folders."""
+    inner = (path for part in parts for path in (directory / part, *sorted((directory / part).rglob("*"))))
+    found: list[tuple[str, ...] | tuple[int, ...]] = []
+    for path in (directory, *inner):
+        try:
+            each = path.stat()
+        except OSError:
+            continue
+        # ctime too: renaming a directory, or giving a file its old time again, changes it.
+        found += [(str(path),), (each.st_dev, each.st_ino, each.st_size, each.st_mtime_ns, each.st_ctime_ns)]
+    return found
 
 
 def changed_values(old: Any, new: Any, key: str = "") -> list[tuple[str, Any, Any]]:
@@ -314,47 +556,6 @@ def sha256_file(path: Path, advance: Callable[[int], object] | None = None) -> s
     return digest.hexdigest()
 
 
-def list_files(directory: Path) -> dict[str, Path]:
-    """All files below a directory by relative path; names that begin with a dot are left out."""
-    found = (path for path in sorted(directory.rglob("*")) if path.is_file() and not path.name.startswith("."))
-    return {path.relative_to(directory).as_posix(): path for path in found}
-
-
-def file_entries(directory: Path) -> dict[str, dict[str, Any]]:
-    """Size and hash of every file that `list_files` names."""
-    return {name: file_entry(path) for name, path in list_files(directory).items()}
-
-
-def file_entry(path: Path, advance: Callable[[int], object] | None = None) -> dict[str, Any]:
-    """Size and hash of a file."""
-    return {"bytes": path.stat().st_size, "sha256": sha256_file(path, advance)}
-
-
-def check_file_entries(
-    directory: Path, recorded: Mapping[str, Any], *, hint: str, advance: Callable[[int], object] | None = None
-) -> None:
-    """Compare the files of a directory with what `file_entries` recorded: first all sizes, then the hashes.
-
-    Raises:
-        DamagedFileError: a file is missing or has changed.
-    """
-    for name, entry in recorded.items():
-        path = directory / name
-        size = path.stat().st_size if path.is_file() else None
-        if size is None:
-            raise DamagedFileError("the file is missing", where=str(path), hint=hint)
-        if size != entry["bytes"]:
-            raise DamagedFileError(f"damaged: {size:,} bytes instead of {entry['bytes']:,}", where=str(path), hint=hint)
-    for name, entry in recorded.items():
-        path = directory / name
-        try:
-            digest = sha256_file(path, advance)
-        except OSError as error:
-            raise DamagedFileError(f"cannot be read: {error.strerror}", where=str(path), hint=hint) from None
-        if digest != entry["sha256"]:
-            raise changed_file(path, hint)
-
-
 def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
     """Write a JSON object with its own hash, atomically."""
     write_json(path, {**value, _SEAL: _seal(value)})
@@ -366,13 +567,17 @@ def read_sealed(path: Path, *, hint: str = _INCOMPLETE) -> dict[str, Any]:
     Raises:
         DamagedFileError: the file is missing or has changed.
     """
-    value = read_json(path, hint=hint)
+    data = _read_bytes(path, hint)
+    value = _parse_json(data, path, hint)
     if not isinstance(value, dict) or _SEAL not in value:
         raise DamagedFileError("damaged, or not written by this version of the program", where=str(path), hint=hint)
-    # The seal does not cover white space.
-    same_bytes = path.read_bytes() == _as_json(value).encode("utf-8", "surrogatepass")
+    try:
+        # The seal does not cover white space.
+        same_bytes = data == _as_json(value).encode("utf-8", "surrogatepass")
+    except RecursionError:
+        same_bytes = False
     seal = value.pop(_SEAL)
-    if seal != _seal(value) or not same_bytes:
+    if not same_bytes or seal != _seal(value):
         raise changed_file(path, hint)
     return value
 

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 from tqdm import tqdm
 
+from sparsenmt.errors import printable, printable_lines
+
 T = TypeVar("T")
 
 
@@ -33,7 +35,7 @@ class Bars:
 
     def _options(self, what: str, total: int | None, unit: str) -> dict[str, Any]:
         return {
-            "desc": what,
+            "desc": printable(what),
             "total": total,
             "unit": unit,
             "unit_scale": True,
@@ -45,9 +47,9 @@ class Bars:
 
 
 def notify(message: str) -> None:
-    """Print a note or a warning on stderr, above any progress bar that is shown."""
+    """Print a note or a warning on stderr, above any progress bar that is shown; its characters are `printable`."""
     with tqdm.external_write_mode(file=sys.stderr):
-        print(message, file=sys.stderr, flush=True)
+        print(printable_lines(message), file=sys.stderr, flush=True)
 
 
 @contextmanager

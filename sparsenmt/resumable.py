@@ -18,24 +18,40 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sparsenmt.errors import UserError
 from sparsenmt.files import (
     changed_values,
+    check_own_file,
     describe_change,
     explain_write_errors,
+    hidden_path,
     lock,
+    no_follow,
     partial_path,
     publish_file,
     read_sealed,
     sha256_file,
     write_sealed,
 )
+from sparsenmt.records import Count, typed
 
 _BLOCK = 1 << 20
 _HASH = re.compile("[0-9a-f]{64}")
+_STARTED_ANEW = "The output is started anew."
+
+
+@dataclass(frozen=True)
+class _Journal:
+    """The journal: the task as ``work``, the input lines that are done, size and hash of their output."""
+
+    work: dict[str, Any]
+    lines: Count
+    bytes: Count
+    sha256: str
 
 
 class ResumableOutput:
@@ -57,7 +73,7 @@ class ResumableOutput:
         self._output = output
         self._target = output.resolve()  # a link stays one
         self._partial = partial_path(self._target)
-        self._journal = self._target.with_name(f".{self._target.name}.journal")
+        self._journal = hidden_path(self._target, "journal")
         self._task: Any = None if task is None else json.loads(json.dumps(task))
         self._total = total
         self._buffer = bytearray()
@@ -71,8 +87,9 @@ class ResumableOutput:
         """Open and lock the partial file."""
         while True:
             with self._writing():
-                descriptor = os.open(self._partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                descriptor = no_follow(os.fspath(self._partial), os.O_RDWR | os.O_CREAT)
             try:
+                check_own_file(os.fstat(descriptor), self._partial)
                 lock(descriptor, "another process is writing this output", self._output, another="--output")
                 # The process that held the lock before may have renamed or removed the file.
                 if self._is_partial(descriptor):
@@ -85,7 +102,7 @@ class ResumableOutput:
     def _is_partial(self, descriptor: int) -> bool:
         """True if an open file is the one at the partial file's path."""
         try:
-            return os.path.samestat(os.fstat(descriptor), os.stat(self._partial))
+            return os.path.samestat(os.fstat(descriptor), os.lstat(self._partial))
         except FileNotFoundError:
             return False
 
@@ -105,16 +122,18 @@ class ResumableOutput:
 
     def _read_journal(self) -> str | None:
         """Read the journal and verify the partial file; returns why they cannot be used."""
-        if not self._journal.exists():
+        if not os.path.lexists(self._journal):
             return None
+        if self._journal.is_symlink():
+            return "its journal is a symbolic link"
         try:
-            journal = read_sealed(self._journal)
-            task, lines, size, digest = (journal[key] for key in ("work", "lines", "bytes", "sha256"))
-        except (UserError, KeyError):
+            journal = typed(read_sealed(self._journal), _Journal, self._journal, hint=_STARTED_ANEW)
+        except UserError:
             return "its journal is damaged"
+        lines, size, digest = journal.lines, journal.bytes, journal.sha256
         if self._task is None:
             return "the input cannot be read from the middle"
-        if changed := changed_values(task, self._task):
+        if changed := changed_values(journal.work, self._task):
             names = [_describe(*change) for change in changed]
             return "; ".join(names[:3]) + (f"; and {len(names) - 3} more" if len(names) > 3 else "")
         if lines == self._total and not os.fstat(self._descriptor).st_size:
@@ -199,7 +218,7 @@ class ResumableOutput:
 
     def discard_unless_resumable(self) -> None:
         """Remove the partial file after an interruption, unless a journal makes it resumable."""
-        if self._is_partial(self._descriptor) and not self._journal.exists():
+        if self._is_partial(self._descriptor) and not os.path.lexists(self._journal):
             _remove(self._partial)
 
     def close(self) -> None:

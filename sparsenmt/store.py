@@ -17,12 +17,11 @@ import hashlib
 import json
 import platform
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-import yaml
 from torch import Tensor
 
 import sparsenmt
@@ -32,12 +31,12 @@ from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.errors import UserError
 from sparsenmt.files import (
     DamagedFileError,
-    check_file_entries,
+    check_absent,
     explain_directory_errors,
-    file_entries,
     make_directories,
     new_directory,
     partial_path,
+    read_consistently,
     read_sealed,
     seal_text,
     sha256_text,
@@ -54,6 +53,8 @@ from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.choices import DecodingDtype
 from sparsenmt.recipe.load import dump
 from sparsenmt.recipe.schema import Recipe, Site
+from sparsenmt.recipe.yaml_tree import parse_plain, read_limited
+from sparsenmt.records import check_file_entries, copy_files, file_entries, file_entries_of, typed
 from sparsenmt.revision import git_revision
 from sparsenmt.tensors import differing_shapes, load_tensors, read_header, read_into, save_tensors
 
@@ -62,6 +63,9 @@ WEIGHTS, MANIFEST, RECIPE = "weights.safetensors", "manifest.json", "recipe.yaml
 METRICS_FILE = "metrics.jsonl"
 
 _PARTS = ("tokenizers", "features")
+_NAMES = f"({'|'.join(_PARTS)})/.+"
+_OWNER = "belongs_to"  # in the notes of the weights: `_owner` of the model directory
+_READ = (*_PARTS, RECIPE, MANIFEST, WEIGHTS)  # all that using a model reads
 _NO_MODEL_HINT = "Name a directory that `sparsenmt train` wrote."
 _COPY_HINT = "Take the model directory from a copy, or train it again."
 _WEIGHTS_HINT = (
@@ -151,8 +155,22 @@ class Bundle:
 
 def model_identity(directory: Path) -> ModelIdentity:
     """Return `Bundle.identity` of a model directory without reading its weights."""
-    files = read_manifest(directory)["files"]  # first: its errors say what is no model directory
-    return _identity(read_recipe(directory), weights_digest(directory), files)
+
+    def read(real: Path) -> ModelIdentity:
+        files = read_manifest(real)["files"]  # first: its errors say what is no model directory
+        return _identity(read_recipe(real), weights_digest(real), files)
+
+    return read_consistently(directory, _READ, read)
+
+
+def check_identity(bundle: Bundle, identity: ModelIdentity, directory: Path) -> None:
+    """Raise UserError unless an opened model is the one that a result is recorded for."""
+    if bundle.identity().digest != identity.digest:
+        raise UserError(
+            "the model was replaced while it was used",
+            where=str(directory),
+            hint="Start the command again when no other process writes to the directory.",
+        )
 
 
 def _identity(recipe: Recipe, weights: str, files: Mapping[str, Mapping[str, Any]]) -> ModelIdentity:
@@ -216,24 +234,30 @@ def is_unfinished(directory: Path) -> bool:
 
 
 def copy_model(
-    source: Path, target: Path, weights: Mapping[str, Tensor], *, after: int, made_of: Sequence[int]
+    source: Path,
+    target: Path,
+    weights: Mapping[str, Tensor],
+    *,
+    after: int,
+    made_of: Sequence[int],
+    warnings: Sequence[str] = (),
 ) -> None:
     """Copy a model directory with other weights, without metrics and checkpoints. The copy is atomic.
 
-    ``after`` and ``made_of`` are those of `write_weights`.
+    ``after``, ``made_of`` and ``warnings`` are those of `write_weights`.
 
     Raises:
         UserError: ``target`` exists, or a file of ``source`` is damaged.
     """
     check_absent(target)
-    files = read_manifest(source)["files"]
-    check_file_entries(source, files, hint=_COPY_HINT)
+    manifest = read_manifest(source)
+    check_file_entries(source, manifest["files"], hint=_COPY_HINT)
     read_recipe(source)
     with new_directory(target.resolve()) as partial:
-        for name in (RECIPE, *files, MANIFEST):
-            (partial / name).parent.mkdir(exist_ok=True)
-            write_bytes(partial / name, (source / name).read_bytes())
-        write_weights(partial, weights, after=after, made_of=made_of)
+        write_bytes(partial / RECIPE, (source / RECIPE).read_bytes())
+        copy_files(source, partial, manifest["files"], hint=_COPY_HINT)
+        write_sealed(partial / MANIFEST, manifest)
+        write_weights(partial, weights, after=after, made_of=made_of, warnings=warnings)
 
 
 def copy_slice(
@@ -257,18 +281,26 @@ def copy_slice(
     origin = {"path": str(source), "sha256": weights_digest(source), "layers": list(depth)}
     provenance = manifest["provenance"] | {"recipe_sha256": hashlib.sha256(dump(recipe).encode()).hexdigest()}
     with new_directory(target.resolve()) as partial:
-        for name in manifest["files"]:
-            (partial / name).parent.mkdir(exist_ok=True)
-            write_bytes(partial / name, (source / name).read_bytes())
+        copy_files(source, partial, manifest["files"], hint=_COPY_HINT)
         write_recipe(partial, recipe)
         write_sealed(partial / MANIFEST, manifest | {"cut_from": origin, "provenance": provenance})
-        save_tensors(partial / WEIGHTS, weights, notes=notes)
+        save_tensors(partial / WEIGHTS, weights, notes=notes | {_OWNER: _owner(partial)})
 
 
-def check_absent(directory: Path) -> None:
-    """Raise UserError if a file or directory of this name exists."""
-    if directory.exists():
-        raise UserError("the directory exists", where=str(directory), hint="Name another one, or remove it.")
+@dataclass(frozen=True)
+class _StartingWeights:
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class _ModelManifest:
+    """The types in a manifest; ``files`` apart."""
+
+    data_fingerprint: str
+    started_from: _StartingWeights | None = None
+    provenance: dict[str, Any] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
@@ -287,18 +319,36 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         raise UserError("this is not a model directory", where=str(directory), hint=_NO_MODEL_HINT)
     if manifest.get("format") != FORMAT:
         raise UserError("written by another version of this program", where=str(path), hint=_COPY_HINT)
-    return manifest
+    typed(manifest, _ModelManifest, path, hint=_COPY_HINT)
+    file_entries_of(manifest, path, names=_NAMES, hint=_COPY_HINT)
+    return {"started_from": None, "provenance": {}} | manifest
 
 
-def write_weights(directory: Path, weights: Mapping[str, Tensor], *, after: int, made_of: Sequence[int]) -> None:
-    """Write the model's weights into its directory, atomically.
+def write_weights(
+    directory: Path, weights: Mapping[str, Tensor], *, after: int, made_of: Sequence[int], warnings: Sequence[str] = ()
+) -> None:
+    """Write the model's weights into its directory, which has its manifest and recipe, atomically.
 
     Args:
         after: update of the newest checkpoint.
         made_of: updates of the checkpoints that the weights are the mean of.
+        warnings: what a user of the weights must know; they stand in the manifest.
     """
+    manifest = read_manifest(directory)
+    if manifest.get("warnings", []) != list(warnings):
+        write_sealed(directory / MANIFEST, manifest | {"warnings": list(warnings)})
     notes = {"after": str(after), "made_of": ",".join(str(update) for update in made_of)}
-    save_tensors(directory / WEIGHTS, weights, notes=notes)
+    save_tensors(directory / WEIGHTS, weights, notes=notes | {_OWNER: _owner(directory)})
+
+
+def _owner(directory: Path) -> str:
+    """Return the hash that ties weights to their vocabularies, features and `model` section, as they are written.
+
+    The section is not filled with defaults: those of a later version of this program may be more.
+    """
+    return sha256_text(
+        json.dumps([read_manifest(directory)["files"], _stored_recipe(directory)["model"]], sort_keys=True)
+    )
 
 
 def weights_after(directory: Path) -> int | None:
@@ -317,19 +367,23 @@ def write_recipe(directory: Path, recipe: Recipe) -> None:
 
 def read_recipe(directory: Path) -> Recipe:
     """Return the resolved recipe of a model directory."""
+    return load_resolved_recipe(_stored_recipe(directory), origin=str(directory / RECIPE))
+
+
+def _stored_recipe(directory: Path) -> dict[str, Any]:
     path = directory / RECIPE
     try:
-        text = unseal_text(path.read_bytes().decode("utf-8"))
-        values = None if text is None else yaml.safe_load(text)
-    except (OSError, ValueError, yaml.YAMLError):
-        values = None
-    if not isinstance(values, dict):
+        text = unseal_text(read_limited(path).decode("utf-8"))
+    except (OSError, ValueError):
+        text = None
+    values = None if text is None else parse_plain(text, name=str(path))
+    if not isinstance(values, dict) or "model" not in values:
         raise DamagedFileError(
             "the model's recipe is missing, damaged or changed",
             where=str(path),
             hint="Put it back as `sparsenmt train` wrote it; decoding settings can be given on the command line.",
         )
-    return load_resolved_recipe(values, origin=str(path))
+    return values
 
 
 def weights_digest(directory: Path) -> str:
@@ -337,15 +391,32 @@ def weights_digest(directory: Path) -> str:
     return read_header(directory / WEIGHTS, hint=_WEIGHTS_HINT)[0]
 
 
-def read_weights(directory: Path, model: torch.nn.Module) -> None:
-    """Load the weights of a model directory into a model; UserError if they are missing, damaged, or do not fit."""
+def read_weights(directory: Path, model: torch.nn.Module) -> str:
+    """Load the weights of a model directory into a model; returns their hash.
+
+    Raises:
+        UserError: they are missing, damaged, do not fit, or belong to another model directory.
+    """
     path = directory / WEIGHTS
     if not path.exists():
         raise UserError("the model has no weights", where=str(path), hint=_WEIGHTS_HINT)
     try:
-        read_into(path, model.state_dict(), hint=_WEIGHTS_HINT)
+        digest = read_into(path, model.state_dict(), hint=_WEIGHTS_HINT)
     except ValueError as error:
         raise UserError(str(error), where=str(path), hint=_FITTING) from None
+    _check_owner(directory)
+    return digest
+
+
+def _check_owner(directory: Path) -> None:
+    """Raise UserError if a directory's weights were written for another model; those of older versions have no note."""
+    path = directory / WEIGHTS
+    if read_header(path, hint=_WEIGHTS_HINT)[1].get(_OWNER) not in (None, _owner(directory)):
+        raise UserError(
+            "the weights belong to another model: they were written for other vocabularies, features or model options",
+            where=str(path),
+            hint=_COPY_HINT,
+        )
 
 
 def starting_weights(directory: Path, model: torch.nn.Module) -> tuple[dict[str, Tensor], list[str]]:
@@ -360,7 +431,7 @@ def starting_weights(directory: Path, model: torch.nn.Module) -> tuple[dict[str,
     path = directory / WEIGHTS
     if not path.exists():
         raise UserError("the model has no weights", where=str(path), hint=_WEIGHTS_HINT)
-    own, found = model.state_dict(), load_tensors(path, hint=_WEIGHTS_HINT)
+    own, found = model.state_dict(), read_consistently(directory, _READ, _all_weights)
     methods_own = {
         f"{prefix}.{name}"
         for prefix, module in model.named_modules()
@@ -372,6 +443,12 @@ def starting_weights(directory: Path, model: torch.nn.Module) -> tuple[dict[str,
     if _shapes(weights) != _shapes(own):
         raise UserError(differing_shapes(_shapes(own), _shapes(weights)), where=str(path), hint=_FITTING)
     return weights, added
+
+
+def _all_weights(directory: Path) -> dict[str, Tensor]:
+    found = load_tensors(directory / WEIGHTS, hint=_WEIGHTS_HINT)
+    _check_owner(directory)
+    return found
 
 
 _FITTING = "The weights must come from a recipe with the same `model` section and vocabularies of the same sizes."
@@ -404,23 +481,25 @@ def open_model(
             leaves the weights unpacked, as they were trained.
         disabled: heads, from 1, that give zeros in addition to those of the recipe; `Bundle.recipe` has them, too.
     """
-    directory = Path(directory)
-    manifest = read_manifest(directory)
-    check_file_entries(directory, manifest["files"], hint=_COPY_HINT)
-    recipe = _disabling(read_recipe(directory), disabled or {})
-    tokenizers = Tokenizers.load(directory / "tokenizers")
-    features = FeatureSet.load(directory / "features", tokenizers)
     device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model = build_model(
-        recipe.model, source_size=tokenizers.source.size, target_size=tokenizers.target.size, seed=recipe.training.seed
-    )
-    read_weights(directory, model)
-    model.to(device).eval()
-    chosen = _named_dtype(model, recipe.decoding.dtype if dtype == "recipe" else dtype)
+
+    def read(real: Path) -> Bundle:
+        manifest = read_manifest(real)
+        check_file_entries(real, manifest["files"], hint=_COPY_HINT)
+        recipe = _disabling(read_recipe(real), disabled or {})
+        tokenizers = Tokenizers.load(real / "tokenizers")
+        features = FeatureSet.load(real / "features", tokenizers)
+        sizes = {"source_size": tokenizers.source.size, "target_size": tokenizers.target.size}
+        model = build_model(recipe.model, **sizes, seed=recipe.training.seed)
+        digest = read_weights(real, model)
+        return Bundle(recipe, tokenizers, features, model, device, digest, manifest["files"])
+
+    bundle = read_consistently(Path(directory), _READ, read)
+    model = bundle.model.to(device).eval()
+    chosen = _named_dtype(model, bundle.recipe.decoding.dtype if dtype == "recipe" else dtype)
     if chosen is not None:
         model.pack(chosen, final=True)
-    digest = weights_digest(directory)
-    return Bundle(recipe, tokenizers, features, model, device, digest, manifest["files"], chosen)
+    return replace(bundle, dtype=chosen)
 
 
 def _named_dtype(model: Transformer, name: torch.dtype | str | None) -> torch.dtype | None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
 from torch import Tensor
 
 from sparsenmt.files import DamagedFileError, atomic_writer, changed_file
@@ -28,6 +31,9 @@ _TYPES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
+_DTYPES = {name: dtype for dtype, name in _TYPES.items()}
+_LENGTH = 8  # bytes of the header's length
+_MOST_HEADER = 100_000_000  # bytes; the same limit as in the safetensors library
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -76,28 +82,21 @@ def _bytes(tensor: Tensor) -> memoryview:
     return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b"")
 
 
-def read_into(path: Path, targets: Mapping[str, Tensor], *, hint: str) -> None:
+def read_into(path: Path, targets: Mapping[str, Tensor], *, hint: str) -> str:
     """Copy what `save_tensors` wrote, one tensor at a time, into tensors of the same names and shapes.
 
-    Mapped pages count as memory of the process while the file is mapped: so it is opened anew for every tensor, and is
-    never completely in memory beside ``targets``.
+    Returns the hash of the contents.
 
     Raises:
         DamagedFileError: the file is missing or has changed; ``targets`` are then invalid.
         ValueError: it contains other names or shapes than ``targets``; the message names them.
     """
-    recorded, notes = _check_header(path, hint, {name: tuple(tensor.shape) for name, tensor in targets.items()})
-    digest = _begin(notes)
-    for name in sorted(targets):
-        try:
-            with safe_open(path, framework="pt") as file:
-                tensor = file.get_tensor(name)
-        except (OSError, SafetensorError) as error:
-            raise _unreadable(path, error, hint) from None
-        _add(digest, name, tensor)
+    shapes = {name: tuple(tensor.shape) for name, tensor in targets.items()}
+
+    def copy(name: str, tensor: Tensor) -> None:
         targets[name].copy_(tensor)
-    if digest.hexdigest() != recorded:
-        raise changed_file(path, hint)
+
+    return _read_all(path, hint, shapes, copy)
 
 
 def load_tensors(path: Path, *, hint: str, shapes: Shapes | None = None) -> dict[str, Tensor]:
@@ -111,18 +110,9 @@ def load_tensors(path: Path, *, hint: str, shapes: Shapes | None = None) -> dict
         DamagedFileError: the file is missing or has changed.
         ValueError: it contains other names or shapes than ``shapes``; the message names them.
     """
-    recorded, notes = _check_header(path, hint, shapes)
-    try:
-        tensors = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise _unreadable(path, error, hint) from None
-    if digest_of(tensors, notes) != recorded:
-        raise changed_file(path, hint)
+    tensors: dict[str, Tensor] = {}
+    _read_all(path, hint, shapes, tensors.__setitem__)
     return tensors
-
-
-def _unreadable(path: Path, error: Exception, hint: str) -> DamagedFileError:
-    return DamagedFileError(f"the tensors cannot be read ({error})", where=str(path), hint=hint)
 
 
 def read_header(path: Path, *, hint: str) -> tuple[str, dict[str, str]]:
@@ -131,25 +121,125 @@ def read_header(path: Path, *, hint: str) -> tuple[str, dict[str, str]]:
     Raises:
         DamagedFileError: the file is missing or cannot be read.
     """
-    return _check_header(path, hint, None)
+    with _open_file(path, hint) as (_, header):
+        return header.digest, header.notes
 
 
-def _check_header(path: Path, hint: str, shapes: Shapes | None) -> tuple[str, dict[str, str]]:
+def _read_all(path: Path, hint: str, shapes: Shapes | None, use: Callable[[str, Tensor], object]) -> str:
+    """Pass every tensor to a function, in the order of names; returns the hash, which is verified at the end."""
+    with _open_file(path, hint) as (stream, header):
+        found = {name: entry.shape for name, entry in header.entries.items()}
+        if shapes is not None and dict(shapes) != found:
+            raise ValueError(differing_shapes(shapes, found))
+        digest = _begin(header.notes)
+        for name in sorted(found):
+            tensor = _read_tensor(stream, header.entries[name])
+            _add(digest, name, tensor)
+            use(name, tensor)
+        if digest.hexdigest() != header.digest:
+            raise changed_file(path, hint)
+        return header.digest
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """The type, shape and place of a tensor in a file."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    start: int
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class _Header:
+    digest: str
+    notes: dict[str, str]
+    entries: dict[str, _Entry]
+
+
+@contextmanager
+def _open_file(path: Path, hint: str) -> Iterator[tuple[BinaryIO, _Header]]:
+    """Open a file of tensors and read its header.
+
+    The safetensors library maps files into memory: a file that another program overwrites or truncates meanwhile would
+    end this process with SIGBUS. So it is read here.
+    """
     try:
-        with safe_open(path, framework="pt") as file:
-            entry = json.loads((file.metadata() or {}).get(_ENTRY, "{}"))
-            found = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        with path.open("rb") as stream:
+            yield stream, _parse_header(stream)
     except FileNotFoundError:
         raise DamagedFileError("no such file", where=str(path), hint=hint) from None
-    except (OSError, SafetensorError, ValueError) as error:
+    except _InvalidFileError as error:
         raise DamagedFileError(f"the tensors are damaged ({error})", where=str(path), hint=hint) from None
-    notes = entry if isinstance(entry, dict) else {}
-    digest = notes.pop(_KEY, None)
-    if digest is None:
-        raise DamagedFileError("damaged, or not written by this version of the program", where=str(path), hint=hint)
-    if shapes is not None and dict(shapes) != found:
-        raise ValueError(differing_shapes(shapes, found))
-    return str(digest), notes
+    except OSError as error:
+        raise DamagedFileError(f"the tensors cannot be read ({error.strerror})", where=str(path), hint=hint) from None
+
+
+class _InvalidFileError(Exception):
+    """A file does not have the format."""
+
+
+def _parse_header(stream: BinaryIO) -> _Header:
+    """Read and check the header: every tensor's bytes must lie in the file, without gap or overlap."""
+    rest = os.fstat(stream.fileno()).st_size - _LENGTH
+    length = int.from_bytes(stream.read(_LENGTH), "little")
+    if not 0 < length <= min(rest, _MOST_HEADER):
+        raise _InvalidFileError("the length of the header is wrong")
+    try:
+        values = json.loads(stream.read(length), object_pairs_hook=_unique)
+        metadata = values.pop("__metadata__", {})
+        entry = json.loads(metadata.get(_ENTRY, "{}"))
+        notes = {str(key): value for key, value in entry.items() if isinstance(value, str)}
+        entries = {str(name): _entry(value, _LENGTH + length) for name, value in values.items()}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise _InvalidFileError(f"the header cannot be read: {error}") from None
+    if len(notes) != len(entry) or _KEY not in notes:
+        raise _InvalidFileError("it was not written by this version of the program")
+    end = _LENGTH + length
+    for each in sorted(entries.values(), key=lambda entry: (entry.start, entry.size)):
+        if each.start != end:
+            raise _InvalidFileError("the tensors overlap, or there are gaps between them")
+        end += each.size
+    if end != _LENGTH + rest:
+        raise _InvalidFileError("the file has another size than its header says")
+    return _Header(notes.pop(_KEY), notes, entries)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name stands twice")
+    return found
+
+
+def _entry(value: Mapping[str, Any], offset: int) -> _Entry:
+    """Check the description of a tensor; the errors are those of `_parse_header`."""
+    dtype, shape, (start, end) = _DTYPES[value["dtype"]], tuple(value["shape"]), value["data_offsets"]
+    numbers = (*shape, start, end)
+    # PyTorch's sizes and strides are 64-bit numbers, also those of a tensor without elements.
+    if any(type(each) is not int or each < 0 for each in numbers) or math.prod(max(1, n) for n in shape) >= 1 << 60:
+        raise ValueError("a shape or a place is no number, or too large")
+    found = _Entry(dtype, shape, offset + start)
+    if end - start != found.size:
+        raise ValueError("a shape and its number of bytes differ")
+    return found
+
+
+def _read_tensor(stream: BinaryIO, entry: _Entry) -> Tensor:
+    flat = torch.empty(math.prod(entry.shape), dtype=entry.dtype)
+    stream.seek(entry.start)
+    left = _bytes(flat)
+    while left:
+        count = stream.readinto(left)  # type: ignore[attr-defined]
+        if not count:
+            raise _InvalidFileError("the file ends too early")
+        left = left[count:]
+    return flat.view(entry.shape)
 
 
 def differing_shapes(wanted: Shapes, found: Shapes) -> str:

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+# Kernels are tested, not timed: those that are right are used. Processes that tests start inherit it.
+os.environ.setdefault("SPARSENMT_NATIVE", "always")
+
 
 def pytest_configure() -> None:
     """Hear the signals that are ignored where the tests run in the background (`nohup ... &`).

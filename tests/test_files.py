@@ -6,8 +6,8 @@ import errno
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from sparsenmt.files import (
     DamagedFileError,
     atomic_writer,
     directory_lock,
+    empty_partial,
     make_directories,
     new_directory,
     partial_path,
@@ -155,10 +156,18 @@ def test_a_folder_is_no_json(tmp_path: Path) -> None:
 # --- directories -------------------------------------------------------------------------------------------------
 
 
+@contextmanager
+def replaced(place: Path) -> Iterator[Path]:
+    """A new directory in place of an older one, as a checkpoint or prepared data are."""
+    with empty_partial(place, "is a test") as partial:
+        yield partial
+        publish_directory(partial, place)
+
+
 def test_a_directory_takes_its_place_at_once(tmp_path: Path) -> None:
     place = tmp_path / "one/two"
     for content in (b"first", b"second"):
-        with new_directory(place) as partial:
+        with replaced(place) as partial:
             (partial / "sub").mkdir()
             (partial / "sub/file").write_bytes(content)
             assert tree(place) == ({} if content == b"first" else {"sub/file": b"first"})
@@ -173,7 +182,7 @@ def test_a_directory_stays_as_it_was(tmp_path: Path, how: Callable[..., None], t
     if there:
         place.mkdir()
         (place / "file").write_bytes(b"old")
-    with pytest.raises((OSError, KeyboardInterrupt)), new_directory(place) as partial:
+    with pytest.raises((OSError, KeyboardInterrupt)), replaced(place) as partial:
         (partial / "file").write_bytes(b"half")
         how()
     assert tree(tmp_path) == ({"place/file": b"old"} if there else {})
@@ -245,7 +254,7 @@ def test_a_replacement_that_stops_anywhere(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.undo()
     recover_directory(place)
     assert tree(place) in ({"a": b"old", "b": b"old"}, {"a": b"new", "b": b"new"})
-    with new_directory(place) as again:
+    with replaced(place) as again:
         write_bytes(again / "c", b"third")
     assert tree(tmp_path) == {"place/c": b"third"}
 

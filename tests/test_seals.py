@@ -11,11 +11,7 @@ import pytest
 from sparsenmt.files import (
     DamagedFileError,
     changed_values,
-    check_file_entries,
     describe_changes,
-    file_entries,
-    file_entry,
-    list_files,
     read_json,
     read_sealed,
     seal_text,
@@ -24,6 +20,7 @@ from sparsenmt.files import (
     unseal_text,
     write_sealed,
 )
+from sparsenmt.records import check_file_entries, file_entries, file_entry, list_files
 
 
 def flips(content: bytes) -> list[bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,116 @@ def test_recipe_that_someone_edited(directory: Path) -> None:
         refused(directory, "recipe is missing, damaged or changed")
     path.write_bytes(content)
     assert store.read_recipe(directory) == make_recipe()
+
+
+def write_twin(directory: Path, seed: int = 6, lines: Sequence[str] = LINES) -> Path:
+    """Another model with tensors of the same shapes: other weights and, with other lines, another vocabulary."""
+    tokenizer = train_tokenizer(make_recipe().data.tokenizer.model_copy(update={"kind": "char"}), lines)
+    recipe, tokenizers = make_recipe(), Tokenizers(tokenizer, tokenizer, True)
+    store.initialise(directory, recipe, tokenizers, FeatureSet({}), "fingerprint")
+    model = build_model(recipe.model, source_size=tokenizer.size, target_size=tokenizer.size, seed=seed)
+    store.write_weights(directory, model.state_dict(), after=7, made_of=[7])
+    return directory
+
+
+def shifted(lines: Sequence[str]) -> list[str]:
+    """The lines with every character but the space replaced: as many characters, but others."""
+    return ["".join(" " if each == " " else chr(0x4E00 + ord(each)) for each in line) for line in lines]
+
+
+def test_weights_of_another_model_are_refused(directory: Path, tmp_path: Path) -> None:
+    """Their shapes are the same, so that only their note tells them apart."""
+    twin = write_twin(tmp_path / "twin", lines=shifted(LINES))
+    assert store.open_model(twin, device=CPU).model.state_dict().keys()
+    shutil.copy(twin / store.WEIGHTS, directory / store.WEIGHTS)
+    refused(directory, "the weights belong to another model")
+    with pytest.raises(UserError, match="belong to another model"):
+        store.starting_weights(directory, store.open_model(twin, device=CPU, dtype=None).model)
+    # A method's option that changes no shape.
+    transform = {"name": "entmax", "alpha": 1.7}
+    write_model(tmp_path / "sparse", make_recipe(attention={"cross": {"transform": transform}}))
+    shutil.copy(tmp_path / "sparse" / store.WEIGHTS, directory / store.WEIGHTS)
+    refused(directory, "the weights belong to another model")
+    # Other weights of the same vocabularies and model section, as another run with another seed writes them.
+    shutil.copy(write_twin(tmp_path / "seed") / store.WEIGHTS, directory / store.WEIGHTS)
+    store.open_model(directory, device=CPU)
+
+
+def test_weights_that_an_older_version_wrote(directory: Path) -> None:
+    """They have no note of what they belong to."""
+    path = directory / store.WEIGHTS
+    save_tensors(path, load_tensors(path, hint=""), notes={"after": "7", "made_of": "5,7"})
+    store.open_model(directory, device=CPU)
+    assert store.weights_after(directory) == 7
+
+
+@pytest.mark.parametrize("link", [False, True])
+@pytest.mark.parametrize("back", [False, True])
+@pytest.mark.parametrize("step", ["read_manifest", "read_recipe", "read_weights", "read_header", "check_file_entries"])
+def test_a_directory_that_is_replaced_while_it_is_opened(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, back: bool, link: bool
+) -> None:
+    """The opened model is the old or the new one, also if a link or a rename is undone before the opening ends."""
+    twins = [directory, write_twin(tmp_path / "twin", lines=shifted(LINES))]
+    identities = {store.model_identity(each).digest for each in twins}
+    named = tmp_path / "named"
+    if link:
+        named.symlink_to(twins[0])
+    else:
+        directory.rename(named)
+    calls = 0
+
+    def replaced() -> None:
+        if link:
+            named.unlink()
+            named.symlink_to(twins[calls % 2])
+        else:
+            named.rename(tmp_path / "aside")
+            twins[1].rename(named)
+            (tmp_path / "aside").rename(twins[1])
+
+    original = getattr(store, step)
+
+    def interfering(*arguments: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            replaced()
+        found = original(*arguments, **options)
+        if calls == 1 and back:
+            calls = 2
+            replaced()
+        return found
+
+    monkeypatch.setattr(store, step, interfering)
+    bundle = store.open_model(named, device=CPU)
+    monkeypatch.undo()
+    assert bundle.identity().digest in identities
+    (whole,) = (each for each in (named, *twins) if each.exists() and matches(each, bundle))
+    assert store.open_model(whole, device=CPU).identity() == bundle.identity()
+
+
+def matches(directory: Path, bundle: store.Bundle) -> bool:
+    """True if a bundle's vocabulary and weights are those of a directory (links are not counted twice)."""
+    if directory.is_symlink():
+        return False
+    opened = store.open_model(directory, device=CPU)
+    same = opened.tokenizers.source.encode(LINES[0]) == bundle.tokenizers.source.encode(LINES[0])
+    weights = opened.model.state_dict().items(), bundle.model.state_dict()
+    return same and all(torch.equal(value, weights[1][name]) for name, value in weights[0])
+
+
+def test_a_directory_that_is_replaced_all_the_time(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = store.read_recipe
+
+    def touching(path: Path) -> Recipe:
+        (directory / store.MANIFEST).touch()
+        return original(path)
+
+    monkeypatch.setattr(store, "read_recipe", touching)
+    refused(directory, "the directory is being replaced while it is read")
 
 
 def test_recipe_that_does_not_fit_the_weights(directory: Path) -> None:

@@ -7,7 +7,9 @@ import random
 import signal
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -217,7 +219,7 @@ def test_shapes_are_looked_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def never(*arguments: object) -> None:
         pytest.fail("tensors were read")
 
-    monkeypatch.setattr("sparsenmt.tensors.load_file", never)
+    monkeypatch.setattr("sparsenmt.tensors._read_tensor", never)
     others: list[tuple[dict[str, tuple[int, ...]], str]] = [
         ({**shapes, "a": (3, 2)}, r"^1 weights do not fit the recipe: a: \(2, 3\) instead of \(3, 2\)$"),
         ({**shapes, "e": (1,)}, r"^1 weights .*: e: missing instead of \(1,\)$"),
@@ -281,3 +283,74 @@ def test_a_type_that_has_no_name_on_disk(tmp_path: Path) -> None:
 
 def test_damage_is_a_users_error() -> None:
     assert issubclass(DamagedFileError, UserError)
+
+
+def test_a_file_that_is_overwritten_while_it_is_read(tmp_path: Path) -> None:
+    """A message, not SIGBUS, which ends a process that has mapped a file that becomes shorter."""
+    path = tmp_path / "file"
+    save_tensors(path, {name: torch.ones(1 << 16) for name in "abc"})
+    program = """
+        import sys, sparsenmt.tensors as module
+        from sparsenmt.errors import UserError
+        original = module._read_tensor
+        def truncating(*arguments):
+            found = original(*arguments)
+            with open(sys.argv[1], "r+b") as stream:
+                stream.truncate(1000)
+            return found
+        module._read_tensor = truncating
+        try:
+            module.load_tensors(module.Path(sys.argv[1]), hint="")
+        except UserError as error:
+            print(error)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program), str(path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0 and "the file ends too early" in done.stdout
+
+
+def header_of(path: Path) -> tuple[dict[str, Any], bytes]:
+    """The header of a file and the bytes after it."""
+    content = path.read_bytes()
+    end = 8 + int.from_bytes(content[:8], "little")
+    return json.loads(content[8:end]), content[end:]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"a": {"data_offsets": [8, 32]}}, "overlap, or there are gaps"),
+        ({"a": {"data_offsets": [0, 20]}}, "a shape and its number of bytes differ"),
+        ({"a": {"shape": [6, 2]}}, "a shape and its number of bytes differ"),
+        ({"a": {"shape": [-2, -3]}}, "no number, or too large"),
+        ({"a": {"shape": [True, 6]}}, "no number, or too large"),
+        ({"a": {"shape": "23"}}, "no number, or too large"),
+        ({"a": {"dtype": "F8_E5M2"}}, "the header cannot be read"),
+        ({"a": {"dtype": ["F32"]}}, "the header cannot be read"),
+        ({"d": {"shape": [0, 1 << 62, 1 << 62]}}, "no number, or too large"),
+        ({"__metadata__": {"sparsenmt": "[]"}}, "the header cannot be read"),
+        ({"__metadata__": {"sparsenmt": "[" * 200_000}}, "the header cannot be read"),
+        ({"__metadata__": {"sparsenmt": "{}"}}, "not written by this version"),
+        ({"__metadata__": {"sparsenmt": '{"sha256": 3}'}}, "not written by this version"),
+        ({"e": {"dtype": "F32", "shape": [1], "data_offsets": [28, 32]}}, "another size|overlap"),
+    ],
+)
+def test_forged_headers(tmp_path: Path, change: dict[str, dict[str, Any]], message: str) -> None:
+    path = tmp_path / "file"
+    small(path)
+    header, rest = header_of(path)
+    text = json.dumps({**header, **{name: {**header.get(name, {}), **values} for name, values in change.items()}})
+    path.write_bytes(len(text).to_bytes(8, "little") + text.encode() + rest)
+    for read in (lambda: load_tensors(path, hint=HINT), lambda: read_header(path, hint=HINT)):
+        with pytest.raises(DamagedFileError, match=message):
+            read()
+
+
+def test_a_name_that_stands_twice(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    small(path)
+    header, rest = header_of(path)
+    text = json.dumps(header)[:-1] + ', "a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}'
+    path.write_bytes(len(text).to_bytes(8, "little") + text.encode() + rest)
+    with pytest.raises(DamagedFileError, match="a name stands twice"):
+        load_tensors(path, hint=HINT)

@@ -49,6 +49,7 @@ REASONS = {
     "sparsenmt.export.to_ctranslate2": "one target program a file; imports an optional package",
     "sparsenmt.model.compaction": "one function that drops, counts and merges positions (design rule 3), tested alone",
     "sparsenmt.model.compiled_step": "the compiled step of a decoder: an alternative to layer by layer",
+    "sparsenmt.native.compiler": "commands that leave no process behind: knows no library and no cache",
     "sparsenmt.recipe.checks": "what keys of a recipe mean together; `load` reads them one by one",
     "sparsenmt.sparsity.fixed_maps": "the attention maps of the paper, beside the heads that use them",
     "sparsenmt.sparsity.simplex.native": "the compiled kernels of the functions",

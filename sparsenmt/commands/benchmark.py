@@ -69,6 +69,7 @@ def command(files: ReportFiles, lengths: tuple[str, ...], **settings: Any) -> No
     share               gflops / limit gflops
     share of square     gflops / rate of a large square product
     """
+    from sparsenmt.progress import notify
     from sparsenmt.report.tables import render
     from sparsenmt.workflows.benchmark.measurement import BenchmarkRequest, benchmark
 
@@ -76,7 +77,7 @@ def command(files: ReportFiles, lengths: tuple[str, ...], **settings: Any) -> No
     report = benchmark(BenchmarkRequest(lengths=[_two_lengths(text) for text in lengths], **settings))
     click.echo(render(report))
     for path in files.write(report):
-        click.echo(f"{path}: written", err=True)
+        notify(f"{path}: written")
 
 
 def _two_lengths(text: str) -> tuple[int, int]:

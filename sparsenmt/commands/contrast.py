@@ -15,6 +15,7 @@ from sparsenmt.commands.options import (
     tags_option,
     threads_option,
 )
+from sparsenmt.commands.output import show
 from sparsenmt.evaluation.contrast.items import FORMATS
 
 
@@ -72,4 +73,4 @@ def command(arguments: tuple[Path, ...], **options: Any) -> None:
         click.echo(render(result.shown))
         return
     for note in (f"{len(result.suite.items):,} items", *result.suite.notes):
-        click.echo(note)
+        show(note)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sparsenmt.commands.options import PATH
+from sparsenmt.commands.output import show
 
 if TYPE_CHECKING:
     from sparsenmt.workflows.demo import DemoResult
@@ -28,9 +29,9 @@ def command(overrides: tuple[str, ...], directory: Path) -> None:
     from sparsenmt.workflows.demo import demo
 
     result = demo(directory, overrides)
-    click.echo(f"{_samples(result)}\n")
+    show(f"{_samples(result)}\n")
     seconds = ", ".join(f"{name} {value:.0f} s" for name, value in result.seconds.items())
-    click.echo(table(result.scores, note=seconds))
+    show(table(result.scores, note=seconds))
 
 
 def _samples(result: DemoResult) -> str:

@@ -18,6 +18,7 @@ from sparsenmt.commands.options import (
     threads_option,
     whole_numbers,
 )
+from sparsenmt.commands.output import show
 from sparsenmt.errors import UserError
 
 
@@ -68,6 +69,7 @@ def command(
     stopped. Time is measured in every run, on the first lines, without start-up; it is relative to the deepest depth of
     the first model with the largest beam size.
     """
+    from sparsenmt.progress import notify
     from sparsenmt.workflows.depth_table import DepthTableRequest, depth_table
 
     if not models and not grid:
@@ -75,5 +77,5 @@ def command(
     output = output or Path(f"{str([*models, *grid][0]).rstrip('/')}-depths")
     request = DepthTableRequest(models, grid, output, speed_lines=speed_lines if speed else 0, **options)
     result = depth_table(request)
-    click.echo(result.text)
-    click.echo("written: " + ", ".join(map(str, result.files)), err=True)
+    show(result.text)
+    notify("written: " + ", ".join(map(str, result.files)))

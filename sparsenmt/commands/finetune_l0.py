@@ -54,6 +54,7 @@ def command(model: Path, recipe_and_overrides: tuple[str, ...], **options: Any) 
     --keep last     the last checkpoint
     --keep best     the best validation within `tolerance` of the target
     """
+    from sparsenmt.progress import notify
     from sparsenmt.report.tables import render
     from sparsenmt.workflows.finetune import FinetuneRequest, finetune
 
@@ -61,7 +62,7 @@ def command(model: Path, recipe_and_overrides: tuple[str, ...], **options: Any) 
     result = finetune(FinetuneRequest(model, recipe, overrides, **options))
     if result.report is not None:
         click.echo(render(result.report))
-        click.echo("written: " + ", ".join(map(str, result.files)), err=True)
+        notify("written: " + ", ".join(map(str, result.files)))
 
 
 def _split(arguments: Sequence[str]) -> tuple[Path | None, tuple[str, ...]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from sparsenmt.commands.options import PATH, dump_config_option
+from sparsenmt.commands.output import show
 
 
 @click.command("prepare")
@@ -30,4 +31,4 @@ def command(recipe_file: Path, overrides: tuple[str, ...], dump_config: bool) ->
 
     from sparsenmt.workflows.prepare import prepare
 
-    click.echo(prepare(recipe).describe())
+    show(prepare(recipe).describe())

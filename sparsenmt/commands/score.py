@@ -19,7 +19,8 @@ from sparsenmt.commands.options import (
     resamples_option,
     tags_option,
 )
-from sparsenmt.errors import UserError
+from sparsenmt.commands.output import show, show_json
+from sparsenmt.errors import UserError, printable
 from sparsenmt.metric import METRICS
 
 if TYPE_CHECKING:
@@ -146,9 +147,9 @@ def _show(result: ScoreResult, options: ScoreOptions, *, as_json: bool) -> None:
         notes.append(f"sparsity rate {result.sparsity:.1%}: share of source tokens, </s> included, whose gate is 0")
         extra["sparsity"] = result.sparsity
     if as_json:
-        click.echo(to_json(result.scores, result.comparisons, sentences=result.sentences, **extra))
+        show_json(to_json(result.scores, result.comparisons, sentences=result.sentences, **extra))
     else:
-        click.echo(table(result.scores, result.comparisons, note="\n".join(notes)))
+        show(table(result.scores, result.comparisons, note="\n".join(notes)))
 
 
 def _show_target(found: TargetScores, *, as_json: bool) -> None:
@@ -167,9 +168,10 @@ def _show_target(found: TargetScores, *, as_json: bool) -> None:
             items = [{"piece": piece, "log_probability": value} for piece, value in tokens]
             place: dict[str, Any] = {} if found.blocks is None else block_place(found.blocks[index])
             line = {**place, "log_probability": scored.log_probability, "tokens": items}
-            click.echo(json.dumps(line, ensure_ascii=False))
+            show_json(json.dumps(line, ensure_ascii=False))
         else:
-            click.echo(f"{scored.log_probability:.4f}\t" + " ".join(f"{piece}:{value:.4f}" for piece, value in tokens))
+            shown = (f"{printable(piece)}:{value:.4f}" for piece, value in tokens)
+            click.echo(f"{scored.log_probability:.4f}\t" + " ".join(shown))
     mean = -total / max(count, 1)
     perplexity = math.exp(mean) if mean < 700 else math.inf  # larger exponents overflow
     packed = "" if found.blocks is None else f" in {_count(len(found.blocks), 'block')}"

@@ -17,6 +17,7 @@ from sparsenmt.commands.options import (
     threads_option,
     whole_numbers,
 )
+from sparsenmt.commands.output import show
 from sparsenmt.strategy import STRATEGIES
 
 _METHODS = [name for name, strategy in STRATEGIES.items() if not strategy.random]
@@ -79,4 +80,4 @@ def command(method: str | None, beam_size: int | None, batch_tokens: int | None,
 
     decoding = {"method": method, "beam_size": beam_size, "batch_tokens": batch_tokens}
     given = {name: value for name, value in decoding.items() if value is not None}
-    click.echo(select_depth(SelectDepthRequest(decoding=given, **settings)), nl=False)
+    show(select_depth(SelectDepthRequest(decoding=given, **settings)).removesuffix("\n"))

@@ -21,8 +21,9 @@ def command(model: Path, output: Path, encoder_layers: int | None, decoder_layer
     OUT is a model directory of its own. Without any option it translates as MODEL_DIR does with --encoder-layers N
     --decoder-layers M. A model that was not trained for that depth (see `model.depth`) is cut with a warning.
     """
+    from sparsenmt.progress import notify
     from sparsenmt.workflows.slice import slice_model
 
     found = slice_model(model, output, encoder_layers=encoder_layers, decoder_layers=decoder_layers, unroll=unroll)
     layers = f"{found.depth[0]} encoder and {found.depth[1]} decoder layers of {model}"
-    click.echo(f"{output}: {layers}, {found.parameters:,} of {found.parameters_before:,} parameters", err=True)
+    notify(f"{output}: {layers}, {found.parameters:,} of {found.parameters_before:,} parameters")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sparsenmt.commands.options import PATH
+from sparsenmt.commands.output import show
 from sparsenmt.errors import UserError
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def command(
         plan = plan_sweep(read_sweep(sweep_file), overrides, output)
         chosen = plan.select(only)
         if lists:
-            click.echo("\n".join(aligned([(run.name, run.state(), str(run.directory)) for run in chosen])))
+            show("\n".join(aligned([(run.name, run.state(), str(run.directory)) for run in chosen])))
         else:
             _show(plan.tabulate())
         return
@@ -57,6 +58,8 @@ def command(
 
 
 def _show(table: SweepTable) -> None:
-    click.echo(table.text)
+    from sparsenmt.progress import notify
+
+    show(table.text)
     if table.files:
-        click.echo("written: " + ", ".join(map(str, table.files)), err=True)
+        notify("written: " + ", ".join(map(str, table.files)))

@@ -14,17 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, Literal, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.errors import UserError
-from sparsenmt.files import name_file_in_errors, read_json, write_json
+from sparsenmt.files import invalid_file, name_file_in_errors, no_follow, read_json, write_json
+from sparsenmt.records import Count, is_plain_name, typed
 
 _OFFSET = np.dtype("<i8")
 _LINE = np.dtype("<i8")
@@ -58,7 +60,7 @@ class DatasetWriter:
             _SideWriter(self._directory, "source", id_type(source_size), self._files),
             _SideWriter(self._directory, "target", id_type(target_size), self._files),
         ]
-        self._lines = self._files.enter_context((self._directory / "lines.bin").open("wb"))
+        self._lines = self._files.enter_context(_create(self._directory / "lines.bin"))
 
     def append(self, source: Sequence[Sequence[int]], target: Sequence[Sequence[int]], lines: Iterable[int]) -> None:
         """Append pairs.
@@ -89,14 +91,18 @@ class DatasetWriter:
             write_json(self._directory / "meta.json", self._meta)
 
 
+def _create(path: Path) -> BinaryIO:
+    return open(path, "wb", opener=no_follow)
+
+
 class _SideWriter:
     """Ids and offsets of one language."""
 
     def __init__(self, directory: Path, name: str, type_: np.dtype[Any], files: ExitStack) -> None:
         self.name = name
         self.type = type_
-        self._ids = files.enter_context((directory / f"{name}.bin").open("wb"))
-        self._offsets = files.enter_context((directory / f"{name}.offsets.bin").open("wb"))
+        self._ids = files.enter_context(_create(directory / f"{name}.bin"))
+        self._offsets = files.enter_context(_create(directory / f"{name}.offsets.bin"))
         self._end = 0
         self._offsets.write(np.zeros(1, dtype=_OFFSET).tobytes())
 
@@ -108,6 +114,17 @@ class _SideWriter:
         self._ids.write(flat.astype(self.type).tobytes())
         self._offsets.write((self._end + np.cumsum(lengths, dtype=_OFFSET)).tobytes())
         self._end += int(lengths.sum())
+
+
+@dataclass(frozen=True)
+class _Meta:
+    """The contents of ``meta.json``."""
+
+    name: str
+    pairs: Count
+    features: list[str]
+    source_type: Literal["<u2", "<u4"]
+    target_type: Literal["<u2", "<u4"]
 
 
 class Dataset:
@@ -123,16 +140,19 @@ class Dataset:
 
     def __init__(self, directory: Path, *, with_features: bool = True) -> None:
         self.directory = Path(directory)
-        meta = read_json(self.directory / "meta.json")
-        self.name: str = meta["name"]
-        self.features: tuple[str, ...] = tuple(meta["features"]) if with_features else ()
-        self._pairs: int = meta["pairs"]
+        path = self.directory / "meta.json"
+        meta = typed(read_json(path), _Meta, path, hint=_HINT)
+        if not all(is_plain_name(f"feature.{name}") and "/" not in name for name in meta.features):
+            raise invalid_file(path, "a feature has the name of another directory")
+        self.name = meta.name
+        self.features = tuple(meta.features) if with_features else ()
+        self._pairs = meta.pairs
         self.line_numbers: NDArray[np.int64] = self._map("lines", _LINE, self._pairs)
         self.source_offsets: NDArray[np.int64] = self._map("source.offsets", _OFFSET, self._pairs + 1)
         self.target_offsets: NDArray[np.int64] = self._map("target.offsets", _OFFSET, self._pairs + 1)
         tokens = int(self.source_offsets[-1])
-        self.source_ids = self._map("source", np.dtype(meta["source_type"]), tokens)
-        self.target_ids = self._map("target", np.dtype(meta["target_type"]), int(self.target_offsets[-1]))
+        self.source_ids = self._map("source", np.dtype(meta.source_type), tokens)
+        self.target_ids = self._map("target", np.dtype(meta.target_type), int(self.target_offsets[-1]))
         self.feature_values: Mapping[str, NDArray[np.integer]] = {
             name: self._map(f"feature.{name}", _FEATURE, tokens) for name in self.features
         }
@@ -197,7 +217,7 @@ def write_features(directory: Path, names: Sequence[str], rows: Iterable[Mapping
         rows: feature -> values of one or several successive pairs, one for each token, in order.
     """
     with name_file_in_errors(directory), ExitStack() as files:
-        streams = {name: files.enter_context((directory / f"feature.{name}.bin").open("wb")) for name in names}
+        streams = {name: files.enter_context(_create(directory / f"feature.{name}.bin")) for name in names}
         for row in rows:
             for name, stream in streams.items():
                 stream.write(row[name].astype(_FEATURE).tobytes())

@@ -15,8 +15,11 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from sparsenmt.data.dataset import Dataset
 from sparsenmt.data.features.feature_set import FeatureSet
@@ -26,8 +29,9 @@ from sparsenmt.data.tagging.tagged_text import TagFile, TaggedSentence
 from sparsenmt.data.text import read_lines, read_parallel
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.errors import UserError
-from sparsenmt.files import DamagedFileError, check_file_entries, read_json, read_sealed, sha256_text, write_sealed
+from sparsenmt.files import DamagedFileError, read_consistently, read_json, read_sealed, sha256_text, write_sealed
 from sparsenmt.progress import Bars, notify
+from sparsenmt.records import Count, check_file_entries, file_entries_of, typed
 
 FORMAT = 2
 """Version of the layout; other versions are refused."""
@@ -37,6 +41,7 @@ DEV_TEXT = ("dev.source.txt", "dev.target.txt")
 DEV_TAGS = "dev.tags.txt"
 DEV_DOCUMENTS = "dev.documents.txt"
 _HINT = "Run `sparsenmt prepare` with the recipe."
+_NAMES = r"(train-\d+|dev|tokenizers|features)/.+|dev\.\w+\.txt"
 _LAYOUT = re.compile(
     r"manifest\.json|dev\.(source|target|tags|documents)\.txt|(train-\d+|dev)/(meta\.json|[\w.]+\.bin)"
     r"|tokenizers/(tokenizers|shared|source|target)\.(json|model)|features/\w+\.(json|bin)"
@@ -92,8 +97,8 @@ class PreparedReport:
         return cls(
             directory=directory,
             up_to_date=up_to_date,
-            corpora=[_corpus_report(entry) for entry in manifest["corpora"]],
-            dev=_corpus_report(manifest["dev"]),
+            corpora=[_corpus_report(entry, directory) for entry in manifest["corpora"]],
+            dev=_corpus_report(manifest["dev"], directory),
             vocabulary_sizes=(source_size, target_size),
             shared=manifest["settings"]["tokenizer"]["shared"],
             fingerprint=manifest["fingerprint"],
@@ -112,8 +117,43 @@ class PreparedReport:
         )
 
 
-def _corpus_report(entry: Mapping[str, Any]) -> CorpusReport:
-    return CorpusReport(**{**entry, "counts": FilterCounts(**entry["counts"])})
+def _corpus_report(entry: Mapping[str, Any], directory: Path) -> CorpusReport:
+    return typed(entry, CorpusReport, directory / MANIFEST, hint=_HINT)
+
+
+@dataclass(frozen=True)
+class _PreparedManifest:
+    """The types in a manifest; ``files`` apart."""
+
+    settings: _PreparedSettings
+    inputs: list[_PreparedText]
+    corpora: Annotated[list[CorpusReport], Field(min_length=1)]
+    dev: CorpusReport
+    vocabulary_sizes: tuple[Count, Count]
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class _PreparedSettings:
+    tokenizer: _PreparedTokenizer
+    tagger: _PreparedTagger | None = None
+
+
+@dataclass(frozen=True)
+class _PreparedTokenizer:
+    shared: bool
+
+
+@dataclass(frozen=True)
+class _PreparedTagger:
+    given: list[str]
+
+
+@dataclass(frozen=True)
+class _PreparedText:
+    role: str
+    bytes: Count
+    sha256: str
 
 
 @dataclass(frozen=True)
@@ -145,15 +185,18 @@ class PreparedData:
             UserError: it is missing or of another version.
             DamagedFileError: a file is missing or has changed.
         """
-        directory = Path(directory)
+        return read_consistently(Path(directory), ["."], partial(cls._open, bars=Bars(progress)))
+
+    @classmethod
+    def _open(cls, directory: Path, *, bars: Bars) -> PreparedData:
         manifest = read_manifest(directory)
-        verify_files(directory, manifest, Bars(progress))
+        verify_files(directory, manifest, bars)
         tokenizers = Tokenizers.load(directory / "tokenizers")
         features = FeatureSet.load(directory / "features", tokenizers)
         dev_lines = [(source, target) for source, target in read_parallel([directory / name for name in DEV_TEXT])]
         dev_tags = None
         if features.source_tagger is not None:
-            given = f"dev.{TAGS}" in manifest["settings"]["tagger"]["given"]
+            given = f"dev.{TAGS}" in (manifest["settings"].get("tagger") or {}).get("given", ())
             tagset = features.source_tagger.given_tagset if given else features.source_tagger.tagger_tagset
             tags = TagFile(directory / DEV_TAGS, tagset)
             dev_tags = list(tags.sentences(directory / DEV_TEXT[0], [source for source, _ in dev_lines]))
@@ -191,18 +234,21 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         raise UserError("there are no prepared data", where=str(directory), hint=_HINT)
     if manifest.get("format") != FORMAT:
         raise UserError("prepared by another version of this program", where=str(directory), hint=_HINT)
-    return read_sealed(path, hint=_HINT)
+    manifest = read_sealed(path, hint=_HINT)
+    typed(manifest, _PreparedManifest, path, hint=_HINT)
+    file_entries_of(manifest, path, names=_NAMES, hint=_HINT)
+    return manifest
 
 
 def verify_files(directory: Path, manifest: Mapping[str, Any], bars: Bars) -> None:
-    """Verify every file against the manifest.
+    """Verify every file against the manifest. A corpus may be a link to another disk: nothing is copied from here.
 
     Raises:
         DamagedFileError: a file is missing or has changed.
     """
     total = sum(entry["bytes"] for entry in manifest["files"].values())
     with bars.counting("checking the data", total=total, unit="B") as bar:
-        check_file_entries(directory, manifest["files"], hint=_HINT, advance=bar.update)
+        check_file_entries(directory, manifest["files"], hint=_HINT, advance=bar.update, links=True)
 
 
 def matching_manifest(directory: Path, settings: Any, inputs: Any, bars: Bars) -> dict[str, Any] | None:
@@ -242,8 +288,8 @@ def check_replaceable(directory: Path) -> None:
     ours = set()
     if MANIFEST in found:
         try:
-            ours = {MANIFEST, *read_sealed(directory / MANIFEST)["files"]}
-        except (UserError, KeyError):  # damaged, or of another version: recognize files by name
+            ours = {MANIFEST, *read_manifest(directory)["files"]}
+        except UserError:  # damaged, or of another version: recognize files by name
             ours = {name for name in found if _LAYOUT.fullmatch(name)}
     if foreign := sorted(found - ours):
         raise UserError(

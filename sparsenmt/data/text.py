@@ -10,7 +10,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TypeVar, cast
 
@@ -21,22 +21,30 @@ StrPath = str | os.PathLike[str]
 S = TypeVar("S")
 T = TypeVar("T")
 
+LONGEST_LINE = 10_000_000
+"""Bytes. A longer line is refused while it is read: its tokens would need 50 times as much memory, and a gzip file of a
+few kilobytes can hold it."""
+
 _GZIP_MAGIC = b"\x1f\x8b"
 _BATCH_LINES, _BATCH_CHARACTERS = 10_000, 1_000_000
 
 
-def read_lines(path: StrPath) -> Iterator[str]:
+def read_lines(path: StrPath, *, longest: int = LONGEST_LINE) -> Iterator[str]:
     """The lines of a UTF-8 file, without their ``\\n``; a last line without ``\\n`` counts.
 
     Gzip is recognised by its first bytes, and expected if the name ends in ``.gz``.
 
+    Args:
+        longest: most bytes of a line.
+
     Raises:
-        UserError: the file is missing or unreadable, is not valid UTF-8 (with the line), or its gzip stream is broken.
+        UserError: the file is missing or unreadable, is not valid UTF-8 or has a line that is too long (with the line),
+            or its gzip stream is broken.
     """
     number = 0
     try:
-        with open_text_bytes(path) as lines:
-            for line in decode_lines(lines, os.fspath(path)):
+        with open_text_bytes(path) as stream:
+            for line in decode_lines(byte_lines(stream, os.fspath(path), longest=longest), os.fspath(path)):
                 number += 1
                 yield line
     except EOFError:
@@ -49,6 +57,44 @@ def read_lines(path: StrPath) -> Iterator[str]:
         raise UserError(
             f"broken gzip file: {error}", where=os.fspath(path), hint="Copy it again, or name the unpacked text."
         ) from None
+
+
+def byte_lines(stream: IO[bytes], name: str, *, longest: int = LONGEST_LINE) -> Iterator[bytes]:
+    """The lines of a stream with their ends; no more than ``longest`` bytes of a line are ever read.
+
+    Raises:
+        UserError: a line is longer; ``name`` is the file's name in the message.
+    """
+    number = 0
+    while line := stream.readline(longest + 1):
+        number += 1
+        if len(line) > longest and not line.endswith(b"\n"):
+            raise UserError(
+                f"the line is longer than {longest:,} bytes",
+                where=f"{name}, line {number:,}",
+                hint="Split it, or check that the file is text whose lines end in \\n.",
+            )
+        yield line
+
+
+def read_whole(path: StrPath, most: int) -> str:
+    """The text of a UTF-8 file of at most ``most`` characters, plain or gzipped; see `read_lines`.
+
+    Raises:
+        UserError: it is longer; or as `read_lines`.
+    """
+    lines: list[str] = []
+    left = most
+    for line in read_lines(path, longest=most):
+        left -= len(line) + 1
+        if left < 0:
+            raise UserError(
+                f"the text is longer than {most:,} characters",
+                where=os.fspath(path),
+                hint="Divide it into several files.",
+            )
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def decode_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
@@ -123,10 +169,10 @@ def pair_lines(
     check_counts(count + sum(1 for _ in items), count)
 
 
-def bounded_batches(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
-    """Batches of bounded memory: at most 10,000 items with a million characters together.
-
-    A larger item is a batch of its own.
+def bounded_batches(
+    items: Iterable[T], size: Callable[[T], int], *, most: int = _BATCH_LINES, characters: int = _BATCH_CHARACTERS
+) -> Iterator[list[T]]:
+    """Batches of bounded memory: at most ``most`` items with ``characters`` together; a larger item is a batch alone.
 
     Args:
         size: returns the number of characters of an item.
@@ -142,6 +188,19 @@ def bounded_batches(items: Iterable[T], size: Callable[[T], int]) -> Iterator[li
         characters += more
     if batch:
         yield batch
+
+
+def text_windows(
+    items: Iterable[T], window: int, size: Callable[[T], int], *, characters: int = 64_000_000
+) -> Iterator[list[T]]:
+    """Lists of ``window`` items, the last one shorter; one of more than ``characters`` is divided.
+
+    Args:
+        size: returns the number of characters of an item.
+    """
+    rest = iter(items)
+    for first in rest:
+        yield from bounded_batches(chain([first], islice(rest, window - 1)), size, most=window, characters=characters)
 
 
 def check_readable(path: StrPath) -> None:

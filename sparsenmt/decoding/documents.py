@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from sparsenmt.data.documents import (
     BlockPacker,
@@ -16,6 +15,7 @@ from sparsenmt.data.documents import (
 )
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
+from sparsenmt.data.text import bounded_batches, text_windows
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.decoding.translate import Translation, one_line, translate_lines
 from sparsenmt.recipe import schema
@@ -24,6 +24,7 @@ from sparsenmt.store import Bundle
 WINDOW = 256
 """Blocks that are sorted by length together."""
 _LINES = 1000  # that are tokenized together
+_CHARACTERS = 16_000_000  # of the blocks of a window, which hold their tokens
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def translate_documents(
     packer = BlockPacker([bundle.tokenizers.source], documents.separator, limit)
     separator = separator_id(bundle.tokenizers.target, documents.separator)
     blocks = packer.blocks(_sentences(bundle, lines))
-    while batch := list(islice(blocks, window)):
+    for batch in text_windows(blocks, window, lambda block: len(block.texts[0]), characters=_CHARACTERS):
         found = translate_lines(bundle, source_lines(batch), options, window=window)
         for block, translation in zip(batch, found, strict=True):
             yield _split(block, translation, bundle.tokenizers.target, separator)
@@ -159,8 +160,7 @@ def source_lines(blocks: Sequence[DocumentBlock]) -> list[InputLine]:
 
 
 def _sentences(bundle: Bundle, lines: Iterable[InputLine]) -> Iterator[BlockSentence]:
-    rest = iter(lines)
-    while rows := list(islice(rest, _LINES)):
+    for rows in bounded_batches(lines, lambda line: len(line.text), most=_LINES):
         encoded = bundle.tokenizers.source.encode_batch([line.text for line in rows])
         for line, ids in zip(rows, encoded, strict=True):
             yield BlockSentence(line.number, line.document, (line.text,), (ids,), _tags_of(bundle, line))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from sparsenmt.data.batching import pad
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
+from sparsenmt.data.text import bounded_batches
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.errors import UserError, is_out_of_memory
 from sparsenmt.model.protocol import Source
@@ -81,10 +82,12 @@ def read_sources(bundle: Bundle, lines: Sequence[InputLine]) -> list[SourceLine]
     """Tokenize lines; tokens beyond the model's length are cut and counted, and a blank line has none."""
     most = bundle.max_source_length
     result = []
-    for line, ids in zip(lines, bundle.tokenizers.source.encode_batch([line.text for line in lines]), strict=True):
-        if not line.text.strip(" "):  # some tokenizers make a token of a space
-            ids = []
-        result.append(SourceLine(line.number, line.text, [*ids[:most], EOS], max(len(ids) - most, 0), line.tags))
+    # Part by part: the tokens that are cut need more memory than all that are kept.
+    for part in bounded_batches(lines, lambda line: len(line.text)):
+        for line, ids in zip(part, bundle.tokenizers.source.encode_batch([line.text for line in part]), strict=True):
+            if not line.text.strip(" "):  # some tokenizers make a token of a space
+                ids = []
+            result.append(SourceLine(line.number, line.text, [*ids[:most], EOS], max(len(ids) - most, 0), line.tags))
     return result
 
 

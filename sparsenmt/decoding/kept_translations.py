@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding.translate import translate_lines
@@ -17,10 +19,19 @@ from sparsenmt.errors import UserError
 from sparsenmt.files import make_directories, read_sealed, sha256_text, write_sealed
 from sparsenmt.model.depth_plan import Depth
 from sparsenmt.recipe.schema import Decoding
+from sparsenmt.records import typed
 from sparsenmt.store import Bundle, ModelIdentity
 
 _WINDOW = 1024  # lines that are sorted by length together; an interrupted run loses no more
 _DAMAGED_HINT = "It is computed again."
+
+
+@dataclass(frozen=True)
+class _CachedTranslations:
+    """A file of the cache."""
+
+    work: dict[str, Any]
+    translations: list[str]
 
 
 class KeptTranslations:
@@ -48,11 +59,13 @@ class KeptTranslations:
     def cached(self, depth: Depth) -> list[str]:
         """Return the cached translations of the first lines, or of all."""
         path = self._path(depth)
+        if not path.exists():
+            return []
         try:
-            kept = read_sealed(path, hint=_DAMAGED_HINT) if path.exists() else {}
+            kept = typed(read_sealed(path, hint=_DAMAGED_HINT), _CachedTranslations, path, hint=_DAMAGED_HINT)
         except UserError:
             return []
-        return [str(line) for line in kept["translations"]] if kept.get("work") == self._work else []
+        return kept.translations[: len(self.lines)] if kept.work == self._work else []
 
     def at(self, bundle: Bundle, depth: Depth, *, advance: Callable[[int], object] | None = None) -> list[str]:
         """Return the translations of all lines; those that are not cached are computed and cached.

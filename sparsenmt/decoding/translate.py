@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
 
 import torch
 
 from sparsenmt.data.batching import length_batches
 from sparsenmt.data.input_line import InputLine, numbered_lines
+from sparsenmt.data.text import text_windows
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.decoding.ahead import encode_ahead
 from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, make_source, not_finite, read_sources
@@ -76,8 +76,7 @@ def translate_lines(
         UserError: a batch does not fit into memory, the model's scores are not finite, or tags are needed and there
             are none.
     """
-    iterator = iter(lines)
-    while batch := list(islice(iterator, window)):
+    for batch in text_windows(lines, window, lambda line: len(line.text)):
         yield from _translate_window(bundle, read_sources(bundle, batch), options, advance, compact)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,19 @@ from sparsenmt.depth_selector.labels import LabelledSentences
 from sparsenmt.depth_selector.training import Hyperparameters, SelectorTrainingSettings, Trial, train_classifier
 from sparsenmt.errors import UserError
 from sparsenmt.files import changed_values, describe_change, make_directories, read_sealed, write_sealed
+from sparsenmt.records import typed
 from sparsenmt.tensors import load_tensors, save_tensors
 
 _RECORD = "search.json"
 _DAMAGED_HINT = "It is computed again."
+
+
+@dataclass(frozen=True)
+class _SearchRecord:
+    """The record of completed trials."""
+
+    work: dict[str, Any]
+    trials: list[Trial]
 
 
 class HyperparameterSearch:
@@ -52,16 +61,18 @@ class HyperparameterSearch:
         if not path.exists():
             return None
         try:
-            record = read_sealed(path, hint=_DAMAGED_HINT)
-            if changed := changed_values(record["work"], self._task):
+            record = typed(read_sealed(path, hint=_DAMAGED_HINT), _SearchRecord, path, hint=_DAMAGED_HINT)
+            if changed := changed_values(record.work, self._task):
                 return describe_change(*changed[0])
-            trials = [Trial(cell=Hyperparameters(**each.pop("cell")), **each) for each in record["trials"]]
+            own = {cell: cell for cell in self._cells}  # equal ones may be written as 1 and 1.0
+            best = best_of(record.trials).cell
+            if best not in own:
+                return "the best combination so far is not in the grid"
+            trials = [replace(trial, cell=own[trial.cell]) for trial in record.trials if trial.cell in own]
             load_tensors(self._weights(best_of(trials)), hint=_DAMAGED_HINT)
-        except (UserError, KeyError, TypeError, ValueError):
+        except (UserError, ValueError):  # there are no trials
             return "the record of completed trials is damaged"
-        if best_of(trials).cell not in self._cells:
-            return "the best combination so far is not in the grid"
-        self.trials = [trial for trial in trials if trial.cell in self._cells]
+        self.trials = trials
         return None
 
     def run(

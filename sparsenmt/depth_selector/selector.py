@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor
 
 from sparsenmt.data.input_line import InputLine
+from sparsenmt.data.text import text_windows
 from sparsenmt.decoding.inputs import read_sources
 from sparsenmt.decoding.translate import WINDOW, Translation, translate_lines
 from sparsenmt.depth_selector.classifier import DepthClassifier
@@ -28,6 +28,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.files import read_sealed, write_sealed
 from sparsenmt.model.depth_plan import Depth
 from sparsenmt.recipe.schema import Decoding
+from sparsenmt.records import typed
 from sparsenmt.store import Bundle, ModelIdentity
 from sparsenmt.tensors import load_tensors, read_header, save_tensors
 
@@ -77,8 +78,7 @@ class Selector:
         window: int = WINDOW,
     ) -> Iterator[Translation]:
         """Translate lines at their chosen depths, in order; arguments and errors are those of `translate_lines`."""
-        iterator = iter(lines)
-        while batch := list(islice(iterator, window)):
+        for batch in text_windows(lines, window, lambda line: len(line.text)):
             sources = read_sources(bundle, batch)
             chosen = self.choose([source.ids for source in sources if not source.empty])
             self.counts.update(chosen)
@@ -123,6 +123,16 @@ def source_embeddings(bundle: Bundle) -> Tensor:
     tables = bundle.model.embeddings
     table: Tensor = tables["shared"] if "shared" in tables else tables["source"]
     return table.detach().float()
+
+
+@dataclass(frozen=True)
+class _SelectorRecord:
+    """The types in a selector's record."""
+
+    model: dict[str, Any]
+    depths: list[Depth]
+    cell: Hyperparameters
+    weights: str
 
 
 def save_selector(
@@ -170,12 +180,14 @@ def open_selector(directory: Path, bundle: Bundle, *, folder: Path | None = None
     record = read_sealed(path, hint=_INVALID_HINT)
     if record.get("format") != _FORMAT:
         raise UserError("written by another version of this program", where=str(path), hint=_INVALID_HINT)
-    depths = [(int(n), int(m)) for n, m in record["depths"]]
-    if record["model"] != identity_record(bundle.identity()) or depths != bundle.model.plan.depths():
+    found = typed(record, _SelectorRecord, path, hint=_INVALID_HINT)
+    depths, cell = found.depths, found.cell
+    if found.model != identity_record(bundle.identity()) or depths != bundle.model.plan.depths():
         raise UserError("the selector was trained for another model", where=str(folder), hint=_INVALID_HINT)
-    if read_header(folder / WEIGHTS, hint=_INVALID_HINT)[0] != record["weights"]:
+    if read_header(folder / WEIGHTS, hint=_INVALID_HINT)[0] != found.weights:
         raise UserError("the weights do not match selector.json", where=str(folder), hint=_INVALID_HINT)
-    cell = Hyperparameters(**record["cell"])
+    if cell.layers < 1 or cell.heads < 1 or bundle.recipe.model.dimension % cell.heads:
+        raise UserError("the selector was trained for another model", where=str(folder), hint=_INVALID_HINT)
     classifier = DepthClassifier(source_embeddings(bundle), depths=len(depths), layers=cell.layers, heads=cell.heads)
     shapes = {name: tuple(tensor.shape) for name, tensor in classifier.state_dict().items()}
     try:
@@ -183,4 +195,4 @@ def open_selector(directory: Path, bundle: Bundle, *, folder: Path | None = None
     except ValueError:
         raise UserError("the selector was trained for another model", where=str(folder), hint=_INVALID_HINT) from None
     classifier.to(bundle.device).pack()
-    return Selector(classifier, depths, record["weights"])
+    return Selector(classifier, depths, found.weights)

@@ -1,39 +1,35 @@
-"""Compiled kernels for the CPU: built at first use, kept in the user's cache, used only if their results are right.
+"""Compiled kernels for the CPU: built at first use, kept in a private folder, used only if their results are right.
 
 Building needs only a C++ compiler: a shared library without PyTorch's headers is built in seconds and called through
-ctypes. If anything fails (no compiler, no cache, a result that differs from PyTorch's), PyTorch's operators are used.
+ctypes. If anything fails (no compiler, no cache, a result that differs from PyTorch's), PyTorch's operators are used,
+and a warning says why. It is said once: a failure is remembered in the cache until the compiler or a source changes.
 SPARSENMT_NATIVE=0 in the environment turns the kernels off.
 """
 
 from __future__ import annotations
 
+import hashlib
+import math
 import os
 import platform
-import shutil
-import subprocess
+import re
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
 import torch
 
-from sparsenmt.errors import UserError
-from sparsenmt.files import (
-    directory_lock,
-    make_directories,
-    read_sealed,
-    sha256_file,
-    sha256_text,
-    write_bytes,
-    write_sealed,
-)
+from sparsenmt.errors import UserError, printable
+from sparsenmt.files import directory_lock, sha256_text
+from sparsenmt.native import cache
+from sparsenmt.native.compiler import CHOICE, COMPILERS, Compiler, CompilerError, find_compiler, run_together
+from sparsenmt.progress import notify
 
 SWITCH = "SPARSENMT_NATIVE"
-_COMPILERS = ("c++", "g++", "clang++")
 _FLAGS = ("-std=gnu++17", "-O3", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
 # Tried in turn. None links to OpenMP: its symbols must be those that PyTorch has loaded. A second OpenMP would start
 # threads of its own that compete for the same cores.
@@ -43,15 +39,23 @@ _VARIANTS = (
     ("-march=native", "-fopenmp-simd"),
     ("-fopenmp-simd",),
 )
-_TIMEOUT = 120  # seconds for one compilation
-_WAITS, _WAIT_SECONDS = 600, 0.2  # for another process that builds the library
+_LOST = ("", "", "on one thread only", "on one thread only, and without most vector instructions of this processor")
+_OPENMP = Path(__file__).parent / "clang_openmp.cpp"
+_BUILD_SECONDS = 240  # for all variants together
+_WAITS, _WAIT_SECONDS = 1500, 0.2  # for another process that builds: longer than a build may take
+_INSTEAD = "PyTorch's operators are used instead, which are slower."
+_NO_COMPILER = "no-compiler.json"
 
 Kernels = TypeVar("Kernels")
 
 
 def wanted() -> bool:
     """Return True unless compiled kernels are turned off."""
-    return os.environ.get(SWITCH, "1") != "0"
+    return os.name == "posix" and os.environ.get(SWITCH, "1") != "0"
+
+
+class _RefusedError(Exception):
+    """A library does not load, or its results are wrong."""
 
 
 @dataclass(frozen=True)
@@ -75,106 +79,167 @@ class Library(Generic[Kernels]):
 
     def find(self) -> Kernels | None:
         """Load the library from the cache, or build it; None if no build gives right results."""
-        compiler = _compiler()
+        compiler = find_compiler()
         if compiler is None:
+            _say_that_there_is_no_compiler()
             return None
         try:
-            folder, stem = cache(), self._stem(compiler)
-            kept = self._kept(folder, stem)
-            return kept if kept is not None else self._build_alone(compiler, folder, stem)
-        except (OSError, RuntimeError, UserError):  # no home, no space, no permission
-            return None
+            cache.folder()
+            stem = self._stem(compiler)
+            if self._failure(stem) is not None:
+                return None
+            kept = self._kept(stem)
+            return kept if kept is not None else self._build_alone(compiler, stem)
+        except UserError as refused:
+            cache.say_once(f"{refused}\n  {_INSTEAD}")
+        except (OSError, RuntimeError) as error:  # no space, no permission
+            cache.say_once(f"kernels ({self.name}) cannot be built or kept: {printable(str(error))}. {_INSTEAD}")
+        return None
 
-    def _stem(self, compiler: Path) -> str:
+    def _stem(self, compiler: Compiler) -> str:
         """File name by a hash of the sources, the compiler, its options and the processor, as caches may be shared."""
-        stat = compiler.stat()
         parts = [
-            *(path.read_bytes().decode() for path in (*self.headers, *self.sources)),
+            *(path.read_bytes().decode() for path in (*self.headers, *self.sources, _OPENMP)),
             repr((_FLAGS, self.flags, _VARIANTS)),
-            f"{compiler} {stat.st_size} {stat.st_mtime_ns}",
+            compiler.identity(),
             f"{platform.system()} {platform.machine()} {torch.__version__} {_processor()}",
         ]
         return f"{self.name}-{sha256_text(chr(10).join(parts))[:24]}"
 
-    def _kept(self, folder: Path, stem: str) -> Kernels | None:
-        """The library in the cache, if it is complete and right."""
+    def _failure(self, stem: str) -> str | None:
+        """The reason why an earlier build failed."""
+        reason = (cache.read_record(f"{stem}.json") or {}).get("failed")
+        return None if reason is None else str(reason)
+
+    def _kept(self, stem: str) -> Kernels | None:
+        """The library in the cache, if it is complete, the user's alone, and right."""
+        kept = cache.read_record(f"{stem}.json")
+        if kept is None:
+            return None
+        name = str(kept.get("file"))
+        if not re.fullmatch(rf"{re.escape(stem)}-[0-9]+\.so", name):
+            cache.say_once(f"{cache.place() / stem}.json: names {name!r}, which is no file of its own; built again")
+            return None
         try:
-            kept = read_sealed(folder / f"{stem}.json")
-            library = folder / str(kept["file"])
-            if kept["sha256"] != sha256_file(library):
+            found = cache.read_file(name)
+        except UserError as refused:
+            cache.say_once(f"{refused}\n  It is built again.")
+            return None
+        if found is None or hashlib.sha256(found[1]).hexdigest() != kept.get("sha256"):
+            return None
+        try:
+            return self._checked(found[0])
+        except _RefusedError:
+            return None
+
+    def _build_alone(self, compiler: Compiler, stem: str) -> Kernels | None:
+        """Build under a lock; if another process is building, wait for it."""
+        folder = cache.folder()
+        with _alone(folder) as locked:
+            if not locked:
+                cache.say_once(f"{folder}: another process still builds kernels. {_INSTEAD}")
                 return None
-        except (OSError, UserError, KeyError):
-            return None
-        return self._checked(library)
+            if self._failure(stem) is not None:
+                return None
+            kept = self._kept(stem)
+            return kept if kept is not None else self._build(compiler, stem)
 
-    def _build_alone(self, compiler: Path, folder: Path, stem: str) -> Kernels | None:
-        """Build under a lock; if another process is building the library, wait for it."""
-        make_directories(folder)
-        for _ in range(_WAITS):
-            try:
-                with directory_lock(folder, "builds the kernel"):
-                    kept = self._kept(folder, stem)
-                    return kept if kept is not None else self._build(compiler, folder, stem)
-            except UserError:  # it has the lock
-                time.sleep(_WAIT_SECONDS)
-        return None
-
-    def _build(self, compiler: Path, folder: Path, stem: str) -> Kernels | None:
+    def _build(self, compiler: Compiler, stem: str) -> Kernels | None:
         """Build the variants in turn; return the first that compiles, loads and is right."""
+        notify(f"building kernels ({self.name}), once; this takes about 15 s")
+        if cache.folder() != cache.place():
+            notify(f"warning: {cache.place()}: cannot be written; kernels are kept in {cache.folder()}")
+        cache.check_space()
+        reason, deadline = "", time.monotonic() + _BUILD_SECONDS
         for number, variant in enumerate(_VARIANTS):
-            library = folder / f"{stem}-{number}.so"  # each variant has its own name: a loaded file stays loaded
-            with tempfile.TemporaryDirectory(prefix="sparsenmt-") as scratch:
-                built = self._compile(compiler, variant, Path(scratch))
-                if built is None:
-                    continue
-                write_bytes(library, built)
-            found = self._checked(library)
-            if found is not None:
-                write_sealed(folder / f"{stem}.json", {"file": library.name, "sha256": sha256_file(library)})
-                return found
-            library.unlink(missing_ok=True)
+            name = f"{stem}-{number}.so"  # each variant has its own name: a loaded file stays loaded
+            try:
+                with tempfile.TemporaryDirectory(prefix="sparsenmt-") as scratch:
+                    built = self._compile(compiler, variant, Path(scratch), deadline)
+                path = cache.write_file(name, built)
+                found = self._checked(path)
+            except CompilerError as error:
+                reason = str(error)
+                if error.timed_out:
+                    break
+                continue
+            except _RefusedError as error:
+                path.unlink(missing_ok=True)
+                reason = str(error)
+                continue
+            cache.write_record(f"{stem}.json", {"file": name, "sha256": hashlib.sha256(built).hexdigest()})
+            if _LOST[number]:
+                notify(f"warning: kernels ({self.name}) run {_LOST[number]}: {reason}")
+            return found
+        self._remember_failure(stem, reason)
         return None
 
-    def _compile(self, compiler: Path, variant: tuple[str, ...], folder: Path) -> bytes | None:
-        """Compile and link; return the bytes of the shared library, None if the compiler fails."""
-        made, linked = [folder / f"{path.stem}.o" for path in self.sources], folder / "library.so"
-        pairs = zip(self.sources, made, strict=True)
+    def _compile(self, compiler: Compiler, variant: tuple[str, ...], folder: Path, deadline: float = math.inf) -> bytes:
+        """Compile and link; return the bytes of the shared library.
+
+        Raises:
+            CompilerError: the compiler fails or takes too long.
+        """
+        sources, words = (*self.sources, _OPENMP), compiler.words
+        made, linked = [folder / f"{path.stem}.o" for path in sources], folder / "library.so"
         commands = [
-            [str(compiler), *_FLAGS, *self.flags, *variant, "-c", str(source), "-o", str(to)] for source, to in pairs
+            [*words, *_FLAGS, *self.flags, *variant, "-c", str(source), "-o", str(to)]
+            for source, to in zip(sources, made, strict=True)
         ]
-        with ThreadPoolExecutor() as pool:
-            compiled = all(pool.map(_succeeds, commands))
-        together = [str(compiler), "-shared", *map(str, made), "-o", str(linked)]
-        return linked.read_bytes() if compiled and _succeeds(together) else None
+        run_together(commands, folder, at_once=torch.get_num_threads(), deadline=deadline)
+        together = [*words, "-shared", *map(str, made), "-o", str(linked)]
+        run_together([together], folder, at_once=1, deadline=deadline)
+        return linked.read_bytes()
 
-    def _checked(self, library: Path) -> Kernels | None:
+    def _checked(self, library: Path) -> Kernels:
+        """Load a library and check it.
+
+        Raises:
+            _RefusedError: it does not load, or its results are wrong.
+        """
         try:
-            return self.load(library)
-        except (OSError, AttributeError):  # a symbol is missing, such as OpenMP's
-            return None
+            found = self.load(library)
+        except (OSError, AttributeError) as error:  # a symbol is missing, such as OpenMP's
+            reason = str(error).removeprefix(f"{library}: ")
+            raise _RefusedError(f"the compiled library cannot be loaded: {printable(reason)}") from None
+        if found is None:
+            raise _RefusedError("the compiled library was refused: its results differ from PyTorch's")
+        return found
+
+    def _remember_failure(self, stem: str, reason: str) -> None:
+        record = f"{stem}.json"
+        kept = cache.write_record(record, {"failed": reason})
+        again = f" To try again, delete {cache.folder() / record}." if kept else ""
+        notify(f"warning: kernels ({self.name}) cannot be built: {reason}. {_INSTEAD}{again}")
 
 
-def _succeeds(command: list[str]) -> bool:
-    try:
-        subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=_TIMEOUT, check=True)
-    except subprocess.SubprocessError:
-        return False
-    return True
+def _say_that_there_is_no_compiler() -> None:
+    """Say it once; once more if the compiler's name changes."""
+    chosen = os.environ.get(CHOICE, "")
+    if (cache.read_record(_NO_COMPILER) or {}).get(CHOICE) == chosen:
+        return
+    cache.write_record(_NO_COMPILER, {CHOICE: chosen})
+    names = (
+        f"{CHOICE} names none: {printable(chosen)}" if chosen.strip() else f"none of {', '.join(COMPILERS)} is found"
+    )
+    cache.say_once(f"no C++ compiler for kernels ({names}). {_INSTEAD}")
 
 
-def _compiler() -> Path | None:
-    chosen = os.environ.get("CXX")
-    for name in (chosen,) if chosen else _COMPILERS:
-        path = shutil.which(name)
-        if path is not None:
-            return Path(path)
-    return None
-
-
-def cache() -> Path:
-    """The directory of built libraries."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "sparsenmt" / "kernels"
+@contextmanager
+def _alone(folder: Path) -> Iterator[bool]:
+    """Lock the folder; wait for another process that has locked it. False: it takes too long."""
+    with ExitStack() as held:
+        for attempt in range(_WAITS):
+            try:
+                held.enter_context(directory_lock(folder, "builds kernels"))
+            except UserError:  # another process has the lock
+                if attempt == 0:
+                    notify(f"{folder}: another process builds kernels; this one waits for it")
+                time.sleep(_WAIT_SECONDS)
+            else:
+                yield True
+                return
+        yield False
 
 
 def _processor() -> str:

@@ -9,23 +9,27 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sparsenmt.native import steps
+from sparsenmt.native import steps, trials
+from sparsenmt.native.address import address, check
 from sparsenmt.native.build import Library, wanted
-from sparsenmt.native.packing import PackedMatrix, fields, pack
+from sparsenmt.native.choice import Choice, Trial
+from sparsenmt.native.packing import KINDS, PackedMatrix, fields, pack
+from sparsenmt.native.trials import FEW_QUERIES
 
 _FOLDER = Path(__file__).parent
-HEAD_SIZES = frozenset({16, 32, 48, 64, 96, 128})  # heads that attention is compiled for
 _TOLERANCE = 1e-5
+_CHECKED_CORES = (1, 3)
 _PRODUCT_TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.int8: 4e-2}
 _THREAD_WORK = 1 << 14  # multiplications from which on one more thread pays
-_FEW_QUERIES = 8  # queries up to which keys and values are not copied
 _MOST_FORBIDDEN = 8  # tokens; kForbidden of the library
 MOST_IN_ORDER = 64  # the largest width of `Kernels.best`
 _BLOCK = 28  # rows whose logits a thread computes at a time: two tiles
@@ -62,8 +66,10 @@ class _ContinuationBuffers:
     """
 
     def __init__(self, scores: Tensor, size: int, never: Sequence[int], width: int) -> None:
-        assert len(set(never)) == len(never) <= _MOST_FORBIDDEN
         sentences, opened = scores.shape
+        check(len(set(never)) == len(never) <= _MOST_FORBIDDEN, f"at most {_MOST_FORBIDDEN} forbidden tokens, no twins")
+        check(all(0 <= token < size for token in never), f"forbidden tokens from 0 to {size - 1}")
+        check(width > 0, "at least one continuation")
         totals, found = scores.new_empty(sentences, width), scores.new_empty(2, sentences, width, dtype=torch.long)
         rows = sentences * opened * width
         values, indices = scores.new_empty(rows), scores.new_empty(rows, dtype=torch.long)
@@ -71,32 +77,72 @@ class _ContinuationBuffers:
         self.found = totals, parents, tokens
         numbers = (_SIZE * len(never))(*never)
         self._held = numbers, scores, values, indices  # keeps alive what the pointers point to
-        pointers = (x.data_ptr() for x in (scores, values, indices, *self.found))
+        mine = address(scores, torch.float32, sentences, opened)
+        pointers = (mine, *(x.data_ptr() for x in (values, indices, *self.found)))
         shape = sentences, opened, size, width, len(never)
         self._structure = _Continuations(*shape, ctypes.addressof(numbers), *pointers)
         self.pointer = ctypes.addressof(self._structure)
 
 
 class Kernels:
-    """The library's functions."""
+    """The library's functions.
+
+    Attributes:
+        products: dtypes of packed matrices that this processor has products of.
+        cores: threads of every call; None: as many as its work is worth.
+    """
+
+    cores: int | None = None
 
     def __init__(self, path: Path) -> None:
         library = self._library = ctypes.CDLL(str(path))
         for name, arguments in _ARGUMENTS.items():
             function = getattr(library, name)
             function.argtypes, function.restype = arguments, None
-        self.step = steps.StepFunctions(library)
-        self.has_products = bool(library.sparsenmt_has_products())
+        has = library.sparsenmt_has_products
+        has.argtypes, has.restype = [_SIZE], _NUMBER
+        self.products = frozenset(dtype for dtype, kind in KINDS.items() if has(kind))
+        self.step = steps.StepFunctions(library, self.products)
+        self.choice = Choice(path.stem)
 
-    def attends(self, q: Tensor, values: Tensor) -> bool:
-        """Return True if `attend` computes such queries (B, H, Q, E) and values (..., E)."""
-        return (
+    def __deepcopy__(self, memo: object) -> Kernels:
+        """The library is one: copies of packed weights use it together."""
+        return self
+
+    def _threads(self, work: int) -> int:
+        return threads(work) if self.cores is None else self.cores
+
+    def ratios(self, kind: str, *sizes: Any) -> list[float]:
+        """A kernel's time over PyTorch's in the classes of `trials.TRIALS` that a problem belongs to."""
+        return [self.choice.ratio(*each) for each in self._classes(kind, sizes)]
+
+    def faster(self, kind: str, *sizes: Any) -> bool:
+        """Return True if a kernel is faster than PyTorch in all of these classes, or always used."""
+        return all(self.choice.faster(*each) for each in self._classes(kind, sizes))
+
+    def _classes(self, kind: str, sizes: tuple[Any, ...]) -> Iterator[tuple[str, Callable[[], Trial]]]:
+        chosen = trials.TRIALS[kind]
+        for each in chosen.classes(*sizes):
+            yield " ".join(map(str, (kind, *each))), partial(chosen.trial, self, *each)
+
+    def attends(self, q: Tensor, values: Tensor, *, slotted: bool = False) -> bool:
+        """Return True if `attend` computes such queries (B, H, Q, E) and values (B, H, K, E), and is the faster way.
+
+        slotted: values are (K, slots, H, E).
+        """
+        possible = (
             q.dtype == values.dtype == torch.float32
             and q.device.type == "cpu"
-            and q.shape[3] in HEAD_SIZES
+            and q.shape[3] in steps.HEAD_SIZES
             and values.shape[-1] == q.shape[3]
             and not (torch.is_grad_enabled() and (q.requires_grad or values.requires_grad))
         )
+        if not possible:
+            return False
+        count, size = q.shape[2:]
+        if slotted:
+            return self.faster("attention to slots", size, values.shape[0])
+        return self.faster("attention", size, count, values.shape[2])
 
     def attend(
         self, q: Tensor, keys: Tensor, values: Tensor, *, bias: Tensor | None = None, slots: Tensor | None = None
@@ -104,54 +150,59 @@ class Kernels:
         """q (B, H, Q, E), keys and values (B, H, K, E) -> (B, H, Q, E): softmax(q keys' / sqrt(E) + bias) values.
 
         Args:
-            bias: (B, K), contiguous; minus infinity hides a key, but never all keys of a row.
+            bias: (B, K) or with axes of 1 in between, contiguous; minus infinity hides a key, but never all of a row.
             slots: (B, K) int32: keys and values are (K, slots, H, E), and those of row b at position t are in slot
                 ``slots[b, t]``.
         """
         rows, heads, count, size = q.shape
+        check(size in steps.HEAD_SIZES, f"heads of a size in {sorted(steps.HEAD_SIZES)}")
+        check(bias is None or bias.numel() == rows * keys.shape[2 if slots is None else 0], "a bias for each key")
+        check(slots is None or count <= FEW_QUERIES, f"at most {FEW_QUERIES} queries where keys are in slots")
         q, keys, values = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, keys, values))
         out = q.new_empty(rows, count, heads, size)
         # The dimensions that hold rows, heads and positions.
         order = (0, 1, 2) if slots is None else (1, 2, 0)
         length = keys.shape[order[2]]
+        stored = (rows, heads, length, size) if slots is None else (length, keys.shape[1], heads, size)
         inputs = (
-            q.data_ptr(),
+            address(q, torch.float32, rows, heads, count, size, free=3),
             (_SIZE * 3)(*q.stride()[:3]),
-            keys.data_ptr(),
+            address(keys, torch.float32, *stored, free=3),
             (_SIZE * 3)(*(keys.stride(i) for i in order)),
-            values.data_ptr(),
+            address(values, torch.float32, *stored, free=3),
             (_SIZE * 3)(*(values.stride(i) for i in order)),
         )
         others = (
-            None if bias is None else bias.data_ptr(),
+            None if bias is None else address(bias, torch.float32, *bias.shape),
             (_SIZE * 5)(rows, heads, count, length, size),
             out.data_ptr(),
-            threads(out.numel() * length),
+            self._threads(out.numel() * length),
         )
-        if count > _FEW_QUERIES:
-            assert slots is None
+        if count > FEW_QUERIES:
             self._library.sparsenmt_attend_many(*inputs, *others)
         elif slots is None:
             self._library.sparsenmt_attend(*inputs, None, 0, *others)
         else:
-            self._library.sparsenmt_attend(*inputs, slots.data_ptr(), slots.stride(0), *others)
+            own = address(slots, torch.int32, rows, length, free=1)
+            self._library.sparsenmt_attend(*inputs, own, slots.stride(0), *others)
         return out.transpose(1, 2)
 
     def log_sums(self, logits: Tensor) -> Tensor:
         """(N, V) -> (N, 1): log of the sum of exponentials."""
         rows, size = logits.shape
         out = logits.new_empty(rows, 1)
-        self._library.sparsenmt_log_sums(
-            logits.data_ptr(), logits.stride(0), rows, size, out.data_ptr(), threads(logits.numel())
-        )
+        given = address(logits, torch.float32, rows, size, free=1), logits.stride(0)
+        self._library.sparsenmt_log_sums(*given, rows, size, out.data_ptr(), self._threads(logits.numel()))
         return out
 
     def best(self, logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
         """(N, V) -> values and indices (N, width), best first; equal ones in order. Minus infinity: there is none."""
         rows, size = logits.shape
         values, indices = logits.new_empty(rows, width), logits.new_empty(rows, width, dtype=torch.long)
-        shape, found = (logits.stride(0), rows, size, width), (values.data_ptr(), indices.data_ptr())
-        self._library.sparsenmt_best(logits.data_ptr(), *shape, *found, threads(logits.numel()))
+        check(width > 0, "a width of at least 1")
+        given = address(logits, torch.float32, rows, size, free=1), logits.stride(0)
+        found = values.data_ptr(), indices.data_ptr()
+        self._library.sparsenmt_best(*given, rows, size, width, *found, self._threads(logits.numel()))
         return values, indices
 
     def candidates(
@@ -167,9 +218,8 @@ class Kernels:
             never: forbidden tokens, eight at most.
         """
         buffers = _ContinuationBuffers(scores, logits.shape[1], never, width)
-        self._library.sparsenmt_candidates(
-            buffers.pointer, logits.data_ptr(), logits.stride(0), threads(logits.numel())
-        )
+        given = address(logits, torch.float32, scores.numel(), logits.shape[1], free=1), logits.stride(0)
+        self._library.sparsenmt_candidates(buffers.pointer, *given, self._threads(logits.numel()))
         return buffers.found
 
     def next(
@@ -177,12 +227,13 @@ class Kernels:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """`candidates` of x weight' + bias, without materialising all logits; x (B * J, D), contiguous."""
         buffers, rows = _ContinuationBuffers(scores, weight.outer, never, width), x.shape[0]
-        cores = threads(rows * weight.outer * weight.inner)
+        check(rows == scores.numel(), "as many scores as rows")
+        cores = self._threads(rows * weight.outer * weight.inner)
         block = _BLOCK if rows >= cores * _BLOCK else 0
         at_once = cores * block or rows
         logits = x.new_empty(at_once * weight.outer)
         rounded = torch.empty(weight.scratch(at_once), dtype=torch.uint8)
-        pointers = buffers.pointer, ctypes.addressof(weight.matrix), x.data_ptr()
+        pointers = buffers.pointer, self._matrix(weight), address(x, torch.float32, rows, weight.inner)
         self._library.sparsenmt_next(*pointers, block, logits.data_ptr(), rounded.data_ptr(), cores)
         return buffers.found
 
@@ -193,16 +244,20 @@ class Kernels:
         out = x.new_empty(*x.shape[:-1], weight.outer)
         scratch = torch.empty(weight.scratch(count), dtype=torch.uint8)
         self._library.sparsenmt_product(
-            ctypes.addressof(weight.matrix),
-            rows.data_ptr(),
+            self._matrix(weight),
+            address(rows, torch.float32, count, weight.inner),
             count,
-            None if added is None else added.data_ptr(),
+            None if added is None else address(added, torch.float32, *out.shape),
             relu,
             out.data_ptr(),
             scratch.data_ptr(),
-            threads(out.numel() * weight.inner),
+            self._threads(out.numel() * weight.inner),
         )
         return out
+
+    def _matrix(self, weight: PackedMatrix) -> int:
+        check(weight.dtype in self.products, f"a processor with products of {weight.dtype}")
+        return ctypes.addressof(weight.matrix)
 
 
 def threads(work: int) -> int:
@@ -240,24 +295,32 @@ def _numbers(*shape: int, speed: float = 0.7) -> Tensor:
 
 @torch.no_grad()
 def error(found: Kernels) -> float:
-    """The largest deviation from PyTorch on small problems, relative to the tolerance."""
-    errors = [_attention_error(found), _vocabulary_error(found)]
-    if found.has_products:
-        errors.append(steps.error(found.step))
-        errors += [_product_error(found, dtype) / allowed for dtype, allowed in _PRODUCT_TOLERANCE.items()]
-        errors += [_next_error(found, sentences) for sentences in (2, 40)]
-    return max(errors)
+    """The largest deviation from PyTorch on small problems, by one thread and by several, relative to the tolerance."""
+    before, worst = found.cores, 0.0
+    try:
+        for cores in _CHECKED_CORES:
+            found.cores = cores
+            errors = [_attention_error(found), _vocabulary_error(found)]
+            errors += [_product_error(found, dtype) / _PRODUCT_TOLERANCE[dtype] for dtype in found.products]
+            if found.products:
+                errors += [steps.error(found.step, cores), *(_next_error(found, sentences) for sentences in (2, 90))]
+            worst = max(worst, *errors)
+    finally:
+        found.cores = before
+    return worst
 
 
 def _attention_error(found: Kernels) -> float:
     worst = 0.0
-    for queries, length, size in ((1, 37, 64), (5, 16, 32), (4, 3, 96), (29, 33, 48), (71, 40, 64)):
+    sizes = ((1, 37, 64), (5, 16, 32), (4, 3, 96), (2, 9, 16), (7, 5, 128), (9, 7, 16), (29, 33, 48), (71, 40, 64))
+    for queries, length, size in sizes:
         q, bias = _numbers(2, 3, queries, size), _numbers(2, length)
         k, v = _numbers(2, 3, length, size, speed=1.3), _numbers(2, 3, length, size, speed=0.3)
         bias[0, 1] = -math.inf
         expected = F.scaled_dot_product_attention(q, k, v, attn_mask=bias[:, None, None])
         worst = max(worst, steps.distance(found.attend(q, k, v, bias=bias), expected))
-        if queries > _FEW_QUERIES:
+        worst = max(worst, steps.distance(found.attend(q, k, v), F.scaled_dot_product_attention(q, k, v)))
+        if queries > FEW_QUERIES:
             continue
         slots = torch.tensor([[1], [0]], dtype=torch.int32).repeat(1, length)
         expected = F.scaled_dot_product_attention(q, k.flip(0), v.flip(0))
@@ -281,16 +344,16 @@ def _vocabulary_error(found: Kernels) -> float:
 
 
 def _product_error(found: Kernels, dtype: torch.dtype) -> float:
+    """The largest deviation, relative to the largest result; each height of a tile, and more than one tile."""
     x, weight, bias = _numbers(17, 70), _numbers(41, 70, speed=1.3), _numbers(41)
     added = _numbers(17, 41, speed=0.2)
     exact = F.linear(x, weight, bias)
-    largest = float(exact.abs().max())
-    packed = pack(weight, bias, dtype)
-    both = (
-        steps.distance(found.product(x, packed), exact),
-        steps.distance(found.product(x, packed, relu=True, added=added), exact.relu() + added),
-    )
-    return max(both) / largest
+    packed, worst = pack(weight, bias, dtype), 0.0
+    for rows in (*range(1, 15), 17):
+        result, more = found.product(x[:rows], packed), found.product(x[:rows], packed, relu=True, added=added[:rows])
+        worst = max(worst, steps.distance(result, exact[:rows]))
+        worst = max(worst, steps.distance(more, exact[:rows].relu() + added[:rows]))
+    return worst / float(exact.abs().max())
 
 
 def _next_error(found: Kernels, sentences: int) -> float:

@@ -7,8 +7,9 @@
 #include "vocabulary.h"
 
 #ifdef SPARSENMT_PRODUCTS
-#ifdef _OPENMP
-#include <omp.h>
+#ifdef _OPENMP  // declared here: clang's header may not be installed
+extern "C" int omp_get_thread_num();
+extern "C" int omp_get_num_threads();
 #endif
 
 namespace sparsenmt {

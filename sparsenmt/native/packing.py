@@ -8,14 +8,18 @@ from __future__ import annotations
 import ctypes
 import functools
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sparsenmt.native.address import address
+
 _COLUMNS = 32  # of a panel of weights
 _LEVELS = 127
-_KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
+KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
+"""Numbers of the dtypes of packed matrices in the library."""
 
 
 def fields(kind: type, *names: str) -> list[tuple[str, type]]:
@@ -47,8 +51,20 @@ class PackedMatrix:
     @functools.cached_property
     def matrix(self) -> PackedMatrixStruct:
         """The C struct; valid as long as this object."""
-        pointers = (None if x is None else x.data_ptr() for x in (self.panels, self.scales, self.sums, self.bias))
-        return PackedMatrixStruct(*pointers, self.inner, self.outer, _KINDS[self.dtype])
+        group, count = 4 // self.dtype.itemsize, self.outer
+        shape = (-(-count // _COLUMNS), -(-self.inner // group), _COLUMNS, group)
+        scales = sums = None
+        if self.dtype == torch.int8:
+            if self.scales is None or self.sums is None:
+                raise ValueError("a matrix packed to int8 needs scales and sums")
+            scales, sums = address(self.scales, torch.float32, count), address(self.sums, torch.int32, count)
+        bias = None if self.bias is None else address(self.bias, torch.float32, count)
+        panels = address(self.panels, self.dtype, *shape)
+        return PackedMatrixStruct(panels, scales, sums, bias, self.inner, self.outer, KINDS[self.dtype])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the C struct: it points to these tensors, and a copy has its own."""
+        return {name: value for name, value in vars(self).items() if name != "matrix"}
 
     def scratch(self, rows: int) -> int:
         """Bytes of scratch for a product with ``rows`` rows."""

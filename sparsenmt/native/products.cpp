@@ -2,12 +2,19 @@
 
 #include "products.h"
 
-extern "C" int sparsenmt_has_products() {
+// kind: numbered as in packing.py
+extern "C" int sparsenmt_has_products(int64_t kind) {
 #ifdef SPARSENMT_PRODUCTS
-  return 1;
-#else
-  return 0;
+  if (kind == sparsenmt::kFp32) return 1;
 #endif
+#ifdef SPARSENMT_BF16
+  if (kind == sparsenmt::kBf16) return 1;
+#endif
+#ifdef SPARSENMT_INT8
+  if (kind == sparsenmt::kInt8) return 1;
+#endif
+  (void)kind;
+  return 0;
 }
 
 // x (rows, inner) contiguous -> out (rows, outer) = relu(x W' + bias) + added. scratch: rows (4 groups + 8) bytes, aligned

@@ -11,9 +11,16 @@
 
 #include "vectors.h"
 
-#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VNNI__) && defined(__AVX512BF16__)
+// Each kind by what it needs: Cascade Lake and Ice Lake have no bf16, older processors with AVX-512 neither.
+#ifdef __AVX512F__
 #define SPARSENMT_PRODUCTS 1
 #include <immintrin.h>
+#ifdef __AVX512BF16__
+#define SPARSENMT_BF16 1
+#endif
+#ifdef __AVX512VNNI__
+#define SPARSENMT_INT8 1
+#endif
 #endif
 
 namespace sparsenmt {
@@ -47,10 +54,12 @@ inline __m512 step(__m512 sum, __m512i row, __m512i weights) {
   // Inline assembly: with these intrinsics compilers of 2022 copy the sums.
   if constexpr (kind == kFp32)
     asm("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(row), "v"(weights));
-  else if constexpr (kind == kBf16)
-    asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(row), "v"(weights));
-  else
-    asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(row), "v"(weights));
+#ifdef SPARSENMT_BF16
+  if constexpr (kind == kBf16) asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(row), "v"(weights));
+#endif
+#ifdef SPARSENMT_INT8
+  if constexpr (kind == kInt8) asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(row), "v"(weights));
+#endif
   return sum;
 }
 
@@ -137,6 +146,7 @@ void multiply(const ProductArguments& arguments, const ProductRange& part) {
   }
 }
 
+#ifdef SPARSENMT_BF16
 void round_bf16(const float* x, int64_t size, int64_t padded, uint16_t* out) {
   int64_t i = 0;
   for (; i + kLanes <= size; i += kLanes) {
@@ -150,6 +160,9 @@ void round_bf16(const float* x, int64_t size, int64_t padded, uint16_t* out) {
   std::fill(out + size, out + padded, 0);
 }
 
+#endif
+
+#ifdef SPARSENMT_INT8
 // A NaN anywhere in a row makes its scale NaN, and so all its results.
 void round_int8(const float* x, int64_t size, int64_t padded, uint8_t* out, float* scale, int32_t* zero) {
   __m512 low = _mm512_setzero_ps(), high = low, sum = low;
@@ -163,7 +176,7 @@ void round_int8(const float* x, int64_t size, int64_t padded, uint8_t* out, floa
   const float least = _mm512_reduce_min_ps(low), step = (_mm512_reduce_max_ps(high) - least) / 255.0f;
   const float inverse = step > 0.0f && std::isfinite(step) ? 1.0f / step : 0.0f;
   *scale = step + _mm512_reduce_add_ps(sum);
-  *zero = static_cast<int32_t>(std::lrint(-least * inverse));
+  *zero = inverse > 0.0f ? static_cast<int32_t>(std::lrint(-least * inverse)) : 0;  // `least` may be infinite
   const __m512i offset = _mm512_set1_epi32(*zero);
   for (int64_t i = 0; i < size; i += kLanes) {
     const __mmask16 mask = size - i >= kLanes ? 0xffff : static_cast<__mmask16>((1 << (size - i)) - 1);
@@ -173,6 +186,8 @@ void round_int8(const float* x, int64_t size, int64_t padded, uint8_t* out, floa
   }
   std::fill(out + size, out + padded, 0);
 }
+
+#endif
 
 // A packed matrix; the same as in packing.py.
 struct Matrix {
@@ -194,8 +209,10 @@ class Product {
       : matrix_(matrix), x_(x) {
     const int64_t groups = matrix.groups();
     rounded_ = static_cast<char*>(scratch);
-    row_scale_ = reinterpret_cast<float*>(rounded_ + rows * groups * 4);
-    row_zero_ = reinterpret_cast<int32_t*>(row_scale_ + rows);
+    if (matrix.kind == kInt8) {
+      row_scale_ = reinterpret_cast<float*>(rounded_ + rows * groups * 4);
+      row_zero_ = reinterpret_cast<int32_t*>(row_scale_ + rows);
+    }
     const void* from = matrix.kind == kFp32 ? static_cast<const void*>(x) : rounded_;
     arguments_ = {static_cast<const Word*>(from), static_cast<const Word*>(matrix.panels), groups, matrix.outer,
             matrix.column_scale, matrix.column_sum, row_scale_, row_zero_, matrix.bias, added, relu, out};
@@ -203,21 +220,30 @@ class Product {
 
   void round(int64_t top, int64_t bottom) const {
     if (matrix_.kind == kFp32) return;
-    const int64_t inner = matrix_.inner, groups = arguments_.groups;
+    [[maybe_unused]] const int64_t inner = matrix_.inner;
     for (int64_t m = top; m < bottom; m++) {
-      char* row = rounded_ + m * groups * 4;
+      [[maybe_unused]] char* row = rounded_ + m * arguments_.groups * 4;
+#ifdef SPARSENMT_BF16
       if (matrix_.kind == kBf16)
-        round_bf16(x_ + m * inner, inner, groups * 2, reinterpret_cast<uint16_t*>(row));
-      else
-        round_int8(x_ + m * inner, inner, groups * 4, reinterpret_cast<uint8_t*>(row), row_scale_ + m, row_zero_ + m);
+        round_bf16(x_ + m * inner, inner, arguments_.groups * 2, reinterpret_cast<uint16_t*>(row));
+#endif
+#ifdef SPARSENMT_INT8
+      if (matrix_.kind == kInt8)
+        round_int8(x_ + m * inner, inner, arguments_.groups * 4, reinterpret_cast<uint8_t*>(row), row_scale_ + m,
+                   row_zero_ + m);
+#endif
     }
   }
 
   void run(const ProductRange& part) const {
     switch (matrix_.kind) {
-      case kFp32: return multiply<kFp32>(arguments_, part);
+#ifdef SPARSENMT_BF16
       case kBf16: return multiply<kBf16>(arguments_, part);
-      default: return multiply<kInt8>(arguments_, part);
+#endif
+#ifdef SPARSENMT_INT8
+      case kInt8: return multiply<kInt8>(arguments_, part);
+#endif
+      default: return multiply<kFp32>(arguments_, part);
     }
   }
 
@@ -225,8 +251,8 @@ class Product {
   const Matrix& matrix_;
   const float* x_;
   char* rounded_;
-  float* row_scale_;
-  int32_t* row_zero_;
+  float* row_scale_ = nullptr;
+  int32_t* row_zero_ = nullptr;
   ProductArguments arguments_;
 };
 

@@ -6,32 +6,44 @@ one included, K entries of the memory, S slots.
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sparsenmt.native.address import address, check
 from sparsenmt.native.packing import PackedMatrix, PackedMatrixStruct, fields, pack
 
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_int64
-_MATRICES = ("own", "own_out", "query", "cross_out", "inner", "outer")
+HEAD_SIZES = frozenset({16, 32, 48, 64, 96, 128})  # heads that attention is compiled for
+MATRICES = ("own", "own_out", "query", "cross_out", "inner", "outer")
 _TOLERANCE = 1e-5
 
 
 class StepFunctions:
-    """The library's functions for a decoding step."""
+    """The library's functions for a decoding step.
 
-    def __init__(self, library: ctypes.CDLL) -> None:
+    Args:
+        products: dtypes of packed matrices that it has products of.
+    """
+
+    def __init__(self, library: ctypes.CDLL, products: frozenset[torch.dtype]) -> None:
+        self.products = products
         self.run = library.sparsenmt_step
         self.run.argtypes = [_POINTER, _POINTER, _SIZE, *[_POINTER] * 7, ctypes.c_int]
         self.run.restype = None
         self.scratch = library.sparsenmt_step_scratch
         self.scratch.argtypes = [_POINTER]
         self.scratch.restype = _SIZE
+
+    def __deepcopy__(self, memo: object) -> StepFunctions:
+        """The library is one."""
+        return self
 
 
 class _Norm(ctypes.Structure):
@@ -40,7 +52,7 @@ class _Norm(ctypes.Structure):
 
 class _Layer(ctypes.Structure):
     _fields_ = (
-        *fields(PackedMatrixStruct, *_MATRICES),
+        *fields(PackedMatrixStruct, *MATRICES),
         *fields(_Norm, "own_norm", "cross_norm", "feed_forward_norm"),
         *fields(_SIZE, "own_largest", "cross_largest"),
         *fields(ctypes.c_float, "own_tolerance", "cross_tolerance"),
@@ -70,10 +82,9 @@ class NormWeights:
     weight: Tensor
     bias: Tensor
 
-    @property
-    def pointers(self) -> _Norm:
-        """The C struct."""
-        return _Norm(self.weight.data_ptr(), self.bias.data_ptr())
+    def pointers(self, size: int) -> _Norm:
+        """The C struct, D = ``size``."""
+        return _Norm(*(address(each, torch.float32, size) for each in (self.weight, self.bias)))
 
 
 @dataclass(frozen=True)
@@ -98,10 +109,12 @@ class PackedLayer:
         """The number of weights in the matrices."""
         return sum(each.inner * each.outer for each in self.matrices)
 
-    @property
-    def structure(self) -> _Layer:
-        """The C struct."""
-        parts = (*(each.matrix for each in self.matrices), *(each.pointers for each in self.norms))
+    def structure(self, size: int, wide: int) -> _Layer:
+        """The C struct, D = ``size`` and F = ``wide``."""
+        expected = [(3 * size, size), *[(size, size)] * 3, (wide, size), (size, wide)]
+        check([(each.outer, each.inner) for each in self.matrices] == expected, f"matrices of the shapes {expected}")
+        check(min(self.largest) >= 0, "a number of largest scores that is not negative")
+        parts = (*(each.matrix for each in self.matrices), *(each.pointers(size) for each in self.norms))
         return _Layer(*parts, *self.largest, *self.tolerances)
 
 
@@ -116,12 +129,21 @@ class LayerCache:
     memory_rows: Tensor | None  # (B) int64: each sentence's row of these; None: all, in order
     memory_bias: Tensor | None  # (B, ..., K), contiguous: added to the scores; minus infinity hides an entry
 
-    @property
-    def structure(self) -> _LayerCache:
+    def structure(self, sizes: _Sizes) -> _LayerCache:
         """The C struct."""
-        always = (self.keys, self.values, self.memory_keys, self.memory_values)
-        maybe = (None if each is None else each.data_ptr() for each in (self.memory_rows, self.memory_bias))
-        return _LayerCache(*(each.data_ptr() for each in always), *maybe, self.keys.shape[1])
+        head, (length, slots, *_) = sizes.dimension // sizes.heads, self.keys.shape
+        check(length >= sizes.length and slots >= sizes.rows, "a slot for each row, at every position")
+        own, memory = (length, slots, sizes.heads, head), (sizes.heads, sizes.entries, head)
+        stored = sizes.sentences if self.memory_rows is None else self.memory_keys.shape[0]
+        bias = self.memory_bias
+        check(bias is None or bias.numel() == sizes.sentences * sizes.entries, "a bias for each entry of the memory")
+        return _LayerCache(
+            *(address(each, torch.float32, *own) for each in (self.keys, self.values)),
+            *(address(each, torch.float32, stored, *memory) for each in (self.memory_keys, self.memory_values)),
+            None if self.memory_rows is None else address(self.memory_rows, torch.int64, sizes.sentences),
+            None if bias is None else address(bias, torch.float32, *bias.shape),
+            slots,
+        )
 
 
 class LayerStack:
@@ -144,11 +166,22 @@ class LayerStack:
         epsilon: float,
     ) -> None:
         self._step = step
-        self._held = (*layers, last)  # keeps alive what the pointers point to
-        self._layers = (_Layer * len(layers))(*(layer.structure for layer in layers))
-        self._last = (None, None) if last is None else (last.weight.data_ptr(), last.bias.data_ptr())
+        self._given, self._norm = tuple(layers), last  # keeps alive what the pointers point to
+        self._size, self.feed_forward = layers[0].matrices[-1].outer, layers[0].matrices[-1].inner
+        dtypes = {each.dtype for layer in layers for each in layer.matrices}
+        check(dtypes <= step.products, f"a processor with products of {dtypes}")
+        check(self._size % heads == 0 and self._size // heads in HEAD_SIZES, f"heads of a size in {sorted(HEAD_SIZES)}")
+        check(last is not None or not pre_norm, "a last normalisation, where the norms come first")
+        self._layers = (_Layer * len(layers))(*(layer.structure(self._size, self.feed_forward) for layer in layers))
+        self._last = _Norm(None, None) if last is None else last.pointers(self._size)
         self._heads, self._pre_norm, self._epsilon = heads, pre_norm, epsilon
-        self.feed_forward = layers[0].matrices[-1].inner
+
+    def __deepcopy__(self, memo: dict[int, object]) -> LayerStack:
+        """The structs of a copy point to its own tensors."""
+        layers, last = copy.deepcopy((self._given, self._norm), memo)
+        return LayerStack(
+            self._step, layers, heads=self._heads, last=last, pre_norm=self._pre_norm, epsilon=self._epsilon
+        )
 
     def run(
         self, x: Tensor, caches: Sequence[LayerCache], slots: Tensor, threads: int, starts: Tensor | None = None
@@ -159,31 +192,36 @@ class LayerStack:
             slots: (N, T) int32: the slot of a row's keys and values at every position; at the last, row n is in slot n.
             starts: (B) int64, contiguous: the first position of each sentence; None: 0.
         """
-        (rows, size), memory, left = x.shape, caches[0].memory_keys, caches[0].memory_rows
+        check(0 < len(caches) <= len(self._layers), "a cache for each layer that runs")
+        (rows, length), memory, left = slots.shape, caches[0].memory_keys, caches[0].memory_rows
+        sentences = memory.shape[0] if left is None else left.shape[0]
+        check(length > 0 and sentences > 0 and rows % sentences == 0, "a position, and as many rows in every sentence")
         sizes = _Sizes(
             rows,
-            memory.shape[0] if left is None else left.shape[0],
-            size,
+            sentences,
+            self._size,
             self.feed_forward,
             self._heads,
-            slots.shape[1],
+            length,
             memory.shape[2],
             slots.stride(0),
             self._pre_norm,
             self._epsilon,
-            None if starts is None else starts.data_ptr(),
+            None if starts is None else address(starts, torch.int64, sentences),
         )
+        given = address(x, torch.float32, rows, self._size)
         scratch = x.new_empty(self._step.scratch(ctypes.addressof(sizes)))
         out = torch.empty_like(x)
-        structures = (_LayerCache * len(caches))(*(cache.structure for cache in caches))
+        structures = (_LayerCache * len(caches))(*(cache.structure(sizes) for cache in caches))
         self._step.run(
             ctypes.addressof(self._layers),
             ctypes.addressof(structures),
             len(caches),
-            *self._last,
+            self._last.weight,
+            self._last.bias,
             ctypes.addressof(sizes),
-            slots.data_ptr(),
-            x.data_ptr(),
+            address(slots, torch.int32, rows, length, free=1),
+            given,
             scratch.data_ptr(),
             out.data_ptr(),
             threads,
@@ -209,9 +247,16 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | float, largest: int)
     return context
 
 
-def _plain(
+def gather(stored: Tensor, slots: Tensor) -> Tensor:
+    """stored (T, S, H, E), slots (N, T) -> (N, H, T, E)."""
+    index = (slots + torch.arange(slots.shape[1]) * stored.shape[1]).flatten()
+    picked: Tensor = stored.flatten(0, 1).index_select(0, index).unflatten(0, slots.shape)
+    return picked.transpose(1, 2)
+
+
+def plain_layer(
     x: Tensor,
-    weights: dict[str, Tensor],
+    product: Callable[[str, Tensor], Tensor],
     cache: LayerCache,
     slots: Tensor,
     starts: Tensor,
@@ -219,7 +264,10 @@ def _plain(
     pre_norm: bool,
     largest: Sequence[int],
 ) -> Tensor:
-    """The reference: a layer in PyTorch, with norms of weight 1 and bias 0."""
+    """The reference: a layer in PyTorch, with norms of weight 1 and bias 0.
+
+    product: of a matrix, by its name, and rows.
+    """
     (rows, size), sentences = x.shape, cache.memory_keys.shape[0]
 
     def before(x: Tensor) -> Tensor:
@@ -228,41 +276,36 @@ def _plain(
     def after(x: Tensor) -> Tensor:
         return x if pre_norm else F.layer_norm(x, (size,))
 
-    q, k, v = (before(x) @ weights["own"].T).view(rows, 3, heads, -1).unbind(1)
-    numbers = torch.arange(rows)
+    q, k, v = product("own", before(x)).view(rows, 3, heads, -1).unbind(1)
     last = slots.shape[1] - 1
-    keys, values = (
-        torch.stack([each[t, slots[:, t].long()] if t < last else new[numbers] for t in range(last + 1)], 2)
-        for each, new in ((cache.keys, k), (cache.values, v))
-    )
+    cache.keys[last, :rows], cache.values[last, :rows] = k, v
+    keys, values = gather(cache.keys, slots), gather(cache.values, slots)
     before_start = torch.arange(last + 1) < starts.repeat_interleave(rows // sentences)[:, None]
     hidden = torch.zeros(rows, 1, 1, last + 1).masked_fill(before_start[:, None, None], -math.inf)
     context = _attend(q[:, :, None], keys, values, hidden, largest[0])
-    x = after(x + context.reshape(rows, size) @ weights["own_out"].T)
-    q = (before(x) @ weights["query"].T).view(sentences, -1, heads, size // heads).transpose(1, 2)
-    assert cache.memory_bias is not None
-    context = _attend(
-        q, cache.memory_keys, cache.memory_values, cache.memory_bias.view(sentences, 1, 1, -1), largest[1]
-    )
-    x = after(x + context.transpose(1, 2).reshape(rows, size) @ weights["cross_out"].T)
-    return after(x + (before(x) @ weights["inner"].T).relu() @ weights["outer"].T)
+    x = after(x + product("own_out", context.reshape(rows, size)))
+    q = product("query", before(x)).view(sentences, -1, heads, size // heads).transpose(1, 2)
+    seen = 0.0 if cache.memory_bias is None else cache.memory_bias.view(sentences, 1, 1, -1)
+    context = _attend(q, cache.memory_keys, cache.memory_values, seen, largest[1])
+    x = after(x + product("cross_out", context.transpose(1, 2).reshape(rows, size)))
+    return after(x + product("outer", product("inner", before(x)).relu()))
 
 
-def error(step: StepFunctions) -> float:
+def error(step: StepFunctions, threads: int) -> float:
     """The largest deviation from PyTorch on small problems, relative to the tolerance."""
     cases = ((True, 6, (0, 0)), (True, 60, (2, 3)), (False, 6, (1, 2)), (False, 60, (0, 0)))
-    return max(_error(step, *case) for case in cases) / _TOLERANCE
+    return max(_error(step, threads, *case) for case in cases) / _TOLERANCE
 
 
-def _error(step: StepFunctions, pre_norm: bool, rows: int, largest: tuple[int, int]) -> float:
+def _error(step: StepFunctions, threads: int, pre_norm: bool, rows: int, largest: tuple[int, int]) -> float:
     size, wide, heads, length, entries, sentences = 64, 96, 2, 3, 5, 3
     shapes = {"own": (3 * size, size), "inner": (wide, size), "outer": (size, wide)}
     weights = {
-        name: _numbers(*shapes.get(name, (size, size)), speed=1.1 + 0.2 * i) / 8 for i, name in enumerate(_MATRICES)
+        name: _numbers(*shapes.get(name, (size, size)), speed=1.1 + 0.2 * i) / 8 for i, name in enumerate(MATRICES)
     }
     norm = NormWeights(torch.ones(size), torch.zeros(size))
     layer = PackedLayer(
-        tuple(pack(weights[name], None, torch.float32) for name in _MATRICES), (norm, norm, norm), largest
+        tuple(pack(weights[name], None, torch.float32) for name in MATRICES), (norm, norm, norm), largest
     )
     bias = _numbers(sentences, entries, speed=0.9)
     bias[0, 1] = -math.inf
@@ -273,9 +316,15 @@ def _error(step: StepFunctions, pre_norm: bool, rows: int, largest: tuple[int, i
     slots[:, 0] = slots[:, 0].flip(0)
     starts = torch.tensor([0, 1, 2])
     x = _numbers(rows, size, speed=0.6)
-    expected = _plain(x, weights, cache, slots, starts, heads, pre_norm, largest)
+    unwritten = replace(cache, keys=cache.keys.clone(), values=cache.values.clone())
+    expected = plain_layer(x, lambda name, x: x @ weights[name].T, unwritten, slots, starts, heads, pre_norm, largest)
     stack = LayerStack(step, [layer], heads=heads, last=norm if pre_norm else None, pre_norm=pre_norm, epsilon=1e-5)
-    found = stack.run(x.clone(), [cache], slots, min(torch.get_num_threads(), 2), starts)
+    scattered = [F.pad(each, (0,) * 7 + (2,), value=math.nan) for each in (cache.memory_keys, cache.memory_values)]
+    order = torch.tensor([4, 0, 2])  # two sentences have left
+    for each, given in zip(scattered, (cache.memory_keys, cache.memory_values), strict=True):
+        each[order] = given
+    joined = replace(cache, memory_keys=scattered[0], memory_values=scattered[1], memory_rows=order)
+    found = stack.run(x.clone(), [joined if pre_norm else cache], slots, threads, starts)
     if pre_norm:
         expected = F.layer_norm(expected, (size,))
     return distance(found, expected)

@@ -12,6 +12,17 @@ namespace sparsenmt {
 constexpr int64_t kLanes = 16;
 typedef float Floats __attribute__((vector_size(64)));
 typedef int32_t Ints __attribute__((vector_size(64)));
+typedef uint32_t Bits __attribute__((vector_size(64)));
+
+// Lanes of two vectors by their numbers, 16 and above from the second. GCC before 12 has only the older builtin.
+#if defined(__has_builtin) && !defined(SPARSENMT_OLD_SHUFFLE)
+#if __has_builtin(__builtin_shufflevector)
+#define SPARSENMT_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#endif
+#endif
+#ifndef SPARSENMT_SHUFFLE
+#define SPARSENMT_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, Ints{__VA_ARGS__})
+#endif
 
 inline Floats load(const float* p) {
   Floats x;
@@ -36,10 +47,10 @@ inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 
 // Reduce over the lanes: combine lanes 8 apart, then 4, 2 and 1.
 #define SPARSENMT_FOLD(x, combine)                                                                            \
-  x = combine(x, __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));           \
-  x = combine(x, __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));           \
-  x = combine(x, __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));           \
-  x = combine(x, __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14))
+  x = combine(x, SPARSENMT_SHUFFLE(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));           \
+  x = combine(x, SPARSENMT_SHUFFLE(x, x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));           \
+  x = combine(x, SPARSENMT_SHUFFLE(x, x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));           \
+  x = combine(x, SPARSENMT_SHUFFLE(x, x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14))
 
 inline Floats sum_of(Floats a, Floats b) { return a + b; }
 
@@ -58,7 +69,8 @@ inline Floats exponential(Floats x) {
   constexpr float high = 0.693359375f;  // exact in 10 bits
   constexpr float low = static_cast<float>(0.69314718055994530942 - 0.693359375);
   x = larger(all(-87.0f), x);
-  const Floats n = (x * 1.44269504f + 12582912.0f) - 12582912.0f;  // to the nearest whole number
+  const Floats rounded = x * 1.44269504f + 12582912.0f;  // 2^23 + 2^22: the last bits are the nearest whole number
+  const Floats n = rounded - 12582912.0f;
   const Floats r = (x - n * high) - n * low;
   Floats q = all(1.0f / 5040);
   q = q * r + 1.0f / 720;
@@ -68,9 +80,11 @@ inline Floats exponential(Floats x) {
   q = q * r + 0.5f;
   q = q * r + 1.0f;
   q = q * r + 1.0f;
-  const Ints power = (__builtin_convertvector(n, Ints) + 127) << 23;
+  Bits bits;
+  std::memcpy(&bits, &rounded, sizeof bits);
+  bits = (bits << 23) + (127u << 23);  // the bits of 2^n; without a conversion, which NaN does not survive
   Floats scale;
-  std::memcpy(&scale, &power, sizeof scale);
+  std::memcpy(&scale, &bits, sizeof scale);
   return q * scale;
 }
 

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from sparsenmt.errors import UserError
-from sparsenmt.recipe.errors import Complaint, Problem, YamlOrigin, shortened
+from sparsenmt.recipe.errors import Complaint, Problem, YamlOrigin, raise_together, shortened
 from sparsenmt.recipe.key_paths import KeyPath
 
 _MAX_BYTES = 1_000_000  # of a file
@@ -148,17 +148,26 @@ def _read_bytes(path: Path) -> bytes:
             raise UserError(
                 "this is a directory, not a recipe", where=where, hint="Name the recipe's file, e.g. recipe.yaml."
             )
-        with path.open("rb") as stream:
-            raw = stream.read(_MAX_BYTES + 1)
+        return read_limited(path)
     except FileNotFoundError:
         raise UserError("there is no such file", where=where, hint="Check the path of the recipe.") from None
     except OSError as error:
         raise UserError(
             f"the recipe cannot be read: {error.strerror}", where=where, hint="Check its path and its permissions."
         ) from None
+
+
+def read_limited(path: Path) -> bytes:
+    """The contents of a file that is no larger than a recipe may be; OSError if it cannot be read.
+
+    Raises:
+        UserError: it is larger.
+    """
+    with path.open("rb") as stream:
+        raw = stream.read(_MAX_BYTES + 1)
     if len(raw) > _MAX_BYTES:
         raise UserError(
-            f"the file is larger than {_MAX_BYTES:,} bytes", where=where, hint="Name a recipe: a short YAML file."
+            f"the file is larger than {_MAX_BYTES:,} bytes", where=str(path), hint="Name a recipe: a short YAML file."
         )
     return raw
 
@@ -175,6 +184,17 @@ def parse(text: str, *, name: str, folder: Path) -> tuple[YamlNode | None, list[
     conversion = _Conversion(name, folder)
     node = conversion.node(composed, YamlOrigin(name, folder))
     return node, conversion.problems
+
+
+def parse_plain(text: str, *, name: str) -> Any:
+    """The values of a YAML text that `write` made, without origins.
+
+    Raises:
+        UserError: as `parse`; or the text has what `write` never writes, such as repeated keys or foreign tags.
+    """
+    node, problems = parse(text, name=name, folder=Path())
+    raise_together(problems, name)
+    return None if node is None else plain(node)
 
 
 @dataclass
@@ -286,6 +306,15 @@ class _Dumper(yaml.SafeDumper):
     """SafeDumper that also quotes texts that `_Loader` would read as other scalars."""
 
 
+# PyYAML writes these as they are: U+0085, which is a control character, and those that change the direction of writing.
+_OBEYED = re.compile("[\x85\u202a-\u202e\u2066-\u2069]")
+
+
+def _quoted_if_obeyed(dumper: _Dumper, text: str) -> yaml.Node:
+    return dumper.represent_scalar(f"{_STANDARD}str", text, style='"' if _OBEYED.search(text) else None)
+
+
+_Dumper.add_representer(str, _quoted_if_obeyed)
 for _tag, (_pattern, _first) in _SCALARS.items():
     for _class in (_Loader, _Dumper):
         _class.add_implicit_resolver(f"{_STANDARD}{_tag}", _pattern, _first)
@@ -293,7 +322,8 @@ for _tag, (_pattern, _first) in _SCALARS.items():
 
 def write(value: Any) -> str:
     """Plain values as YAML that `parse` reads back unchanged, with the keys in their order."""
-    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=1000)
+    text = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=1000)
+    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04X}", str(text))
 
 
 def _scalar(text: str, tag: str) -> tuple[Scalar, Complaint | None]:

@@ -7,7 +7,6 @@ Its ``manifest.json``, written last, holds the hashes of all files and of itself
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,17 +17,18 @@ from torch import Tensor
 from sparsenmt.errors import UserError
 from sparsenmt.files import (
     DamagedFileError,
-    check_file_entries,
-    file_entries,
-    make_directories,
+    empty_partial,
     name_file_in_errors,
     partial_path,
     publish_directory,
+    read_json,
     read_sealed,
     recover_directory,
+    remove_tree,
     write_sealed,
     write_text,
 )
+from sparsenmt.records import check_file_entries, file_entries, file_entries_of, typed
 from sparsenmt.tensors import Shapes, load_tensors, save_tensors
 from sparsenmt.training.state import Progress
 
@@ -37,6 +37,7 @@ MANIFEST = "manifest.json"
 _NAME = re.compile(r"update-(\d{8})")
 _LEFTOVER = re.compile(r"\.update-\d{8}\.(partial|old)")
 _DAMAGED = "damaged-"
+_FILES = r"[\w.]+"
 _HINT = "Remove the checkpoint, or start the training again: it renames damaged checkpoints."
 
 
@@ -83,17 +84,18 @@ class Checkpoint:
 
     def progress(self) -> Progress:
         path = self.path / "progress.json"
-        try:
-            return Progress.from_json(path.read_bytes())
-        except (OSError, ValueError, KeyError, TypeError):
-            raise DamagedFileError("the checkpoint is incomplete or damaged", where=str(path), hint=_HINT) from None
+        return typed(read_json(path, hint=_HINT), Progress, path, hint=_HINT)
 
     def check(self, *only: str) -> None:
         """Compare the files, all or only some, with the manifest; UserError if one has changed."""
         manifest = read_sealed(self.path / MANIFEST, hint=_HINT)
         if manifest.get("format") != FORMAT or manifest.get("update") != self.update:
             raise DamagedFileError("not a checkpoint of this version of the program", where=str(self.path), hint=_HINT)
-        files = manifest["files"]
+        files = file_entries_of(manifest, self.path / MANIFEST, names=_FILES, hint=_HINT)
+        if missing := [name for name in only if name not in files]:
+            raise DamagedFileError(
+                f"the manifest does not list {missing[0]}", where=str(self.path / MANIFEST), hint=_HINT
+            )
         check_file_entries(self.path, {name: files[name] for name in only or files}, hint=_HINT)
 
     def _tensors(self, name: str, shapes: Shapes | None = None) -> dict[str, Tensor]:
@@ -129,17 +131,26 @@ def clean_checkpoints(directory: Path) -> list[str]:
         if path.name.endswith(".old"):
             recover_directory(folder / name)
         else:
-            shutil.rmtree(path)
+            remove_tree(path)
     messages = []
     for checkpoint in find_checkpoints(directory):
         try:
             checkpoint.check()
         except UserError as error:
             kept = checkpoint.path.with_name(f"{_DAMAGED}{checkpoint.path.name}")
-            shutil.rmtree(kept, ignore_errors=True)
+            remove_tree(kept)
             checkpoint.path.rename(kept)
             messages.append(f"{error.where}: {error.message}; the checkpoint is renamed to {kept.name}")
     return messages
+
+
+def damaged_among(directory: Path, last: int) -> list[int]:
+    """The updates of damaged checkpoints that would be among the newest ``last`` if they were not damaged."""
+    found = {checkpoint.update for checkpoint in find_checkpoints(directory)}
+    renamed = (path for path in (directory / "checkpoints").iterdir() if path.name.startswith(_DAMAGED))
+    names = ((path, _NAME.fullmatch(path.name.removeprefix(_DAMAGED))) for path in renamed)
+    damaged = {int(name[1]) for path, name in names if name is not None and not Checkpoint(path).interim} - found
+    return [update for update in sorted(found | damaged)[-last:] if update in damaged]
 
 
 def write_checkpoint(
@@ -160,19 +171,13 @@ def write_checkpoint(
         OSError: the disk is full or broken; incomplete files are removed.
     """
     final = directory / "checkpoints" / f"update-{progress.update:08d}"
-    partial = partial_path(final)
-    with name_file_in_errors(final):
-        try:
-            shutil.rmtree(partial, ignore_errors=True)
-            make_directories(partial)
-            for name, tensors in (("weights", weights), ("optimizer", optimizer), ("random", random)):
-                save_tensors(partial / f"{name}.safetensors", tensors)
-            write_text(partial / "progress.json", progress.to_json() + "\n")
-            manifest = {"format": FORMAT, "update": progress.update, "interim": interim, "files": file_entries(partial)}
-            write_sealed(partial / MANIFEST, manifest)
-            publish_directory(partial, final)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+    with name_file_in_errors(final), empty_partial(final, "writes this checkpoint") as partial:
+        for name, tensors in (("weights", weights), ("optimizer", optimizer), ("random", random)):
+            save_tensors(partial / f"{name}.safetensors", tensors)
+        write_text(partial / "progress.json", progress.to_json() + "\n")
+        manifest = {"format": FORMAT, "update": progress.update, "interim": interim, "files": file_entries(partial)}
+        write_sealed(partial / MANIFEST, manifest)
+        publish_directory(partial, final)
     return Checkpoint(final)
 
 
@@ -189,8 +194,9 @@ def prune_checkpoints(directory: Path, *, keep_last: int, keep: Collection[int])
     for checkpoint in checkpoints:
         if checkpoint.update not in kept:
             doomed = partial_path(checkpoint.path)
+            remove_tree(doomed)
             checkpoint.path.rename(doomed)
-            shutil.rmtree(doomed)
+            remove_tree(doomed)
 
 
 def average_weights(checkpoints: Sequence[Checkpoint]) -> dict[str, Tensor]:

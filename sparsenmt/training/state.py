@@ -6,7 +6,6 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -93,14 +92,6 @@ class Progress:
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=1)
-
-    @staticmethod
-    def from_json(text: str | bytes) -> Progress:
-        values: dict[str, Any] = json.loads(text)
-        values["validated"] = [ValidationResult(**each) for each in values["validated"]]
-        values["recent"] = RunningSums(**values["recent"])
-        values["multipliers"] = {name: Multiplier(**each) for name, each in values.get("multipliers", {}).items()}
-        return Progress(**values)
 
 
 def make_optimizer(weights: MasterWeights, options: Optimizer) -> torch.optim.Optimizer:

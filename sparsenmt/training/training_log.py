@@ -13,7 +13,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from sparsenmt.files import name_file_in_errors, write_bytes
+from sparsenmt.files import name_file_in_errors, no_follow, write_bytes
+from sparsenmt.progress import notify
 from sparsenmt.store import METRICS_FILE
 from sparsenmt.training.state import Progress
 
@@ -34,7 +35,7 @@ def truncate_log(directory: Path, progress: Progress) -> None:
                 done = entry["update"] in validated
             else:
                 done = entry["update"] <= progress.update
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             continue
         if done:
             kept.append(line + b"\n")
@@ -50,7 +51,7 @@ def training_speed(directory: Path) -> float | None:
             entry = json.loads(line)
             if entry["kind"] == "train":
                 found.append(float(entry["tokens_per_second"]))
-        except (ValueError, KeyError, TypeError):  # for example the incomplete last line of a run in progress
+        except (ValueError, KeyError, TypeError, RecursionError):  # as in the last line of a run in progress
             continue
     return median(found) if found else None
 
@@ -66,7 +67,9 @@ class TrainingLog:
 
     def __init__(self, directory: Path | None, *, total: int, initial: int) -> None:
         self._path = None if directory is None else directory / METRICS_FILE
-        self._file = None if self._path is None else self._path.open("a", encoding="utf-8", newline="\n")
+        self._file = None
+        if self._path is not None:
+            self._file = open(self._path, "a", encoding="utf-8", newline="\n", opener=no_follow)  # noqa: SIM115
         self._bar = tqdm(
             total=total,
             initial=initial,
@@ -105,7 +108,7 @@ class TrainingLog:
     def notify(self, text: str) -> None:
         """Print a line above the progress bar."""
         if self._file is not None:
-            self._bar.write(text, file=sys.stderr)
+            notify(text)
 
     def close(self) -> None:
         self._bar.close()

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from sparsenmt import store
 from sparsenmt.errors import UserError
+from sparsenmt.files import check_absent
 from sparsenmt.progress import notify
-from sparsenmt.training.checkpoints import Checkpoint, average_weights, find_checkpoints
+from sparsenmt.training.checkpoints import Checkpoint, average_weights, damaged_among, find_checkpoints
 
 
 def average(model: Path, *, last: int | None = None, updates: Sequence[int] = (), output: Path | None = None) -> None:
@@ -25,15 +26,16 @@ def average(model: Path, *, last: int | None = None, updates: Sequence[int] = ()
     store.read_manifest(model)
     target = None if output is None or output.resolve() == model.resolve() else output
     if target is not None:
-        store.check_absent(target)
+        check_absent(target)
     found = find_checkpoints(model)
     chosen = _choose(model, found, last, updates)
     weights = average_weights(chosen)
     after, made_of = found[-1].update, [checkpoint.update for checkpoint in chosen]
+    warnings = [] if updates else warn_of_damage(model, last or len(found))
     if target is not None:
-        store.copy_model(model, target, weights, after=after, made_of=made_of)
+        store.copy_model(model, target, weights, after=after, made_of=made_of, warnings=warnings)
     else:
-        store.write_weights(model, weights, after=after, made_of=made_of)
+        store.write_weights(model, weights, after=after, made_of=made_of, warnings=warnings)
     notify(f"{(target or model) / store.WEIGHTS}: {mean_of(chosen)}")
 
 
@@ -60,6 +62,14 @@ def mean_of(checkpoints: Sequence[Checkpoint]) -> str:
     """Return which checkpoints were averaged, for a message."""
     plural = "" if len(checkpoints) == 1 else "s"
     return f"the mean of {_count(checkpoints)}, update{plural} {', '.join(str(each.update) for each in checkpoints)}"
+
+
+def warn_of_damage(model: Path, last: int) -> list[str]:
+    """Warn of damaged checkpoints that are missing from a mean of the newest ones; returns the warnings."""
+    warnings = [f"the checkpoint of update {n} is damaged: the mean is without it" for n in damaged_among(model, last)]
+    for warning in warnings:
+        notify(f"warning: {model}: {warning}")
+    return warnings
 
 
 def _count(checkpoints: Sequence[Checkpoint]) -> str:

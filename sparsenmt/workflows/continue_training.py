@@ -10,7 +10,7 @@ from sparsenmt.assemble import build_model
 from sparsenmt.data.prepared_data import read_manifest
 from sparsenmt.devices import pick_device
 from sparsenmt.errors import UserError
-from sparsenmt.files import new_directory
+from sparsenmt.files import check_absent, new_directory
 from sparsenmt.progress import notify
 from sparsenmt.recipe.schema import Ramp, Recipe
 from sparsenmt.training.checkpoints import find_checkpoints
@@ -101,7 +101,7 @@ def _write_untrained(recipe: Recipe, start: StartingPoint) -> None:
     if _is_made(recipe, record):
         notify(f"{directory}: nothing is left to do")
         return
-    store.check_absent(directory)
+    check_absent(directory)
     data = open_prepared(recipe)
     sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
     model = build_model(recipe.model, **sizes, seed=recipe.training.seed)

@@ -40,7 +40,7 @@ from sparsenmt.report.model_labels import check_models, model_labels
 from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.plots import save, value_maps
 from sparsenmt.report.tables import render, write_report
-from sparsenmt.store import MANIFEST, RECIPE, Bundle, model_identity, open_model, read_recipe
+from sparsenmt.store import MANIFEST, RECIPE, Bundle, check_identity, model_identity, open_model, read_recipe
 from sparsenmt.workflows.depth_choice import check_layers, warn_untrained
 from sparsenmt.workflows.input_text import warn_of_single_lines
 from sparsenmt.workflows.test_sets import TestText, given_text, shared_text
@@ -249,6 +249,7 @@ class _DepthTable:
                 if len(lines) < len(self.sources):
                     if bundle is None:
                         bundle = open_model(directory)
+                        check_identity(bundle, identity, directory)
                         warn_of_single_lines(bundle)
                     description = f"{run.system}, {run.search}, {n}+{m}"
                     with progress_bar(description, len(self.sources), done=len(lines)) as advance:

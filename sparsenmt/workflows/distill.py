@@ -9,6 +9,7 @@ Complete stages are kept. For each training corpus N of the recipe the folder of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
@@ -24,11 +25,9 @@ from sparsenmt.data.text import read_lines, write_lines
 from sparsenmt.errors import UserError
 from sparsenmt.files import (
     changed_values,
-    check_file_entries,
     describe_change,
     directory_lock,
     explain_directory_errors,
-    file_entry,
     make_directories,
     read_sealed,
     sha256_file,
@@ -39,6 +38,7 @@ from sparsenmt.interrupts import resumable
 from sparsenmt.progress import notify
 from sparsenmt.recipe.load import dump
 from sparsenmt.recipe.schema import Corpus, Data, Recipe
+from sparsenmt.records import check_file_entries, file_entries_of, file_entry, typed
 from sparsenmt.runtime import is_distributed
 from sparsenmt.store import MANIFEST as MODEL_MANIFEST
 from sparsenmt.store import model_identity, read_recipe
@@ -94,6 +94,13 @@ class DistillRequest:
 
 
 @dataclass(frozen=True)
+class _DistilledRecord:
+    """The types in a corpus's record; ``files`` apart."""
+
+    work: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class DistilledCorpus:
     """One corpus of the recipe and the files of its distilled text."""
 
@@ -126,15 +133,19 @@ class DistilledCorpus:
                 )
             return False
         record = read_sealed(self.record, hint=_REMOVE)
-        if record["files"] is None and not self.target.exists():
+        made_from = typed(record, _DistilledRecord, self.record, hint=_REMOVE).work
+        complete = record.get("files") is not None
+        if not complete and not self.target.exists():
             return False  # `decode` resumes it, or starts again and says why
-        if changed := changed_values(record["work"], dict(work)):
+        if changed := changed_values(made_from, dict(work)):
             text = "; ".join(describe_change(*change) for change in changed)
             hint = _OTHER_FOLDER
             raise UserError(f"the distilled text was made otherwise: {text}", where=str(self.record), hint=hint)
-        if record["files"] is None:  # stopped between the last line and the record
+        if not complete:  # stopped between the last line and the record
             return False
-        check_file_entries(self.record.parent, record["files"], hint=_REMOVE)
+        names = "|".join(re.escape(path.name) for path in (self.source, self.target))
+        files = file_entries_of(record, self.record, names=names, hint=_REMOVE)
+        check_file_entries(self.record.parent, files, hint=_REMOVE, links=True)
         return True
 
     def translate(self, work: Mapping[str, Any], teacher: DecodeRequest, recipe: Recipe) -> None:
@@ -157,6 +168,12 @@ class DistilledCorpus:
                 documents=Path(documents) if documents is not None and reads_documents else None,
             )
             decode(request)
+            if model_identity(teacher.model).weights != work["teacher"]:
+                raise UserError(
+                    "the teacher was replaced while it translated",
+                    where=str(teacher.model),
+                    hint=f"Remove {self.target}, and start the command again.",
+                )
         files = {path.name: file_entry(path) for path in (self.source, self.target)}
         write_sealed(self.record, {"work": dict(work), "files": files})
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,8 @@ from sparsenmt.metric import METRICS
 from sparsenmt.model.sites import SITES
 from sparsenmt.progress import notify, progress_bar
 from sparsenmt.recipe.schema import Recipe
-from sparsenmt.store import WEIGHTS, Bundle, model_identity, open_model, read_recipe
+from sparsenmt.records import typed
+from sparsenmt.store import WEIGHTS, Bundle, ModelIdentity, check_identity, model_identity, open_model, read_recipe
 from sparsenmt.tensors import load_tensors
 from sparsenmt.workflows.input_text import attach, open_tag_file
 from sparsenmt.workflows.test_sets import TestText
@@ -39,6 +40,7 @@ FOLDER = "evaluation"
 _FORMAT = 1
 _OLDEST_KEY = {"format", "weights", "model", "decoding", "text"}
 """The entries of the key in files of the first version, which did not look at vocabularies and the source length."""
+_AGAIN = "It is measured again."
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
@@ -155,12 +157,15 @@ def evaluate(directory: Path, text: TestText, metrics: Sequence[str], *, attenti
                 where=str(text.source),
                 hint="Name its document ids: in the recipe as `documents` beside the text, or with --documents.",
             )
-    found = _kept(directory, text)
+    identity = model_identity(directory)
+    found = _kept(directory, text, identity)
     missing = [name for name in metrics if found is None or name not in found.scores]
     unseen = attention and (found is None or found.attention is None)
     if found is not None and not missing and not unseen:
         return found
     bundle = open_model(directory) if found is None or unseen else None
+    if bundle is not None:
+        check_identity(bundle, identity, directory)
     if found is None:
         assert bundle is not None
         found = _new_evaluation(bundle, directory, text)
@@ -181,13 +186,13 @@ def evaluate(directory: Path, text: TestText, metrics: Sequence[str], *, attenti
 
 def kept_evaluation(directory: Path, text: TestText, metrics: Sequence[str]) -> Evaluation | None:
     """Return the kept results of `evaluate` if they hold all metrics; nothing is computed."""
-    found = _kept(directory, text)
+    found = _kept(directory, text, model_identity(directory))
     return found if found is not None and set(metrics) <= found.scores.keys() else None
 
 
-def _path_and_key(directory: Path, text: TestText) -> tuple[Path, dict[str, Any]]:
+def _path_and_key(directory: Path, text: TestText, identity: ModelIdentity) -> tuple[Path, dict[str, Any]]:
     """Return the file of an evaluation, and everything that it depends on."""
-    identity, digests = model_identity(directory), text.digests()
+    digests = text.digests()
     key = {
         "format": _FORMAT,
         **asdict(identity),
@@ -198,23 +203,23 @@ def _path_and_key(directory: Path, text: TestText) -> tuple[Path, dict[str, Any]
     return directory / FOLDER / name, key
 
 
-def _kept(directory: Path, text: TestText) -> Evaluation | None:
+def _kept(directory: Path, text: TestText, identity: ModelIdentity) -> Evaluation | None:
     """Read the kept evaluation of this model and text; None if there is none, or it is damaged or out of date."""
-    return _read(*_path_and_key(directory, text))
+    return _read(*_path_and_key(directory, text, identity))
 
 
 def _read(path: Path, key: Mapping[str, Any]) -> Evaluation | None:
     """Read an evaluation; None if there is no file, or it is damaged or of another key."""
+    if not path.exists():
+        return None
     try:
-        content = read_sealed(path, hint="It is measured again.") if path.exists() else {}
+        record = read_sealed(path, hint=_AGAIN)
+        found = typed({**record, "path": str(path)}, Evaluation, path, hint=_AGAIN)
     except UserError:
         return None
-    kept = content.pop("key", {})
-    if not kept.keys() >= _OLDEST_KEY or any(key.get(name) != value for name, value in kept.items()):
+    if not found.key.keys() >= _OLDEST_KEY or any(key.get(name) != value for name, value in found.key.items()):
         return None
-    sites = content.pop("attention")
-    seen = None if sites is None else {site: SiteAttention(**values) for site, values in sites.items()}
-    return Evaluation(path, key, **content, attention=seen)
+    return replace(found, path=path, key=key)
 
 
 def translate_text(
@@ -236,7 +241,7 @@ def _input_lines(bundle: Bundle, text: TestText, count: int | None = None) -> li
 
 def _new_evaluation(bundle: Bundle, directory: Path, text: TestText) -> Evaluation:
     """Translate the text."""
-    path, key = _path_and_key(directory, text)
+    path, key = _path_and_key(directory, text, bundle.identity())
     sources, _ = text.read()
     with progress_bar(f"{directory.name}: {text.name}", len(sources)) as advance:
         lines, found = translate_text(bundle, text, sources, advance)

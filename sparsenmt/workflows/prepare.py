@@ -5,6 +5,7 @@ from __future__ import annotations
 from sparsenmt.assemble import required_features
 from sparsenmt.data.prepare import pipeline
 from sparsenmt.data.prepared_data import PreparedData, PreparedReport
+from sparsenmt.errors import UserError
 from sparsenmt.interrupts import resumable
 from sparsenmt.recipe.schema import Recipe
 
@@ -26,5 +27,10 @@ def open_prepared(recipe: Recipe) -> PreparedData:
         UserError: there are none, they are damaged, or they were prepared with other settings.
     """
     data = PreparedData.open(recipe.data.directory)
-    pipeline.check_prepared_data(recipe.data, required_features(recipe))
+    if pipeline.check_prepared_data(recipe.data, required_features(recipe)) != data.fingerprint:
+        raise UserError(
+            "the prepared data were replaced while they were read",
+            where=recipe.data.directory,
+            hint="Start the command again when no other process writes to them.",
+        )
     return data

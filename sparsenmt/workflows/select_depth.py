@@ -6,8 +6,8 @@ Each step resumes where an interrupted run stopped.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -37,12 +37,13 @@ from sparsenmt.devices import use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.depth_oracle import oracle_depths, sentence_chrf
 from sparsenmt.files import (
-    directory_lock,
-    make_directories,
+    explain_directory_errors,
+    locked_partial,
     partial_path,
     publish_directory,
     read_sealed,
     recover_directory,
+    remove_tree,
     sha256_text,
     write_text,
 )
@@ -166,12 +167,12 @@ def select_depth(request: SelectDepthRequest) -> str:
     training = _SelectorTraining(request, open_model(request.model), pairs, test)
     training.check()
     folder = request.model / FOLDER
-    partial = partial_path(folder)
-    make_directories(partial)
-    with directory_lock(partial, "trains a selector for this model"):
+    with ExitStack() as stack:
+        with explain_directory_errors(folder):
+            partial = stack.enter_context(locked_partial(folder, "trains a selector for this model"))
         recover_directory(folder)
         if training.is_done(folder):
-            shutil.rmtree(partial, ignore_errors=True)
+            remove_tree(partial)
             notify(f"{folder}: is complete; nothing is left to do")
         else:
             with resumable("the completed steps are kept"):
@@ -285,7 +286,7 @@ class _SelectorTraining:
         try:
             record = read_sealed(folder / RECORD)
             open_selector(self.request.model, self.bundle)
-        except (UserError, KeyError):
+        except UserError:
             return False
         return record.get("asked") == json.loads(json.dumps(self.requested)) and (folder / REPORT).is_file()
 
@@ -317,7 +318,7 @@ class _SelectorTraining:
         save_selector(partial, weights, model=self.bundle.identity(), depths=self.depths, cell=trial.cell, notes=notes)
         selector = open_selector(self.request.model, self.bundle, folder=partial)
         self._write_report(partial, selector, held_out, search.trials)
-        shutil.rmtree(partial / _SEARCH)
+        remove_tree(partial / _SEARCH)
         publish_directory(partial, folder)
 
     def _scored(self, pairs: TextPairs, name: str) -> ScoredPairs:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from sparsenmt import store
 from sparsenmt.assemble import build_model, loss_names
+from sparsenmt.files import check_absent
 from sparsenmt.model.depth_plan import Depth, DepthPlan
 from sparsenmt.model.transformer import own_exit
 from sparsenmt.recipe.schema import MethodChoice, Recipe
@@ -52,7 +53,7 @@ def slice_model(
     Raises:
         UserError: the model has no such layer, or ``output`` exists.
     """
-    store.check_absent(output)
+    check_absent(output)
     bundle = store.open_model(model, dtype=None)
     plan = bundle.model.plan
     check_layers(plan, "encoder", encoder_layers, f"--encoder-layers {encoder_layers}")
@@ -65,6 +66,7 @@ def slice_model(
     sizes = {"source_size": bundle.tokenizers.source.size, "target_size": bundle.tokenizers.target.size}
     cut, weights = build_model(recipe.model, **sizes, seed=0), bundle.model.state_dict()
     cut.load_state_dict({name: weights[_origin(name, weights, plan, depth, cut.plan)] for name in cut.state_dict()})
+    store.check_identity(bundle, store.model_identity(model), model)  # the files that are copied are its own
     store.copy_slice(model, output, recipe, cut.state_dict(), depth)
     counts = [sum(parameter.numel() for parameter in each.parameters()) for each in (cut, bundle.model)]
     return SlicedModel(depth, *counts)

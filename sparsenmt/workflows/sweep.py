@@ -60,9 +60,11 @@ class VariantRun:
             if not path.exists():
                 return False
             written, now = read_sealed(path, hint="The variant is made again."), self.record()
+            if not isinstance(written.get("recipe"), dict):
+                return False
             recipe = load_resolved_recipe(written["recipe"], origin=str(path))
             store.read_manifest(self.directory)
-        except (UserError, KeyError):
+        except UserError:
             return False
         same = all(written.get(key) == now[key] for key in ("updates", "restart", "weights"))
         return same and now["from"] in (written.get("from"), "gone") and is_same_run(recipe, self.recipe)

@@ -33,7 +33,7 @@ from sparsenmt.training.precision import MasterWeights, pick_dtype
 from sparsenmt.training.training_log import truncate_log
 from sparsenmt.training.validation import Validator
 from sparsenmt.training.validation_history import limit_reached
-from sparsenmt.workflows.average import mean_of
+from sparsenmt.workflows.average import mean_of, warn_of_damage
 from sparsenmt.workflows.prepare import open_prepared
 from sparsenmt.workflows.run_checks import check_lengths, check_start, same_vocabularies
 
@@ -267,5 +267,7 @@ def finish(recipe: Recipe, directory: Path, best: list[int], last: int) -> None:
         chosen = [c for c in checkpoints if c.update == wanted]
         description = f"update {wanted}"
     weights = average_weights(chosen)
-    store.write_weights(directory, weights, after=checkpoints[-1].update, made_of=[c.update for c in chosen])
+    warnings = warn_of_damage(directory, count) if count else []
+    made_of = [checkpoint.update for checkpoint in chosen]
+    store.write_weights(directory, weights, after=checkpoints[-1].update, made_of=made_of, warnings=warnings)
     notify(f"{directory / store.WEIGHTS}: {description}")

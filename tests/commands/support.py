@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from sparsenmt.native.kernels import kernels
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -32,7 +34,8 @@ Run = Callable[..., Result]
 
 
 def program(*arguments: str, **options: object) -> subprocess.Popen[bytes]:
-    """Start the program in a process of its own."""
+    """Start the program in a process of its own, which has no kernels to build: that would be said on stderr."""
+    kernels()
     return python("-m", "sparsenmt", *arguments, **options)
 
 

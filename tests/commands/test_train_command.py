@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import time
@@ -12,6 +13,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
+from sparsenmt import store
+from sparsenmt.files import read_sealed, write_sealed
 from tests.commands.support import Run, program
 
 Refused = Callable[..., str]
@@ -113,6 +116,33 @@ def test_text_that_changed_since_prepare(refused: Refused, workspace: Path) -> N
         with (workspace / f"corpus/train.{language}").open("ab") as stream:
             stream.write(b"more\n")
     assert "train.en is not the text that was prepared" in refused("train", "small.yaml", "directory=new")
+
+
+@pytest.mark.parametrize("keep_time", [False, True])
+def test_text_of_the_same_size_that_changed_since_prepare(refused: Refused, workspace: Path, keep_time: bool) -> None:
+    """Also if a program gave the file its old time again, as `rsync --times` does."""
+    path = workspace / "corpus/train.de"
+    stat, content = path.stat(), path.read_bytes()
+    path.write_bytes(content.swapcase())
+    if keep_time:
+        os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert "train.de is not the text that was prepared" in refused("train", "small.yaml", "directory=new")
+    path.write_bytes(content)
+
+
+def test_text_that_was_only_copied_is_the_same_text(command: Run, workspace: Path) -> None:
+    """Its times are others, so that its contents are compared."""
+    for path in (workspace / "corpus").iterdir():
+        path.write_bytes(path.read_bytes())
+    assert "nothing is left to do" in command("train", "small.yaml").err
+
+
+def test_data_that_an_older_version_prepared(command: Run, workspace: Path) -> None:
+    """Their manifest has no times of the texts."""
+    path = workspace / "prepared/manifest.json"
+    manifest = read_sealed(path)
+    write_sealed(path, {**manifest, "inputs": [{**each, "stamp": None} for each in manifest["inputs"]]})
+    assert "nothing is left to do" in command("train", "small.yaml").err
 
 
 def test_moved_text_is_the_same_text(command: Run, workspace: Path) -> None:
@@ -228,6 +258,23 @@ def test_average(command: Run, workspace: Path) -> None:
     assert load_file(workspace / "model/weights.safetensors").keys() == mean.keys()
     in_place = load_file(workspace / "model/weights.safetensors")
     assert all((in_place[name] == value).all() for name, value in mean.items())
+
+
+def test_a_mean_without_a_damaged_checkpoint_says_so(command: Run, workspace: Path) -> None:
+    """An older one, so that the run has nothing to do again: an even older one takes its place in the mean."""
+    damaged = workspace / "model/checkpoints/update-00000008"
+    (damaged / "weights.safetensors").write_bytes(b"short")
+    (workspace / "model/weights.safetensors").unlink()
+    result = command("train", "small.yaml", "training.average_last=2")
+    warning = "the checkpoint of update 8 is damaged: the mean is without it"
+    assert result.code == 0 and f"warning: model: {warning}" in result.err and "updates 6, 12" in result.err
+    assert store.read_manifest(workspace / "model")["warnings"] == [warning]
+    result = command("average", "model", "--output", "mean")
+    assert warning in result.err and store.read_manifest(workspace / "mean")["warnings"] == [warning]
+    assert command("slice", "mean", "sliced", "--decoder-layers", "1").code == 0
+    assert store.read_manifest(workspace / "sliced")["warnings"] == [warning], "its weights are of the same mean"
+    result = command("average", "model", "--last", "1")
+    assert "damaged" not in result.err and store.read_manifest(workspace / "model")["warnings"] == []
 
 
 @pytest.mark.parametrize(

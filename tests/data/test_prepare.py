@@ -10,10 +10,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from sparsenmt.data import prepared_data
 from sparsenmt.data import text as text_module
 from sparsenmt.data.features import source_features as features_module
 from sparsenmt.data.prepare import pipeline as prepare_module
@@ -128,6 +130,41 @@ def test_a_damaged_directory_is_noticed_and_mended(make_data: MakeData) -> None:
     with pytest.raises(UserError, match="another version"):
         PreparedData.open(data.directory)
     assert not prepare(data).up_to_date
+
+
+@pytest.mark.parametrize("step", ["read_manifest", "verify_files", "read_parallel", "train_directory"])
+def test_data_that_are_replaced_while_they_are_opened(
+    make_data: MakeData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Datasets, vocabularies and validation text are of one version; also if the replacement is undone."""
+    data = make_data()
+    prepare(data)
+    directory, other = Path(data.directory), tmp_path / "other"
+    prepare(data.model_copy(update={"directory": str(other), "filters": schema.Filters(max_length=9)}))
+    fingerprints = {
+        str(len(PreparedData.open(each).train[0])): PreparedData.open(each).fingerprint for each in (directory, other)
+    }
+    assert len(fingerprints) == 2
+    original, calls = getattr(prepared_data, step), 0
+
+    def exchanged() -> None:
+        directory.rename(tmp_path / "aside")
+        other.rename(directory)
+        (tmp_path / "aside").rename(other)
+
+    def interfering(*arguments: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            exchanged()
+        found = original(*arguments, **options)
+        if calls == 1 and step == "verify_files":
+            exchanged()
+        return found
+
+    monkeypatch.setattr(prepared_data, step, interfering)
+    opened = PreparedData.open(directory)
+    assert opened.fingerprint == fingerprints[str(len(opened.train[0]))]
 
 
 def test_no_prepared_data(tmp_path: Path) -> None:

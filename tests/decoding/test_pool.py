@@ -18,11 +18,11 @@ from sparsenmt.decoding.strategies import EncodedBatch, Results
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.model.kv_cache import KVCache
 from sparsenmt.model.transformer import Transformer
-from sparsenmt.native.kernels import kernels
 from sparsenmt.recipe.schema import Decoding
 from tests.decoding.support import encode, invented_lines, naive_beam, sources, tiny_bundle, tiny_model
 from tests.decoding.test_beam import assert_same, options
 from tests.model.support import random_model
+from tests.native.libraries import decoding_kernels
 
 Rows = list[list[int]]
 
@@ -83,9 +83,7 @@ def test_equals_plain_loops_with_all_options_drawn(seed: int, share: int, monkey
 
 
 def test_with_the_compiled_step() -> None:
-    library = kernels()
-    if library is None or not library.has_products:
-        pytest.skip("no compiler, or no such instructions")
+    decoding_kernels(torch.float32)
     model = random_model(torch.float32, dimension=64, feed_forward=96)
     model.pack(torch.float32)
     chosen, draw = options(beam_size=3, length_penalty="average"), random.Random(1)

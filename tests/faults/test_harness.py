@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import json
+from pathlib import Path
 
 import pytest
 
-from tests.faults import invariants
+from tests.faults import invariants, replacements
 from tests.faults.damage import FLIPS, damages
 from tests.faults.server import Result
 from tests.faults.shim import KILLED, Action
@@ -110,3 +111,9 @@ def test_damages_differ_from_the_file() -> None:
         found = [changed for _, changed in damages(content, 1)]
         assert content not in found and None in found
         assert len(found) >= (FLIPS if content else 0) + 2
+
+
+def test_a_model_directory_that_is_replaced_while_decode_opens_it(tmp_path: Path) -> None:
+    """A small part of `python -m tests.faults.replacements`."""
+    found = replacements.campaign(tmp_path, 12, seed=3)
+    assert not [result for _, result in found if result.startswith("WRONG")], found

@@ -13,9 +13,9 @@ from torch import Tensor
 from sparsenmt.model.linear import Packing
 from sparsenmt.model.protocol import AttentionSeen, Source
 from sparsenmt.model.transformer import Transformer
-from sparsenmt.native.kernels import kernels
 from sparsenmt.native.steps import LayerStack
 from tests.model.support import random_model, random_source, random_target
+from tests.native.libraries import decoding_kernels
 
 SIZES = {"dimension": 64, "feed_forward": 96, "heads": 4, "decoder_layers": 3}
 MODELS: dict[str, dict[str, Any]] = {
@@ -35,9 +35,7 @@ NOT_KNOWN: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(autouse=True)
 def compiled() -> None:
-    found = kernels()
-    if found is None or not found.has_products:
-        pytest.skip("no compiler, or no such instructions")
+    decoding_kernels(torch.float32)
 
 
 def packed(dtype: torch.dtype = torch.float32, **keys: Any) -> Transformer:
@@ -106,6 +104,7 @@ def test_one_call_is_all_the_layers(keys: dict[str, Any], lengths: tuple[int, ..
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 0.05), (torch.int8, 0.1)], ids=str)
 def test_rounded_products(dtype: torch.dtype, tolerance: float) -> None:
+    decoding_kernels(dtype)
     model, source = packed(dtype), random_source()
     found, count = calls(model, source)
     model.decoder.compiled = None

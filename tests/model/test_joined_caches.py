@@ -15,9 +15,9 @@ from sparsenmt.model.kv_cache import BufferPool, KVCache
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import DecoderCache
 from sparsenmt.model.transformer import Transformer
-from sparsenmt.native.kernels import kernels
 from sparsenmt.native.steps import LayerStack
 from tests.model.support import random_model, random_source, random_target
+from tests.native.libraries import decoding_kernels
 
 SIZES = {"dimension": 64, "feed_forward": 96, "heads": 4}
 MODELS: dict[str, dict[str, Any]] = {
@@ -111,9 +111,7 @@ def test_layer_by_layer(keys: dict[str, Any]) -> None:
 @torch.inference_mode()
 def test_in_one_call(keys: dict[str, Any], listening: bool) -> None:
     """And layer by layer in between, as long as somebody listens."""
-    found = kernels()
-    if found is None or not found.has_products:
-        pytest.skip("no compiler, or no such instructions")
+    decoding_kernels(torch.float32)
     model = random_model(torch.float32, **{**SIZES, **keys})
     model.pack(torch.float32)
     with mock.patch.object(LayerStack, "run", autospec=True, side_effect=LayerStack.run) as run:
@@ -123,9 +121,7 @@ def test_in_one_call(keys: dict[str, Any], listening: bool) -> None:
 
 @torch.inference_mode()
 def test_caches_that_the_compiled_step_reads_can_merge() -> None:
-    found = kernels()
-    if found is None or not found.has_products:
-        pytest.skip("no compiler, or no such instructions")
+    decoding_kernels(torch.float32)
     for keys, can_merge in (({}, True), (LAYER_BY_LAYER["a window"], False)):
         model = random_model(torch.float32, **{**SIZES, **keys})
         model.pack(torch.float32)

@@ -12,15 +12,41 @@ from torch import Tensor
 
 from sparsenmt.native import kernels as module
 from sparsenmt.native.kernels import Kernels, kernels, pack
+from tests.native.libraries import BUILDS, IN_USE, PRODUCTS, build_or_skip, builds, decoding_kernels
 
 
-@pytest.fixture(scope="module")
-def found() -> Kernels:
-    found = kernels()
-    if found is None:
-        pytest.skip("no compiler")
+@pytest.fixture(scope="module", params=builds(fast=["AVX2, old compiler"]))
+def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Kernels:
+    """The library that is in use, and others as they are built elsewhere."""
+    return library(request.param, tmp_path_factory)
+
+
+@pytest.fixture(scope="module", params=builds(fast=[], names=[name for name in BUILDS if PRODUCTS.get(name, True)]))
+def multiplying(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Kernels:
+    """The same, of those that have products."""
+    return library(request.param, tmp_path_factory)
+
+
+def library(name: str, folders: pytest.TempPathFactory) -> Kernels:
     torch.manual_seed(0)
-    return found
+    if name == IN_USE:
+        return decoding_kernels()
+    built = Kernels(build_or_skip(module.library(), name, folders))
+    assert built.products == PRODUCTS.get(name, built.products)
+    return built
+
+
+def test_it_is_right(found: Kernels) -> None:
+    """By the check of every start, with one thread and with several."""
+    assert module.error(found) <= 1
+
+
+def products_or_skip(found: Kernels, dtype: torch.dtype) -> None:
+    """Skip what a build is without; the library that is in use has all products that the processor has."""
+    if found is kernels():
+        decoding_kernels(dtype)
+    elif dtype not in found.products:
+        pytest.skip(f"built without products of {dtype}")
 
 
 @pytest.mark.parametrize("queries", [1, 2, 4, 7, 8, 9, 30, 57])
@@ -101,7 +127,7 @@ def test_what_is_no_number_is_no_candidate(found: Kernels) -> None:
 @pytest.mark.parametrize(("sentences", "opened"), [(1, 1), (1, 5), (9, 4), (60, 3), (83, 1)])
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_candidates_without_all_logits(
-    found: Kernels,
+    multiplying: Kernels,
     dtype: torch.dtype,
     sentences: int,
     opened: int,
@@ -109,18 +135,17 @@ def test_candidates_without_all_logits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """To the bit what is found in the logits: few rows, where threads share a product, and many."""
-    if not found.has_products:
-        pytest.skip("no such instructions")
+    products_or_skip(multiplying, dtype)
     monkeypatch.setattr(module, "threads", lambda work: threads)
     x, weight = torch.randn(sentences * opened, 70), torch.randn(301, 70)
     packed, scores = pack(weight, None, dtype), -torch.rand(sentences, opened) * 5
     if opened > 1:
         scores[-1, 1:] = -math.inf
-    expected = found.candidates(found.product(x, packed), scores, (0, 299), 7)
-    for ours, theirs in zip(found.next(x, packed, scores, (0, 299), 7), expected, strict=True):
+    expected = multiplying.candidates(multiplying.product(x, packed), scores, (0, 299), 7)
+    for ours, theirs in zip(multiplying.next(x, packed, scores, (0, 299), 7), expected, strict=True):
         assert torch.equal(ours, theirs)
     x[0, 3] = math.nan
-    totals, _, _ = found.next(x, packed, scores, (0, 299), 7)
+    totals, _, _ = multiplying.next(x, packed, scores, (0, 299), 7)
     assert bool(totals[0].isnan().all()) and not bool(totals[1:].isnan().any())
 
 
@@ -137,9 +162,7 @@ def test_what_is_no_number_stays_none(found: Kernels) -> None:
     logits = torch.zeros(3, 100)
     logits[1, 37] = math.nan
     assert found.log_sums(logits).isnan().flatten().tolist() == [False, True, False]
-    if not found.has_products:
-        return
-    for dtype in (torch.bfloat16, torch.int8):
+    for dtype in found.products - {torch.float32}:
         result = found.product(logits, pack(torch.randn(40, 100), None, dtype), relu=True)
         assert result.isnan().any(1).tolist() == [False, True, False]
 
@@ -160,20 +183,19 @@ def rounded(x: Tensor, dtype: torch.dtype, *, rows: bool) -> Tensor:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int8])
 @pytest.mark.parametrize(("rows", "inner", "outer"), [(1, 8, 32), (13, 70, 41), (33, 64, 100), (260, 33, 7)])
 @pytest.mark.parametrize("scale", [1.0, 1e-3])
-def test_products(found: Kernels, dtype: torch.dtype, rows: int, inner: int, outer: int, scale: float) -> None:
-    if not found.has_products:
-        pytest.skip("no such instructions")
+def test_products(multiplying: Kernels, dtype: torch.dtype, rows: int, inner: int, outer: int, scale: float) -> None:
+    products_or_skip(multiplying, dtype)
     x, weight, bias = torch.randn(rows, inner) * scale, torch.randn(outer, inner), torch.randn(outer)
     added = torch.randn(rows, outer)
     packed = pack(weight, bias, dtype)
     expected = rounded(x, dtype, rows=True) @ rounded(weight, dtype, rows=False).T + bias.double()
     # A step apart where an input lies between two of them: the kernel multiplies by the inverse of the step.
     error = 2e-5 if dtype == torch.bfloat16 else 1e-2 * scale
-    torch.testing.assert_close(found.product(x, packed).double(), expected, atol=error, rtol=1e-4)
-    both = found.product(x, packed, relu=True, added=added).double()
+    torch.testing.assert_close(multiplying.product(x, packed).double(), expected, atol=error, rtol=1e-4)
+    both = multiplying.product(x, packed, relu=True, added=added).double()
     torch.testing.assert_close(both, expected.relu() + added.double(), atol=error, rtol=1e-4)
     close = F.linear(x, weight, bias)
-    assert float((found.product(x, packed) - close).abs().max()) <= 0.05 * float((close - bias).abs().max())
+    assert float((multiplying.product(x, packed) - close).abs().max()) <= 0.05 * float((close - bias).abs().max())
 
 
 def test_they_can_be_turned_off(found: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:

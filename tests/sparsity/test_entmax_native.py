@@ -11,8 +11,10 @@ import torch
 
 from sparsenmt.files import directory_lock
 from sparsenmt.native import build
+from sparsenmt.native.cache import folder
 from sparsenmt.sparsity.simplex import native
 from sparsenmt.sparsity.simplex.function import entmax
+from tests.native.libraries import IN_USE, build_or_skip, builds, simplex_kernel, simplex_library
 
 SCORES = torch.linspace(-2, 2, 24).view(1, 2, 3, 4)
 
@@ -28,14 +30,20 @@ def found_again() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """A library, compiled once for all tests."""
-    folder = Path(native.__file__).parent
-    library = build.Library("simplex", [folder / "native.cpp"], native._checked)
-    compiler = build._compiler()
-    scratch = tmp_path_factory.mktemp("so")
-    built = None if compiler is None else library._compile(compiler, build._VARIANTS[-1], scratch)
-    if built is None:
-        pytest.skip("no compiler")
-    return built
+    return build_or_skip(simplex_library(), "any processor", tmp_path_factory).read_bytes()
+
+
+@pytest.fixture(scope="module", params=builds(fast=["AVX2", "any processor"]))
+def kernel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> native.SimplexKernel:
+    """The kernel that is in use, and others as they are built elsewhere."""
+    if request.param == IN_USE:
+        return simplex_kernel()
+    return native.SimplexKernel(build_or_skip(simplex_library(), request.param, tmp_path_factory))
+
+
+def test_it_is_right(kernel: native.SimplexKernel) -> None:
+    """By the check of every start, with one thread and with several."""
+    assert native.error(kernel) <= 1e-5
 
 
 @pytest.fixture
@@ -99,11 +107,11 @@ def test_a_compiler_that_fails_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_a_kernel_that_is_wrong_is_not_used(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "error", lambda kernel: 1.0)
     assert native.native(SCORES) is None
-    assert not list(cache.iterdir())
+    assert not list(cache.glob("*.so"))
 
 
 def test_what_another_process_builds_is_waited_for(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache.mkdir(parents=True)
+    folder()
     monkeypatch.setattr(build, "_WAIT_SECONDS", 0.0)
     monkeypatch.setattr(build, "_WAITS", 3)
     with directory_lock(cache, "builds"):
@@ -121,8 +129,7 @@ def test_it_is_for_single_precision_on_the_cpu(monkeypatch: pytest.MonkeyPatch) 
 
 @torch.no_grad()
 def test_strides_of_scores_and_masks() -> None:
-    if native.native(SCORES) is None:
-        pytest.skip("no compiler")
+    simplex_kernel()
     scores = torch.randn(5, 4, 3, 2).permute(3, 2, 1, 0)
     visible = torch.rand(5, 2) < 0.7
     visible[0] = True
@@ -133,11 +140,8 @@ def test_strides_of_scores_and_masks() -> None:
 
 
 @pytest.mark.parametrize("keys", [1, 13, 16, 24, 25, 128, 129])
-def test_neighbours_do_not_matter(keys: int) -> None:
+def test_neighbours_do_not_matter(kernel: native.SimplexKernel, keys: int) -> None:
     """Short rows are solved together: each gives what it gives alone, whatever it sees, and whatever its alpha is."""
-    kernel = native.native(SCORES)
-    if kernel is None:
-        pytest.skip("no compiler")
     rng = torch.Generator().manual_seed(1)
     shape = (3, 4, 5, keys)
     scores, given = torch.randn(shape, generator=rng) * 3, torch.randn(shape, generator=rng)

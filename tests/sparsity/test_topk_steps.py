@@ -11,17 +11,15 @@ import torch
 
 from sparsenmt.model.attention import AttentionStep
 from sparsenmt.model.protocol import Encoded
-from sparsenmt.native.kernels import kernels
 from sparsenmt.sparsity.softmax import Softmax
 from tests.model.support import random_source
 from tests.model.test_compiled_step import assert_one_call_is_all, calls, packed
+from tests.native.libraries import decoding_kernels
 
 
 @pytest.fixture(autouse=True)
 def compiled() -> None:
-    found = kernels()
-    if found is None or not found.has_products:
-        pytest.skip("no compiler, or no such instructions")
+    decoding_kernels(torch.float32)
 
 
 def sites(**k: int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,11 +24,13 @@ from sparsenmt.model.sockets import Gates, MemoryFilter
 from sparsenmt.model.stacks import SiteModules
 from sparsenmt.model.transformer import PositionOptions, Transformer, Vocabulary
 from sparsenmt.recipe.schema import Training
+from sparsenmt.records import typed
 from sparsenmt.sparsity.softmax import Softmax
 from sparsenmt.training.distribution import Workers
 from sparsenmt.training.gradients import Objective
 from sparsenmt.training.loop import Trainer, Validate
 from sparsenmt.training.precision import MasterWeights
+from sparsenmt.training.state import Progress
 
 PIECES = 17
 PLAIN = DepthPlan((0, 1), (0, 1), (2,), (2,))
@@ -35,6 +38,11 @@ EXITS = DepthPlan((0, 1), (0, 1, 0), (1, 2), (2, 3))
 """Two exits on each side, and a decoder block that is executed twice."""
 DRAWN = dataclasses.replace(EXITS, weights=((1.0, 2.0), (3.0, 4.0)), drawn=(1, 1))
 """One of them an update."""
+
+
+def read_progress(text: str | bytes) -> Progress:
+    """As a checkpoint reads it."""
+    return typed(json.loads(text), Progress, Path("progress.json"), hint="")
 
 
 class Dimmer(MemoryFilter):

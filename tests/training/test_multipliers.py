@@ -11,6 +11,7 @@ from sparsenmt.recipe.schema import AuxiliaryLoss
 from sparsenmt.training.gradients import BatchResult, UpdateTotals
 from sparsenmt.training.schedules import loss_weights, next_multiplier, update_multipliers
 from sparsenmt.training.state import Multiplier, Progress
+from tests.training.support import read_progress
 
 
 def loss_of(**values: Any) -> AuxiliaryLoss:
@@ -106,4 +107,4 @@ def test_what_the_log_says() -> None:
 
 def test_multipliers_survive_a_checkpoint() -> None:
     progress = Progress(update=5, multipliers={"l0": Multiplier(0.1 + 0.2, 1 / 3, 0.7)})
-    assert Progress.from_json(progress.to_json()) == progress
+    assert read_progress(progress.to_json()) == progress

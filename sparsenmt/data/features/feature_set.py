@@ -55,9 +55,9 @@ class FeatureSet:
         """
         path = Path(directory) / "features.json"
         settings = read_json(path)
-        if not isinstance(settings, dict) or not isinstance(settings.get("names"), list):
+        names = settings.get("names") if isinstance(settings, dict) else None
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise invalid_file(path, "not a list of source features")
-        names = settings["names"]
         tagger = SourceTagger.load(path.with_name(_TAGGER), tokenizers.source) if need_tags(names) else None
         inputs = FeatureInputs(tokenizers.source, tagger)
         return cls({name: _feature_class(name).load(path.parent, inputs) for name in names}, tagger)

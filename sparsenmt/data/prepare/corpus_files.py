@@ -56,8 +56,8 @@ class CorpusFile:
     role: str
     path: str
     survey: TextSurvey
-    stamp: tuple[int, int]
-    """Size and modification time when it was read."""
+    stamp: list[int]
+    """`file_stamp` when it was read."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ class CorpusFiles:
         files = input_files(data, tags=tags)
         for _, path in files:
             check_readable(path)
-        stamps = [_stamp(path) for _, path in files]
-        with bars.counting("reading", total=sum(size for size, _ in stamps), unit="B") as bar:
+        stamps = [file_stamp(path) for _, path in files]
+        with bars.counting("reading", total=sum(stamp[0] for stamp in stamps), unit="B") as bar:
             read = [
                 CorpusFile(role, path, survey_text(path, bar.update), stamp)
                 for (role, path), stamp in zip(files, stamps, strict=True)
@@ -91,12 +91,13 @@ class CorpusFiles:
 
     @property
     def entries(self) -> list[dict[str, Any]]:
-        """JSON values for the manifest: role, path, size, number of lines and text hash of each file."""
+        """JSON values for the manifest: role, path, size, times, number of lines and text hash of each file."""
         return [
             {
                 "role": file.role,
                 "path": file.path,
                 "bytes": file.survey.bytes,
+                "stamp": file.stamp,
                 "lines": file.survey.lines,
                 "sha256": file.survey.sha256,
             }
@@ -130,7 +131,7 @@ class CorpusFiles:
             UserError: one has.
         """
         for file in self.by_role.values():
-            if _stamp(file.path) != file.stamp:
+            if file_stamp(file.path) != file.stamp:
                 raise UserError(
                     "the text changed while it was prepared",
                     where=file.path,
@@ -177,6 +178,7 @@ class CorpusFiles:
                 )
 
 
-def _stamp(path: str) -> tuple[int, int]:
+def file_stamp(path: str) -> list[int]:
+    """Size, and times of the last change of contents and of any change, in nanoseconds."""
     stat = Path(path).stat()
-    return stat.st_size, stat.st_mtime_ns
+    return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]

@@ -19,9 +19,10 @@ from sparsenmt import __version__
 from sparsenmt.data.dataset import Dataset, DatasetWriter, write_features
 from sparsenmt.data.documents import BlockPacker, BlockSentence, DocumentBlock, read_document_ids, tokenizer_settings
 from sparsenmt.data.features.feature_set import FeatureSet, need_tags
-from sparsenmt.data.prepare.corpus_files import TAGS, CorpusFiles, corpus_names, input_files
+from sparsenmt.data.prepare.corpus_files import TAGS, CorpusFiles, corpus_names, file_stamp, input_files
 from sparsenmt.data.prepare.filters import EncodedPairs, FilterCounts, apply_filters, truncate_sources
 from sparsenmt.data.prepare.stages import Stages, remove_stage_record, staging_directory
+from sparsenmt.data.prepare.survey import survey_text
 from sparsenmt.data.prepared_data import (
     DEV_DOCUMENTS,
     DEV_TAGS,
@@ -111,10 +112,14 @@ def preparation_settings(data: schema.Data, features: Collection[str]) -> dict[s
     }
 
 
-def check_prepared_data(data: schema.Data, features: Collection[str]) -> None:
-    """Check that the prepared data are those that the recipe describes: the same settings, and texts of the same size.
+def check_prepared_data(data: schema.Data, features: Collection[str], *, progress: bool = True) -> str:
+    """Check that the prepared data are those that the recipe describes: the same settings and texts.
 
-    Texts that do not exist are not checked: training may run on another machine.
+    A text whose size and times are the recorded ones is not read again. Texts that do not exist are not checked:
+    training may run on another machine.
+
+    Returns:
+        the fingerprint of the data that were checked.
 
     Raises:
         UserError: they differ.
@@ -124,10 +129,15 @@ def check_prepared_data(data: schema.Data, features: Collection[str]) -> None:
     again = "Run `sparsenmt prepare` with this recipe and these overrides, or name another data.directory."
     if changed := describe_changes(manifest["settings"], preparation_settings(data, features), "data"):
         raise UserError(f"prepared with other settings: {'; '.join(changed)}", where=str(directory), hint=again)
-    recorded = {entry["role"]: entry["bytes"] for entry in manifest["inputs"]}
-    for role, path in input_files(data, tags=need_tags(features)):
-        if Path(path).is_file() and Path(path).stat().st_size != recorded.get(role):
-            raise UserError(f"{path} is not the text that was prepared", where=str(directory), hint=again)
+    recorded = {entry["role"]: entry for entry in manifest["inputs"]}
+    files = {role: path for role, path in input_files(data, tags=need_tags(features)) if Path(path).is_file()}
+    doubtful = {role: path for role, path in files.items() if recorded.get(role, {}).get("stamp") != file_stamp(path)}
+    total = sum(Path(path).stat().st_size for path in doubtful.values())
+    with Bars(progress).counting("checking the texts", total=total, unit="B") as bar:
+        for role, path in doubtful.items():
+            if role not in recorded or survey_text(path, bar.update).sha256 != recorded[role]["sha256"]:
+                raise UserError(f"{path} is not the text that was prepared", where=str(directory), hint=again)
+    return str(manifest["fingerprint"])
 
 
 class _Preparation:

@@ -7,30 +7,43 @@ run of the same task keeps the finished stages whose files are unchanged and rem
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sparsenmt.errors import UserError
 from sparsenmt.files import (
     DamagedFileError,
-    check_file_entries,
-    directory_lock,
     explain_directory_errors,
-    file_entry,
-    list_files,
-    make_directories,
-    partial_path,
+    locked_partial,
     read_sealed,
     recover_directory,
+    remove_tree,
     sync,
     write_sealed,
 )
 from sparsenmt.progress import Bars
+from sparsenmt.records import check_file_entries, file_entries_of, file_entry, list_files, typed
 
 _STATE = ".state.json"
+_AGAIN = "It is created again."
+
+
+@dataclass(frozen=True)
+class _State:
+    """The state file."""
+
+    task: dict[str, Any]
+    stages: list[_FinishedStage]
+
+
+@dataclass(frozen=True)
+class _FinishedStage:
+    name: str
+    files: dict[str, Any]
+    result: Any
 
 
 @contextmanager
@@ -43,20 +56,14 @@ def staging_directory(directory: Path) -> Iterator[Path]:
     Raises:
         UserError: it cannot be created, or another process has locked it.
     """
-    partial = partial_path(directory)
-    with explain_directory_errors(directory):
-        make_directories(partial)
-        made = partial.stat().st_ino
-    with directory_lock(partial, "prepares these data"):
-        if not partial.exists() or partial.stat().st_ino != made:  # it was published before the lock was released
-            raise UserError(
-                "another process has just prepared these data", where=str(directory), hint="Start the command again."
-            )
+    with ExitStack() as stack:
+        with explain_directory_errors(directory):
+            partial = stack.enter_context(locked_partial(directory, "prepares these data"))
         recover_directory(directory)
         try:
             yield partial
         except UserError:
-            shutil.rmtree(partial, ignore_errors=True)
+            remove_tree(partial)
             raise
 
 
@@ -113,13 +120,16 @@ class Stages:
 
     def _recorded(self) -> dict[str, Any]:
         """The stages that the state file lists, if it is valid and of the same task."""
+        path = self._directory / _STATE
         try:
-            state = read_sealed(self._directory / _STATE)
+            state = typed(read_sealed(path), _State, path, hint=_AGAIN)
+            if state.task != self._task:
+                return {}
+            for each in state.stages:
+                file_entries_of({"files": each.files}, path, names=".+", hint=_AGAIN)
         except DamagedFileError:
             return {}
-        if state["task"] != self._task:
-            return {}
-        return {stage["name"]: {"files": stage["files"], "result": stage["result"]} for stage in state["stages"]}
+        return {each.name: {"files": each.files, "result": each.result} for each in state.stages}
 
     def _intact(self, recorded: Mapping[str, Any]) -> dict[str, Any]:
         """The stages before the first one with changed files, which later stages may depend on."""
@@ -128,7 +138,7 @@ class Stages:
         with self._bars.counting("checking what is finished", total=total, unit="B") as bar:
             for name, stage in recorded.items():
                 try:
-                    check_file_entries(self._directory, stage["files"], hint="It is created again.", advance=bar.update)
+                    check_file_entries(self._directory, stage["files"], hint=_AGAIN, advance=bar.update)
                 except DamagedFileError:
                     break
                 intact[name] = stage

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparsenmt.data.text import StrPath, open_text_bytes, read_lines
+from sparsenmt.data.text import LONGEST_LINE, StrPath, open_text_bytes, read_lines
 from sparsenmt.errors import UserError
 from sparsenmt.files import name_file_in_errors
 
@@ -49,6 +49,7 @@ def survey_text(path: StrPath, advance: Callable[[int], object] = lambda count: 
         )
     digest, decoder = hashlib.sha256(), codecs.getincrementaldecoder("utf-8")()
     lines = returns = position = 0
+    unended = 0  # bytes of the line at the end of what was read
     blank, last = True, b""
     try:
         with name_file_in_errors(Path(path)), open_text_bytes(path) as stream:
@@ -60,16 +61,26 @@ def survey_text(path: StrPath, advance: Callable[[int], object] = lambda count: 
                 returns += chunk.count(b"\r\n") + (last == b"\r" and chunk[:1] == b"\n")
                 blank = blank and (not text or text.isspace())
                 last = chunk[-1:]
+                end = chunk.find(b"\n")
+                if unended + (len(chunk) if end < 0 else end) > LONGEST_LINE:
+                    raise _error_of_lines(path)
+                unended = unended + len(chunk) if end < 0 else len(chunk) - chunk.rfind(b"\n") - 1
                 advance(file.tell() - position)
                 position = file.tell()
             decoder.decode(b"", final=True)
             size = file.seek(0, 2)
     except (UnicodeDecodeError, EOFError, gzip.BadGzipFile, zlib.error):
-        for _ in read_lines(path):  # line by line, for an error with the line number
-            pass
-        raise UserError(
-            "changed while it was read", where=str(path), hint="Start again when the file is complete."
-        ) from None
+        raise _error_of_lines(path) from None
     lines += last not in (b"", b"\n")  # the last line may have no line end
     returns += last == b"\r"
     return TextSurvey(size, digest.hexdigest(), lines, returns, blank)
+
+
+def _error_of_lines(path: StrPath) -> UserError:
+    """Read a text that is not valid line by line, for an error with the line number."""
+    try:
+        for _ in read_lines(path):
+            pass
+    except UserError as error:
+        return error
+    return UserError("changed while it was read", where=str(path), hint="Start again when the file is complete.")

@@ -16,7 +16,7 @@ from itertools import chain, takewhile
 
 from sparsenmt.data.tagging.tagsets import TagSet, guess_tagset, is_known_tag, unknown_tags_warning
 from sparsenmt.data.tagging.word_alignment import comparable_text
-from sparsenmt.data.text import StrPath, pair_lines, read_lines
+from sparsenmt.data.text import LONGEST_LINE, StrPath, pair_lines, read_lines
 from sparsenmt.errors import UserError
 
 _COLUMNS = 10
@@ -48,15 +48,16 @@ def read_tagged(path: StrPath) -> Iterator[TaggedSentence]:
         UserError: a line is malformed; or as `read_lines`.
     """
     lines = enumerate(read_lines(path), start=1)
-    seen: list[tuple[int, str]] = []
-    for number, line in lines:
-        seen.append((number, line))
-        if line.strip():
+    number, start = 0, ""
+    while (found := next(lines, None)) is not None:
+        number, start = found
+        if start.strip():
             break
-    start = seen[-1][1] if seen else ""
     is_comment = start.startswith("#") and _split(start.split()[0]) is None
     reader = _read_columns if is_comment or start.count("\t") == _COLUMNS - 1 else _read_underscores
-    return reader(chain(seen, lines), str(path))
+    # The blank lines before it are not kept: a small gzip file may begin with any number of them.
+    first = chain(((blank, "") for blank in range(1, number)), [(number, start)] if number else [])
+    return reader(chain(first, lines), str(path))
 
 
 class TagFile:
@@ -136,7 +137,7 @@ def _read_underscores(lines: Iterable[tuple[int, str]], path: str) -> Iterator[T
             parts = _split(item)
             if parts is None:
                 raise UserError(
-                    f"{item!r} has no tag",
+                    f"{item[:40]!r} has no tag",
                     where=f"{path}, line {number:,}",
                     hint="Write word_TAG for every word, with spaces between them, or name a CoNLL-U file.",
                 )
@@ -158,6 +159,7 @@ def _split(item: str) -> tuple[str, str] | None:
 def _read_columns(lines: Iterable[tuple[int, str]], path: str) -> Iterator[TaggedSentence]:
     block: list[tuple[int, list[str]]] = []
     text: str | None = None
+    size = 0
     for number, line in chain(lines, [(0, "")]):
         line = line.removesuffix("\r")
         if line.startswith("#"):
@@ -171,10 +173,17 @@ def _read_columns(lines: Iterable[tuple[int, str]], path: str) -> Iterator[Tagge
                     where=f"{path}, line {number:,}",
                     hint="Use a tool that writes CoNLL-U; an empty column is an underscore.",
                 )
+            size += len(line)
+            if size > LONGEST_LINE:
+                raise UserError(
+                    f"the sentence is longer than {LONGEST_LINE:,} characters",
+                    where=f"{path}, line {number:,}",
+                    hint="In CoNLL-U an empty line ends a sentence.",
+                )
             block.append((number, columns))
         elif block:
             yield _sentence(block, text)
-            block, text = [], None
+            block, text, size = [], None, 0
 
 
 def _sentence(block: Sequence[tuple[int, list[str]]], text: str | None) -> TaggedSentence:
@@ -188,7 +197,7 @@ def _sentence(block: Sequence[tuple[int, list[str]]], text: str | None) -> Tagge
         position += 1
         parts = [row]
         if "-" in row[_ID]:  # 4-5: a multiword token, followed by the words 4 and 5
-            parts = list(_words_of(row[_ID], rows[position:]))
+            parts = list(_words_of(row[_ID], map(rows.__getitem__, range(position, len(rows)))))
             position += len(parts)
             if not parts or "".join(part[_FORM] for part in parts) != row[_FORM]:
                 parts = [[*row[:_UPOS], *(parts or [row])[0][_UPOS : _XPOS + 1], *row[_XPOS + 1 :]]]

@@ -19,6 +19,7 @@ from sparsenmt.data.tagging.tagsets import TagSet, WordCategory, tag_category
 from sparsenmt.errors import UserError
 
 _CACHED_WORDS = 1 << 16
+_LONGEST_WORD = 256  # characters that HanTa sees: its time is quadratic in them, 20 s for a word of 3,200
 
 
 class Tagger(Protocol):
@@ -56,6 +57,7 @@ def open_tagger(name: str, language: str) -> Tagger:
 _CLITICS = {
     "en": re.compile(r"(?i)(?<=\w)(n['’]t|['’](?:s|re|ve|ll|d|m))$"),
 }
+_LONGEST_CLITIC = 3
 _LETTER = r"[\w\u0300-\u036f]"  # or a digit, an accent
 _WORD = re.compile(
     rf"""
@@ -83,10 +85,13 @@ def split_words(line: str, language: str) -> list[str]:
     words: list[str] = []
     for match in _WORD.finditer(line):
         word = match.group()
+        end = len(word)
         cut: list[str] = []
-        while clitics is not None and (found := clitics.search(word)) is not None:  # I'd've: two
-            word, cut = word[: found.start()], [found.group(), *cut]
-        words += [word, *cut]
+        # I'd've: two. Only the end of the word is searched, so that the time is linear in its length.
+        while clitics is not None and (found := clitics.search(word, max(end - _LONGEST_CLITIC, 0), end)) is not None:
+            end = found.start()
+            cut.append(found.group())
+        words += [word[:end], *reversed(cut)]
     return words
 
 
@@ -136,13 +141,13 @@ class _HanTa:
 
     def _tag_sentence(self, words: list[str]) -> list[str]:
         try:
-            return [str(tag) for tag in self._tagger.tag_sent(words, taglevel=0)]
+            return [str(tag) for tag in self._tagger.tag_sent([word[:_LONGEST_WORD] for word in words], taglevel=0)]
         except (KeyError, IndexError):  # its search found no path; it may find one for each word alone
             return [self._tag_word(word) for word in words]
 
     def _tag_word(self, word: str) -> str:
         try:
-            return str(self._tagger.tag_word(word)[0][0])
+            return str(self._tagger.tag_word(word[:_LONGEST_WORD])[0][0])
         except (KeyError, IndexError):
             return "UNKNOWN"
 

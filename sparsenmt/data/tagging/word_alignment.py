@@ -145,9 +145,10 @@ def _assign(count: int, owners: Sequence[int]) -> list[int]:
 def _common(text: str, here: int, whole: str, there: int) -> int:
     """The number of characters that agree from here on."""
     most = min(len(text) - here, len(whole) - there)
-    if text[here : here + most] == whole[there : there + most]:
-        return most
-    return next(number for number in range(most) if text[here + number] != whole[there + number])
+    same, block = 0, 64  # compared in growing blocks: the time depends on the number, not on the rest of the line
+    while same < most and text[here + same : here + same + block] == whole[there + same : there + same + block]:
+        same, block = same + block, 2 * block
+    return next((number for number in range(same, most) if text[here + number] != whole[there + number]), most)
 
 
 def _distance(text: str, here: int, whole: str, there: int) -> tuple[int, int]:

@@ -105,7 +105,7 @@ class SentencePieceTokenizer:
             if not model:  # SentencePiece would print an error of its own and go on
                 raise RuntimeError("an empty file")
             return cls(model, lowercase=bool(settings["lowercase"]))
-        except (RuntimeError, IndexError, KeyError, TypeError):
+        except (RuntimeError, ValueError, IndexError, KeyError, TypeError):  # ValueError: a token is not UTF-8
             raise invalid_file(path, "not a SentencePiece model, or a damaged one") from None
 
     def encode(self, line: str) -> list[int]:

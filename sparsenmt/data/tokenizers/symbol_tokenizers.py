@@ -6,6 +6,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, Self
@@ -17,11 +18,21 @@ from sparsenmt.data.text import bounded_batches
 from sparsenmt.data.tokenizers.word_counts import LONGEST_WORD, WordCounts
 from sparsenmt.data.vocabulary import BOS, EOS, SKIPPED_IDS, SPACE, SPECIAL_TOKENS, UNK, UNKNOWN_SURFACE
 from sparsenmt.errors import UserError
-from sparsenmt.files import invalid_file, read_json, write_json
+from sparsenmt.files import read_json, write_json
 from sparsenmt.recipe import schema
+from sparsenmt.records import typed
 
 TABLE_WORDS = 200_000  # distinct words that are counted exactly
 _CHARACTERS_A_WORD = 16  # average length of the words in the table, at most
+
+
+@dataclass(frozen=True)
+class _SymbolSettings:
+    """The contents of a tokenizer's file."""
+
+    symbols: list[str]
+    lowercase: bool
+    user_symbols: list[str] = field(default_factory=list)
 
 
 class _SymbolTokenizer:
@@ -66,12 +77,8 @@ class _SymbolTokenizer:
     def load(cls, directory: Path, stem: str) -> Self:
         """Read what `save` wrote."""
         path = directory / f"{stem}.json"
-        settings = read_json(path)
-        try:
-            symbols, user_symbols = settings["symbols"], settings.get("user_symbols", [])
-            return cls(symbols, lowercase=bool(settings["lowercase"]), user_symbols=user_symbols)
-        except (KeyError, TypeError):
-            raise invalid_file(path, "not a tokenizer") from None
+        settings = typed(read_json(path), _SymbolSettings, path, hint="Restore the directory from a copy.")
+        return cls(settings.symbols, lowercase=settings.lowercase, user_symbols=settings.user_symbols)
 
     def encode(self, line: str) -> list[int]:
         if self._lowercase:

@@ -72,7 +72,7 @@ def load_tokenizer(directory: Path, stem: str) -> Tokenizer:
     kind = settings.get("kind") if isinstance(settings, dict) else None
     if kind == "sentencepiece":
         return SentencePieceTokenizer.load(directory, stem)
-    if kind in _SYMBOL_TOKENIZERS:
+    if isinstance(kind, str) and kind in _SYMBOL_TOKENIZERS:
         return _SYMBOL_TOKENIZERS[kind].load(directory, stem)
     raise invalid_file(path, f"not a tokenizer of this version (kind {kind!r})")
 
@@ -104,7 +104,7 @@ class Tokenizers:
         """
         path = directory / "tokenizers.json"
         settings = read_json(path)
-        if not isinstance(settings, dict) or "shared" not in settings:
+        if not isinstance(settings, dict) or not isinstance(settings.get("shared"), bool):
             raise invalid_file(path, "not a pair of tokenizers")
         if settings["shared"]:
             both = load_tokenizer(directory, "shared")

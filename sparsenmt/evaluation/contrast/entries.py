@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sparsenmt.data.text import read_lines
+from sparsenmt.data.text import read_whole
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.contrast.items import Item, Suite
 
+_MOST_CHARACTERS = 100_000_000
 _SPACE = re.compile(r"[ \t\n\r]*")
 _NUMBERED = re.compile(r"[.:]\d+$")  # "newstest2009.1": the test set and the sentence
 _LANGUAGES = re.compile(r"([a-z]{2,3})-([a-z]{2,3})\.")
@@ -34,7 +35,7 @@ def read_entries(path: Path, layout: str | None = None) -> Suite:
     Raises:
         UserError: the file is not JSON, or not a list of such entries; file, line and key are named.
     """
-    text = "\n".join(read_lines(path))
+    text = read_whole(path, _MOST_CHARACTERS)
     sources: list[str] = []
     items: list[Item] = []
     empty = 0

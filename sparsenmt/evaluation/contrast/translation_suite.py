@@ -22,6 +22,7 @@ from sparsenmt.evaluation.contrast.items import Item, Suite
 
 _KEY = re.compile(r"\.key\.txt(\.gz)?$")
 _COLUMNS = 5
+_MOST_WORDS = 1000  # of a sense: each is searched in the whole reference, each makes a translation
 _HINT = "A line holds id, corpus, word, right sense and wrong sense, with tabs between them."
 
 
@@ -54,7 +55,10 @@ def read_translation_suite(key: Path) -> Suite:
             raise UserError(f"{len(columns)} columns, or an empty one", where=where, hint=_HINT)
         _, corpus, word, right, wrong = columns
         sources.append(source)
-        contrastive = swap(correct, right.split(), wrong.split())
+        senses = right.split(), wrong.split()
+        if max(map(len, senses)) > _MOST_WORDS:
+            raise UserError(f"more than {_MOST_WORDS} words of a sense", where=where, hint=_HINT)
+        contrastive = swap(correct, *senses)
         if not contrastive:
             lost += 1
             continue

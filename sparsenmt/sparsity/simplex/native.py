@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from sparsenmt.native.address import address
 from sparsenmt.native.build import Library, wanted
+from sparsenmt.native.choice import Choice, Trial, usual_length
 from sparsenmt.sparsity.simplex import newton
 
 _FOLDER = Path(__file__).parent
@@ -22,37 +27,55 @@ _HEADERS = ("native_math.h", "native_rows.h", "native_tiles.h")
 _FLAGS = ("-ffp-contract=off",)
 _TOLERANCE = 1e-5
 _KEYS = (13, 37, 130)  # one for each path: in tiles, in tiles only forward, row by row
+_CHECKED_CORES = (1, 3)
 _ROW_WORK = 1 << 13  # scores from which on one more thread pays
+_FORMULAS = (1.5, 2.0)  # alphas with a formula of their own
+_TRIAL_HEADS, _TRIAL_SCORES = 8, 1 << 15
+
+Way = Literal["forward", "backward"]
 
 
 class SimplexKernel:
-    """The library's functions on tensors: fp32, on the CPU."""
+    """The library's functions on tensors: fp32, on the CPU.
+
+    Attributes:
+        cores: threads of every call; None: as many as its work is worth.
+    """
+
+    cores: int | None = None
 
     def __init__(self, path: Path) -> None:
         library = ctypes.CDLL(str(path))
         pointer, number = ctypes.c_void_p, ctypes.c_int
+        self.choice = Choice(path.stem)
         self._forward = library.sparsenmt_simplex_forward
         self._forward.argtypes, self._forward.restype = [pointer] * 7 + [number], None
         self._backward = library.sparsenmt_simplex_backward
         self._backward.argtypes, self._backward.restype = [pointer] * 7 + [number], None
 
+    def faster(self, way: Way, keys: int, alpha: float | None) -> bool:
+        """Return True if a pass over rows of so many keys is faster than `newton`; alpha None: one for each head."""
+        length, kind = usual_length(keys), alpha if alpha in _FORMULAS else None
+        return self.choice.faster(f"entmax {way} {length} {kind}", partial(trial, self, way, length, kind))
+
     def forward(self, scores: Tensor, visible: Tensor | None, counts: Tensor | None, alphas: Tensor) -> Tensor:
         """scores (B, H, Q, K), visible broadcastable to it, counts (B, K), alphas (H) -> mass (B, H, Q, K)."""
         scores = scores.contiguous()
         mass = torch.empty_like(scores)
+        rows, heads, queries, keys = scores.shape
         strides: tuple[int, ...] = (0, 0, 0, 0)
         if visible is not None:
             visible = visible.expand(scores.shape)
             strides = visible.stride()
         self._forward(
-            scores.data_ptr(),
-            None if visible is None else visible.data_ptr(),
+            address(scores, torch.float32, rows, heads, queries, keys),
+            None if visible is None else address(visible, torch.bool, rows, heads, queries, keys, free=4),
             (ctypes.c_int64 * 4)(*strides),
-            None if counts is None else counts.data_ptr(),
-            alphas.data_ptr(),
+            None if counts is None else address(counts, torch.float32, rows, keys),
+            address(alphas, torch.float32, heads),
             mass.data_ptr(),
             (ctypes.c_int64 * 4)(*scores.shape),
-            _threads(scores),
+            self._threads(scores),
         )
         return mass
 
@@ -60,24 +83,40 @@ class SimplexKernel:
         self, mass: Tensor, given: Tensor, counts: Tensor | None, alphas: Tensor, *, of_alpha: bool
     ) -> tuple[Tensor, Tensor | None]:
         """The gradients of scores (B, H, Q, K) and, if wanted, of each row's alpha (B, H, Q), from that of the mass."""
-        given = given.contiguous()
+        given, shape = given.contiguous(), mass.shape
+        rows, heads, _, keys = shape
         gradient = torch.empty_like(mass)
         sums = mass.new_empty(mass.shape[:3]) if of_alpha else None
         self._backward(
-            mass.data_ptr(),
-            given.data_ptr(),
-            None if counts is None else counts.data_ptr(),
-            alphas.data_ptr(),
+            address(mass, torch.float32, *shape),
+            address(given, torch.float32, *shape),
+            None if counts is None else address(counts, torch.float32, rows, keys),
+            address(alphas, torch.float32, heads),
             gradient.data_ptr(),
             None if sums is None else sums.data_ptr(),
-            (ctypes.c_int64 * 4)(*mass.shape),
-            _threads(mass),
+            (ctypes.c_int64 * 4)(*shape),
+            self._threads(mass),
         )
         return gradient, sums
 
+    def _threads(self, scores: Tensor) -> int:
+        worth = max(1, min(torch.get_num_threads(), scores.numel() // _ROW_WORK))
+        return worth if self.cores is None else self.cores
 
-def _threads(scores: Tensor) -> int:
-    return max(1, min(torch.get_num_threads(), scores.numel() // _ROW_WORK))
+
+def trial(kernel: SimplexKernel, way: Way, keys: int, alpha: float | None) -> Trial:
+    """Rows without masks, in an attention of as many queries as keys."""
+    shape = 1, _TRIAL_HEADS, max(1, _TRIAL_SCORES // (_TRIAL_HEADS * keys)), keys
+    scores = (torch.arange(math.prod(shape), dtype=torch.float32).view(shape) * 0.7).sin()
+    alphas, flat = torch.full((_TRIAL_HEADS,), alpha or 1.3), scores.flatten(0, 2)
+    each: newton.Alpha = alpha or alphas.repeat_interleave(shape[2])[:, None]
+    if way == "forward":
+        return lambda: kernel.forward(scores, None, None, alphas), lambda: newton.weights(flat, each)
+    mass, of_alpha = kernel.forward(scores, None, None, alphas), alpha is None
+    return (
+        lambda: kernel.backward(mass, scores, None, alphas, of_alpha=of_alpha),
+        lambda: newton.gradients(mass.flatten(0, 2), flat, each, None, of_alpha=of_alpha),
+    )
 
 
 def native(scores: Tensor) -> SimplexKernel | None:
@@ -100,8 +139,15 @@ def _checked(library: Path) -> SimplexKernel | None:
 
 
 def error(kernel: SimplexKernel) -> float:
-    """The largest deviation from `newton` in float64, over values and gradients of small problems."""
-    return max(_error(kernel, keys) for keys in _KEYS)
+    """The largest deviation from `newton` in float64, over values and gradients of small problems.
+
+    By one thread and by several.
+    """
+    before = kernel.cores
+    try:
+        return max(_error(kernel, keys) for keys in _KEYS)
+    finally:
+        kernel.cores = before
 
 
 def _error(kernel: SimplexKernel, keys: int) -> float:
@@ -112,16 +158,21 @@ def _error(kernel: SimplexKernel, keys: int) -> float:
     alphas = torch.tensor([1.0, 1.01, 1.3, 1.5, 1.8, 2.0])
     worst = 0.0
     for counts in (None, 1.0 + torch.arange(2 * keys, dtype=torch.float32).view(2, keys) % 4):
-        mass = kernel.forward(scores, visible, counts, alphas)
-        gradient, sums = kernel.backward(mass, given, counts, alphas, of_alpha=True)
         rows = alphas.double()[None, :, None].expand(shape[:3]).reshape(-1, 1)
         hidden = scores.double().masked_fill(~visible, -torch.inf).flatten(0, 2)
         spread = None if counts is None else counts.double()[:, None, None].expand(shape).flatten(0, 2)
         expected = newton.weights(hidden, rows, spread)
         slopes, bends = newton.gradients(expected, given.double().flatten(0, 2), rows, spread, of_alpha=True)
-        assert sums is not None and bends is not None
-        pairs = ((mass, expected), (gradient, slopes), (sums, bends))
-        worst = max(worst, *(_distance(a.double().flatten(), b.flatten()) for a, b in pairs))
+        for cores in _CHECKED_CORES:
+            kernel.cores = cores
+            mass = kernel.forward(scores, visible, counts, alphas)
+            found = mass, *kernel.backward(mass, given, counts, alphas, of_alpha=True)
+            pairs = zip(found, (expected, slopes, bends), strict=True)
+            worst = max(
+                worst,
+                *(_distance(a.double().flatten(), b.flatten()) for a, b in pairs if a is not None and b is not None),
+            )
+        visible = visible.mT.contiguous().mT  # other strides
     return worst
 
 

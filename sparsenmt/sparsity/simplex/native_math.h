@@ -20,6 +20,7 @@ constexpr int kBytes = 16;
 constexpr int64_t kLanes = kBytes / 4;
 typedef float Vector __attribute__((vector_size(kBytes)));
 typedef int32_t Mask __attribute__((vector_size(kBytes)));  // -1 where something holds, or 0
+typedef uint32_t Bits __attribute__((vector_size(kBytes)));
 
 constexpr float kNever = -1e30f;        // d of a masked key
 constexpr float kClose = 2e-7f;         // largest |S - 1|; the row is normalised afterwards
@@ -45,20 +46,19 @@ struct Sums {
   Number mass, slope;  // S = sum c p, and -b dS/de = sum c p / u
 };
 
-inline Mask bits_of(Vector x) { return (Mask)x; }
-inline Vector float_of(Mask bits) { return (Vector)bits; }
-inline Mask whole_of(Vector x) { return __builtin_convertvector(x, Mask); }
-inline Vector number_of(Mask x) { return __builtin_convertvector(x, Vector); }
-inline int32_t whole_of(float x) { return static_cast<int32_t>(x); }
-inline float number_of(int32_t x) { return static_cast<float>(x); }
+// Bits are unsigned: their shifts and sums may run over.
+inline Bits bits_of(Vector x) { return (Bits)x; }
+inline Vector float_of(Bits bits) { return (Vector)bits; }
+inline Vector exponent_of(Bits x) { return __builtin_convertvector((Mask)x >> 23, Vector); }
+inline float exponent_of(uint32_t x) { return static_cast<float>(static_cast<int32_t>(x) >> 23); }
 
-inline int32_t bits_of(float x) {
-  int32_t i;
+inline uint32_t bits_of(float x) {
+  uint32_t i;
   std::memcpy(&i, &x, sizeof i);
   return i;
 }
 
-inline float float_of(int32_t i) {
+inline float float_of(uint32_t i) {
   float x;
   std::memcpy(&x, &i, sizeof x);
   return x;
@@ -68,7 +68,8 @@ inline float float_of(int32_t i) {
 template <class Number>
 inline Number exponential(Number x) {
   x = x < -87.0f ? Number{} - 87.0f : x;
-  const Number n = (x * 1.44269504f + 12582912.0f) - 12582912.0f;  // to the nearest whole number
+  const Number rounded = x * 1.44269504f + 12582912.0f;  // 2^23 + 2^22: the last bits are the nearest whole number
+  const Number n = rounded - 12582912.0f;
   const Number r = (x - n * kLn2Hi) - n * kLn2Lo;
   Number q = r * (1.0f / 5040) + 1.0f / 720;
   q = q * r + 1.0f / 120;
@@ -76,19 +77,19 @@ inline Number exponential(Number x) {
   q = q * r + 1.0f / 6;
   q = q * r + 0.5f;
   q = q * r + 1.0f;
-  return (q * r + 1.0f) * float_of((whole_of(n) + 127) << 23);
+  // The bits of 2^n, without a conversion, which NaN does not survive.
+  return (q * r + 1.0f) * float_of((bits_of(rounded) << 23) + (127u << 23));
 }
 
 // ln x for normal x > 0, as 2 artanh(f / (2 + f)) of a mantissa 1 + f in [sqrt(1/2), sqrt(2)).
 template <class Number>
 inline Number logarithm(Number x) {
-  const auto bits = bits_of(x), exponent = (bits - 0x3f3504f3) >> 23;
-  const Number f = float_of(bits - (exponent << 23)) - 1.0f;
+  const auto bits = bits_of(x), above = bits - 0x3f3504f3u;
+  const Number f = float_of(bits - (above & 0xff800000u)) - 1.0f, n = exponent_of(above);
   const Number s = f / (2.0f + f), w = s * s;
   Number q = w * (1.0f / 9) + 1.0f / 7;
   q = q * w + 1.0f / 5;
   q = q * w + 1.0f / 3;
-  const Number n = number_of(exponent);
   return n * kLn2Hi + (2.0f * s + 2.0f * s * w * q + n * kLn2Lo);
 }
 

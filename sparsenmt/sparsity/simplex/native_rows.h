@@ -145,29 +145,31 @@ float weigh(const Scratch &row, Kind kind, float b) {
   }
 }
 
+// The largest, NaN left out. Not as a reduction of OpenMP: that of clang begins at the least finite number.
+float largest_of(const float *x, int64_t count) {
+  float most[kPad], top = -kInfinity;
+  for (float &each : most) each = -kInfinity;
+  int64_t k = 0;
+  for (; k + kPad <= count; k += kPad)
+#pragma omp simd
+    for (int64_t i = 0; i < kPad; ++i) most[i] = x[k + i] > most[i] ? x[k + i] : most[i];
+  for (; k < count; ++k) most[0] = x[k] > most[0] ? x[k] : most[0];
+  for (const float each : most) top = each > top ? each : top;
+  return top;
+}
+
 // Fills row.d and, with counts, row.c. Returns false if the row is fully masked.
 bool load(const Scratch &row, const float *z, const uint8_t *seen, int64_t stride, const float *counts, int64_t keys) {
   float *__restrict d = row.d;
-  float top = -kInfinity;
   if (seen != nullptr && stride == 1) {
-#pragma omp simd reduction(max : top)
-    for (int64_t k = 0; k < keys; ++k) {
-      d[k] = seen[k] ? z[k] : kNever;
-      const float candidate = seen[k] ? z[k] : -kInfinity;
-      top = candidate > top ? candidate : top;
-    }
+#pragma omp simd
+    for (int64_t k = 0; k < keys; ++k) d[k] = seen[k] ? z[k] : -kInfinity;
   } else if (seen != nullptr) {
-    for (int64_t k = 0; k < keys; ++k) {
-      d[k] = seen[k * stride] ? z[k] : kNever;
-      if (seen[k * stride] && z[k] > top) top = z[k];
-    }
+    for (int64_t k = 0; k < keys; ++k) d[k] = seen[k * stride] ? z[k] : -kInfinity;
   } else {
-#pragma omp simd reduction(max : top)
-    for (int64_t k = 0; k < keys; ++k) {
-      d[k] = z[k];
-      top = z[k] > top ? z[k] : top;
-    }
+    std::memcpy(d, z, keys * sizeof(float));
   }
+  const float top = largest_of(d, keys);
   if (counts != nullptr) std::memcpy(row.c, counts, keys * sizeof(float));
   if (top == -kInfinity) return false;
 #pragma omp simd

@@ -1,0 +1,43 @@
+"""Addresses of tensors for compiled code, which checks no bounds: checked here, also under `python -O`."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def address(x: Tensor, dtype: torch.dtype, *shape: int, free: int = 0) -> int:
+    """The address of a tensor of this dtype and shape on the CPU.
+
+    Args:
+        free: the number of leading axes whose strides are passed along; over the others it must be contiguous.
+
+    Raises:
+        ValueError: the tensor is another.
+    """
+    if x.dtype != dtype or x.shape != shape or not x.is_cpu or not _contiguous(x, free):
+        strides = f"strides {x.stride()}" if x.layout == torch.strided else str(x.layout)
+        raise ValueError(
+            f"compiled code needs {dtype} of shape {shape}, {len(shape) - free} axes contiguous, on the CPU; "
+            f"this is {x.dtype} of shape {tuple(x.shape)}, {strides}, on {x.device}"
+        )
+    return x.data_ptr()
+
+
+def _contiguous(x: Tensor, free: int) -> bool:
+    if x.layout != torch.strided:
+        return False
+    if not free or x.is_contiguous():
+        return x.is_contiguous()
+    step = 1
+    for size, stride in zip(reversed(x.shape[free:]), reversed(x.stride()[free:]), strict=True):
+        if size > 1 and stride != step:
+            return False
+        step *= size
+    return True
+
+
+def check(holds: bool, what: str) -> None:
+    """ValueError unless it holds; for numbers that compiled code takes for sizes."""
+    if not holds:
+        raise ValueError(f"compiled code needs {what}")

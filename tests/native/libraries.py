@@ -1,0 +1,161 @@
+"""Compiled libraries for tests. Where a compiler is, one that does not build or is refused fails them."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import tempfile
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sparsenmt.native import build
+from sparsenmt.native import kernels as decoding_module
+from sparsenmt.native.build import Library
+from sparsenmt.native.kernels import Kernels, kernels
+from sparsenmt.sparsity.simplex import native as simplex_module
+from sparsenmt.sparsity.simplex.native import SimplexKernel, native
+
+NEEDED = {torch.float32: "avx512f", torch.bfloat16: "avx512_bf16", torch.int8: "avx512_vnni"}
+"""What /proc/cpuinfo must list for products of a dtype."""
+
+IN_USE = "in use"
+BUILDS = {
+    "AVX-512": ("-march=native", "-mprefer-vector-width=512", "-fopenmp"),
+    "short vectors": ("-march=native", "-fopenmp"),
+    "one thread": ("-march=native", "-fopenmp-simd"),
+    "any processor": ("-fopenmp-simd",),
+    "no bf16": ("-march=native", "-mno-avx512bf16", "-fopenmp"),
+    "no int8": ("-march=native", "-mno-avx512bf16", "-mno-avx512vnni", "-fopenmp"),
+    "Cascade Lake": ("-march=cascadelake", "-fopenmp"),
+    "Ice Lake": ("-march=icelake-server", "-fopenmp"),
+    "AVX2": ("-march=native", "-mno-avx512f", "-fopenmp"),
+    "AVX2, old compiler": ("-O1", "-march=native", "-mno-avx512f", "-fopenmp", "-DSPARSENMT_OLD_SHUFFLE"),
+}
+PRODUCTS: dict[str, set[torch.dtype]] = {
+    "no bf16": {torch.float32, torch.int8},
+    "no int8": {torch.float32},
+    "Cascade Lake": {torch.float32, torch.int8},
+    "Ice Lake": {torch.float32, torch.int8},
+    "any processor": set(),
+    "AVX2": set(),
+    "AVX2, old compiler": set(),
+}
+"""The dtypes that a build has products of, where that does not depend on the processor."""
+
+
+def compiler() -> list[str] | None:
+    """The compiler that libraries are built with; None if there is none, or kernels are turned off."""
+    found = build.find_compiler() if build.wanted() else None
+    return None if found is None else list(found.words)
+
+
+def compiler_or_skip() -> list[str]:
+    """Skip the test if there is no compiler."""
+    found = compiler()
+    if found is None:
+        pytest.skip("no compiler")
+    return found
+
+
+def flags_of_processor() -> set[str]:
+    """The instructions that Linux lists."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").split("\n") if info.exists() else []
+    return set(next((line for line in lines if line.startswith("flags")), "").split())
+
+
+def decoding_kernels(*dtypes: torch.dtype) -> Kernels:
+    """The library of decoding, with products of these dtypes.
+
+    Skips without a compiler, or if the processor has no instructions for the products; fails if the library is refused.
+    """
+    compiler_or_skip()
+    found = kernels()
+    if found is None:
+        pytest.fail(f"the kernels of decoding are not used: {why(decoding_module.library())}")
+    lacking = {NEEDED[dtype] for dtype in dtypes if dtype not in found.products}
+    if lacking <= flags_of_processor() and lacking:
+        pytest.fail(f"the library has no products, although the processor has {sorted(lacking)}")
+    if lacking:
+        pytest.skip(f"this processor lacks {sorted(lacking)}")
+    return found
+
+
+def simplex_kernel() -> SimplexKernel:
+    """The library of alpha-entmax. Skips without a compiler; fails if the library is refused."""
+    compiler_or_skip()
+    found = native(torch.zeros(1))
+    if found is None:
+        pytest.fail(f"the kernel of alpha-entmax is not used: {why(simplex_library())}")
+    return found
+
+
+def simplex_library() -> Library[SimplexKernel]:
+    """The library of alpha-entmax, with its sources."""
+    folder = Path(simplex_module.__file__).parent
+    return Library("simplex", [folder / "native.cpp"], simplex_module._checked, flags=simplex_module._FLAGS)
+
+
+def why(library: Library[Any]) -> str:
+    """The reason why a library is not used."""
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            path = compiled(library, build._VARIANTS[0], Path(scratch))
+        except AssertionError as error:
+            return f"it does not compile: {error}"
+        try:
+            deviation = _loaded(library, path)
+        except (OSError, AttributeError) as error:
+            return f"it does not load: {error}"
+    return f"it deviates from PyTorch: {deviation}"
+
+
+def _loaded(library: Library[Any], path: Path) -> float:
+    if library.name == "simplex":
+        return simplex_module.error(SimplexKernel(path))
+    return decoding_module.error(Kernels(path))
+
+
+def compiled(library: Library[Any], flags: Sequence[str], folder: Path) -> Path:
+    """Compile a library with other flags than its own; AssertionError with the compiler's words if that fails."""
+    sources = (*library.sources, build._OPENMP)
+    words, made = compiler_or_skip(), [folder / f"{path.stem}.o" for path in sources]
+    common = [*words, *build._FLAGS, *library.flags, *flags]
+    started = [
+        subprocess.Popen([*common, "-c", str(source), "-o", str(to)], stderr=subprocess.PIPE)
+        for source, to in zip(sources, made, strict=True)
+    ]
+    said = [process.communicate()[1] for process in started]
+    assert not any(process.returncode for process in started), b"\n".join(said).decode(errors="replace")[:2000]
+    target = folder / f"{library.name}.so"
+    subprocess.run([*words, "-shared", *map(str, made), "-o", str(target)], check=True)
+    return target
+
+
+def builds(fast: Collection[str], names: Iterable[str] = BUILDS) -> list[Any]:
+    """Parameters of tests: the library that is in use, and builds, of which all but the fast ones are slow."""
+    return [IN_USE, *(name if name in fast else pytest.param(name, marks=pytest.mark.slow) for name in names)]
+
+
+_compiled: dict[tuple[str, str], Path] = {}
+
+
+def build_or_skip(library: Library[Any], name: str, folders: pytest.TempPathFactory) -> Path:
+    """Compile one of `BUILDS`, once in a session; skip it where the processor is another."""
+    if (library.name, name) not in _compiled:
+        _compiled[library.name, name] = _compile_or_skip(library, name, folders.mktemp("build"))
+    return _compiled[library.name, name]
+
+
+def _compile_or_skip(library: Library[Any], name: str, folder: Path) -> Path:
+    flags = BUILDS[name]
+    if platform.machine() != "x86_64" and any(each.startswith(("-mno-", "-march=")) for each in flags):
+        pytest.skip("for other processors")
+    needed = {NEEDED[dtype] for dtype in PRODUCTS.get(name, ())}
+    if not needed <= flags_of_processor():
+        pytest.skip(f"this processor lacks {sorted(needed - flags_of_processor())}")
+    return compiled(library, flags, folder)
