@@ -46,7 +46,7 @@ test: $(STAMP)  ## Run the tests, without the slow ones
 	@$(PYTEST)
 
 test-slow: $(STAMP)  ## Run the slow tests
-	@$(PYTEST) -m slow
+	@$(PYTEST) -m slow --timeout 7200
 
 lint: $(STAMP)  ## Formatting, lint, types and import contracts
 	$(BIN)/ruff format --check .
