@@ -34,6 +34,7 @@ from sparsenmt.training.checkpoints import clean_checkpoints, write_checkpoint
 from sparsenmt.training.state import Progress
 from sparsenmt.training.training_log import TrainingLog
 from sparsenmt.workflows.average import average
+from sparsenmt.workflows.run_checks import check_start
 from sparsenmt.workflows.slice import slice_model
 from tests.faults import pairs
 
@@ -124,6 +125,14 @@ def test_a_model_behind_a_link_is_opened(tmp_path: Path) -> None:
     pairs.make_world(tmp_path)
     (tmp_path / "link").symlink_to("model")
     assert open_model(tmp_path / "link", device=torch.device("cpu"), dtype=None).files
+
+
+def test_a_directory_with_a_link_is_not_trained_in(tmp_path: Path, victim: Path) -> None:
+    """Its vocabularies would be written elsewhere."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/tokenizers").symlink_to(victim.parent)
+    with pytest.raises(UserError, match="holds something else"):
+        check_start(tmp_path / "model", pairs.recipe(tmp_path), "fingerprint", None, resumes=False)
 
 
 # --- temporary names of files ----------------------------------------------------------------------------------------
