@@ -52,7 +52,7 @@ test: $(STAMP)  ## Run the tests, without the slow ones
 	@$(PYTEST)
 
 test-slow: $(STAMP)  ## Run the slow tests
-	@$(PYTEST) -m slow
+	@$(PYTEST) -m slow --timeout 7200
 
 # The sanitizers' libraries, those of the compiler that builds the kernels, must be loaded before all others.
 SANITIZED := SPARSENMT_NATIVE_FLAGS="-g -O1 -fno-omit-frame-pointer -fno-sanitize-recover=all \

@@ -32,7 +32,14 @@ def work_from_arguments() -> dict[str, Any]:
     return work
 
 
-def serve(*, what: str, units: int, repeat: Callable[[], None], warm_up: Callable[[], None] | None = None) -> None:
+def serve(
+    *,
+    what: str,
+    units: int,
+    repeat: Callable[[], None],
+    warm_up: Callable[[], None] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> None:
     """Answer requests until stdin ends.
 
     ``what`` names the program with its version; ``units`` is the amount of work in one call of ``repeat`` (target
@@ -48,9 +55,9 @@ def serve(*, what: str, units: int, repeat: Callable[[], None], warm_up: Callabl
 
     say({"ready": True, "what": what, "units": units})
     while sys.stdin.buffer.readline():
-        start = time.perf_counter()
+        start = clock()
         repeat()
-        say({"seconds": time.perf_counter() - start})
+        say({"seconds": clock() - start})
 
 
 def decoding_sources(work: dict[str, Any]) -> list[list[int]]:

@@ -114,7 +114,7 @@ _BLOCK = 2**19  # logits whose exponentials are computed at a time: they fit the
 
 def log_normalizer(logits: Tensor) -> Tensor:
     """(N, V) -> (N, 1): log of the sum of exponentials, without materialising a softmax."""
-    found = _kernels_for(logits)
+    found = _kernels_for(logits, "log sums")
     if found is not None:
         return found.log_sums(logits)
     rows = max(_BLOCK // logits.shape[1], 1)
@@ -123,8 +123,8 @@ def log_normalizer(logits: Tensor) -> Tensor:
 
 def best_tokens(logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
     """(N, V) -> logits and tokens (N, width), best first."""
-    found = _kernels_for(logits)
-    if found is not None and width <= MOST_IN_ORDER:
+    found = _kernels_for(logits, "best tokens") if width <= MOST_IN_ORDER else None
+    if found is not None:
         return found.best(logits, width)
     values, tokens = logits.topk(width, -1)
     return values, tokens
@@ -147,7 +147,7 @@ def candidates(
     (sentences, opened), vocabulary = scores.shape, logits.shape[1]
     plain = unrestricted(options)
     plain &= scores.dtype == logits.dtype and width <= min(vocabulary, MOST_IN_ORDER)
-    found = _kernels_for(logits) if plain else None
+    found = _kernels_for(logits, "candidates") if plain else None
     if found is not None:
         return found.candidates(logits, scores.contiguous(), NEVER, width)
     normalizer = log_normalizer(logits)
@@ -166,6 +166,7 @@ def candidates(
     return best, parents, continuations
 
 
-def _kernels_for(logits: Tensor) -> Kernels | None:
+def _kernels_for(logits: Tensor, kind: str) -> Kernels | None:
     suitable = logits.dtype == torch.float32 and logits.device.type == "cpu" and logits.stride(-1) == 1
-    return kernels() if suitable else None
+    found = kernels() if suitable else None
+    return found if found is not None and found.faster(kind, logits.shape[-1]) else None

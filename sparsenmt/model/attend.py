@@ -28,6 +28,7 @@ from sparsenmt.model.bands import (
 from sparsenmt.model.dropout import dropout as drop_out
 from sparsenmt.model.sockets import Keys, Pattern, Transform
 from sparsenmt.native.kernels import kernels
+from sparsenmt.native.steps import HEAD_SIZES
 
 
 def relative(queries: Tensor, positions: Tensor) -> Tensor:
@@ -108,15 +109,20 @@ def memory_mask(keys: Keys, transform: Transform, dtype: torch.dtype) -> Attenti
 _FEW_QUERIES = 8  # a step of beam search
 
 
+def reads_keys(size: int, keys: int) -> bool:
+    """Return True if a compiled kernel attends to so many keys in a step of beam search, with heads of this size."""
+    found = kernels()
+    return found is not None and size in HEAD_SIZES and found.faster("attention", size, _FEW_QUERIES, keys)
+
+
 def _attend_compiled(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor | None:
     """(B, H, Q, E) by a compiled kernel; None if there is none for these tensors."""
     found = kernels()
-    if found is None or not found.attends(q, v) or not k.shape[2]:
+    if found is None or not k.shape[2]:
         return None
-    if mask is None:
-        return found.attend(q, k, v)
-    same = mask.scores.shape == (k.shape[0], 1, 1, k.shape[2])  # for all heads and queries of a row
-    return found.attend(q, k, v, bias=mask.scores) if same and mask.scores.is_contiguous() else None
+    bias = None if mask is None else mask.scores
+    same = bias is None or (bias.shape == (k.shape[0], 1, 1, k.shape[2]) and bias.is_contiguous())
+    return found.attend(q, k, v, bias=bias) if same and found.attends(q, v) else None
 
 
 def _attend_few(q: Tensor, k: Tensor, v: Tensor, mask: AttentionMask | None) -> Tensor:

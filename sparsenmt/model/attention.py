@@ -19,6 +19,7 @@ from sparsenmt.model.attend import (
     attend_fused,
     attend_masked,
     memory_mask,
+    reads_keys,
     restrict,
     weigh,
 )
@@ -180,12 +181,16 @@ class MultiHeadAttention(nn.Module):
         return split.transpose(1, 2)
 
     def project_keys_values(self, x: Tensor, *, transposed: bool = False) -> KeysValues:
-        """Project x (B, K, D). ``transposed``: the layout of keys, if the projections are packed for decoding."""
+        """Project x (B, K, D).
+
+        transposed: the layout of keys for plain products, if the projections are packed for decoding and no compiled
+            kernel reads keys.
+        """
         if self.packed_kv is None:
             return KeysValues(self._split(self.k(x)) if self.learned_heads else None, self._split(self.v(x)))
         k, v = self.packed_kv(x).split([self.learned_heads * self.head_size, self.v.out_features], -1)
         keys, values = self._split(k), self._split(v).contiguous()
-        if transposed:
+        if transposed and not reads_keys(self.head_size, x.shape[1]):
             return KeysValues(keys.transpose(-1, -2).contiguous().transpose(-1, -2), values, True)
         return KeysValues(keys.contiguous(), values)
 
@@ -240,7 +245,7 @@ class MultiHeadAttention(nn.Module):
         if keys.allowed is not None:  # rows that begin at different positions
             return None
         found = kernels()
-        if found is None or self.training or not found.attends(q, kv.values):
+        if found is None or self.training or not found.attends(q, kv.values, slotted=True):
             return None
         if step.transform.score_bias(keys) is not None:
             return None

@@ -19,7 +19,7 @@ from sparsenmt.model.attend import AttentionMask
 from sparsenmt.model.attention import AttentionStep, MultiHeadAttention
 from sparsenmt.model.kv_cache import KVCache
 from sparsenmt.model.layers import TransformerBlock
-from sparsenmt.model.linear import CompiledProduct
+from sparsenmt.model.linear import CompiledProduct, compiled_dtypes
 from sparsenmt.model.sockets import Keys, SoftmaxKernel
 from sparsenmt.native.kernels import kernels, threads
 from sparsenmt.native.steps import HEAD_SIZES, LayerCache, LayerStack, NormWeights, PackedLayer
@@ -49,18 +49,25 @@ class CompiledDecoder:
         self._weights = weights
 
     @staticmethod
+    def is_chosen(blocks: Sequence[TransformerBlock], sockets: Sequence[StepSockets], dtype: torch.dtype) -> bool:
+        """Return True if the kernel covers these blocks, with products in ``dtype``, and is faster than the layers."""
+        found, inner = kernels(), blocks[0].feed_forward.inner.weight
+        simple = all(step.softmax_kernel is not None for both in sockets for step in both)
+        if found is None or dtype not in compiled_dtypes(inner) or not simple or not all(map(_covered, blocks)):
+            return False
+        wide, size = inner.shape
+        return found.faster("decoder step", dtype, size, wide, blocks[0].own.learned_heads)
+
+    @staticmethod
     def of(
         plan: Sequence[int], blocks: Sequence[TransformerBlock], sockets: Sequence[StepSockets], last: nn.Module
-    ) -> CompiledDecoder | None:
-        """Make the decoder of packed blocks; None if there is no kernel, or it does not cover them.
+    ) -> CompiledDecoder:
+        """Make the decoder of blocks that are packed for the kernel, as `is_chosen` says.
 
         last: the module after the last layer, a normalisation or an identity.
         """
-        found, layers = kernels(), [_layer(block) for block in blocks]
-        known = [layer for layer in layers if layer is not None]
-        simple = all(step.softmax_kernel is not None for both in sockets for step in both)
-        if found is None or len(known) < len(layers) or not simple:
-            return None
+        found, known = kernels(), [_layer(block) for block in blocks]
+        assert found is not None
         norm = blocks[0].self_norm
         assert isinstance(norm, nn.LayerNorm)
         stack = LayerStack(
@@ -149,20 +156,24 @@ def _plain(x: Tensor) -> bool:
     return x.dtype == torch.float32 and x.device.type == "cpu" and x.is_contiguous()
 
 
-def _layer(block: TransformerBlock) -> PackedLayer | None:
-    """The weights of a packed block as the kernel takes them; None if it does not cover such blocks."""
+def _covered(block: TransformerBlock) -> bool:
+    """Return True if the kernel computes such blocks."""
+    own, cross = block.own, block.cross
+    if cross is None or not _simple(own) or not _simple(cross) or block.feed_forward.activation != "relu":
+        return False
+    return cross.learned_heads == own.learned_heads
+
+
+def _layer(block: TransformerBlock) -> PackedLayer:
+    """The weights of a packed block as the kernel takes them."""
     own, cross, feed_forward = block.own, block.cross, block.feed_forward
-    if cross is None or not _simple(own) or not _simple(cross) or feed_forward.activation != "relu":
-        return None
-    if cross.learned_heads != own.learned_heads:
-        return None
+    assert cross is not None
     products = (
         *(own.packed_qkv, own.o.packed, cross.q.packed, cross.o.packed),
         *(feed_forward.packed_inner, feed_forward.outer.packed),
     )
     matrices = [product.packed for product in products if isinstance(product, CompiledProduct)]
-    if len(matrices) < len(products):
-        return None
+    assert len(matrices) == len(products)
     norms = (block.self_norm, block.cross_norm, block.feed_forward_norm)
     return PackedLayer(tuple(matrices), tuple(_norm(norm) for norm in norms))
 

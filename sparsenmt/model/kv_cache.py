@@ -22,7 +22,6 @@ from sparsenmt.model.attend import AttentionMask
 from sparsenmt.model.attention import KeysValues, SlottedKeysValues
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import DecoderCache
-from sparsenmt.native.kernels import kernels
 
 _INITIAL_POSITIONS = 16  # capacity of a new buffer
 _INITIAL_POSITIONS_LAZY = 128  # the same where memory is committed lazily: what is never written costs nothing
@@ -321,8 +320,8 @@ class KVCache:
         self._select_memory()
         if block not in self._memory_kv:
             memory = self._memory
-            uncompiled = memory.states.device.type == "cpu" and kernels() is None  # compiled kernels read rows of keys
-            transposed = self._stepwise and memory.counts is not None and uncompiled
+            layers = memory.states.device.type == "cpu" and self._read_depth is None  # the compiled step reads rows
+            transposed = self._stepwise and memory.counts is not None and layers
             self._memory_kv[block] = project(memory.states, transposed=transposed)
         return self._memory_kv[block]
 

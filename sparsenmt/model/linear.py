@@ -8,8 +8,6 @@ are used only if they agree with `F.linear` on a probe.
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -30,7 +28,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
 }
 _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2}
-_TRIES, _CLEARLY = 25, 1.1
+_CLEARLY = 1.1
 _TYPICAL_ROWS = 128  # of a decoding batch; packing for fewer rows would gain nothing
 
 Product = Callable[[Tensor], Tensor]
@@ -97,7 +95,7 @@ def packed_product(
     """
     weight, bias = weight.detach(), None if bias is None else bias.detach()
     dtype = dtype or weight.dtype
-    if dtype != weight.dtype or (compiled and dtype in _compiled_dtypes(weight)):
+    if dtype != weight.dtype or (compiled and dtype in compiled_dtypes(weight)):
         return CompiledProduct(pack(weight, bias, dtype), activation)
     packed = _onednn_product(weight, bias, activation)
     return packed if packed is not None else _plain_product(weight, bias, activation)
@@ -105,10 +103,10 @@ def packed_product(
 
 def rounds(weight: Tensor, dtype: torch.dtype) -> bool:
     """Return True if there are products of this weight, rounded to bf16 or int8, with inputs in fp32."""
-    return dtype != weight.dtype and dtype in _compiled_dtypes(weight)
+    return dtype != weight.dtype and dtype in compiled_dtypes(weight)
 
 
-def _compiled_dtypes(weight: Tensor) -> frozenset[torch.dtype]:
+def compiled_dtypes(weight: Tensor) -> frozenset[torch.dtype]:
     """The dtypes that compiled kernels multiply this weight in, which differ from processor to processor."""
     suitable = weight.dtype == torch.float32 and weight.device.type == "cpu"
     found = kernels() if suitable else None
@@ -119,6 +117,14 @@ LAST_LEVEL_CACHE_SIZE = 1 << 24
 """Bytes. Of a smaller matrix every core may read all, for a few rows at a time."""
 
 _FEW_ROWS = 32  # up to which each core reads only a part of the matrix, once
+
+
+def continues(weight: Tensor) -> bool:
+    """Return True if `CompiledProduct.continuations` with this output table, in fp32, is faster than its logits."""
+    found = kernels()
+    if found is None or weight.dtype not in compiled_dtypes(weight) or weight.numel() * 4 > LAST_LEVEL_CACHE_SIZE:
+        return False
+    return found.faster("next tokens", torch.float32, *weight.shape)
 
 
 class CompiledProduct:
@@ -134,13 +140,13 @@ class CompiledProduct:
         if found is None:
             raise ValueError("there are no compiled kernels here")  # see `rounds`
         self.packed, self.activation = packed, activation
-        self._product, self._next = found.product, found.next
+        self._kernels = found
 
     def __call__(self, x: Tensor) -> Tensor:
         """x (..., in) -> (..., out)."""
         if self.activation in ("none", "relu"):
-            return self._product(x, self.packed, relu=self.activation == "relu")
-        return ACTIVATIONS[self.activation](self._product(x, self.packed))
+            return self._kernels.product(x, self.packed, relu=self.activation == "relu")
+        return ACTIVATIONS[self.activation](self._kernels.product(x, self.packed))
 
     def continuations(
         self, x: Tensor, scores: Tensor, never: Sequence[int], width: int
@@ -150,7 +156,9 @@ class CompiledProduct:
             return None
         if self.packed.panels.nbytes > LAST_LEVEL_CACHE_SIZE and x.shape[0] > _FEW_ROWS:
             return None
-        return self._next(x.contiguous(), self.packed, scores.contiguous(), never, width)
+        if not self._kernels.faster("next tokens", self.packed.dtype, self.packed.outer, self.packed.inner):
+            return None
+        return self._kernels.next(x.contiguous(), self.packed, scores.contiguous(), never, width)
 
 
 def _plain_product(weight: Tensor, bias: Tensor | None, activation: Activation) -> Product:
@@ -180,15 +188,10 @@ def _onednn_product(weight: Tensor, bias: Tensor | None, activation: Activation)
 
 
 def fastest(weight: Tensor, dtypes: Collection[torch.dtype]) -> torch.dtype:
-    """Measure the products with this weight; return the fastest dtype, or fp32 unless another is clearly faster."""
-    x = torch.ones(_TYPICAL_ROWS, weight.shape[1])
-    products = {dtype: packed_product(weight, None, dtype=dtype) for dtype in (torch.float32, *dtypes)}
-    seconds = dict.fromkeys(products, math.inf)
-    with torch.inference_mode():
-        for _ in range(_TRIES):
-            for dtype, product in products.items():  # in turns, so that a disturbance affects all alike
-                start = time.perf_counter()
-                product(x)
-                seconds[dtype] = min(seconds[dtype], time.perf_counter() - start)
-    best = min(seconds, key=lambda dtype: seconds[dtype])
-    return best if seconds[best] * _CLEARLY < seconds[torch.float32] else torch.float32
+    """The dtype whose product with such a weight is fastest, or fp32 unless another is clearly faster."""
+    found = kernels()
+    if found is None or not dtypes:
+        return torch.float32
+    ratios = {dtype: max(found.ratios("product", dtype, *weight.shape)) for dtype in dtypes}
+    best = min(ratios, key=lambda dtype: ratios[dtype])
+    return best if ratios[best] * _CLEARLY < 1 else torch.float32

@@ -238,12 +238,13 @@ class Decoder(nn.Module):
         return KVCache(memory, buffers=buffers, read_depth=read_depth)
 
     def pack(self, how: Packing) -> None:
-        """Pack all blocks, as `TransformerBlock.pack`, and compile the decoding step if possible."""
+        """Pack all blocks, as `TransformerBlock.pack`, and compile the decoding step if that is faster."""
         blocks = [block for block in self.layers if isinstance(block, TransformerBlock)]
-        for block in blocks:
-            block.pack(replace(how, compiled=True))
         sockets = [(self.steps.at(t, "self"), self.steps.at(t, "cross")) for t in range(len(self.plan))]
-        self.compiled = CompiledDecoder.of(self.plan, blocks, sockets, self.norm)
+        chosen = CompiledDecoder.is_chosen(blocks, sockets, how.dtype or blocks[0].own.o.weight.dtype)
+        for block in blocks:
+            block.pack(replace(how, compiled=chosen))
+        self.compiled = CompiledDecoder.of(self.plan, blocks, sockets, self.norm) if chosen else None
 
     def _add_self(
         self,

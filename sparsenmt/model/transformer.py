@@ -23,11 +23,11 @@ from sparsenmt.model.embeddings import Positions, embed
 from sparsenmt.model.kv_cache import BufferPool, KVCache
 from sparsenmt.model.layers import BlockOptions, FeedForward
 from sparsenmt.model.linear import (
-    LAST_LEVEL_CACHE_SIZE,
     CompiledProduct,
     Linear,
     Packing,
     Product,
+    continues,
     fastest,
     packed_product,
     rounds,
@@ -314,8 +314,7 @@ class Transformer(nn.Module):
         how = Packing(rounded, final)
         self.encoder.pack(how)
         self.decoder.pack(how)
-        fits_cache = output.numel() * 4 <= LAST_LEVEL_CACHE_SIZE
-        self._packed_output = packed_product(output, None, dtype=rounded, compiled=fits_cache)
+        self._packed_output = packed_product(output, None, dtype=rounded, compiled=continues(output))
 
 
 def _table_keys(tie: Literal["all", "target", "none"]) -> tuple[str, str, str]:

@@ -9,24 +9,27 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sparsenmt.native import steps
+from sparsenmt.native import steps, trials
 from sparsenmt.native.address import address, check
 from sparsenmt.native.build import Library, wanted
+from sparsenmt.native.choice import Choice, Trial
 from sparsenmt.native.packing import KINDS, PackedMatrix, fields, pack
+from sparsenmt.native.trials import FEW_QUERIES
 
 _FOLDER = Path(__file__).parent
 _TOLERANCE = 1e-5
 _CHECKED_CORES = (1, 3)
 _PRODUCT_TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.int8: 4e-2}
 _THREAD_WORK = 1 << 14  # multiplications from which on one more thread pays
-_FEW_QUERIES = 8  # queries up to which keys and values are not copied
 _MOST_FORBIDDEN = 8  # tokens; kForbidden of the library
 MOST_IN_ORDER = 64  # the largest width of `Kernels.best`
 _BLOCK = 28  # rows whose logits a thread computes at a time: two tiles
@@ -100,6 +103,7 @@ class Kernels:
         has.argtypes, has.restype = [_SIZE], _NUMBER
         self.products = frozenset(dtype for dtype, kind in KINDS.items() if has(kind))
         self.step = steps.StepFunctions(library, self.products)
+        self.choice = Choice(path.stem)
 
     def __deepcopy__(self, memo: object) -> Kernels:
         """The library is one: copies of packed weights use it together."""
@@ -108,15 +112,37 @@ class Kernels:
     def _threads(self, work: int) -> int:
         return threads(work) if self.cores is None else self.cores
 
-    def attends(self, q: Tensor, values: Tensor) -> bool:
-        """Return True if `attend` computes such queries (B, H, Q, E) and values (..., E)."""
-        return (
+    def ratios(self, kind: str, *sizes: Any) -> list[float]:
+        """A kernel's time over PyTorch's in the classes of `trials.TRIALS` that a problem belongs to."""
+        return [self.choice.ratio(*each) for each in self._classes(kind, sizes)]
+
+    def faster(self, kind: str, *sizes: Any) -> bool:
+        """Return True if a kernel is faster than PyTorch in all of these classes, or always used."""
+        return all(self.choice.faster(*each) for each in self._classes(kind, sizes))
+
+    def _classes(self, kind: str, sizes: tuple[Any, ...]) -> Iterator[tuple[str, Callable[[], Trial]]]:
+        chosen = trials.TRIALS[kind]
+        for each in chosen.classes(*sizes):
+            yield " ".join(map(str, (kind, *each))), partial(chosen.trial, self, *each)
+
+    def attends(self, q: Tensor, values: Tensor, *, slotted: bool = False) -> bool:
+        """Return True if `attend` computes such queries (B, H, Q, E) and values (B, H, K, E), and is the faster way.
+
+        slotted: values are (K, slots, H, E).
+        """
+        possible = (
             q.dtype == values.dtype == torch.float32
             and q.device.type == "cpu"
             and q.shape[3] in steps.HEAD_SIZES
             and values.shape[-1] == q.shape[3]
             and not (torch.is_grad_enabled() and (q.requires_grad or values.requires_grad))
         )
+        if not possible:
+            return False
+        count, size = q.shape[2:]
+        if slotted:
+            return self.faster("attention to slots", size, values.shape[0])
+        return self.faster("attention", size, count, values.shape[2])
 
     def attend(
         self, q: Tensor, keys: Tensor, values: Tensor, *, bias: Tensor | None = None, slots: Tensor | None = None
@@ -131,7 +157,7 @@ class Kernels:
         rows, heads, count, size = q.shape
         check(size in steps.HEAD_SIZES, "heads of a size that attention is compiled for")
         check(bias is None or bias.numel() == rows * keys.shape[2 if slots is None else 0], "a bias for each key")
-        check(slots is None or count <= _FEW_QUERIES, "few queries where keys are in slots")
+        check(slots is None or count <= FEW_QUERIES, "few queries where keys are in slots")
         q, keys, values = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, keys, values))
         out = q.new_empty(rows, count, heads, size)
         # The dimensions that hold rows, heads and positions.
@@ -152,7 +178,7 @@ class Kernels:
             out.data_ptr(),
             self._threads(out.numel() * length),
         )
-        if count > _FEW_QUERIES:
+        if count > FEW_QUERIES:
             self._library.sparsenmt_attend_many(*inputs, *others)
         elif slots is None:
             self._library.sparsenmt_attend(*inputs, None, 0, *others)
@@ -294,7 +320,7 @@ def _attention_error(found: Kernels) -> float:
         expected = F.scaled_dot_product_attention(q, k, v, attn_mask=bias[:, None, None])
         worst = max(worst, steps.distance(found.attend(q, k, v, bias=bias), expected))
         worst = max(worst, steps.distance(found.attend(q, k, v), F.scaled_dot_product_attention(q, k, v)))
-        if queries > _FEW_QUERIES:
+        if queries > FEW_QUERIES:
             continue
         slots = torch.tensor([[1], [0]], dtype=torch.int32).repeat(1, length)
         expected = F.scaled_dot_product_attention(q, k.flip(0), v.flip(0))

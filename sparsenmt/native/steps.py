@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -21,7 +21,7 @@ from sparsenmt.native.packing import PackedMatrix, PackedMatrixStruct, fields, p
 
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_int64
 HEAD_SIZES = frozenset({16, 32, 48, 64, 96, 128})  # heads that attention is compiled for
-_MATRICES = ("own", "own_out", "query", "cross_out", "inner", "outer")
+MATRICES = ("own", "own_out", "query", "cross_out", "inner", "outer")
 _TOLERANCE = 1e-5
 
 
@@ -52,7 +52,7 @@ class _Norm(ctypes.Structure):
 
 class _Layer(ctypes.Structure):
     _fields_ = (
-        *fields(PackedMatrixStruct, *_MATRICES),
+        *fields(PackedMatrixStruct, *MATRICES),
         *fields(_Norm, "own_norm", "cross_norm", "feed_forward_norm"),
         *fields(_SIZE, "own_largest", "cross_largest"),
         *fields(ctypes.c_float, "own_tolerance", "cross_tolerance"),
@@ -250,9 +250,16 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | float, largest: int)
     return context
 
 
-def _plain(
+def gather(stored: Tensor, slots: Tensor) -> Tensor:
+    """stored (T, S, H, E), slots (N, T) -> (N, H, T, E)."""
+    index = (slots + torch.arange(slots.shape[1]) * stored.shape[1]).flatten()
+    picked: Tensor = stored.flatten(0, 1).index_select(0, index).unflatten(0, slots.shape)
+    return picked.transpose(1, 2)
+
+
+def plain_layer(
     x: Tensor,
-    weights: dict[str, Tensor],
+    product: Callable[[str, Tensor], Tensor],
     cache: LayerCache,
     slots: Tensor,
     starts: Tensor,
@@ -260,7 +267,10 @@ def _plain(
     pre_norm: bool,
     largest: Sequence[int],
 ) -> Tensor:
-    """The reference: a layer in PyTorch, with norms of weight 1 and bias 0."""
+    """The reference: a layer in PyTorch, with norms of weight 1 and bias 0.
+
+    product: of a matrix, by its name, and rows.
+    """
     (rows, size), sentences = x.shape, cache.memory_keys.shape[0]
 
     def before(x: Tensor) -> Tensor:
@@ -269,22 +279,19 @@ def _plain(
     def after(x: Tensor) -> Tensor:
         return x if pre_norm else F.layer_norm(x, (size,))
 
-    q, k, v = (before(x) @ weights["own"].T).view(rows, 3, heads, -1).unbind(1)
-    numbers = torch.arange(rows)
+    q, k, v = product("own", before(x)).view(rows, 3, heads, -1).unbind(1)
     last = slots.shape[1] - 1
-    keys, values = (
-        torch.stack([each[t, slots[:, t].long()] if t < last else new[numbers] for t in range(last + 1)], 2)
-        for each, new in ((cache.keys, k), (cache.values, v))
-    )
+    cache.keys[last, :rows], cache.values[last, :rows] = k, v
+    keys, values = gather(cache.keys, slots), gather(cache.values, slots)
     before_start = torch.arange(last + 1) < starts.repeat_interleave(rows // sentences)[:, None]
     hidden = torch.zeros(rows, 1, 1, last + 1).masked_fill(before_start[:, None, None], -math.inf)
     context = _attend(q[:, :, None], keys, values, hidden, largest[0])
-    x = after(x + context.reshape(rows, size) @ weights["own_out"].T)
-    q = (before(x) @ weights["query"].T).view(sentences, -1, heads, size // heads).transpose(1, 2)
+    x = after(x + product("own_out", context.reshape(rows, size)))
+    q = product("query", before(x)).view(sentences, -1, heads, size // heads).transpose(1, 2)
     seen = 0.0 if cache.memory_bias is None else cache.memory_bias.view(sentences, 1, 1, -1)
     context = _attend(q, cache.memory_keys, cache.memory_values, seen, largest[1])
-    x = after(x + context.transpose(1, 2).reshape(rows, size) @ weights["cross_out"].T)
-    return after(x + (before(x) @ weights["inner"].T).relu() @ weights["outer"].T)
+    x = after(x + product("cross_out", context.transpose(1, 2).reshape(rows, size)))
+    return after(x + product("outer", product("inner", before(x)).relu()))
 
 
 def error(step: StepFunctions, threads: int) -> float:
@@ -297,11 +304,11 @@ def _error(step: StepFunctions, threads: int, pre_norm: bool, rows: int, largest
     size, wide, heads, length, entries, sentences = 64, 96, 2, 3, 5, 3
     shapes = {"own": (3 * size, size), "inner": (wide, size), "outer": (size, wide)}
     weights = {
-        name: _numbers(*shapes.get(name, (size, size)), speed=1.1 + 0.2 * i) / 8 for i, name in enumerate(_MATRICES)
+        name: _numbers(*shapes.get(name, (size, size)), speed=1.1 + 0.2 * i) / 8 for i, name in enumerate(MATRICES)
     }
     norm = NormWeights(torch.ones(size), torch.zeros(size))
     layer = PackedLayer(
-        tuple(pack(weights[name], None, torch.float32) for name in _MATRICES), (norm, norm, norm), largest
+        tuple(pack(weights[name], None, torch.float32) for name in MATRICES), (norm, norm, norm), largest
     )
     bias = _numbers(sentences, entries, speed=0.9)
     bias[0, 1] = -math.inf
@@ -312,7 +319,8 @@ def _error(step: StepFunctions, threads: int, pre_norm: bool, rows: int, largest
     slots[:, 0] = slots[:, 0].flip(0)
     starts = torch.tensor([0, 1, 2])
     x = _numbers(rows, size, speed=0.6)
-    expected = _plain(x, weights, cache, slots, starts, heads, pre_norm, largest)
+    unwritten = replace(cache, keys=cache.keys.clone(), values=cache.values.clone())
+    expected = plain_layer(x, lambda name, x: x @ weights[name].T, unwritten, slots, starts, heads, pre_norm, largest)
     stack = LayerStack(step, [layer], heads=heads, last=norm if pre_norm else None, pre_norm=pre_norm, epsilon=1e-5)
     scattered = [F.pad(each, (0,) * 7 + (2,), value=math.nan) for each in (cache.memory_keys, cache.memory_values)]
     order = torch.tensor([4, 0, 2])  # two sentences have left

@@ -44,7 +44,7 @@ def logits(model: Transformer, source: Source, target: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.05), (torch.int8, 0.1)], ids=str
 )
-@pytest.mark.parametrize("native", ["0", "1"])
+@pytest.mark.parametrize("native", ["0", "always"])
 @pytest.mark.parametrize("final", [False, True])
 def test_packed_equals_unpacked(
     keys: dict[str, Any],

@@ -23,7 +23,7 @@ SINGLE = 1e-5  # what is allowed in fp32
 
 @pytest.fixture(params=["torch", "native"], autouse=True)
 def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setenv(SWITCH, "0" if request.param == "torch" else "1")
+    monkeypatch.setenv(SWITCH, "0" if request.param == "torch" else "always")
     if request.param == "native":
         simplex_kernel()
     yield request.param

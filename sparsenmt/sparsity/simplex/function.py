@@ -54,7 +54,7 @@ class _EntmaxFunction(torch.autograd.Function):
         ctx.fixed = None if isinstance(alpha, Tensor) else alpha
         counts = None if counts is None else counts.to(scores.dtype).contiguous()
         compiled = native(scores)
-        if compiled is not None:
+        if compiled is not None and compiled.faster("forward", scores.shape[-1], ctx.fixed):
             mass = compiled.forward(scores, visible, counts, _each_head(heads, ctx.fixed, scores))
         else:
             hidden = scores if visible is None else scores.masked_fill(~visible, -torch.inf)
@@ -69,7 +69,7 @@ class _EntmaxFunction(torch.autograd.Function):
         mass, heads, counts = ctx.saved_tensors
         of_alpha = bool(ctx.needs_input_grad[1])
         compiled = native(mass)
-        if compiled is not None:
+        if compiled is not None and compiled.faster("backward", mass.shape[-1], ctx.fixed):
             each = _each_head(heads, ctx.fixed, mass)
             gradient, sums = compiled.backward(mass, given, counts, each, of_alpha=of_alpha)
         else:

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from sparsenmt.native.address import address
 from sparsenmt.native.build import Library, wanted
+from sparsenmt.native.choice import Choice, Trial, usual_length
 from sparsenmt.sparsity.simplex import newton
 
 _FOLDER = Path(__file__).parent
@@ -25,6 +29,10 @@ _TOLERANCE = 1e-5
 _KEYS = (13, 37, 130)  # one for each path: in tiles, in tiles only forward, row by row
 _CHECKED_CORES = (1, 3)
 _ROW_WORK = 1 << 13  # scores from which on one more thread pays
+_FORMULAS = (1.5, 2.0)  # alphas with a formula of their own
+_TRIAL_HEADS, _TRIAL_SCORES = 8, 1 << 15
+
+Way = Literal["forward", "backward"]
 
 
 class SimplexKernel:
@@ -39,10 +47,16 @@ class SimplexKernel:
     def __init__(self, path: Path) -> None:
         library = ctypes.CDLL(str(path))
         pointer, number = ctypes.c_void_p, ctypes.c_int
+        self.choice = Choice(path.stem)
         self._forward = library.sparsenmt_simplex_forward
         self._forward.argtypes, self._forward.restype = [pointer] * 7 + [number], None
         self._backward = library.sparsenmt_simplex_backward
         self._backward.argtypes, self._backward.restype = [pointer] * 7 + [number], None
+
+    def faster(self, way: Way, keys: int, alpha: float | None) -> bool:
+        """Return True if a pass over rows of so many keys is faster than `newton`; alpha None: one for each head."""
+        length, kind = usual_length(keys), alpha if alpha in _FORMULAS else None
+        return self.choice.faster(f"entmax {way} {length} {kind}", partial(trial, self, way, length, kind))
 
     def forward(self, scores: Tensor, visible: Tensor | None, counts: Tensor | None, alphas: Tensor) -> Tensor:
         """scores (B, H, Q, K), visible broadcastable to it, counts (B, K), alphas (H) -> mass (B, H, Q, K)."""
@@ -88,6 +102,21 @@ class SimplexKernel:
     def _threads(self, scores: Tensor) -> int:
         worth = max(1, min(torch.get_num_threads(), scores.numel() // _ROW_WORK))
         return worth if self.cores is None else self.cores
+
+
+def trial(kernel: SimplexKernel, way: Way, keys: int, alpha: float | None) -> Trial:
+    """Rows without masks, in an attention of as many queries as keys."""
+    shape = 1, _TRIAL_HEADS, max(1, _TRIAL_SCORES // (_TRIAL_HEADS * keys)), keys
+    scores = (torch.arange(math.prod(shape), dtype=torch.float32).view(shape) * 0.7).sin()
+    alphas, flat = torch.full((_TRIAL_HEADS,), alpha or 1.3), scores.flatten(0, 2)
+    each: newton.Alpha = alpha or alphas.repeat_interleave(shape[2])[:, None]
+    if way == "forward":
+        return lambda: kernel.forward(scores, None, None, alphas), lambda: newton.weights(flat, each)
+    mass, of_alpha = kernel.forward(scores, None, None, alphas), alpha is None
+    return (
+        lambda: kernel.backward(mass, scores, None, alphas, of_alpha=of_alpha),
+        lambda: newton.gradients(mass.flatten(0, 2), flat, each, None, of_alpha=of_alpha),
+    )
 
 
 def native(scores: Tensor) -> SimplexKernel | None:

@@ -1,0 +1,107 @@
+"""The choice between a compiled kernel and PyTorch's operators: whichever a measurement on this machine finds faster.
+
+A kernel that is right may still be slow: compiled for other vectors than it was written for, it takes many times
+PyTorch's time. So each class of problems (a kernel, and sizes that stand for a range of sizes) is measured when it is
+first met, on numbers of its own, and the ratio is kept beside the library: all runs on a machine choose alike.
+SPARSENMT_NATIVE=always uses every kernel that is right, without measuring.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable
+
+import torch
+
+from sparsenmt.native import cache
+from sparsenmt.native.build import SWITCH
+
+_LENGTHS, _LONGEST = ((20, 14), (48, 30), (128, 80)), 256  # up to so many tokens: measured with so many
+
+Trial = tuple[Callable[[], object], Callable[[], object]]
+"""A problem that is solved by the kernel, and by PyTorch."""
+
+ALWAYS = "always"
+_CLEARLY = 0.95  # of PyTorch's time: where both take as long, noise would decide
+_SECONDS, _MORE_SECONDS = 0.01, 0.06  # of a measurement; of a close one
+_CLOSE = 0.8, 1.2
+_LEAST, _MOST = 3, 60  # turns
+
+
+def usual_length(count: int) -> int:
+    """The number of tokens that stands for its class: a batch with one token more is rarely in another one."""
+    return next((stands for most, stands in _LENGTHS if count <= most), _LONGEST)
+
+
+class Choice:
+    """What was measured of a library's kernels.
+
+    Args:
+        library: name of its file, which stands for the sources, the compiler, PyTorch's version and the processor.
+    """
+
+    def __init__(self, library: str) -> None:
+        self._library = library
+        self._ratios: dict[int, dict[str, float]] = {}  # by the number of threads
+
+    def __deepcopy__(self, memo: object) -> Choice:
+        """Copies of a model use one library, and one choice."""
+        return self
+
+    @property
+    def ratios(self) -> dict[str, float]:
+        """The kernel's time over PyTorch's, by class, with this number of threads: those that are known so far."""
+        threads = torch.get_num_threads()
+        if threads not in self._ratios:
+            self._ratios[threads] = self._kept(threads)
+        return self._ratios[threads]
+
+    def ratio(self, name: str, trial: Callable[[], Trial]) -> float:
+        """The kernel's time over PyTorch's for a class; ``trial`` makes its problem, at the first call on a machine."""
+        found = self.ratios.get(name)
+        return self._measured(name, trial) if found is None else found
+
+    def faster(self, name: str, trial: Callable[[], Trial]) -> bool:
+        """Return True if the kernel is clearly faster than PyTorch, or always used."""
+        return os.environ.get(SWITCH) == ALWAYS or self.ratio(name, trial) < _CLEARLY
+
+    def _measured(self, name: str, trial: Callable[[], Trial]) -> float:
+        threads = torch.get_num_threads()
+        with torch.inference_mode():
+            found = measure(*trial())
+        known = {name: found} | self._kept(threads)  # another process may have been faster: its ratio counts for all
+        self._ratios[threads] |= known
+        cache.write_record(self._record(threads), {"ratios": known})
+        return self._ratios[threads][name]
+
+    def _record(self, threads: int) -> str:
+        return f"{self._library}-speed-{threads}.json"
+
+    def _kept(self, threads: int) -> dict[str, float]:
+        """The ratios in the cache; none of a record that is not of this form."""
+        ratios = (cache.read_record(self._record(threads)) or {}).get("ratios")
+        if not isinstance(ratios, dict):
+            return {}
+        return {str(name): ratio for name, ratio in ratios.items() if _is_ratio(ratio)}
+
+
+def _is_ratio(found: object) -> bool:
+    return isinstance(found, float) and 0 < found < math.inf
+
+
+def measure(ours: Callable[[], object], theirs: Callable[[], object]) -> float:
+    """The seconds of the first over those of the second: the fastest of several turns, as disturbances only add."""
+    ours(), theirs()
+    best, began = [math.inf, math.inf], time.perf_counter()
+    for turn in range(_MOST):
+        for side, run in enumerate((ours, theirs)):
+            start = time.perf_counter()
+            run()
+            best[side] = min(best[side], time.perf_counter() - start)
+        ratio, taken = best[0] / best[1], time.perf_counter() - began
+        close = _CLOSE[0] < ratio < _CLOSE[1]
+        if turn + 1 >= _LEAST and taken > (_MORE_SECONDS if close else _SECONDS):
+            break
+    return ratio

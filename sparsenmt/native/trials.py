@@ -1,0 +1,201 @@
+"""The table of classes in which kernels of decoding are measured against PyTorch's operators (`choice.Choice`).
+
+A class is a kernel and sizes, each of which stands for a range. The problems have the layouts that the callers have,
+and PyTorch solves them as the callers would.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sparsenmt.native import steps
+from sparsenmt.native.choice import Trial, usual_length
+from sparsenmt.native.packing import pack
+
+if TYPE_CHECKING:
+    from sparsenmt.native.kernels import Kernels
+
+FEW_QUERIES = 8  # queries up to which the kernel copies no keys, and plain products are faster than a fused attention
+_FEW = ((1, 1), (FEW_QUERIES, 4))
+_VOCABULARIES = ((1 << 14, 8000),)
+_LARGEST = 20000
+_HEADS, _WIDTH, _NEVER = 8, 8, (0, 1)
+_HYPOTHESES, _SENTENCES = 4, (1, 16)  # of one sentence, of a batch
+_STEPS = 16  # positions of a step, and entries of its memory
+_SCORES = 1 << 14  # of attention, about
+_ROWS = 128  # of a product
+
+
+Sizes = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The classes of a kernel.
+
+    Args:
+        classes: from the sizes of a caller's problem to the classes in all of which the kernel must be faster.
+        trial: makes the problem of a class.
+    """
+
+    classes: Callable[..., list[Sizes]]
+    trial: Callable[..., Trial]
+
+
+def numbers(*shape: int, speed: float = 0.7) -> Tensor:
+    """Deterministic numbers of both signs."""
+    return (torch.arange(math.prod(shape), dtype=torch.float32).view(shape) * speed).sin()
+
+
+def _vocabulary(size: int) -> int:
+    return next((stands for most, stands in _VOCABULARIES if size <= most), _LARGEST)
+
+
+def _attention_classes(size: int, queries: int, keys: int) -> list[Sizes]:
+    few = next((stands for most, stands in _FEW if queries <= most), None)
+    return [(size, few or usual_length(queries), usual_length(keys))]
+
+
+def _slots_classes(size: int, keys: int) -> list[Sizes]:
+    return [(size, usual_length(keys))]
+
+
+def _vocabulary_classes(size: int) -> list[Sizes]:
+    return [(_vocabulary(size),)]
+
+
+def _product_classes(dtype: torch.dtype, outer: int, inner: int) -> list[Sizes]:
+    return [(dtype, outer, inner)]
+
+
+def _next_classes(dtype: torch.dtype, size: int, inner: int) -> list[Sizes]:
+    return [(dtype, _vocabulary(size), inner, sentences) for sentences in _SENTENCES]
+
+
+def _step_classes(dtype: torch.dtype, size: int, wide: int, heads: int) -> list[Sizes]:
+    return [(dtype, size, wide, heads, sentences) for sentences in _SENTENCES]
+
+
+def attend_plain(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    """Attention by plain products."""
+    return torch.softmax((q @ k.transpose(-1, -2)).mul_(q.shape[-1] ** -0.5).add_(bias), -1) @ v
+
+
+def _attention(found: Kernels, size: int, queries: int, keys: int) -> Trial:
+    """A batch with padding: an encoder's many queries as they are split from one product, or a search's few."""
+    rows = max(1, _SCORES // (_HEADS * queries * keys))
+    bias = torch.zeros(rows, 1, 1, keys)
+    if queries <= FEW_QUERIES:
+        q = numbers(rows, queries, _HEADS, size).transpose(1, 2)
+        k, v = numbers(rows, _HEADS, keys, size, speed=1.3), numbers(rows, _HEADS, keys, size, speed=0.3)
+        return lambda: found.attend(q, k, v, bias=bias.view(rows, keys)), lambda: attend_plain(q, k, v, bias)
+    split = numbers(rows, max(queries, keys), 3, _HEADS, size).permute(2, 0, 3, 1, 4)
+    q, k, v = split[0, :, :, :queries], split[1, :, :, :keys], split[2, :, :, :keys]
+
+    def fused() -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+
+    return lambda: found.attend(q, k, v, bias=bias.view(rows, keys)), fused
+
+
+def _slots(found: Kernels, size: int, keys: int) -> Trial:
+    """Self-attention of a search that has reordered its hypotheses."""
+    rows = min(_SENTENCES[1] * _HYPOTHESES, _SCORES // (_HEADS * keys))
+    q = numbers(rows, 1, _HEADS, size).transpose(1, 2)
+    k, v = numbers(keys, rows, _HEADS, size, speed=1.3), numbers(keys, rows, _HEADS, size, speed=0.3)
+    slots = torch.arange(rows, dtype=torch.int32).flip(0)[:, None].repeat(1, keys)
+
+    def plain() -> Tensor:
+        own, values = (steps.gather(x, slots) for x in (k, v))
+        return attend_plain(q, own, values, torch.zeros(()))
+
+    return lambda: found.attend(q, k, v, slots=slots), plain
+
+
+def _logits(size: int) -> tuple[Tensor, Tensor]:
+    return numbers(_SENTENCES[1] * _HYPOTHESES, size) * 8, -numbers(_SENTENCES[1], _HYPOTHESES).abs()
+
+
+def _log_sums(found: Kernels, size: int) -> Trial:
+    logits, _ = _logits(size)
+    return lambda: found.log_sums(logits), lambda: logits.logsumexp(-1, keepdim=True)
+
+
+def _best(found: Kernels, size: int) -> Trial:
+    logits, _ = _logits(size)
+    return lambda: found.best(logits, _WIDTH), lambda: logits.topk(_WIDTH, -1)
+
+
+def _plain_candidates(logits: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+    normalizer = logits.logsumexp(-1, keepdim=True)
+    logits[:, _NEVER] = -math.inf
+    values, tokens = logits.topk(_WIDTH, -1)
+    best = ((values - normalizer) + scores.view(-1, 1)).view(len(scores), -1).topk(_WIDTH, -1)
+    return best.values, tokens.view(len(scores), -1).gather(1, best.indices)
+
+
+def _candidates(found: Kernels, size: int) -> Trial:
+    logits, scores = _logits(size)
+    own = logits.clone()  # both sides write to it
+    return lambda: found.candidates(logits, scores, _NEVER, _WIDTH), lambda: _plain_candidates(own, scores)
+
+
+def _product(found: Kernels, dtype: torch.dtype, outer: int, inner: int) -> Trial:
+    """A batch's product with a matrix, which PyTorch multiplies in fp32."""
+    x, weight = numbers(_ROWS, inner), numbers(outer, inner, speed=1.3)
+    packed = pack(weight, None, dtype)
+    return lambda: found.product(x, packed), lambda: F.linear(x, weight)
+
+
+def _next(found: Kernels, dtype: torch.dtype, size: int, inner: int, sentences: int) -> Trial:
+    """The best continuations from states: in a rounded dtype, the product is compiled on both sides."""
+    x, weight = numbers(sentences * _HYPOTHESES, inner), numbers(size, inner, speed=1.3)
+    packed, scores = pack(weight, None, dtype), -numbers(sentences, _HYPOTHESES).abs()
+
+    def product() -> Tensor:
+        return F.linear(x, weight) if dtype == torch.float32 else found.product(x, packed)
+
+    return lambda: found.next(x, packed, scores, _NEVER, _WIDTH), lambda: _plain_candidates(product(), scores)
+
+
+def _step(found: Kernels, dtype: torch.dtype, size: int, wide: int, heads: int, sentences: int) -> Trial:
+    """A layer of a decoder: in a rounded dtype, products are compiled on both sides."""
+    shapes = {"own": (3 * size, size), "inner": (wide, size), "outer": (size, wide)}
+    weights = {name: numbers(*shapes.get(name, (size, size)), speed=1.3) / size for name in steps.MATRICES}
+    packed = {name: pack(weight, None, dtype) for name, weight in weights.items()}
+    norm = steps.NormWeights(torch.ones(size), torch.zeros(size))
+    layer = steps.PackedLayer(tuple(packed.values()), (norm, norm, norm))
+    stack = steps.LayerStack(found.step, [layer], heads=heads, last=norm, pre_norm=True, epsilon=1e-5)
+    rows, head = sentences * _HYPOTHESES, size // heads
+    own, memory = numbers(_STEPS, rows, heads, head), numbers(sentences, heads, _STEPS, head)
+    cache = steps.LayerCache(own, own.clone(), memory, memory.clone(), None, torch.zeros(sentences, _STEPS))
+    slots, starts = torch.arange(rows, dtype=torch.int32).flip(0)[:, None].repeat(1, _STEPS), torch.zeros(sentences)
+    slots[:, -1] = torch.arange(rows)
+    x, cores = numbers(rows, size), torch.get_num_threads()
+
+    def product(name: str, rows: Tensor) -> Tensor:
+        return F.linear(rows, weights[name]) if dtype == torch.float32 else found.product(rows, packed[name])
+
+    def plain() -> Tensor:
+        return steps.plain_layer(x, product, cache, slots, starts, heads, True, (0, 0))
+
+    return lambda: stack.run(x.clone(), [cache], slots, cores), plain
+
+
+TRIALS: dict[str, Kind] = {
+    "attention": Kind(_attention_classes, _attention),
+    "attention to slots": Kind(_slots_classes, _slots),
+    "log sums": Kind(_vocabulary_classes, _log_sums),
+    "best tokens": Kind(_vocabulary_classes, _best),
+    "candidates": Kind(_vocabulary_classes, _candidates),
+    "product": Kind(_product_classes, _product),
+    "next tokens": Kind(_next_classes, _next),
+    "decoder step": Kind(_step_classes, _step),
+}
