@@ -67,8 +67,8 @@ class _ContinuationBuffers:
 
     def __init__(self, scores: Tensor, size: int, never: Sequence[int], width: int) -> None:
         sentences, opened = scores.shape
-        check(len(set(never)) == len(never) <= _MOST_FORBIDDEN, f"at most {_MOST_FORBIDDEN} forbidden tokens, no twins")
-        check(all(0 <= token < size for token in never), f"forbidden tokens from 0 to {size - 1}")
+        check(len(set(never)) == len(never) <= _MOST_FORBIDDEN, "few forbidden tokens, no twins")
+        check(all(0 <= token < size for token in never), "forbidden tokens that are in the vocabulary")
         check(width > 0, "at least one continuation")
         totals, found = scores.new_empty(sentences, width), scores.new_empty(2, sentences, width, dtype=torch.long)
         rows = sentences * opened * width
@@ -155,9 +155,9 @@ class Kernels:
                 ``slots[b, t]``.
         """
         rows, heads, count, size = q.shape
-        check(size in steps.HEAD_SIZES, f"heads of a size in {sorted(steps.HEAD_SIZES)}")
+        check(size in steps.HEAD_SIZES, "heads of a size that attention is compiled for")
         check(bias is None or bias.numel() == rows * keys.shape[2 if slots is None else 0], "a bias for each key")
-        check(slots is None or count <= FEW_QUERIES, f"at most {FEW_QUERIES} queries where keys are in slots")
+        check(slots is None or count <= FEW_QUERIES, "few queries where keys are in slots")
         q, keys, values = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, keys, values))
         out = q.new_empty(rows, count, heads, size)
         # The dimensions that hold rows, heads and positions.
@@ -256,7 +256,7 @@ class Kernels:
         return out
 
     def _matrix(self, weight: PackedMatrix) -> int:
-        check(weight.dtype in self.products, f"a processor with products of {weight.dtype}")
+        check(weight.dtype in self.products, "a processor with products of this dtype")
         return ctypes.addressof(weight.matrix)
 
 
