@@ -104,6 +104,7 @@ class Kernels:
         self.products = frozenset(dtype for dtype, kind in KINDS.items() if has(kind))
         self.step = steps.StepFunctions(library, self.products)
         self.choice = Choice(path.stem)
+        self._known: dict[tuple[str, trials.Sizes], tuple[str, Callable[[], Trial]]] = {}
 
     def __deepcopy__(self, memo: object) -> Kernels:
         """The library is one: copies of packed weights use it together."""
@@ -123,26 +124,26 @@ class Kernels:
     def _classes(self, kind: str, sizes: tuple[Any, ...]) -> Iterator[tuple[str, Callable[[], Trial]]]:
         chosen = trials.TRIALS[kind]
         for each in chosen.classes(*sizes):
-            yield " ".join(map(str, (kind, *each))), partial(chosen.trial, self, *each)
+            if (kind, each) not in self._known:
+                self._known[kind, each] = " ".join(map(str, (kind, *each))), partial(chosen.trial, self, *each)
+            yield self._known[kind, each]
 
-    def attends(self, q: Tensor, values: Tensor, *, slotted: bool = False) -> bool:
-        """Return True if `attend` computes such queries (B, H, Q, E) and values (B, H, K, E), and is the faster way.
+    def attends(self, q: Tensor, values: Tensor) -> bool:
+        """Return True if `attend` computes such queries (B, H, Q, E) and values (B, H, K, E), and is the faster way."""
+        return self._attends(q, values) and self.faster("attention", q.shape[3], q.shape[2], values.shape[2])
 
-        slotted: values are (K, slots, H, E).
-        """
-        possible = (
+    def attends_to_slots(self, q: Tensor, values: Tensor, *, in_order: bool) -> bool:
+        """`attends` to values (K, slots, H, E). ``in_order``: row n is in slot n everywhere: PyTorch copies nothing."""
+        return self._attends(q, values) and self.faster("attention to slots", q.shape[3], values.shape[0], in_order)
+
+    def _attends(self, q: Tensor, values: Tensor) -> bool:
+        return (
             q.dtype == values.dtype == torch.float32
             and q.device.type == "cpu"
             and q.shape[3] in steps.HEAD_SIZES
             and values.shape[-1] == q.shape[3]
             and not (torch.is_grad_enabled() and (q.requires_grad or values.requires_grad))
         )
-        if not possible:
-            return False
-        count, size = q.shape[2:]
-        if slotted:
-            return self.faster("attention to slots", size, values.shape[0])
-        return self.faster("attention", size, count, values.shape[2])
 
     def attend(
         self, q: Tensor, keys: Tensor, values: Tensor, *, bias: Tensor | None = None, slots: Tensor | None = None
