@@ -240,8 +240,8 @@ def _report_bug(error: Exception, arguments: list[str]) -> str:
             "".join(traceback.format_exception(error)),
         ]
     )
-    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    # With the process id: several processes of one run may fail in the same second.
+    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S-%f")
+    # With the process id: several processes of one run may fail at the same time.
     name = f"sparsenmt-error-{stamp}-{os.getpid()}.log"
     for folder in (Path.cwd, tempfile.gettempdir):  # called one by one: the working directory may not exist
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -82,8 +83,10 @@ def test_without_a_directory_nothing_is_written(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 def test_a_full_disk_is_reported_with_the_name_of_the_log(tmp_path: Path) -> None:
     """Closing the log tries again to write what is left of it."""
-    (tmp_path / METRICS_FILE).symlink_to("/dev/full")
     log = TrainingLog(tmp_path, total=1, initial=0)
+    assert log._file is not None
+    with open("/dev/full", "wb") as full:
+        os.dup2(full.fileno(), log._file.fileno())
     for action in (lambda: log.record("train", 1, loss=1.0), log.close):
         with pytest.raises(OSError, match="No space left") as caught:
             action()
