@@ -142,13 +142,6 @@ MUTANTS = (
         ENTMAX,
     ),
     Mutant(
-        "options that fuse products and sums",
-        f"{SIMPLEX}/native.py",
-        '_FLAGS = ("-ffp-contract=off",)',
-        '_FLAGS = ("-ffp-contract=fast",)',
-        ENTMAX,
-    ),
-    Mutant(
         "options that let the compiler reorder sums",
         f"{NATIVE}/build.py",
         '"-fno-math-errno", ',
