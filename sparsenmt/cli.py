@@ -138,12 +138,15 @@ def secure_streams() -> None:
 def _stream_like(stream: TextIO | None, raw: io.FileIO) -> TextIO:
     """Make a text stream over a file that encodes and buffers as another one; None: as standard error."""
     if not isinstance(stream, io.TextIOWrapper):
-        return io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", "backslashreplace", line_buffering=True)
+        return io.TextIOWrapper(
+            io.BufferedWriter(raw), encoding="utf-8", errors="backslashreplace", newline="\n", line_buffering=True
+        )
     unbuffered = isinstance(stream.buffer, io.RawIOBase)  # PYTHONUNBUFFERED
     return io.TextIOWrapper(
-        raw if unbuffered else io.BufferedWriter(raw),  # type: ignore[arg-type]
-        stream.encoding,
-        stream.errors,
+        raw if unbuffered else io.BufferedWriter(raw),
+        encoding=stream.encoding,
+        errors=stream.errors,
+        newline="\n",
         line_buffering=stream.line_buffering,
         write_through=stream.write_through,
     )

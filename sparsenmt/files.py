@@ -389,11 +389,12 @@ def _old(directory: Path) -> Path:
 
 
 @contextmanager
-def directory_lock(directory: Path, activity: str) -> Iterator[int | None]:
+def directory_lock(directory: Path, activity: str, *, wait: bool = False) -> Iterator[int | None]:
     """Lock an existing directory for this process; the system releases the lock when the process ends.
 
     Args:
         activity: what the process does, for the error message of a second process.
+        wait: True to wait until the other process releases it.
 
     Returns:
         the open directory; None where a directory cannot be opened.
@@ -406,28 +407,28 @@ def directory_lock(directory: Path, activity: str) -> Iterator[int | None]:
         return
     descriptor = os.open(directory, os.O_RDONLY | _FOLDER)
     try:
-        lock(descriptor, f"another process {activity}", directory, another="directory")
+        lock(descriptor, f"another process {activity}", directory, another="directory", wait=wait)
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def lock(descriptor: int, message: str, path: Path, *, another: str) -> None:
+def lock(descriptor: int, message: str, path: Path, *, another: str, wait: bool = False) -> None:
     """Lock an open file or directory; nothing happens where the system has no locks.
 
     Raises:
         UserError: another process holds the lock.
     """
-    if not _try_lock(descriptor):
+    if not _try_lock(descriptor, wait=wait):
         raise UserError(message, where=str(path), hint=f"Wait until it ends, or name another {another}.") from None
 
 
-def _try_lock(descriptor: int) -> bool:
+def _try_lock(descriptor: int, *, wait: bool = False) -> bool:
     """Lock an open file or directory; False if another process holds the lock."""
     try:
         import fcntl
 
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except (ImportError, OSError):  # no POSIX, or a file system without locks

@@ -66,7 +66,7 @@ class Signals:
 
     def handle(self, number: int, _frame: FrameType | None) -> None:
         if self.number is not None:
-            # A closed terminal may send more than one SIGHUP, from the shell and the system: nobody is in a hurry.
+            # The shell and the system may both send SIGHUP when a terminal is closed.
             if number != _HANGUP and time.monotonic() - self._received_at > _GRACE:
                 # Nothing is lost: files with their final name are complete, and the next run removes the others.
                 os._exit(128 + number)

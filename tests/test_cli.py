@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -245,3 +246,80 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     errors = process.stderr.read()
     process.stderr.close()
     assert (process.wait(timeout=30), errors) == (141, "")
+
+
+def started(body: str, redirection: str, **options: object) -> subprocess.CompletedProcess[str]:
+    """Run the program with a body of the test's own in place of `decode`, its streams redirected by a shell."""
+    code = (
+        "import contextlib, importlib, logging, os, sys, types, warnings\n"
+        "import click, tqdm; from sparsenmt import cli, progress\n"
+        f"def body():\n{textwrap.indent(body, '    ')}\n"
+        "module = types.SimpleNamespace(command=click.Command('decode', callback=body))\n"
+        "importlib.import_module = lambda name: module\n"
+        "sys.argv = ['sparsenmt', 'decode']\n"
+        "cli.main()"
+    )
+    shell = ["sh", "-c", f'exec "$@" {redirection}', "sh", sys.executable, "-c", code]
+    return subprocess.run(shell, capture_output=True, text=True, cwd=ROOT, timeout=60, **options)  # type: ignore[call-overload,no-any-return]
+
+
+MESSAGES = """\
+progress.notify("a note")
+warnings.warn("a warning")
+logging.error("an error")
+print("a line", file=sys.stderr, flush=True)
+for _ in tqdm.tqdm(range(3), mininterval=0): pass
+with open("opened", "w"), contextlib.suppress(OSError):
+    click.echo("another line", err=True)
+    os.write(2, b"a line of a library")
+click.echo("done")
+"""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-"])
+def test_messages_that_cannot_be_printed_end_nothing(redirection: str, tmp_path: Path) -> None:
+    body = MESSAGES.replace('"opened"', repr(str(tmp_path / "opened")))
+    done = started(body, redirection)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+    assert (tmp_path / "opened").read_bytes() == b"", "a message got into a file that took the descriptor"
+
+
+def test_a_reader_of_messages_that_goes_away_ends_nothing() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "sparsenmt", "trian"], stderr=writing, stdout=subprocess.PIPE, cwd=ROOT, timeout=60
+    )
+    os.close(writing)
+    assert (done.returncode, done.stdout) == (2, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.parametrize(
+    ("redirection", "reason"), [(">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")]
+)
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_result_that_is_lost_is_an_error(redirection: str, reason: str, unbuffered: str) -> None:
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    done = started("click.echo('42')", redirection, env=environment)
+    assert done.returncode == 2
+    first, hint, *rest = done.stderr.split("\n")
+    assert first == f"error: standard output: cannot be written: {reason}"
+    assert hint.startswith("  Send it to another place") and rest == [""]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_help_that_is_lost_is_an_error() -> None:
+    shell = ["sh", "-c", 'exec "$@" >/dev/full', "sh", sys.executable, "-m", "sparsenmt", "--help"]
+    done = subprocess.run(shell, capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: standard output: cannot be written: No space left on device\n")
+
+
+def test_an_error_after_which_the_same_command_resumes(
+    command: Callable[[Callable[[], object]], int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = UserError("has ended", where="process 1", hint="Look there.", resumable=True)
+    assert command(fails_with(error)) == 2
+    assert capsys.readouterr().err == ("error: process 1: has ended\n  Look there.\n  Resume with: sparsenmt train\n")

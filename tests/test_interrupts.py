@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from sparsenmt import interrupts
 from sparsenmt.interrupts import Interrupted, listening
 
 ROOT = Path(__file__).resolve().parents[1]
-BOTH = [signal.SIGINT, signal.SIGTERM]
+ALL = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 
 def send(number: int) -> None:
@@ -26,15 +27,15 @@ def send(number: int) -> None:
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
     """Whatever happens in a test, what heard the signals before hears them afterwards."""
-    before = {number: signal.getsignal(number) for number in BOTH}
+    before = {number: signal.getsignal(number) for number in ALL}
     yield
-    after = {number: signal.getsignal(number) for number in BOTH}
+    after = {number: signal.getsignal(number) for number in ALL}
     for number, handler in before.items():
         signal.signal(number, handler)
     assert after == before
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_the_first_raises(number: int, code: int) -> None:
     with pytest.raises(Interrupted) as caught, listening() as signals:
         send(number)
@@ -44,7 +45,7 @@ def test_the_first_raises(number: int, code: int) -> None:
     assert isinstance(caught.value, KeyboardInterrupt), "`except Exception` does not swallow it"
 
 
-@pytest.mark.parametrize("number", BOTH)
+@pytest.mark.parametrize("number", ALL)
 def test_deferred_it_is_noted(number: int) -> None:
     with listening() as signals, signals.deferred():
         assert signals.number is None
@@ -156,3 +157,22 @@ def test_within_the_grace_two_count_as_one() -> None:
             time.sleep(0.01)
         assert process.wait(timeout=30) == 0
         assert process.stdout.read() == b"heard\ntidied up\n"
+
+
+def test_a_closed_terminal_may_send_its_signal_more_than_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interrupts, "_GRACE", -1.0)
+    with listening() as signals, signals.deferred():
+        send(signal.SIGTERM)
+        send(signal.SIGHUP)
+        assert signals.number == signal.SIGTERM
+
+
+def test_signals_are_heard_where_the_tests_run_in_the_background() -> None:
+    """Shells start `pytest &` with SIGINT ignored, which every program that a test starts would inherit."""
+    names = ["test_the_first_raises", f"test_a_second_one_ends_the_process_at_once[{signal.SIGINT}-{signal.SIGINT}]"]
+    tests = [f"{__file__}::{name}" for name in names]
+    pytest_alone = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", *tests]
+    ignoring = ["sh", "-c", "trap '' INT TERM HUP; exec \"$@\"", "sh"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run([*ignoring, *pytest_alone], capture_output=True, cwd=ROOT, env=environment, timeout=50)
+    assert done.returncode == 0, done.stdout.decode()

@@ -8,6 +8,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -62,3 +63,8 @@ def test_the_image_is_built_from_what_the_wheel_needs() -> None:
     for path in [*build["packages"], *build["force-include"]]:
         assert f"\nCOPY {path} {path}\n" in copied
         assert f"!{path}" in allowed
+
+
+def test_every_test_has_a_time_limit(pytestconfig: pytest.Config) -> None:
+    assert pytestconfig.pluginmanager.hasplugin("timeout")
+    assert 0 < float(pytestconfig.getini("timeout")) <= 600

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -60,7 +61,7 @@ class Launch:
 
     @property
     def place(self) -> str:
-        """Where the processes find each other."""
+        """Host and port of the store through which the processes find each other."""
         return f"{self.address}:{self.port}"
 
 
@@ -93,7 +94,7 @@ def _number(
     return number
 
 
-def _meet(launch: Launch) -> dist.Store:
+def _meet(launch: Launch) -> Any:
     """Wait until all processes have joined; returns the store through which they find each other.
 
     Everything is asked for again and again: PyTorch's own waiting hears no signal.
@@ -103,14 +104,16 @@ def _meet(launch: Launch) -> dist.Store:
     """
     began, noted = time.monotonic(), False
     names = [f"joined/{rank}" for rank in range(launch.size)]
-    store: dist.Store | None = None
+    store: Any = None  # PyTorch does not export the type
     try:
         while True:
             waited, missing = time.monotonic() - began, "the process with RANK=0"
             to_note, over = waited >= _QUIET and not noted, waited >= launch.seconds
             try:
-                if store is None and (store := _open_store(launch)) is not None:
-                    store.set(names[launch.rank], "")
+                if store is None:
+                    store = _open_store(launch)
+                    if store is not None:
+                        store.set(names[launch.rank], "")
                 if store is not None and store.check(names):
                     return store
                 if store is not None and (to_note or over):
@@ -135,8 +138,8 @@ def _meet(launch: Launch) -> dist.Store:
         raise
 
 
-def _open_store(launch: Launch) -> dist.Store | None:
-    """Open the store of the processes, as PyTorch's `env://` does; None if nobody answers at its address yet."""
+def _open_store(launch: Launch) -> Any:
+    """Open the store of the processes, as PyTorch's `env://` does; None if there is no answer from its address yet."""
     leads = launch.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     if not leads:
         try:  # PyTorch itself would report every failure with a stack of calls
@@ -144,7 +147,7 @@ def _open_store(launch: Launch) -> dist.Store | None:
         except OSError:
             return None
     try:
-        store = dist.TCPStore(
+        store = dist.TCPStore(  # type: ignore[attr-defined]
             launch.address,
             launch.port,
             launch.size,
@@ -158,13 +161,14 @@ def _open_store(launch: Launch) -> dist.Store | None:
             return None
         reason = os.strerror(errno.EADDRINUSE) if "EADDRINUSE" in str(error) else str(error).partition("\n")[0]
         raise UserError(
-            f"cannot be opened for the other processes: {reason}",
+            f"the port cannot be opened for the other processes: {reason}",
             where=launch.place,
             hint="Choose another MASTER_PORT, the same for all processes.",
         ) from None
-    store.set_timeout(timedelta(seconds=max(launch.seconds, 60)))  # from here on, somebody answers
+    store.set_timeout(timedelta(seconds=max(launch.seconds, 60)))  # from here on, there is an answer
     # After a restart by torchrun, its store holds what the processes before have written.
-    return dist.PrefixStore(f"sparsenmt/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return dist.PrefixStore(f"sparsenmt/{attempt}", store)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,13 @@ from pathlib import Path
 from sparsenmt import store
 from sparsenmt.assemble import build_model
 from sparsenmt.data.prepared_data import read_manifest
+from sparsenmt.devices import pick_device
 from sparsenmt.errors import UserError
 from sparsenmt.files import check_absent, new_directory
 from sparsenmt.progress import notify
 from sparsenmt.recipe.schema import Ramp, Recipe
 from sparsenmt.training.checkpoints import find_checkpoints
+from sparsenmt.training.distribution import Workers
 from sparsenmt.training.state import Progress
 from sparsenmt.workflows.prepare import open_prepared
 from sparsenmt.workflows.run_checks import same_vocabularies
@@ -82,10 +84,19 @@ def check_vocabularies(recipe: Recipe, model: Path) -> None:
 def make_untrained(recipe: Recipe, start: StartingPoint) -> None:
     """Write a model directory with the weights of another model and a recipe of its own, complete or not at all.
 
+    Of several processes the first one writes it.
+
     Raises:
         UserError: the directory exists and holds something else; or the models differ in more than methods with
             parameters of their own.
     """
+    workers = Workers.join(pick_device(recipe.training.device))
+    if workers.is_main_process:
+        _write_untrained(recipe, start)
+    workers.barrier()
+
+
+def _write_untrained(recipe: Recipe, start: StartingPoint) -> None:
     directory, record = Path(recipe.directory), start.record()
     if _is_made(recipe, record):
         notify(f"{directory}: nothing is left to do")

@@ -25,7 +25,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import corpus_scores
 from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.evaluation.significance import compare
-from sparsenmt.files import make_directories, read_sealed, sha256_text, write_sealed
+from sparsenmt.files import directory_lock, make_directories, read_sealed, sha256_text, write_sealed
 from sparsenmt.metric import METRICS
 from sparsenmt.model.sites import SITES
 from sparsenmt.progress import notify, progress_bar
@@ -111,16 +111,27 @@ class Evaluation:
         return self.tests[key]
 
     def save(self) -> None:
-        """Write the file beside the model; warn if the directory is read-only."""
-        content = asdict(self)
-        del content["path"]
+        """Write the file beside the model, with what another process measured; warn if the directory is read-only."""
         try:
             make_directories(self.path.parent)
-            write_sealed(self.path, content)
+            with directory_lock(self.path.parent, "writes results here", wait=True):
+                self._add(_read(self.path, self.key))
+                content = asdict(self)
+                del content["path"]
+                write_sealed(self.path, content)
         except OSError as error:
             if error.errno not in _READ_ONLY:
                 raise
             notify(f"warning: {self.path}: the results cannot be saved ({error.strerror})")
+
+    def _add(self, kept: Evaluation | None) -> None:
+        """Add the results of the file that belong to the same translations."""
+        if kept is None or kept.lines != self.lines:
+            return
+        self.scores = kept.scores | self.scores
+        self.signatures = kept.signatures | self.signatures
+        self.tests = kept.tests | self.tests
+        self.attention = self.attention or kept.attention
 
 
 def metric_of(recipe: Recipe) -> str:
@@ -194,7 +205,11 @@ def _path_and_key(directory: Path, text: TestText, identity: ModelIdentity) -> t
 
 def _kept(directory: Path, text: TestText, identity: ModelIdentity) -> Evaluation | None:
     """Read the kept evaluation of this model and text; None if there is none, or it is damaged or out of date."""
-    path, key = _path_and_key(directory, text, identity)
+    return _read(*_path_and_key(directory, text, identity))
+
+
+def _read(path: Path, key: Mapping[str, Any]) -> Evaluation | None:
+    """Read an evaluation; None if there is no file, or it is damaged or of another key."""
     if not path.exists():
         return None
     try:

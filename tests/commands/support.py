@@ -36,7 +36,12 @@ Run = Callable[..., Result]
 def program(*arguments: str, **options: object) -> subprocess.Popen[bytes]:
     """Start the program in a process of its own, which has no kernels to build: that would be said on stderr."""
     kernels()
+    return python("-m", "sparsenmt", *arguments, **options)
+
+
+def python(*arguments: str, **options: object) -> subprocess.Popen[bytes]:
+    """Start Python in a process of its own."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    command = [sys.executable, "-m", "sparsenmt", *arguments]
+    command = [sys.executable, *arguments]
     return subprocess.Popen(command, env=environment, **{**streams, **options})  # type: ignore[call-overload,no-any-return]

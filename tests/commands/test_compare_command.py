@@ -13,7 +13,8 @@ from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.evaluation.significance import compare
 from sparsenmt.files import read_sealed, write_sealed
 from sparsenmt.workflows import evaluate as evaluating
-from tests.commands.support import Run
+from sparsenmt.workflows.evaluate import Evaluation, SiteAttention
+from tests.commands.support import Run, python
 
 TEST = ["--source", "corpus/test.en", "--reference", "corpus/test.de"]
 
@@ -145,3 +146,46 @@ def test_results_that_an_older_version_kept_are_used(command: Run, models: list[
     assert command(*arguments).out == first.out and translated == ["model", "model"]
     write_sealed(kept, {**content, "key": {**content["key"], "max_source_length": 3}})
     assert command(*arguments).out == first.out and translated == ["model"] * 3
+
+
+MEASURER = """
+import sys
+from pathlib import Path
+from sparsenmt.files import make_directories
+from sparsenmt.workflows.evaluate import Evaluation
+
+name = sys.argv[1]
+found = Evaluation(Path("evaluation/test.json"), KEY, ["a"], 1, None)
+for i in range(40):
+    found.scores = {f"{name}{i}": 1.0}
+    found.save()
+"""
+
+
+def test_processes_that_measure_at_once_keep_the_results_of_both(tmp_path: Path) -> None:
+    key = dict.fromkeys(("format", "weights", "model", "decoding", "text"), 1)
+    code = MEASURER.replace("KEY", repr(key))
+    processes = [python("-c", code, name, cwd=tmp_path) for name in "xy"]
+    for process in processes:
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors.decode()
+    scores = read_sealed(tmp_path / "evaluation/test.json")["scores"]
+    assert set(scores) == {f"{name}{i}" for name in "xy" for i in range(40)}
+
+
+def test_results_of_another_process_are_kept(tmp_path: Path) -> None:
+    """Two processes read the same file, and each adds something; other translations replace all of it."""
+    key = dict.fromkeys(("format", "weights", "model", "decoding", "text"), 1)
+    path = tmp_path / "evaluation/test.json"
+    first, second = (Evaluation(path, key, ["a"], 1, None, {"bleu": 1.0}) for _ in range(2))
+    first.attention = {"cross": SiteAttention(1.0, 2.0, 0.5, 3)}
+    first.tests = {"bleu 1": {"p_value": 0.1}}
+    first.save()
+    second.scores["chrf"], second.signatures["chrf"] = 2.0, "x"
+    second.save()
+    kept = read_sealed(path)
+    assert kept["scores"] == {"bleu": 1.0, "chrf": 2.0} and kept["signatures"] == {"chrf": "x"}
+    assert kept["tests"] == first.tests and kept["attention"]["cross"]["queries"] == 3
+    assert second.scores == kept["scores"]
+    Evaluation(path, key, ["b"], 1, None, {"ter": 3.0}).save()
+    assert read_sealed(path)["scores"] == {"ter": 3.0}

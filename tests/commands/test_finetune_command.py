@@ -13,6 +13,9 @@ from safetensors.torch import load_file
 
 from sparsenmt.store import open_model, read_manifest, read_recipe
 from sparsenmt.training.checkpoints import find_checkpoints
+from sparsenmt.training.distribution import Workers
+from sparsenmt.workflows import finetune as finetuning
+from sparsenmt.workflows.finetune import FinetuneRequest
 from tests.commands.support import Run
 
 GATES = ("memory.output.0.bias", "memory.output.0.weight")
@@ -96,6 +99,22 @@ def test_a_sweep_goes_on_and_compares(command: Run, workspace: Path) -> None:
     assert again.code == 0 and again.err.count("nothing is left to do") == 3
     assert again.out == result.out
     assert digest["weight-0.1"] == read_manifest(Path("sweep/weight-0.1"))
+
+
+def test_of_several_processes_only_the_first_one_writes(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others train with it; what one process does they would do at the same time, in the same files."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setattr(finetuning, "train", lambda recipe, start: None)
+    monkeypatch.setattr(finetuning, "evaluate", lambda *_, **__: pytest.fail("this process evaluates as well"))
+    found = finetuning.finetune(FinetuneRequest(Path("model"), weights=(0.1, 0.3), updates=4, output=Path("gated")))
+    assert list(found.models) == ["weight-0.1", "weight-0.3"] and (found.report, found.files) == (None, [])
+
+    met: list[int] = []
+    monkeypatch.setattr(Workers, "join", lambda device: Workers(1, 2))
+    monkeypatch.setattr(Workers, "barrier", lambda workers: met.append(workers.rank))
+    finetuning.finetune(FinetuneRequest(Path("model"), updates=0, output=Path("gated")))
+    assert met == [1] and not Path("gated").exists()
 
 
 def test_a_recipe_with_filters(command: Run, workspace: Path) -> None:

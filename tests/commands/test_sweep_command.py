@@ -14,10 +14,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from sparsenmt.errors import UserError
 from sparsenmt.store import read_manifest, read_recipe, weights_after
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.loop import Trainer
 from sparsenmt.workflows import evaluate as evaluating
+from sparsenmt.workflows import sweep as sweeping
 from tests.commands.support import Run
 
 SWEEP = """\
@@ -167,6 +169,23 @@ def test_an_interrupted_sweep_goes_on(command: Run, sweep: Path, monkeypatch: py
     for name in ("window-4", "window-2"):
         whole, parts = (load_file(f"{folder}/{name}/weights.safetensors") for folder in ("whole", "sweep"))
         assert all(torch.equal(whole[key], parts[key]) for key in whole)
+
+
+def test_one_of_several_processes_does_not_go_on_alone(
+    command: Run, sweep: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others wait in the variant that failed: their next values would be exchanged with another variant's."""
+
+    def fail(*_: object) -> None:
+        tried.append(1)
+        raise UserError("is full", where="disk", hint="Free it.")
+
+    tried: list[int] = []
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setattr(sweeping, "train", fail)
+    result = command("sweep", "sweep.yaml")
+    assert result.code == 2 and "error: disk: is full" in result.err and tried == [1]
 
 
 def test_one_that_fails_does_not_stop_the_others(command: Run, sweep: Path, translated: list[str]) -> None:

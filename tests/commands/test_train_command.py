@@ -233,6 +233,18 @@ def test_an_interrupt_and_going_on(workspace: Path) -> None:
     assert process.returncode == 143 and b"terminated" in errors and b"Traceback" not in errors
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_messages_that_cannot_be_printed_do_not_end_training(workspace: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        process = program("train", "small.yaml", "directory=new", "training.max_updates=6", stderr=full)
+        assert process.wait(timeout=120) == 0
+        assert process.stdout is not None
+        process.stdout.close()
+    assert (workspace / "new/weights.safetensors").exists() and (workspace / "new/checkpoints/update-00000006").exists()
+    kinds = [json.loads(line)["kind"] for line in (workspace / "new/metrics.jsonl").read_text().splitlines()]
+    assert kinds.count("validation") == 1
+
+
 def test_average(command: Run, workspace: Path) -> None:
     checkpoints = sorted((workspace / "model/checkpoints").glob("update-*"))[-2:]
     result = command("average", "model", "--last", "2", "--output", "mean")

@@ -2,13 +2,15 @@
 
 It goes on from the newest checkpoint, if there is one.
 
-Arguments: data directory, model directory, batch tokens, accumulated tokens, share of dropout, and which process sends
-itself SIGTERM before which of its batches (RANK:BATCH; 0:0 for never).
+Arguments: data directory, model directory, batch tokens, accumulated tokens, share of dropout, and which process is
+stopped before which of its batches, and how (RANK:BATCH:HOW; 0:0:TERM for never): TERM and KILL are signals to itself,
+DISK a full disk.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -19,6 +21,7 @@ import torch
 from safetensors.torch import save_file
 
 from sparsenmt.data.dataset import Dataset
+from sparsenmt.errors import UserError
 from sparsenmt.interrupts import Interrupted
 from sparsenmt.training import loop
 from sparsenmt.training.checkpoints import find_checkpoints
@@ -43,11 +46,13 @@ def main() -> None:
     trainer = make_trainer(Path(directory), Dataset(Path(data)), options, model=model, workers=workers)
     if found:
         trainer.restore(found[-1])
-    rank, batch = map(int, stop.split(":"))
-    if rank == workers.rank:
-        loop.accumulate_gradients = stopped_at(batch, loop.accumulate_gradients)  # type: ignore[assignment]
+    rank, batch, how = stop.split(":")
+    if int(rank) == workers.rank:
+        loop.accumulate_gradients = stopped_at(int(batch), how, loop.accumulate_gradients)  # type: ignore[assignment]
     try:
         trainer.run()
+    except UserError as error:
+        sys.exit(f"{error}; resumable: {error.resumable}")
     except Interrupted:
         print(f"rank {workers.rank} stopped after update {trainer.progress.update}", flush=True)
     else:
@@ -58,15 +63,18 @@ def main() -> None:
         torch.distributed.destroy_process_group()
 
 
-def stopped_at(batch: int, accumulate: Callable[..., Any]) -> Callable[..., Any]:
-    """Counts batches, and sends the signal before one of them."""
+def stopped_at(batch: int, how: str, accumulate: Callable[..., Any]) -> Callable[..., Any]:
+    """Counts batches, and stops the process before one of them."""
     done = 0
 
     def call(*arguments: Any) -> Any:
         nonlocal done
         done += 1
         if done == batch:
-            os.kill(os.getpid(), signal.SIGTERM)
+            if how == "DISK":
+                resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+            else:
+                os.kill(os.getpid(), signal.Signals[f"SIG{how}"])
         return accumulate(*arguments)
 
     return call

@@ -77,3 +77,14 @@ def test_without_a_directory_nothing_is_written(tmp_path: Path, monkeypatch: pyt
     reporter.sync()
     reporter.close()
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_full_disk_is_reported_with_the_name_of_the_log(tmp_path: Path) -> None:
+    """Closing the log tries again to write what is left of it."""
+    (tmp_path / METRICS_FILE).symlink_to("/dev/full")
+    log = TrainingLog(tmp_path, total=1, initial=0)
+    for action in (lambda: log.record("train", 1, loss=1.0), log.close):
+        with pytest.raises(OSError, match="No space left") as caught:
+            action()
+        assert caught.value.filename == str(tmp_path / METRICS_FILE)
