@@ -354,3 +354,73 @@ def test_a_name_that_stands_twice(tmp_path: Path) -> None:
     path.write_bytes(len(text).to_bytes(8, "little") + text.encode() + rest)
     with pytest.raises(DamagedFileError, match="a name stands twice"):
         load_tensors(path, hint=HINT)
+
+
+# --- headers of strangers ------------------------------------------------------------------------------------------
+
+
+def with_header(path: Path, header: bytes, length: int | None = None) -> None:
+    content = path.read_bytes()
+    start = 8 + int.from_bytes(content[:8], "little")
+    length = len(header) if length is None else length
+    path.write_bytes(length.to_bytes(8, "little") + header + content[start:])
+
+
+VALUES: list[object] = [
+    None,
+    -1,
+    2**63,
+    2**64,
+    "",
+    "I4",
+    "F4",
+    "F8_E8M0",
+    "C64",
+    [0],
+    [-1],
+    [2**40, 2**40],
+    [0, 2**63],
+    {},
+]
+NOTES = ["[" * 200_000, '{"a":' * 50_000, "[]", "null", '{"sha256": 3}', '{"sha256": "x", "after": null}']
+NOTES += [f'{{"sha256": "x", "after": {"9" * 5000}}}', '{"sha256": "x", "after": [1]}', '"\\ud800"']
+
+
+def headers(header: dict[str, object]) -> list[tuple[bytes, int | None]]:
+    """Headers with other values and notes, with lies about their length, with doubled names, and damaged."""
+    made = [header | {"__metadata__": {"sparsenmt": note}} for note in NOTES]
+    for name, entry in header.items():
+        made += [header | {name: value} for value in VALUES]
+        if isinstance(entry, dict):
+            made += [header | {name: entry | {key: value}} for key in entry for value in VALUES]
+    texts = [json.dumps(each).encode() for each in made]
+    whole, draw = json.dumps(header).encode(), random.Random(1)
+    texts += [whole[:-1] + b',"a":' + json.dumps(header["a"]).encode() + b"}", b'{"a":' * 100_000]
+    for _ in range(200):
+        damaged = bytearray(whole)
+        damaged[draw.randrange(len(whole))] = draw.randrange(256)
+        texts.append(bytes(damaged))
+    return [(text, None) for text in texts] + [
+        (whole, length) for length in (0, 1, 7, len(whole) - 1, 2**31, 2**64 - 1)
+    ]
+
+
+def test_any_header_is_read_or_one_message(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    tensors = small(path)
+    content = path.read_bytes()
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    for text, length in headers(header):
+        path.write_bytes(content)
+        with_header(path, text, length)
+        for read in (
+            lambda: int(read_header(path, hint=HINT)[1].get("after", "0")),
+            lambda: load_tensors(path, hint=HINT),
+            lambda: read_into(path, {name: torch.zeros_like(each) for name, each in tensors.items()}, hint=HINT),
+        ):
+            try:
+                read()
+            except DamagedFileError as error:
+                assert error.where == str(path)
+            except ValueError as error:
+                assert "do not fit the recipe" in str(error)

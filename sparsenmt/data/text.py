@@ -178,14 +178,14 @@ def bounded_batches(
         size: returns the number of characters of an item.
     """
     batch: list[T] = []
-    characters = 0
+    total = 0
     for item in items:
         more = size(item)
-        if batch and (len(batch) >= _BATCH_LINES or characters + more > _BATCH_CHARACTERS):
+        if batch and (len(batch) >= most or total + more > characters):
             yield batch
-            batch, characters = [], 0
+            batch, total = [], 0
         batch.append(item)
-        characters += more
+        total += more
     if batch:
         yield batch
 

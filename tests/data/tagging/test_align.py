@@ -6,7 +6,10 @@ import re
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from sparsenmt.data.tagging import word_alignment
 from sparsenmt.data.tagging.word_alignment import WordAlignment, align_words, comparable_text
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, train_tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE, UNK
@@ -142,3 +145,31 @@ def test_other_words_than_the_pieces() -> None:
 def test_comparable() -> None:
     assert comparable_text("ﬁ½ Straße\u00adn\u200b \t") == comparable_text("FI1⁄2STRASSEN")
     assert comparable_text(" A b\x07") == "ab"
+
+
+@given(
+    st.integers(0, 300), st.text("ab", max_size=200), st.text("ab", max_size=200), st.integers(0, 5), st.integers(0, 5)
+)
+def test_common_characters_are_counted_to_the_first_difference(
+    same: int, left: str, right: str, here: int, there: int
+) -> None:
+    text, whole = "x" * here + "a" * same + left, "y" * there + "a" * same + right
+    found = word_alignment._common(text, here, whole, there)
+    mine, theirs = text[here:], whole[there:]
+    assert mine[:found] == theirs[:found]
+    assert found == min(len(mine), len(theirs)) or mine[found] != theirs[found]
+
+
+def test_a_comparison_reads_no_more_than_what_agrees() -> None:
+    class Counted(str):
+        read = 0
+
+        def __getitem__(self, place: object) -> str:
+            found = super().__getitem__(place)  # type: ignore[index]
+            Counted.read += len(found)
+            return found
+
+    text = Counted("ab" * 500_000)
+    for here in range(0, 1000, 2):
+        word_alignment._common(text, here, "ac" * 500_000, here)
+    assert Counted.read < 500 * 200

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import random
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +12,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sparsenmt.data.tagging import taggers
 from sparsenmt.data.tagging.tagged_text import read_tagged
@@ -187,3 +191,43 @@ def test_sentences_end_at_their_marks() -> None:
     words = ["Hi", "!", "How", "are", "you", "...", "fine"]
     assert list(taggers._sentences(words)) == [["Hi", "!"], ["How", "are", "you", "..."], ["fine"]]
     assert list(taggers._sentences([])) == []
+
+
+def split_words_before(line: str) -> list[str]:
+    """The earlier implementation, whose time was quadratic in the length of a word."""
+    words: list[str] = []
+    for match in taggers._WORD.finditer(line):
+        word = match.group()
+        cut: list[str] = []
+        while (found := taggers._CLITICS["en"].search(word)) is not None:
+            word, cut = word[: found.start()], [found.group(), *cut]
+        words += [word, *cut]
+    return words
+
+
+@given(st.text(st.sampled_from("nN'’strevldm aSſ1.,<>#/_-!"), max_size=40))
+def test_clitics_are_split_as_before(line: str) -> None:
+    assert split_words(line, "en") == split_words_before(line)
+
+
+PARTS = ["'s", "n't", "x", "1", "1.", "a.", "<a", "#a", "a-", "</", ".", "'", "''s", "é", "x'll've", "<a/>", "\u0301"]
+
+
+def test_long_lines_are_split_in_linear_time() -> None:
+    """A process of its own, which would take hours: it is killed after a minute."""
+    code = (
+        "import sys; from sparsenmt.data.tagging.taggers import split_words\n"
+        "for part in sys.argv[1:]:\n"
+        "    assert ''.join(split_words(part * 100_000, 'en')) == part * 100_000"
+    )
+    subprocess.run([sys.executable, "-c", code, *PARTS], cwd=Path(__file__).parents[3], timeout=60, check=True)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("HanTa") is None, reason="HanTa is not installed")
+def test_hanta_sees_the_beginnings_of_long_words() -> None:
+    tagger: Any = open_tagger("hanta", "en")
+    seen: list[str] = []
+    inner = tagger._tagger.tag_sent
+    tagger._tagger.tag_sent = lambda words, **options: seen.extend(words) or inner(words, **options)
+    assert len(tagger.tag(["a" * 100_000, "house"])) == 2
+    assert max(map(len, seen)) <= 256
