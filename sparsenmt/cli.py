@@ -11,6 +11,7 @@ import errno
 import io
 import os
 import platform
+import select
 import shlex
 import sys
 import tempfile
@@ -111,8 +112,10 @@ class _StandardOutput(io.FileIO):
 
     def write(self, data: Any) -> int:
         try:
-            return super().write(data)
-        except (BlockingIOError, BrokenPipeError):
+            while (written := super().write(data)) is None:  # a pipe or terminal that does not block is full
+                select.select([], [self], [])
+            return written
+        except BrokenPipeError:
             raise
         except OSError as error:
             raise UserError(

@@ -317,6 +317,11 @@ def test_help_that_is_lost_is_an_error() -> None:
     assert done.stderr.startswith("error: standard output: cannot be written: No space left on device\n")
 
 
+def test_a_pipe_that_does_not_block_gets_everything() -> None:
+    done = started("os.set_blocking(1, False); click.echo('x' * 1_000_000)", "")
+    assert (done.returncode, len(done.stdout), done.stderr) == (0, 1_000_001, "")
+
+
 def test_an_error_after_which_the_same_command_resumes(
     command: Callable[[Callable[[], object]], int], capsys: pytest.CaptureFixture[str]
 ) -> None:
