@@ -21,10 +21,16 @@ NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c '$(NEW_ENOUGH)' >/dev/null 2>&1 && { echo $$p; break; }; done)
 
+SANITIZED_CXX ?= g++
+KERNEL_TESTS := tests/native/test_kernels.py tests/native/test_steps.py tests/native/test_threads.py \
+	tests/native/test_addresses.py tests/sparsity/test_entmax_native.py tests/sparsity/test_entmax_function.py \
+	tests/model/test_compiled_step.py tests/model/test_packing.py tests/model/test_joined_caches.py \
+	tests/sparsity/test_topk_steps.py tests/decoding/test_pool.py
+
 # One thread a process: the test processes share the cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
-.PHONY: help venv demo test test-slow lint check format bench docs demo-corpus clean distclean
+.PHONY: help venv demo test test-slow sanitize mutants lint check format bench docs demo-corpus clean distclean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /|/' | while IFS='|' read -r name text; do \
@@ -47,6 +53,17 @@ test: $(STAMP)  ## Run the tests, without the slow ones
 
 test-slow: $(STAMP)  ## Run the slow tests
 	@$(PYTEST) -m slow --timeout 7200
+
+# The sanitizers' libraries, those of the compiler that builds the kernels, must be loaded before all others.
+SANITIZED := SPARSENMT_NATIVE_FLAGS="-g -O1 -fno-omit-frame-pointer -fno-sanitize-recover=all \
+	-fsanitize=address,undefined,float-cast-overflow" CXX="$(SANITIZED_CXX)" XDG_CACHE_HOME="$(CURDIR)/build/sanitized" \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1
+sanitize: $(STAMP)  ## Run the kernels' tests under AddressSanitizer and UndefinedBehaviorSanitizer (GCC)
+	@OMP_NUM_THREADS=1 $(SANITIZED) LD_PRELOAD="$$($(SANITIZED_CXX) -print-file-name=libasan.so) \
+		$$($(SANITIZED_CXX) -print-file-name=libubsan.so)" $(BIN)/python -m pytest -s -n 0 $(KERNEL_TESTS)
+
+mutants: $(STAMP)  ## Damage the kernels in many ways, one at a time; the tests must notice each
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tools.mutants
 
 lint: $(STAMP)  ## Formatting, lint, types and import contracts
 	$(BIN)/ruff format --check .

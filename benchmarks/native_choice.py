@@ -1,51 +1,54 @@
-"""The processor time of decoding with compiled kernels, where they are chosen by measurement, relative to PyTorch alone.
+"""The time of decoding with compiled kernels, which are chosen by measurement, relative to PyTorch alone.
 
     python benchmarks/native_choice.py [CASE ...] [--repeats N]
 
 Beam search with random weights and outputs of one length. Ratios are the seconds with SPARSENMT_NATIVE=0 over those
-with kernels, on one thread: a kernel that is slower than PyTorch's operators must not be used, so that none is under
-1 / 1.05. Processor time is counted, so that other programs disturb less.
+with kernels, on one thread: a kernel that is slower than PyTorch's operators must not be used, so that no ratio is
+under 1 / 1.05. Both take turns in one process, and its processor time is counted, so that others disturb less.
 
 native_*  kernels compiled for this processor
 avx2_*    compiled for AVX2 only, as on a processor without AVX-512, where most attention is slower than PyTorch's
-          (left out where the compiler does not know x86-64-v3)
 
-The first line of each case names the classes that were measured, with the kernel's time over PyTorch's.
+At the end, what was measured of the kernels: their time over PyTorch's, by class.
 """
 
 from __future__ import annotations
 
+import json
 import os
-import platform
-import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
-from common import Case, Side, run
+import torch
+
+from common import command_line, parse, take_turns, verdict
 from decode_vs_ctranslate2 import BASE
+from protocol import EOS, decoding_sources
+from sparsenmt.data.batching import pad
+from sparsenmt.decoding.beam import beam_search
+from sparsenmt.model.protocol import Source
+from sparsenmt.native import kernels as module
 from sparsenmt.native.build import SWITCH
+from sparsenmt.recipe import schema
+from workers.model import random_model
 
 BAR = 1 / 1.05
-WORKER = "workers/decode.py"
-LARGE: dict[str, Any] = BASE | {
-    "encoder_layers": 3,
-    "decoder_layers": 3,
-    "vocabulary": 8000,
-    "threads": 1,
-    "min_length": 0,
-    "processor_time": True,
-}
+LARGE: dict[str, Any] = BASE | {"encoder_layers": 3, "decoder_layers": 3, "vocabulary": 8000, "threads": 1}
 TINY = LARGE | {"dimension": 128, "feed_forward": 512, "heads": 4, "encoder_layers": 2, "decoder_layers": 2}
 WORK: dict[str, dict[str, Any]] = {
     "short_sources": LARGE | {"sentences": 32},
     "one_by_one": LARGE | {"sentences": 4, "batch_sentences": 1},
-    "30_queries": TINY | {"sentences": 128, "batch_sentences": 64, "source_length": 29},
+    "30_queries": TINY | {"sentences": 64, "batch_sentences": 64, "source_length": 29},
     "long_sources": LARGE | {"sentences": 4, "batch_sentences": 4, "source_length": 399, "target_length": 30},
-    "long_sources_tiny": TINY | {"sentences": 16, "batch_sentences": 8, "source_length": 399, "target_length": 30},
+    "long_sources_tiny": TINY | {"sentences": 8, "batch_sentences": 8, "source_length": 399, "target_length": 30},
 }
+BUILDS = ("native", "avx2")
 
 # -march=native, which the last option of the command would be, is replaced.
 _COMPILER = """#!/bin/sh
@@ -58,31 +61,79 @@ exec c++ "$@"
 """
 
 
-def compiled_for_avx2(folder: Path) -> dict[str, str]:
-    """The environment in which kernels are compiled for AVX2, and kept in ``folder``."""
-    compiler = folder / "c++"
-    compiler.write_bytes(_COMPILER.encode())
-    compiler.chmod(0o700)
-    return {"CXX": str(compiler), "XDG_CACHE_HOME": str(folder)}
+@contextmanager
+def compiled(build: str) -> Iterator[None]:
+    """Use kernels of this build; those for AVX2 are kept in a temporary folder."""
+    with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ):
+        if build == "avx2":
+            compiler = Path(folder) / "c++"
+            compiler.write_bytes(_COMPILER.encode())
+            compiler.chmod(0o700)
+            os.environ |= {"CXX": str(compiler), "XDG_CACHE_HOME": folder}
+        module._found.cache_clear()
+        try:
+            yield
+        finally:
+            module._found.cache_clear()
 
 
-def cases(builds: Mapping[str, dict[str, str]]) -> list[Case]:
-    """The cases of each build; by its prefix, the environment that it needs."""
-    plain = Side(WORKER, work={"environment": {SWITCH: "0"}})
-    return [
-        Case(f"{prefix}_{name}", Side(WORKER, work={"environment": {SWITCH: "1"} | build}), plain, work, BAR)
-        for prefix, build in builds.items()
-        for name, work in WORK.items()
-    ]
+def translation(work: dict[str, Any], switch: str) -> Callable[[], float]:
+    """A function that translates, with the switch at this value, and returns the seconds of processor time."""
+    os.environ[SWITCH] = switch
+    model = random_model(work)
+    model.pack(torch.float32, final=True)
+    sources = [[*source, EOS] for source in decoding_sources(work)]
+    options = schema.Decoding(beam_size=work["beam_size"], length_penalty="gnmt", alpha=work["length_penalty"])
+    rows, length = work["batch_sentences"], work["target_length"]
+
+    @torch.inference_mode()
+    def once() -> float:
+        os.environ[SWITCH] = switch
+        start = time.process_time()
+        for first in range(0, len(sources), rows):
+            batch = sources[first : first + rows]
+            (memory,) = model.encode(Source(*pad(batch), {}), compact=True).memories.values()
+            found = beam_search(model, memory, torch.full((len(batch),), length), options)
+            assert all(len(hypotheses[0].tokens) == length for hypotheses in found)  # the end is improbable
+        return time.process_time() - start
+
+    return once
 
 
-def main() -> int:
-    os.environ.pop(SWITCH, None)
-    with tempfile.TemporaryDirectory() as folder:
-        builds: dict[str, dict[str, str]] = {"native": {}}
-        if platform.machine() == "x86_64" and shutil.which("c++"):
-            builds["avx2"] = compiled_for_avx2(Path(folder))
-        return run("native_choice", str(__doc__), cases(builds), repeats=9)
+def measure(name: str, work: dict[str, Any], repeats: int) -> float:
+    """Time a case, print it, and return PyTorch's seconds over ours."""
+    torch.set_num_threads(work["threads"])
+    sides = {side: translation(work, switch) for side, switch in (("kernels", "1"), ("PyTorch", "0"))}
+    timings = take_turns(sides, repeats)
+    print(f"\n{name}: {work['sentences']} sentences, fastest of {repeats}, taking turns")
+    for side, timing in timings.items():
+        print(f"  {side:<10}{timing.best * 1e3:>10.1f} ms  (spread {timing.spread:6.1%})")
+    ratio = timings["PyTorch"].best / timings["kernels"].best
+    print(f"  ratio {ratio:.3f}", flush=True)
+    return ratio
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    names = [f"{build}_{case}" for build in BUILDS for case in WORK]
+    given, changes = parse(command_line(__doc__, repeats=15), names, arguments)
+    ratios: dict[str, float] = {}
+    for build in BUILDS:
+        chosen = {name: case for case in WORK if (name := f"{build}_{case}") in (given.cases or names)}
+        if not chosen:
+            continue
+        with compiled(build):
+            os.environ[SWITCH] = "1"
+            found = module.kernels()
+            if found is None:
+                print(f"{build}: no kernels")
+                continue
+            ratios |= {name: measure(name, WORK[case] | changes, given.repeats) for name, case in chosen.items()}
+            print(f"\n{build}: a kernel's time over PyTorch's")
+            for name, ratio in sorted(found.choice.ratios.items()):
+                print(f"  {name:<50}{ratio:>8.2f}")
+    result = verdict("native_choice", ratios, {} if changes else dict.fromkeys(ratios, BAR))
+    print(json.dumps(result))
+    return 0 if result["ok"] else 1
 
 
 if __name__ == "__main__":

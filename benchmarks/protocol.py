@@ -32,14 +32,7 @@ def work_from_arguments() -> dict[str, Any]:
     return work
 
 
-def serve(
-    *,
-    what: str,
-    units: int,
-    repeat: Callable[[], None],
-    warm_up: Callable[[], None] | None = None,
-    clock: Callable[[], float] = time.perf_counter,
-) -> None:
+def serve(*, what: str, units: int, repeat: Callable[[], None], warm_up: Callable[[], None] | None = None) -> None:
     """Answer requests until stdin ends.
 
     ``what`` names the program with its version; ``units`` is the amount of work in one call of ``repeat`` (target
@@ -55,9 +48,9 @@ def serve(
 
     say({"ready": True, "what": what, "units": units})
     while sys.stdin.buffer.readline():
-        start = clock()
+        start = time.perf_counter()
         repeat()
-        say({"seconds": clock() - start})
+        say({"seconds": time.perf_counter() - start})
 
 
 def decoding_sources(work: dict[str, Any]) -> list[list[int]]:

@@ -89,7 +89,7 @@ def is_plain_name(name: str) -> bool:
         parts = [os.fsencode(part) for part in name.split("/")]
     except UnicodeError:
         return False
-    return sum(map(len, parts)) < _LONGEST_NAME and all(
+    return len(parts) + sum(map(len, parts)) <= _LONGEST_NAME and all(
         0 < len(part) <= _LONGEST_PART and part[:1] not in b".~" and not set(part) & set(b"\\:\0") for part in parts
     )
 

@@ -124,8 +124,7 @@ class ResumableOutput:
         """Read the journal and verify the partial file; returns why they cannot be used."""
         if not os.path.lexists(self._journal):
             return None
-        if self._journal.is_symlink():
-            return "its journal is a symbolic link"
+        check_own_file(os.lstat(self._journal), self._journal)
         try:
             journal = typed(read_sealed(self._journal), _Journal, self._journal, hint=_STARTED_ANEW)
         except UserError:

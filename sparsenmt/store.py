@@ -230,7 +230,7 @@ def make_directory(directory: Path) -> None:
 def is_unfinished(directory: Path) -> bool:
     """Return True if a directory holds only files that an interrupted `initialise` leaves."""
     written = {*_PARTS, RECIPE, *(partial_path(Path(name)).name for name in (RECIPE, MANIFEST))}
-    return all(path.name in written for path in directory.iterdir())
+    return all(path.name in written and not path.is_symlink() for path in directory.iterdir())
 
 
 def copy_model(

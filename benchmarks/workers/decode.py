@@ -1,13 +1,9 @@
 """This project: beam search with random weights, every output of the same length.
 
 A worker of ``benchmarks/decode_vs_ctranslate2.py``. Like the peer's, it starts and ends with tokens.
-A worker of ``benchmarks/native_choice.py``, too, which sets its environment and lets it count processor time.
 """
 
 from __future__ import annotations
-
-import os
-import time
 
 import torch
 from torch import nn
@@ -19,7 +15,6 @@ from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.beam import beam_search
 from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.model.protocol import Source
-from sparsenmt.native.kernels import kernels
 from sparsenmt.recipe import schema
 from workers.coins import Coins, coins
 from workers.model import random_model
@@ -29,7 +24,6 @@ DTYPES = {"auto": None, "fp32": torch.float32, "bf16": torch.bfloat16, "int8": t
 
 def main() -> None:
     work = work_from_arguments()
-    os.environ.update(work.get("environment", {}))
     torch.set_num_threads(work["threads"])
     model = random_model(work)
     dtype = DTYPES[work["our_dtype"]] or model.fastest_dtype()
@@ -41,12 +35,8 @@ def main() -> None:
         model.memory.output = nn.ModuleList([Coins()])
     rows, length = work["batch_sentences"], work["target_length"]
     # EOS is forbidden for `min_length` steps, and the search ends after `length` steps: no hypothesis ends before.
-    # Without `min_length`, its probability is small.
     options = schema.Decoding(
-        beam_size=work["beam_size"],
-        length_penalty="gnmt",
-        alpha=work["length_penalty"],
-        min_length=work.get("min_length", length),
+        beam_size=work["beam_size"], length_penalty="gnmt", alpha=work["length_penalty"], min_length=length
     )
 
     @torch.inference_mode()
@@ -61,21 +51,12 @@ def main() -> None:
             results = translate(start)
             assert all(len(hypotheses[0].tokens) == length for hypotheses in results)
 
-    def warm_up() -> None:
-        repeat()
-        found = kernels() if "environment" in work else None
-        if found is not None:
-            ratios = found.choice.ratios
-            print("  measured: " + ", ".join(f"{each} {ratio:.2f}" for each, ratio in ratios.items()), flush=True)
-
     name = next(name for name, each in DTYPES.items() if each == dtype)
     serve(
         what=f"sparsenmt {sparsenmt.__version__} {name}"
         + (f", {work['dropped']:.1%} dropped" if kept is not None else ""),
         units=len(sources) * length,
         repeat=repeat,
-        warm_up=warm_up,
-        clock=time.process_time if work.get("processor_time") else time.perf_counter,
     )
 
 

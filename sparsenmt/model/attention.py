@@ -245,7 +245,7 @@ class MultiHeadAttention(nn.Module):
         if keys.allowed is not None:  # rows that begin at different positions
             return None
         found = kernels()
-        if found is None or self.training or not found.attends(q, kv.values, slotted=True):
+        if found is None or self.training or not found.attends_to_slots(q, kv.values, in_order=kv.identity):
             return None
         if step.transform.score_bias(keys) is not None:
             return None

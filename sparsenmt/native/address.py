@@ -15,20 +15,16 @@ def address(x: Tensor, dtype: torch.dtype, *shape: int, free: int = 0) -> int:
     Raises:
         ValueError: the tensor is another.
     """
-    if x.dtype != dtype or x.shape != shape or not x.is_cpu or not _contiguous(x, free):
-        strides = f"strides {x.stride()}" if x.layout == torch.strided else str(x.layout)
+    if x.dtype != dtype or x.shape != shape or not x.is_cpu or not (x.is_contiguous() or (free and _ends(x, free))):
         raise ValueError(
             f"compiled code needs {dtype} of shape {shape}, {len(shape) - free} axes contiguous, on the CPU; "
-            f"this is {x.dtype} of shape {tuple(x.shape)}, {strides}, on {x.device}"
+            f"this is {x.dtype} of shape {tuple(x.shape)}, strides {x.stride()}, on {x.device}"
         )
-    return x.data_ptr()
+    return x.data_ptr()  # a sparse tensor raises here
 
 
-def _contiguous(x: Tensor, free: int) -> bool:
-    if x.layout != torch.strided:
-        return False
-    if not free or x.is_contiguous():
-        return x.is_contiguous()
+def _ends(x: Tensor, free: int) -> bool:
+    """Return True if the last axes are contiguous."""
     step = 1
     for size, stride in zip(reversed(x.shape[free:]), reversed(x.stride()[free:]), strict=True):
         if size > 1 and stride != step:

@@ -30,6 +30,7 @@ from sparsenmt.native.compiler import CHOICE, COMPILERS, Compiler, CompilerError
 from sparsenmt.progress import notify
 
 SWITCH = "SPARSENMT_NATIVE"
+MORE_FLAGS = "SPARSENMT_NATIVE_FLAGS"  # more options of the compiler, such as sanitizers; for `make sanitize`
 _FLAGS = ("-std=gnu++17", "-O3", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
 # Tried in turn. None links to OpenMP: its symbols must be those that PyTorch has loaded. A second OpenMP would start
 # threads of its own that compete for the same cores.
@@ -100,7 +101,7 @@ class Library(Generic[Kernels]):
         """File name by a hash of the sources, the compiler, its options and the processor, as caches may be shared."""
         parts = [
             *(path.read_bytes().decode() for path in (*self.headers, *self.sources, _OPENMP)),
-            repr((_FLAGS, self.flags, _VARIANTS)),
+            repr((_FLAGS, self.flags, _VARIANTS, _more_flags())),
             compiler.identity(),
             f"{platform.system()} {platform.machine()} {torch.__version__} {_processor()}",
         ]
@@ -183,11 +184,11 @@ class Library(Generic[Kernels]):
         sources, words = (*self.sources, _OPENMP), compiler.words
         made, linked = [folder / f"{path.stem}.o" for path in sources], folder / "library.so"
         commands = [
-            [*words, *_FLAGS, *self.flags, *variant, "-c", str(source), "-o", str(to)]
+            [*words, *_FLAGS, *self.flags, *variant, *_more_flags(), "-c", str(source), "-o", str(to)]
             for source, to in zip(sources, made, strict=True)
         ]
         run_together(commands, folder, at_once=torch.get_num_threads(), deadline=deadline)
-        together = [*words, "-shared", *map(str, made), "-o", str(linked)]
+        together = [*words, *_more_flags(), "-shared", *map(str, made), "-o", str(linked)]
         run_together([together], folder, at_once=1, deadline=deadline)
         return linked.read_bytes()
 
@@ -211,6 +212,10 @@ class Library(Generic[Kernels]):
         kept = cache.write_record(record, {"failed": reason})
         again = f" To try again, delete {cache.folder() / record}." if kept else ""
         notify(f"warning: kernels ({self.name}) cannot be built: {reason}. {_INSTEAD}{again}")
+
+
+def _more_flags() -> list[str]:
+    return os.environ.get(MORE_FLAGS, "").split()
 
 
 def _say_that_there_is_no_compiler() -> None:

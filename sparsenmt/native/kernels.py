@@ -67,8 +67,8 @@ class _ContinuationBuffers:
 
     def __init__(self, scores: Tensor, size: int, never: Sequence[int], width: int) -> None:
         sentences, opened = scores.shape
-        check(len(set(never)) == len(never) <= _MOST_FORBIDDEN, f"at most {_MOST_FORBIDDEN} forbidden tokens, no twins")
-        check(all(0 <= token < size for token in never), f"forbidden tokens from 0 to {size - 1}")
+        check(len(set(never)) == len(never) <= _MOST_FORBIDDEN, "few forbidden tokens, no twins")
+        check(all(0 <= token < size for token in never), "forbidden tokens that are in the vocabulary")
         check(width > 0, "at least one continuation")
         totals, found = scores.new_empty(sentences, width), scores.new_empty(2, sentences, width, dtype=torch.long)
         rows = sentences * opened * width
@@ -104,6 +104,7 @@ class Kernels:
         self.products = frozenset(dtype for dtype, kind in KINDS.items() if has(kind))
         self.step = steps.StepFunctions(library, self.products)
         self.choice = Choice(path.stem)
+        self._known: dict[tuple[str, trials.Sizes], tuple[str, Callable[[], Trial]]] = {}
 
     def __deepcopy__(self, memo: object) -> Kernels:
         """The library is one: copies of packed weights use it together."""
@@ -123,26 +124,26 @@ class Kernels:
     def _classes(self, kind: str, sizes: tuple[Any, ...]) -> Iterator[tuple[str, Callable[[], Trial]]]:
         chosen = trials.TRIALS[kind]
         for each in chosen.classes(*sizes):
-            yield " ".join(map(str, (kind, *each))), partial(chosen.trial, self, *each)
+            if (kind, each) not in self._known:
+                self._known[kind, each] = " ".join(map(str, (kind, *each))), partial(chosen.trial, self, *each)
+            yield self._known[kind, each]
 
-    def attends(self, q: Tensor, values: Tensor, *, slotted: bool = False) -> bool:
-        """Return True if `attend` computes such queries (B, H, Q, E) and values (B, H, K, E), and is the faster way.
+    def attends(self, q: Tensor, values: Tensor) -> bool:
+        """Return True if `attend` computes such queries (B, H, Q, E) and values (B, H, K, E), and is the faster way."""
+        return self._attends(q, values) and self.faster("attention", q.shape[3], q.shape[2], values.shape[2])
 
-        slotted: values are (K, slots, H, E).
-        """
-        possible = (
+    def attends_to_slots(self, q: Tensor, values: Tensor, *, in_order: bool) -> bool:
+        """`attends` to values (K, slots, H, E). ``in_order``: row n is in slot n everywhere: PyTorch copies nothing."""
+        return self._attends(q, values) and self.faster("attention to slots", q.shape[3], values.shape[0], in_order)
+
+    def _attends(self, q: Tensor, values: Tensor) -> bool:
+        return (
             q.dtype == values.dtype == torch.float32
             and q.device.type == "cpu"
             and q.shape[3] in steps.HEAD_SIZES
             and values.shape[-1] == q.shape[3]
             and not (torch.is_grad_enabled() and (q.requires_grad or values.requires_grad))
         )
-        if not possible:
-            return False
-        count, size = q.shape[2:]
-        if slotted:
-            return self.faster("attention to slots", size, values.shape[0])
-        return self.faster("attention", size, count, values.shape[2])
 
     def attend(
         self, q: Tensor, keys: Tensor, values: Tensor, *, bias: Tensor | None = None, slots: Tensor | None = None
@@ -155,9 +156,9 @@ class Kernels:
                 ``slots[b, t]``.
         """
         rows, heads, count, size = q.shape
-        check(size in steps.HEAD_SIZES, f"heads of a size in {sorted(steps.HEAD_SIZES)}")
+        check(size in steps.HEAD_SIZES, "heads of a size that attention is compiled for")
         check(bias is None or bias.numel() == rows * keys.shape[2 if slots is None else 0], "a bias for each key")
-        check(slots is None or count <= FEW_QUERIES, f"at most {FEW_QUERIES} queries where keys are in slots")
+        check(slots is None or count <= FEW_QUERIES, "few queries where keys are in slots")
         q, keys, values = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, keys, values))
         out = q.new_empty(rows, count, heads, size)
         # The dimensions that hold rows, heads and positions.
@@ -256,7 +257,7 @@ class Kernels:
         return out
 
     def _matrix(self, weight: PackedMatrix) -> int:
-        check(weight.dtype in self.products, f"a processor with products of {weight.dtype}")
+        check(weight.dtype in self.products, "a processor with products of this dtype")
         return ctypes.addressof(weight.matrix)
 
 

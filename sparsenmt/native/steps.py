@@ -169,8 +169,11 @@ class LayerStack:
         self._given, self._norm = tuple(layers), last  # keeps alive what the pointers point to
         self._size, self.feed_forward = layers[0].matrices[-1].outer, layers[0].matrices[-1].inner
         dtypes = {each.dtype for layer in layers for each in layer.matrices}
-        check(dtypes <= step.products, f"a processor with products of {dtypes}")
-        check(self._size % heads == 0 and self._size // heads in HEAD_SIZES, f"heads of a size in {sorted(HEAD_SIZES)}")
+        check(dtypes <= step.products, "a processor with products of these dtypes")
+        check(
+            self._size % heads == 0 and self._size // heads in HEAD_SIZES,
+            "heads of a size that attention is compiled for",
+        )
         check(last is not None or not pre_norm, "a last normalisation, where the norms come first")
         self._layers = (_Layer * len(layers))(*(layer.structure(self._size, self.feed_forward) for layer in layers))
         self._last = _Norm(None, None) if last is None else last.pointers(self._size)

@@ -63,8 +63,8 @@ def _attention_classes(size: int, queries: int, keys: int) -> list[Sizes]:
     return [(size, few or usual_length(queries), usual_length(keys))]
 
 
-def _slots_classes(size: int, keys: int) -> list[Sizes]:
-    return [(size, usual_length(keys))]
+def _slots_classes(size: int, keys: int, in_order: bool) -> list[Sizes]:
+    return [(size, usual_length(keys), "in order" if in_order else "any order")]
 
 
 def _vocabulary_classes(size: int) -> list[Sizes]:
@@ -105,16 +105,19 @@ def _attention(found: Kernels, size: int, queries: int, keys: int) -> Trial:
     return lambda: found.attend(q, k, v, bias=bias.view(rows, keys)), fused
 
 
-def _slots(found: Kernels, size: int, keys: int) -> Trial:
-    """Self-attention of a search that has reordered its hypotheses."""
+def _slots(found: Kernels, size: int, keys: int, order: str) -> Trial:
+    """Self-attention of a search."""
     rows = min(_SENTENCES[1] * _HYPOTHESES, _SCORES // (_HEADS * keys))
     q = numbers(rows, 1, _HEADS, size).transpose(1, 2)
     k, v = numbers(keys, rows, _HEADS, size, speed=1.3), numbers(keys, rows, _HEADS, size, speed=0.3)
-    slots = torch.arange(rows, dtype=torch.int32).flip(0)[:, None].repeat(1, keys)
+    slots, unbiased = torch.arange(rows, dtype=torch.int32)[:, None].repeat(1, keys), torch.zeros(())
+    if order == "in order":
+        views = k.permute(1, 2, 0, 3), v.permute(1, 2, 0, 3)
+        return lambda: found.attend(q, k, v, slots=slots), lambda: attend_plain(q, *views, unbiased)
+    slots = slots.flip(0)
 
     def plain() -> Tensor:
-        own, values = (steps.gather(x, slots) for x in (k, v))
-        return attend_plain(q, own, values, torch.zeros(()))
+        return attend_plain(q, steps.gather(k, slots), steps.gather(v, slots), unbiased)
 
     return lambda: found.attend(q, k, v, slots=slots), plain
 

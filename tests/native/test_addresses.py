@@ -37,7 +37,6 @@ X = torch.zeros(2, 3, 4)
         (torch.zeros(2, 4, 3).mT, 2),
         (torch.zeros(2, 3, 8)[..., ::2], 2),
         (torch.zeros(2, 6, 4)[:, ::2], 1),
-        (X.to_sparse(), 0),
     ],
 )
 def test_another_tensor_has_no_address(x: Tensor, free: int) -> None:

@@ -153,7 +153,7 @@ def found() -> Kernels:
 
 SIZES: dict[str, tuple[Any, ...]] = {
     "attention": (64, 30, 30),
-    "attention to slots": (64, 15),
+    "attention to slots": (64, 15, False),
     "log sums": (8000,),
     "best tokens": (8000,),
     "candidates": (8000,),
