@@ -108,13 +108,18 @@ class _StandardError(io.FileIO):
 
 
 class _StandardOutput(io.FileIO):
-    """Says of what cannot be written that it was the standard output: errors of a stream have no file name."""
+    """Writes everything, or says that it was the standard output: errors of a stream have no file name."""
 
     def write(self, data: Any) -> int:
+        left = memoryview(data)
         try:
-            while (written := super().write(data)) is None:  # a pipe or terminal that does not block is full
-                select.select([], [self], [])
-            return written
+            while left:
+                written = super().write(left)
+                if written is None:  # a pipe or terminal that does not block is full
+                    select.select([], [self], [])
+                else:
+                    left = left[written:]
+            return len(data)
         except BrokenPipeError:
             raise
         except OSError as error:
