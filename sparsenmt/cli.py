@@ -11,6 +11,7 @@ import errno
 import io
 import os
 import platform
+import select
 import shlex
 import sys
 import tempfile
@@ -107,12 +108,19 @@ class _StandardError(io.FileIO):
 
 
 class _StandardOutput(io.FileIO):
-    """Says of what cannot be written that it was the standard output: errors of a stream have no file name."""
+    """Writes everything, or says that it was the standard output: errors of a stream have no file name."""
 
     def write(self, data: Any) -> int:
+        left = memoryview(data)
         try:
-            return super().write(data)
-        except (BlockingIOError, BrokenPipeError):
+            while left:
+                written = super().write(left)
+                if written is None:  # a pipe or terminal that does not block is full
+                    select.select([], [self], [])
+                else:
+                    left = left[written:]
+            return len(data)
+        except BrokenPipeError:
             raise
         except OSError as error:
             raise UserError(

@@ -317,6 +317,13 @@ def test_help_that_is_lost_is_an_error() -> None:
     assert done.stderr.startswith("error: standard output: cannot be written: No space left on device\n")
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_pipe_that_does_not_block_gets_everything(unbuffered: str) -> None:
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    done = started("os.set_blocking(1, False); click.echo('x' * 1_000_000)", "", env=environment)
+    assert (done.returncode, len(done.stdout), done.stderr) == (0, 1_000_001, "")
+
+
 def test_an_error_after_which_the_same_command_resumes(
     command: Callable[[Callable[[], object]], int], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -37,6 +37,7 @@ file, line and key.
 | 0 | Success. |
 | 1 | A bug in the program. It prints one line, `error: unexpected <kind>: <reason>; details in <file>`. |
 | 2 | An error that you can fix: everything on this page, and invalid command lines. |
+| 129 | Hung up: the terminal was closed (the signal SIGHUP). |
 | 130 | Interrupted: Ctrl-C, or the signal SIGINT. |
 | 141 | The reader of the output has exited, as in `sparsenmt decode ... \\| head`. |
 | 143 | Terminated: the signal SIGTERM, for instance from a batch system. |
@@ -45,8 +46,8 @@ file, line and key.
 directory or, if that is not writable, in the system's temporary directory. Please report it.
 
 **What is kept.** Files are written under a temporary name and renamed when they are complete and on the disk. After an
-error, an interrupt, a full disk or a crash, every file under its final name is complete. The first Ctrl-C or SIGTERM
-stops cleanly; a second one stops at once and loses no more than the work since the last save:
+error, an interrupt, a full disk or a crash, every file under its final name is complete. The first Ctrl-C, SIGTERM or
+closed terminal stops cleanly; a second one stops at once and loses no more than the work since the last save:
 
 - `prepare`: complete data are kept; the same command makes what is missing.
 - `train`: the state after the last finished update is saved as a checkpoint. The same command resumes from it, and the
@@ -54,6 +55,13 @@ stops cleanly; a second one stops at once and loses no more than the work since 
 - `decode --output FILE`: finished lines are kept in a file beside the output. The same command resumes after them.
 - `distill`, `depth-table`: complete stages and depths are kept; the same command makes what is missing.
 - `average`, `score`: nothing is written before the end.
+
+**Messages that cannot be printed** (standard error closed, its disk full, its reader gone) are dropped, and the command
+goes on. A result that cannot be printed on standard output is an error.
+
+**Several processes** (torchrun) wait for each other when they start, up to 30 minutes; the environment variable
+`SPARSENMT_JOIN_SECONDS` changes that. If one of them ends, the others end with a message, and training continues from
+the newest checkpoint when all are started again.
 """
 
 
