@@ -157,6 +157,21 @@ class Dataset:
             name: self._map(f"feature.{name}", _FEATURE, tokens) for name in self.features
         }
 
+    def check_contents(self, source_size: int, target_size: int) -> None:
+        """Check that every id is in the vocabularies of these sizes, and that no sentence or feature is impossible.
+
+        Raises:
+            UserError: one is, as in files that this program did not write.
+        """
+        sides = (self.source_offsets, self.source_ids, source_size), (self.target_offsets, self.target_ids, target_size)
+        for offsets, ids, size in sides:
+            if offsets[0] != 0 or np.diff(offsets).min(initial=1) < 1 or ids.max(initial=0) >= size:
+                raise UserError(
+                    "the prepared data are not those of their vocabularies", where=str(self.directory), hint=_HINT
+                )
+        if any(values.min(initial=0) < 0 for values in self.feature_values.values()):
+            raise UserError("the prepared data have negative features", where=str(self.directory), hint=_HINT)
+
     def __len__(self) -> int:
         return self._pairs
 

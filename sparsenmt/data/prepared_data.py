@@ -203,12 +203,15 @@ class PreparedData:
         ids = directory / DEV_DOCUMENTS
         dev_documents = list(read_lines(ids)) if ids.name in manifest["files"] else None
         corpora = manifest["corpora"]
+        train = [Dataset(train_directory(directory, number)) for number in range(len(corpora))]
+        for dataset in (*train, dev := Dataset(directory / "dev")):
+            dataset.check_contents(tokenizers.source.size, tokenizers.target.size)
         return cls(
             tokenizers=tokenizers,
             features=features,
-            train=[Dataset(train_directory(directory, number)) for number in range(len(corpora))],
+            train=train,
             train_weights=[corpus["weight"] for corpus in corpora],
-            dev=Dataset(directory / "dev"),
+            dev=dev,
             dev_lines=dev_lines,
             dev_tags=dev_tags,
             fingerprint=manifest["fingerprint"],

@@ -24,7 +24,9 @@ from sparsenmt.data.tagging.source_tagger import SourceSentences
 from sparsenmt.data.text import write_lines
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.errors import UserError
+from sparsenmt.files import read_sealed, write_sealed
 from sparsenmt.recipe import schema
+from sparsenmt.records import file_entry
 
 MakeData = Callable[..., schema.Data]
 Lines = Callable[..., list[str]]
@@ -165,6 +167,33 @@ def test_data_that_are_replaced_while_they_are_opened(
     monkeypatch.setattr(prepared_data, step, interfering)
     opened = PreparedData.open(directory)
     assert opened.fingerprint == fingerprints[str(len(opened.train[0]))]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("train-0/source.bin", 60_000, "not those of their vocabularies"),
+        ("dev/target.bin", 60_000, "not those of their vocabularies"),
+        ("train-0/source.offsets.bin", -5, "not those of their vocabularies"),
+        ("train-0/target.offsets.bin", 1 << 62, "not those of their vocabularies"),
+        ("train-0/feature.word_id.bin", -1, "negative features"),
+    ],
+)
+def test_numbers_of_strangers_are_checked(make_data: MakeData, name: str, value: int, message: str) -> None:
+    """Their hashes are right: whoever makes a file can seal it."""
+    data = make_data(tokenizer={"kind": "bpe", "vocabulary_size": 60})
+    prepare(data, features=FEATURES)
+    path = Path(data.directory) / name
+    stem = path.name.split(".")[0]
+    type_ = np.dtype("<i8") if "offsets" in name else np.dtype("<i4" if stem == "feature" else "<u2")
+    values = np.frombuffer(path.read_bytes(), dtype=type_).copy()
+    values[1] = value
+    path.write_bytes(values.tobytes())
+    manifest = Path(data.directory) / "manifest.json"
+    record = read_sealed(manifest)
+    write_sealed(manifest, {**record, "files": {**record["files"], name: file_entry(path)}})
+    with pytest.raises(UserError, match=message):
+        PreparedData.open(data.directory)
 
 
 def test_no_prepared_data(tmp_path: Path) -> None:
