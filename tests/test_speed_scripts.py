@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -119,3 +121,34 @@ def test_a_model_with_random_weights_for_one_line(tmp_path: Path, monkeypatch: p
     monkeypatch.setitem(choices.PRESETS, "small", choices.PRESETS["tiny"])
     one_line.random_model(tmp_path / "model")
     assert one_line.seconds(tmp_path / "model", one_line.WORK | {"threads": 1}) > 0
+
+
+def test_kernels_for_avx2_are_compiled_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All other words of the command reach the compiler as they are."""
+    import native_choice
+
+    real = tmp_path / "c++"
+    real.write_bytes(b'#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    real.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with native_choice.compiled("avx2"):
+        done = subprocess.run([os.environ["CXX"], "-O3", "-march=native", "a b.cpp"], capture_output=True, check=True)
+        assert os.environ["XDG_CACHE_HOME"] == str(Path(os.environ["CXX"]).parent)
+    assert done.stdout == b"-O3\n-march=x86-64-v3\na b.cpp\n"
+    with native_choice.compiled("native"):
+        assert os.environ.get("CXX") != str(real)
+
+
+def test_the_choice_of_kernels_is_timed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    import native_choice
+    from sparsenmt.native.kernels import kernels
+
+    if kernels() is None:
+        pytest.skip("no compiler")
+    monkeypatch.setenv("SPARSENMT_NATIVE", "always")
+    small = {"dimension": 32, "feed_forward": 32, "heads": 2, "vocabulary": 50, "target_length": 2, "sentences": 2}
+    changes = [word for key, value in small.items() for word in ("--set", f"{key}={value}")]
+    assert native_choice.main(["native_short_sources", "--repeats", "1", *changes]) == 0
+    last = json.loads(capsys.readouterr().out.rstrip("\n").split("\n")[-1])
+    assert last["name"] == "native_choice" and list(last["ratios"]) == ["native_short_sources"] and last["bars"] == {}
+    assert os.environ["SPARSENMT_NATIVE"] == "always"

@@ -110,7 +110,7 @@ _FEW_QUERIES = 8  # a step of beam search
 
 
 def reads_keys(size: int, keys: int) -> bool:
-    """Return True if a compiled kernel attends to so many keys in a step of beam search, with heads of this size."""
+    """Return True if a compiled kernel, with heads of this size, attends to this many keys in a step of beam search."""
     found = kernels()
     return found is not None and size in HEAD_SIZES and found.faster("attention", size, _FEW_QUERIES, keys)
 

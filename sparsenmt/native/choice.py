@@ -18,7 +18,7 @@ import torch
 from sparsenmt.native import cache
 from sparsenmt.native.build import SWITCH
 
-_LENGTHS, _LONGEST = ((20, 14), (48, 30), (128, 80)), 256  # up to so many tokens: measured with so many
+_LENGTHS, _LONGEST = ((20, 14), (48, 30), (128, 80)), 256  # (the most tokens of a class, those that stand for it)
 
 Trial = tuple[Callable[[], object], Callable[[], object]]
 """A problem that is solved by the kernel, and by PyTorch."""
@@ -36,7 +36,7 @@ def usual_length(count: int) -> int:
 
 
 class Choice:
-    """What was measured of a library's kernels.
+    """The measured ratios of a library's kernels.
 
     Args:
         library: name of its file, which stands for the sources, the compiler, PyTorch's version and the processor.

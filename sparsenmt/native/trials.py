@@ -19,7 +19,7 @@ from sparsenmt.native import steps
 from sparsenmt.native.choice import Trial, usual_length
 from sparsenmt.native.packing import pack
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the kernels ask this table
     from sparsenmt.native.kernels import Kernels
 
 FEW_QUERIES = 8  # queries up to which the kernel copies no keys, and plain products are faster than a fused attention

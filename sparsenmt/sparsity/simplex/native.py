@@ -54,7 +54,7 @@ class SimplexKernel:
         self._backward.argtypes, self._backward.restype = [pointer] * 7 + [number], None
 
     def faster(self, way: Way, keys: int, alpha: float | None) -> bool:
-        """Return True if a pass over rows of so many keys is faster than `newton`; alpha None: one for each head."""
+        """Return True if a pass over rows of this length is faster than `newton`; alpha None: one for each head."""
         length, kind = usual_length(keys), alpha if alpha in _FORMULAS else None
         return self.choice.faster(f"entmax {way} {length} {kind}", partial(trial, self, way, length, kind))
 
