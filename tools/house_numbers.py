@@ -64,6 +64,12 @@ REASONS = {
 PUBLIC = {"sparsenmt.__main__", "sparsenmt.model.interfaces"}
 """Modules that other programs import or start; `model.interfaces` is kept for plugins."""
 
+LINES = {
+    "the engine, the methods of five papers, their reports": 34_500,  # the bar of the reorganisation, kept at its end
+    "hardening: hostile files, kernels that fail, streams and processes that end": 1_900,
+}
+"""The most lines of the package: what was planned for each part. New abilities get a line of their own here."""
+
 BARS = {
     "function_imports": 0,
     "repeated_class_names": 0,
@@ -71,7 +77,7 @@ BARS = {
     "one_importer_without_reason": 0,
     "modules_without_importer": 0,
     "stale_reasons": 0,
-    "lines": 34_500,
+    "lines": sum(LINES.values()),
 }
 """The most that each number may be."""
 

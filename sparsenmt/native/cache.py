@@ -189,7 +189,7 @@ def _check_owner(path: Path, status: os.stat_result) -> None:
         hint = f"Remove it. {_CHOOSE_ANOTHER}"
         raise UserError(f"not used for kernels: it belongs to user {status.st_uid}", where=str(path), hint=hint)
     if status.st_mode & _OTHERS_WRITE:
-        hint = "Remove it if another user may have written to it; if not, forbid that: chmod go-w"
+        hint = f"Remove it if another user may have written to it. If not, run: chmod go-w {path}"
         raise UserError("not used for kernels: other users may write to it", where=str(path), hint=hint)
 
 

@@ -304,7 +304,8 @@ def error(found: Kernels) -> float:
             errors = [_attention_error(found), _vocabulary_error(found)]
             errors += [_product_error(found, dtype) / _PRODUCT_TOLERANCE[dtype] for dtype in found.products]
             if found.products:
-                errors += [steps.error(found.step, cores), *(_next_error(found, sentences) for sentences in (2, 90))]
+                errors.append(steps.error(found.step, threads=cores))
+                errors += [_next_error(found, sentences) for sentences in (2, 90)]
             worst = max(worst, *errors)
     finally:
         found.cores = before
