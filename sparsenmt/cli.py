@@ -15,8 +15,9 @@ import shlex
 import sys
 import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -242,8 +243,10 @@ def _report_bug(error: Exception, arguments: list[str]) -> str:
     )
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     # With the process id: several processes of one run may fail in the same second.
-    name = f"sparsenmt-error-{stamp}-{os.getpid()}.log"
-    for folder in (Path.cwd, tempfile.gettempdir):  # called one by one: the working directory may not exist
+    # Several commands of one process, too.
+    names = [f"sparsenmt-error-{stamp}-{os.getpid()}{suffix}.log" for suffix in ("", "-2", "-3", "-4", "-5")]
+    folders: tuple[Callable[[], Path | str], ...] = (Path.cwd, tempfile.gettempdir)
+    for folder, name in product(folders, names):  # called one by one: the working directory may not exist
         try:
             path = Path(folder()) / name
             # A new file: the name can be guessed, and the folder may be everybody's.
