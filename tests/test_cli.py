@@ -330,3 +330,11 @@ def test_an_error_after_which_the_same_command_resumes(
     error = UserError("has ended", where="process 1", hint="Look there.", resumable=True)
     assert command(fails_with(error)) == 2
     assert capsys.readouterr().err == ("error: process 1: has ended\n  Look there.\n  Resume with: sparsenmt train\n")
+
+
+def test_failures_in_one_second_have_a_report_each(
+    command: Callable[[Callable[[], object]], int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert [command(fails_with(RuntimeError(str(number)))) for number in range(4)] == [1] * 4
+    assert len(list(tmp_path.glob("sparsenmt-error-*.log"))) == 4
+    assert "Traceback" not in capsys.readouterr().err
