@@ -188,7 +188,7 @@ MUTANTS = (
 
 def run_tests(checkout: Path, tests: Sequence[str], cache: Path) -> tuple[int, str]:
     """Run tests in a checkout up to the first failure; the exit status of pytest, and the last line that says why."""
-    environment = {**os.environ, "PYTHONPATH": str(checkout), "XDG_CACHE_HOME": str(cache), "SPARSENMT_NATIVE": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(checkout), "XDG_CACHE_HOME": str(cache), "SPARSENMT_NATIVE": "always"}
     environment["SPARSENMT_NATIVE_FLAGS"] = "-O1"  # compiled sooner
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--tb=line", *tests]
     done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
