@@ -58,7 +58,7 @@ def find_compiler() -> Compiler | None:
     """The compiler that CXX names, with arguments as in ``CXX="ccache g++"``, or the first of the usual ones."""
     try:
         chosen = shlex.split(os.environ.get(CHOICE, ""))
-    except ValueError:  # a quotation mark without its partner
+    except ValueError:  # an unclosed quotation mark
         return None
     for words in (chosen,) if chosen else ([name] for name in COMPILERS):
         path = shutil.which(words[0])
