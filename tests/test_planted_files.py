@@ -68,7 +68,7 @@ def test_plain_names(name: str) -> None:
 def test_names_that_lead_elsewhere(name: str) -> None:
     assert not is_plain_name(name)
     record = {"files": {name: {"bytes": 1, "sha256": "0" * 64}}}
-    with pytest.raises(UserError, match="does not belong to the directory|not written by this program"):
+    with pytest.raises(UserError, match=r"does not belong to the directory|not written by this program"):
         file_entries_of(record, Path("manifest.json"), names=".*", hint="x")
 
 

@@ -187,7 +187,7 @@ MUTANTS = (
 
 
 def run_tests(checkout: Path, tests: Sequence[str], cache: Path) -> tuple[int, str]:
-    """Run tests in a checkout up to the first failure; the exit status of pytest, and the last line that says why."""
+    """Run tests in a checkout up to the first failure; the exit status of pytest, and the first failure."""
     environment = {
         **os.environ,
         "PYTHONPATH": str(checkout),
