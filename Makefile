@@ -62,7 +62,7 @@ sanitize: $(STAMP)  ## Run the kernels' tests under AddressSanitizer and Undefin
 	@OMP_NUM_THREADS=1 $(SANITIZED) LD_PRELOAD="$$($(SANITIZED_CXX) -print-file-name=libasan.so) \
 		$$($(SANITIZED_CXX) -print-file-name=libubsan.so)" $(BIN)/python -m pytest -s -n 0 $(KERNEL_TESTS)
 
-mutants: $(STAMP)  ## Damage the kernels in many ways, one at a time; the tests must notice each
+mutants: $(STAMP)  ## Damage the kernels in many ways, one at a time; tests must fail for each
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tools.mutants
 
 lint: $(STAMP)  ## Formatting, lint, types and import contracts

@@ -56,7 +56,7 @@ _SYSTEM_ERROR_HINTS = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), f"Free disk space, and {_KEPT}"),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "Change the permissions, or name another place."),
     **dict.fromkeys(
-        (errno.ENAMETOOLONG, errno.ELOOP), "Name another place: this name is too long, or a loop of links."
+        (errno.ENAMETOOLONG, errno.ELOOP), "Name another place: this name is too long, or its links form a loop."
     ),
     errno.EIO: f"Check the disk, and {_KEPT}",
 }
@@ -97,7 +97,7 @@ def cli() -> None:
 
 
 class _StandardError(io.FileIO):
-    """Drops what cannot be written: no message is worth the work of hours, and there is no place to report it."""
+    """Standard error. Messages that cannot be written are dropped: a lost message must not end hours of work."""
 
     def write(self, data: Any) -> int:
         with suppress(OSError):
@@ -108,7 +108,7 @@ class _StandardError(io.FileIO):
 
 
 class _StandardOutput(io.FileIO):
-    """Writes everything, or says that it was the standard output: errors of a stream have no file name."""
+    """Standard output. Everything is written, or the error names the stream: errors of the system do not."""
 
     def write(self, data: Any) -> int:
         left = memoryview(data)
@@ -131,9 +131,9 @@ class _StandardOutput(io.FileIO):
 
 
 def secure_streams() -> None:
-    """Let no message on standard error end a command, and let every lost result on standard output do it."""
-    # A descriptor that is closed (`2>&-`) would be given to the next file that is opened, and messages would get into
-    # it. The modes let reading and writing fail as before.
+    """Replace the standard streams: lost messages on stderr are ignored, lost results on stdout are errors."""
+    # A descriptor that is closed (`2>&-`) would be given to the next file that is opened, and messages would be written
+    # into that file. With these modes, reading and writing fail as before.
     for descriptor, mode in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(descriptor)
@@ -144,7 +144,7 @@ def secure_streams() -> None:
 
 
 def _stream_like(stream: TextIO | None, raw: io.FileIO) -> TextIO:
-    """Make a text stream over a file that encodes and buffers as another one; None: as standard error."""
+    """Make a text stream over a file, with the encoding and buffering of another one; None: those of stderr."""
     if not isinstance(stream, io.TextIOWrapper):
         return io.TextIOWrapper(
             io.BufferedWriter(raw), encoding="utf-8", errors="backslashreplace", newline="\n", line_buffering=True
@@ -172,7 +172,7 @@ def main() -> None:
     try:
         sys.stdout.flush()
     except (OSError, UserError):
-        # It was reported: discard the rest of the buffer, or the interpreter would report it again on exit.
+        # The error was reported: discard the rest of the buffer, or the interpreter would report it again on exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.exit(code)
 
@@ -228,7 +228,7 @@ def _report_interrupt(interrupt: BaseException | None, arguments: Sequence[str])
 
 
 def _tell(text: str) -> None:
-    """Print lines on stderr. Names and messages in them may come from strangers: no terminal must obey them."""
+    """Print lines on stderr, with control characters as escapes: names in them may come from strangers."""
     click.echo(printable_lines(text), err=True)
 
 
@@ -254,7 +254,7 @@ def _report_bug(error: Exception, arguments: list[str]) -> str:
     for folder in (Path.cwd, tempfile.gettempdir):  # called one by one: the working directory may not exist
         try:
             path = Path(folder()) / name
-            # A new file: the name can be guessed, and the folder may be everybody's.
+            # Only a new file ("x"): the name can be guessed, and other users may write to the folder.
             with path.open("x", encoding="utf-8", errors="backslashreplace", newline="\n") as stream:
                 stream.write(printable_lines(text))
             return f"{summary}; details in {path}"

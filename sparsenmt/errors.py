@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 
 
 class UserError(Exception):
@@ -32,6 +33,10 @@ class UserError(Exception):
         return printable_lines(text)
 
 
+UNSAFE = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Control characters and those that change the direction of writing, as far as JSON and YAML do not escape them."""
+
+
 def printable(text: str) -> str:
     """The text with control and other unprintable characters as escapes: ``\\x1b``, ``\\udcff``."""
     if text.isprintable():
@@ -42,7 +47,7 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """The text with `printable` lines: only its line ends reach a terminal as they are."""
+    """The text with control and other unprintable characters as escapes, except its line ends."""
     return "\n".join(map(printable, text.split("\n")))
 
 

@@ -3,7 +3,7 @@
 A file or directory that has its final name is complete. A killed process or a full disk leaves at most something under
 the name that `partial_path` gives; the next run removes it or, where it can, resumes from it.
 
-Temporary names can be guessed: what is there is never followed or written through, and locked while a process uses it.
+Temporary names can be guessed: a link that has one is never followed, and a file is locked while a process writes it.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
-                if not _is_at(stream.fileno(), partial):
+                if not is_at(stream.fileno(), partial):
                     raise _busy(path)
                 publish_file(partial, path)
         except BaseException:
@@ -107,7 +107,7 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
 
 
 def _create(partial: Path, path: Path) -> BinaryIO:
-    """Create and lock a temporary file; a leftover is removed, another process that writes ``path`` is waited for."""
+    """Create and lock a temporary file; remove a leftover, and wait for another process that writes ``path``."""
     end = time.monotonic() + _WAIT
     while True:
         try:
@@ -119,7 +119,7 @@ def _create(partial: Path, path: Path) -> BinaryIO:
                 time.sleep(0.01)
             continue
         # Until it is locked, another process may take it for a leftover, and remove it.
-        if _try_lock(stream.fileno()) and _is_at(stream.fileno(), partial):
+        if _try_lock(stream.fileno()) and is_at(stream.fileno(), partial):
             return stream
         stream.close()
 
@@ -128,7 +128,7 @@ def _remove_leftover(partial: Path) -> bool:
     """Remove the temporary file of a process that has ended; False if a process is writing it.
 
     Raises:
-        UserError: it is not what a process of this user leaves.
+        UserError: it is a link, a directory or another user's file.
     """
     try:
         found = os.lstat(partial)
@@ -139,7 +139,7 @@ def _remove_leftover(partial: Path) -> bool:
     try:
         if not _try_lock(descriptor):
             return False
-        if _is_at(descriptor, partial):
+        if is_at(descriptor, partial):
             check_own_file(os.fstat(descriptor), partial)
             partial.unlink()
         return True
@@ -148,10 +148,10 @@ def _remove_leftover(partial: Path) -> bool:
 
 
 def check_own_file(found: os.stat_result, path: Path) -> None:
-    """Raise UserError unless what has a temporary name is a file that a process of this user made."""
+    """Raise UserError unless a temporary name belongs to a regular file of this user without hard links."""
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1 or not _is_own(found):
         raise UserError(
-            "a temporary file must have this name, but it is a link, no file, or another user's",
+            "a temporary file needs this name, but a link, a directory or another user's file has it",
             where=str(path),
             hint="Remove it, or name another place.",
         )
@@ -161,7 +161,7 @@ def _is_own(found: os.stat_result) -> bool:
     return not hasattr(os, "geteuid") or found.st_uid == os.geteuid()
 
 
-def _is_at(descriptor: int, path: Path) -> bool:
+def is_at(descriptor: int, path: Path) -> bool:
     """True if an open file or directory is the one of this name."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.lstat(path))
@@ -182,7 +182,7 @@ def no_follow(path: str, flags: int) -> int:
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
-        raise UserError("is a symbolic link, which may lead elsewhere", where=path, hint="Remove it.") from None
+        raise UserError("is a symbolic link, which is not followed here", where=path, hint="Remove it.") from None
 
 
 def publish_file(partial: Path, path: Path) -> None:
@@ -272,13 +272,13 @@ def check_absent(directory: Path) -> None:
 def locked_partial(directory: Path, activity: str) -> Iterator[Path]:
     """The temporary directory of ``directory``, locked; it may hold what an interrupted process left.
 
-    The lock is held until the block ends, so also while and after it is renamed.
+    The lock is held until the block ends, also if the block renames the directory.
 
     Args:
         activity: what the process does, for the error message of a second process.
 
     Raises:
-        UserError: another process has locked it, or something else has its name.
+        UserError: another process has locked it; or a link, a file or another user's directory has its name.
         OSError: it cannot be created.
     """
     partial = partial_path(directory)
@@ -300,7 +300,7 @@ def locked_partial(directory: Path, activity: str) -> Iterator[Path]:
             descriptor = stack.enter_context(directory_lock(partial, activity))
         except FileNotFoundError:
             raise gone from None
-        if descriptor is not None and not _is_at(descriptor, partial):
+        if descriptor is not None and not is_at(descriptor, partial):
             raise gone
         yield partial
 
@@ -310,7 +310,7 @@ def _check_own_directory(path: Path) -> None:
         found = os.lstat(path)
         if not stat.S_ISDIR(found.st_mode) or not _is_own(found):
             raise UserError(
-                "a temporary directory must have this name, but it is a link, no directory, or another user's",
+                "a temporary directory needs this name, but a link, a file or another user's directory has it",
                 where=str(path),
                 hint="Remove it, or name another place.",
             )
@@ -326,7 +326,7 @@ def empty_partial(directory: Path, activity: str) -> Iterator[Path]:
                 remove_tree(path)
             yield partial
         finally:
-            # Under this name, another process may have its own by now.
+            # If the block renamed it, another process may have made its own under this name.
             with suppress(OSError):
                 if os.path.samestat(made, os.lstat(partial)):
                     remove_tree(partial)
@@ -371,7 +371,7 @@ def recover_directory(directory: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a directory with its contents, or a file; of a symbolic link the link. Errors are ignored."""
+    """Remove a directory with its contents, a file or a symbolic link, but not its target. Errors are ignored."""
     if path.is_symlink() or path.is_file():
         with suppress(OSError):
             path.unlink()
@@ -420,7 +420,7 @@ def lock(descriptor: int, message: str, path: Path, *, another: str, wait: bool 
         UserError: another process holds the lock.
     """
     if not _try_lock(descriptor, wait=wait):
-        raise UserError(message, where=str(path), hint=f"Wait until it ends, or name another {another}.") from None
+        raise UserError(message, where=str(path), hint=f"Wait until it ends, or name another {another}.")
 
 
 def _try_lock(descriptor: int, *, wait: bool = False) -> bool:
@@ -473,14 +473,14 @@ def read_consistently(directory: Path, parts: Sequence[str], read: Callable[[Pat
     """Read several files of a directory so that all are of one version of it, even if it is replaced at the same time.
 
     The reading is repeated if the directory or one of the files was replaced or written meanwhile: then their inodes,
-    sizes or times differ. A symbolic link on the way to the directory is followed once.
+    sizes or times differ. Symbolic links in the directory's path are followed only once, before the first reading.
 
     Args:
         parts: names of the files and folders that ``read`` reads.
         read: is called with the directory.
 
     Raises:
-        UserError: that of ``read``; or the directory changes all the time.
+        UserError: that of ``read``; or the directory is replaced again and again.
     """
     real = Path(os.path.realpath(directory))
     if real == Path(os.path.abspath(directory)):

@@ -47,7 +47,7 @@ class Bars:
 
 
 def notify(message: str) -> None:
-    """Print a note or a warning on stderr, above any progress bar that is shown; its characters are `printable`."""
+    """Print a note or a warning on stderr, with `printable` lines, above any progress bar that is shown."""
     with tqdm.external_write_mode(file=sys.stderr):
         print(printable_lines(message), file=sys.stderr, flush=True)
 

@@ -10,10 +10,11 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -22,8 +23,8 @@ from sparsenmt.files import DamagedFileError, changed_file, sha256_file, write_b
 T = TypeVar("T")
 Count = Annotated[int, Field(ge=0)]
 
-_HASH = re.compile("[0-9a-f]{64}")
 _LONGEST_PART, _LONGEST_NAME = 255, 1024  # bytes
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
 def typed(value: Any, kind: type[T], path: Path, *, hint: str) -> T:
@@ -38,19 +39,25 @@ def typed(value: Any, kind: type[T], path: Path, *, hint: str) -> T:
         DamagedFileError: a key is missing, or a value has another type.
     """
     try:
-        found: T = _adapter(cast(Hashable, kind)).validate_json(json.dumps(value), strict=True)
+        found: T = _adapter(kind).validate_json(json.dumps(value), strict=True)
     except (ValidationError, RecursionError) as error:
         first = error.errors()[0]["loc"] if isinstance(error, ValidationError) else ()
-        key = ".".join(map(str, first)) or "its contents"
+        key = ".".join(map(str, first))[:200] or "a value"
         raise DamagedFileError(
             f"damaged, or not written by this program: {key} is missing or of another type", where=str(path), hint=hint
         ) from None
     return found
 
 
-@cache
-def _adapter(kind: Hashable) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)  # type: ignore[arg-type]
+@dataclass(frozen=True)
+class _FileList:
+    files: dict[str, _FileEntry]
+
+
+@dataclass(frozen=True)
+class _FileEntry:
+    bytes: Count
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 def file_entries_of(record: Mapping[str, Any], path: Path, *, names: str, hint: str) -> dict[str, dict[str, Any]]:
@@ -63,22 +70,12 @@ def file_entries_of(record: Mapping[str, Any], path: Path, *, names: str, hint: 
     Raises:
         DamagedFileError: it is something else, or a name leads elsewhere.
     """
-    files = record.get("files")
-    if not isinstance(files, dict):
-        raise DamagedFileError(
-            "damaged, or not written by this program: files is missing or of another type", where=str(path), hint=hint
-        )
-    for name, entry in files.items():
+    typed(record, _FileList, path, hint=hint)
+    files: dict[str, dict[str, Any]] = record["files"]
+    for name in files:
         if not is_plain_name(name) or not re.fullmatch(names, name):
             raise DamagedFileError(
                 f"names a file that does not belong to the directory: {name[:200]!r}", where=str(path), hint=hint
-            )
-        size, digest = (entry.get("bytes"), entry.get("sha256")) if isinstance(entry, dict) else (None, None)
-        if type(size) is not int or size < 0 or not isinstance(digest, str) or not _HASH.fullmatch(digest):
-            raise DamagedFileError(
-                f"damaged, or not written by this program: files has no size and hash of {name!r}",
-                where=str(path),
-                hint=hint,
             )
     return files
 
@@ -122,7 +119,7 @@ def check_file_entries(
 
     Args:
         recorded: as `file_entries_of` returns it.
-        links: True allows symbolic links below the directory, which itself may be one anyway.
+        links: True to allow symbolic links inside the directory.
 
     Raises:
         DamagedFileError: a file is missing or has changed.

@@ -29,6 +29,7 @@ from sparsenmt.files import (
     describe_change,
     explain_write_errors,
     hidden_path,
+    is_at,
     lock,
     no_follow,
     partial_path,
@@ -41,7 +42,7 @@ from sparsenmt.records import Count, typed
 
 _BLOCK = 1 << 20
 _HASH = re.compile("[0-9a-f]{64}")
-_STARTED_ANEW = "The output is started anew."
+_STARTED_ANEW = "The output is written again from the beginning."
 
 
 @dataclass(frozen=True)
@@ -92,19 +93,12 @@ class ResumableOutput:
                 check_own_file(os.fstat(descriptor), self._partial)
                 lock(descriptor, "another process is writing this output", self._output, another="--output")
                 # The process that held the lock before may have renamed or removed the file.
-                if self._is_partial(descriptor):
+                if is_at(descriptor, self._partial):
                     return descriptor
             except BaseException:
                 os.close(descriptor)
                 raise
             os.close(descriptor)
-
-    def _is_partial(self, descriptor: int) -> bool:
-        """True if an open file is the one at the partial file's path."""
-        try:
-            return os.path.samestat(os.fstat(descriptor), os.lstat(self._partial))
-        except FileNotFoundError:
-            return False
 
     def recover(self) -> None:
         """Take over the output of an earlier run if possible, and truncate the rest."""
@@ -217,7 +211,7 @@ class ResumableOutput:
 
     def discard_unless_resumable(self) -> None:
         """Remove the partial file after an interruption, unless a journal makes it resumable."""
-        if self._is_partial(self._descriptor) and not os.path.lexists(self._journal):
+        if is_at(self._descriptor, self._partial) and not os.path.lexists(self._journal):
             _remove(self._partial)
 
     def close(self) -> None:

@@ -65,7 +65,7 @@ METRICS_FILE = "metrics.jsonl"
 _PARTS = ("tokenizers", "features")
 _NAMES = f"({'|'.join(_PARTS)})/.+"
 _OWNER = "belongs_to"  # in the notes of the weights: `_owner` of the model directory
-_READ = (*_PARTS, RECIPE, MANIFEST, WEIGHTS)  # all that using a model reads
+_READ = (*_PARTS, RECIPE, MANIFEST, WEIGHTS)  # everything that is read to use a model
 _NO_MODEL_HINT = "Name a directory that `sparsenmt train` wrote."
 _COPY_HINT = "Take the model directory from a copy, or train it again."
 _WEIGHTS_HINT = (
@@ -295,7 +295,7 @@ class _StartingWeights:
 
 @dataclass(frozen=True)
 class _ModelManifest:
-    """The types in a manifest; ``files`` apart."""
+    """The types of values in a manifest, except ``files``."""
 
     data_fingerprint: str
     started_from: _StartingWeights | None = None
@@ -332,7 +332,7 @@ def write_weights(
     Args:
         after: update of the newest checkpoint.
         made_of: updates of the checkpoints that the weights are the mean of.
-        warnings: what a user of the weights must know; they stand in the manifest.
+        warnings: what a user of the weights must know; recorded in the manifest.
     """
     manifest = read_manifest(directory)
     if manifest.get("warnings", []) != list(warnings):
@@ -344,7 +344,7 @@ def write_weights(
 def _owner(directory: Path) -> str:
     """Return the hash that ties weights to their vocabularies, features and `model` section, as they are written.
 
-    The section is not filled with defaults: those of a later version of this program may be more.
+    The section is taken without defaults: a later version of this program may have more of them.
     """
     return sha256_text(
         json.dumps([read_manifest(directory)["files"], _stored_recipe(directory)["model"]], sort_keys=True)
@@ -409,7 +409,7 @@ def read_weights(directory: Path, model: torch.nn.Module) -> str:
 
 
 def _check_owner(directory: Path) -> None:
-    """Raise UserError if a directory's weights were written for another model; those of older versions have no note."""
+    """Raise UserError if weights were written for another model; those of older versions do not say for which."""
     path = directory / WEIGHTS
     if read_header(path, hint=_WEIGHTS_HINT)[1].get(_OWNER) not in (None, _owner(directory)):
         raise UserError(

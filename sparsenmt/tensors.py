@@ -9,8 +9,9 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -143,7 +144,7 @@ def _read_all(path: Path, hint: str, shapes: Shapes | None, use: Callable[[str, 
 
 @dataclass(frozen=True)
 class _Entry:
-    """The type, shape and place of a tensor in a file."""
+    """The dtype and shape of a tensor in a file, and the offset of its bytes."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -151,7 +152,7 @@ class _Entry:
 
     @property
     def size(self) -> int:
-        """Its bytes."""
+        """The number of its bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
@@ -163,7 +164,7 @@ class _Header:
 
 
 @contextmanager
-def _open_file(path: Path, hint: str) -> Iterator[tuple[BinaryIO, _Header]]:
+def _open_file(path: Path, hint: str) -> Iterator[tuple[BufferedReader, _Header]]:
     """Open a file of tensors and read its header.
 
     The safetensors library maps files into memory: a file that another program overwrites or truncates meanwhile would
@@ -184,7 +185,7 @@ class _InvalidFileError(Exception):
     """A file does not have the format."""
 
 
-def _parse_header(stream: BinaryIO) -> _Header:
+def _parse_header(stream: BufferedReader) -> _Header:
     """Read and check the header: every tensor's bytes must lie in the file, without gap or overlap."""
     rest = os.fstat(stream.fileno()).st_size - _LENGTH
     length = int.from_bytes(stream.read(_LENGTH), "little")
@@ -213,7 +214,7 @@ def _parse_header(stream: BinaryIO) -> _Header:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a name stands twice")
+        raise ValueError("a name occurs twice")
     return found
 
 
@@ -223,19 +224,19 @@ def _entry(value: Mapping[str, Any], offset: int) -> _Entry:
     numbers = (*shape, start, end)
     # PyTorch's sizes and strides are 64-bit numbers, also those of a tensor without elements.
     if any(type(each) is not int or each < 0 for each in numbers) or math.prod(max(1, n) for n in shape) >= 1 << 60:
-        raise ValueError("a shape or a place is no number, or too large")
+        raise ValueError("a shape or an offset is not a number, or too large")
     found = _Entry(dtype, shape, offset + start)
     if end - start != found.size:
         raise ValueError("a shape and its number of bytes differ")
     return found
 
 
-def _read_tensor(stream: BinaryIO, entry: _Entry) -> Tensor:
+def _read_tensor(stream: BufferedReader, entry: _Entry) -> Tensor:
     flat = torch.empty(math.prod(entry.shape), dtype=entry.dtype)
     stream.seek(entry.start)
     left = _bytes(flat)
     while left:
-        count = stream.readinto(left)  # type: ignore[attr-defined]
+        count = stream.readinto(left)
         if not count:
             raise _InvalidFileError("the file ends too early")
         left = left[count:]

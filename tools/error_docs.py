@@ -57,7 +57,7 @@ closed terminal stops cleanly; a second one stops at once and loses no more than
 - `average`, `score`: nothing is written before the end.
 
 **Messages that cannot be printed** (standard error closed, its disk full, its reader gone) are dropped, and the command
-goes on. A result that cannot be printed on standard output is an error.
+continues. A result that cannot be printed on standard output is an error.
 
 **Several processes** (torchrun) wait for each other when they start, up to 30 minutes; the environment variable
 `SPARSENMT_JOIN_SECONDS` changes that. If one of them ends, the others end with a message, and training continues from

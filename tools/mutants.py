@@ -1,4 +1,4 @@
-"""Damage the compiled kernels in many ways, one at a time, and run the tests that must notice.
+"""Damage the compiled kernels in many ways, one at a time, and run the tests that must fail.
 
     python -m tools.mutants [WORD ...]
 
@@ -187,8 +187,13 @@ MUTANTS = (
 
 
 def run_tests(checkout: Path, tests: Sequence[str], cache: Path) -> tuple[int, str]:
-    """Run tests in a checkout up to the first failure; the exit status of pytest, and the last line that says why."""
-    environment = {**os.environ, "PYTHONPATH": str(checkout), "XDG_CACHE_HOME": str(cache), "SPARSENMT_NATIVE": "always"}
+    """Run tests in a checkout up to the first failure; the exit status of pytest, and the first failure."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(checkout),
+        "XDG_CACHE_HOME": str(cache),
+        "SPARSENMT_NATIVE": "always",
+    }
     environment["SPARSENMT_NATIVE_FLAGS"] = "-O1"  # compiled sooner
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--tb=line", *tests]
     done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
@@ -197,7 +202,7 @@ def run_tests(checkout: Path, tests: Sequence[str], cache: Path) -> tuple[int, s
 
 
 def copy_checkout(to: Path) -> None:
-    """Copy what the tests need; of the builds that are tried in turn only the first, as every mutant is built anew."""
+    """Copy what the tests need, with only the first of the variants of a build: every mutant is compiled anew."""
     for name in COPIED:
         source = ROOT / name
         if source.is_dir():
@@ -212,7 +217,7 @@ def copy_checkout(to: Path) -> None:
 
 
 def survives(mutant: Mutant, checkout: Path, cache: Path) -> bool:
-    """Make the mutant, run its tests, and undo it."""
+    """Make the mutant, run its tests, and undo it; True if the tests pass."""
     path = checkout / mutant.file
     before = path.read_text(encoding="utf-8")
     if before.count(mutant.old) != 1:
@@ -231,7 +236,7 @@ def survives(mutant: Mutant, checkout: Path, cache: Path) -> bool:
 
 
 def main(words: Sequence[str]) -> int:
-    """Try the mutants; 1 if one survives."""
+    """Try the mutants; return 1 if one survives."""
     chosen = [mutant for mutant in MUTANTS if not words or any(word in mutant.name for word in words)]
     with tempfile.TemporaryDirectory(prefix="sparsenmt-mutants-") as folder:
         checkout, cache = Path(folder) / "checkout", Path(folder) / "cache"

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import re
-
 import click
 
-from sparsenmt.errors import printable_lines
-
-_UNSAFE = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # JSON escapes the other control characters
+from sparsenmt.errors import UNSAFE, printable_lines
 
 
 def show(text: str) -> None:
-    """Print lines; control characters in them, which a terminal would obey, are shown as escapes."""
+    """Print lines with control characters as escapes, so that they have no effect on a terminal."""
     click.echo(printable_lines(text))
 
 
 def show_json(text: str) -> None:
-    """Print JSON; control characters, and those that reverse the direction of writing, are JSON's own escapes."""
-    click.echo(_UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+    """Print JSON with its own escapes for control characters and for those that reverse the direction of writing."""
+    click.echo(UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text))

@@ -143,7 +143,7 @@ class Dataset:
         path = self.directory / "meta.json"
         meta = typed(read_json(path), _Meta, path, hint=_HINT)
         if not all(is_plain_name(f"feature.{name}") and "/" not in name for name in meta.features):
-            raise invalid_file(path, "a feature has the name of another directory")
+            raise invalid_file(path, "the name of a feature leads to another directory")
         self.name = meta.name
         self.features = tuple(meta.features) if with_features else ()
         self._pairs = meta.pairs
@@ -158,17 +158,16 @@ class Dataset:
         }
 
     def check_contents(self, source_size: int, target_size: int) -> None:
-        """Check that every id is in the vocabularies of these sizes, and that no sentence or feature is impossible.
+        """Check that ids are in vocabularies of these sizes, that no sentence is empty, and no feature negative.
 
         Raises:
-            UserError: one is, as in files that this program did not write.
+            UserError: they are not, as is possible in files that another program wrote.
         """
         sides = (self.source_offsets, self.source_ids, source_size), (self.target_offsets, self.target_ids, target_size)
         for offsets, ids, size in sides:
             if offsets[0] != 0 or np.diff(offsets).min(initial=1) < 1 or ids.max(initial=0) >= size:
-                raise UserError(
-                    "the prepared data are not those of their vocabularies", where=str(self.directory), hint=_HINT
-                )
+                message = "the prepared data have empty sentences, or ids that are not in their vocabularies"
+                raise UserError(message, where=str(self.directory), hint=_HINT)
         if any(values.min(initial=0) < 0 for values in self.feature_values.values()):
             raise UserError("the prepared data have negative features", where=str(self.directory), hint=_HINT)
 

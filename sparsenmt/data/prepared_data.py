@@ -123,7 +123,7 @@ def _corpus_report(entry: Mapping[str, Any], directory: Path) -> CorpusReport:
 
 @dataclass(frozen=True)
 class _PreparedManifest:
-    """The types in a manifest; ``files`` apart."""
+    """The types of values in a manifest, except ``files``."""
 
     settings: _PreparedSettings
     inputs: list[_PreparedText]
@@ -244,7 +244,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
 
 
 def verify_files(directory: Path, manifest: Mapping[str, Any], bars: Bars) -> None:
-    """Verify every file against the manifest. A corpus may be a link to another disk: nothing is copied from here.
+    """Verify every file against the manifest. Links are allowed, as to another disk: the files are never copied.
 
     Raises:
         DamagedFileError: a file is missing or has changed.

@@ -172,7 +172,7 @@ def pair_lines(
 def bounded_batches(
     items: Iterable[T], size: Callable[[T], int], *, most: int = _BATCH_LINES, characters: int = _BATCH_CHARACTERS
 ) -> Iterator[list[T]]:
-    """Batches of bounded memory: at most ``most`` items with ``characters`` together; a larger item is a batch alone.
+    """Batches of at most ``most`` items with at most ``characters`` in total; a longer item is a batch of its own.
 
     Args:
         size: returns the number of characters of an item.
@@ -193,7 +193,7 @@ def bounded_batches(
 def text_windows(
     items: Iterable[T], window: int, size: Callable[[T], int], *, characters: int = 64_000_000
 ) -> Iterator[list[T]]:
-    """Lists of ``window`` items, the last one shorter; one of more than ``characters`` is divided.
+    """Lists of ``window`` items, fewer in the last one; a list with more than ``characters`` in total is divided.
 
     Args:
         size: returns the number of characters of an item.

@@ -82,7 +82,7 @@ def read_sources(bundle: Bundle, lines: Sequence[InputLine]) -> list[SourceLine]
     """Tokenize lines; tokens beyond the model's length are cut and counted, and a blank line has none."""
     most = bundle.max_source_length
     result = []
-    # Part by part: the tokens that are cut need more memory than all that are kept.
+    # In parts: all tokens of long lines, before most are cut off, would need much memory.
     for part in bounded_batches(lines, lambda line: len(line.text)):
         for line, ids in zip(part, bundle.tokenizers.source.encode_batch([line.text for line in part]), strict=True):
             if not line.text.strip(" "):  # some tokenizers make a token of a space

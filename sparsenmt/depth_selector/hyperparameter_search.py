@@ -64,7 +64,7 @@ class HyperparameterSearch:
             record = typed(read_sealed(path, hint=_DAMAGED_HINT), _SearchRecord, path, hint=_DAMAGED_HINT)
             if changed := changed_values(record.work, self._task):
                 return describe_change(*changed[0])
-            own = {cell: cell for cell in self._cells}  # equal ones may be written as 1 and 1.0
+            own = {cell: cell for cell in self._cells}  # the same cell may be written with 1 and with 1.0
             best = best_of(record.trials).cell
             if best not in own:
                 return "the best combination so far is not in the grid"

@@ -127,7 +127,7 @@ def source_embeddings(bundle: Bundle) -> Tensor:
 
 @dataclass(frozen=True)
 class _SelectorRecord:
-    """The types in a selector's record."""
+    """The types of values in a selector's record."""
 
     model: dict[str, Any]
     depths: list[Depth]

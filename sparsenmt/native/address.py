@@ -1,4 +1,4 @@
-"""Addresses of tensors for compiled code, which checks no bounds: checked here, also under `python -O`."""
+"""Addresses of tensors for compiled code. It checks no bounds, so that tensors are checked here, without `assert`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def address(x: Tensor, dtype: torch.dtype, *shape: int, free: int = 0) -> int:
         free: the number of leading axes whose strides are passed along; over the others it must be contiguous.
 
     Raises:
-        ValueError: the tensor is another.
+        ValueError: the tensor has another dtype, shape, layout or device.
     """
     if x.dtype != dtype or x.shape != shape or not x.is_cpu or not (x.is_contiguous() or (free and _ends(x, free))):
         raise ValueError(
@@ -34,6 +34,6 @@ def _ends(x: Tensor, free: int) -> bool:
 
 
 def check(holds: bool, what: str) -> None:
-    """ValueError unless it holds; for numbers that compiled code takes for sizes."""
+    """Raise ValueError unless a condition holds that compiled code relies on; ``what`` names it."""
     if not holds:
         raise ValueError(f"compiled code needs {what}")

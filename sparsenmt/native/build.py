@@ -2,14 +2,13 @@
 
 Building needs only a C++ compiler: a shared library without PyTorch's headers is built in seconds and called through
 ctypes. If anything fails (no compiler, no cache, a result that differs from PyTorch's), PyTorch's operators are used,
-and a warning says why. It is said once: a failure is remembered in the cache until the compiler or a source changes.
+and a warning says why, once: a failure is remembered in the cache until the compiler or a source changes.
 SPARSENMT_NATIVE=0 in the environment turns the kernels off.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import platform
 import re
@@ -82,7 +81,7 @@ class Library(Generic[Kernels]):
         """Load the library from the cache, or build it; None if no build gives right results."""
         compiler = find_compiler()
         if compiler is None:
-            _say_that_there_is_no_compiler()
+            _warn_without_compiler()
             return None
         try:
             cache.folder()
@@ -108,18 +107,18 @@ class Library(Generic[Kernels]):
         return f"{self.name}-{sha256_text(chr(10).join(parts))[:24]}"
 
     def _failure(self, stem: str) -> str | None:
-        """The reason why an earlier build failed."""
+        """The reason why an earlier build failed; None if none did."""
         reason = (cache.read_record(f"{stem}.json") or {}).get("failed")
         return None if reason is None else str(reason)
 
     def _kept(self, stem: str) -> Kernels | None:
-        """The library in the cache, if it is complete, the user's alone, and right."""
+        """The library in the cache; None unless it is complete, of this user alone, and right."""
         kept = cache.read_record(f"{stem}.json")
         if kept is None:
             return None
         name = str(kept.get("file"))
         if not re.fullmatch(rf"{re.escape(stem)}-[0-9]+\.so", name):
-            cache.say_once(f"{cache.place() / stem}.json: names {name!r}, which is no file of its own; built again")
+            cache.say_once(f"{cache.place() / stem}.json: names {name!r}, which is not its library; it is built again")
             return None
         try:
             found = cache.read_file(name)
@@ -175,7 +174,7 @@ class Library(Generic[Kernels]):
         self._remember_failure(stem, reason)
         return None
 
-    def _compile(self, compiler: Compiler, variant: tuple[str, ...], folder: Path, deadline: float = math.inf) -> bytes:
+    def _compile(self, compiler: Compiler, variant: tuple[str, ...], folder: Path, deadline: float) -> bytes:
         """Compile and link; return the bytes of the shared library.
 
         Raises:
@@ -218,8 +217,8 @@ def _more_flags() -> list[str]:
     return os.environ.get(MORE_FLAGS, "").split()
 
 
-def _say_that_there_is_no_compiler() -> None:
-    """Say it once; once more if the compiler's name changes."""
+def _warn_without_compiler() -> None:
+    """Warn that no compiler is found: once, and again if CXX changes."""
     chosen = os.environ.get(CHOICE, "")
     if (cache.read_record(_NO_COMPILER) or {}).get(CHOICE) == chosen:
         return
@@ -232,7 +231,7 @@ def _say_that_there_is_no_compiler() -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[bool]:
-    """Lock the folder; wait for another process that has locked it. False: it takes too long."""
+    """Lock the folder, or wait for the process that has locked it; False if that takes too long."""
     with ExitStack() as held:
         for attempt in range(_WAITS):
             try:

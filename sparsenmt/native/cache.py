@@ -1,8 +1,8 @@
-"""The private folder of compiled kernels, and of what is remembered about them: files of this user alone.
+"""The private folder of compiled kernels and of records about them: files of this user alone.
 
-What lies in it is loaded into the process. It is used only if no other user can have put it there or can change it: the
-folder has mode 0700 and belongs to the effective user, as does every file, and nothing is reached through a symlink.
-Who could replace the folder itself, as the owner of its parent, must be the user or the system.
+Its files are loaded into the process. So a file is used only if no other user can have put it there or can change it:
+the folder has mode 0700, folder and files belong to the effective user, and no symbolic link is followed. The parent
+folders, in which the folder could be exchanged for another, must belong to the user or to root.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def place() -> Path:
 
 
 def folder() -> Path:
-    """The folder that is written; it is created where it is missing.
+    """The folder that is written, which is created if it is missing.
 
-    Where the user's folder of caches is read-only, it is one beside temporary files: otherwise kernels would be built
-    again with every command.
+    Where the user's cache is read-only, it is a folder among temporary files: otherwise every command would build the
+    kernels again.
 
     Raises:
         UserError: another user could write to it or replace it.
@@ -65,7 +65,7 @@ def folder() -> Path:
 
 
 def read_record(name: str) -> dict[str, Any] | None:
-    """Read what `write_record` wrote under a bare name; None if there is nothing that may be used."""
+    """Read what `write_record` wrote under a bare name; None if it is missing, damaged or not safe to use."""
     try:
         path = _checked_file(name)
         return None if path is None else read_sealed(path)
@@ -94,7 +94,7 @@ def read_file(name: str) -> tuple[Path, bytes] | None:
     """The path and the bytes of a file under a bare name; None if it is missing.
 
     Raises:
-        UserError: it may not be used.
+        UserError: another user could have changed it.
         OSError: it cannot be read.
     """
     path = _checked_file(name)
@@ -105,7 +105,7 @@ def write_file(name: str, data: bytes) -> Path:
     """Write a file under a bare name, atomically.
 
     Raises:
-        UserError: the folder may not be used.
+        UserError: another user could write to the folder or replace it.
         OSError: the file cannot be written.
     """
     _check_name(name)
@@ -116,7 +116,7 @@ def write_file(name: str, data: bytes) -> Path:
 
 
 def check_space() -> None:
-    """Write more than a library takes, before time is spent on building one that could not be kept.
+    """Check that the disk has space for a library, before time is spent on building one.
 
     Raises:
         OSError: the disk or the quota is full.
@@ -125,7 +125,7 @@ def check_space() -> None:
 
 
 def _cache_home() -> Path:
-    """The user's folder of caches; a relative XDG_CACHE_HOME is no such folder, as its specification says."""
+    """The user's cache directory; a relative XDG_CACHE_HOME is ignored, as its specification says."""
     named = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if named.is_absolute():
         return named
@@ -157,10 +157,10 @@ def _create(path: Path) -> None:
 
 
 def _check_parent(path: Path) -> None:
-    """Refuse a folder in which another user could replace ours; the group of the user may be trusted."""
+    """Raise UserError for a folder in which others could replace the cache; the user's own group is trusted."""
     status = path.stat()
     if not stat.S_ISDIR(status.st_mode):
-        raise UserError("kernels are not kept here: it is no folder", where=str(path), hint=_CHOOSE_ANOTHER)
+        raise UserError("kernels are not kept here: it is not a folder", where=str(path), hint=_CHOOSE_ANOTHER)
     shared = stat.S_IWOTH if status.st_gid == os.getegid() else _OTHERS_WRITE
     if status.st_uid not in (os.geteuid(), 0):
         raise UserError(
@@ -178,11 +178,11 @@ def _check_folder(path: Path) -> None:
     status = path.lstat()
     _check_owner(path, status)
     if not stat.S_ISDIR(status.st_mode):
-        raise UserError("kernels are not kept here: it is no folder", where=str(path), hint=_CHOOSE_ANOTHER)
+        raise UserError("kernels are not kept here: it is not a folder", where=str(path), hint=_CHOOSE_ANOTHER)
 
 
 def _check_owner(path: Path, status: os.stat_result) -> None:
-    """Refuse a file or folder that is not the user's alone."""
+    """Raise UserError for a file or folder that is not the user's alone."""
     if stat.S_ISLNK(status.st_mode):
         raise UserError("not used for kernels: it is a symlink", where=str(path), hint="Remove it.")
     if status.st_uid != os.geteuid():
@@ -195,7 +195,9 @@ def _check_owner(path: Path, status: os.stat_result) -> None:
 
 def _check_name(name: str) -> None:
     if not name or name.startswith(".") or name != os.path.basename(name):
-        raise UserError(f"not used for kernels: {name!r} is no name of a file", where=str(place()), hint="Remove it.")
+        raise UserError(
+            f"not used for kernels: {name!r} is not a bare file name", where=str(place()), hint="Remove it."
+        )
 
 
 def _checked_file(name: str) -> Path | None:
@@ -205,7 +207,7 @@ def _checked_file(name: str) -> Path | None:
 
 
 def _folders() -> Iterator[Path]:
-    """The folder that is written, and the one that cannot be."""
+    """The folders that are read: the one that is written, and the user's cache if that is read-only."""
     written, path = folder(), place()
     yield written
     if path != written and path.exists():
@@ -215,13 +217,13 @@ def _folders() -> Iterator[Path]:
 
 
 def _is_usable(path: Path) -> bool:
-    """False if there is no such file.
+    """Return False if there is no such file.
 
     Raises:
         UserError: it is not the user's alone.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe without a writer opens as well
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # opening a pipe does not wait
     except FileNotFoundError:
         return False
     except OSError:
@@ -233,5 +235,9 @@ def _is_usable(path: Path) -> bool:
         os.close(descriptor)
     _check_owner(path, status)
     if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or status.st_size > _MOST_BYTES:
-        raise UserError("not used for kernels: it is no plain file of its own", where=str(path), hint="Remove it.")
+        raise UserError(
+            "not used for kernels: it is not a regular file, has hard links, or is too large",
+            where=str(path),
+            hint="Remove it.",
+        )
     return True

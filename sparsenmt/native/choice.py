@@ -2,7 +2,7 @@
 
 A kernel that is right may still be slow: compiled for other vectors than it was written for, it takes many times
 PyTorch's time. So each class of problems (a kernel, and sizes that stand for a range of sizes) is measured when it is
-first met, on numbers of its own, and the ratio is kept beside the library: all runs on a machine choose alike.
+first met, on made-up numbers, and the ratio is kept beside the library: all runs on a machine choose alike.
 SPARSENMT_NATIVE=always uses every kernel that is right, without measuring.
 """
 
@@ -18,20 +18,20 @@ import torch
 from sparsenmt.native import cache
 from sparsenmt.native.build import SWITCH
 
-_LENGTHS, _LONGEST = ((20, 14), (48, 30), (128, 80)), 256  # (the most tokens of a class, those that stand for it)
+ALWAYS = "always"
+_LENGTHS, _LONGEST = ((20, 14), (48, 30), (128, 80)), 256  # (longest of a class, its measured length)
 
 Trial = tuple[Callable[[], object], Callable[[], object]]
 """A problem that is solved by the kernel, and by PyTorch."""
 
-ALWAYS = "always"
-_CLEARLY = 0.95  # of PyTorch's time: where both take as long, noise would decide
+_CLEARLY = 0.95  # of PyTorch's time, at most: closer to 1, noise would decide
 _SECONDS, _MORE_SECONDS = 0.01, 0.06  # of a measurement; of a close one
 _CLOSE = 0.8, 1.2
 _LEAST, _MOST = 3, 60  # turns
 
 
 def usual_length(count: int) -> int:
-    """The number of tokens that stands for its class: a batch with one token more is rarely in another one."""
+    """The length that is measured for this number of tokens. There are four, so that few are measured."""
     return next((stands for most, stands in _LENGTHS if count <= most), _LONGEST)
 
 
@@ -47,7 +47,7 @@ class Choice:
         self._ratios: dict[int, dict[str, float]] = {}  # by the number of threads
 
     def __deepcopy__(self, memo: object) -> Choice:
-        """Copies of a model use one library, and one choice."""
+        """Return the same object: copies of a model share the library and its ratios."""
         return self
 
     @property
@@ -64,14 +64,14 @@ class Choice:
         return self._measured(name, trial) if found is None else found
 
     def faster(self, name: str, trial: Callable[[], Trial]) -> bool:
-        """Return True if the kernel is clearly faster than PyTorch, or always used."""
+        """Return True if the kernel is clearly faster than PyTorch, or SPARSENMT_NATIVE=always."""
         return os.environ.get(SWITCH) == ALWAYS or self.ratio(name, trial) < _CLEARLY
 
     def _measured(self, name: str, trial: Callable[[], Trial]) -> float:
         threads = torch.get_num_threads()
         with torch.inference_mode():
             found = measure(*trial())
-        known = {name: found} | self._kept(threads)  # another process may have been faster: its ratio counts for all
+        known = {name: found} | self._kept(threads)  # a ratio that another process has kept meanwhile is preferred
         self._ratios[threads] |= known
         cache.write_record(self._record(threads), {"ratios": known})
         return self._ratios[threads][name]
@@ -80,7 +80,7 @@ class Choice:
         return f"{self._library}-speed-{threads}.json"
 
     def _kept(self, threads: int) -> dict[str, float]:
-        """The ratios in the cache; none of a record that is not of this form."""
+        """The ratios in the cache; values of other types are ignored."""
         ratios = (cache.read_record(self._record(threads)) or {}).get("ratios")
         if not isinstance(ratios, dict):
             return {}

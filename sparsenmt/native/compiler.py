@@ -58,7 +58,7 @@ def find_compiler() -> Compiler | None:
     """The compiler that CXX names, with arguments as in ``CXX="ccache g++"``, or the first of the usual ones."""
     try:
         chosen = shlex.split(os.environ.get(CHOICE, ""))
-    except ValueError:  # a quotation mark without its partner
+    except ValueError:  # an unclosed quotation mark
         return None
     for words in (chosen,) if chosen else ([name] for name in COMPILERS):
         path = shutil.which(words[0])
@@ -154,8 +154,8 @@ def _first_error(log: Path, code: int) -> str:
     """The first line that names an error, without folders."""
     with log.open("rb") as stream:
         lines = stream.read(_MOST_READ).decode(errors="replace").split("\n")
-    told = [line.strip() for line in lines if line.strip()]
-    first = next((line for line in told if re.search(r"\berror\b", line, re.IGNORECASE)), told[-1] if told else "")
-    shown = re.sub(r"\S*/", "", first)
+    shown = [line.strip() for line in lines if line.strip()]
+    first = next((line for line in shown if re.search(r"\berror\b", line, re.IGNORECASE)), shown[-1] if shown else "")
+    message = re.sub(r"\S*/", "", first)
     ended = f"signal {-code}" if code < 0 else f"exit status {code}"
-    return printable(shown[:_MOST_SHOWN]) or f"the compiler ends with {ended}"
+    return printable(message[:_MOST_SHOWN]) or f"the compiler ends with {ended}"

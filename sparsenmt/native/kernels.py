@@ -67,7 +67,7 @@ class _ContinuationBuffers:
 
     def __init__(self, scores: Tensor, size: int, never: Sequence[int], width: int) -> None:
         sentences, opened = scores.shape
-        check(len(set(never)) == len(never) <= _MOST_FORBIDDEN, "few forbidden tokens, no twins")
+        check(len(set(never)) == len(never) <= _MOST_FORBIDDEN, f"at most {_MOST_FORBIDDEN} different forbidden tokens")
         check(all(0 <= token < size for token in never), "forbidden tokens that are in the vocabulary")
         check(width > 0, "at least one continuation")
         totals, found = scores.new_empty(sentences, width), scores.new_empty(2, sentences, width, dtype=torch.long)
@@ -107,7 +107,7 @@ class Kernels:
         self._known: dict[tuple[str, trials.Sizes], tuple[str, Callable[[], Trial]]] = {}
 
     def __deepcopy__(self, memo: object) -> Kernels:
-        """The library is one: copies of packed weights use it together."""
+        """Return the same object: copies of packed weights share the library."""
         return self
 
     def _threads(self, work: int) -> int:
@@ -133,7 +133,7 @@ class Kernels:
         return self._attends(q, values) and self.faster("attention", q.shape[3], q.shape[2], values.shape[2])
 
     def attends_to_slots(self, q: Tensor, values: Tensor, *, in_order: bool) -> bool:
-        """`attends` to values (K, slots, H, E). ``in_order``: row n is in slot n everywhere: PyTorch copies nothing."""
+        """`attends` for values (K, slots, H, E). ``in_order``: row n is always in slot n, so PyTorch copies none."""
         return self._attends(q, values) and self.faster("attention to slots", q.shape[3], values.shape[0], in_order)
 
     def _attends(self, q: Tensor, values: Tensor) -> bool:
@@ -290,8 +290,7 @@ def _checked(path: Path) -> Kernels | None:
 
 
 def _numbers(*shape: int, speed: float = 0.7) -> Tensor:
-    """Deterministic numbers of both signs."""
-    return (torch.arange(math.prod(shape), dtype=torch.float32).view(shape) * speed).sin() * 2
+    return 2 * steps.numbers(*shape, speed=speed)
 
 
 @torch.no_grad()
@@ -346,7 +345,7 @@ def _vocabulary_error(found: Kernels) -> float:
 
 
 def _product_error(found: Kernels, dtype: torch.dtype) -> float:
-    """The largest deviation, relative to the largest result; each height of a tile, and more than one tile."""
+    """The largest deviation, relative to the largest result, for every height of a tile and for several tiles."""
     x, weight, bias = _numbers(17, 70), _numbers(41, 70, speed=1.3), _numbers(41)
     added = _numbers(17, 41, speed=0.2)
     exact = F.linear(x, weight, bias)

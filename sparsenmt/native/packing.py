@@ -63,7 +63,7 @@ class PackedMatrix:
         return PackedMatrixStruct(panels, scales, sums, bias, self.inner, self.outer, KINDS[self.dtype])
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the C struct: it points to these tensors, and a copy has its own."""
+        """Leave out the C struct: it points to these tensors, and a copy makes its own."""
         return {name: value for name, value in vars(self).items() if name != "matrix"}
 
     def scratch(self, rows: int) -> int:

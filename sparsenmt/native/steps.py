@@ -42,7 +42,7 @@ class StepFunctions:
         self.scratch.restype = _SIZE
 
     def __deepcopy__(self, memo: object) -> StepFunctions:
-        """The library is one."""
+        """Return the same object: there is one library."""
         return self
 
 
@@ -180,7 +180,7 @@ class LayerStack:
         self._heads, self._pre_norm, self._epsilon = heads, pre_norm, epsilon
 
     def __deepcopy__(self, memo: dict[int, object]) -> LayerStack:
-        """The structs of a copy point to its own tensors."""
+        """Make a copy whose structs point to its own tensors."""
         layers, last = copy.deepcopy((self._given, self._norm), memo)
         return LayerStack(
             self._step, layers, heads=self._heads, last=last, pre_norm=self._pre_norm, epsilon=self._epsilon
@@ -232,7 +232,7 @@ class LayerStack:
         return out
 
 
-def _numbers(*shape: int, speed: float) -> Tensor:
+def numbers(*shape: int, speed: float = 0.7) -> Tensor:
     """Deterministic numbers of both signs."""
     return (torch.arange(math.prod(shape), dtype=torch.float32).view(shape) * speed).sin()
 
@@ -269,7 +269,7 @@ def plain_layer(
 ) -> Tensor:
     """The reference: a layer in PyTorch, with norms of weight 1 and bias 0.
 
-    product: of a matrix, by its name, and rows.
+    product: returns the product of the matrix of this name and rows.
     """
     (rows, size), sentences = x.shape, cache.memory_keys.shape[0]
 
@@ -304,26 +304,26 @@ def _error(step: StepFunctions, threads: int, pre_norm: bool, rows: int, largest
     size, wide, heads, length, entries, sentences = 64, 96, 2, 3, 5, 3
     shapes = {"own": (3 * size, size), "inner": (wide, size), "outer": (size, wide)}
     weights = {
-        name: _numbers(*shapes.get(name, (size, size)), speed=1.1 + 0.2 * i) / 8 for i, name in enumerate(MATRICES)
+        name: numbers(*shapes.get(name, (size, size)), speed=1.1 + 0.2 * i) / 8 for i, name in enumerate(MATRICES)
     }
     norm = NormWeights(torch.ones(size), torch.zeros(size))
     layer = PackedLayer(
         tuple(pack(weights[name], None, torch.float32) for name in MATRICES), (norm, norm, norm), largest
     )
-    bias = _numbers(sentences, entries, speed=0.9)
+    bias = numbers(sentences, entries, speed=0.9)
     bias[0, 1] = -math.inf
     shape, own = (sentences, heads, entries, size // heads), (length, rows, heads, size // heads)
-    seen = (_numbers(*shape, speed=0.5), _numbers(*shape, speed=1.7), None, bias)
-    cache = LayerCache(_numbers(*own, speed=0.7), _numbers(*own, speed=0.3), *seen)
+    seen = (numbers(*shape, speed=0.5), numbers(*shape, speed=1.7), None, bias)
+    cache = LayerCache(numbers(*own, speed=0.7), numbers(*own, speed=0.3), *seen)
     slots = torch.arange(rows, dtype=torch.int32)[:, None].repeat(1, length)
     slots[:, 0] = slots[:, 0].flip(0)
     starts = torch.tensor([0, 1, 2])
-    x = _numbers(rows, size, speed=0.6)
+    x = numbers(rows, size, speed=0.6)
     unwritten = replace(cache, keys=cache.keys.clone(), values=cache.values.clone())
     expected = plain_layer(x, lambda name, x: x @ weights[name].T, unwritten, slots, starts, heads, pre_norm, largest)
     stack = LayerStack(step, [layer], heads=heads, last=norm if pre_norm else None, pre_norm=pre_norm, epsilon=1e-5)
     scattered = [F.pad(each, (0,) * 7 + (2,), value=math.nan) for each in (cache.memory_keys, cache.memory_values)]
-    order = torch.tensor([4, 0, 2])  # two sentences have left
+    order = torch.tensor([4, 0, 2])  # the memory of two finished sentences stays
     for each, given in zip(scattered, (cache.memory_keys, cache.memory_values), strict=True):
         each[order] = given
     joined = replace(cache, memory_keys=scattered[0], memory_values=scattered[1], memory_rows=order)

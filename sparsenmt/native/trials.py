@@ -18,8 +18,9 @@ from torch import Tensor
 from sparsenmt.native import steps
 from sparsenmt.native.choice import Trial, usual_length
 from sparsenmt.native.packing import pack
+from sparsenmt.native.steps import numbers
 
-if TYPE_CHECKING:  # the kernels ask this table
+if TYPE_CHECKING:  # that module imports this one
     from sparsenmt.native.kernels import Kernels
 
 FEW_QUERIES = 8  # queries up to which the kernel copies no keys, and plain products are faster than a fused attention
@@ -41,17 +42,12 @@ class Kind:
     """The classes of a kernel.
 
     Args:
-        classes: from the sizes of a caller's problem to the classes in all of which the kernel must be faster.
+        classes: maps the sizes of a caller's problem to classes; the kernel must be faster in all of them.
         trial: makes the problem of a class.
     """
 
     classes: Callable[..., list[Sizes]]
     trial: Callable[..., Trial]
-
-
-def numbers(*shape: int, speed: float = 0.7) -> Tensor:
-    """Deterministic numbers of both signs."""
-    return (torch.arange(math.prod(shape), dtype=torch.float32).view(shape) * speed).sin()
 
 
 def _vocabulary(size: int) -> int:
@@ -146,7 +142,7 @@ def _plain_candidates(logits: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
 
 def _candidates(found: Kernels, size: int) -> Trial:
     logits, scores = _logits(size)
-    own = logits.clone()  # both sides write to it
+    own = logits.clone()  # each side writes to its logits
     return lambda: found.candidates(logits, scores, _NEVER, _WIDTH), lambda: _plain_candidates(own, scores)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from sparsenmt.errors import UserError
+from sparsenmt.errors import UNSAFE, UserError
 from sparsenmt.recipe.errors import Complaint, Problem, YamlOrigin, raise_together, shortened
 from sparsenmt.recipe.key_paths import KeyPath
 
@@ -306,15 +306,11 @@ class _Dumper(yaml.SafeDumper):
     """SafeDumper that also quotes texts that `_Loader` would read as other scalars."""
 
 
-# PyYAML writes these as they are: U+0085, which is a control character, and those that change the direction of writing.
-_OBEYED = re.compile("[\x85\u202a-\u202e\u2066-\u2069]")
+def _quoted_if_unsafe(dumper: _Dumper, text: str) -> yaml.Node:
+    return dumper.represent_scalar(f"{_STANDARD}str", text, style='"' if UNSAFE.search(text) else None)
 
 
-def _quoted_if_obeyed(dumper: _Dumper, text: str) -> yaml.Node:
-    return dumper.represent_scalar(f"{_STANDARD}str", text, style='"' if _OBEYED.search(text) else None)
-
-
-_Dumper.add_representer(str, _quoted_if_obeyed)
+_Dumper.add_representer(str, _quoted_if_unsafe)
 for _tag, (_pattern, _first) in _SCALARS.items():
     for _class in (_Loader, _Dumper):
         _class.add_implicit_resolver(f"{_STANDARD}{_tag}", _pattern, _first)
@@ -323,7 +319,7 @@ for _tag, (_pattern, _first) in _SCALARS.items():
 def write(value: Any) -> str:
     """Plain values as YAML that `parse` reads back unchanged, with the keys in their order."""
     text = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=1000)
-    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04X}", str(text))
+    return UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04X}", str(text))
 
 
 def _scalar(text: str, tag: str) -> tuple[Scalar, Complaint | None]:

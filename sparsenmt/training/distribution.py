@@ -20,8 +20,8 @@ from sparsenmt.errors import UserError, is_out_of_memory
 from sparsenmt.progress import notify
 
 _JOIN_SECONDS = "SPARSENMT_JOIN_SECONDS"
-_QUIET = 2.0  # seconds of waiting before there is a note about it: processes do not start at the same moment
-_POLL = 0.1  # seconds; PyTorch waits where no signal is heard
+_QUIET = 2.0  # seconds of waiting without a note: processes do not start at the same moment
+_POLL = 0.1  # seconds; signals are handled in between, but not while PyTorch waits
 _COLLECTIVE = timedelta(hours=6)  # the others wait while the main process validates: longer than the default
 
 _LOST = ("gloo/transport", "onnection closed", "onnection reset", "roken pipe", "NCCL")
@@ -45,7 +45,7 @@ class Launch:
         """Read the environment; None: a single process.
 
         Raises:
-            UserError: a variable is missing, or has no meaning.
+            UserError: a variable is missing or invalid.
         """
         size = _number(environment, "WORLD_SIZE", 1, default=1)
         if size == 1:
@@ -97,7 +97,7 @@ def _number(
 def _meet(launch: Launch) -> Any:
     """Wait until all processes have joined; returns the store through which they find each other.
 
-    Everything is asked for again and again: PyTorch's own waiting hears no signal.
+    The store is polled: while PyTorch itself waits, no signal is handled.
 
     Raises:
         UserError: the time is over, or the port is in use.
@@ -142,7 +142,7 @@ def _open_store(launch: Launch) -> Any:
     """Open the store of the processes, as PyTorch's `env://` does; None if there is no answer from its address yet."""
     leads = launch.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     if not leads:
-        try:  # PyTorch itself would report every failure with a stack of calls
+        try:  # PyTorch itself would print a traceback for every failure
             socket.create_connection((launch.address, launch.port), timeout=1).close()
         except OSError:
             return None
@@ -165,7 +165,7 @@ def _open_store(launch: Launch) -> Any:
             where=launch.place,
             hint="Choose another MASTER_PORT, the same for all processes.",
         ) from None
-    store.set_timeout(timedelta(seconds=max(launch.seconds, 60)))  # from here on, there is an answer
+    store.set_timeout(timedelta(seconds=max(launch.seconds, 60)))  # of later operations: the connection is open
     # After a restart by torchrun, its store holds what the processes before have written.
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     return dist.PrefixStore(f"sparsenmt/{attempt}", store)  # type: ignore[attr-defined]
@@ -183,7 +183,7 @@ class Workers:
         """Join the process group that torchrun's environment describes; without one, a single process.
 
         Raises:
-            UserError: the environment has no meaning, or the others do not join.
+            UserError: a variable is missing or invalid, or the other processes do not join.
         """
         launch = Launch.read(os.environ)
         if launch is None:
@@ -218,8 +218,8 @@ class Workers:
             raise UserError(
                 "another process of the run has ended, or cannot be reached any more",
                 where=f"process {self.rank} of {self.size}",
-                hint="Read what that process reports. All processes must be started again: training continues after "
-                "the newest checkpoint.",
+                hint="Read that process's messages, and start all processes again: training continues after the newest "
+                "checkpoint.",
                 resumable=True,
             ) from error
 

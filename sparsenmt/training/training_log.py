@@ -113,7 +113,7 @@ class TrainingLog:
     def close(self) -> None:
         self._bar.close()
         if self._file is not None and self._path is not None:
-            with name_file_in_errors(self._path):  # on a full disk, what `record` could not write is tried again
+            with name_file_in_errors(self._path):  # closing writes again what `record` could not write
                 self._file.close()
         if self._board is not None:
             self._board.close()

@@ -95,7 +95,7 @@ class DistillRequest:
 
 @dataclass(frozen=True)
 class _DistilledRecord:
-    """The types in a corpus's record; ``files`` apart."""
+    """The types of values in a corpus's record, except ``files``."""
 
     work: dict[str, Any]
 

@@ -111,7 +111,7 @@ class Evaluation:
         return self.tests[key]
 
     def save(self) -> None:
-        """Write the file beside the model, with what another process measured; warn if the directory is read-only."""
+        """Write the file beside the model, merged with that of another process; warn if the directory is read-only."""
         try:
             make_directories(self.path.parent)
             with directory_lock(self.path.parent, "writes results here", wait=True):
@@ -125,7 +125,7 @@ class Evaluation:
             notify(f"warning: {self.path}: the results cannot be saved ({error.strerror})")
 
     def _add(self, kept: Evaluation | None) -> None:
-        """Add the results of the file that belong to the same translations."""
+        """Add the results of another evaluation, if they belong to the same translations."""
         if kept is None or kept.lines != self.lines:
             return
         self.scores = kept.scores | self.scores

@@ -172,10 +172,10 @@ def test_data_that_are_replaced_while_they_are_opened(
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("train-0/source.bin", 60_000, "not those of their vocabularies"),
-        ("dev/target.bin", 60_000, "not those of their vocabularies"),
-        ("train-0/source.offsets.bin", -5, "not those of their vocabularies"),
-        ("train-0/target.offsets.bin", 1 << 62, "not those of their vocabularies"),
+        ("train-0/source.bin", 60_000, "not in their vocabularies"),
+        ("dev/target.bin", 60_000, "not in their vocabularies"),
+        ("train-0/source.offsets.bin", -5, "not in their vocabularies"),
+        ("train-0/target.offsets.bin", 1 << 62, "not in their vocabularies"),
         ("train-0/feature.word_id.bin", -1, "negative features"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import tempfile
 from collections.abc import Collection, Iterable, Sequence
@@ -113,7 +114,7 @@ def _deviation(library: Library[Any], path: Path) -> float:
 def compiled(library: Library[Any], flags: Sequence[str], folder: Path) -> Path:
     """Compile a library with other flags than its own."""
     path = folder / f"{library.name}.so"
-    path.write_bytes(library._compile(compiler_or_skip(), tuple(flags), folder))
+    path.write_bytes(library._compile(compiler_or_skip(), tuple(flags), folder, math.inf))
     return path
 
 

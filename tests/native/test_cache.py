@@ -112,7 +112,7 @@ def test_a_damaged_record_is_none(home: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../a.json", "/etc/passwd", "b/a.json", ".a"])
 def test_only_bare_names_are_taken(home: Path, name: str) -> None:
-    with pytest.raises(UserError, match="no name of a file"):
+    with pytest.raises(UserError, match="not a bare file name"):
         cache.read_file(name)
     assert cache.read_record(name) is None and not cache.write_record(name, {})
 

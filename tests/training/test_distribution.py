@@ -260,7 +260,7 @@ def test_a_process_whose_partner_has_ended_says_so(tmp_path: Path, victim: int, 
     assert said[0].endswith(
         f"process {1 - victim} of 2: another process of the run has ended, or cannot be reached any more"
     )
-    assert said[1].startswith("  Read what that process reports.") and said[1].endswith("; resumable: True")
+    assert said[1].startswith("  Read that process's messages,") and said[1].endswith("; resumable: True")
     assert "Traceback" not in errors[1 - victim]
     if how == "DISK":
         assert "File too large" in errors[0] and str(tmp_path / "model") in errors[0]

@@ -179,6 +179,6 @@ class CorpusFiles:
 
 
 def file_stamp(path: str) -> list[int]:
-    """Size, and times of the last change of contents and of any change, in nanoseconds."""
+    """Size in bytes; times of the last modification and of the last change of status, in nanoseconds."""
     stat = Path(path).stat()
     return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]

@@ -33,7 +33,7 @@ _AGAIN = "It is created again."
 
 @dataclass(frozen=True)
 class _State:
-    """The state file."""
+    """The contents of the state file."""
 
     task: dict[str, Any]
     stages: list[_FinishedStage]

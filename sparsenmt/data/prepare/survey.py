@@ -77,7 +77,7 @@ def survey_text(path: StrPath, advance: Callable[[int], object] = lambda count: 
 
 
 def _error_of_lines(path: StrPath) -> UserError:
-    """Read a text that is not valid line by line, for an error with the line number."""
+    """Return the error of a text that is not valid: it is read line by line, to find the line number."""
     try:
         for _ in read_lines(path):
             pass

@@ -55,7 +55,7 @@ def read_tagged(path: StrPath) -> Iterator[TaggedSentence]:
             break
     is_comment = start.startswith("#") and _split(start.split()[0]) is None
     reader = _read_columns if is_comment or start.count("\t") == _COLUMNS - 1 else _read_underscores
-    # The blank lines before it are not kept: a small gzip file may begin with any number of them.
+    # Blank lines before the first sentence are not kept: a small gzip file may begin with any number of them.
     first = chain(((blank, "") for blank in range(1, number)), [(number, start)] if number else [])
     return reader(chain(first, lines), str(path))
 
@@ -178,7 +178,7 @@ def _read_columns(lines: Iterable[tuple[int, str]], path: str) -> Iterator[Tagge
                 raise UserError(
                     f"the sentence is longer than {LONGEST_LINE:,} characters",
                     where=f"{path}, line {number:,}",
-                    hint="In CoNLL-U an empty line ends a sentence.",
+                    hint="End every sentence with an empty line, as in CoNLL-U.",
                 )
             block.append((number, columns))
         elif block:

@@ -19,7 +19,7 @@ from sparsenmt.data.tagging.tagsets import TagSet, WordCategory, tag_category
 from sparsenmt.errors import UserError
 
 _CACHED_WORDS = 1 << 16
-_LONGEST_WORD = 256  # characters that HanTa sees: its time is quadratic in them, 20 s for a word of 3,200
+_LONGEST_WORD = 256  # characters, for HanTa: its time is quadratic in them, 20 s for a word of 3,200
 
 
 class Tagger(Protocol):

@@ -22,7 +22,7 @@ from sparsenmt.evaluation.contrast.items import Item, Suite
 
 _KEY = re.compile(r"\.key\.txt(\.gz)?$")
 _COLUMNS = 5
-_MOST_WORDS = 1000  # of a sense: each is searched in the whole reference, each makes a translation
+_MOST_WORDS = 1000  # of a sense: for each one the reference is searched, and a translation made
 _HINT = "A line holds id, corpus, word, right sense and wrong sense, with tabs between them."
 
 
@@ -57,7 +57,7 @@ def read_translation_suite(key: Path) -> Suite:
         sources.append(source)
         senses = right.split(), wrong.split()
         if max(map(len, senses)) > _MOST_WORDS:
-            raise UserError(f"more than {_MOST_WORDS} words of a sense", where=where, hint=_HINT)
+            raise UserError(f"a sense has more than {_MOST_WORDS} words", where=where, hint=_HINT)
         contrastive = swap(correct, *senses)
         if not contrastive:
             lost += 1

@@ -139,10 +139,7 @@ def _checked(library: Path) -> SimplexKernel | None:
 
 
 def error(kernel: SimplexKernel) -> float:
-    """The largest deviation from `newton` in float64, over values and gradients of small problems.
-
-    By one thread and by several.
-    """
+    """The largest deviation from `newton` in float64: values and gradients of small problems, by 1 and 3 threads."""
     before = kernel.cores
     try:
         return max(_error(kernel, keys) for keys in _KEYS)
