@@ -33,6 +33,7 @@ _FOLDER = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 _ATTEMPTS = 5  # readings of a directory that is replaced again and again
 
 T = TypeVar("T")
+Version = list[tuple[str, ...] | tuple[int, ...]]
 
 
 class DamagedFileError(UserError):
@@ -352,7 +353,7 @@ def new_directory(directory: Path) -> Iterator[Path]:
 def publish_directory(partial: Path, directory: Path) -> None:
     """Flush a temporary directory, and rename it to its final name, replacing any older directory."""
     sync_tree(partial)
-    old = _old(directory)
+    old = old_path(directory)
     remove_tree(old)
     if directory.exists():
         directory.rename(old)
@@ -363,7 +364,7 @@ def publish_directory(partial: Path, directory: Path) -> None:
 
 def recover_directory(directory: Path) -> None:
     """Repair an interrupted `publish_directory`: restore or remove the old directory that it left."""
-    old = _old(directory)
+    old = old_path(directory)
     if old.is_symlink() or directory.exists():
         remove_tree(old)
     elif old.exists():
@@ -381,10 +382,11 @@ def remove_tree(path: Path) -> None:
 
 def has_leftovers(directory: Path) -> bool:
     """True if an interrupted process left a temporary or old version beside a directory."""
-    return os.path.lexists(partial_path(directory)) or os.path.lexists(_old(directory))
+    return os.path.lexists(partial_path(directory)) or os.path.lexists(old_path(directory))
 
 
-def _old(directory: Path) -> Path:
+def old_path(directory: Path) -> Path:
+    """The name that an older directory has while another one takes its place."""
     return hidden_path(directory, "old")
 
 
@@ -451,9 +453,20 @@ def read_json(path: Path, *, hint: str = _INCOMPLETE) -> Any:
     return _parse_json(_read_bytes(path, hint), path, hint)
 
 
+def regular_file(path: str, flags: int) -> int:
+    """An opener for `open` that refuses pipes and devices, instead of waiting for a writer."""
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # `open` itself refuses a directory
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is a pipe or a device", path)
+    return descriptor
+
+
 def _read_bytes(path: Path, hint: str) -> bytes:
     try:
-        return path.read_bytes()
+        with open(path, "rb", opener=regular_file) as stream:
+            return stream.read()
     except FileNotFoundError:
         raise DamagedFileError("no such file", where=str(path), hint=hint) from None
     except OSError as error:
@@ -486,26 +499,36 @@ def read_consistently(directory: Path, parts: Sequence[str], read: Callable[[Pat
     if real == Path(os.path.abspath(directory)):
         real = directory  # messages name the path that the user gave
     for _ in range(_ATTEMPTS):
-        before = _stamps(real, parts)
+        before = directory_version(real, parts)
         try:
             found = read(real)
         except Exception:  # of any kind: a mixture of two versions may fail in any way
-            if _stamps(real, parts) == before:
+            if directory_version(real, parts) == before:
                 raise
             continue
-        if _stamps(real, parts) == before:
+        if directory_version(real, parts) == before:
             return found
-    raise UserError(
+    raise _replaced(directory)
+
+
+def _replaced(directory: Path) -> UserError:
+    return UserError(
         "the directory is being replaced while it is read",
         where=str(directory),
         hint="Start the command again when no other process writes to it.",
     )
 
 
-def _stamps(directory: Path, parts: Sequence[str]) -> list[tuple[str, ...] | tuple[int, ...]]:
+def check_version(directory: Path, parts: Sequence[str], version: Version) -> None:
+    """Raise UserError if a directory is another one, or was changed, since `directory_version` returned ``version``."""
+    if directory_version(directory, parts) != version:
+        raise _replaced(directory)
+
+
+def directory_version(directory: Path, parts: Sequence[str]) -> Version:
     """Names, inodes, sizes and times of a directory and of everything in some of its files and folders."""
     inner = (path for part in parts for path in (directory / part, *sorted((directory / part).rglob("*"))))
-    found: list[tuple[str, ...] | tuple[int, ...]] = []
+    found: Version = []
     for path in (directory, *inner):
         try:
             each = path.stat()
@@ -548,7 +571,7 @@ def sha256_text(text: str) -> str:
 def sha256_file(path: Path, advance: Callable[[int], object] | None = None) -> str:
     """SHA-256 of a file's bytes, in hexadecimal; ``advance`` is called with the number of bytes of each read."""
     digest = hashlib.sha256()
-    with open(path, "rb") as stream:
+    with open(path, "rb", opener=regular_file) as stream:
         while block := stream.read(_BLOCK):
             digest.update(block)
             if advance is not None:

@@ -127,7 +127,7 @@ def check_file_entries(
     for name, entry in recorded.items():
         path = directory / name
         if not links:
-            _check_no_links(directory, name, hint)
+            check_no_links(directory, name, hint)
         size = path.stat().st_size if path.is_file() else None
         if size is None:
             raise DamagedFileError("the file is missing", where=str(path), hint=hint)
@@ -153,7 +153,7 @@ def copy_files(source: Path, target: Path, recorded: Mapping[str, Mapping[str, A
         DamagedFileError: a file is missing or has changed, or is reached through a symbolic link.
     """
     for name, entry in recorded.items():
-        _check_no_links(source, name, hint)
+        check_no_links(source, name, hint)
         try:
             data = (source / name).read_bytes()
         except OSError as error:
@@ -164,7 +164,7 @@ def copy_files(source: Path, target: Path, recorded: Mapping[str, Mapping[str, A
         write_bytes(target / name, data)
 
 
-def _check_no_links(directory: Path, name: str, hint: str) -> None:
+def check_no_links(directory: Path, name: str, hint: str) -> None:
     """Check that neither a file nor a folder between it and its directory is a symbolic link."""
     path = directory
     for part in name.split("/"):

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,13 +32,18 @@ from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.errors import UserError
 from sparsenmt.files import (
     DamagedFileError,
+    Version,
     check_absent,
+    check_version,
+    directory_version,
     explain_directory_errors,
     make_directories,
     new_directory,
+    old_path,
     partial_path,
     read_consistently,
     read_sealed,
+    regular_file,
     seal_text,
     sha256_text,
     sync_tree,
@@ -54,7 +60,15 @@ from sparsenmt.recipe.choices import DecodingDtype
 from sparsenmt.recipe.load import dump
 from sparsenmt.recipe.schema import Recipe, Site
 from sparsenmt.recipe.yaml_tree import parse_plain, read_limited
-from sparsenmt.records import check_file_entries, copy_files, file_entries, file_entries_of, typed
+from sparsenmt.records import (
+    check_file_entries,
+    check_no_links,
+    copy_files,
+    file_entries,
+    file_entries_of,
+    list_files,
+    typed,
+)
 from sparsenmt.revision import git_revision
 from sparsenmt.tensors import differing_shapes, load_tensors, read_header, read_into, save_tensors
 
@@ -63,10 +77,12 @@ WEIGHTS, MANIFEST, RECIPE = "weights.safetensors", "manifest.json", "recipe.yaml
 METRICS_FILE = "metrics.jsonl"
 
 _PARTS = ("tokenizers", "features")
+_ALWAYS = ("tokenizers/tokenizers.json", "features/features.json")
 _NAMES = f"({'|'.join(_PARTS)})/.+"
 _OWNER = "belongs_to"  # in the notes of the weights: `_owner` of the model directory
 _READ = (*_PARTS, RECIPE, MANIFEST, WEIGHTS)  # everything that is read to use a model
 _NO_MODEL_HINT = "Name a directory that `sparsenmt train` wrote."
+_NO_LINK_HINT = "Put the file or folder itself there. The model directory as a whole may be a link."
 _COPY_HINT = "Take the model directory from a copy, or train it again."
 _WEIGHTS_HINT = (
     "Training writes them when it ends; `sparsenmt average` computes them from checkpoints, if there are any."
@@ -233,6 +249,34 @@ def is_unfinished(directory: Path) -> bool:
     return all(path.name in written and not path.is_symlink() for path in directory.iterdir())
 
 
+def _check_files(directory: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
+    """Check the vocabularies and features of a model directory: all are in the manifest, with their hashes."""
+    present = [f"{part}/{name}" for part in _PARTS for name in list_files(directory / part)]
+    if missing := sorted({*present, *_ALWAYS} - files.keys()):
+        raise DamagedFileError(f"does not name {missing[0]}", where=str(directory / MANIFEST), hint=_COPY_HINT)
+    check_file_entries(directory, files, hint=_COPY_HINT)
+
+
+def _check_source(source: Path, target: Path) -> None:
+    """Check that a copy neither exists nor would be written where its source is."""
+    check_absent(target)
+    real = target.resolve()
+    if source.resolve() in (partial_path(real), old_path(real)):
+        raise UserError(
+            "has the name under which the copy would be written", where=str(source), hint="Name another output."
+        )
+
+
+def model_version(directory: Path) -> Version:
+    """The version of a model directory, checkpoints included, for `copy_model` and `copy_slice`."""
+    return directory_version(directory, (*_READ, "checkpoints"))
+
+
+def check_model_version(directory: Path, version: Version) -> None:
+    """Raise UserError if a model directory was replaced or changed since `model_version` returned ``version``."""
+    check_version(directory, (*_READ, "checkpoints"), version)
+
+
 def copy_model(
     source: Path,
     target: Path,
@@ -240,28 +284,38 @@ def copy_model(
     *,
     after: int,
     made_of: Sequence[int],
+    version: Version,
     warnings: Sequence[str] = (),
 ) -> None:
     """Copy a model directory with other weights, without metrics and checkpoints. The copy is atomic.
 
     ``after``, ``made_of`` and ``warnings`` are those of `write_weights`.
 
+    Args:
+        version: the `model_version` of ``source`` before the weights were computed from it.
+
     Raises:
-        UserError: ``target`` exists, or a file of ``source`` is damaged.
+        UserError: ``target`` exists, a file of ``source`` is damaged, or ``source`` was replaced meanwhile.
     """
-    check_absent(target)
+    _check_source(source, target)
     manifest = read_manifest(source)
-    check_file_entries(source, manifest["files"], hint=_COPY_HINT)
+    _check_files(source, manifest["files"])
     read_recipe(source)
     with new_directory(target.resolve()) as partial:
         write_bytes(partial / RECIPE, (source / RECIPE).read_bytes())
         copy_files(source, partial, manifest["files"], hint=_COPY_HINT)
         write_sealed(partial / MANIFEST, manifest)
         write_weights(partial, weights, after=after, made_of=made_of, warnings=warnings)
+        check_model_version(source, version)
 
 
 def copy_slice(
-    source: Path, target: Path, recipe: Recipe, weights: Mapping[str, Tensor], depth: tuple[int, int]
+    source: Path,
+    target: Path,
+    recipe: Recipe,
+    weights: Mapping[str, Tensor],
+    depth: tuple[int, int],
+    version: Version,
 ) -> None:
     """Copy a model directory with the recipe and weights of some layers, without metrics and checkpoints.
 
@@ -270,13 +324,14 @@ def copy_slice(
     Args:
         recipe, weights: of the smaller model.
         depth: encoder and decoder layers that are kept.
+        version: the `model_version` of ``source`` before it was opened.
 
     Raises:
-        UserError: ``target`` exists, or a file of ``source`` is damaged.
+        UserError: ``target`` exists, a file of ``source`` is damaged, or ``source`` was replaced meanwhile.
     """
-    check_absent(target)
+    _check_source(source, target)
     manifest = read_manifest(source)
-    check_file_entries(source, manifest["files"], hint=_COPY_HINT)
+    _check_files(source, manifest["files"])
     notes = read_header(source / WEIGHTS, hint=_WEIGHTS_HINT)[1]
     origin = {"path": str(source), "sha256": weights_digest(source), "layers": list(depth)}
     provenance = manifest["provenance"] | {"recipe_sha256": hashlib.sha256(dump(recipe).encode()).hexdigest()}
@@ -285,6 +340,7 @@ def copy_slice(
         write_recipe(partial, recipe)
         write_sealed(partial / MANIFEST, manifest | {"cut_from": origin, "provenance": provenance})
         save_tensors(partial / WEIGHTS, weights, notes=notes | {_OWNER: _owner(partial)})
+        check_model_version(source, version)
 
 
 @dataclass(frozen=True)
@@ -319,6 +375,8 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         raise UserError("this is not a model directory", where=str(directory), hint=_NO_MODEL_HINT)
     if manifest.get("format") != FORMAT:
         raise UserError("written by another version of this program", where=str(path), hint=_COPY_HINT)
+    for name in sorted(os.listdir(directory)):
+        check_no_links(directory, name, _NO_LINK_HINT)
     typed(manifest, _ModelManifest, path, hint=_COPY_HINT)
     file_entries_of(manifest, path, names=_NAMES, hint=_COPY_HINT)
     return {"started_from": None, "provenance": {}} | manifest
@@ -373,7 +431,7 @@ def read_recipe(directory: Path) -> Recipe:
 def _stored_recipe(directory: Path) -> dict[str, Any]:
     path = directory / RECIPE
     try:
-        text = unseal_text(read_limited(path).decode("utf-8"))
+        text = unseal_text(read_limited(path, regular_file).decode("utf-8"))
     except (OSError, ValueError):
         text = None
     values = None if text is None else parse_plain(text, name=str(path))
@@ -485,7 +543,7 @@ def open_model(
 
     def read(real: Path) -> Bundle:
         manifest = read_manifest(real)
-        check_file_entries(real, manifest["files"], hint=_COPY_HINT)
+        _check_files(real, manifest["files"])
         recipe = _disabling(read_recipe(real), disabled or {})
         tokenizers = Tokenizers.load(real / "tokenizers")
         features = FeatureSet.load(real / "features", tokenizers)

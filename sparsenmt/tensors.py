@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sparsenmt.files import DamagedFileError, atomic_writer, changed_file
+from sparsenmt.files import DamagedFileError, atomic_writer, changed_file, regular_file
 
 # One JSON entry of the file's metadata, because the library does not keep the order of several entries.
 _ENTRY, _KEY = "sparsenmt", "sha256"
@@ -171,7 +171,7 @@ def _open_file(path: Path, hint: str) -> Iterator[tuple[BufferedReader, _Header]
     end this process with SIGBUS. So it is read here.
     """
     try:
-        with path.open("rb") as stream:
+        with open(path, "rb", opener=regular_file) as stream:
             yield stream, _parse_header(stream)
     except FileNotFoundError:
         raise DamagedFileError("no such file", where=str(path), hint=hint) from None

@@ -113,7 +113,7 @@ def test_manifest_of_a_model(place: Path, tmp_path: Path) -> None:
 
     def copy() -> None:
         target = tmp_path / "copy"
-        store.copy_model(model, target, {"x": torch.zeros(1)}, after=1, made_of=[])
+        store.copy_model(model, target, {"x": torch.zeros(1)}, after=1, made_of=[], version=store.model_version(model))
         target.rename(tmp_path / f"kept-{len(list(tmp_path.iterdir()))}")
 
     def start() -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -402,13 +403,17 @@ def test_copy(directory: Path, tmp_path: Path) -> None:
     (directory / "checkpoints").mkdir()
     (directory / "metrics.jsonl").write_bytes(b"{}\n")
     weights = {name: 2 * value for name, value in load_file(directory / store.WEIGHTS).items()}
-    store.copy_model(directory, tmp_path / "copy", weights, after=7, made_of=[7])
+    store.copy_model(
+        directory, tmp_path / "copy", weights, after=7, made_of=[7], version=store.model_version(directory)
+    )
     names = {path.name for path in (tmp_path / "copy").iterdir()}
     assert names == {"recipe.yaml", "manifest.json", "tokenizers", "features", "weights.safetensors"}
     bundle = store.open_model(tmp_path / "copy", device=CPU, dtype=None)
     assert all(torch.equal(value, weights[name]) for name, value in bundle.model.state_dict().items())
     with pytest.raises(UserError, match="exists"):
-        store.copy_model(directory, tmp_path / "copy", weights, after=7, made_of=[7])
+        store.copy_model(
+            directory, tmp_path / "copy", weights, after=7, made_of=[7], version=store.model_version(directory)
+        )
     assert {path.name for path in tmp_path.iterdir()} == {"model", "copy"}
 
 
@@ -422,7 +427,9 @@ def test_a_damaged_model_is_not_copied(directory: Path, tmp_path: Path, name: st
         else:
             (directory / name).write_bytes(content)
         with pytest.raises(UserError, match=f"{name}: .*(damaged|missing)"):
-            store.copy_model(directory, tmp_path / "copy", weights, after=7, made_of=[7])
+            store.copy_model(
+                directory, tmp_path / "copy", weights, after=7, made_of=[7], version=store.model_version(directory)
+            )
     assert {path.name for path in tmp_path.iterdir()} == {"model"}
 
 
@@ -437,3 +444,62 @@ def test_a_damaged_model_is_not_copied(directory: Path, tmp_path: Path, name: st
 )
 def test_a_model_is_as_deep_as_its_recipe_decodes(chosen: dict[str, Any], depth: tuple[int, int]) -> None:
     assert make_bundle(decoding=chosen).depth == depth
+
+
+@pytest.mark.parametrize("name", [store.WEIGHTS, store.RECIPE, store.MANIFEST, "checkpoints", "evaluation", "anything"])
+def test_links_inside_a_model_directory(directory: Path, tmp_path: Path, name: str) -> None:
+    """They may lead to files of others, which a later step would read or replace."""
+    elsewhere = tmp_path / "elsewhere"
+    if (directory / name).exists():
+        (directory / name).rename(elsewhere)
+    else:
+        elsewhere.mkdir()
+    (directory / name).symlink_to(elsewhere)
+    refused(directory, "is a symbolic link, which is not followed here")
+
+
+@pytest.mark.parametrize("files", ["none", "no tokenizers.json", "no features.json", "one more"])
+def test_files_that_the_manifest_does_not_name(directory: Path, tmp_path: Path, files: str) -> None:
+    """They have no hash, so that nobody knows whether they are the model's."""
+    manifest = store.read_manifest(directory)
+    names = dict(manifest["files"])
+    if files == "none":
+        names = {}
+    elif files == "one more":
+        (directory / "tokenizers" / "more.json").write_bytes(b"{}")
+    else:
+        del names[{"no tokenizers.json": "tokenizers/tokenizers.json"}.get(files, "features/features.json")]
+    write_sealed(directory / store.MANIFEST, {**manifest, "files": names})
+    refused(directory, "does not name (tokenizers|features)/")
+    with pytest.raises(UserError, match="does not name"):
+        version = store.model_version(directory)
+        store.copy_model(directory, tmp_path / "copy", {}, after=7, made_of=[7], version=version)
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_model_that_is_replaced_while_it_is_copied(directory: Path, tmp_path: Path) -> None:
+    """Weights of the old one would get the vocabularies of the new one."""
+    weights, version = load_tensors(directory / store.WEIGHTS, hint=""), store.model_version(directory)
+    twin = write_twin(tmp_path / "twin", lines=shifted(LINES))
+    directory.rename(tmp_path / "aside")
+    twin.rename(directory)
+    with pytest.raises(UserError, match="is being replaced while it is read"):
+        store.copy_model(directory, tmp_path / "copy", weights, after=7, made_of=[7], version=version)
+    assert not (tmp_path / "copy").exists()
+
+
+@pytest.mark.parametrize("suffix", ["partial", "old"])
+def test_a_copy_is_not_written_where_its_source_is(directory: Path, tmp_path: Path, suffix: str) -> None:
+    source = directory.rename(tmp_path / f".copy.{suffix}")
+    content = {path: path.read_bytes() for path in source.rglob("*") if path.is_file()}
+    with pytest.raises(UserError, match="the name under which the copy would be written"):
+        version = store.model_version(source)
+        store.copy_model(source, tmp_path / "copy", {}, after=7, made_of=[7], version=version)
+    assert {path: path.read_bytes() for path in source.rglob("*") if path.is_file()} == content
+
+
+@pytest.mark.parametrize("name", [store.WEIGHTS, store.RECIPE, store.MANIFEST])
+def test_a_pipe_is_not_waited_for(directory: Path, name: str) -> None:
+    (directory / name).unlink()
+    os.mkfifo(directory / name)
+    refused(directory, "pipe|damaged|not a model directory|cannot be read")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -157,13 +157,16 @@ def _read_bytes(path: Path) -> bytes:
         ) from None
 
 
-def read_limited(path: Path) -> bytes:
+def read_limited(path: Path, opener: Callable[[str, int], int] | None = None) -> bytes:
     """The contents of a file that is no larger than a recipe may be; OSError if it cannot be read.
+
+    Args:
+        opener: as for `open`; a recipe on the command line may be a pipe.
 
     Raises:
         UserError: it is larger.
     """
-    with path.open("rb") as stream:
+    with open(path, "rb", opener=opener) as stream:
         raw = stream.read(_MAX_BYTES + 1)
     if len(raw) > _MAX_BYTES:
         raise UserError(

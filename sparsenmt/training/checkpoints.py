@@ -6,6 +6,7 @@ Its ``manifest.json``, written last, holds the hashes of all files and of itself
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from sparsenmt.files import (
     write_sealed,
     write_text,
 )
-from sparsenmt.records import check_file_entries, file_entries, file_entries_of, typed
+from sparsenmt.records import check_file_entries, check_no_links, file_entries, file_entries_of, typed
 from sparsenmt.tensors import Shapes, load_tensors, save_tensors
 from sparsenmt.training.state import Progress
 
@@ -37,6 +38,8 @@ MANIFEST = "manifest.json"
 _NAME = re.compile(r"update-(\d{8})")
 _LEFTOVER = re.compile(r"\.update-\d{8}\.(partial|old)")
 _DAMAGED = "damaged-"
+_FOLDER = "checkpoints"
+_LINK_HINT = "Put the folder itself there. The model directory as a whole may be a link."
 _FILES = r"[\w.]+"
 _HINT = "Remove the checkpoint, or start the training again: it renames damaged checkpoints."
 
@@ -108,9 +111,17 @@ class Checkpoint:
 
 def find_checkpoints(directory: Path) -> list[Checkpoint]:
     """The checkpoints of a model directory, oldest first, without a check for damage."""
-    folder = directory / "checkpoints"
-    found = [Checkpoint(p) for p in folder.iterdir() if _NAME.fullmatch(p.name)] if folder.is_dir() else []
-    return sorted(found, key=lambda checkpoint: checkpoint.update)
+    names = [name for name in _listing(directory) if _NAME.fullmatch(name)]
+    for name in names:
+        check_no_links(directory, f"{_FOLDER}/{name}", _LINK_HINT)
+    return sorted((Checkpoint(directory / _FOLDER / name) for name in names), key=lambda checkpoint: checkpoint.update)
+
+
+def _listing(directory: Path) -> list[str]:
+    """The names in the folder of checkpoints; UserError if it is a symbolic link, through which others' files lie."""
+    folder = directory / _FOLDER
+    check_no_links(directory, _FOLDER, _LINK_HINT)
+    return sorted(os.listdir(folder)) if folder.is_dir() else []
 
 
 def clean_checkpoints(directory: Path) -> list[str]:
@@ -121,17 +132,13 @@ def clean_checkpoints(directory: Path) -> list[str]:
     Returns:
         a message for each damaged checkpoint.
     """
-    folder = directory / "checkpoints"
-    if not folder.is_dir():
-        return []
-    for path in sorted(folder.iterdir()):
-        if not _LEFTOVER.fullmatch(path.name):
-            continue
-        name = path.name[1:].rpartition(".")[0]
-        if path.name.endswith(".old"):
+    folder = directory / _FOLDER
+    for leftover in filter(_LEFTOVER.fullmatch, _listing(directory)):
+        name = leftover[1:].rpartition(".")[0]
+        if leftover.endswith(".old"):
             recover_directory(folder / name)
         else:
-            remove_tree(path)
+            remove_tree(folder / leftover)
     messages = []
     for checkpoint in find_checkpoints(directory):
         try:
@@ -147,7 +154,7 @@ def clean_checkpoints(directory: Path) -> list[str]:
 def damaged_among(directory: Path, last: int) -> list[int]:
     """The updates of damaged checkpoints that would be among the newest ``last`` if they were not damaged."""
     found = {checkpoint.update for checkpoint in find_checkpoints(directory)}
-    renamed = (path for path in (directory / "checkpoints").iterdir() if path.name.startswith(_DAMAGED))
+    renamed = (directory / _FOLDER / name for name in _listing(directory) if name.startswith(_DAMAGED))
     names = ((path, _NAME.fullmatch(path.name.removeprefix(_DAMAGED))) for path in renamed)
     damaged = {int(name[1]) for path, name in names if name is not None and not Checkpoint(path).interim} - found
     return [update for update in sorted(found | damaged)[-last:] if update in damaged]
@@ -170,7 +177,7 @@ def write_checkpoint(
     Raises:
         OSError: the disk is full or broken; incomplete files are removed.
     """
-    final = directory / "checkpoints" / f"update-{progress.update:08d}"
+    final = directory / _FOLDER / f"update-{progress.update:08d}"
     with name_file_in_errors(final), empty_partial(final, "writes this checkpoint") as partial:
         for name, tensors in (("weights", weights), ("optimizer", optimizer), ("random", random)):
             save_tensors(partial / f"{name}.safetensors", tensors)

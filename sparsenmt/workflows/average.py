@@ -24,6 +24,7 @@ def average(model: Path, *, last: int | None = None, updates: Sequence[int] = ()
         UserError: there are no such checkpoints, or ``output`` exists.
     """
     store.read_manifest(model)
+    version = store.model_version(model)
     target = None if output is None or output.resolve() == model.resolve() else output
     if target is not None:
         check_absent(target)
@@ -33,8 +34,9 @@ def average(model: Path, *, last: int | None = None, updates: Sequence[int] = ()
     after, made_of = found[-1].update, [checkpoint.update for checkpoint in chosen]
     warnings = [] if updates else warn_of_damage(model, last or len(found))
     if target is not None:
-        store.copy_model(model, target, weights, after=after, made_of=made_of, warnings=warnings)
+        store.copy_model(model, target, weights, after=after, made_of=made_of, version=version, warnings=warnings)
     else:
+        store.check_model_version(model, version)
         store.write_weights(model, weights, after=after, made_of=made_of, warnings=warnings)
     notify(f"{(target or model) / store.WEIGHTS}: {mean_of(chosen)}")
 

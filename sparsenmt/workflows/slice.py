@@ -54,6 +54,7 @@ def slice_model(
         UserError: the model has no such layer, or ``output`` exists.
     """
     check_absent(output)
+    version = store.model_version(model)
     bundle = store.open_model(model, dtype=None)
     plan = bundle.model.plan
     check_layers(plan, "encoder", encoder_layers, f"--encoder-layers {encoder_layers}")
@@ -66,8 +67,7 @@ def slice_model(
     sizes = {"source_size": bundle.tokenizers.source.size, "target_size": bundle.tokenizers.target.size}
     cut, weights = build_model(recipe.model, **sizes, seed=0), bundle.model.state_dict()
     cut.load_state_dict({name: weights[_origin(name, weights, plan, depth, cut.plan)] for name in cut.state_dict()})
-    store.check_identity(bundle, store.model_identity(model), model)  # `copy_slice` reads its files again
-    store.copy_slice(model, output, recipe, cut.state_dict(), depth)
+    store.copy_slice(model, output, recipe, cut.state_dict(), depth, version)
     counts = [sum(parameter.numel() for parameter in each.parameters()) for each in (cut, bundle.model)]
     return SlicedModel(depth, *counts)
 

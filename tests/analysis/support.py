@@ -19,7 +19,7 @@ from sparsenmt.recipe.load import load_resolved
 from sparsenmt.recipe.schema import TokenizerSection as TokenizerOptions
 from sparsenmt.report.tables import Report, as_object, csv_text
 from sparsenmt.sparsity.registry import methods
-from sparsenmt.store import copy_model, open_model, write_recipe, write_weights
+from sparsenmt.store import copy_model, model_version, open_model, write_recipe, write_weights
 from tests.decoding.support import TinyBundle, invented_lines
 from tests.toys import registered
 
@@ -100,7 +100,7 @@ def add_gates(dense: Path, target: Path, text: list[str], share: float) -> None:
     direction = direction * 3 / values.std()
     bias = -2.4 - (values * 3 / values.std()).quantile(share)
     weights = bundle.model.state_dict() | {"memory.output.0.weight": direction, "memory.output.0.bias": bias}
-    copy_model(dense, target, bundle.model.state_dict(), after=1, made_of=[1])
+    copy_model(dense, target, bundle.model.state_dict(), after=1, made_of=[1], version=model_version(dense))
     recipe = bundle.recipe.model_dump(mode="json")
     recipe["model"]["memory"], recipe["losses"] = [{"name": "l0drop", "at": "output"}], {"l0": {"weight": 0.3}}
     write_recipe(target, load_resolved(recipe, methods(), origin="test"))

@@ -329,3 +329,17 @@ def test_random_states() -> None:
     expected = torch.rand(5)
     load_random_states(states, cpu)
     assert torch.equal(torch.rand(5), expected)
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "checkpoints/update-00000003"])
+def test_linked_checkpoints_are_left_alone(tmp_path: Path, name: str) -> None:
+    """Cleaning would rename or remove what lies there."""
+    elsewhere, model = tmp_path / "elsewhere", tmp_path / "model"
+    (elsewhere / ".update-00000001.partial").mkdir(parents=True)
+    (elsewhere / "update-00000003").mkdir()
+    (model / name).parent.mkdir(parents=True)
+    (model / name).symlink_to(elsewhere)
+    for act in (clean_checkpoints, find_checkpoints):
+        with pytest.raises(UserError, match="is a symbolic link"):
+            act(model)
+    assert sorted(path.name for path in elsewhere.iterdir()) == [".update-00000001.partial", "update-00000003"]

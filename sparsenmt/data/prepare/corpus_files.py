@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sparsenmt.data.documents import check_id_count, read_document_ids
-from sparsenmt.data.prepare.survey import TextSurvey, survey_text
+from sparsenmt.data.prepare.survey import TextSurvey, check_no_pipe, survey_text
 from sparsenmt.data.text import check_aligned, check_readable
 from sparsenmt.errors import UserError
 from sparsenmt.progress import Bars, notify
@@ -75,6 +75,7 @@ class CorpusFiles:
         """
         files = input_files(data, tags=tags)
         for _, path in files:
+            check_no_pipe(path)
             check_readable(path)
         stamps = [file_stamp(path) for _, path in files]
         with bars.counting("reading", total=sum(stamp[0] for stamp in stamps), unit="B") as bar:

@@ -32,6 +32,16 @@ class TextSurvey:
     """True if the text is only white space."""
 
 
+def check_no_pipe(path: StrPath) -> None:
+    """Raise UserError for a pipe or a device, which opening would wait for, and which can be read only once."""
+    if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
+        raise UserError(
+            "is a pipe or a device, which cannot be read more than once",
+            where=str(path),
+            hint="Write the text into a file.",
+        )
+
+
 def survey_text(path: StrPath, advance: Callable[[int], object] = lambda count: None) -> TextSurvey:
     """Read a text file to its end.
 
@@ -41,12 +51,7 @@ def survey_text(path: StrPath, advance: Callable[[int], object] = lambda count: 
     Raises:
         UserError: as `read_lines`; or the file is a pipe or a device.
     """
-    if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
-        raise UserError(
-            "is a pipe or a device, which cannot be read more than once",
-            where=str(path),
-            hint="Write the text into a file.",
-        )
+    check_no_pipe(path)
     digest, decoder = hashlib.sha256(), codecs.getincrementaldecoder("utf-8")()
     lines = returns = position = 0
     unended = 0  # bytes of the line at the end of what was read
