@@ -73,7 +73,7 @@ def command(files: ReportFiles, lengths: tuple[str, ...], **settings: Any) -> No
     from sparsenmt.report.tables import render
     from sparsenmt.workflows.benchmark.measurement import BenchmarkRequest, benchmark
 
-    files.check()
+    files.check([settings["model"]])
     report = benchmark(BenchmarkRequest(lengths=[_two_lengths(text) for text in lengths], **settings))
     click.echo(render(report))
     for path in files.write(report):

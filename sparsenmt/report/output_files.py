@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparsenmt.errors import UserError
+from sparsenmt.files import hidden_path, partial_path
 from sparsenmt.report.plots import check_plot, save
 from sparsenmt.report.tables import Report, write_report
+from sparsenmt.store import MANIFEST, METRICS_FILE, RECIPE, WEIGHTS
 
 if TYPE_CHECKING:  # matplotlib is an optional package
     from matplotlib.figure import Figure
+
+_MODEL_PARTS = {MANIFEST, RECIPE, WEIGHTS, METRICS_FILE, "tokenizers", "features", "checkpoints", "selector"}
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class ReportFiles:
 
 
 def check_outputs(files: Mapping[str, Path | None], inputs: Sequence[Path | None] = ()) -> None:
-    """Raise UserError for output files that cannot be written, or would replace an input or one another.
+    """Raise UserError for output files that cannot be written, or would replace an input, one another or a model.
 
     Args:
         files: option -> the file that it names.
@@ -52,10 +57,55 @@ def check_outputs(files: Mapping[str, Path | None], inputs: Sequence[Path | None
     for option, path in named.items():
         if path.is_dir():
             raise UserError("this is a directory", where=str(path), hint=f"Name a file as {option}.")
-        if not path.resolve().parent.is_dir():
+        if not path.exists() and not path.resolve().parent.is_dir():
             raise UserError("there is no such directory", where=str(path.parent), hint="Create it first.")
-        others = [*inputs, *(other for before, other in named.items() if before < option)]
-        if any(other is not None and path.resolve() == other.resolve() for other in others):
-            raise UserError(
-                f"{option} names a file that another option names", where=str(path), hint="Name another file."
-            )
+    for option, path in named.items():
+        _check_no_model(option, path)
+        for other in inputs:
+            if other is not None:
+                _check_apart(option, path, other)
+    for (option, path), (other_option, other) in combinations(sorted(named.items()), 2):
+        _check_apart(other_option, other, path)
+        _check_apart(option, path, other)
+
+
+def _check_apart(option: str, path: Path, other: Path) -> None:
+    """Refuse an output if ``other`` is the file or has one of the hidden names that are replaced with it."""
+    if _is_same(path, other):
+        raise UserError(f"{option} names a file that another option names", where=str(path), hint="Name another file.")
+    if any(_is_same(hidden, other) for hidden in _hidden_names(path)):
+        raise UserError(
+            f"{option} needs the temporary name {other}, which another option names",
+            where=str(path),
+            hint="Name another file.",
+        )
+
+
+def _hidden_names(path: Path) -> set[Path]:
+    """Return the names that are removed or written while ``path`` is; those of a link may be its target's."""
+    found: set[Path] = set()
+    for each in (path, path.resolve()):
+        journal = hidden_path(each, "journal")
+        found |= {partial_path(each), journal, partial_path(journal), hidden_path(each, "old")}
+    return found
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    try:
+        return path.resolve() == other.resolve() or path.samefile(other)
+    except OSError:  # one of them does not exist
+        return False
+
+
+def _check_no_model(option: str, path: Path) -> None:
+    """Refuse an output that is a part of a model directory; a report beside the parts is none."""
+    for each in (path.parent.resolve() / path.name, path.resolve()):
+        for directory in each.parents:
+            if each.relative_to(directory).parts[0] in _MODEL_PARTS and _is_model(directory):
+                raise UserError(
+                    f"{option} names a part of the model in {directory}", where=str(path), hint="Name another file."
+                )
+
+
+def _is_model(directory: Path) -> bool:
+    return (directory / MANIFEST).is_file() and (directory / RECIPE).is_file()

@@ -34,6 +34,7 @@ from sparsenmt.model.depth_plan import fastest_first
 from sparsenmt.progress import notify, progress_bar
 from sparsenmt.recipe import schema
 from sparsenmt.recipe.choices import DecodingDtype
+from sparsenmt.report.output_files import check_outputs
 from sparsenmt.resumable import ResumableOutput, resumable_output
 from sparsenmt.store import Bundle, open_model
 from sparsenmt.workflows.depth_choice import at_depth
@@ -90,7 +91,7 @@ class DecodeRequest:
         Raises:
             UserError: there is such an option or file.
         """
-        _check_files(self.input, self.output)
+        _check_files(self.input, self.output, [self.tags, self.documents])
         if self.select_depth:
             for side, layers in (("encoder", self.encoder_layers), ("decoder", self.decoder_layers)):
                 if layers is not None:
@@ -131,20 +132,16 @@ def decode(request: DecodeRequest, write: Callable[[str], object] = print) -> No
         _write_file(translator, output)
 
 
-def _check_files(input_file: Path | None, output_file: Path | None) -> None:
+def _check_files(input_file: Path | None, output_file: Path | None, companions: Sequence[Path | None]) -> None:
     if output_file is None and sys.stdout is None:
         raise UserError("there is nothing to write to", where="standard output", hint="Name a file with --output.")
     if input_file is None and sys.stdin is None:
         raise UserError("there is nothing to read from", where="standard input", hint="Name a file with --input.")
-    if output_file is not None and not output_file.exists() and not output_file.resolve().parent.is_dir():
-        raise UserError("there is no such directory", where=str(output_file.parent), hint="Create it first.")
-    if output_file is not None and output_file.is_dir():
-        raise UserError("this is a directory", where=str(output_file), hint="Name a file as --output.")
-    if input_file is None or input_file.is_fifo() or input_file.is_char_device():  # cannot be read twice
-        return
-    check_readable(input_file)
-    if output_file is not None and output_file.exists() and output_file.samefile(input_file):
-        raise UserError("input and output are the same file", where=str(input_file), hint="Name another --output.")
+    if input_file is not None and (input_file.is_fifo() or input_file.is_char_device()):
+        input_file = None  # cannot be read twice; a terminal may be the output, too
+    if input_file is not None:
+        check_readable(input_file)
+    check_outputs({"--output": output_file}, [input_file, *companions])
 
 
 def decoding_options(base: schema.Decoding, settings: Mapping[str, Any], n_best: int = 1) -> schema.Decoding:

@@ -127,6 +127,7 @@ def test_what_is_refused(refused: Callable[..., str], workspace: Path) -> None:
     assert "beside a model" in refused("benchmark", "model", "--preset", "tiny")
     assert "cannot be changed" in refused("benchmark", "model", "--vocabulary", "100")
     assert "cannot be changed" in refused("benchmark", "model", "model.norm=post")
+    assert "--json names a file that another option names" in refused("benchmark", "small.yaml", "--json", "small.yaml")
     assert "not a model directory" in refused("benchmark", "corpus")
     assert "no such model directory" in refused("benchmark", "nowhere")
     assert "reads at most 1,024 tokens" in refused("benchmark", "model", "--lengths", "2000:5")

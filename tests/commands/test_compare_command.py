@@ -118,11 +118,27 @@ def test_the_recipes_text_and_a_baseline(command: Run, models: list[str]) -> Non
         (["model", *TEST[:3], "corpus/train.de"], "different numbers of lines"),
         (["model", *TEST, "--plot", "x.pdf"], "x.pdf: a plot is written as PNG or SVG"),
         (["model", *TEST, "--csv", "corpus/test.en"], "--csv names a file that another option names"),
+        (["model", *TEST, "--json", "model/recipe.yaml"], "recipe.yaml: --json names a part of the model in"),
+        (["model", *TEST, "--csv", "model/tokenizers/x.csv"], "x.csv: --csv names a part of the model in"),
+        (["model", *TEST, "--json", "r", "--csv", ".r.partial"], "--json needs the temporary name .r.partial"),
+        (["model", *TEST, "--csv", "r", "--json", ".r.partial"], "--csv needs the temporary name .r.partial"),
         (["model", *TEST, "-m", "dbleu"], "d-BLEU needs to know where documents end"),
     ],
 )
 def test_bad_input(refused: Callable[..., str], arguments: list[str], message: str) -> None:
     assert message in refused("compare", *arguments)
+
+
+def test_a_source_under_the_temporary_name_of_a_report_is_kept(
+    command: Run, workspace: Path, refused: Callable[..., str]
+) -> None:
+    source = workspace / ".report.json.partial"
+    shutil.copy(TEST[1], source)
+    arguments = ["compare", "model", "--no-speed", "--source", source.name, *TEST[2:], "--json"]
+    message = f"report.json: --json needs the temporary name {source.name}, which another option names"
+    assert message in refused(*arguments, "report.json")
+    assert source.read_bytes() == Path(TEST[1]).read_bytes()
+    assert command(*arguments, "model/report.json").code == 0
 
 
 def test_recipes_with_other_texts_are_refused(command: Run, models: list[str], refused: Callable[..., str]) -> None:

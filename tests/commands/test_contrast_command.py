@@ -245,6 +245,8 @@ def test_tags_stand_beside_the_sources(place: Path, command: Run) -> None:
         (["model", *LINES, "--format", "lingeval97"], "--format: is given beside --source"),
         (["model", *LINES[:4], "--incorrect", "suite.json"], "line-aligned files have different numbers of lines"),
         (["model", "suite.json", "--json", "suite.json"], "--json names a file that another option names"),
+        (["model", "suite.json", "--items", "model/metrics.jsonl"], "--items names a part of the model in"),
+        (["model", "suite.json", "--save-suite", "model/recipe.yaml"], "--save-suite names a part of the model in"),
         (["model", "suite.json", "--csv", "nowhere/x.csv"], "nowhere: there is no such directory"),
         (["model", "suite.json", "--plot", "x.pdf"], "x.pdf: a plot is written as PNG or SVG"),
         (["model", "suite.json", "--type", "word"], "--type: the suite has no 'word'"),

@@ -161,8 +161,9 @@ def test_int8_where_there_are_no_such_products(refused: Callable[..., str], monk
         (["model", "-i", "corpus"], ["corpus: cannot be read: Is a directory"]),
         (["model", "-i", "broken"], ["broken, line 2: invalid UTF-8", "iconv"]),
         (["model", "-i", "broken", "-o", "out"], ["broken, line 2: invalid UTF-8"]),
-        (["model", "-i", "good", "-o", "good"], ["same file"]),
-        (["model", "-i", "good", "-o", "link"], ["same file"]),
+        (["model", "-i", "good", "-o", "good"], ["good: --output names a file that another option names"]),
+        (["model", "-i", "good", "-o", "link"], ["link: --output names a file that another option names"]),
+        (["model", "-i", "good", "--documents", "ids", "-o", "ids"], ["ids: --output names a file that another"]),
         (["model", "-i", "good", "-o", "corpus"], ["corpus: this is a directory"]),
         (["model", "-i", "good", "-o", "no/where"], ["no: there is no such directory"]),
         (["model", "-i", "good", "-o", "good/out"], ["good: there is no such directory"]),
@@ -187,12 +188,52 @@ def test_int8_where_there_are_no_such_products(refused: Callable[..., str], monk
 )
 def test_mistakes(refused: Callable[..., str], workspace: Path, arguments: list[str], messages: list[str]) -> None:
     (workspace / "good").write_bytes(b"a\n")
+    (workspace / "ids").write_bytes(b"1\n")
     (workspace / "link").symlink_to("good")
     (workspace / "broken").write_bytes(b"a\n\xff\nb\n")
     (workspace / "cut.gz").write_bytes(gzip.compress(b"a\nb\n")[:-1])
     shown = refused("decode", *arguments)
     for message in messages:
         assert message in shown
+
+
+@pytest.mark.parametrize("option", ["-i", "--tags", "--documents"])
+@pytest.mark.parametrize("hidden", [".o.partial", ".o.journal", "..o.journal.partial"])
+def test_an_input_under_a_hidden_name_of_the_output_is_kept(
+    refused: Callable[..., str], workspace: Path, hidden: str, option: str
+) -> None:
+    for name in ("good", hidden):
+        (workspace / name).write_bytes(b"a\n")
+    (workspace / "link").symlink_to("o")
+    given = ["-i", hidden] if option == "-i" else ["-i", "good", option, hidden]
+    for output in ("o", "link"):
+        shown = refused("decode", "model", *given, "-o", output)
+        assert f"{output}: --output needs the temporary name {hidden}, which another option names" in shown
+        assert (workspace / hidden).read_bytes() == b"a\n"
+
+
+@pytest.mark.parametrize(
+    "name", ["manifest.json", "recipe.yaml", "weights.safetensors", "metrics.jsonl", "tokenizers/x", "checkpoints/x"]
+)
+def test_no_part_of_a_model_is_replaced(refused: Callable[..., str], workspace: Path, name: str) -> None:
+    output = workspace / "model" / name
+    before = output.read_bytes() if output.exists() else None
+    (workspace / "in").write_bytes(b"a\n")
+    (workspace / "link").symlink_to(output)
+    for given in (f"model/{name}", "link"):
+        assert "--output names a part of the model in" in refused("decode", "model", "-i", "in", "-o", given)
+    assert (output.read_bytes() if output.exists() else None) == before
+
+
+def test_a_device_can_be_input_and_output(command: Run) -> None:
+    assert command("decode", "model", "-i", "/dev/null", "-o", "/dev/null").code == 0
+
+
+def test_other_files_in_a_models_directory_can_be_written(command: Run, workspace: Path) -> None:
+    (workspace / "in").write_bytes(b"a\n")
+    for output in ("model/out", "recipe.yaml"):
+        assert command("decode", "model", "-i", "in", "-o", output).code == 0
+        assert (workspace / output).is_file()
 
 
 def test_invalid_utf8_on_stdin(refused: Callable[..., str]) -> None:
