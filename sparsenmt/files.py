@@ -87,12 +87,18 @@ def sync_tree(directory: Path) -> None:
 def atomic_writer(path: Path) -> Iterator[BinaryIO]:
     """A stream whose bytes replace the file ``path``, complete and flushed, if the block ends without an exception.
 
+    A pipe or a device, such as /dev/null, is not replaced: the bytes are written to it.
+
     Raises:
         UserError: another process is writing the file, or something else has its temporary name.
         OSError: with ``path`` as its file name.
     """
     partial = partial_path(path)
     with name_file_in_errors(path):
+        if path.exists() and not path.is_file() and not path.is_dir():
+            with path.open("wb") as stream:
+                yield stream
+            return
         try:
             with _create(partial, path) as stream:
                 yield stream
@@ -334,12 +340,19 @@ def empty_partial(directory: Path, activity: str) -> Iterator[Path]:
 
 
 @contextmanager
-def new_directory(directory: Path) -> Iterator[Path]:
+def new_directory(directory: Path, source: Path | None = None) -> Iterator[Path]:
     """A directory under a temporary name, which becomes ``directory`` if the block ends without an exception.
+
+    Args:
+        source: the directory that it is made from, if any; it must not have a temporary name of the new one.
 
     Raises:
         UserError: ``directory`` exists, cannot be created, or another process is writing it.
     """
+    if source is not None and source.resolve() in (partial_path(directory), old_path(directory)):
+        raise UserError(
+            "has the name under which the copy would be written", where=str(source), hint="Name another output."
+        )
     with ExitStack() as stack:
         with explain_directory_errors(directory):
             partial = stack.enter_context(empty_partial(directory, "is writing this directory"))

@@ -39,7 +39,6 @@ from sparsenmt.files import (
     explain_directory_errors,
     make_directories,
     new_directory,
-    old_path,
     partial_path,
     read_consistently,
     read_sealed,
@@ -257,16 +256,6 @@ def _check_files(directory: Path, files: Mapping[str, Mapping[str, Any]]) -> Non
     check_file_entries(directory, files, hint=_COPY_HINT)
 
 
-def _check_source(source: Path, target: Path) -> None:
-    """Check that a copy neither exists nor would be written where its source is."""
-    check_absent(target)
-    real = target.resolve()
-    if source.resolve() in (partial_path(real), old_path(real)):
-        raise UserError(
-            "has the name under which the copy would be written", where=str(source), hint="Name another output."
-        )
-
-
 def model_version(directory: Path) -> Version:
     """The version of a model directory, checkpoints included, for `copy_model` and `copy_slice`."""
     return directory_version(directory, (*_READ, "checkpoints"))
@@ -297,11 +286,11 @@ def copy_model(
     Raises:
         UserError: ``target`` exists, a file of ``source`` is damaged, or ``source`` was replaced meanwhile.
     """
-    _check_source(source, target)
+    check_absent(target)
     manifest = read_manifest(source)
     _check_files(source, manifest["files"])
     read_recipe(source)
-    with new_directory(target.resolve()) as partial:
+    with new_directory(target.resolve(), source) as partial:
         write_bytes(partial / RECIPE, (source / RECIPE).read_bytes())
         copy_files(source, partial, manifest["files"], hint=_COPY_HINT)
         write_sealed(partial / MANIFEST, manifest)
@@ -329,13 +318,13 @@ def copy_slice(
     Raises:
         UserError: ``target`` exists, a file of ``source`` is damaged, or ``source`` was replaced meanwhile.
     """
-    _check_source(source, target)
+    check_absent(target)
     manifest = read_manifest(source)
     _check_files(source, manifest["files"])
     notes = read_header(source / WEIGHTS, hint=_WEIGHTS_HINT)[1]
     origin = {"path": str(source), "sha256": weights_digest(source), "layers": list(depth)}
     provenance = manifest["provenance"] | {"recipe_sha256": hashlib.sha256(dump(recipe).encode()).hexdigest()}
-    with new_directory(target.resolve()) as partial:
+    with new_directory(target.resolve(), source) as partial:
         copy_files(source, partial, manifest["files"], hint=_COPY_HINT)
         write_recipe(partial, recipe)
         write_sealed(partial / MANIFEST, manifest | {"cut_from": origin, "provenance": provenance})

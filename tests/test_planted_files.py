@@ -320,3 +320,23 @@ def test_some_pairs_of_writers(tmp_path: Path) -> None:
     counts, findings = pairs.campaign(6, 1, tmp_path)
     assert sum(counts.values()) == 6
     assert findings == []
+
+
+@pytest.mark.parametrize("suffix", ["partial", "old"])
+def test_a_directory_is_not_written_where_its_source_is(tmp_path: Path, suffix: str) -> None:
+    source = tmp_path / f".place.{suffix}"
+    source.mkdir()
+    (source / "file").write_bytes(b"kept")
+    with pytest.raises(UserError, match="the name under which the copy"), new_directory(tmp_path / "place", source):
+        pass
+    assert (source / "file").read_bytes() == b"kept" and list(tmp_path.iterdir()) == [source]
+
+
+def test_a_pipe_is_written_not_replaced(tmp_path: Path) -> None:
+    """As root, /dev/null would become a file."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    write_bytes(path, b"text")
+    assert os.read(reader, 10) == b"text" and not path.is_file() and list(tmp_path.iterdir()) == [path]
+    os.close(reader)

@@ -33,20 +33,26 @@ def check_target(target: Target, output: Path) -> None:
 
 
 def export_model(
-    bundle: Bundle, output: Path, target: Target, depth: tuple[int, int] | None = None
+    bundle: Bundle,
+    output: Path,
+    target: Target,
+    depth: tuple[int, int] | None = None,
+    *,
+    source: Path | None = None,
 ) -> PlainTransformer:
     """Write a model for another program, atomically; returns what was written.
 
     Args:
         bundle: opened unpacked.
         depth: numbers of encoder and decoder layers; None: the deepest exits.
+        source: the directory of the model, if it has one.
 
     Raises:
         UserError: the target cannot represent the model, or the directory cannot be written.
     """
     plain = plain_model(bundle, _NAMES[target], depth)
     tokenizers = bundle.tokenizers
-    with new_directory(output.resolve()) as partial:
+    with new_directory(output.resolve(), source) as partial:
         sentencepiece = _write_sentencepiece(tokenizers, partial)
         if target == "ctranslate2":
             to_ctranslate2.write_ctranslate2_model(plain, tokenizers, partial)

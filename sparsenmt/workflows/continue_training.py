@@ -106,7 +106,7 @@ def _write_untrained(recipe: Recipe, start: StartingPoint) -> None:
     sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
     model = build_model(recipe.model, **sizes, seed=recipe.training.seed)
     weights, added = store.starting_weights(start.directory, model)
-    with new_directory(directory.resolve()) as partial:
+    with new_directory(directory.resolve(), start.directory) as partial:
         store.initialise(partial, recipe, data.tokenizers, data.features, data.fingerprint, started_from=record)
         store.write_weights(partial, weights, after=0, made_of=[])
     text = f"; {', '.join(added)}: initial values" if added else ""
