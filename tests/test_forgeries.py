@@ -204,6 +204,22 @@ def test_record_of_a_selector(place: Path) -> None:
     try_all(model / FOLDER / RECORD, [lambda: open_selector(model, bundle)])
 
 
+@pytest.mark.parametrize("size", [0, 17, 10**5, 10**30])
+def test_classifier_of_a_size_that_cannot_be(place: Path, tmp_path: Path, size: int) -> None:
+    model = place / "model"
+    bundle = store.open_model(model, device=torch.device("cpu"), dtype=None)
+    depths = bundle.model.plan.depths()
+    for key, cell in (
+        ("layers", Hyperparameters(size, 2, 0.0, 1.0, 0.5)),
+        ("heads", Hyperparameters(1, size * 10**4, 0.0, 1.0, 0.5)),
+    ):
+        folder = tmp_path / key
+        folder.mkdir()
+        save_selector(folder, {}, model=bundle.identity(), depths=depths, cell=cell, notes={})
+        with pytest.raises(UserError, match=rf"selector\.json: .*cell\.{key} is"):
+            open_selector(model, bundle, folder=folder)
+
+
 def test_record_of_a_search(tmp_path: Path) -> None:
     cell = Hyperparameters(1, 2, 0.0, 1.0, 0.5)
     trial = {"epoch": 1, "own_loss": 0.5, "loss": 0.5, "chrf": 50.0}

@@ -186,7 +186,7 @@ def open_selector(directory: Path, bundle: Bundle, *, folder: Path | None = None
         raise UserError("the selector was trained for another model", where=str(folder), hint=_INVALID_HINT)
     if read_header(folder / WEIGHTS, hint=_INVALID_HINT)[0] != found.weights:
         raise UserError("the weights do not match selector.json", where=str(folder), hint=_INVALID_HINT)
-    if cell.layers < 1 or cell.heads < 1 or bundle.recipe.model.dimension % cell.heads:
+    if bundle.recipe.model.dimension % cell.heads:
         raise UserError("the selector was trained for another model", where=str(folder), hint=_INVALID_HINT)
     classifier = DepthClassifier(source_embeddings(bundle), depths=len(depths), layers=cell.layers, heads=cell.heads)
     shapes = {name: tuple(tensor.shape) for name, tensor in classifier.state_dict().items()}

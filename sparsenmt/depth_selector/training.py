@@ -13,11 +13,13 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
+from typing import Annotated
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor
 
 from sparsenmt.data.batching import length_batches
@@ -25,6 +27,7 @@ from sparsenmt.depth_selector.classifier import DepthClassifier
 from sparsenmt.depth_selector.labels import LabelledSentences
 
 THRESHOLD = 0.5
+MAX_LAYERS, MAX_HEADS = 16, 65_536  # of a classifier: records of strangers may claim more
 _SORTED_BATCHES = 20  # batches whose sentences are sorted by length together
 _CLIP = 1.0  # largest gradient norm
 _VALIDATION_TOKENS = 8192
@@ -42,8 +45,8 @@ class Hyperparameters:
         weight: lambda, the share of the cross-entropy in the loss.
     """
 
-    layers: int
-    heads: int
+    layers: Annotated[int, Field(ge=1, le=MAX_LAYERS)]
+    heads: Annotated[int, Field(ge=1, le=MAX_HEADS)]
     alpha: float
     beta: float
     weight: float

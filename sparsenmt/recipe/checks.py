@@ -12,7 +12,7 @@ from sparsenmt.recipe.errors import Complaint, Problem, YamlOrigin
 from sparsenmt.recipe.key_paths import KeyPath, key_path
 from sparsenmt.recipe.schema import Data, Documents, Filters, Model, Section, TokenizerSection, Training
 from sparsenmt.recipe.socket_methods import socket_at
-from sparsenmt.recipe.yaml_tree import YamlNode, child, find, mapping, nearest_origin, plain, replace
+from sparsenmt.recipe.yaml_tree import YamlNode, child, find, mapping, nearest_origin, plain, replace_all
 
 _SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")  # as in every vocabulary
 _RESERVED = "\u2581"  # stands for a space inside tokens
@@ -29,8 +29,9 @@ def contradictions(recipe: YamlNode, known: list[Problem]) -> list[Problem]:
     """Contradictions between keys; a check is skipped if one of its keys has a problem already."""
     wrong = {problem.path for problem in known}
     problems = []
+    around = {path[:length] for path in wrong for length in range(1, len(path) + 1)}
     for found in _check(_without(recipe, wrong)):
-        if not any(_concerns(key, wrong) for key in found.keys):
+        if not any(_concerns(key, wrong, around) for key in found.keys):
             blamed = next((key for key in found.keys if find(recipe, key) is not None), found.keys[0])
             problems.append(Problem(_blamed_origin(recipe, found.keys), blamed, found.complaint))
     return problems
@@ -43,13 +44,18 @@ def _blamed_origin(recipe: YamlNode, keys: tuple[KeyPath, ...]) -> YamlOrigin:
     return (overrides or written or [nearest_origin(recipe, keys[0])])[0]
 
 
-def _concerns(key: KeyPath, wrong: set[KeyPath]) -> bool:
-    """True if a problem is known of the key, of a section around it or of a value inside it."""
-    return any(key[: len(path)] == path or path[: len(key)] == key for path in wrong if path)
+def _concerns(key: KeyPath, wrong: set[KeyPath], around: set[KeyPath]) -> bool:
+    """True if a problem is known of the key, of a section around it or of a value inside it.
+
+    Args:
+        around: the wrong paths and all sections around them.
+    """
+    return key in around or any(key[:length] in wrong for length in range(1, len(key)))
 
 
 def _without(recipe: YamlNode, wrong: set[KeyPath]) -> YamlNode:
     """The recipe without the values that are wrong by themselves, and without sections that need them."""
+    removed: dict[KeyPath, None] = {}
     for path in wrong:
         is_missing = path and find(recipe, path) is None
         if is_missing or (path and path[-1] == "name" and socket_at(path[:-1]) is not None):
@@ -60,8 +66,8 @@ def _without(recipe: YamlNode, wrong: set[KeyPath]) -> YamlNode:
         index = next((position for position, part in enumerate(path) if isinstance(part, int)), len(path))
         path = path[:index]
         if path and find(recipe, path) is not None:
-            recipe = replace(recipe, path, None)
-    return recipe
+            removed[path] = None
+    return replace_all(recipe, removed)
 
 
 def _check(sound: YamlNode) -> Iterator[Contradiction]:
@@ -156,10 +162,12 @@ def _tokenizer(tokenizer: TokenizerSection) -> Iterator[Contradiction]:
             "Raise it, or set `data.tokenizer.kind` to char.",
         )
         yield Contradiction(_keys("data.tokenizer.character_coverage", "data.tokenizer.kind"), complaint)
+    seen: set[str] = set()
     for number, symbol in enumerate(symbols):
         unfit = _symbol_complaint(symbol, tokenizer.lowercase)
-        if unfit is None and symbol in symbols[:number]:
+        if unfit is None and symbol in seen:
             unfit = Complaint(f"'{symbol}' occurs twice", "Remove it here.")
+        seen.add(symbol)
         if unfit is not None:
             yield Contradiction(_keys(f"data.tokenizer.user_symbols.{number}"), unfit)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -65,18 +65,28 @@ class Complaint(NamedTuple):
 
 @dataclass(frozen=True)
 class Problem:
-    """A complaint about the value of a key, with the place where it was written."""
+    """A complaint about the value of a key, with the place where it was written.
+
+    Args:
+        complaint: or a function that makes it; it is called only if the problem is shown, because a search for similar
+            words takes long.
+    """
 
     origin: YamlOrigin
     path: KeyPath
-    complaint: Complaint
+    complaint: Complaint | Callable[[], Complaint]
 
     @property
     def where(self) -> str:
         return f"{self.origin.place}: {dotted(self.path)}" if self.path else self.origin.place
 
+    def told(self) -> Complaint:
+        """The complaint, which is made now if it is a function."""
+        return self.complaint if isinstance(self.complaint, Complaint) else self.complaint()
+
     def __str__(self) -> str:
-        return printable(f"{self.where}: {self.complaint.message}. {self.complaint.hint}")
+        message, hint = self.told()
+        return printable(f"{self.where}: {message}. {hint}")
 
 
 class ProblemError(Exception):
@@ -93,7 +103,7 @@ def raise_together(problems: Iterable[Problem], recipe: str) -> None:
     if not unique:
         return
     if len(unique) == 1:
-        message, hint = unique[0].complaint
+        message, hint = unique[0].told()
         raise UserError(printable(message), where=unique[0].where, hint=printable(hint))
     lines = [f"\n  {problem}" for problem in unique[:_MOST]]
     if len(unique) > _MOST:

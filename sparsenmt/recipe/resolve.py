@@ -13,9 +13,22 @@ from sparsenmt.recipe.choices import PRESETS
 from sparsenmt.recipe.errors import Complaint, Problem, ProblemError, YamlOrigin, dotted, show
 from sparsenmt.recipe.key_paths import KeyPath, key_path
 from sparsenmt.recipe.socket_methods import PLACE_KEYS, socket_at
-from sparsenmt.recipe.yaml_tree import YamlNode, child, find, items, mapping, parse, plain, read, replace, tree
+from sparsenmt.recipe.yaml_tree import (
+    YamlNode,
+    child,
+    find,
+    items,
+    mapping,
+    parse,
+    plain,
+    read,
+    replace,
+    replace_all,
+    tree,
+)
 
 _MOST_FILES = 100  # that a recipe includes
+_MOST_BYTES = 2_000_000  # of all its files: a file that is included twice is read twice
 _MOST_PARTS = 50  # of an override's key
 _FILES = ("source", "target", "tags", "documents")  # of a corpus
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]*))?\}")
@@ -57,10 +70,10 @@ def read_with_bases(path: Path) -> tuple[YamlNode, list[Problem]]:
     return _read_with_bases(path, (), [])
 
 
-def _read_with_bases(path: Path, including: tuple[Path, ...], done: list[Path]) -> tuple[YamlNode, list[Problem]]:
-    """`read_with_bases` of an included file: the chain of files ``including`` it, and all files read so far."""
+def _read_with_bases(path: Path, including: tuple[Path, ...], done: list[int]) -> tuple[YamlNode, list[Problem]]:
+    """`read_with_bases` of an included file: the chain of files ``including`` it, and the sizes of all files so far."""
     node, problems = read(path)
-    done.append(path)
+    done.append(os.path.getsize(path))
     base = child(node, "base")
     if base is None:
         return node, problems
@@ -84,7 +97,7 @@ def _read_with_bases(path: Path, including: tuple[Path, ...], done: list[Path]) 
     return (own if below is None else overlay(below, own)), problems
 
 
-def _base_file(path: Path, entry: YamlNode, chain: tuple[Path, ...], done: list[Path]) -> Path:
+def _base_file(path: Path, entry: YamlNode, chain: tuple[Path, ...], done: list[int]) -> Path:
     file, where = Path(os.path.normpath(path)), f"{entry.origin.place}: base"
     if Path(os.path.realpath(file)) in chain:
         raise UserError(
@@ -97,6 +110,12 @@ def _base_file(path: Path, entry: YamlNode, chain: tuple[Path, ...], done: list[
     if not os.path.isfile(file):
         raise UserError(
             f"there is no file {file}", where=where, hint="Write a path relative to the folder of this recipe."
+        )
+    if sum(done) + os.path.getsize(file) > _MOST_BYTES:
+        raise UserError(
+            f"the files of the recipe are together larger than {_MOST_BYTES:,} bytes",
+            where=where,
+            hint="Name recipes: short YAML files, each of them once.",
         )
     return file
 
@@ -249,7 +268,8 @@ def resolve_paths(recipe: YamlNode) -> tuple[YamlNode, list[Problem]]:
     given on the command line. The two directories stay relative to the working directory.
     """
     problems: list[Problem] = []
-    for path in list(_path_keys(recipe)):
+    changes: dict[KeyPath, YamlNode | None] = {}
+    for path in _path_keys(recipe):
         node = find(recipe, path)
         if node is None or not isinstance(node.value, str):
             continue
@@ -261,8 +281,8 @@ def resolve_paths(recipe: YamlNode) -> tuple[YamlNode, list[Problem]]:
         if isinstance(text, Complaint):
             problems.append(Problem(node.origin, path, text))
         else:
-            recipe = replace(recipe, path, YamlNode(text, node.origin))
-    return recipe, problems
+            changes[path] = YamlNode(text, node.origin)
+    return replace_all(recipe, changes), problems
 
 
 def _path_keys(recipe: YamlNode) -> Iterator[KeyPath]:

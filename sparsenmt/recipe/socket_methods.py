@@ -6,6 +6,7 @@ No method is named here: `load` receives the mapping from socket to method name 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -67,7 +68,9 @@ def method_problems(recipe: YamlNode, methods: Methods) -> list[Problem]:
         if options_type := methods.get(socket, {}).get(name.value):
             problems += _option_problems(path, socket, node, name.value, options_type)
         else:
-            problems.append(Problem(name.origin, (*path, "name"), _unknown_method(name.value, socket, methods)))
+            problems.append(
+                Problem(name.origin, (*path, "name"), partial(_unknown_method, name.value, socket, methods))
+            )
     return problems
 
 
@@ -98,10 +101,11 @@ def _option_problems(
     problems = []
     if options_type.model_config.get("extra") != "allow":
         valid = list(fields_by_key(options_type))
+        known = [*valid, *PLACE_KEYS.get(socket, ())]
         for key in [key for key in options if key not in valid]:
             value = child(node, key)
             assert value is not None
-            complaint = unknown_key(key, path, [*valid, *PLACE_KEYS.get(socket, ())], of=f"the method '{name}'")
+            complaint = partial(unknown_key, key, path, known, of=f"the method '{name}'")
             problems.append(Problem(value.origin, (*path, key), complaint))
             del options[key]
     try:

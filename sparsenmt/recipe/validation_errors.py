@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -53,16 +54,21 @@ def validation_problems(
         unknown: makes the complaint about a key that is not among those of its section.
     """
     located = [(_locate(node, details), details) for details in error.errors(include_url=False)]
+    of_union: dict[KeyPath, list[ErrorDetails]] = {}
+    for (_, union), details in located:
+        if union is not None:
+            of_union.setdefault(union, []).append(details)
     problems: dict[KeyPath, Problem] = {}
     for (path, union), details in located:
-        if union is not None and _is_of_unintended_member(union, path, details, node, located):
+        if union is not None and _is_of_unintended_member(union, path, details, node, of_union[union]):
             continue
+        complaint: Callable[[], Complaint]
         if details["type"] == "extra_forbidden":
             section = section_at(path[:-1], root)
             valid = list(fields_by_key(section)) if section else []
-            complaint = unknown(str(path[-1]), (*prefix, *path[:-1]), valid)
+            complaint = partial(unknown, str(path[-1]), (*prefix, *path[:-1]), valid)
         else:
-            complaint = _complaint(details, path, root)
+            complaint = partial(_complaint, details, path, root)
         # One complaint a value: the members of a union would repeat it.
         problems.setdefault(path, Problem(nearest_origin(node, path), (*prefix, *path), complaint))
     return list(problems.values())
@@ -87,20 +93,27 @@ def _is_of_unintended_member(
     path: KeyPath,
     details: ErrorDetails,
     node: YamlNode,
-    located: list[tuple[tuple[KeyPath, KeyPath | None], ErrorDetails]],
+    of_union: list[ErrorDetails],
 ) -> bool:
     """True if an error belongs to a member of a union that the user did not mean.
 
     A user who wrote a mapping meant the section, a user who wrote a scalar did not.
+
+    Args:
+        of_union: all errors of the union.
     """
     value = find(node, union)
-    others = [other for (_, its_union), other in located if its_union == union and other is not details]
     if value is not None and isinstance(value.value, (dict, list)):
-        deeper = any(
-            other["type"] in {"missing", "extra_forbidden"} or len(other["loc"]) > len(union) + 1 for other in others
+        return (
+            path == union
+            and details["type"].endswith("_type")
+            and any(
+                other["type"] in {"missing", "extra_forbidden"} or len(other["loc"]) > len(union) + 1
+                for other in of_union
+                if other is not details
+            )
         )
-        return path == union and details["type"].endswith("_type") and deeper
-    return details["type"] in _SECTION_ERRORS and any(other["type"] not in _SECTION_ERRORS for other in others)
+    return details["type"] in _SECTION_ERRORS and any(other["type"] not in _SECTION_ERRORS for other in of_union)
 
 
 def _complaint(details: ErrorDetails, path: KeyPath, root: type[BaseModel]) -> Complaint:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from pathlib import Path
 
 from sparsenmt.recipe.errors import Complaint, Problem, ProblemError, YamlOrigin, show
@@ -16,6 +17,7 @@ from sparsenmt.recipe.yaml_tree import YamlNode, child, items, mapping, plain
 OWN_AXES = ("seed", "set", "metric")
 """Axes of every sweep: the seed of training, the text, and the metric."""
 
+_MOST = 10_000  # variants of a sweep
 _REFERENCE = re.compile(r"\$\{([A-Za-z_]\w*)((?:\.[A-Za-z_]\w*)*)\}")
 _UNFIT = re.compile(r"[^A-Za-z0-9.+_=-]+")
 
@@ -57,9 +59,20 @@ def expand_variants(sweep: YamlNode, folder: Path) -> tuple[list[Variant], list[
     """All variants of a valid sweep file, in its order; recipe paths are relative to ``folder``."""
     variants: list[Variant] = []
     problems: list[Problem] = []
+    total = 0
     for index, block in enumerate(items(child(sweep, "variants"))):
+        path = ("variants", index)
         try:
-            variants += _BlockExpansion(sweep, block, ("variants", index), folder).variants()
+            expansion = _BlockExpansion(sweep, block, path, folder)
+            total += expansion.count
+            if total > _MOST:
+                complaint = Complaint(
+                    f"the sweep has more than {_MOST:,} variants, {total:,} up to here",
+                    "Remove axes, labels or seeds, or divide it into several sweeps.",
+                )
+                problems.append(Problem(block.origin, path, complaint))
+                return [], problems
+            variants += expansion.variants()
         except ProblemError as found:
             problems.append(found.problem)
     first: dict[str, Variant] = {}
@@ -78,6 +91,11 @@ class _BlockExpansion:
     def __init__(self, sweep: YamlNode, block: YamlNode, path: KeyPath, folder: Path) -> None:
         self._sweep, self._block, self._path, self._folder = sweep, block, path, folder
         self._axes = {name: self._labels(name, value) for name, value in mapping(child(block, "at")).items()}
+
+    @property
+    def count(self) -> int:
+        """The number of variants."""
+        return prod(map(len, self._axes.values())) * max(1, len(items(child(self._sweep, "seeds"))))
 
     def variants(self) -> Iterator[Variant]:
         seeds = items(child(self._sweep, "seeds"))
@@ -174,8 +192,9 @@ class _BlockExpansion:
             raise ProblemError(node.origin, path, complaint)
         written = items(node) if isinstance(node.value, list) else [node]
         labels = [_label(item, path) for item in written]
+        first: dict[str, int] = {}
         for index, label in enumerate(labels):
-            if label.text in [other.text for other in labels[:index]]:
+            if first.setdefault(label.text, index) != index:
                 complaint = Complaint(f"the label '{label.text}' occurs twice", "Remove one of the two.")
                 raise ProblemError(written[index].origin, path, complaint)
         if not labels:

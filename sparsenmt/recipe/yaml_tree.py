@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -108,6 +108,32 @@ def replace(node: YamlNode, path: KeyPath, new: YamlNode | None) -> YamlNode:
     changed = replace(node.value[key], rest, new) if rest else new
     assert changed is not None
     return YamlNode([*node.value[:key], changed, *node.value[key + 1 :]], node.origin)
+
+
+def replace_all(node: YamlNode, changes: Mapping[KeyPath, YamlNode | None]) -> YamlNode:
+    """`replace` of many existing paths at once: one copy of a section, however many of its values change.
+
+    A path inside another one of ``changes`` has no effect.
+    """
+    inside: dict[str | int, dict[KeyPath, YamlNode | None]] = {}
+    whole: dict[str | int, YamlNode | None] = {}
+    for path, new in changes.items():
+        if len(path) == 1:
+            whole[path[0]] = new
+        else:
+            inside.setdefault(path[0], {})[path[1:]] = new
+
+    def changed(key: str | int, value: YamlNode) -> YamlNode | None:
+        if key in whole:
+            return whole[key]
+        return replace_all(value, inside[key]) if key in inside else value
+
+    if isinstance(node.value, dict):
+        values = {key: changed(key, value) for key, value in node.value.items()}
+        return YamlNode({key: value for key, value in values.items() if value is not None}, node.origin)
+    found = [changed(index, value) for index, value in enumerate(items(node))]
+    assert None not in found
+    return YamlNode([value for value in found if value is not None], node.origin)
 
 
 # Files

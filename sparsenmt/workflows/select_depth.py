@@ -32,7 +32,13 @@ from sparsenmt.depth_selector.selector import (
     save_selector,
     source_embeddings,
 )
-from sparsenmt.depth_selector.training import Hyperparameters, SelectorTrainingSettings, Trial, hyperparameter_grid
+from sparsenmt.depth_selector.training import (
+    MAX_LAYERS,
+    Hyperparameters,
+    SelectorTrainingSettings,
+    Trial,
+    hyperparameter_grid,
+)
 from sparsenmt.devices import use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.depth_oracle import oracle_depths, sentence_chrf
@@ -260,6 +266,12 @@ class _SelectorTraining:
             )
         dimension = recipe.model.dimension
         for cell in self.cells:
+            if cell.layers > MAX_LAYERS:
+                raise UserError(
+                    f"a classifier of {cell.layers} layers is too deep: the most is {MAX_LAYERS}",
+                    where="--layers",
+                    hint="Name smaller numbers of layers.",
+                )
             if dimension % cell.heads:
                 raise UserError(
                     f"{cell.heads} heads do not divide the model's dimension, {dimension}",

@@ -262,6 +262,7 @@ def test_weights_of_another_selector_are_refused(refused: Refused, workspace: Pa
         ((*AUTO, "--encoder-layers", "1"), "--encoder-layers: is given beside --depth\n"),
         ((*AUTO, "--decoder-layers", "2"), "--decoder-layers: is given beside --depth\n"),
         ((*AUTO, "--documents", "corpus/test.en"), "--documents: is given beside --depth, and a selector chooses"),
+        ((*SELECT, "--layers", "17"), "--layers: a classifier of 17 layers is too deep: the most is 16\n"),
         ((*SELECT, "--heads", "3"), "--heads: 3 heads do not divide the model's dimension, 32\n"),
         ((*SELECT, "--heads", "1.5"), "--heads: '1.5' is not a list of whole numbers from 1 to 1,000\n"),
         ((*SELECT, "--lambda", "0,2"), "--lambda: '0,2' is not a list of numbers from 0 to 1\n"),

@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 from sparsenmt.errors import UserError
+from sparsenmt.recipe import checks, errors, resolve, yaml_tree
+from sparsenmt.recipe.errors import YamlOrigin
+from sparsenmt.recipe.key_paths import KeyPath
 from sparsenmt.recipe.load import load
+from sparsenmt.recipe.yaml_tree import YamlNode
 from tests.recipe.support import METHODS, MINIMAL, write
 
 BASIS = MINIMAL.encode()  # seven lines
@@ -167,6 +171,39 @@ def test_many_problems_are_counted(tmp_path: Path) -> None:
     assert len(lines) == 1 + 20 + 2 and lines[-2] == "  ... and 2,480 more"
 
 
+def test_many_problems_are_found_in_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Similar words are looked up for the problems that are shown only, and no section is copied for each problem."""
+    calls: list[str] = []
+
+    def similar(word: str, *_: object, **__: object) -> list[str]:
+        calls.append(word)
+        return []
+
+    monkeypatch.setattr(errors, "get_close_matches", similar)
+    passes: list[int] = []
+
+    def counted(node: YamlNode, changes: dict[KeyPath, YamlNode | None]) -> YamlNode:
+        passes.append(len(changes))
+        return yaml_tree.replace_all(node, changes)
+
+    monkeypatch.setattr(checks, "replace_all", counted)
+    unknown = "".join(f"k{i}: 1\n" for i in range(5_000))
+    losses = "".join(f"  l{i}: {{name: x}}\n" for i in range(5_000))
+    for text in (unknown, f"losses:\n{losses}"):
+        calls.clear()
+        passes.clear()
+        assert "5,000 problems" in read(tmp_path, BASIS + text.encode())
+        assert len(calls) <= 3 * 20 and passes == [5000]
+
+
+def test_changes_of_many_values() -> None:
+    node = yaml_tree.tree({"a": {"b": 1, "c": [1, 2]}, "d": 3, "e": {"f": 4}}, YamlOrigin("here"))
+    new = yaml_tree.tree(5, YamlOrigin("there"))
+    changed = yaml_tree.replace_all(node, {("a", "b"): None, ("a", "c", 1): new, ("e",): None, ("e", "f"): new})
+    assert yaml_tree.plain(changed) == {"a": {"c": [1, 5]}, "d": 3}
+    assert yaml_tree.plain(node)["a"] == {"b": 1, "c": [1, 2]}, "nodes are never changed in place"
+
+
 def test_mistakes_in_a_base_are_found_there(tmp_path: Path) -> None:
     path = write(tmp_path, "base: sub/base.yaml\n")
     (tmp_path / "sub").mkdir()
@@ -192,6 +229,17 @@ def test_bases_that_multiply(tmp_path: Path) -> None:
         write(tmp_path, f"base: [{i - 1}.yaml, {i - 1}.yaml]\n", f"{i}.yaml")
     assert load(tmp_path / "4.yaml", METHODS).name == "test"
     assert "more than 100 files are included" in refused(tmp_path / "19.yaml").message
+
+
+def test_bases_are_limited_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resolve, "_MOST_BYTES", 2000)
+    write(tmp_path, f"{MINIMAL}# {'x' * 400}\n", "base.yaml")
+    path = write(tmp_path, "base: [base.yaml, base.yaml, base.yaml]\n")
+    assert load(path, METHODS).name == "test"
+    path.write_text("base:\n" + "  - base.yaml\n" * 98, encoding="utf-8", newline="\n")
+    error = refused(path)
+    assert error.where == f"{path}:3: base"  # the second: the list itself has more than 1,000 bytes
+    assert "together larger than 2,000 bytes" in error.message
 
 
 def test_a_recipe_that_may_not_be_read(tmp_path: Path) -> None:

@@ -14,6 +14,9 @@ from sparsenmt.recipe.yaml_tree import plain
 
 HEAD = "name: s\ndirectory: runs/s\nrecipe: base.yaml\n"
 ONE = HEAD + "variants:\n  - name: one\n"
+HUNDRED = list(range(100))
+PRODUCT = {f"k{i}": HUNDRED for i in range(8)}  # of 10^16 variants
+MANY = "the sweep has more than 10,000 variants"
 
 
 def sweep_of(tmp_path: Path, text: str) -> Sweep:
@@ -128,6 +131,8 @@ variants:
         (HEAD + "variants:\n  - at: {k: [{label: 1, set: 2}]}\n", "variants.0.at.k.set: must be a mapping of keys"),
         (HEAD + "variants:\n  - at: {seed: 1}\n", "variants.0.at.seed: 'seed' cannot be the name of an axis"),
         (HEAD + "variants:\n  - at: {a b: 1}\n", "'a b' cannot be the name of an axis"),
+        (HEAD + f"variants:\n  - at: {PRODUCT}\n", f"sweep.yaml:5: variants.0: {MANY}, 10,000,000,"),
+        (HEAD + f"seeds: {HUNDRED}\nvariants:\n  - at: {{k: {HUNDRED}}}\n  - name: a\n", f":7: variants.1: {MANY}"),
         (HEAD + "variants:\n  - {name: a, from: '${NO_SUCH}'}\n", "variants.0.from: the environment variable NO_SUCH"),
         (ONE.replace("runs/s", "'${NO_SUCH}'"), "sweep.yaml:2: directory: the environment variable NO_SUCH is not set"),
         (ONE + "table: {rows: k}\n", "sweep.yaml:6: table.columns: this key is required"),
