@@ -15,10 +15,10 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 from sparsenmt.errors import UserError
 
@@ -30,10 +30,6 @@ _LONGEST_NAME = 255  # bytes, of Linux and macOS
 _WAIT = 10.0  # seconds, for another process that writes the same file
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _FOLDER = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
-_ATTEMPTS = 5  # readings of a directory that is replaced again and again
-
-T = TypeVar("T")
-Version = list[tuple[str, ...] | tuple[int, ...]]
 
 
 class DamagedFileError(UserError):
@@ -87,7 +83,7 @@ def sync_tree(directory: Path) -> None:
 def atomic_writer(path: Path) -> Iterator[BinaryIO]:
     """A stream whose bytes replace the file ``path``, complete and flushed, if the block ends without an exception.
 
-    A pipe or a device, such as /dev/null, is not replaced: the bytes are written to it.
+    A device, such as /dev/null, is not replaced: the bytes are written to it.
 
     Raises:
         UserError: another process is writing the file, or something else has its temporary name.
@@ -95,7 +91,7 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
     """
     partial = partial_path(path)
     with name_file_in_errors(path):
-        if path.exists() and not path.is_file() and not path.is_dir():
+        if path.is_char_device():
             with path.open("wb") as stream:
                 yield stream
             return
@@ -493,63 +489,6 @@ def _parse_json(data: bytes, path: Path, hint: str) -> Any:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
         raise DamagedFileError(f"not valid JSON: {error}", where=str(path), hint=hint) from None
-
-
-def read_consistently(directory: Path, parts: Sequence[str], read: Callable[[Path], T]) -> T:
-    """Read several files of a directory so that all are of one version of it, even if it is replaced at the same time.
-
-    The reading is repeated if the directory or one of the files was replaced or written meanwhile: then their inodes,
-    sizes or times differ. Symbolic links in the directory's path are followed only once, before the first reading.
-
-    Args:
-        parts: names of the files and folders that ``read`` reads.
-        read: is called with the directory.
-
-    Raises:
-        UserError: that of ``read``; or the directory is replaced again and again.
-    """
-    real = Path(os.path.realpath(directory))
-    if real == Path(os.path.abspath(directory)):
-        real = directory  # messages name the path that the user gave
-    for _ in range(_ATTEMPTS):
-        before = directory_version(real, parts)
-        try:
-            found = read(real)
-        except Exception:  # of any kind: a mixture of two versions may fail in any way
-            if directory_version(real, parts) == before:
-                raise
-            continue
-        if directory_version(real, parts) == before:
-            return found
-    raise _replaced(directory)
-
-
-def _replaced(directory: Path) -> UserError:
-    return UserError(
-        "the directory is being replaced while it is read",
-        where=str(directory),
-        hint="Start the command again when no other process writes to it.",
-    )
-
-
-def check_version(directory: Path, parts: Sequence[str], version: Version) -> None:
-    """Raise UserError if a directory is another one, or was changed, since `directory_version` returned ``version``."""
-    if directory_version(directory, parts) != version:
-        raise _replaced(directory)
-
-
-def directory_version(directory: Path, parts: Sequence[str]) -> Version:
-    """Names, inodes, sizes and times of a directory and of everything in some of its files and folders."""
-    inner = (path for part in parts for path in (directory / part, *sorted((directory / part).rglob("*"))))
-    found: Version = []
-    for path in (directory, *inner):
-        try:
-            each = path.stat()
-        except OSError:
-            continue
-        # ctime too: renaming a directory, or giving a file its old time again, changes it.
-        found += [(str(path),), (each.st_dev, each.st_ino, each.st_size, each.st_mtime_ns, each.st_ctime_ns)]
-    return found
 
 
 def changed_values(old: Any, new: Any, key: str = "") -> list[tuple[str, Any, Any]]:

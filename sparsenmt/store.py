@@ -32,15 +32,11 @@ from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.errors import UserError
 from sparsenmt.files import (
     DamagedFileError,
-    Version,
     check_absent,
-    check_version,
-    directory_version,
     explain_directory_errors,
     make_directories,
     new_directory,
     partial_path,
-    read_consistently,
     read_sealed,
     regular_file,
     seal_text,
@@ -70,6 +66,7 @@ from sparsenmt.records import (
 )
 from sparsenmt.revision import git_revision
 from sparsenmt.tensors import differing_shapes, load_tensors, read_header, read_into, save_tensors
+from sparsenmt.versions import Version, check_version, directory_version, read_consistently
 
 FORMAT = 2
 WEIGHTS, MANIFEST, RECIPE = "weights.safetensors", "manifest.json", "recipe.yaml"

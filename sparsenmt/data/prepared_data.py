@@ -29,9 +29,10 @@ from sparsenmt.data.tagging.tagged_text import TagFile, TaggedSentence
 from sparsenmt.data.text import read_lines, read_parallel
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.errors import UserError
-from sparsenmt.files import DamagedFileError, read_consistently, read_json, read_sealed, sha256_text, write_sealed
+from sparsenmt.files import DamagedFileError, read_json, read_sealed, sha256_text, write_sealed
 from sparsenmt.progress import Bars, notify
 from sparsenmt.records import Count, check_file_entries, file_entries_of, typed
+from sparsenmt.versions import read_consistently
 
 FORMAT = 2
 """Version of the layout; other versions are refused."""

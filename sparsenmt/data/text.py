@@ -221,9 +221,9 @@ def write_lines(path: StrPath, lines: Iterable[str]) -> None:
         ValueError: a line contains ``\\n``.
     """
     target = Path(path)
-    # A symbolic link stays one: its target is replaced; of a link to a pipe or device, the path has no meaning.
-    special = target.exists() and not target.is_file()
-    with explain_write_errors(path), atomic_writer(target if special else target.resolve()) as stream:
+    special = target.exists() and not target.is_file()  # a pipe or a device cannot be replaced
+    # A symbolic link stays one: its target is replaced.
+    with explain_write_errors(path), open(target, "wb") if special else atomic_writer(target.resolve()) as stream:
         for line in lines:
             if "\n" in line:
                 raise ValueError("a line cannot contain a line end")
