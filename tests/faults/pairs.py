@@ -157,7 +157,7 @@ def campaign(pairs: int, seed: int, folder: Path) -> tuple[Counter[str], list[st
 
 
 def lone(world: Path, name: str) -> dict[str, bytes]:
-    """What one writer leaves."""
+    """The files that one writer leaves."""
     with tempfile.TemporaryDirectory(dir=world) as place:
         process = start(name, Path(place), 0.0)
         assert os.waitpid(process, 0)[1] == 0, (Path(place) / "log").read_text(encoding="utf-8")

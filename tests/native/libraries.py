@@ -21,7 +21,7 @@ from sparsenmt.sparsity.simplex import native as simplex_module
 from sparsenmt.sparsity.simplex.native import SimplexKernel, native
 
 NEEDED = {torch.float32: "avx512f", torch.bfloat16: "avx512_bf16", torch.int8: "avx512_vnni"}
-"""What /proc/cpuinfo must list for products of a dtype."""
+"""Dtype of products -> the flag of /proc/cpuinfo that they need."""
 
 IN_USE = "in use"
 BUILDS = {

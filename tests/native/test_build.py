@@ -69,7 +69,7 @@ def kept_files(pattern: str) -> list[Path]:
 
 
 def in_a_new_process(library: Library[int]) -> int | None:
-    """What the next command finds, which has said nothing yet."""
+    """The kernels that the next command finds, which has printed nothing yet."""
     cache._said.clear()
     return library.find()
 
