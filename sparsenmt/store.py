@@ -77,6 +77,7 @@ _ALWAYS = ("tokenizers/tokenizers.json", "features/features.json")
 _NAMES = f"({'|'.join(_PARTS)})/.+"
 _OWNER = "belongs_to"  # in the notes of the weights: `_owner` of the model directory
 _READ = (*_PARTS, RECIPE, MANIFEST, WEIGHTS)  # everything that is read to use a model
+_COPIED = (*_READ, "checkpoints")  # and what copies are made of
 _NO_MODEL_HINT = "Name a directory that `sparsenmt train` wrote."
 _NO_LINK_HINT = "Put the file or folder itself there. The model directory as a whole may be a link."
 _COPY_HINT = "Take the model directory from a copy, or train it again."
@@ -255,12 +256,12 @@ def _check_files(directory: Path, files: Mapping[str, Mapping[str, Any]]) -> Non
 
 def model_version(directory: Path) -> Version:
     """The version of a model directory, checkpoints included, for `copy_model` and `copy_slice`."""
-    return directory_version(directory, (*_READ, "checkpoints"))
+    return directory_version(directory, _COPIED)
 
 
 def check_model_version(directory: Path, version: Version) -> None:
     """Raise UserError if a model directory was replaced or changed since `model_version` returned ``version``."""
-    check_version(directory, (*_READ, "checkpoints"), version)
+    check_version(directory, _COPIED, version)
 
 
 def copy_model(
@@ -325,7 +326,7 @@ def copy_slice(
         copy_files(source, partial, manifest["files"], hint=_COPY_HINT)
         write_recipe(partial, recipe)
         write_sealed(partial / MANIFEST, manifest | {"cut_from": origin, "provenance": provenance})
-        save_tensors(partial / WEIGHTS, weights, notes=notes | {_OWNER: _owner(partial)})
+        save_tensors(partial / WEIGHTS, weights, notes=notes | {_OWNER: _owner_of(partial)})
         check_model_version(source, version)
 
 
@@ -382,17 +383,23 @@ def write_weights(
     if manifest.get("warnings", []) != list(warnings):
         write_sealed(directory / MANIFEST, manifest | {"warnings": list(warnings)})
     notes = {"after": str(after), "made_of": ",".join(str(update) for update in made_of)}
-    save_tensors(directory / WEIGHTS, weights, notes=notes | {_OWNER: _owner(directory)})
+    save_tensors(directory / WEIGHTS, weights, notes=notes | {_OWNER: _owner_of(directory)})
 
 
-def _owner(directory: Path) -> str:
+def _owner(files: Mapping[str, Mapping[str, Any]], recipe: Mapping[str, Any]) -> str:
     """Return the hash that ties weights to their vocabularies, features and `model` section, as they are written.
 
     The section is taken without defaults: a later version of this program may have more of them.
+
+    Args:
+        files: of the manifest.
+        recipe: as `_stored_recipe` returns it.
     """
-    return sha256_text(
-        json.dumps([read_manifest(directory)["files"], _stored_recipe(directory)["model"]], sort_keys=True)
-    )
+    return sha256_text(json.dumps([files, recipe["model"]], sort_keys=True))
+
+
+def _owner_of(directory: Path) -> str:
+    return _owner(read_manifest(directory)["files"], _stored_recipe(directory))
 
 
 def weights_after(directory: Path) -> int | None:
@@ -435,8 +442,11 @@ def weights_digest(directory: Path) -> str:
     return read_header(directory / WEIGHTS, hint=_WEIGHTS_HINT)[0]
 
 
-def read_weights(directory: Path, model: torch.nn.Module) -> str:
+def _read_weights(directory: Path, model: torch.nn.Module, owner: str) -> str:
     """Load the weights of a model directory into a model; returns their hash.
+
+    Args:
+        owner: `_owner` of the directory.
 
     Raises:
         UserError: they are missing, damaged, do not fit, or belong to another model directory.
@@ -448,14 +458,14 @@ def read_weights(directory: Path, model: torch.nn.Module) -> str:
         digest = read_into(path, model.state_dict(), hint=_WEIGHTS_HINT)
     except ValueError as error:
         raise UserError(str(error), where=str(path), hint=_FITTING) from None
-    _check_owner(directory)
+    _check_owner(directory, owner)
     return digest
 
 
-def _check_owner(directory: Path) -> None:
+def _check_owner(directory: Path, owner: str) -> None:
     """Raise UserError if weights were written for another model; those of older versions do not say for which."""
     path = directory / WEIGHTS
-    if read_header(path, hint=_WEIGHTS_HINT)[1].get(_OWNER) not in (None, _owner(directory)):
+    if read_header(path, hint=_WEIGHTS_HINT)[1].get(_OWNER) not in (None, owner):
         raise UserError(
             "the weights belong to another model: they were written for other vocabularies, features or model options",
             where=str(path),
@@ -491,7 +501,7 @@ def starting_weights(directory: Path, model: torch.nn.Module) -> tuple[dict[str,
 
 def _all_weights(directory: Path) -> dict[str, Tensor]:
     found = load_tensors(directory / WEIGHTS, hint=_WEIGHTS_HINT)
-    _check_owner(directory)
+    _check_owner(directory, _owner_of(directory))
     return found
 
 
@@ -530,12 +540,14 @@ def open_model(
     def read(real: Path) -> Bundle:
         manifest = read_manifest(real)
         _check_files(real, manifest["files"])
-        recipe = _disabling(read_recipe(real), disabled or {})
+        stored = _stored_recipe(real)
+        owner = _owner(manifest["files"], stored)
+        recipe = _disabling(load_resolved_recipe(stored, origin=str(real / RECIPE)), disabled or {})
         tokenizers = Tokenizers.load(real / "tokenizers")
         features = FeatureSet.load(real / "features", tokenizers)
         sizes = {"source_size": tokenizers.source.size, "target_size": tokenizers.target.size}
         model = build_model(recipe.model, **sizes, seed=recipe.training.seed)
-        digest = read_weights(real, model)
+        digest = _read_weights(real, model, owner)
         return Bundle(recipe, tokenizers, features, model, device, digest, manifest["files"])
 
     bundle = read_consistently(Path(directory), _READ, read)

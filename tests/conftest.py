@@ -14,17 +14,17 @@ os.environ.setdefault("SPARSENMT_NATIVE", "always")
 
 
 def pytest_configure() -> None:
-    """Hear the signals that are ignored where the tests run in the background (`nohup ... &`).
+    """Restore the handlers of signals that are ignored where the tests run in the background (`nohup ... &`).
 
     Otherwise every program that a test starts would ignore them, too, and the test would wait for its end for ever.
     """
-    heard = {
+    handlers = {
         signal.SIGINT: signal.default_int_handler,
         signal.SIGTERM: signal.SIG_DFL,
         # Programs that are started get the default; the tests themselves outlive the terminal.
         getattr(signal, "SIGHUP", None): lambda number, frame: None,
     }
-    for number, handler in heard.items():
+    for number, handler in handlers.items():
         if number is not None and signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
 

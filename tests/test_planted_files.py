@@ -333,6 +333,10 @@ def test_a_directory_is_not_written_where_its_source_is(tmp_path: Path, suffix: 
 
 
 def test_a_device_is_written_not_replaced() -> None:
-    """As root, /dev/null would become a file."""
-    write_bytes(Path(os.devnull), b"text")
-    assert Path(os.devnull).is_char_device()
+    """As root, /dev/null would become a file. The test takes a terminal of its own."""
+    reader, terminal = os.openpty()
+    path = Path(os.ttyname(terminal))
+    write_bytes(path, b"text")
+    assert os.read(reader, 10) == b"text" and path.is_char_device()
+    os.close(reader)
+    os.close(terminal)

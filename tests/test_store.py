@@ -278,7 +278,9 @@ def test_weights_that_an_older_version_wrote(directory: Path) -> None:
 
 @pytest.mark.parametrize("link", [False, True])
 @pytest.mark.parametrize("back", [False, True])
-@pytest.mark.parametrize("step", ["read_manifest", "read_recipe", "read_weights", "read_header", "check_file_entries"])
+@pytest.mark.parametrize(
+    "step", ["read_manifest", "_stored_recipe", "_read_weights", "read_header", "check_file_entries"]
+)
 def test_a_directory_that_is_replaced_while_it_is_opened(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, back: bool, link: bool
 ) -> None:
@@ -335,13 +337,13 @@ def matches(directory: Path, bundle: store.Bundle) -> bool:
 def test_a_directory_that_is_replaced_all_the_time(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = store.read_recipe
+    original = store._stored_recipe
 
-    def touching(path: Path) -> Recipe:
+    def touching(path: Path) -> dict[str, Any]:
         (directory / store.MANIFEST).touch()
         return original(path)
 
-    monkeypatch.setattr(store, "read_recipe", touching)
+    monkeypatch.setattr(store, "_stored_recipe", touching)
     refused(directory, "the directory is being replaced while it is read")
 
 
@@ -460,7 +462,7 @@ def test_links_inside_a_model_directory(directory: Path, tmp_path: Path, name: s
 
 @pytest.mark.parametrize("files", ["none", "no tokenizers.json", "no features.json", "one more"])
 def test_files_that_the_manifest_does_not_name(directory: Path, tmp_path: Path, files: str) -> None:
-    """They have no hash, so that nobody knows whether they are the model's."""
+    """They have no hash, so that they may be of another model."""
     manifest = store.read_manifest(directory)
     names = dict(manifest["files"])
     if files == "none":

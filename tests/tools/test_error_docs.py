@@ -18,7 +18,7 @@ ENTRIES = [entry for entry in CATALOGUE.entries() if entry.kind in (ERROR, COMPL
 # Messages that the source does not spell out: (file, function) -> why.
 BUILT_ELSEWHERE = {
     ("recipe/validation_errors.py", "_complaint"): "what a validator says",
-    ("store.py", "read_weights"): "`tensors.differing_shapes` counts what differs",
+    ("store.py", "_read_weights"): "`tensors.differing_shapes` counts what differs",
     ("store.py", "starting_weights"): "the same",
     ("store.py", "load_weights"): "the same",
 }
