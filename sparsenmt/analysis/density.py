@@ -53,7 +53,7 @@ def sentence_densities(seen: Attended) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     attended = (seen.weights >= LEAST).sum(-1) * seeing
     visible = visible * seeing
     queries = seeing.sum(-1).double()
-    shares = (attended / visible.clamp_min(1)).double().sum(-1)
+    shares = (attended.double() / visible.clamp_min(1)).sum(-1)  # in fp32, 7 / 20 would be below the bin of 0.35
     return shares / queries.clamp_min(1), attended.sum(-1).double(), visible.sum(-1).double(), queries
 
 
