@@ -15,15 +15,15 @@ from sparsenmt.commands.options import (
     depth_options,
     disabled_heads_option,
     documents_option,
-    metrics_option,
     resamples_option,
+    scoring_options,
     tags_option,
 )
 from sparsenmt.commands.output import show, show_json
 from sparsenmt.errors import UserError, printable
-from sparsenmt.metric import METRICS
 
 if TYPE_CHECKING:
+    from sparsenmt.evaluation.scorer import ScoringOptions
     from sparsenmt.workflows.score import ScoreOptions, ScoreResult, TargetScores
 
 _MODEL_OPTIONS = {
@@ -42,11 +42,8 @@ _HINT = "See `sparsenmt score --help` for the three ways to call it."
 @click.option(
     "--reference", "-r", "references", multiple=True, type=PATH, help="Reference translation; repeat for more than one."
 )
-@metrics_option(list(METRICS), ".  [default: bleu chrf ter; with --documents, dbleu too]")
+@scoring_options("bleu chrf ter; with --documents, dbleu too")
 @documents_option
-@click.option("--lowercase", "-l", is_flag=True, help="Ignore case in BLEU and chrF (TER and ROUGE always do).")
-@click.option("--tokenize", default="13a", show_default=True, help="sacrebleu's tokenizer for BLEU.")
-@click.option("--language", help="Language of the text, for ROUGE.  [default: en, or the model's target language]")
 @click.option("--baseline", metavar="HYP2", type=PATH, help="Compare with these translations by paired bootstrap.")
 @resamples_option
 @click.option("--seed", type=click.IntRange(0), default=12345, show_default=True, help="Seed of the bootstrap.")
@@ -66,6 +63,7 @@ def command(
     source: Path | None,
     target: Path | None,
     as_json: bool,
+    scoring: ScoringOptions,
     **options: Any,
 ) -> None:
     """Score translations, or a model on a test set.
@@ -92,7 +90,7 @@ def command(
 
     from sparsenmt.workflows.score import ModelUse, ScoreOptions, score_files, score_model, score_target
 
-    settings = ScoreOptions(**options)
+    settings = ScoreOptions(**vars(scoring), **options)
     if model is None:
         assert hypothesis is not None
         _show(score_files(hypothesis, references, baseline, settings), settings, as_json=as_json)
