@@ -1,7 +1,7 @@
 """The translation quality of a model with one head of a site disabled in all layers (Raganato, Scherrer and Tiedemann
 2020, 4.3, Table 4).
 
-Each row is compared with the model that has all its heads, by paired bootstrap over the same sentences.
+Each row is compared with the model that has all its heads, by a paired test over the same sentences.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from sparsenmt.analysis.compared_scores import SCORE_COLUMNS, ComparedScore, compared_scores
 from sparsenmt.analysis.labels import SITE_NAMES, site_title
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
+from sparsenmt.evaluation.significance import PairedTest
 from sparsenmt.metric import METRICS
 from sparsenmt.model.sites import SiteName
 from sparsenmt.report.plots import Panel, curves
@@ -29,20 +30,20 @@ def measure_head_ablation(
     site: SiteName = "encoder_self",
     heads: Sequence[int] = (),
     metrics: Sequence[str] = ("bleu", "chrf"),
-    resamples: int = 1000,
+    test: PairedTest | None = None,
 ) -> AnalysisResult:
     """Make the report ``ablate-heads``.
 
     Args:
         reference: reference translation of the text.
         heads: heads to disable, from 1; empty: each in turn.
-        resamples: number of bootstrap samples.
+        test: None: the bootstrap.
 
     Raises:
         UserError: a model has no such head.
     """
     references = session.read_beside(reference, len(session.lines), session.text_name)
-    chosen = tuple(dict.fromkeys(metrics))
+    chosen, test = tuple(dict.fromkeys(metrics)), test or PairedTest()
     found = {}
     for model in session.opened():
         names = model.check_heads(site, heads)
@@ -50,9 +51,12 @@ def measure_head_ablation(
         for head in sorted(set(heads)) or names:
             with model.bundle.model.disable_heads(site, [head]):
                 translations[head] = [each.text for each in model.translate(f", without head {head}")]
-        found[model.label] = measure(translations, references, names, metrics=chosen, resamples=resamples)
-    settings = {"reference": str(reference), "site": site, "resamples": resamples, "beam_size": session.beam_size}
-    return session.result(report(found, site), lambda: curves(panels(found, site)), settings=settings)
+        found[model.label] = measure(translations, references, names, metrics=chosen, test=test)
+    settings = {
+        **{"reference": str(reference), "site": site, "beam_size": session.beam_size},
+        **{"significance": test.method, "resamples": test.resamples, "seed": test.seed},
+    }
+    return session.result(report(found, site, test), lambda: curves(panels(found, site)), settings=settings)
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ def measure(
     names: Mapping[int, str],
     *,
     metrics: Sequence[str],
-    resamples: int = 1000,
+    test: PairedTest | None = None,
 ) -> list[HeadScores]:
     """Score the translations of a model, those with all heads first.
 
@@ -87,12 +91,12 @@ def measure(
     rows = []
     for head, lines in translations.items():
         baseline = None if head is None else translations[None]
-        scores = compared_scores(lines, references, baseline, metrics=metrics, resamples=resamples)
+        scores = compared_scores(lines, references, baseline, metrics=metrics, test=test)
         rows.append(HeadScores(head, NONE if head is None else names[head], {each.metric: each for each in scores}))
     return rows
 
 
-def report(found: Mapping[str, Sequence[HeadScores]], site: SiteName) -> Report:
+def report(found: Mapping[str, Sequence[HeadScores]], site: SiteName, test: PairedTest | None = None) -> Report:
     """Make the table: one row for each metric and head."""
     rows = []
     for model, own in found.items():
@@ -103,7 +107,7 @@ def report(found: Mapping[str, Sequence[HeadScores]], site: SiteName) -> Report:
                 rows.append((*place, *row.scores[metric].cells))
     heads = (*columns("text model site metric disabled what_it_does"), *SCORE_COLUMNS)
     title = "quality with one head disabled in all layers"
-    notes = ("difference: from all heads, with its 95% interval and p-value by paired bootstrap",)
+    notes = (f"difference: from all heads, with its 95% interval and p-value: {test or PairedTest()}",)
     return Report("ablate-heads", (Table("ablate-heads", title, heads, rows),), notes)
 
 

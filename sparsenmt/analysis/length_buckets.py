@@ -1,7 +1,7 @@
 """The quality of several systems by the length of the reference (Raganato, Scherrer and Tiedemann 2020, 5.1, Fig. 2).
 
 Length is the number of words between spaces. Every bucket is scored as a corpus of its own, and each system compared
-with the first by paired bootstrap; a bucket with fewer than `LEAST` sentences is scored, but not compared.
+with the first by a paired test; a bucket with fewer than `LEAST` sentences is scored, but not compared.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from sparsenmt.analysis.compared_scores import SCORE_COLUMNS, ComparedScore, com
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.data.text import read_lines
 from sparsenmt.errors import UserError
+from sparsenmt.evaluation.significance import PairedTest
 from sparsenmt.metric import METRICS
 from sparsenmt.report.plots import Panel, curves
 from sparsenmt.report.tables import Report, Table, columns
@@ -31,14 +32,14 @@ def measure_by_length(
     *,
     edges: Sequence[int] = EDGES,
     metrics: Sequence[str] = ("bleu",),
-    resamples: int = 1000,
+    test: PairedTest | None = None,
 ) -> AnalysisResult:
     """Make the report ``by-length``, of models and of files of translations.
 
     Args:
         reference: reference translation.
         edges: the greatest length of every bucket but the last, rising.
-        resamples: number of bootstrap samples.
+        test: None: the bootstrap.
 
     Raises:
         UserError: a file has another number of lines than the reference.
@@ -47,11 +48,13 @@ def measure_by_length(
     if not references:
         raise UserError("the file has no lines", where=str(reference), hint="Name a file of reference translations.")
     systems = _translations(session, reference, references)
-    chosen = tuple(dict.fromkeys(metrics))
-    cells = measure(systems, references, edges=edges, metrics=chosen, resamples=resamples)
-    search = {"resamples": resamples, "beam_size": session.beam_size}
-    settings = {"reference": str(reference), "edges": list(edges), **search}
-    return session.result(report(cells), lambda: curves(panels(cells)), settings=settings)
+    chosen, test = tuple(dict.fromkeys(metrics)), test or PairedTest()
+    cells = measure(systems, references, edges=edges, metrics=chosen, test=test)
+    settings = {
+        **{"reference": str(reference), "edges": list(edges), "beam_size": session.beam_size},
+        **{"significance": test.method, "resamples": test.resamples, "seed": test.seed},
+    }
+    return session.result(report(cells, test), lambda: curves(panels(cells)), settings=settings)
 
 
 def _translations(session: AnalysisSession, reference: Path, references: Sequence[str]) -> dict[str, list[str]]:
@@ -103,7 +106,7 @@ def measure(
     *,
     edges: Sequence[int] = EDGES,
     metrics: Sequence[str] = ("bleu",),
-    resamples: int = 1000,
+    test: PairedTest | None = None,
 ) -> dict[str, list[BucketScore]]:
     """Score every system on every bucket, by each metric.
 
@@ -120,13 +123,13 @@ def measure(
         wanted = [references[i] for i in sentences]
         for name, lines in chosen.items():
             baseline = chosen[first] if name != first and len(lines) >= LEAST else None
-            scores = compared_scores(lines, wanted, baseline, metrics=metrics, resamples=resamples)
+            scores = compared_scores(lines, wanted, baseline, metrics=metrics, test=test)
             for score in scores:
                 cells.setdefault(score.metric, []).append(BucketScore(name, bucket, len(lines), score))
     return cells
 
 
-def report(cells: Mapping[str, Sequence[BucketScore]]) -> Report:
+def report(cells: Mapping[str, Sequence[BucketScore]], test: PairedTest | None = None) -> Report:
     """Make the table: one row for each metric, bucket and system."""
     rows = [
         (METRICS[metric].label, each.bucket, each.system, each.sentences, *each.score.cells)
@@ -136,7 +139,7 @@ def report(cells: Mapping[str, Sequence[BucketScore]]) -> Report:
     heads = (*columns("text metric length system", "count sentences"), *SCORE_COLUMNS)
     notes = (
         "length: words of the reference; difference: from the first system, with its 95% interval and p-value",
-        f"by paired bootstrap, in buckets of at least {LEAST} sentences",
+        f"by {test or PairedTest()}, in buckets of at least {LEAST} sentences",
     )
     return Report("by-length", (Table("by-length", "quality by length of the reference", heads, rows),), notes)
 

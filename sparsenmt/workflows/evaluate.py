@@ -24,7 +24,7 @@ from sparsenmt.decoding.translate import Translation, sparsity_rate
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import corpus_scores
 from sparsenmt.evaluation.scorer import ScoringSettings
-from sparsenmt.evaluation.significance import compare
+from sparsenmt.evaluation.significance import PairedTest, compare
 from sparsenmt.files import directory_lock, make_directories, read_sealed, sha256_text, write_sealed
 from sparsenmt.metric import METRICS
 from sparsenmt.model.sites import SITES
@@ -72,7 +72,7 @@ class Evaluation:
         scores: metric -> value.
         signatures: metric -> signature.
         attention: by site; None: not measured.
-        tests: differences to other translations, by metric and hash of those.
+        tests: differences to other translations, by metric, hash of those, and identity of the test.
     """
 
     path: Path
@@ -97,16 +97,25 @@ class Evaluation:
         total = sum(queries for value, queries in pairs if value is not None)
         return sum(value * queries for value, queries in pairs if value is not None) / total if total else None
 
-    def against(self, other: Evaluation, metric: str, text: TestText, language: str) -> dict[str, float]:
-        """Return ``difference`` to another model, ``low`` and ``high`` (95%), and ``p_value`` (paired bootstrap)."""
-        key = f"{metric} {sha256_text(chr(10).join(other.lines))[:16]}"
+    def against(
+        self, other: Evaluation, metric: str, text: TestText, language: str, test: PairedTest | None = None
+    ) -> dict[str, float]:
+        """Return ``difference`` to another model, ``low`` and ``high`` (95%), ``p_value`` and, if any, ``sacrebleu_p``.
+
+        Args:
+            test: None: the bootstrap.
+        """
+        test = test or PairedTest()
+        key = f"{metric} {sha256_text(chr(10).join(other.lines))[:16]} {test.identity}"
         if key not in self.tests:
             sources, references = text.read()
             settings = ScoringSettings([metric], language=language, documents=text.ids(sources))
-            (found,) = compare(self.lines, other.lines, [references], settings)
+            (found,) = compare(self.lines, other.lines, [references], settings, test)
             difference = found.difference
             bounds = {"low": difference.low, "high": difference.high}
             self.tests[key] = {"difference": difference.value, **bounds, "p_value": found.p_value}
+            if found.sacrebleu_p is not None:
+                self.tests[key]["sacrebleu_p"] = found.sacrebleu_p
             self.save()
         return self.tests[key]
 

@@ -16,7 +16,7 @@ from sparsenmt.decoding.translate import sparsity_rate
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import Score, corpus_scores
 from sparsenmt.evaluation.scorer import ScoringSettings
-from sparsenmt.evaluation.significance import Comparison, compare
+from sparsenmt.evaluation.significance import Comparison, PairedTest, compare
 from sparsenmt.metric import METRICS
 from sparsenmt.progress import notify
 from sparsenmt.recipe.schema import Decoding
@@ -41,8 +41,7 @@ class ScoreOptions:
         metrics: names of `metric.METRICS`; empty: the default ones, with d-BLEU if documents are known.
         documents: file with the document id of every line.
         language: of the target, for ROUGE; None: English, or the model's target language.
-        resamples: samples of the bootstrap.
-        seed: of the bootstrap.
+        test: significance test of the difference to a baseline.
     """
 
     metrics: tuple[str, ...] = ()
@@ -50,8 +49,7 @@ class ScoreOptions:
     lowercase: bool = False
     tokenize: str = "13a"
     language: str | None = None
-    resamples: int = 1000
-    seed: int = 12345
+    test: PairedTest = field(default_factory=PairedTest)
 
     @property
     def chosen_metrics(self) -> tuple[str, ...]:
@@ -222,12 +220,5 @@ def _measure(
     scores = corpus_scores(hypotheses, others[:references], settings)
     comparisons = []
     if len(others) > references:
-        comparisons = compare(
-            hypotheses,
-            others[references],
-            others[:references],
-            settings,
-            resamples=options.resamples,
-            seed=options.seed,
-        )
+        comparisons = compare(hypotheses, others[references], others[:references], settings, options.test)
     return ScoreResult(scores, len(hypotheses), comparisons, sparsity)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,8 +14,11 @@ from sparsenmt.commands.analyze.options import (
     reference_option,
     site_option,
 )
-from sparsenmt.commands.options import metrics_option, resamples_option
+from sparsenmt.commands.options import metrics_option, significance_options
 from sparsenmt.model.sites import SiteName
+
+if TYPE_CHECKING:
+    from sparsenmt.evaluation.significance import PairedTest
 
 
 @click.command("ablate-heads", short_help="Quality with each head disabled in turn.")
@@ -24,7 +28,7 @@ from sparsenmt.model.sites import SiteName
     "--head", "heads", multiple=True, type=click.IntRange(1), help="Only this head, from 1; repeatable.  [default: all]"
 )
 @metrics_option(GROUP_METRICS, ".  [default: bleu chrf]")
-@resamples_option
+@significance_options
 @analysis_options(translates=True)
 def command(
     arguments: AnalysisArguments,
@@ -32,14 +36,14 @@ def command(
     site: SiteName,
     heads: tuple[int, ...],
     metrics: tuple[str, ...],
-    resamples: int,
+    test: PairedTest,
 ) -> None:
     """Translate the text with all heads, and with each head of a site disabled in all layers in turn.
 
     A disabled head gives zeros. Fixed heads come first, and are named by their pattern. Each row is compared with all
-    heads by paired bootstrap.
+    heads.
     """
     from sparsenmt.analysis.head_ablation import measure_head_ablation
 
     chosen = metrics or ("bleu", "chrf")
-    arguments.show(measure_head_ablation, reference, site=site, heads=heads, metrics=chosen, resamples=resamples)
+    arguments.show(measure_head_ablation, reference, site=site, heads=heads, metrics=chosen, test=test)
