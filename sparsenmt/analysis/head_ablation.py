@@ -1,7 +1,7 @@
 """The translation quality of a model with one head of a site disabled in all layers (Raganato, Scherrer and Tiedemann
 2020, 4.3, Table 4).
 
-Each row is compared with the model that has all its heads, by paired bootstrap over the same sentences.
+Each row is compared with the model that has all its heads, by a paired test over the same sentences.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from sparsenmt.analysis.compared_scores import SCORE_COLUMNS, ComparedScore, com
 from sparsenmt.analysis.labels import SITE_NAMES, site_title
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
+from sparsenmt.evaluation.significance import PairedTest
 from sparsenmt.metric import METRICS
 from sparsenmt.model.sites import SiteName
 from sparsenmt.report.plots import Panel, curves
@@ -32,7 +33,7 @@ def measure_head_ablation(
     heads: Sequence[int] = (),
     scoring: ScoringOptions = DEFAULT,
     documents: Path | None = None,
-    resamples: int = 1000,
+    test: PairedTest | None = None,
 ) -> AnalysisResult:
     """Make the report ``ablate-heads``.
 
@@ -41,7 +42,7 @@ def measure_head_ablation(
         heads: heads to disable, from 1; empty: each in turn.
         scoring: without metrics: BLEU and chrF.
         documents: document ids of the text, for d-BLEU; a model of blocks then translates blocks.
-        resamples: number of bootstrap samples.
+        test: None: the bootstrap.
 
     Raises:
         UserError: a model has no such head, or it cannot be scored like this.
@@ -49,6 +50,7 @@ def measure_head_ablation(
     scoring = scoring.with_default(DEFAULT.metrics)
     settings = session.scoring_settings(scoring, documents, len(session.lines))
     references = session.read_beside(reference, len(session.lines), session.text_name)
+    test = test or PairedTest()
     found = {}
     for model in session.opened():
         names = model.check_heads(site, heads)
@@ -56,13 +58,12 @@ def measure_head_ablation(
         for head in sorted(set(heads)) or names:
             with model.bundle.model.disable_heads(site, [head]):
                 translations[head] = model.texts(settings.documents, f", without head {head}")
-        found[model.label] = measure(translations, references, names, settings, resamples=resamples)
-    common = {"resamples": resamples, "beam_size": session.beam_size, **scoring.record()}
-    return session.result(
-        report(found, site),
-        lambda: curves(panels(found, site)),
-        settings={"reference": str(reference), "site": site, **common},
-    )
+        found[model.label] = measure(translations, references, names, settings, test=test)
+    used = {
+        **{"reference": str(reference), "site": site, "beam_size": session.beam_size, **scoring.record()},
+        **{"significance": test.method, "resamples": test.resamples, "seed": test.seed},
+    }
+    return session.result(report(found, site, test), lambda: curves(panels(found, site)), settings=used)
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def measure(
     names: Mapping[int, str],
     settings: ScoringSettings,
     *,
-    resamples: int = 1000,
+    test: PairedTest | None = None,
 ) -> list[HeadScores]:
     """Score the translations of a model, those with all heads first.
 
@@ -97,12 +98,12 @@ def measure(
     rows = []
     for head, lines in translations.items():
         baseline = None if head is None else translations[None]
-        scores = compared_scores(lines, references, baseline, settings, resamples=resamples)
+        scores = compared_scores(lines, references, baseline, settings, test=test)
         rows.append(HeadScores(head, NONE if head is None else names[head], {each.metric: each for each in scores}))
     return rows
 
 
-def report(found: Mapping[str, Sequence[HeadScores]], site: SiteName) -> Report:
+def report(found: Mapping[str, Sequence[HeadScores]], site: SiteName, test: PairedTest | None = None) -> Report:
     """Make the table: one row for each metric and head."""
     rows = []
     for model, own in found.items():
@@ -115,7 +116,7 @@ def report(found: Mapping[str, Sequence[HeadScores]], site: SiteName) -> Report:
     title = "quality with one head disabled in all layers"
     scores = (score for own in found.values() for row in own for score in row.scores.values())
     notes = (
-        "difference: from all heads, with its 95% interval and p-value by paired bootstrap",
+        f"difference: from all heads, with its 95% interval and p-value: {test or PairedTest()}",
         *signature_notes(scores),
     )
     return Report("ablate-heads", (Table("ablate-heads", title, heads, rows),), notes)

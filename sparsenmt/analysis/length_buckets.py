@@ -1,8 +1,8 @@
 """The quality of several systems by the length of sentences (Raganato, Scherrer and Tiedemann 2020, 5.1, Fig. 2).
 
-Every bucket is scored as a corpus of its own, and each system compared with the first by paired bootstrap; a bucket
-with fewer than `LEAST` sentences is scored, but not compared. Metrics of documents have documents in place of
-sentences: the length is that of the document.
+Every bucket is scored as a corpus of its own, and each system compared with the first by a paired test; a bucket with
+fewer than `LEAST` sentences is scored, but not compared. Metrics of documents have documents in place of sentences: the
+length is that of the document.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import by_document
 from sparsenmt.evaluation.sacrebleu_scorer import tokenizer
 from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
+from sparsenmt.evaluation.significance import PairedTest
 from sparsenmt.metric import METRICS
 from sparsenmt.report.plots import Panel, curves
 from sparsenmt.report.tables import Report, Table, columns
@@ -46,7 +47,7 @@ def measure_by_length(
     scoring: ScoringOptions = DEFAULT,
     documents: Path | None = None,
     disabled_heads: Sequence[str] = (),
-    resamples: int = 1000,
+    test: PairedTest | None = None,
 ) -> AnalysisResult:
     """Make the report ``by-length``, of models and of files of translations.
 
@@ -56,7 +57,7 @@ def measure_by_length(
         scoring: without metrics: BLEU.
         documents: document ids of the text, for d-BLEU; a model of blocks then translates blocks.
         disabled_heads: ``[MODEL=]SITE:N,N`` values: heads that give zeros.
-        resamples: number of bootstrap samples.
+        test: None: the bootstrap.
 
     Raises:
         UserError: a file has another number of lines than the reference, or the systems cannot be scored like this.
@@ -66,7 +67,7 @@ def measure_by_length(
     if not references:
         raise UserError("the file has no lines", where=str(reference), hint="Name a file of reference translations.")
     settings = session.scoring_settings(scoring, documents, len(references))
-    count = counter(length, settings)
+    count, test = counter(length, settings), test or PairedTest()
     # Everything is read and checked before a model translates.
     models = {label: path for label, path in session.labels.items() if label not in session.translations}
     disabled = heads_by_model(models, disabled_heads)
@@ -78,13 +79,14 @@ def measure_by_length(
     for label, path in models.items():
         systems[label] = session.open(label, path, disabled[label]).texts(settings.documents)
     ordered = {label: systems[label] for label in session.labels}
-    cells = measure(ordered, references, settings, texts=texts, count=count, edges=edges, resamples=resamples)
-    common = {"resamples": resamples, "beam_size": session.beam_size, "disabled_heads": list(disabled_heads)}
-    return session.result(
-        report(cells, length, disabled_heads),
-        lambda: curves(panels(cells, length)),
-        settings={"reference": str(reference), "edges": list(edges), "length": length, **common, **scoring.record()},
-    )
+    cells = measure(ordered, references, settings, texts=texts, count=count, edges=edges, test=test)
+    used = {
+        **{"reference": str(reference), "edges": list(edges), "length": length, "beam_size": session.beam_size},
+        **{"disabled_heads": list(disabled_heads), **scoring.record()},
+        **{"significance": test.method, "resamples": test.resamples, "seed": test.seed},
+    }
+    made = report(cells, length, disabled_heads, test)
+    return session.result(made, lambda: curves(panels(cells, length)), settings=used)
 
 
 def _measured_texts(
@@ -148,7 +150,7 @@ def measure(
     texts: Sequence[str] | None = None,
     count: Callable[[str], int] = word_count,
     edges: Sequence[int] = EDGES,
-    resamples: int = 1000,
+    test: PairedTest | None = None,
 ) -> dict[str, list[BucketScore]]:
     """Score every system on every bucket, by each metric.
 
@@ -175,7 +177,7 @@ def measure(
             targets = [wanted[i] for i in segments]
             for name, lines in chosen.items():
                 baseline = chosen[first] if name != first and len(lines) >= LEAST else None
-                for score in compared_scores(lines, targets, baseline, own, resamples=resamples):
+                for score in compared_scores(lines, targets, baseline, own, test=test):
                     cells[score.metric].append(BucketScore(name, bucket, len(lines), score))
     return cells
 
@@ -184,6 +186,7 @@ def report(
     cells: Mapping[str, Sequence[BucketScore]],
     length: Length = "reference-words",
     disabled_heads: Sequence[str] = (),
+    test: PairedTest | None = None,
 ) -> Report:
     """Make the table: one row for each metric, bucket and system."""
     rows = [
@@ -195,7 +198,7 @@ def report(
     documents = any(METRICS[metric].needs_documents for metric in cells)
     notes = (
         f"length: {describe(length)}; difference: from the first system, with its 95% interval and p-value",
-        f"by paired bootstrap, in buckets of at least {LEAST} sentences",
+        f"by {test or PairedTest()}, in buckets of at least {LEAST} sentences",
         *(["d-BLEU: of documents in place of sentences, by the length of the document"] if documents else []),
         *([f"disabled heads: {', '.join(disabled_heads)}"] if disabled_heads else []),
         *signature_notes(each.score for group in cells.values() for each in group if each.bucket == ALL),

@@ -16,7 +16,7 @@ import click
 from sparsenmt.errors import UserError
 from sparsenmt.metric import METRICS
 from sparsenmt.model.sites import SITES
-from sparsenmt.recipe.choices import DecodingDtype
+from sparsenmt.recipe.choices import DecodingDtype, SignificanceMethod
 from sparsenmt.strategy import STRATEGIES
 
 if TYPE_CHECKING:
@@ -29,13 +29,6 @@ DTYPES = get_args(DecodingDtype)
 
 dump_config_option = click.option("--dump-config", is_flag=True, help="Print the resolved recipe and exit.")
 threads_option = click.option("--threads", type=click.IntRange(1), help="Number of CPU threads.  [default: all cores]")
-resamples_option = click.option(
-    "--resamples",
-    type=click.IntRange(1, 1_000_000),
-    default=1000,
-    show_default=True,
-    help="Number of bootstrap samples.",
-)
 disabled_heads_option = click.option(
     "--disable-heads",
     "disabled_heads",
@@ -198,6 +191,46 @@ def scoring_options(default: str) -> Decorator:
         return stacked(*options)(call)
 
     return decorate
+
+
+def significance_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--significance``, ``--resamples`` and ``--seed``, passed on as ``test``, a `PairedTest`."""
+
+    @functools.wraps(command)
+    def call(*, significance: SignificanceMethod, resamples: int, test_seed: int, **given: Any) -> None:
+        from sparsenmt.evaluation.significance import PairedTest
+
+        command(test=PairedTest(significance, resamples, test_seed), **given)
+
+    return stacked(
+        click.option(
+            "--significance",
+            type=click.Choice(get_args(SignificanceMethod)),
+            default="bootstrap",
+            show_default=True,
+            help="Two-sided test of a difference: paired bootstrap, or paired approximate randomization.",
+        ),
+        click.option(
+            "--resamples",
+            type=click.IntRange(1, 1_000_000),
+            default=1000,
+            show_default=True,
+            help="Number of samples of this test, and of the intervals.",
+        ),
+        click.option(
+            "--seed",
+            "test_seed",
+            type=click.IntRange(0),
+            default=12345,
+            show_default=True,
+            help="Seed of these samples.",
+        ),
+    )(call)
+
+
+sacrebleu_p_option = click.option(
+    "--sacrebleu-p", is_flag=True, help="Show the p-value that sacrebleu prints for the same samples, too."
+)
 
 
 def report_options(plot: str | None = "Draw the report to this file, .png or .svg.") -> Decorator:

@@ -13,6 +13,7 @@ from sparsenmt.decoding.translate import Translation
 from sparsenmt.devices import use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringOptions
+from sparsenmt.evaluation.significance import PairedTest
 from sparsenmt.metric import METRICS
 from sparsenmt.progress import progress_bar
 from sparsenmt.report.model_labels import check_models, model_labels
@@ -36,6 +37,8 @@ class CompareRequest:
         tags: part-of-speech tags of the source.
         baseline: model that the others are tested against; None: the first.
         scoring: without metrics: the first recipe's, with BLEU chrF, too.
+        test: significance test of the differences to the baseline.
+        sacrebleu_p: show sacrebleu's own p-value on the terminal, too; files always hold it.
         speed_lines: lines that are timed, at most.
         rounds: turns of each model; the fastest counts.
         threads: CPU threads; None: all cores.
@@ -50,6 +53,8 @@ class CompareRequest:
     baseline: Path | None = None
     scoring: ScoringOptions = field(default_factory=ScoringOptions)
     attention: bool = True
+    test: PairedTest = field(default_factory=PairedTest)
+    sacrebleu_p: bool = False
     speed: bool = True
     speed_lines: int = 200
     rounds: int = 3

@@ -24,7 +24,7 @@ from sparsenmt.decoding.translate import Translation, sparsity_rate
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import check_scoring, corpus_scores
 from sparsenmt.evaluation.scorer import ScoringOptions
-from sparsenmt.evaluation.significance import compare
+from sparsenmt.evaluation.significance import PairedTest, compare
 from sparsenmt.files import directory_lock, make_directories, read_sealed, sha256_text, write_sealed
 from sparsenmt.model.sites import SITES
 from sparsenmt.progress import notify, progress_bar
@@ -72,7 +72,7 @@ class Evaluation:
         scores: `ScoringOptions.key` -> value; the key is the name of the metric where settings are the default ones.
         signatures: the same, and signatures.
         attention: by site; None: not measured.
-        tests: differences to other translations, by `ScoringOptions.key` and hash of those.
+        tests: differences to other translations, by `ScoringOptions.key`, hash of those, and identity of the test.
     """
 
     path: Path
@@ -98,17 +98,30 @@ class Evaluation:
         return sum(value * queries for value, queries in pairs if value is not None) / total if total else None
 
     def against(
-        self, other: Evaluation, metric: str, text: TestText, language: str, scoring: ScoringOptions = _DEFAULTS
+        self,
+        other: Evaluation,
+        metric: str,
+        text: TestText,
+        language: str,
+        test: PairedTest | None = None,
+        scoring: ScoringOptions = _DEFAULTS,
     ) -> dict[str, float]:
-        """Return ``difference`` to another model, ``low`` and ``high`` (95%), and ``p_value`` (paired bootstrap)."""
-        key = f"{scoring.key(metric)} {sha256_text(chr(10).join(other.lines))[:16]}"
+        """Return ``difference`` to another model, ``low`` and ``high`` (95%), ``p_value`` and, if any, ``sacrebleu_p``.
+
+        Args:
+            test: None: the bootstrap.
+        """
+        test = test or PairedTest()
+        key = f"{scoring.key(metric)} {sha256_text(chr(10).join(other.lines))[:16]} {test.identity}"
         if key not in self.tests:
             sources, references = text.read()
             settings = scoring.settings(language=language, documents=text.ids(sources), only=[metric])
-            (found,) = compare(self.lines, other.lines, [references], settings)
+            (found,) = compare(self.lines, other.lines, [references], settings, test)
             difference = found.difference
             bounds = {"low": difference.low, "high": difference.high}
             self.tests[key] = {"difference": difference.value, **bounds, "p_value": found.p_value}
+            if found.sacrebleu_p is not None:
+                self.tests[key]["sacrebleu_p"] = found.sacrebleu_p
             self.save()
         return self.tests[key]
 

@@ -17,7 +17,7 @@ from sparsenmt.decoding.translate import sparsity_rate
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import Score, check_scoring, corpus_scores
 from sparsenmt.evaluation.scorer import ScoringOptions
-from sparsenmt.evaluation.significance import Comparison, compare
+from sparsenmt.evaluation.significance import Comparison, PairedTest, compare
 from sparsenmt.metric import METRICS
 from sparsenmt.progress import notify
 from sparsenmt.recipe.schema import Decoding
@@ -39,13 +39,11 @@ class ScoreOptions(ScoringOptions):
 
     Args:
         documents: file with the document id of every line.
-        resamples: samples of the bootstrap.
-        seed: of the bootstrap.
+        test: significance test of the difference to a baseline.
     """
 
     documents: Path | None = None
-    resamples: int = 1000
-    seed: int = 12345
+    test: PairedTest = field(default_factory=PairedTest)
 
     def checked(self, *, by_model: bool) -> ScoreOptions:
         """Return the options with the default metrics in place of none: with d-BLEU if documents are known.
@@ -200,12 +198,5 @@ def _measure(
     scores = corpus_scores(hypotheses, others[:references], settings)
     comparisons = []
     if len(others) > references:
-        comparisons = compare(
-            hypotheses,
-            others[references],
-            others[:references],
-            settings,
-            resamples=options.resamples,
-            seed=options.seed,
-        )
+        comparisons = compare(hypotheses, others[references], others[:references], settings, options.test)
     return ScoreResult(scores, len(hypotheses), comparisons, sparsity)

@@ -13,7 +13,7 @@ from sparsenmt.commands.analyze.options import (
     reference_option,
     site_option,
 )
-from sparsenmt.commands.options import documents_option, resamples_option, scoring_options
+from sparsenmt.commands.options import documents_option, scoring_options, significance_options
 from sparsenmt.model.sites import SiteName
 
 
@@ -25,7 +25,7 @@ from sparsenmt.model.sites import SiteName
 )
 @scoring_options("bleu chrf")
 @documents_option
-@resamples_option
+@significance_options
 @analysis_options(translates=True)
 def command(
     arguments: AnalysisArguments, reference: Path, site: SiteName, heads: tuple[int, ...], **options: Any
@@ -33,7 +33,7 @@ def command(
     """Translate the text with all heads, and with each head of a site disabled in all layers in turn.
 
     A disabled head gives zeros. Fixed heads come first, and are named by their pattern. Each row is compared with all
-    heads by paired bootstrap.
+    heads.
     """
     from sparsenmt.analysis.head_ablation import measure_head_ablation
 

@@ -12,8 +12,8 @@ from sparsenmt.commands.analyze.options import AnalysisArguments, analysis_optio
 from sparsenmt.commands.options import (
     disabled_heads_option,
     documents_option,
-    resamples_option,
     scoring_options,
+    significance_options,
     whole_numbers,
 )
 
@@ -39,13 +39,13 @@ _COMPARE_MT = "compare-mt"
 @scoring_options("bleu")
 @documents_option
 @disabled_heads_option
-@resamples_option
+@significance_options
 @analysis_options(translates=True, files=True)
 def command(arguments: AnalysisArguments, reference: Path, edges: str, **options: Any) -> None:
     """Quality by the length of sentences, of models and of files of translations, in any order.
 
     Models translate --input, without the heads of --disable-heads: MODEL=SITE:N,N disables heads of one model only,
-    named as in the table. Each system is compared with the first by paired bootstrap, in buckets of at least ten
+    named as in the table. Each system is compared with the first, in buckets of at least ten
     sentences.
     """
     from sparsenmt.analysis.length_buckets import COMPARE_MT_EDGES, measure_by_length
