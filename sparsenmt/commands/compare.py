@@ -8,14 +8,13 @@ import click
 
 from sparsenmt.commands.options import (
     PATH,
-    metrics_option,
     report_options,
+    scoring_options,
     set_option,
     source_options,
     speed_options,
     threads_option,
 )
-from sparsenmt.metric import METRICS
 
 
 @click.command("compare")
@@ -25,7 +24,7 @@ from sparsenmt.metric import METRICS
 @click.option("--tags", type=PATH, help="Part-of-speech tags of --source, for models that read them.")
 @set_option
 @click.option("--baseline", type=PATH, help="Model that the others are tested against.  [default: the first]")
-@metrics_option(list(METRICS), ", the most important first.  [default: the first recipe's; with BLEU, chrF too]")
+@scoring_options("the first recipe's; with BLEU, chrF too")
 @click.option("--attention/--no-attention", default=True, show_default=True, help="Count attended positions.")
 @speed_options
 @threads_option

@@ -11,6 +11,7 @@ from typing import Literal
 from sparsenmt import store
 from sparsenmt.assemble import load_recipe
 from sparsenmt.errors import UserError
+from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.interrupts import resumable
 from sparsenmt.progress import notify
 from sparsenmt.recipe.schema import AuxiliaryLoss, MemoryChoice, Ramp, Recipe
@@ -209,7 +210,7 @@ def _compare(models: Mapping[str, Path]) -> Report:
             text = recipe_text(recipe, kind)
             if text is None:
                 continue
-            found = evaluate(directory, text, [metric], attention=False)
+            found = evaluate(directory, text, ScoringOptions((metric,)), attention=False)
             baseline = first.setdefault((kind, metric), found)
             tested: Mapping[str, float] = {}
             if baseline is not found and baseline.key["text"] == found.key["text"]:
