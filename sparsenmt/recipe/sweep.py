@@ -19,13 +19,16 @@ from sparsenmt.recipe.variants import OWN_AXES, Variant, expand_variants
 from sparsenmt.recipe.yaml_tree import YamlNode, nearest_origin, plain, read
 
 
+Cell = Literal["quality", "parameters", "sparsity", "attended", "density", "training_speed", "training_seconds"]
+
+
 class Layout(Section):
     """The layout of the table; an axis is a key of the variants' `at`, or `seed`, `set` or `metric`."""
 
     rows: str | list[str] = Field(description="Axis, or axes, whose labels name the rows.")
     columns: str | list[str] = Field(description="Axis, or axes, whose labels name the columns.")
     sections: str | list[str] = Field([], description="Axis, or axes, whose labels get a table each.")
-    cell: Literal["quality", "parameters", "sparsity", "attended", "density", "training_speed"] = Field(
+    cell: Cell = Field(
         "quality",
         description="Content of the cells. `quality`: the score, by the first metric unless `metric` is an axis; the "
         "others are columns of `sparsenmt compare`.",
