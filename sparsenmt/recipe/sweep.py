@@ -18,7 +18,6 @@ from sparsenmt.recipe.validation_errors import misread_booleans, validation_prob
 from sparsenmt.recipe.variants import OWN_AXES, Variant, expand_variants
 from sparsenmt.recipe.yaml_tree import YamlNode, nearest_origin, plain, read
 
-
 Cell = Literal["quality", "parameters", "sparsity", "attended", "density", "training_speed", "training_seconds"]
 
 

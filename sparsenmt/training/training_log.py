@@ -91,7 +91,7 @@ def training_time(directory: Path) -> float | None:
         if _is_number(seconds)
     ]
     if sums:
-        return max(sums)
+        return float(max(sums))
     lines = [line for line in logged_values(directory, "train", "update", "time") if all(map(_is_number, line))]
     pairs = [(later[0] - line[0], later[1] - line[1]) for line, later in pairwise(lines) if later[0] > line[0]]
     if not pairs:
