@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -148,15 +148,73 @@ CORPORA = {
         "EN-DE": "wmt14-en-de-8k",
     },
     "fixed-heads-table1": {"EN-DE": "wmt19-en-de", "DE-EN": "wmt19-de-en"},
+    "fixed-heads-table2": {
+        "DE-EN": "iwslt14-de-en",
+        "KO-EN": "ko-en",
+        "EN-VI": "iwslt15-en-vi",
+        "VI-EN": "iwslt15-vi-en",
+    },
+    "fixed-heads-table3": {"EN-DE": "wmt19-en-de-paracrawl", "DE-EN": "wmt19-de-en-paracrawl"},
+    "l0drop": {
+        "WMT14 En-De": "wmt14-en-de",
+        "WMT14 En-De (Char)": "wmt14-en-de-char",
+        "WMT18 Zh-En": "wmt18-zh-en",
+        "CNN/Daily Mail": "cnndm",
+        "WikiSum": "wikisum",
+    },
     "topk-table1": {"Fr-En": "iwslt17-fr-en", "En-Ro": "wmt16-en-ro"},
     "topk-table2": {"TED": "ted-en-de-doc", "News-Commentary": "news-en-de-doc"},
 }
 """Sweep -> label of a corpus -> its recipe."""
 
 
-def fixed_heads_table1(labels: Labels) -> Meaning:
-    recipe, system = CORPORA["fixed-heads-table1"][labels["direction"]], labels["system"]
-    return Meaning(recipe, heads(system) | words(system, f"{recipe}-words") | layers(labels["layers"]))
+def fixed_heads(sweep: str, labels: Labels, corpus: str, depth: str = "6+6") -> Meaning:
+    recipe, system = CORPORA[sweep][corpus], labels["system"]
+    changes = heads(system) | words(system, f"{recipe}-words") | layers(depth)
+    if "disabled" not in system:
+        return Meaning(recipe, changes)
+    return Meaning(recipe, changes, f"runs/{sweep}/{corpus}-7F-token+1L-{depth}", 0)
+
+
+def fixed_heads_table5(labels: Labels) -> Meaning:
+    corpus, system = labels["data"], labels["system"]
+    earlier = "fixed-heads-table2" if "VI" in corpus else "fixed-heads-table1"
+    meaning = fixed_heads(earlier, labels, corpus)
+    if system == "8F token":
+        return meaning
+    return replace(
+        meaning, start=f"runs/{earlier}/{corpus}-{system.replace(' + ', '+').replace(' ', '-')}-6+6", updates=0
+    )
+
+
+def l0drop_table1(labels: Labels) -> Meaning:
+    recipe = CORPORA["l0drop"][labels["data"]]
+    if labels["model"] == "dense":
+        return Meaning(recipe)
+    assert labels["model"] == "L0Drop"
+    return Meaning(f"{recipe}-l0drop", start=f"runs/l0drop-table1/{recipe}")
+
+
+def l0drop_table2(labels: Labels) -> Meaning:
+    recipe, pattern = CORPORA["l0drop"][labels["data"]], labels["pattern"]
+    start = f"runs/l0drop-table1/{recipe}"
+    if pattern == "Baseline":
+        return Meaning(recipe, {}, start, 0)
+    if pattern == "L0Drop":
+        return Meaning(f"{recipe}-l0drop", {}, f"{start}-l0drop", 0)
+    rule, features = {
+        "POS Pattern": ({"name": "pos"}, "pos"),
+        "Freq Pattern": ({"name": "freq", "top": 100}, "frequency"),
+        "Group Pattern": ({"name": "group"}, "words"),
+        "Inv Freq Pattern": ({"name": "inv_freq", "above": 452}, "frequency"),
+    }[pattern]
+    changes = {
+        "model.memory": [rule],
+        "data.directory": f"runs/data/{recipe}-{features}",
+        "training.max_updates": {"wmt14-en-de": 50_000, "cnndm": 20_000}[recipe],
+        "training.loss_normalization": "sentences",
+    }
+    return Meaning(recipe, changes, start)
 
 
 def depths(recipe: str) -> Callable[[Labels], Meaning]:
@@ -169,7 +227,14 @@ MEANINGS: dict[str, Callable[[Labels], Meaning]] = {
     "fixed-heads-low-resource": lambda labels: Meaning(
         "low-resource", heads(labels["system"]) | words(labels["system"], "low-resource-words")
     ),
-    "fixed-heads-table1": fixed_heads_table1,
+    "fixed-heads-table1": lambda labels: fixed_heads(
+        "fixed-heads-table1", labels, labels["direction"], labels["layers"]
+    ),
+    "fixed-heads-table2": lambda labels: fixed_heads("fixed-heads-table2", labels, labels["data"], labels["layers"]),
+    "fixed-heads-table3": lambda labels: fixed_heads("fixed-heads-table3", labels, labels["data"]),
+    "fixed-heads-table5": fixed_heads_table5,
+    "l0drop-table1": l0drop_table1,
+    "l0drop-table2": l0drop_table2,
     "multi30k-10k": multi30k_10k,
     "multi30k-depth-systems": multi30k_depth_systems,
     "multi30k-depths": depths("multi30k-en-de"),

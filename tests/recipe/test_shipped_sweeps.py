@@ -37,7 +37,12 @@ VARIANTS = {
     "entmax-table1": 3 * 4,
     "europarl-doc": 2 * (1 + 8 * 2),
     "fixed-heads-low-resource": 4,
-    "fixed-heads-table1": 2 * 4 * 7,
+    "fixed-heads-table1": 2 * (4 * 7 + 2),
+    "fixed-heads-table2": 4 * 4 * 2,
+    "fixed-heads-table3": 2 * 4,
+    "fixed-heads-table5": 4 * 3,
+    "l0drop-table1": 5 * 2,
+    "l0drop-table2": 2 * 6,
     "multi30k-10k": 6,
     "multi30k-depths": 3 * 3,
     "multi30k-depth-systems": 4,
@@ -130,8 +135,17 @@ def values(recipe: Recipe) -> dict[str, Any]:
     return {key: value for key, value in found.items() if key not in ("name", "directory")}
 
 
+def whole_filter(choice: dict[str, Any]) -> dict[str, Any]:
+    """A filter at the encoder's output with all of its options."""
+    given = {name: option for name, option in choice.items() if name != "name"}
+    options = registry.get("memory", choice["name"]).options.model_validate(given)
+    return {"name": choice["name"], "at": "output", "per": "model", **options.model_dump(mode="json")}
+
+
 def whole(key: str, value: Any) -> Any:
-    """A method with all of its options."""
+    """A method, or a list of filters, with all options."""
+    if key == "model.memory":
+        return [whole_filter(choice) for choice in value]
     if not isinstance(value, dict):
         return value
     socket = {"given": "heads", "depth": "depth", "pattern": "pattern", "transform": "transform"}[key.split(".")[-1]]
