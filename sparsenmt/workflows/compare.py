@@ -20,7 +20,7 @@ from sparsenmt.report.plots import Panel, curves
 from sparsenmt.report.tables import Column, Report, Table, Value, columns
 from sparsenmt.store import open_model, read_recipe
 from sparsenmt.training.training_log import training_speed
-from sparsenmt.workflows.evaluate import Evaluation, evaluate, metric_of, translate_text
+from sparsenmt.workflows.evaluate import Evaluation, evaluate, metric_of, translate_in_batches, translate_text
 from sparsenmt.workflows.test_sets import TestText, given_text, shared_text
 
 
@@ -37,6 +37,7 @@ class CompareRequest:
         metrics: names of `metric.METRICS`, the most important first; empty: the first recipe's, with BLEU chrF, too.
         speed_lines: lines that are timed, at most.
         rounds: turns of each model; the fastest counts.
+        batch_sentences: lines of a batch while decoding is timed; None: as many as fit the recipe's `batch_tokens`.
         threads: CPU threads; None: all cores.
     """
 
@@ -52,6 +53,7 @@ class CompareRequest:
     speed: bool = True
     speed_lines: int = 200
     rounds: int = 3
+    batch_sentences: int | None = None
     threads: int | None = None
     files: ReportFiles = field(default_factory=ReportFiles)
 
@@ -92,11 +94,12 @@ def compare_models(request: CompareRequest) -> Report:
     use_threads(request.threads)
     labels = model_labels(everybody)
     text = given or shared_text(labels, request.kind)
+    _check_batches(everybody, text, request.batch_sentences)
     metrics = tuple(request.metrics) or _default_metrics(everybody[0])
     found = {label: evaluate(path, text, metrics, attention=request.attention) for label, path in labels.items()}
     first = (wanted or request.models[0]).resolve()
     baseline = next(label for label, path in labels.items() if path.resolve() == first)
-    speeds = _decoding_speeds(labels, text, request.speed_lines, request.rounds) if request.speed else {}
+    speeds = _decoding_speeds(labels, text, request) if request.speed else {}
     models = [ComparedModel(label, labels[label], own, speeds.get(label)) for label, own in found.items()]
     made = _report(models, baseline, text, metrics, attention=request.attention)
     request.files.write(made, lambda: curves(_panels(made), share_y=True))
@@ -108,22 +111,40 @@ def _default_metrics(model: Path) -> tuple[str, ...]:
     return (metric, "chrf") if metric == "bleu" else (metric,)
 
 
-def _decoding_speeds(models: Mapping[str, Path], text: TestText, lines: int, rounds: int) -> dict[str, float]:
+def _check_batches(models: Sequence[Path], text: TestText, batch_sentences: int | None) -> None:
+    """Check that a number of sentences can be the size of a batch.
+
+    Raises:
+        UserError: a model reads blocks of sentences.
+    """
+    packing = [model for model in models if read_recipe(model).data.documents is not None]
+    if batch_sentences is not None and text.documents is not None and packing:
+        raise UserError(
+            f"{packing[0]} reads blocks of sentences, not single ones",
+            where="--batch-sentences",
+            hint="Leave it out: the size of batches is `decoding.batch_tokens` of the recipe.",
+        )
+
+
+def _decoding_speeds(models: Mapping[str, Path], text: TestText, request: CompareRequest) -> dict[str, float]:
     """Time models in turns on the first lines of a text; returns target tokens per second, `</s>` included.
 
     A model is read anew for each of its turns, so that no more than one is in memory.
     """
 
     def translate(directory: Path) -> Callable[[Sequence[str]], list[Translation]]:
-        bundle = open_model(directory)
+        bundle, size = open_model(directory), request.batch_sentences
+        if size is not None:
+            return lambda sources: translate_in_batches(bundle, text, len(sources), size)
         return lambda sources: translate_text(bundle, text, sources)[1]
 
     def systems() -> Iterator[tuple[str, Callable[[Sequence[str]], list[Translation]]]]:
         for label, directory in models.items():
             yield label, translate(directory)
 
-    with progress_bar("decoding speed", rounds * len(models), unit="model") as advance:
-        times = time_decoding(systems, text.read()[0][:lines], rounds=rounds, advance=advance)
+    with progress_bar("decoding speed", request.rounds * len(models), unit="model") as advance:
+        sources = text.read()[0][: request.speed_lines]
+        times = time_decoding(systems, sources, rounds=request.rounds, advance=advance)
     return {label: _tokens(each.result) / each.seconds for label, each in times.items()}
 
 
