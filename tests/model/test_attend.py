@@ -8,10 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from sparsenmt.model.attend import attend_banded, attend_fused, attend_masked, restrict
+from sparsenmt.model.attend import attend_banded, attend_fused, attend_masked, restrict, weigh
 from sparsenmt.model.protocol import Source
 from sparsenmt.model.sockets import Keys, Transform
+from sparsenmt.sparsity.entmax15 import Entmax15
 from sparsenmt.sparsity.softmax import Softmax
+from sparsenmt.sparsity.sparsemax import Sparsemax
+from sparsenmt.sparsity.topk import TopK
 from tests.model.support import random_model, random_source, random_target
 from tests.toys.lookback import Lookback
 
@@ -80,6 +83,36 @@ def test_rows_that_see_nothing_are_zero_with_finite_gradients(dtype: torch.dtype
         context.sum().backward()
         assert all(x.grad is not None and bool(x.grad.isfinite().all()) for x in (q, k, v)), route
         assert v.grad is not None and not bool(v.grad[1].any())
+
+
+def bf16_tensors(queries: int, width: int, size: int) -> tuple[Tensor, Tensor]:
+    rng = torch.Generator().manual_seed(3)
+    shapes = (B, H, queries, size), (B, H, width, size)
+    q, k = (torch.randn(shape, generator=rng).mul_(2).bfloat16() for shape in shapes)
+    return q, k
+
+
+@pytest.mark.parametrize("transform", [TopK(8), Sparsemax(), Entmax15()])
+def test_scores_of_bf16_inputs_are_not_rounded_to_bf16(transform: Transform) -> None:
+    q, k = bf16_tensors(64, 40, 64)
+    keys = restrict(keys_of(64, 40, (40, 33)), None, False)
+    weights, exact = weigh(q, k, keys, transform), weigh(q.double(), k.double(), keys, transform)
+    assert weights.dtype == torch.float32
+    torch.testing.assert_close(weights.double(), exact, atol=1e-5, rtol=1e-5)
+    if isinstance(transform, TopK):
+        assert bool((weights.count_nonzero(-1) == 8).all())
+
+
+def test_gradients_of_bf16_inputs_are_those_of_exact_scores() -> None:
+    exact = [x.double().requires_grad_() for x in bf16_tensors(16, 20, 32)]
+    inputs = [x.requires_grad_() for x in bf16_tensors(16, 20, 32)]
+    keys = restrict(keys_of(16, 20, (20, 13)), None, False)
+    factors = torch.randn(B, H, 16, 20, generator=torch.Generator().manual_seed(4))
+    found = torch.autograd.grad((weigh(*inputs, keys, Sparsemax()) * factors).sum(), inputs)
+    expected = torch.autograd.grad((weigh(*exact, keys, Sparsemax()) * factors).sum(), exact)
+    for gradient, true in zip(found, expected, strict=True):
+        assert gradient.dtype == torch.bfloat16
+        torch.testing.assert_close(gradient.double(), true, atol=1e-3, rtol=2**-8)
 
 
 class ByFeature(Transform):
