@@ -27,6 +27,11 @@ from sparsenmt.commands.options import (
 @scoring_options("the first recipe's; with BLEU, chrF too")
 @click.option("--attention/--no-attention", default=True, show_default=True, help="Count attended positions.")
 @speed_options
+@click.option(
+    "--batch-sentences",
+    type=click.IntRange(1),
+    help="Time batches of this number of lines of similar length.  [default: the recipe's `decoding.batch_tokens`]",
+)
 @threads_option
 @report_options(plot="Draw quality against speed to this file, .png or .svg.")
 def command(**options: Any) -> None:

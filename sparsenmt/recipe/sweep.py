@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, ValidationError
 
@@ -18,7 +18,7 @@ from sparsenmt.recipe.validation_errors import misread_booleans, validation_prob
 from sparsenmt.recipe.variants import OWN_AXES, Variant, expand_variants
 from sparsenmt.recipe.yaml_tree import YamlNode, nearest_origin, plain, read
 
-Cell = Literal["quality", "parameters", "sparsity", "attended", "density", "training_speed", "training_seconds"]
+CellValue = Literal["quality", "parameters", "sparsity", "attended", "density", "training_speed", "training_seconds"]
 
 
 class Layout(Section):
@@ -27,10 +27,10 @@ class Layout(Section):
     rows: str | list[str] = Field(description="Axis, or axes, whose labels name the rows.")
     columns: str | list[str] = Field(description="Axis, or axes, whose labels name the columns.")
     sections: str | list[str] = Field([], description="Axis, or axes, whose labels get a table each.")
-    cell: Cell = Field(
+    cell: CellValue | Annotated[list[CellValue], Field(min_length=1)] = Field(
         "quality",
         description="Content of the cells. `quality`: the score, by the first metric unless `metric` is an axis; the "
-        "others are columns of `sparsenmt compare`.",
+        "others are columns of `sparsenmt compare`. A list gives a table for each.",
     )
     average: bool = Field(False, description="Add a last column with the mean of each row.")
     baseline: dict[str, Any] = Field(
@@ -38,6 +38,11 @@ class Layout(Section):
         description="Labels, by axis, of the baseline of the significance tests: with `{system: 8L}` every variant is "
         "compared with the one that differs in `system` only. Default: no tests.",
     )
+
+    @property
+    def cells(self) -> list[CellValue]:
+        """The contents of the cells, one for each table of a section; the first is drawn."""
+        return self.cell if isinstance(self.cell, list) else [self.cell]
 
 
 class VariantBlock(Section):

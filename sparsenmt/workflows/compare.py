@@ -22,7 +22,14 @@ from sparsenmt.report.plots import Panel, curves
 from sparsenmt.report.tables import Column, Report, Table, Value, columns
 from sparsenmt.store import open_model, read_recipe
 from sparsenmt.training.training_log import training_speed, training_time
-from sparsenmt.workflows.evaluate import Evaluation, check_metrics_fit, evaluate, metric_of, translate_text
+from sparsenmt.workflows.evaluate import (
+    Evaluation,
+    check_metrics_fit,
+    evaluate,
+    metric_of,
+    translate_in_batches,
+    translate_text,
+)
 from sparsenmt.workflows.test_sets import TestText, given_text, shared_text
 
 
@@ -41,6 +48,7 @@ class CompareRequest:
         sacrebleu_p: show sacrebleu's own p-value on the terminal, too; files always hold it.
         speed_lines: lines that are timed, at most.
         rounds: turns of each model; the fastest counts.
+        batch_sentences: lines of a batch while decoding is timed; None: as many as fit the recipe's `batch_tokens`.
         threads: CPU threads; None: all cores.
     """
 
@@ -58,6 +66,7 @@ class CompareRequest:
     speed: bool = True
     speed_lines: int = 200
     rounds: int = 3
+    batch_sentences: int | None = None
     threads: int | None = None
     files: ReportFiles = field(default_factory=ReportFiles)
 
@@ -104,9 +113,10 @@ def compare_models(request: CompareRequest) -> Report:
     check_metrics_fit(text, scoring)
     scoring.language_of({label: read_recipe(path).data.target_language for label, path in labels.items()})
     found = {label: evaluate(path, text, scoring, attention=request.attention) for label, path in labels.items()}
+    _check_batches(everybody, text, request.batch_sentences)
     first = (wanted or request.models[0]).resolve()
     baseline = next(label for label, path in labels.items() if path.resolve() == first)
-    speeds = _decoding_speeds(labels, text, request.speed_lines, request.rounds) if request.speed else {}
+    speeds = _decoding_speeds(labels, text, request) if request.speed else {}
     models = [ComparedModel(label, labels[label], own, speeds.get(label)) for label, own in found.items()]
     made = _report(models, baseline, text, scoring, attention=request.attention)
     request.files.write(made, lambda: curves(_panels(made), share_y=True))
@@ -118,22 +128,40 @@ def _default_metrics(model: Path) -> tuple[str, ...]:
     return (metric, "chrf") if metric == "bleu" else (metric,)
 
 
-def _decoding_speeds(models: Mapping[str, Path], text: TestText, lines: int, rounds: int) -> dict[str, float]:
+def _check_batches(models: Sequence[Path], text: TestText, batch_sentences: int | None) -> None:
+    """Check that a number of sentences can be the size of a batch.
+
+    Raises:
+        UserError: a model reads blocks of sentences.
+    """
+    packing = [model for model in models if read_recipe(model).data.documents is not None]
+    if batch_sentences is not None and text.documents is not None and packing:
+        raise UserError(
+            f"{packing[0]} reads blocks of sentences, not single ones",
+            where="--batch-sentences",
+            hint="Leave it out: the size of batches is `decoding.batch_tokens` of the recipe.",
+        )
+
+
+def _decoding_speeds(models: Mapping[str, Path], text: TestText, request: CompareRequest) -> dict[str, float]:
     """Time models in turns on the first lines of a text; returns target tokens per second, `</s>` included.
 
     A model is read anew for each of its turns, so that no more than one is in memory.
     """
 
     def translate(directory: Path) -> Callable[[Sequence[str]], list[Translation]]:
-        bundle = open_model(directory)
+        bundle, size = open_model(directory), request.batch_sentences
+        if size is not None:
+            return lambda sources: translate_in_batches(bundle, text, len(sources), size)
         return lambda sources: translate_text(bundle, text, sources)[1]
 
     def systems() -> Iterator[tuple[str, Callable[[Sequence[str]], list[Translation]]]]:
         for label, directory in models.items():
             yield label, translate(directory)
 
-    with progress_bar("decoding speed", rounds * len(models), unit="model") as advance:
-        times = time_decoding(systems, text.read()[0][:lines], rounds=rounds, advance=advance)
+    with progress_bar("decoding speed", request.rounds * len(models), unit="model") as advance:
+        sources = text.read()[0][: request.speed_lines]
+        times = time_decoding(systems, sources, rounds=request.rounds, advance=advance)
     return {label: _tokens(each.result) / each.seconds for label, each in times.items()}
 
 

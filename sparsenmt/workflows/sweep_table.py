@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from statistics import mean, stdev
 
 from sparsenmt.metric import METRICS
-from sparsenmt.recipe.sweep import Layout, axes_of
+from sparsenmt.recipe.sweep import CellValue, Layout, axes_of
 from sparsenmt.report.columns import aligned
 from sparsenmt.report.plots import Panel
 from sparsenmt.report.tables import Column, Report, Table, Value, columns
@@ -73,10 +74,10 @@ class LaidOutTable:
 
 
 class _Placement:
-    """The observations of a sweep in the sections, rows and columns of a layout."""
+    """The observations of a sweep in the sections, rows and columns of a layout, and the kind of value in the cells."""
 
-    def __init__(self, layout: Layout, observations: Sequence[Observation]) -> None:
-        self.layout = layout
+    def __init__(self, layout: Layout, observations: Sequence[Observation], cell: CellValue) -> None:
+        self.layout, self.cell = layout, cell
         self.row_axes, self.column_axes = axes_of(layout.rows), axes_of(layout.columns)
         self.section_axes = axes_of(layout.sections)
         used = {*self.row_axes, *self.column_axes, *self.section_axes}
@@ -97,7 +98,7 @@ class _Placement:
 
     def numbers(self, section: Labels, row: Labels, column: Labels) -> list[float]:
         """Return the values of a cell, one for each seed that is finished."""
-        values = [each.values.get(self.layout.cell) for each in self.at(section, row, column)]
+        values = [each.values.get(self.cell) for each in self.at(section, row, column)]
         return [value for value in values if value is not None]
 
     def rows_of(self, section: Labels) -> list[Labels]:
@@ -111,17 +112,17 @@ class _Placement:
     @property
     def cell_title(self) -> str:
         """The name of the values in the cells."""
-        if self.layout.cell != "quality":
-            return _TITLES[self.layout.cell]
+        if self.cell != "quality":
+            return _TITLES[self.cell]
         axes = [axis for axis in ("metric", "set") if axis in self.fixed]
         return ", ".join(_shown(axes, [self.fixed[axis] for axis in axes]))
 
 
 def grids(layout: Layout, observations: Sequence[Observation]) -> list[LaidOutTable]:
-    """Return the tables, one for each section."""
-    cells = _Placement(layout, observations)
+    """Return the tables, for each section one for each kind of value in the cells."""
+    placed = [_Placement(layout, observations, cell) for cell in layout.cells]
     found = []
-    for section in cells.sections:
+    for section, cells in product(placed[0].sections, placed):
         columns, rows = cells.columns_of(section), cells.rows_of(section)
         body = [[_cell(cells, section, row, column) for column in columns] for row in rows]
         if any(text.endswith(("*", "+")) for line in body for text in line):
@@ -174,15 +175,15 @@ def _cell(cells: _Placement, section: Labels, row: Labels, column: Labels) -> st
         return _NONE
     if not numbers:
         return _NONE if any(each.values for each in there) else _WAITING
-    text = _number(mean(numbers), cells.layout.cell)
+    text = _number(mean(numbers), cells.cell)
     if len(numbers) > 1:
-        return f"{text}±{_number(stdev(numbers), cells.layout.cell)}"
-    return text + (there[0].mark if len(there) == 1 and cells.layout.cell == "quality" else "")
+        return f"{text}±{_number(stdev(numbers), cells.cell)}"
+    return text + (there[0].mark if len(there) == 1 and cells.cell == "quality" else "")
 
 
 def _average(cells: _Placement, section: Labels, row: Labels) -> str:
     means = [mean(found) for column in cells.columns_of(section) if (found := cells.numbers(section, row, column))]
-    return _number(mean(means), cells.layout.cell) if len(means) > 1 else _NONE
+    return _number(mean(means), cells.cell) if len(means) > 1 else _NONE
 
 
 def _number(value: float, cell: str) -> str:
@@ -230,7 +231,7 @@ def notes(layout: Layout | None, observations: Sequence[Observation]) -> list[st
 
 def panels(layout: Layout, observations: Sequence[Observation]) -> list[Panel]:
     """Return a diagram for each section, a series for each row: curves if the columns are numbers, otherwise bars."""
-    cells = _Placement(layout, observations)
+    cells = _Placement(layout, observations, layout.cells[0])
     found = []
     for section in cells.sections:
         columns = cells.columns_of(section)
