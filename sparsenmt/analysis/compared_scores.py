@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sparsenmt.evaluation.metrics import corpus_scores
 from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.evaluation.significance import Comparison, PairedTest, compare
+from sparsenmt.metric import METRICS
 from sparsenmt.report.tables import Value, columns
 
 SCORE_COLUMNS = columns("number score difference low high p", "hidden number sacrebleu_p")
@@ -20,6 +21,7 @@ class ComparedScore:
 
     metric: str
     score: float
+    signature: str
     comparison: Comparison | None
 
     @property
@@ -35,8 +37,7 @@ def compared_scores(
     lines: Sequence[str],
     references: Sequence[str],
     baseline: Sequence[str] | None,
-    *,
-    metrics: Sequence[str],
+    settings: ScoringSettings,
     test: PairedTest | None = None,
 ) -> list[ComparedScore]:
     """Score translations, and compare them with a baseline.
@@ -48,10 +49,14 @@ def compared_scores(
     Raises:
         UserError: as for `corpus_scores` and `compare`.
     """
-    settings = ScoringSettings(metrics)
     scores = corpus_scores(lines, [references], settings)
     compared: dict[str, Comparison] = {}
     if baseline is not None:
         tests = compare(lines, baseline, [references], settings, test)
         compared = {one.name: one for one in tests}
-    return [ComparedScore(each.name, each.value, compared.get(each.name)) for each in scores]
+    return [ComparedScore(each.name, each.value, each.signature, compared.get(each.name)) for each in scores]
+
+
+def signature_notes(scores: Iterable[ComparedScore]) -> tuple[str, ...]:
+    """Return a note with the signature of every metric."""
+    return tuple(dict.fromkeys(f"{METRICS[each.metric].label}: {each.signature}" for each in scores))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from sparsenmt.errors import UserError
+from sparsenmt.metric import METRICS
 from sparsenmt.model.sites import SITES
 from sparsenmt.recipe.choices import DecodingDtype, SignificanceMethod
 from sparsenmt.strategy import STRATEGIES
@@ -160,11 +161,36 @@ def decode_request(model: Path, **options: Any) -> DecodeRequest:
     return DecodeRequest(model, settings=settings, **own)
 
 
-def metrics_option(names: Sequence[str], note: str) -> Decorator:
-    """``--metric``, repeatable, one of these names; ``note`` ends its help."""
-    return click.option(
-        "--metric", "-m", "metrics", multiple=True, type=click.Choice(names), help=f"Metric; repeatable{note}"
-    )
+def scoring_options(default: str) -> Decorator:
+    """``--metric``, ``--lowercase``, ``--tokenize`` and ``--language``, passed on as ``scoring``, a `ScoringOptions`.
+
+    Args:
+        default: the metrics that are taken if none is named, for the help.
+    """
+    options = [
+        click.option(
+            *("--metric", "-m", "metrics"),
+            multiple=True,
+            type=click.Choice(list(METRICS)),
+            help=f"Metric, the most important first; repeatable.  [default: {default}]",
+        ),
+        click.option("--lowercase", "-l", is_flag=True, help="Ignore case in BLEU and chrF (TER and ROUGE always do)."),
+        click.option("--tokenize", help="sacrebleu's tokenizer, for BLEU and length.  [default: 13a]"),
+        click.option("--language", help="Language of the text, for ROUGE.  [default: the models' target, or en]"),
+    ]
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def call(
+            *, metrics: tuple[str, ...], lowercase: bool, tokenize: str | None, language: str | None, **given: Any
+        ) -> None:
+            from sparsenmt.evaluation.scorer import ScoringOptions
+
+            command(scoring=ScoringOptions(metrics, lowercase, tokenize, language), **given)
+
+        return stacked(*options)(call)
+
+    return decorate
 
 
 def significance_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -15,16 +15,16 @@ from sparsenmt.commands.options import (
     depth_options,
     disabled_heads_option,
     documents_option,
-    metrics_option,
     sacrebleu_p_option,
+    scoring_options,
     significance_options,
     tags_option,
 )
 from sparsenmt.commands.output import show, show_json
 from sparsenmt.errors import UserError, printable
-from sparsenmt.metric import METRICS
 
 if TYPE_CHECKING:
+    from sparsenmt.evaluation.scorer import ScoringOptions
     from sparsenmt.workflows.score import ScoreOptions, ScoreResult, TargetScores
 
 _MODEL_OPTIONS = {
@@ -43,11 +43,8 @@ _HINT = "See `sparsenmt score --help` for the three ways to call it."
 @click.option(
     "--reference", "-r", "references", multiple=True, type=PATH, help="Reference translation; repeat for more than one."
 )
-@metrics_option(list(METRICS), ".  [default: bleu chrf ter; with --documents, dbleu too]")
+@scoring_options("bleu chrf ter; with --documents, dbleu too")
 @documents_option
-@click.option("--lowercase", "-l", is_flag=True, help="Ignore case in BLEU and chrF (TER and ROUGE always do).")
-@click.option("--tokenize", default="13a", show_default=True, help="sacrebleu's tokenizer for BLEU.")
-@click.option("--language", help="Language of the text, for ROUGE.  [default: en, or the model's target language]")
 @click.option("--baseline", metavar="HYP2", type=PATH, help="Compare with these translations.")
 @significance_options
 @sacrebleu_p_option
@@ -67,6 +64,7 @@ def command(
     source: Path | None,
     target: Path | None,
     as_json: bool,
+    scoring: ScoringOptions,
     sacrebleu_p: bool,
     **options: Any,
 ) -> None:
@@ -91,12 +89,12 @@ def command(
     for name, option in _MODEL_OPTIONS.items():
         if model is None and use[name] not in (None, ()):
             raise UserError("needs --model", where=option, hint=_HINT)
+    if sacrebleu_p and baseline is None:
+        raise UserError("needs --baseline", where="--sacrebleu-p", hint=_HINT)
 
     from sparsenmt.workflows.score import ModelUse, ScoreOptions, score_files, score_model, score_target
 
-    settings = ScoreOptions(**options)
-    if sacrebleu_p and baseline is None:
-        raise UserError("needs --baseline", where="--sacrebleu-p", hint=_HINT)
+    settings = ScoreOptions(**vars(scoring), **options)
     if model is None:
         assert hypothesis is not None
         found = score_files(hypothesis, references, baseline, settings)
@@ -145,11 +143,11 @@ def _show(result: ScoreResult, options: ScoreOptions, *, as_json: bool, sacreble
     from sparsenmt.evaluation.score_table import table
 
     notes: list[str] = []
-    extra: dict[str, str | float] = {}
+    extra: dict[str, Any] = {}
     if result.comparisons:
         test = options.test
         notes.append(f"{test}, seed {test.seed}")
-        extra = {"significance": test.method, "resamples": test.resamples, "seed": test.seed}
+        extra = test.record()
     if result.sparsity is not None:
         notes.append(f"sparsity rate {result.sparsity:.1%}: share of source tokens, </s> included, whose gate is 0")
         extra["sparsity"] = result.sparsity

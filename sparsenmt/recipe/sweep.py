@@ -96,6 +96,8 @@ class SweepFile(Section):
     metrics: list[MetricName] = Field(
         [], description="Metrics, the most important first. Default: the metric of the recipe's validation."
     )
+    lowercase: bool = Field(False, description="Ignore case in BLEU and chrF (TER and ROUGE always do).")
+    tokenize: str | None = Field(None, description="sacrebleu's tokenizer, for BLEU and `length`. Default: 13a.")
     checkpoints: Literal["keep", "remove"] = Field(
         "keep",
         description="`remove`: delete the checkpoints of a finished variant, unless another variant starts from it.",
@@ -114,6 +116,8 @@ class Sweep:
     directory: Path
     sets: tuple[str, ...]
     metrics: tuple[str, ...]
+    lowercase: bool
+    tokenize: str | None
     remove_checkpoints: bool
     layout: Layout | None
     variants: tuple[Variant, ...]
@@ -160,6 +164,8 @@ def read_sweep(path: Path) -> Sweep:
         directory=Path(str(directory)),
         sets=tuple(dict.fromkeys(file.sets)),
         metrics=tuple(dict.fromkeys(file.metrics)),
+        lowercase=file.lowercase,
+        tokenize=file.tokenize,
         remove_checkpoints=file.checkpoints == "remove",
         layout=file.table,
         variants=tuple(variants),

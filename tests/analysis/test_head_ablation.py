@@ -18,7 +18,7 @@ TRANSLATIONS: dict[int | None, list[str]] = {
 def test_rows_are_scored_and_compared_with_all_heads() -> None:
     names = {1: "previous", 2: "learned"}
     metrics = ["bleu", "chrf"]
-    found = measure(TRANSLATIONS, REFERENCES, names, metrics=metrics, resamples=30)
+    found = measure(TRANSLATIONS, REFERENCES, names, ScoringSettings(metrics), resamples=30)
     assert [(row.head, row.name) for row in found] == [(None, NONE), (1, "previous"), (2, "learned")]
     for row in found:
         lines = TRANSLATIONS[row.head]

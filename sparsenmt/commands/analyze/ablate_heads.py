@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from sparsenmt.commands.analyze.options import (
-    GROUP_METRICS,
     AnalysisArguments,
     analysis_options,
     reference_option,
     site_option,
 )
-from sparsenmt.commands.options import metrics_option, significance_options
+from sparsenmt.commands.options import documents_option, scoring_options, significance_options
 from sparsenmt.model.sites import SiteName
-
-if TYPE_CHECKING:
-    from sparsenmt.evaluation.significance import PairedTest
 
 
 @click.command("ablate-heads", short_help="Quality with each head disabled in turn.")
@@ -27,16 +23,12 @@ if TYPE_CHECKING:
 @click.option(
     "--head", "heads", multiple=True, type=click.IntRange(1), help="Only this head, from 1; repeatable.  [default: all]"
 )
-@metrics_option(GROUP_METRICS, ".  [default: bleu chrf]")
+@scoring_options("bleu chrf")
+@documents_option
 @significance_options
 @analysis_options(translates=True)
 def command(
-    arguments: AnalysisArguments,
-    reference: Path,
-    site: SiteName,
-    heads: tuple[int, ...],
-    metrics: tuple[str, ...],
-    test: PairedTest,
+    arguments: AnalysisArguments, reference: Path, site: SiteName, heads: tuple[int, ...], **options: Any
 ) -> None:
     """Translate the text with all heads, and with each head of a site disabled in all layers in turn.
 
@@ -45,5 +37,4 @@ def command(
     """
     from sparsenmt.analysis.head_ablation import measure_head_ablation
 
-    chosen = metrics or ("bleu", "chrf")
-    arguments.show(measure_head_ablation, reference, site=site, heads=heads, metrics=chosen, test=test)
+    arguments.show(measure_head_ablation, reference, site=site, heads=heads, **options)
