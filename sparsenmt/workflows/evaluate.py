@@ -72,7 +72,7 @@ class Evaluation:
         scores: `ScoringOptions.key` -> value; the key is the name of the metric where settings are the default ones.
         signatures: the same, and signatures.
         attention: by site; None: not measured.
-        tests: differences to other translations, by `ScoringOptions.key`, hash of those, and identity of the test.
+        tests: differences to other translations, by `ScoringOptions.key`, hash of those, and `PairedTest.identity`.
     """
 
     path: Path
@@ -103,8 +103,8 @@ class Evaluation:
         metric: str,
         text: TestText,
         language: str,
-        test: PairedTest | None = None,
         scoring: ScoringOptions = _DEFAULTS,
+        test: PairedTest | None = None,
     ) -> dict[str, float]:
         """Return ``difference`` to another model, ``low`` and ``high`` (95%), ``p_value`` and, if any, ``sacrebleu_p``.
 

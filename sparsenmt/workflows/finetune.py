@@ -12,6 +12,7 @@ from sparsenmt import store
 from sparsenmt.assemble import load_recipe
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringOptions
+from sparsenmt.evaluation.significance import PairedTest
 from sparsenmt.interrupts import resumable
 from sparsenmt.progress import notify
 from sparsenmt.recipe.schema import AuxiliaryLoss, MemoryChoice, Ramp, Recipe
@@ -219,7 +220,7 @@ def _compare(models: Mapping[str, Path]) -> Report:
             measured = (found.scores[metric], difference, tested.get("p_value"), found.sparsity)
             rows.append((name, kind, found.sentences, metric, *measured))
     notes = (
-        "p value: against the first model, paired bootstrap, 1000 resamples",
+        f"p value: against the first model, {PairedTest()}",
         "sparsity: share of source tokens, </s> included, whose gate is 0 in evaluation",
     )
     return Report("sweep", (Table("sweep", "quality against sparsity", heads, tuple(rows)),), notes)
