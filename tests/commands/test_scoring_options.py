@@ -257,8 +257,8 @@ def test_models_of_several_languages_do_not_share_a_table_of_rouge(
 
 def test_reports_do_not_replace_the_reference(refused: Callable[..., str], place: Path) -> None:
     for name in ("by-length", "ablate-heads"):
-        for given in ("reference", "ids"):
-            message = refused(*CALLS[name], "--documents", "ids", "--json", given)
+        for given, options in (("reference", ()), ("ids", ("--documents", "ids"))):
+            message = refused(*CALLS[name], *options, "--json", given)
             assert f"{given}: --json names a file that another option names" in message
 
 
