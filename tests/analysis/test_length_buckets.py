@@ -7,7 +7,7 @@ import pytest
 from sparsenmt.analysis.length_buckets import ALL, LEAST, buckets, measure, panels, report, word_count
 from sparsenmt.evaluation.metrics import corpus_scores
 from sparsenmt.evaluation.scorer import ScoringSettings
-from sparsenmt.evaluation.significance import compare
+from sparsenmt.evaluation.significance import PairedTest, compare
 
 REFERENCES = [" ".join(["alte"] + ["Haus"] * (i % 23)) for i in range(60)] + ["", "am Fluss"]
 GOOD = [line + " ." if i % 3 else line for i, line in enumerate(REFERENCES)]
@@ -30,7 +30,13 @@ def test_every_sentence_is_in_one_bucket() -> None:
 
 
 def test_cells_are_what_each_bucket_scores_alone() -> None:
-    cells = measure({"a": GOOD, "b": BAD}, REFERENCES, ScoringSettings(["bleu", "chrf"]), edges=[5, 20], resamples=50)
+    cells = measure(
+        {"a": GOOD, "b": BAD},
+        REFERENCES,
+        ScoringSettings(["bleu", "chrf"]),
+        edges=[5, 20],
+        test=PairedTest(resamples=50),
+    )
     assert {metric: len(group) for metric, group in cells.items()} == {"bleu": 4 * 2, "chrf": 4 * 2}
     for bucket, places in buckets(lengths(REFERENCES), [5, 20]).items():
         wanted, good, bad = ([lines[i] for i in places] for lines in (REFERENCES, GOOD, BAD))
@@ -42,12 +48,14 @@ def test_cells_are_what_each_bucket_scores_alone() -> None:
                     assert cell.score.comparison is None
                 else:
                     metrics = ["bleu", "chrf"]
-                    tested = compare(bad, good, [wanted], ScoringSettings(metrics), resamples=50)
+                    tested = compare(bad, good, [wanted], ScoringSettings(metrics), PairedTest(resamples=50))
                     assert cell.score.comparison == next(one for one in tested if one.name == score.name)
 
 
 def test_the_report_and_the_plot() -> None:
-    cells = measure({"a": GOOD, "b": BAD}, REFERENCES, ScoringSettings(["bleu"]), edges=[5, 22], resamples=20)
+    cells = measure(
+        {"a": GOOD, "b": BAD}, REFERENCES, ScoringSettings(["bleu"]), edges=[5, 22], test=PairedTest(resamples=20)
+    )
     (table,) = report(cells).tables
     rows = {(row["length"], row["system"]): row for row in table.records()}
     assert rows["all", "a"]["difference"] is None and isinstance(rows["all", "b"]["p"], float)
@@ -60,5 +68,5 @@ def test_the_report_and_the_plot() -> None:
 
 @pytest.mark.parametrize("references", [["a b"], [""]])
 def test_one_sentence(references: list[str]) -> None:
-    cells = measure({"a": ["a b"], "b": ["b"]}, references, ScoringSettings(["bleu"]), resamples=5)
+    cells = measure({"a": ["a b"], "b": ["b"]}, references, ScoringSettings(["bleu"]), test=PairedTest(resamples=5))
     assert all(cell.score.comparison is None and cell.sentences == 1 for cell in cells["bleu"])
