@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from dataclasses import replace
+
 import pytest
 
-from sparsenmt.analysis.length_buckets import ALL, LEAST, buckets, measure, panels, report, word_count
-from sparsenmt.evaluation.metrics import corpus_scores
+from sparsenmt.analysis.length_buckets import (
+    ALL,
+    COMPARE_MT_EDGES,
+    LEAST,
+    buckets,
+    counter,
+    measure,
+    panels,
+    report,
+    word_count,
+)
+from sparsenmt.evaluation.metrics import by_document, corpus_scores
 from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.evaluation.significance import PairedTest, compare
 
@@ -27,6 +40,38 @@ def test_every_sentence_is_in_one_bucket() -> None:
         assert all(low <= len(REFERENCES[i].split()) <= high for i in lines)
     assert list(buckets([3], [1])) == [ALL, "over 1"]
     assert list(buckets([0], [1, 2])) == [ALL, "up to 1"]
+
+
+def test_the_bins_of_compare_mt() -> None:
+    """Its `LengthSentenceBucketer` puts a length into the first bin whose cutoff is larger."""
+    cutoffs = [10, 20, 30, 40, 50, 60]
+    _, *found = buckets(range(75), COMPARE_MT_EDGES).values()
+    assert found == [
+        [length for length in range(75) if bisect_right(cutoffs, length) == number]
+        for number in range(len(cutoffs) + 1)
+    ]
+
+
+def test_words_and_tokens() -> None:
+    settings = ScoringSettings(["bleu"])
+    assert [counter(length, settings)("Yes, he can.") for length in ("reference-words", "source-tokens")] == [3, 5]
+    assert counter("reference-tokens", replace(settings, tokenize="char"))("Yes, he") == 6
+
+
+def test_documents_are_counted_by_their_own_length() -> None:
+    """d-BLEU of a bucket is that of its documents, each of which has the words of all its lines."""
+    ids = [f"d{i // 5}" for i in range(len(REFERENCES))]
+    settings = ScoringSettings(["dbleu", "bleu"], documents=ids)
+    cells = measure({"a": GOOD, "b": BAD}, REFERENCES, settings, edges=[55], test=PairedTest(resamples=20))
+    assert list(cells) == ["dbleu", "bleu"]
+    wanted, bad = (by_document(lines, ids) for lines in (REFERENCES, BAD))
+    short = [i for i, line in enumerate(wanted) if word_count(line) <= 55]
+    assert 0 < len(short) < len(wanted)
+    (cell,) = [each for each in cells["dbleu"] if (each.bucket, each.system) == ("up to 55", "b")]
+    (score,) = corpus_scores([bad[i] for i in short], [[wanted[i] for i in short]], ScoringSettings(["bleu"]))
+    assert (cell.sentences, cell.score.score) == (len(short), score.value)
+    assert cell.score.signature == f"docs:{len(short)}|{score.signature}"
+    assert {each.sentences for each in cells["bleu"] if each.bucket == ALL} == {len(REFERENCES)}
 
 
 def test_cells_are_what_each_bucket_scores_alone() -> None:
