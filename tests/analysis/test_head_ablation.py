@@ -29,7 +29,7 @@ def test_rows_are_scored_and_compared_with_all_heads() -> None:
             assert all(each.comparison is None for each in row.scores.values())
         else:
             tested = compare(
-                lines, TRANSLATIONS[None], [REFERENCES], ScoringSettings(metrics), test=PairedTest(resamples=30)
+                lines, TRANSLATIONS[None], [REFERENCES], ScoringSettings(metrics), PairedTest(resamples=30)
             )
             assert [each.comparison for each in row.scores.values()] == tested
     (table,) = report({"m": found}, "encoder_self").tables

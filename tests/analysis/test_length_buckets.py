@@ -93,7 +93,7 @@ def test_cells_are_what_each_bucket_scores_alone() -> None:
                     assert cell.score.comparison is None
                 else:
                     metrics = ["bleu", "chrf"]
-                    tested = compare(bad, good, [wanted], ScoringSettings(metrics), test=PairedTest(resamples=50))
+                    tested = compare(bad, good, [wanted], ScoringSettings(metrics), PairedTest(resamples=50))
                     assert cell.score.comparison == next(one for one in tested if one.name == score.name)
 
 
