@@ -38,7 +38,6 @@ def compared_scores(
     references: Sequence[str],
     baseline: Sequence[str] | None,
     settings: ScoringSettings,
-    *,
     test: PairedTest | None = None,
 ) -> list[ComparedScore]:
     """Score translations, and compare them with a baseline.

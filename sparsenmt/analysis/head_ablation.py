@@ -47,10 +47,9 @@ def measure_head_ablation(
     Raises:
         UserError: a model has no such head, or it cannot be scored like this.
     """
-    scoring = scoring.with_default(DEFAULT.metrics)
+    scoring, test = scoring.with_default(DEFAULT.metrics), test or PairedTest()
     settings = session.scoring_settings(scoring, documents, len(session.lines))
     references = session.read_beside(reference, len(session.lines), session.text_name)
-    test = test or PairedTest()
     found = {}
     for model in session.opened():
         names = model.check_heads(site, heads)
@@ -59,11 +58,12 @@ def measure_head_ablation(
             with model.bundle.model.disable_heads(site, [head]):
                 translations[head] = model.texts(settings.documents, f", without head {head}")
         found[model.label] = measure(translations, references, names, settings, test=test)
-    used = {
-        **{"reference": str(reference), "site": site, "beam_size": session.beam_size, **scoring.record()},
-        **{"significance": test.method, "resamples": test.resamples, "seed": test.seed},
-    }
-    return session.result(report(found, site, test), lambda: curves(panels(found, site)), settings=used)
+    common = {"beam_size": session.beam_size, **scoring.record(), **test.record()}
+    return session.result(
+        report(found, site, test),
+        lambda: curves(panels(found, site)),
+        settings={"reference": str(reference), "site": site, **common},
+    )
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def measure(
     rows = []
     for head, lines in translations.items():
         baseline = None if head is None else translations[None]
-        scores = compared_scores(lines, references, baseline, settings, test=test)
+        scores = compared_scores(lines, references, baseline, settings, test)
         rows.append(HeadScores(head, NONE if head is None else names[head], {each.metric: each for each in scores}))
     return rows
 

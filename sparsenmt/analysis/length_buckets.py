@@ -1,8 +1,8 @@
 """The quality of several systems by the length of sentences (Raganato, Scherrer and Tiedemann 2020, 5.1, Fig. 2).
 
-Every bucket is scored as a corpus of its own, and each system compared with the first by a paired test; a bucket with
-fewer than `LEAST` sentences is scored, but not compared. Metrics of documents have documents in place of sentences: the
-length is that of the document.
+Every bucket is scored as a corpus of its own, and each system compared with the first by a paired test; a bucket
+with fewer than `LEAST` sentences is scored, but not compared. Metrics of documents have documents in place of
+sentences: the length is that of the document.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ def measure_by_length(
     Raises:
         UserError: a file has another number of lines than the reference, or the systems cannot be scored like this.
     """
-    scoring = scoring.with_default(DEFAULT.metrics)
+    scoring, test = scoring.with_default(DEFAULT.metrics), test or PairedTest()
     references = list(islice(read_lines(reference), session.limit))
     if not references:
         raise UserError("the file has no lines", where=str(reference), hint="Name a file of reference translations.")
     settings = session.scoring_settings(scoring, documents, len(references))
-    count, test = counter(length, settings), test or PairedTest()
+    count = counter(length, settings)
     # Everything is read and checked before a model translates.
     models = {label: path for label, path in session.labels.items() if label not in session.translations}
     disabled = heads_by_model(models, disabled_heads)
@@ -80,13 +80,12 @@ def measure_by_length(
         systems[label] = session.open(label, path, disabled[label]).texts(settings.documents)
     ordered = {label: systems[label] for label in session.labels}
     cells = measure(ordered, references, settings, texts=texts, count=count, edges=edges, test=test)
-    used = {
-        **{"reference": str(reference), "edges": list(edges), "length": length, "beam_size": session.beam_size},
-        **{"disabled_heads": list(disabled_heads), **scoring.record()},
-        **{"significance": test.method, "resamples": test.resamples, "seed": test.seed},
-    }
-    made = report(cells, length, disabled_heads, test)
-    return session.result(made, lambda: curves(panels(cells, length)), settings=used)
+    common = {"beam_size": session.beam_size, "disabled_heads": list(disabled_heads), **test.record()}
+    return session.result(
+        report(cells, length, disabled_heads, test),
+        lambda: curves(panels(cells, length)),
+        settings={"reference": str(reference), "edges": list(edges), "length": length, **common, **scoring.record()},
+    )
 
 
 def _measured_texts(
@@ -177,7 +176,7 @@ def measure(
             targets = [wanted[i] for i in segments]
             for name, lines in chosen.items():
                 baseline = chosen[first] if name != first and len(lines) >= LEAST else None
-                for score in compared_scores(lines, targets, baseline, own, test=test):
+                for score in compared_scores(lines, targets, baseline, own, test):
                     cells[score.metric].append(BucketScore(name, bucket, len(lines), score))
     return cells
 

@@ -9,8 +9,10 @@ import click
 from sparsenmt.commands.options import (
     PATH,
     report_options,
+    sacrebleu_p_option,
     scoring_options,
     set_option,
+    significance_options,
     source_options,
     speed_options,
     threads_option,
@@ -25,6 +27,8 @@ from sparsenmt.commands.options import (
 @set_option
 @click.option("--baseline", type=PATH, help="Model that the others are tested against.  [default: the first]")
 @scoring_options("the first recipe's; with BLEU, chrF too")
+@significance_options
+@sacrebleu_p_option
 @click.option("--attention/--no-attention", default=True, show_default=True, help="Count attended positions.")
 @speed_options
 @click.option(
@@ -38,8 +42,8 @@ def command(**options: Any) -> None:
     """Compare trained models on one text, each with the decoding options of its own recipe.
 
     \b
-    score, chrF ...  values of the metrics; difference and p-value: paired bootstrap
-                     against the baseline, 1000 resamples
+    score, chrF ...  values of the metrics; difference and two-sided p-value (--significance)
+                     against the baseline
     sparsity         share of encoder outputs that a filter drops
     attended         positions with weight per query, over all heads of all sites;
                      density: their share of the visible positions

@@ -64,8 +64,8 @@ def command(
     source: Path | None,
     target: Path | None,
     as_json: bool,
-    sacrebleu_p: bool,
     scoring: ScoringOptions,
+    sacrebleu_p: bool,
     **options: Any,
 ) -> None:
     """Score translations, or a model on a test set.
@@ -89,12 +89,12 @@ def command(
     for name, option in _MODEL_OPTIONS.items():
         if model is None and use[name] not in (None, ()):
             raise UserError("needs --model", where=option, hint=_HINT)
+    if sacrebleu_p and baseline is None:
+        raise UserError("needs --baseline", where="--sacrebleu-p", hint=_HINT)
 
     from sparsenmt.workflows.score import ModelUse, ScoreOptions, score_files, score_model, score_target
 
     settings = ScoreOptions(**vars(scoring), **options)
-    if sacrebleu_p and baseline is None:
-        raise UserError("needs --baseline", where="--sacrebleu-p", hint=_HINT)
     if model is None:
         assert hypothesis is not None
         found = score_files(hypothesis, references, baseline, settings)
@@ -143,11 +143,11 @@ def _show(result: ScoreResult, options: ScoreOptions, *, as_json: bool, sacreble
     from sparsenmt.evaluation.score_table import table
 
     notes: list[str] = []
-    extra: dict[str, str | float] = {}
+    extra: dict[str, Any] = {}
     if result.comparisons:
         test = options.test
         notes.append(f"{test}, seed {test.seed}")
-        extra = {"significance": test.method, "resamples": test.resamples, "seed": test.seed}
+        extra = test.record()
     if result.sparsity is not None:
         notes.append(f"sparsity rate {result.sparsity:.1%}: share of source tokens, </s> included, whose gate is 0")
         extra["sparsity"] = result.sparsity

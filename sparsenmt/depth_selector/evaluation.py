@@ -20,8 +20,9 @@ from sparsenmt.depth_selector.labels import LabelledSentences
 from sparsenmt.depth_selector.selector import Selector, translate_at_depths
 from sparsenmt.depth_selector.training import Trial, choose, is_decided
 from sparsenmt.evaluation.depth_oracle import chosen_lines, oracle_depths
-from sparsenmt.evaluation.metrics import corpus_scores
+from sparsenmt.evaluation.metrics import Score, corpus_scores
 from sparsenmt.evaluation.scorer import ScoringSettings
+from sparsenmt.metric import METRICS
 from sparsenmt.model.depth_plan import Depth
 from sparsenmt.recipe.schema import Decoding
 from sparsenmt.report.tables import Column, Report, Table, Value, columns
@@ -91,10 +92,14 @@ class MeasuredText:
     times: DepthTimes
     language: str
 
+    def corpus(self, chosen: NDArray[np.int64]) -> list[Score]:
+        """Return BLEU and chrF of the numbers (S) of depths."""
+        lines, settings = chosen_lines(self.translations, chosen), ScoringSettings(_QUALITY, language=self.language)
+        return corpus_scores(lines, [self.references], settings)
+
     def quality(self, chosen: NDArray[np.int64]) -> tuple[float, float, float]:
         """Return BLEU, chrF and the mean sentence-level chrF of the numbers (S) of depths."""
-        lines, settings = chosen_lines(self.translations, chosen), ScoringSettings(_QUALITY, language=self.language)
-        bleu, chrf = corpus_scores(lines, [self.references], settings)
+        bleu, chrf = self.corpus(chosen)
         mean = float(self.labelled.scores[np.arange(len(chosen)), chosen].mean())
         return bleu.value, chrf.value, mean
 
@@ -147,6 +152,7 @@ class SelectorEvaluation:
         timed: T.
         undecided: share of the sentences for which no probability reaches 0.5.
         classifiers: the best one of each size, the selector's first.
+        signatures: metric -> signature.
     """
 
     systems: list[SystemScore]
@@ -156,6 +162,7 @@ class SelectorEvaluation:
     timed: int
     undecided: float
     classifiers: list[ClassifierScore]
+    signatures: dict[str, str]
 
     @property
     def full(self) -> SystemScore:
@@ -262,7 +269,9 @@ def evaluate_selector(text: MeasuredText, classifiers: Sequence[TrainedClassifie
     ]
     systems.append(SystemScore("selector", None, *found[0].quality, found[0].seconds, times.grouped_selected))
     systems.append(SystemScore("oracle", None, *text.quality(oracle), text.seconds(oracle), times.grouped_oracle))
-    return SelectorEvaluation(systems, chosen[0], oracle, choosing[0], len(times.choosing), undecided[0], found)
+    signatures = {score.name: score.signature for score in text.corpus(oracle)}
+    timed = len(times.choosing)
+    return SelectorEvaluation(systems, chosen[0], oracle, choosing[0], timed, undecided[0], found, signatures)
 
 
 _LAYERS = columns("count encoder_layers decoder_layers")
@@ -353,4 +362,5 @@ def _notes(measured: SelectorEvaluation, held_out: LabelledSentences) -> list[st
         notes.append(f"fixed depths that are as good as the selector in no more time: {depths}")
     else:
         notes.append("no fixed depth is as good as the selector in no more time")
+    notes += [f"{METRICS[name].label}: {signature}" for name, signature in measured.signatures.items()]
     return notes

@@ -60,6 +60,10 @@ class PairedTest:
     def __str__(self) -> str:
         return f"{_NAMES[self.method]}, {self.resamples:,} resample{'' if self.resamples == 1 else 's'}"
 
+    def record(self) -> dict[str, str | int]:
+        """Return the settings for JSON."""
+        return {"significance": self.method, "resamples": self.resamples, "seed": self.seed}
+
     @property
     def identity(self) -> str:
         """A word for everything that p-values depend on beside the translations and the metric."""

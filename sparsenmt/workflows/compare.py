@@ -77,21 +77,14 @@ class ComparedModel:
 
     Args:
         speed: of decoding: target tokens per second, `</s>` included, in the fastest turn.
+        tests: metric -> `Evaluation.against` the baseline; empty for the baseline itself.
     """
 
     label: str
     directory: Path
     found: Evaluation
     speed: float | None
-
-    def against(
-        self, baseline: ComparedModel, metric: str, text: TestText, scoring: ScoringOptions
-    ) -> dict[str, float]:
-        """Return the difference to the baseline; empty for the baseline itself."""
-        if self.label == baseline.label:
-            return {}
-        language = read_recipe(self.directory).data.target_language
-        return self.found.against(baseline.found, metric, text, language, scoring)
+    tests: Mapping[str, Mapping[str, float]]
 
 
 def compare_models(request: CompareRequest) -> Report:
@@ -111,14 +104,23 @@ def compare_models(request: CompareRequest) -> Report:
     text = given or shared_text(labels, request.kind)
     scoring = request.scoring.with_default(_default_metrics(everybody[0]))
     check_metrics_fit(text, scoring)
-    scoring.language_of({label: read_recipe(path).data.target_language for label, path in labels.items()})
+    languages = {label: read_recipe(path).data.target_language for label, path in labels.items()}
+    scoring.language_of(languages)
     found = {label: evaluate(path, text, scoring, attention=request.attention) for label, path in labels.items()}
     _check_batches(everybody, text, request.batch_sentences)
     first = (wanted or request.models[0]).resolve()
     baseline = next(label for label, path in labels.items() if path.resolve() == first)
+    tests = {
+        label: {
+            metric: own.against(found[baseline], metric, text, languages[label], scoring, request.test)
+            for metric in scoring.metrics
+            if label != baseline
+        }
+        for label, own in found.items()
+    }
     speeds = _decoding_speeds(labels, text, request) if request.speed else {}
-    models = [ComparedModel(label, labels[label], own, speeds.get(label)) for label, own in found.items()]
-    made = _report(models, baseline, text, scoring, attention=request.attention)
+    models = [ComparedModel(label, labels[label], own, speeds.get(label), tests[label]) for label, own in found.items()]
+    made = _report(models, baseline, request, text, scoring)
     request.files.write(made, lambda: curves(_panels(made), share_y=True))
     return made
 
@@ -170,22 +172,23 @@ def _tokens(found: Sequence[Translation]) -> int:
 
 
 def _report(
-    models: Sequence[ComparedModel], baseline: str, text: TestText, scoring: ScoringOptions, *, attention: bool
+    models: Sequence[ComparedModel], baseline: str, request: CompareRequest, text: TestText, scoring: ScoringOptions
 ) -> Report:
     """Make the tables: the models, the tests against the baseline by each metric, the attention of each site."""
     base = next(model for model in models if model.label == baseline)
     tables = (
-        _models(models, base, text, scoring, attention=attention),
-        _significance(models, base, text, scoring),
-        *([_sites(models)] if attention else []),
+        _models(models, base, text, scoring, attention=request.attention),
+        _significance(models, base, scoring, sacrebleu_p=request.sacrebleu_p),
+        *([_sites(models)] if request.attention else []),
     )
     settings = {
         "models": [model.label for model in models],
         "baseline": baseline,
         **scoring.record(),
+        **request.test.record(),
         "text": text.name,
     }
-    return Report("compare", tables, tuple(_notes(base, scoring)), settings)
+    return Report("compare", tables, tuple(_notes(base, scoring, request.test)), settings)
 
 
 def _models(
@@ -193,7 +196,7 @@ def _models(
 ) -> Table:
     values: list[tuple[Value, ...]] = []
     for model in models:
-        test, own = model.against(base, scoring.metrics[0], text, scoring), model.found
+        test, own = model.tests.get(scoring.metrics[0], {}), model.found
         scores = tuple(own.scores[scoring.key(metric)] for metric in scoring.metrics)
         seen = tuple(own.overall(name) if attention else None for name in ("attended", "density"))
         ratio = None if model.speed is None or base.speed is None else model.speed / base.speed
@@ -212,17 +215,17 @@ def _models(
 
 
 def _significance(
-    models: Sequence[ComparedModel], base: ComparedModel, text: TestText, scoring: ScoringOptions
+    models: Sequence[ComparedModel], base: ComparedModel, scoring: ScoringOptions, *, sacrebleu_p: bool
 ) -> Table:
-    names = ("difference", "low", "high", "p_value")
+    names = ("difference", "low", "high", "p_value", "sacrebleu_p")
     values: tuple[tuple[Value, ...], ...] = tuple(
-        (model.label, METRICS[metric].label, model.found.scores[scoring.key(metric)], *(test[name] for name in names))
+        (model.label, METRICS[metric].label, model.found.scores[scoring.key(metric)], *map(test.get, names))
         for model in models
-        for metric in scoring.metrics
-        if (test := model.against(base, metric, text, scoring))
+        for metric, test in model.tests.items()
     )
     scores = columns("score score difference low high")
-    heads = (*columns("text model metric"), *scores, Column("p_value", "number"))
+    tested = (Column("p_value", "number"), Column("sacrebleu_p", "number", sacrebleu_p))
+    heads = (*columns("text model metric"), *scores, *tested)
     return Table("significance", f"against {base.label}, with 95% intervals", heads, values)
 
 
@@ -238,10 +241,10 @@ def _sites(models: Sequence[ComparedModel]) -> Table:
     return Table("attention", "attended positions per query", heads, values, across="site", shown="attended")
 
 
-def _notes(base: ComparedModel, scoring: ScoringOptions) -> Iterator[str]:
+def _notes(base: ComparedModel, scoring: ScoringOptions, test: PairedTest) -> Iterator[str]:
     """Explain the columns."""
     first = METRICS[scoring.metrics[0]].label
-    yield f"difference: {first} less that of {base.label}; p-value: paired bootstrap, 1000 resamples"
+    yield f"difference: {first} less that of {base.label}; p-value: {test}"
     yield from (f"{METRICS[name].label}: {base.found.signatures[scoring.key(name)]}" for name in scoring.metrics)
     yield "training: target tokens/s by the training's own log, which other work on the machine slows down"
     yield "training seconds: of all updates by that log, without validations; estimated for logs of older versions"

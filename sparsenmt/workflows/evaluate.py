@@ -72,7 +72,7 @@ class Evaluation:
         scores: `ScoringOptions.key` -> value; the key is the name of the metric where settings are the default ones.
         signatures: the same, and signatures.
         attention: by site; None: not measured.
-        tests: differences to other translations, by `ScoringOptions.key`, hash of those, and identity of the test.
+        tests: differences to other translations, by `ScoringOptions.key`, hash of those, and `PairedTest.identity`.
     """
 
     path: Path
@@ -103,8 +103,8 @@ class Evaluation:
         metric: str,
         text: TestText,
         language: str,
-        test: PairedTest | None = None,
         scoring: ScoringOptions = _DEFAULTS,
+        test: PairedTest | None = None,
     ) -> dict[str, float]:
         """Return ``difference`` to another model, ``low`` and ``high`` (95%), ``p_value`` and, if any, ``sacrebleu_p``.
 
@@ -201,7 +201,8 @@ def kept_evaluation(directory: Path, text: TestText, scoring: ScoringOptions) ->
 
 def _add_scores(found: Evaluation, directory: Path, text: TestText, scoring: ScoringOptions) -> None:
     """Score the kept translations by the metrics that are missing, and keep the scores."""
-    missing = [name for name in scoring.metrics if scoring.key(name) not in found.scores]
+    known = found.scores.keys() & found.signatures.keys()
+    missing = [name for name in scoring.metrics if scoring.key(name) not in known]
     if missing:
         sources, references = text.read()
         language = read_recipe(directory).data.target_language

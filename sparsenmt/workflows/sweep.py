@@ -280,7 +280,7 @@ class SweepPlan:
                 "training_seconds": training_time(run.directory),
             }
             tested = None
-            if other is not None and text is not None:
+            if other is not None and text is not None and other.key["text"] == own.key["text"]:
                 tested = own.against(other, metric, text, run.recipe.data.target_language, scoring)
             signature = own.signatures[scoring.key(metric)]
             result.append(Observation(run.name, labels, values, tested, own.sentences, signature))
