@@ -103,6 +103,8 @@ class SweepFile(Section):
     metrics: list[MetricName] = Field(
         [], description="Metrics, the most important first. Default: the metric of the recipe's validation."
     )
+    lowercase: bool = Field(False, description="Ignore case in BLEU and chrF (TER and ROUGE always do).")
+    tokenize: str | None = Field(None, description="sacrebleu's tokenizer, for BLEU and `length`. Default: 13a.")
     checkpoints: Literal["keep", "remove"] = Field(
         "keep",
         description="`remove`: delete the checkpoints of a finished variant, unless another variant starts from it.",
@@ -121,6 +123,8 @@ class Sweep:
     directory: Path
     sets: tuple[str, ...]
     metrics: tuple[str, ...]
+    lowercase: bool
+    tokenize: str | None
     remove_checkpoints: bool
     layout: Layout | None
     variants: tuple[Variant, ...]
@@ -167,6 +171,8 @@ def read_sweep(path: Path) -> Sweep:
         directory=Path(str(directory)),
         sets=tuple(dict.fromkeys(file.sets)),
         metrics=tuple(dict.fromkeys(file.metrics)),
+        lowercase=file.lowercase,
+        tokenize=file.tokenize,
         remove_checkpoints=file.checkpoints == "remove",
         layout=file.table,
         variants=tuple(variants),

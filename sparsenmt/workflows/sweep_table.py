@@ -35,6 +35,7 @@ class Observation:
         labels: axis -> label, `set` and `metric` included.
         values: name in `recipe.sweep.Cell` -> value; empty while the variant is not finished.
         test: `Evaluation.against` its baseline; None: it has no baseline.
+        signature: that of the metric: how the score was made.
     """
 
     variant: str
@@ -42,6 +43,7 @@ class Observation:
     values: Mapping[str, float | None]
     test: Mapping[str, float] | None = None
     sentences: int | None = None
+    signature: str | None = None
 
     @property
     def mark(self) -> str:
@@ -218,6 +220,8 @@ def notes(layout: Layout | None, observations: Sequence[Observation]) -> list[st
     seeds = {each.labels["seed"] for each in observations if "seed" in each.labels}
     if len(seeds) > 1:
         found.append(f"mean ± standard deviation over {len(seeds)} seeds")
+    signed = dict.fromkeys((each.labels["metric"], each.signature) for each in observations if each.signature)
+    found += [f"{METRICS[metric].label}: {signature}" for metric, signature in signed]
     waiting = {each.variant for each in observations if not each.values}
     if waiting:
         found.append(f"{_WAITING} {len(waiting)} variant{'' if len(waiting) == 1 else 's'} to come")
@@ -268,13 +272,13 @@ def report(name: str, title: str, observations: Sequence[Observation], axes: Seq
     measured = (
         *(Column("sentences", "count", False), *columns("score quality difference"), Column("p_value", "number")),
         *(Column("parameters", "count"), Column("sparsity", "share"), Column("attended", "number")),
-        *(Column("density", "share"), Column("training_speed", "rate")),
+        *(Column("density", "share"), Column("training_speed", "rate"), Column("signature", shown=False)),
     )
     heads = (Column("variant"), *(Column(axis, shown=False) for axis in axes), *columns("text set metric"), *measured)
     rows: list[tuple[Value, ...]] = []
     for each in observations:
         if each.values:
             labels = [each.labels.get(axis) for axis in (*axes, "set", "metric")]
-            numbers = {"sentences": each.sentences, **each.values, **(each.test or {})}
+            numbers = {"sentences": each.sentences, **each.values, **(each.test or {}), "signature": each.signature}
             rows.append((each.variant, *labels, *(numbers.get(column.name) for column in measured)))
     return Report(name, (Table("variants", title, heads, tuple(rows)),))
