@@ -102,12 +102,12 @@ def compare_models(request: CompareRequest) -> Report:
     use_threads(request.threads)
     labels = model_labels(everybody)
     text = given or shared_text(labels, request.kind)
+    _check_batches(everybody, text, request.batch_sentences)
     scoring = request.scoring.with_default(_default_metrics(everybody[0]))
     check_metrics_fit(text, scoring)
     languages = {label: read_recipe(path).data.target_language for label, path in labels.items()}
     scoring.language_of(languages)
     found = {label: evaluate(path, text, scoring, attention=request.attention) for label, path in labels.items()}
-    _check_batches(everybody, text, request.batch_sentences)
     first = (wanted or request.models[0]).resolve()
     baseline = next(label for label, path in labels.items() if path.resolve() == first)
     tests = {
@@ -187,8 +187,9 @@ def _report(
         **scoring.record(),
         **request.test.record(),
         "text": text.name,
+        "batch_sentences": request.batch_sentences,
     }
-    return Report("compare", tables, tuple(_notes(base, scoring, request.test)), settings)
+    return Report("compare", tables, tuple(_notes(base, scoring, request)), settings)
 
 
 def _models(
@@ -241,15 +242,16 @@ def _sites(models: Sequence[ComparedModel]) -> Table:
     return Table("attention", "attended positions per query", heads, values, across="site", shown="attended")
 
 
-def _notes(base: ComparedModel, scoring: ScoringOptions, test: PairedTest) -> Iterator[str]:
+def _notes(base: ComparedModel, scoring: ScoringOptions, request: CompareRequest) -> Iterator[str]:
     """Explain the columns."""
     first = METRICS[scoring.metrics[0]].label
-    yield f"difference: {first} less that of {base.label}; p-value: {test}"
+    yield f"difference: {first} less that of {base.label}; p-value: {request.test}"
     yield from (f"{METRICS[name].label}: {base.found.signatures[scoring.key(name)]}" for name in scoring.metrics)
     yield "training: target tokens/s by the training's own log, which other work on the machine slows down"
     yield "training seconds: of all updates by that log, without validations; estimated for logs of older versions"
     if base.speed is not None:
-        yield "decoding: target tokens/s, the models taking turns, fastest turn; ratio: to the baseline"
+        lines = "" if request.batch_sentences is None else f" in batches of {request.batch_sentences:,} lines"
+        yield f"decoding: target tokens/s{lines}, the models taking turns, fastest turn; ratio: to the baseline"
 
 
 def _panels(found: Report) -> list[Panel]:

@@ -33,6 +33,8 @@ PAPERS = {
 STATES = ("run here", "by assembly", "a drawing", "not here: ")
 """A state begins with one of these."""
 
+BUILT: set[str] = set()
+
 
 def lines(paper: str) -> dict[str, list[str]]:
     """The cells of the lines of a paper's section, by the first: `Table 1`."""
@@ -56,10 +58,14 @@ def recipe_name(words: list[str], folder: str) -> int | None:
 
 
 def build(recipe: Recipe) -> None:
-    """Build a recipe's model without its numbers."""
+    """Build a recipe's model without its numbers; one for all recipes with the same section."""
+    section = recipe.model.model_dump_json()
+    if section in BUILT:
+        return
     with torch.device("meta"):
         model = build_model(recipe.model, source_size=8, target_size=8)
     assert len(model.encoder.steps) == recipe.model.encoder_layers
+    BUILT.add(section)
 
 
 @pytest.mark.parametrize("paper", PAPERS)
