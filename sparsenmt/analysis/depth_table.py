@@ -245,7 +245,7 @@ def _sizes(sizes: Sequence[SystemSize]) -> list[Table]:
     """Return the table of sizes and training times of systems (Table 4); empty if they are not told."""
     if not sizes:
         return []
-    separate = [each for each in sizes if each.separate]
+    separate = [each for each in sizes if each.separate and each.deepest_training is not None]
     one = separate[0].deepest_training if separate else sizes[0].training
     rows: list[tuple[Value, ...]] = []
     for each in sizes:

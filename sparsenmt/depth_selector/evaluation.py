@@ -320,11 +320,15 @@ def _classifiers(measured: SelectorEvaluation) -> Table:
         rows.append((each.name, None, each.seconds_alone, ratio, *quality, None, None, None))
     for one in measured.classifiers:
         trial, tuned = one.classifier.trial, "yes" if one.classifier.fine_tuned else "no"
-        name = "{} layers, {} heads".format(*trial.cell.size)
+        name = ", ".join(_count(*each) for each in zip(trial.cell.size, ("layer", "head"), strict=True))
         shares = (one.hits, one.undecided, trial.loss)
         rows.append((name, tuned, one.seconds, one.seconds / full.seconds_alone, *one.quality, *shares))
     title = f"Classifiers by size, one by one; times of the first {measured.timed:,} sentences"
     return Table("classifiers", title, shown, tuple(rows))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _chosen(measured: SelectorEvaluation, held_out: LabelledSentences, depths: Sequence[Depth]) -> Table:

@@ -124,7 +124,8 @@ def test_sizes_with_and_without_fine_tuning(command: Run, workspace: Path) -> No
     assert result.code == 0, result.err
     rows = report(workspace)["classifiers"]
     names = [(each["classifier"], each["fine_tuned"]) for each in rows]
-    chosen, other = (f"{layers} layers, 2 heads" for layers in (each["layers"] for each in report(workspace)["search"]))
+    sizes = {1: "1 layer, 2 heads", 2: "2 layers, 2 heads"}
+    chosen, other = (sizes[each["layers"]] for each in report(workspace)["search"])
     assert names[:2] == [("full depth", None), ("oracle", None)]
     assert names[2:] == [(chosen, "yes"), (other, "yes"), (chosen, "no"), (other, "no")]
     systems = {each["system"]: each for each in report(workspace)["systems"]}
@@ -134,7 +135,7 @@ def test_sizes_with_and_without_fine_tuning(command: Run, workspace: Path) -> No
         assert rows[row]["of_full"] == systems[name]["alone_of_full"]
     assert all(0 <= each["among_the_best"] <= 1 and 0 <= each["undecided"] <= 1 for each in rows[2:])
     record = json.loads((workspace / "deep/selector/selector.json").read_bytes())
-    assert f"{record['cell']['layers']} layers, 2 heads" == chosen and record["sentences"]["fine_tuning"] == 110
+    assert sizes[record["cell"]["layers"]] == chosen and record["sentences"]["fine_tuning"] == 110
     assert "nothing is left to do" in command(*SELECT, *tuning, "--layers", "1,2", "--lambda", "1").err
     assert command(*AUTO).code == 0
 
