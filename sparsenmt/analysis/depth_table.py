@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from sparsenmt.evaluation.depth_oracle import chosen_lines, oracle_depths, sentence_chrf
 from sparsenmt.evaluation.metrics import Score, corpus_scores
-from sparsenmt.evaluation.scorer import ScoringSettings
+from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
 from sparsenmt.metric import METRICS
 from sparsenmt.model.depth_plan import Depth, fastest_first
 from sparsenmt.report.plots import ValueMap
 from sparsenmt.report.tables import Report, Table, Value, columns
 
-_QUALITY = ("bleu", "chrf")
+DEFAULT = ScoringOptions(("bleu", "chrf"))
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,13 @@ class DepthScore:
     """A cell: one grid at one depth.
 
     Args:
+        scores: metric -> score.
         oracle: number of sentences whose best translation is of this depth.
     """
 
     depth: Depth
     text: TranslatedText
-    bleu: float
-    chrf: float
+    scores: Mapping[str, float]
     oracle: int
 
 
@@ -64,6 +64,7 @@ class DepthGrid:
         cells: the fastest first.
         oracle: metric -> corpus score of the oracle, which takes the translation with the best chrF of each sentence.
         depths: (S, 2) depth that the oracle takes for each of S sentences.
+        lowercase: True if scores and oracle ignore case.
     """
 
     system: str
@@ -71,6 +72,7 @@ class DepthGrid:
     cells: tuple[DepthScore, ...]
     oracle: Mapping[str, Score]
     depths: NDArray[np.int64]
+    lowercase: bool = False
 
     @property
     def name(self) -> str:
@@ -81,9 +83,16 @@ class DepthGrid:
         return self.cells[-1]
 
     @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics, the most important first."""
+        return tuple(self.oracle)
+
+    @property
     def best(self) -> DepthScore:
-        """The cell with the best BLEU; the fastest of equal ones."""
-        return max(self.cells, key=lambda cell: cell.bleu)
+        """The cell that is best by the first metric; the fastest of equal ones."""
+        first = self.metrics[0]
+        sign = -1 if METRICS[first].lower_is_better else 1
+        return max(self.cells, key=lambda cell: sign * cell.scores[first])
 
 
 def score_grid(
@@ -91,6 +100,7 @@ def score_grid(
     search: str,
     translations: Mapping[Depth, TranslatedText],
     references: Sequence[str],
+    settings: ScoringSettings,
     *,
     advance: Callable[[int], object] = lambda cells: None,
 ) -> DepthGrid:
@@ -98,20 +108,21 @@ def score_grid(
 
     Args:
         translations: one text for each depth.
+        settings: of the scores; the oracle's chrF ignores case where they do.
         advance: is told the number of cells that were scored.
     """
     depths = fastest_first(translations)
     lines = [translations[depth].lines for depth in depths]
-    chosen = oracle_depths(sentence_chrf(lines, references))
+    chosen = oracle_depths(sentence_chrf(lines, references, lowercase=settings.lowercase))
     counts = Counter(chosen.tolist())
     cells = []
     for number, depth in enumerate(depths):
-        bleu, chrf = corpus_scores(lines[number], [references], ScoringSettings(_QUALITY))
-        cells.append(DepthScore(depth, translations[depth], bleu.value, chrf.value, counts[number]))
+        scores = {score.name: score.value for score in corpus_scores(lines[number], [references], settings)}
+        cells.append(DepthScore(depth, translations[depth], scores, counts[number]))
         advance(1)
-    best = corpus_scores(chosen_lines(lines, chosen), [references], ScoringSettings(_QUALITY))
+    best = corpus_scores(chosen_lines(lines, chosen), [references], settings)
     taken = np.array(depths, dtype=np.int64)[chosen]
-    return DepthGrid(system, search, tuple(cells), {score.name: score for score in best}, taken)
+    return DepthGrid(system, search, tuple(cells), {score.name: score for score in best}, taken, settings.lowercase)
 
 
 @dataclass(frozen=True)
@@ -145,11 +156,12 @@ def full_report(text: str, grids: Sequence[DepthGrid], timed: TimeReference | No
         for cell in grid.cells:
             ratio = None if timed is None else timed.ratio(cell)
             share = cell.oracle / len(grid.depths)
-            scores = (cell.bleu, cell.chrf, ratio, cell.text.seconds, cell.oracle, share)
-            cells.append((grid.system, grid.search, *cell.depth, *scores, cell.text.model, cell.text.file))
+            measured = (*cell.scores.values(), ratio, cell.text.seconds, cell.oracle, share)
+            cells.append((grid.system, grid.search, *cell.depth, *measured, cell.text.model, cell.text.file))
     place = ("text system search", "count encoder_layers decoder_layers")
     oracle = ("count oracle_sentences", "share oracle_share")
-    heads = columns(*place, "score bleu chrf", "number relative_time seconds", *oracle, "text model translations")
+    scores = f"score {' '.join(grids[0].metrics)}"
+    heads = columns(*place, scores, "number relative_time seconds", *oracle, "text model translations")
     tables = (Table("cells", text, heads, cells), _grids(grids))
     return Report("depths", tables, tuple(_notes(grids, timed)), {"text": text, "sentences": len(grids[0].depths)})
 
@@ -157,7 +169,7 @@ def full_report(text: str, grids: Sequence[DepthGrid], timed: TimeReference | No
 def printed_report(text: str, grids: Sequence[DepthGrid], timed: TimeReference | None) -> Report:
     """Return the report for a terminal: a table for each measure, encoder layers downwards, decoder layers across."""
     sentences = f"{text}, {len(grids[0].depths):,} sentences"
-    tables = [_view(grids, metric, f"{METRICS[metric].label}, {sentences}") for metric in _QUALITY]
+    tables = [_view(grids, metric, f"{METRICS[metric].label}, {sentences}") for metric in grids[0].metrics]
     if timed is not None:
         tables.append(_view(grids, "time", "decoding time, relative", timed))
     tables.append(_view(grids, "oracle", "share of sentences whose translation is the oracle's"))
@@ -167,7 +179,7 @@ def printed_report(text: str, grids: Sequence[DepthGrid], timed: TimeReference |
 def _value(measure: str, cell: DepthScore, grid: DepthGrid, timed: TimeReference | None) -> float | None:
     if measure == "time":
         return None if timed is None else timed.ratio(cell)
-    return cell.oracle / len(grid.depths) if measure == "oracle" else float(getattr(cell, measure))
+    return cell.oracle / len(grid.depths) if measure == "oracle" else cell.scores[measure]
 
 
 def _view(grids: Sequence[DepthGrid], measure: str, title: str, timed: TimeReference | None = None) -> Table:
@@ -183,12 +195,14 @@ def _view(grids: Sequence[DepthGrid], measure: str, title: str, timed: TimeRefer
 def _grids(grids: Sequence[DepthGrid]) -> Table:
     """Return the table of the deepest cell, the best cell and the oracle of every grid."""
     rows: list[tuple[Value, ...]] = []
+    first = grids[0].metrics[0]
     for grid in grids:
-        oracle = (grid.oracle["bleu"].value, grid.oracle["chrf"].value, *map(float, grid.depths.mean(axis=0)))
-        deep, best = grid.deepest, grid.best
-        rows.append((grid.system, grid.search, _pair(deep), deep.bleu, _pair(best), best.bleu, *oracle))
-    oracle_scores = "score oracle_bleu oracle_chrf oracle_n oracle_m"
-    heads = columns("text system search deepest", "score deepest_bleu", "text best", "score best_bleu", oracle_scores)
+        oracle = (*(score.value for score in grid.oracle.values()), *map(float, grid.depths.mean(axis=0)))
+        depths = [(_pair(cell), cell.scores[first]) for cell in (grid.deepest, grid.best)]
+        rows.append((grid.system, grid.search, *depths[0], *depths[1], *oracle))
+    of_oracle = " ".join(f"oracle_{name}" for name in (*grids[0].metrics, "n", "m"))
+    deepest, best = (("text " + name, f"score {name}_{first}") for name in ("deepest", "best"))
+    heads = columns("text system search", *deepest, *best, f"score {of_oracle}")
     return Table("blocks", "deepest and best depth, and the oracle", heads, rows)
 
 
@@ -199,19 +213,20 @@ def _pair(cell: DepthScore) -> str:
 def _notes(grids: Sequence[DepthGrid], timed: TimeReference | None) -> Iterator[str]:
     """Yield the notes that explain the numbers."""
     yield "n: encoder layers, m: decoder layers"
-    yield "oracle: of each sentence the depth with the best sentence-level chrF; of equals the least m, then least n"
+    chrf = "chrF without case" if grids[0].lowercase else "chrF"
+    yield f"oracle: of each sentence the depth with the best sentence-level {chrf}; of equals the least m, then least n"
     if timed is not None:
         n, m = timed.depth
         yield (
             f"time: start-up excluded, all in one run, fastest turn; 1 is {timed.grid} at {n}+{m}: "
             f"{timed.seconds:.2f} s for {timed.lines:,} lines"
         )
-    yield from (f"{METRICS[metric].label}: {grids[0].oracle[metric].signature}" for metric in _QUALITY)
+    yield from (f"{METRICS[metric].label}: {score.signature}" for metric, score in grids[0].oracle.items())
 
 
 def heat_maps(grids: Sequence[DepthGrid], timed: TimeReference | None) -> list[list[ValueMap]]:
     """Return the heat maps of a plot: a row for each grid; each measure has one scale for all grids."""
-    measures = {metric: (METRICS[metric].label, ".1f") for metric in _QUALITY}
+    measures = {metric: (METRICS[metric].label, ".1f") for metric in grids[0].metrics}
     measures |= {} if timed is None else {"time": ("relative decoding time", ".2f")}
     measures |= {"oracle": ("oracle's share of sentences", ".1%")}
     found = {(grid.name, name): _matrix(grid, name, timed) for grid in grids for name in measures}

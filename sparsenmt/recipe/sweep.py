@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, ValidationError
 
@@ -18,6 +18,8 @@ from sparsenmt.recipe.validation_errors import misread_booleans, validation_prob
 from sparsenmt.recipe.variants import OWN_AXES, Variant, expand_variants
 from sparsenmt.recipe.yaml_tree import YamlNode, nearest_origin, plain, read
 
+CellValue = Literal["quality", "parameters", "sparsity", "attended", "density", "training_speed"]
+
 
 class Layout(Section):
     """The layout of the table; an axis is a key of the variants' `at`, or `seed`, `set` or `metric`."""
@@ -25,10 +27,10 @@ class Layout(Section):
     rows: str | list[str] = Field(description="Axis, or axes, whose labels name the rows.")
     columns: str | list[str] = Field(description="Axis, or axes, whose labels name the columns.")
     sections: str | list[str] = Field([], description="Axis, or axes, whose labels get a table each.")
-    cell: Literal["quality", "parameters", "sparsity", "attended", "density", "training_speed"] = Field(
+    cell: CellValue | Annotated[list[CellValue], Field(min_length=1)] = Field(
         "quality",
         description="Content of the cells. `quality`: the score, by the first metric unless `metric` is an axis; the "
-        "others are columns of `sparsenmt compare`.",
+        "others are columns of `sparsenmt compare`. A list gives a table for each.",
     )
     average: bool = Field(False, description="Add a last column with the mean of each row.")
     baseline: dict[str, Any] = Field(
@@ -36,6 +38,11 @@ class Layout(Section):
         description="Labels, by axis, of the baseline of the significance tests: with `{system: 8L}` every variant is "
         "compared with the one that differs in `system` only. Default: no tests.",
     )
+
+    @property
+    def cells(self) -> list[CellValue]:
+        """The contents of the cells, one for each table of a section; the first is drawn."""
+        return self.cell if isinstance(self.cell, list) else [self.cell]
 
 
 class VariantBlock(Section):
@@ -96,6 +103,8 @@ class SweepFile(Section):
     metrics: list[MetricName] = Field(
         [], description="Metrics, the most important first. Default: the metric of the recipe's validation."
     )
+    lowercase: bool = Field(False, description="Ignore case in BLEU and chrF (TER and ROUGE always do).")
+    tokenize: str | None = Field(None, description="sacrebleu's tokenizer, for BLEU and `length`. Default: 13a.")
     checkpoints: Literal["keep", "remove"] = Field(
         "keep",
         description="`remove`: delete the checkpoints of a finished variant, unless another variant starts from it.",
@@ -114,6 +123,8 @@ class Sweep:
     directory: Path
     sets: tuple[str, ...]
     metrics: tuple[str, ...]
+    lowercase: bool
+    tokenize: str | None
     remove_checkpoints: bool
     layout: Layout | None
     variants: tuple[Variant, ...]
@@ -160,6 +171,8 @@ def read_sweep(path: Path) -> Sweep:
         directory=Path(str(directory)),
         sets=tuple(dict.fromkeys(file.sets)),
         metrics=tuple(dict.fromkeys(file.metrics)),
+        lowercase=file.lowercase,
+        tokenize=file.tokenize,
         remove_checkpoints=file.checkpoints == "remove",
         layout=file.table,
         variants=tuple(variants),

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sparsenmt.analysis.depth_table import (
+    DEFAULT,
     DepthGrid,
     TimeReference,
     TranslatedText,
@@ -31,6 +32,7 @@ from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import translate_texts
 from sparsenmt.devices import use_threads
 from sparsenmt.errors import UserError
+from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
 from sparsenmt.files import directory_lock, explain_directory_errors, make_directories, write_text
 from sparsenmt.interrupts import resumable
 from sparsenmt.model.depth_plan import Depth, DepthPlan, fastest_first
@@ -42,6 +44,7 @@ from sparsenmt.report.plots import save, value_maps
 from sparsenmt.report.tables import render, write_report
 from sparsenmt.store import MANIFEST, RECIPE, Bundle, check_identity, model_identity, open_model, read_recipe
 from sparsenmt.workflows.depth_choice import check_layers, warn_untrained
+from sparsenmt.workflows.evaluate import check_metrics_fit
 from sparsenmt.workflows.input_text import warn_of_single_lines
 from sparsenmt.workflows.test_sets import TestText, given_text, shared_text
 
@@ -57,7 +60,9 @@ class DepthTableRequest:
         models: model directories, each at all its depths.
         grid: model directories, or directories that hold some; together they make one further system.
         source: text to translate; None: the recipes' text.
+        documents: document ids of the source's lines, for d-BLEU.
         kind: the recipes' text, ``test`` or ``dev``.
+        scoring: without metrics: BLEU and chrF.
         encoder_layers, decoder_layers: depths of the two sides; None: all trained ones.
         beam_sizes: one table each; 1 is greedy search; None: the recipes' search.
         batch_tokens: source tokens in a batch, padding included, times the beam size; None: the recipes'.
@@ -72,7 +77,9 @@ class DepthTableRequest:
     output: Path
     source: Path | None = None
     reference: Path | None = None
+    documents: Path | None = None
     kind: str = "test"
+    scoring: ScoringOptions = DEFAULT
     encoder_layers: Sequence[int] | None = None
     decoder_layers: Sequence[int] | None = None
     beam_sizes: Sequence[int] | None = None
@@ -145,7 +152,9 @@ class _DepthTable:
         if separate:
             self.systems.append(self._grid_of(separate))
         named = {str(path): path for path in (*request.models, *separate)}
-        self.text: TestText = given_text(request.source, request.reference) or shared_text(named, request.kind)
+        given = given_text(request.source, request.reference, request.documents)
+        self.text: TestText = given or shared_text(named, request.kind)
+        self.scoring = request.scoring.with_default(DEFAULT.metrics)
 
     def _plan(self, directory: Path) -> DepthPlan:
         return depth_plan(self._recipes[directory].model)
@@ -200,7 +209,9 @@ class _DepthTable:
 
     def check(self) -> None:
         """Refuse output files and texts that are invalid, before anything is translated."""
-        inputs = [self.request.source, self.request.reference]
+        check_metrics_fit(self.text, self.scoring, reads_documents=self.request.documents is None)
+        _ = self._settings
+        inputs = [self.request.source, self.request.reference, self.request.documents]
         ReportFiles(plot=self.request.plot).check(inputs)
         if self.request.output.exists() and not self.request.output.is_dir():
             raise UserError("this is a file", where=str(self.request.output), hint="Name a directory as --output.")
@@ -209,6 +220,12 @@ class _DepthTable:
     @cached_property
     def _pairs(self) -> tuple[list[str], list[str]]:
         return self.text.read()
+
+    @cached_property
+    def _settings(self) -> ScoringSettings:
+        spoken = {str(path): recipe.data.target_language for path, recipe in self._recipes.items()}
+        language = self.scoring.language_of(spoken)
+        return self.scoring.settings(language=language, documents=self.text.ids(self.sources))
 
     @property
     def sources(self) -> list[str]:
@@ -285,6 +302,7 @@ class _DepthTable:
         title, output = self.text.name, self.request.output
         shown = render(printed_report(title, grids, reference))
         report = full_report(title, grids, reference)
+        report = replace(report, settings={**report.settings, **self.scoring.record()})
         files = write_report(report, json=output / "table.json", csv=output / "table.csv")
         files.append(output / "table.txt")
         write_text(files[-1], f"{shown}\n")
@@ -301,7 +319,7 @@ class _DepthTable:
         with progress_bar("scores", len(self.runs), unit="cell") as advance:
             for (system, search), group in groupby(self.runs, key=lambda run: (run.system, run.search)):
                 texts = {run.depth: replace(translations[run], seconds=seconds.get(run)) for run in group}
-                grids.append(score_grid(system, search, texts, self._pairs[1], advance=advance))
+                grids.append(score_grid(system, search, texts, self._pairs[1], self._settings, advance=advance))
         return grids
 
     def _time_reference(self, grids: Sequence[DepthGrid]) -> TimeReference | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from statistics import mean, stdev
 
 from sparsenmt.metric import METRICS
-from sparsenmt.recipe.sweep import Layout, axes_of
+from sparsenmt.recipe.sweep import CellValue, Layout, axes_of
 from sparsenmt.report.columns import aligned
 from sparsenmt.report.plots import Panel
 from sparsenmt.report.tables import Column, Report, Table, Value, columns
@@ -34,6 +35,7 @@ class Observation:
         labels: axis -> label, `set` and `metric` included.
         values: name in `recipe.sweep.Cell` -> value; empty while the variant is not finished.
         test: `Evaluation.against` its baseline; None: it has no baseline.
+        signature: that of the metric: how the score was made.
     """
 
     variant: str
@@ -41,6 +43,7 @@ class Observation:
     values: Mapping[str, float | None]
     test: Mapping[str, float] | None = None
     sentences: int | None = None
+    signature: str | None = None
 
     @property
     def mark(self) -> str:
@@ -70,10 +73,10 @@ class LaidOutTable:
 
 
 class _Placement:
-    """The observations of a sweep in the sections, rows and columns of a layout."""
+    """The observations of a sweep in the sections, rows and columns of a layout, and the kind of value in the cells."""
 
-    def __init__(self, layout: Layout, observations: Sequence[Observation]) -> None:
-        self.layout = layout
+    def __init__(self, layout: Layout, observations: Sequence[Observation], cell: CellValue) -> None:
+        self.layout, self.cell = layout, cell
         self.row_axes, self.column_axes = axes_of(layout.rows), axes_of(layout.columns)
         self.section_axes = axes_of(layout.sections)
         used = {*self.row_axes, *self.column_axes, *self.section_axes}
@@ -94,7 +97,7 @@ class _Placement:
 
     def numbers(self, section: Labels, row: Labels, column: Labels) -> list[float]:
         """Return the values of a cell, one for each seed that is finished."""
-        values = [each.values.get(self.layout.cell) for each in self.at(section, row, column)]
+        values = [each.values.get(self.cell) for each in self.at(section, row, column)]
         return [value for value in values if value is not None]
 
     def rows_of(self, section: Labels) -> list[Labels]:
@@ -108,17 +111,17 @@ class _Placement:
     @property
     def cell_title(self) -> str:
         """The name of the values in the cells."""
-        if self.layout.cell != "quality":
-            return _TITLES[self.layout.cell]
+        if self.cell != "quality":
+            return _TITLES[self.cell]
         axes = [axis for axis in ("metric", "set") if axis in self.fixed]
         return ", ".join(_shown(axes, [self.fixed[axis] for axis in axes]))
 
 
 def grids(layout: Layout, observations: Sequence[Observation]) -> list[LaidOutTable]:
-    """Return the tables, one for each section."""
-    cells = _Placement(layout, observations)
+    """Return the tables, for each section one for each kind of value in the cells."""
+    placed = [_Placement(layout, observations, cell) for cell in layout.cells]
     found = []
-    for section in cells.sections:
+    for section, cells in product(placed[0].sections, placed):
         columns, rows = cells.columns_of(section), cells.rows_of(section)
         body = [[_cell(cells, section, row, column) for column in columns] for row in rows]
         if any(text.endswith(("*", "+")) for line in body for text in line):
@@ -171,15 +174,15 @@ def _cell(cells: _Placement, section: Labels, row: Labels, column: Labels) -> st
         return _NONE
     if not numbers:
         return _NONE if any(each.values for each in there) else _WAITING
-    text = _number(mean(numbers), cells.layout.cell)
+    text = _number(mean(numbers), cells.cell)
     if len(numbers) > 1:
-        return f"{text}±{_number(stdev(numbers), cells.layout.cell)}"
-    return text + (there[0].mark if len(there) == 1 and cells.layout.cell == "quality" else "")
+        return f"{text}±{_number(stdev(numbers), cells.cell)}"
+    return text + (there[0].mark if len(there) == 1 and cells.cell == "quality" else "")
 
 
 def _average(cells: _Placement, section: Labels, row: Labels) -> str:
     means = [mean(found) for column in cells.columns_of(section) if (found := cells.numbers(section, row, column))]
-    return _number(mean(means), cells.layout.cell) if len(means) > 1 else _NONE
+    return _number(mean(means), cells.cell) if len(means) > 1 else _NONE
 
 
 def _number(value: float, cell: str) -> str:
@@ -217,6 +220,8 @@ def notes(layout: Layout | None, observations: Sequence[Observation]) -> list[st
     seeds = {each.labels["seed"] for each in observations if "seed" in each.labels}
     if len(seeds) > 1:
         found.append(f"mean ± standard deviation over {len(seeds)} seeds")
+    signed = dict.fromkeys((each.labels["metric"], each.signature) for each in observations if each.signature)
+    found += [f"{METRICS[metric].label}: {signature}" for metric, signature in signed]
     waiting = {each.variant for each in observations if not each.values}
     if waiting:
         found.append(f"{_WAITING} {len(waiting)} variant{'' if len(waiting) == 1 else 's'} to come")
@@ -225,7 +230,7 @@ def notes(layout: Layout | None, observations: Sequence[Observation]) -> list[st
 
 def panels(layout: Layout, observations: Sequence[Observation]) -> list[Panel]:
     """Return a diagram for each section, a series for each row: curves if the columns are numbers, otherwise bars."""
-    cells = _Placement(layout, observations)
+    cells = _Placement(layout, observations, layout.cells[0])
     found = []
     for section in cells.sections:
         columns = cells.columns_of(section)
@@ -267,13 +272,13 @@ def report(name: str, title: str, observations: Sequence[Observation], axes: Seq
     measured = (
         *(Column("sentences", "count", False), *columns("score quality difference"), Column("p_value", "number")),
         *(Column("parameters", "count"), Column("sparsity", "share"), Column("attended", "number")),
-        *(Column("density", "share"), Column("training_speed", "rate")),
+        *(Column("density", "share"), Column("training_speed", "rate"), Column("signature", shown=False)),
     )
     heads = (Column("variant"), *(Column(axis, shown=False) for axis in axes), *columns("text set metric"), *measured)
     rows: list[tuple[Value, ...]] = []
     for each in observations:
         if each.values:
             labels = [each.labels.get(axis) for axis in (*axes, "set", "metric")]
-            numbers = {"sentences": each.sentences, **each.values, **(each.test or {})}
+            numbers = {"sentences": each.sentences, **each.values, **(each.test or {}), "signature": each.signature}
             rows.append((each.variant, *labels, *(numbers.get(column.name) for column in measured)))
     return Report(name, (Table("variants", title, heads, tuple(rows)),))

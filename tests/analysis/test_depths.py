@@ -9,6 +9,7 @@ import pytest
 import sacrebleu
 
 from sparsenmt.analysis.depth_table import (
+    DEFAULT,
     DepthGrid,
     TimeReference,
     TranslatedText,
@@ -27,6 +28,7 @@ LINES = {
     (1, 2): ["der Hund schläft", "die Katze schläft", "ein Mann läuft", "zwei Kinder"],
     (2, 2): ["der Hund", "die Katze schläft", "ein Mann läuft", "zwei Kinder spielen"],
 }
+SETTINGS = DEFAULT.settings()
 SECONDS = {(1, 1): 1.0, (2, 1): 1.5, (1, 2): 3.0, (2, 2): 4.0}
 
 
@@ -35,7 +37,7 @@ def block(system: str = "tied", *, timed: bool = True) -> DepthGrid:
         depth: TranslatedText(lines, system, f"{system}/{depth}", SECONDS[depth] if timed else None)
         for depth, lines in LINES.items()
     }
-    return score_grid(system, "beam 4", made, REFERENCES)
+    return score_grid(system, "beam 4", made, REFERENCES, SETTINGS)
 
 
 def test_of_equals_the_oracle_takes_the_fastest() -> None:
@@ -54,7 +56,7 @@ def test_the_oracle_is_that_of_a_plain_loop() -> None:
     sentences = [[" ".join(generator.choice(words, 4)) for _ in range(30)] for _ in range(len(depths) + 1)]
     references, lines = sentences[0], dict(zip(depths, sentences[1:], strict=True))
     found = score_grid(
-        "x", "greedy", {depth: TranslatedText(each, "", "") for depth, each in lines.items()}, references
+        "x", "greedy", {depth: TranslatedText(each, "", "") for depth, each in lines.items()}, references, SETTINGS
     )
     expected = []
     for i, reference in enumerate(references):
@@ -95,7 +97,7 @@ def test_what_was_not_timed_is_not_shown() -> None:
 
 def test_a_grid_with_gaps() -> None:
     made = {depth: TranslatedText(lines, "m", "f") for depth, lines in LINES.items() if depth != (2, 1)}
-    gaps = score_grid("separate models", "greedy", made, REFERENCES)
+    gaps = score_grid("separate models", "greedy", made, REFERENCES, SETTINGS)
     drawn = heat_maps([block(timed=False), gaps], None)
     assert np.isnan(drawn[1][0].values).tolist() == [[False, False], [True, False]]
     assert drawn[0][0].ends == drawn[1][0].ends, "one scale for all blocks"
