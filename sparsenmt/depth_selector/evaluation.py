@@ -23,6 +23,7 @@ from sparsenmt.depth_selector.training import Trial, choose, is_decided
 from sparsenmt.evaluation.depth_oracle import chosen_lines, oracle_depths
 from sparsenmt.evaluation.metrics import corpus_scores
 from sparsenmt.evaluation.scorer import ScoringSettings
+from sparsenmt.metric import METRICS
 from sparsenmt.model.depth_plan import Depth
 from sparsenmt.recipe.schema import Decoding
 from sparsenmt.report.tables import Column, Report, Table, columns
@@ -82,6 +83,7 @@ class SelectorEvaluation:
         choosing: seconds that the selector takes for the timed sentences, one after the other.
         timed: T.
         undecided: share of the sentences for which no probability reaches 0.5.
+        signatures: metric -> signature.
     """
 
     systems: list[SystemScore]
@@ -90,6 +92,7 @@ class SelectorEvaluation:
     choosing: float
     timed: int
     undecided: float
+    signatures: dict[str, str]
 
     @property
     def full(self) -> SystemScore:
@@ -188,6 +191,7 @@ def evaluate_selector(
     def system(name: str, chosen: NDArray[np.int64], depth: Depth | None, alone: float, grouped: float) -> SystemScore:
         lines = chosen_lines(translations, chosen)
         bleu, chrf = corpus_scores(lines, [references], ScoringSettings(("bleu", "chrf"), language=language))
+        signatures.update({score.name: score.signature for score in (bleu, chrf)})
         mean = float(scores[np.arange(len(chosen)), chosen].mean())
         return SystemScore(name, depth, bleu.value, chrf.value, mean, alone, grouped)
 
@@ -196,7 +200,7 @@ def evaluate_selector(
     def seconds(chosen: NDArray[np.int64]) -> float:
         return float(times.alone[np.arange(count), chosen[:count]].sum())
 
-    systems = []
+    systems, signatures = list[SystemScore](), dict[str, str]()
     for k, depth in enumerate(depths):
         name = "full depth" if k == len(depths) - 1 else "fixed depth"
         always = np.full(len(references), k)
@@ -205,7 +209,7 @@ def evaluate_selector(
     systems.append(system("selector", selected, None, seconds(selected) + choosing, times.grouped_selected))
     systems.append(system("oracle", oracle, None, seconds(oracle), times.grouped_oracle))
     undecided = 1 - float(is_decided(logits).float().mean())
-    return SelectorEvaluation(systems, selected, oracle, choosing, count, undecided)
+    return SelectorEvaluation(systems, selected, oracle, choosing, count, undecided, signatures)
 
 
 _LAYERS = columns("count encoder_layers decoder_layers")
@@ -276,4 +280,5 @@ def _notes(measured: SelectorEvaluation, held_out: LabelledSentences) -> list[st
         notes.append(f"fixed depths that are as good as the selector in no more time: {depths}")
     else:
         notes.append("no fixed depth is as good as the selector in no more time")
+    notes += [f"{METRICS[name].label}: {signature}" for name, signature in measured.signatures.items()]
     return notes

@@ -77,7 +77,8 @@ class ScoringOptions:
     def record(self) -> dict[str, Any]:
         """Return the options for the settings of a report."""
         tokenize = self.tokenize or DEFAULT_TOKENIZER
-        return {"metrics": list(self.metrics), "lowercase": self.lowercase, "tokenize": tokenize}
+        common = {"lowercase": self.lowercase, "tokenize": tokenize, "language": self.language}
+        return {"metrics": list(self.metrics), **common}
 
     def language_of(self, languages: Mapping[str, str]) -> str | None:
         """Return the language of the texts of one table.

@@ -201,7 +201,8 @@ def kept_evaluation(directory: Path, text: TestText, scoring: ScoringOptions) ->
 
 def _add_scores(found: Evaluation, directory: Path, text: TestText, scoring: ScoringOptions) -> None:
     """Score the kept translations by the metrics that are missing, and keep the scores."""
-    missing = [name for name in scoring.metrics if scoring.key(name) not in found.scores]
+    known = found.scores.keys() & found.signatures.keys()
+    missing = [name for name in scoring.metrics if scoring.key(name) not in known]
     if missing:
         sources, references = text.read()
         language = read_recipe(directory).data.target_language

@@ -14,6 +14,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import PairedTest
 from sparsenmt.interrupts import resumable
+from sparsenmt.metric import METRICS
 from sparsenmt.progress import notify
 from sparsenmt.recipe.schema import AuxiliaryLoss, MemoryChoice, Ramp, Recipe
 from sparsenmt.report.output_files import ReportFiles
@@ -203,6 +204,7 @@ def _compare(models: Mapping[str, Path]) -> Report:
         *(*columns("number quality against_first p_value"), Column("sparsity", "share")),
     )
     rows: list[tuple[Value, ...]] = []
+    signed: dict[str, None] = {}
     first: dict[tuple[str, str], Evaluation] = {}
     for name, directory in models.items():
         recipe = store.read_recipe(directory)
@@ -216,12 +218,14 @@ def _compare(models: Mapping[str, Path]) -> Report:
             tested: Mapping[str, float] = {}
             if baseline is not found and baseline.key["text"] == found.key["text"]:
                 tested = found.against(baseline, metric, text, recipe.data.target_language)
+            signed[f"{METRICS[metric].label}: {found.signatures[metric]}"] = None
             difference = found.scores[metric] - baseline.scores[metric]
             measured = (found.scores[metric], difference, tested.get("p_value"), found.sparsity)
             rows.append((name, kind, found.sentences, metric, *measured))
     notes = (
         f"p value: against the first model, {PairedTest()}",
         "sparsity: share of source tokens, </s> included, whose gate is 0 in evaluation",
+        *signed,
     )
     return Report("sweep", (Table("sweep", "quality against sparsity", heads, tuple(rows)),), notes)
 

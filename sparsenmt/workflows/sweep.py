@@ -271,7 +271,8 @@ class SweepPlan:
         text = recipe_text(run.recipe, kind)
         result = []
         scoring = self._scoring_of(run)
-        against = None if baseline is None else baseline.variant.group
+        same_text = baseline is not None and recipe_text(baseline.recipe, kind) == text
+        against = baseline.variant.group if baseline is not None and same_text else None
         for metric in scoring.metrics:
             labels = {**run.variant.labels, "set": kind, "metric": metric}
             observed = Observation(run.name, labels, {}, group=run.variant.group, baseline=against)
@@ -287,7 +288,7 @@ class SweepPlan:
                 "training_speed": training_speed(run.directory),
             }
             tested = None
-            if other is not None and text is not None:
+            if other is not None and text is not None and other.key["text"] == own.key["text"]:
                 tested = own.against(other, metric, text, run.recipe.data.target_language, scoring, self.test)
             signature = own.signatures[scoring.key(metric)]
             result.append(replace(observed, values=values, test=tested, sentences=own.sentences, signature=signature))

@@ -234,6 +234,18 @@ def test_one_table_has_one_metric(refused: Callable[..., str], place: Path) -> N
     assert "Write `metrics`" in message
 
 
+def test_variants_of_different_texts_are_not_compared(command: Run, place: Path) -> None:
+    """Without a layout the first variant is the baseline: another text has no difference to it."""
+    (place / "other").write_bytes((place / "text").read_bytes())
+    text = f"{SWEEP.partition('variants:')[0]}variants:\n  - {{name: same}}\n  - name: other\n    set: "
+    other = "{data.test: {source: text, target: other}}\n  - {name: again}\n"
+    (place / "sweep.yaml").write_text(text + other, encoding="utf-8", newline="\n")
+    result = command("sweep", "sweep.yaml", "-m", "chrf")
+    assert result.code == 0, result.err
+    found = {row["variant"]: row["p_value"] for row in tables("sweep/table.json")["variants"]}
+    assert found == {"same": None, "other": None, "again": 1}
+
+
 def test_models_of_several_languages_do_not_share_a_table_of_rouge(
     command: Run, refused: Callable[..., str], place: Path
 ) -> None:
@@ -257,8 +269,8 @@ def test_models_of_several_languages_do_not_share_a_table_of_rouge(
 
 def test_reports_do_not_replace_the_reference(refused: Callable[..., str], place: Path) -> None:
     for name in ("by-length", "ablate-heads"):
-        for given in ("reference", "ids"):
-            message = refused(*CALLS[name], "--documents", "ids", "--json", given)
+        for given, options in (("reference", ()), ("ids", ("--documents", "ids"))):
+            message = refused(*CALLS[name], *options, "--json", given)
             assert f"{given}: --json names a file that another option names" in message
 
 
