@@ -48,7 +48,7 @@ def command(**options: Any) -> None:
     attended         positions with weight per query, over all heads of all sites;
                      density: their share of the visible positions
     training         target tokens/s, median of the training's own log; comparable
-                     between runs on one machine only
+                     between runs on one machine only; and the seconds of all updates
     decoding         target tokens/s, measured here, the models taking turns
 
     Translations and scores are kept in the model directories (evaluation/) as long as model and text stay the same:

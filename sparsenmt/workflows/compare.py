@@ -21,7 +21,7 @@ from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.plots import Panel, curves
 from sparsenmt.report.tables import Column, Report, Table, Value, columns
 from sparsenmt.store import open_model, read_recipe
-from sparsenmt.training.training_log import training_speed
+from sparsenmt.training.training_log import training_speed, training_time
 from sparsenmt.workflows.evaluate import (
     Evaluation,
     check_metrics_fit,
@@ -201,14 +201,15 @@ def _models(
         scores = tuple(own.scores[scoring.key(metric)] for metric in scoring.metrics)
         seen = tuple(own.overall(name) if attention else None for name in ("attended", "density"))
         ratio = None if model.speed is None or base.speed is None else model.speed / base.speed
-        measured = (own.parameters, own.sparsity, *seen, training_speed(model.directory), model.speed, ratio)
+        training = (training_speed(model.directory), training_time(model.directory))
+        measured = (own.parameters, own.sparsity, *seen, *training, model.speed, ratio)
         values.append((model.label, *scores, test.get("difference"), test.get("p_value"), *measured))
     filtered, timed = any(model.found.sparsity is not None for model in models), base.speed is not None
     heads = (
         *(Column("model"), *(Column(name, "score") for name in (*scoring.metrics, "difference"))),
         *(Column("p_value", "number"), Column("parameters", "count")),
         *(Column("sparsity", "share", filtered), Column("attended", "number", attention)),
-        *(Column("density", "share", attention), Column("training", "rate")),
+        *(Column("density", "share", attention), Column("training", "rate"), Column("training_seconds", "rate")),
         *(Column("decoding", "rate", timed), Column("decoding_ratio", "score", timed)),
     )
     return Table("models", f"{text.name}: {base.found.sentences:,} sentences", heads, tuple(values))
@@ -247,6 +248,7 @@ def _notes(base: ComparedModel, scoring: ScoringOptions, request: CompareRequest
     yield f"difference: {first} less that of {base.label}; p-value: {request.test}"
     yield from (f"{METRICS[name].label}: {base.found.signatures[scoring.key(name)]}" for name in scoring.metrics)
     yield "training: target tokens/s by the training's own log, which other work on the machine slows down"
+    yield "training seconds: of all updates by that log, without validations; estimated for logs of older versions"
     if base.speed is not None:
         lines = "" if request.batch_sentences is None else f" in batches of {request.batch_sentences:,} lines"
         yield f"decoding: target tokens/s{lines}, the models taking turns, fastest turn; ratio: to the baseline"

@@ -28,6 +28,7 @@ _TITLES = {
     "attended": "attended positions a query",
     "density": "density of attention",
     "training_speed": "target tokens/s in training",
+    "training_seconds": "seconds of training",
 }
 
 
@@ -258,7 +259,7 @@ def _average(cells: _Placement, section: Labels, row: Labels) -> str:
 def _number(value: float, cell: str) -> str:
     if cell in ("sparsity", "density"):
         return f"{value:.1%}"
-    if cell in ("parameters", "training_speed"):
+    if cell in ("parameters", "training_speed", "training_seconds"):
         return f"{value:,.0f}"
     return f"{value:.1f}" if cell == "attended" else f"{value:.2f}"
 
@@ -363,7 +364,12 @@ def report(name: str, title: str, observations: Sequence[Observation], axes: Seq
         *(Column("sentences", "count", False), *columns("score quality difference")),
         *columns("number p_value", "hidden number sacrebleu_p"),
         *(Column("parameters", "count"), Column("sparsity", "share"), Column("attended", "number")),
-        *(Column("density", "share"), Column("training_speed", "rate"), Column("signature", shown=False)),
+        *(
+            Column("density", "share"),
+            Column("training_speed", "rate"),
+            Column("training_seconds", "rate"),
+            Column("signature", shown=False),
+        ),
     )
     heads = (Column("variant"), *(Column(axis, shown=False) for axis in axes), *columns("text set metric"), *measured)
     rows: list[tuple[Value, ...]] = []

@@ -24,9 +24,9 @@ PAGE = (ROOT / "docs/papers.md").read_text(encoding="utf-8")
 PAPERS = {
     "L0Drop": (2, 8),
     "Fixed heads": (6, 3),
-    "Top-k selective attention": (0, 0),
-    "Tied-multi Transformers": (0, 0),
-    "Adaptively sparse attention": (0, 0),
+    "Top-k selective attention": (6, 5),
+    "Tied-multi Transformers": (4, 2),
+    "Adaptively sparse attention": (1, 14),
 }
 """Section -> the numbers of tables and of figures of the paper."""
 
@@ -109,6 +109,7 @@ def made() -> set[str]:
     found = {directory for text in texts for directory in re.findall(r"^directory: (\S+)$", text, re.MULTILINE)}
     for path in (ROOT / "recipes/sweeps").glob("*.yaml"):
         sweep = read_sweep(path)
+        found |= {sweep.directory.as_posix()}  # of `--grid`
         found |= {(sweep.directory / variant.name).as_posix() for variant in sweep.variants}
     for words in commands():
         found |= {word.removeprefix("directory=") for word in words if word.startswith("directory=")}

@@ -246,6 +246,9 @@ MEANINGS: dict[str, Callable[[Labels], Meaning]] = {
         "multi30k-en-de", transform(labels["transform"]), "runs/multi30k-en-de", 750
     ),
     "tatoeba-word-senses": tatoeba_word_senses,
+    "topk-figure5": lambda labels: Meaning(
+        "iwslt15-en-vi-words", {} if labels["attention"] == "full" else transform(labels["attention"])
+    ),
     "topk-table1": lambda labels: Meaning(
         CORPORA["topk-table1"][labels["data"]], attended(labels["method"], labels["k"])
     ),
@@ -253,6 +256,7 @@ MEANINGS: dict[str, Callable[[Labels], Meaning]] = {
         CORPORA["topk-table2"][labels["data"]], attended(labels["method"], labels["k"])
     ),
     "wmt18-depths": depths("wmt18-en-de"),
+    "wmt18-depths-recurrent": depths("wmt18-en-de"),
     "wmt18-teachers": lambda labels: Meaning("wmt18-en-de", layers(labels["model"])),
 }
 """Sweep -> the meaning of the labels of a variant."""

@@ -32,6 +32,7 @@ SHIPPED = {
     "europarl-sentences",
     "iwslt14-de-en",
     "iwslt15-en-vi",
+    "iwslt15-en-vi-words",
     "iwslt15-vi-en",
     "iwslt17-de-en",
     "iwslt17-fr-en",

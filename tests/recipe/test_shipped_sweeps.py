@@ -50,9 +50,11 @@ VARIANTS = {
     "multi30k-scratch": 5 * 2 + 2 + 2,
     "multi30k-transforms": 5,
     "tatoeba-word-senses": 2 * 2 + 2,
+    "topk-figure5": 2,
     "topk-table1": 2 * (1 + 6 * 4),
     "topk-table2": 2 * (1 + 7 * 3),
     "wmt18-depths": 6 * 6,
+    "wmt18-depths-recurrent": 6 * 6,
     "wmt18-teachers": 5,
 }
 
