@@ -57,9 +57,10 @@ class CheckpointChoice:
         """Return what is taken and why, for a message."""
         taken = mean_of(self.taken.checkpoints) if self.taken.updates[1:] else self.taken.name
         others = [f"{each.name}: {self._values(each)}" for each in self.candidates if each is not self.taken]
-        if not others:
-            return taken
-        return f"{taken}: the best on the validation text, {self._values(self.taken)} ({'; '.join(others)})"
+        if others:
+            taken += f": the best on the validation text, {self._values(self.taken)} ({'; '.join(others)})"
+        lost = [update for update in self.best if all([update] != each.updates for each in self.candidates)]
+        return taken + "".join(f"; the best single one, update {update}, was not kept" for update in lost)
 
     def _values(self, candidate: Candidate) -> str:
         return ", ".join(f"{name} {candidate.values[name]:.3f}" for name in self.shown)

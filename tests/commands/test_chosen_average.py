@@ -186,7 +186,8 @@ def test_a_damaged_best_checkpoint_is_left_out(command: Run, workspace: Path) ->
     (first.path / "weights.safetensors").write_bytes(b"short")
     Path("worse/weights.safetensors").unlink()
     result = command("train", "small.yaml", *options, "training.validation.metric=loss")
-    assert "worse/weights.safetensors: update 12\n" in result.err
+    lost = f"the best single one, update {first.update}, was not kept"
+    assert f"worse/weights.safetensors: update 12; {lost}\n" in result.err
     warning = f"the checkpoint of update {first.update} is damaged: the weights are without it"
     assert store.read_manifest(Path("worse"))["warnings"] == [warning]
 

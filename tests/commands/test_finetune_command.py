@@ -146,6 +146,8 @@ def test_an_interrupted_run_goes_on_from_its_own_checkpoints(command: Run, works
     assert command(*arguments[:-2], "2", "training.save_every=2", "-o", "parts").code == 0
     result = command(*arguments, "-o", "parts")
     assert result.code == 0 and "resumes after update 14" in result.err, result.err
+    training = read_recipe(Path("parts")).training
+    assert (training.average_last, training.choose_average) == (1, "none"), "the last one, not the best one"
     whole, parts = (load_file(f"{name}/weights.safetensors") for name in ("whole", "parts"))
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
