@@ -16,6 +16,9 @@ sacrebleu's own p-value is another figure, `sacrebleu_p`, from the same samples,
 it tells equally good systems apart in 10% of the cases. That of ``--paired-ar`` leaves out exchanges that give just the
 observed difference. sacrebleu's code is not used: it takes its seed from the environment, and needs memory for all
 samples at once.
+
+These tests ask how two translations of a text would compare on another text, not how two methods compare: another seed
+of training gives another model. `welch_interval` compares several trainings of each.
 """
 
 from __future__ import annotations
@@ -204,6 +207,40 @@ def _comparison(
         p_value=_share(extreme),
         sacrebleu_p=_share(sacrebleus) if tested_there else None,
     )
+
+
+def welch_interval(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float] | None:
+    """Return the 95% interval of the difference of two means, of independent trainings (Welch 1947).
+
+    The difference plus and minus t s, with s^2 = s1^2 / n1 + s2^2 / n2 from the sample variances, and t the 97.5%
+    quantile of Student's distribution with s^4 / (s1^4 / (n1^2 (n1 - 1)) + s2^4 / (n2^2 (n2 - 1))) degrees of freedom.
+
+    Args:
+        ours: the values of one side's seeds; the two sides may have different numbers of them.
+
+    Returns:
+        None if a side has fewer than two values.
+    """
+    if min(len(ours), len(theirs)) < 2:
+        return None
+    parts = [float(np.var(values, ddof=1)) / len(values) for values in (ours, theirs)]
+    difference, square = float(np.mean(ours) - np.mean(theirs)), sum(parts)
+    if not square:
+        return difference, difference
+    freedom = square**2 / sum(part**2 / (len(values) - 1) for part, values in zip(parts, (ours, theirs), strict=True))
+    half = _student_quantile(freedom) * square**0.5
+    return difference - half, difference + half
+
+
+def _student_quantile(freedom: float) -> float:
+    """Return the 97.5% quantile of Student's distribution.
+
+    With t = sqrt(freedom) tan(angle), its density is proportional to cos(angle)^(freedom - 1).
+    """
+    angles = np.linspace(0, np.pi / 2, 20_001)
+    density = np.cos(angles) ** (freedom - 1)
+    area = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
+    return float(np.sqrt(freedom) * np.tan(np.interp(0.95 * area[-1], area, angles)))
 
 
 def _share(extreme: NDArray[np.bool_]) -> float:

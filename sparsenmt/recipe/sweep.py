@@ -9,14 +9,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, ValidationError
 
-from sparsenmt.recipe.choices import MetricName
+from sparsenmt.recipe.choices import MetricName, SignificanceMethod
 from sparsenmt.recipe.errors import Complaint, Problem, nearest, raise_together
-from sparsenmt.recipe.key_paths import KeyPath
+from sparsenmt.recipe.key_paths import KeyPath, key_path
 from sparsenmt.recipe.resolve import expand_variables
 from sparsenmt.recipe.schema import Section
 from sparsenmt.recipe.validation_errors import misread_booleans, validation_problems
-from sparsenmt.recipe.variants import OWN_AXES, Variant, expand_variants
-from sparsenmt.recipe.yaml_tree import YamlNode, nearest_origin, plain, read
+from sparsenmt.recipe.variants import OWN_AXES, SEED, Variant, expand_variants
+from sparsenmt.recipe.yaml_tree import YamlNode, mapping, nearest_origin, plain, read
 
 CellValue = Literal["quality", "parameters", "sparsity", "attended", "density", "training_speed", "training_seconds"]
 
@@ -82,8 +82,8 @@ class SweepFile(Section):
         None,
         alias="from",
         description="Model directory that the variants start from, relative to the working directory, or the name of "
-        "an earlier variant. Training continues with the weights, moments and learning rate of its newest checkpoint, "
-        "and `training.max_updates` counts from there. Default: from scratch.",
+        "an earlier variant: with `seeds`, that of the same seed. Training continues with the weights, moments and "
+        "learning rate of its newest checkpoint, and `training.max_updates` counts from there. Default: from scratch.",
     )
     updates: NonNegativeInt | None = Field(
         None,
@@ -94,8 +94,10 @@ class SweepFile(Section):
         False, description="With `from`: start with the model's final weights, without moments, at update 0."
     )
     set: dict[str, Any] = Field({}, description="Changes to the recipe, for all variants.")
-    seeds: list[NonNegativeInt] = Field(
-        [], description="Values of `training.seed`; every variant is trained with each. Default: only the recipe's."
+    seeds: list[Annotated[NonNegativeInt, Field(lt=2**32)]] = Field(
+        [],
+        description="Different values of `training.seed`; every variant is trained with each, and the table shows mean "
+        "and standard deviation. Default: only the recipe's.",
     )
     sets: list[Literal["dev", "test"]] = Field(
         ["test"], min_length=1, description="Texts to translate and score: the recipe's `data.test` and `data.dev`."
@@ -105,6 +107,11 @@ class SweepFile(Section):
     )
     lowercase: bool = Field(False, description="Ignore case in BLEU and chrF (TER and ROUGE always do).")
     tokenize: str | None = Field(None, description="sacrebleu's tokenizer, for BLEU and `length`. Default: 13a.")
+    significance: SignificanceMethod = Field(
+        "bootstrap",
+        description="Test of differences to the baseline: `bootstrap` or `randomization`, paired and two-sided.",
+    )
+    resamples: int = Field(1000, ge=1, le=1_000_000, description="Number of samples of this test.")
     checkpoints: Literal["keep", "remove"] = Field(
         "keep",
         description="`remove`: delete the checkpoints of a finished variant, unless another variant starts from it.",
@@ -125,6 +132,8 @@ class Sweep:
     metrics: tuple[str, ...]
     lowercase: bool
     tokenize: str | None
+    significance: SignificanceMethod
+    resamples: int
     remove_checkpoints: bool
     layout: Layout | None
     variants: tuple[Variant, ...]
@@ -162,7 +171,7 @@ def read_sweep(path: Path) -> Sweep:
     if isinstance(directory, Complaint):
         problems.append(Problem(nearest_origin(node, ("directory",)), ("directory",), directory))
     variants, found = expand_variants(node, path.parent)
-    problems += found or _layout_problems(node, file, variants)
+    problems += found or [*_seed_problems(node, file, variants), *_layout_problems(node, file, variants)]
     raise_together(problems, str(path))
     return Sweep(
         path=path,
@@ -173,6 +182,8 @@ def read_sweep(path: Path) -> Sweep:
         metrics=tuple(dict.fromkeys(file.metrics)),
         lowercase=file.lowercase,
         tokenize=file.tokenize,
+        significance=file.significance,
+        resamples=file.resamples,
         remove_checkpoints=file.checkpoints == "remove",
         layout=file.table,
         variants=tuple(variants),
@@ -184,6 +195,24 @@ def _unknown_key(key: str, section: KeyPath, valid: Sequence[str]) -> Complaint:
     close = nearest(key, valid, cutoff=0.75)
     meant = f"Did you mean `{close}`?" if close else f"The keys here are: {', '.join(valid)}."
     return Complaint("unknown key", f"{meant} Write keys of the recipe under `set`: `training.max_updates: 500`.")
+
+
+def _seed_problems(node: YamlNode, file: SweepFile, variants: list[Variant]) -> list[Problem]:
+    """Problems of `seeds`: one that occurs twice, and other values of `training.seed`."""
+    problems = []
+    for index, seed in enumerate(file.seeds):
+        if seed in file.seeds[:index]:
+            place: KeyPath = ("seeds", index)
+            complaint = Complaint(f"the seed {seed} occurs twice", "Remove one of the two.")
+            problems.append(Problem(nearest_origin(node, place), place, complaint))
+    found = {}
+    for variant in variants if file.seeds else []:
+        for setting in variant.settings[:-1]:  # the last one is the seed
+            path = key_path(setting.key.strip())
+            if path == SEED or (path == SEED[:1] and SEED[1] in mapping(setting.value)):
+                found[setting.value.origin.place] = setting.value.origin
+    complaint = Complaint("the sweep has `seeds`, which give the seed", "Remove this key, or `seeds`.")
+    return problems + [Problem(origin, SEED, complaint) for origin in found.values()]
 
 
 def _layout_problems(node: YamlNode, file: SweepFile, variants: list[Variant]) -> list[Problem]:

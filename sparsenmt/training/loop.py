@@ -45,8 +45,8 @@ from sparsenmt.training.state import (
 from sparsenmt.training.training_log import TrainingLog, head_values
 from sparsenmt.training.validation_history import best_updates, limit_reached, scheduled_validations
 
-Validate = Callable[[MasterWeights], Mapping[str, float]]
-"""Master weights -> values by metric name; among them ``loss`` and the recipe's validation metric."""
+Validate = Callable[[Mapping[str, torch.Tensor]], Mapping[str, float]]
+"""Weights in fp32 -> values by metric name; among them ``loss`` and the recipe's validation metric."""
 
 
 class Trainer:
@@ -304,7 +304,7 @@ class Trainer:
         if self.workers.is_main_process:
             try:
                 with self._signals.raising():
-                    values = self.validate(self.weights)
+                    values = self.validate(self.weights.state())
             except Interrupted:
                 pass  # the values are not used
         signalled = float(self._signals.number is not None and self.workers.is_main_process)

@@ -15,12 +15,13 @@ from sparsenmt.assemble import load_recipe, load_resolved_recipe, required_featu
 from sparsenmt.data.prepare.pipeline import preparation_settings
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringOptions
+from sparsenmt.evaluation.significance import PairedTest
 from sparsenmt.files import describe_changes, read_sealed, write_sealed, write_text
 from sparsenmt.interrupts import resumable
 from sparsenmt.progress import notify
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.recipe.sweep import Sweep, axes_of, read_sweep
-from sparsenmt.recipe.variants import Variant
+from sparsenmt.recipe.variants import SEED, Variant
 from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.plots import curves
 from sparsenmt.report.tables import render
@@ -242,6 +243,11 @@ class SweepPlan:
                 hint="Write `metrics`, for all variants alike, or make `metric` an axis of the table.",
             )
 
+    @property
+    def test(self) -> PairedTest:
+        """The significance test of differences to the baseline."""
+        return PairedTest(self.sweep.significance, self.sweep.resamples)
+
     def observations(self) -> list[Observation]:
         """Return the cached results of all variants; trains and translates nothing."""
         finished = {run.name: run.is_finished() for run in self.runs}
@@ -265,10 +271,13 @@ class SweepPlan:
         text = recipe_text(run.recipe, kind)
         result = []
         scoring = self._scoring_of(run)
+        same_text = baseline is not None and recipe_text(baseline.recipe, kind) == text
+        against = baseline.variant.group if baseline is not None and same_text else None
         for metric in scoring.metrics:
             labels = {**run.variant.labels, "set": kind, "metric": metric}
+            observed = Observation(run.name, labels, {}, group=run.variant.group, baseline=against)
             if own is None:
-                result.append(Observation(run.name, labels, {}))
+                result.append(observed)
                 continue
             values = {
                 "quality": own.scores[scoring.key(metric)],
@@ -281,33 +290,40 @@ class SweepPlan:
             }
             tested = None
             if other is not None and text is not None and other.key["text"] == own.key["text"]:
-                tested = own.against(other, metric, text, run.recipe.data.target_language, scoring)
+                tested = own.against(other, metric, text, run.recipe.data.target_language, scoring, self.test)
             signature = own.signatures[scoring.key(metric)]
-            result.append(Observation(run.name, labels, values, tested, own.sentences, signature))
+            result.append(replace(observed, values=values, test=tested, sentences=own.sentences, signature=signature))
         return result
 
     def _baseline(self, run: VariantRun) -> VariantRun | None:
-        """Return the variant that this one is tested against: without a layout, the first one with its seed."""
-        layout = self.sweep.layout
+        """Return the variant that this one is compared with: of its seed, or the only one; without a layout the first.
+
+        Returns:
+            None if there is no baseline, or this variant is one.
+        """
+        layout, labels = self.sweep.layout, run.variant.labels
         if layout is None:
-            seed = run.variant.labels.get("seed")
-            found = next((other for other in self.runs if other.variant.labels.get("seed") == seed), None)
+            found = [other for other in self.runs if other.variant.group == self.runs[0].variant.group]
         elif layout.baseline:
-            wanted = {**run.variant.labels, **{axis: str(label) for axis, label in layout.baseline.items()}}
-            found = next((other for other in self.runs if other.variant.labels == wanted), None)
+            wanted = {**labels, **{axis: str(label) for axis, label in layout.baseline.items()}}
+            free = {} if "seed" in layout.baseline else {"seed": ""}
+            found = [other for other in self.runs if {**other.variant.labels, **free} == {**wanted, **free}]
         else:
             return None
-        return None if found is run else found
+        if run in found:
+            return None
+        alike = [other for other in found if other.variant.labels.get("seed") == labels.get("seed")]
+        return next(iter(alike or (found if len(found) == 1 else [])), None)
 
     def tabulate(self) -> SweepTable:
         """Lay out the cached results; write them as text, CSV, JSON and plot if there are any."""
         sweep, found = self.sweep, self.observations()
-        rows = report(sweep.name, sweep.title, found, [axis for axis in sweep.axes if axis not in ("set", "metric")])
+        rows = report(sweep.name, sweep.title, found, sweep.axes)
         if sweep.layout is None:
             parts = [render(rows)]
         else:
             parts = [sweep.title, *(str(grid) for grid in grids(sweep.layout, found))]
-        text = "\n\n".join(filter(None, [*parts, "\n".join(notes(sweep.layout, found))]))
+        text = "\n\n".join(filter(None, [*parts, "\n".join(notes(sweep.layout, found, self.test))]))
         if not any(each.values for each in found):
             return SweepTable(text, [])
         written = ReportFiles(self.output / "table.json", self.output / "table.csv").write(rows)
@@ -343,6 +359,14 @@ def plan_sweep(
         except UserError as error:
             error.where = f"{error.where} (variant {variant.name})"
             raise
+        if variant.labels.get("seed") is not None and recipe.training.seed != int(float(variant.labels["seed"])):
+            keys = [".".join(SEED), SEED[0]]
+            given = [text for text in overrides if text.partition("=")[0].strip() in keys]
+            raise UserError(
+                "the sweep has `seeds`, which give the seed",
+                where=f"override '{', '.join(given)}'",
+                hint=f"Leave it out, or change `seeds` in {sweep.path}.",
+            )
         named = {"directory": str(folder / variant.name), "name": f"{sweep.name}-{variant.name}"}
         if str(variant.start) in names:
             variant = replace(variant, start=folder / str(variant.start))

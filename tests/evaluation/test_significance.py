@@ -18,7 +18,7 @@ import significance
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import corpus_scores, statistics
 from sparsenmt.evaluation.scorer import ScoringSettings
-from sparsenmt.evaluation.significance import PairedTest, compare, compare_statistics
+from sparsenmt.evaluation.significance import PairedTest, compare, compare_statistics, welch_interval
 from sparsenmt.metric import METRICS as ALL
 from sparsenmt.recipe.choices import SignificanceMethod
 
@@ -161,6 +161,30 @@ def test_a_test_is_named_and_told_apart_by_all_that_its_p_values_depend_on() -> 
     assert str(PairedTest("randomization", 1)) == "paired approximate randomization, 1 resample"
     tests = [PairedTest(), PairedTest("randomization"), PairedTest(resamples=999), PairedTest(seed=1)]
     assert len({test.identity for test in tests}) == 4 and not any(" " in test.identity for test in tests)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "quantile", "square"),
+    [
+        ([1.0, 3.0], [2.0, 4.0], 4.302653, 2.0),  # 2 degrees of freedom; quantiles: any table of Student's distribution
+        ([1.0, 2.0, 3.0], [4.0, 5.0, 6.0], 2.776445, 2 / 3),  # 4
+        ([1.0, 3.0], [5.0, 5.0], 12.706205, 1.0),  # 1: a side without variance adds none
+        ([0.0, 1.0] * 100, [0.0, 1.0] * 100, 1.965942, 2 * 0.25 / 199),  # 398
+    ],
+)
+def test_the_interval_of_means_over_seeds(
+    ours: list[float], theirs: list[float], quantile: float, square: float
+) -> None:
+    found = welch_interval(ours, theirs)
+    assert found is not None
+    difference, half = np.mean(ours) - np.mean(theirs), quantile * square**0.5
+    assert found == pytest.approx((difference - half, difference + half), abs=1e-5)
+    assert welch_interval(theirs, ours) == pytest.approx((-found[1], -found[0]))
+
+
+def test_one_seed_has_no_scatter_and_equal_ones_have_none() -> None:
+    assert welch_interval([1.0], [2.0, 3.0]) is None and welch_interval([1.0, 2.0], []) is None
+    assert welch_interval([1.0, 1.0], [3.0, 3.0]) == (-2, -2)
 
 
 def test_the_seed_decides() -> None:

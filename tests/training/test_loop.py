@@ -301,7 +301,7 @@ def test_validation_loss_is_the_mean_of_a_token(tmp_path: Path) -> None:
 
         validator = Validator(other, load, dev, {"fixed": lambda: 7.0}, device=torch.device("cpu"), batch_tokens=size)
         trainer = make_trainer(tmp_path / "model", dev, training_options(), model=model, validate=validator)
-        values = validator(trainer.weights)
+        values = validator(trainer.weights.state())
         from sparsenmt.training.gradients import Objective
 
         expected = naive_loss(model, [make_batch(rows)], Objective(0.0, "tokens", {}))
