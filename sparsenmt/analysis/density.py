@@ -1,6 +1,7 @@
 """Density of attention: the share of visible keys that get any weight (Correia, Niculae and Martins 2019, 5.1).
 
-The density of a query is the number of keys with a weight that is not 0 over the number of keys that it may see. The
+The density of a query is the number of keys with a weight that is not 0 over the number of keys that it may see.
+Weights below the smallest normal number of fp32, which some processors round to 0 and others not, count as 0. The
 density of a head on a sentence is the mean over the sentence's queries (Fig. 4), that of a head the mean over sentences
 (Fig. 5). Queries that may see nothing do not count. Visible keys are those that causality, padding and the pattern
 leave: the softmax of a window has density 1, and its savings are in the number of attended positions.
@@ -25,6 +26,7 @@ from sparsenmt.report.tables import Column, Report, Table, columns
 
 BINS = 20
 """Bins of the histogram over [0, 1]; the last one holds 1."""
+_LEAST = torch.finfo(torch.float32).tiny
 _ROUNDING = 1e-9  # a mean of shares that is the edge of a bin but for rounding lies above it
 
 
@@ -47,7 +49,7 @@ def sentence_densities(seen: Attended) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """
     visible = seen.head_visible.sum(-1)  # (B, H, Q)
     seeing = seen.real[:, None] & (visible > 0)
-    attended = (seen.weights != 0).sum(-1) * seeing
+    attended = (seen.weights >= _LEAST).sum(-1) * seeing
     visible = visible * seeing
     queries = seeing.sum(-1).double()
     shares = (attended / visible.clamp_min(1)).double().sum(-1)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from sparsenmt.analysis.density import BINS, DensityCounter, DensityResult, panels, report
 from sparsenmt.analysis.labels import Head
+from sparsenmt.analysis.observe import Attended
 from sparsenmt.model.sites import SITES
-from tests.analysis.attention_support import KINDS, attention_bundle, listen, places, rows_alone, texts
+from tests.analysis.attention_support import KINDS, OUTPUTS, attention_bundle, listen, places, rows_alone, texts
 
 
 def measured(kind: str, batch_tokens: int = 90) -> DensityResult:
@@ -57,14 +59,50 @@ def test_softmax_is_dense_and_sparsemax_is_not() -> None:
     assert max(sparse) < 1 and min(sparse) > 0
 
 
+def test_numbers_by_hand() -> None:
+    """Two heads on two sentences of three and two queries over three keys; the last query sees nothing."""
+    first = [
+        [[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.2, 0.3, 0.5]],  # 2, 1 and 3 of 3 keys
+        [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],  # 1 of 3, three times
+    ]
+    second = [
+        [
+            [1.0, 1e-40, 0.0],
+            [0.0, 0.0, 0.0],
+            [9.0, 9.0, 9.0],
+        ],  # 1 of 2: the other weight is no normal number; nothing; padding
+        [[0.5, 0.5, 0.0], [0.0, 0.0, 0.0], [9.0, 9.0, 9.0]],  # 2 of 2
+    ]
+    visible = torch.ones(2, 1, 3, 3, dtype=torch.bool)
+    visible[1, :, :, 2] = visible[1, :, 1] = False
+    real = torch.tensor([[True, True, True], [True, True, False]])
+    counter = DensityCounter()
+    counter(Attended("cross", 1, torch.tensor([first, second]), visible, real, [0, 1]))
+    one, two = counter.result("m").heads.values()
+    assert (one.density, two.density) == (pytest.approx((6 / 9 + 1 / 2) / 2), pytest.approx((3 / 9 + 1) / 2))
+    assert (one.attended, two.attended) == (pytest.approx(7 / 4), pytest.approx(5 / 4))
+    assert one.visible == two.visible == pytest.approx(11 / 4)
+    assert (one.sentences, one.queries) == (two.sentences, two.queries) == (2, 4)
+    bins = [[i for i, count in enumerate(each.histogram) for _ in range(count)] for each in (one, two)]
+    assert bins == [[10, 13], [6, 19]]
+
+
 def test_a_window_is_dense_in_what_it_sees_and_top_k_is_counted() -> None:
-    found = measured("window")
-    for (site, _, _), one in found.heads.items():
-        assert one.attended is not None and one.visible is not None
-        if site == "encoder_self":
-            assert one.density == 1 and one.attended <= 3
-        if site == "decoder_self":
-            assert one.attended <= 2 < one.visible <= 3 or one.attended == one.visible <= 2 or one.attended <= 2
+    """A window of three in the encoder; in the decoder the last three, and the best two of them; all of the source."""
+    sources = [len(line.ids) for line in texts(attention_bundle("window"))]
+    targets = [len(target.ids) for target in OUTPUTS]
+    queries = sum(targets)
+    expected = {
+        "encoder_self": (1, *[sum(3 * n - 2 for n in sources) / sum(sources)] * 2),
+        "decoder_self": (
+            sum(sum(1 if i < 2 else 2 / 3 for i in range(n)) / n for n in targets) / len(targets),
+            sum(min(i + 1, 2) for n in targets for i in range(n)) / queries,
+            sum(min(i + 1, 3) for n in targets for i in range(n)) / queries,
+        ),
+        "cross": (1, *[sum(n * m for n, m in zip(sources, targets, strict=True)) / queries] * 2),
+    }
+    for (site, _, _), one in measured("window").heads.items():
+        assert (one.density, one.attended, one.visible) == tuple(map(pytest.approx, expected[site]))
 
 
 def test_heads_do_not_depend_on_their_company() -> None:

@@ -6,8 +6,10 @@ Both routes are held to the same: PyTorch, and the compiled kernel where there i
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -227,14 +229,14 @@ def test_gradients_of_fixed_alphas(function: object, route: str) -> None:
 
 
 def far_from_the_edge(scores: Tensor, alpha: float, margin: float = 1e-3) -> Tensor:
-    """(B, H, Q, 1) bool: rows in which no key is about to enter or to leave the support.
+    """(..., 1) bool: rows in which no key is about to enter or to leave the support.
 
     There p^(2 - alpha), and with it the gradient of the whole row, is a steep function of the scores (for sparsemax a
     step), so that their own rounding to fp32 changes it.
     """
     if alpha == 1:
         return torch.ones_like(scores[..., :1], dtype=torch.bool)
-    p = entmax(scores, alpha)
+    p = entmax(scores.view(1, 1, -1, scores.shape[-1]), alpha).view(scores.shape)
     best = scores.argmax(-1, keepdim=True)
     threshold = (alpha - 1) * scores.gather(-1, best) - p.gather(-1, best) ** (alpha - 1)
     return (((alpha - 1) * scores - threshold).abs() > margin).all(-1, keepdim=True)
@@ -297,28 +299,120 @@ def test_numbers_that_are_none_stay_visible() -> None:
         assert bool(found[0, 0, 0].isnan().any()) and bool(found[0, 0, 1].isfinite().all())
 
 
+@dataclass(frozen=True)
+class Problem:
+    """Rows of scores that fp32 holds, with keys that are hidden or stand for several, and an alpha for each head."""
+
+    scores: Tensor  # (B, H, Q, K), float64
+    given: Tensor  # gradient of the mass
+    visible: Tensor  # (B, 1, Q, K)
+    counts: Tensor  # (B, K), from 1 to 3
+    alphas: Tensor  # (H)
+
+    @staticmethod
+    def of(keys: int, scale: float, alphas: tuple[float, ...], seed: int = 1) -> Problem:
+        shape, rng = (2, len(alphas), 4, keys), torch.Generator().manual_seed(seed)
+        visible = torch.rand(2, 1, 4, keys, generator=rng) < 0.8
+        visible[..., 0] = True
+        visible[1, 0, 2] = keys < 2  # fully masked
+        scores = (torch.randn(shape, generator=rng) * scale).double()
+        given = torch.randn(shape, generator=rng).double()
+        counts = torch.randint(1, 4, (2, keys), generator=rng).double()
+        return Problem(scores, given, visible, counts, torch.tensor(alphas).double())
+
+    def rows(self) -> Iterator[tuple[tuple[int, int, int], Tensor]]:
+        """The index of every row, and the keys that it sees, each as often as it counts (K')."""
+        for b, h, q in itertools.product(*map(range, self.scores.shape[:3])):
+            seen = self.visible[b, 0, q].nonzero().squeeze(1)
+            yield (b, h, q), seen.repeat_interleave(self.counts[b, seen].long())
+
+    def solve(self, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+        """Mass, and gradients of scores and alphas, by our function."""
+        z, a = leaf(self.scores, dtype), leaf(self.alphas, dtype)
+        mass = entmax(z, a, self.visible, self.counts)
+        mass.backward(self.given.to(dtype))
+        assert z.grad is not None and a.grad is not None
+        return mass.detach(), z.grad, a.grad
+
+
+KEYS = (1, 13, 24, 25, 128, 129, 300, 4096)
+"""Of every path of the kernel, and the longest."""
+
+
 @pytest.mark.skipif(importlib.util.find_spec("entmax") is None, reason="the package entmax is not installed")
-@pytest.mark.parametrize("keys", [1, 13, 300])
-@pytest.mark.parametrize("alpha", ALPHAS)
-def test_against_the_public_package(alpha: float, keys: int) -> None:
-    """Values and gradients of scores and alpha (https://github.com/deep-spin/entmax); in fp32 to 1e-5."""
+@pytest.mark.parametrize("scale", [2.0, 1e4])
+@pytest.mark.parametrize("keys", KEYS)
+def test_against_the_public_package(keys: int, scale: float) -> None:
+    """Values and gradients of scores and of every head's alpha (https://github.com/deep-spin/entmax).
+
+    The package gets one row after the other, without the hidden keys, and with copies of those that count. In fp32 the
+    gradients of rows with a key at the edge of the support are left out.
+    """
     import entmax as public
 
-    scores, given = random_scores(2, 3, 5, keys), random_scores(2, 3, 5, keys, seed=3)
-    given = given * far_from_the_edge(scores, alpha)
-    theirs_z = scores.clone().requires_grad_()
-    theirs_a = torch.full((1, 3, 1, 1), alpha, dtype=torch.float64, requires_grad=True)
-    theirs = public.entmax_bisect(theirs_z, theirs_a, dim=-1, n_iter=100)
-    theirs.backward(given)
-    exact = {1.5: public.entmax15, 2.0: public.sparsemax}.get(alpha)
-    if exact is not None:
-        close(exact(scores, dim=-1), theirs.detach(), 1e-12)
+    problem = Problem.of(keys, scale, (1.001, *ALPHAS[:2], 1.5, 1.75, 2.0))
+    mass, of_scores = torch.zeros_like(problem.scores), torch.zeros_like(problem.scores)
+    of_alphas, given = torch.zeros_like(problem.alphas), problem.given.clone()
+    for place, at in problem.rows():
+        alpha = problem.alphas[place[1]]
+        z, a = leaf(problem.scores[place][at], torch.float64), leaf(alpha, torch.float64)
+        if not len(at):
+            continue
+        p = public.entmax_bisect(z, a, dim=-1, n_iter=100)
+        exact = {1.5: public.entmax15, 2.0: public.sparsemax}.get(float(alpha))
+        if exact is not None:
+            close(exact(z, dim=-1).detach(), p.detach(), 1e-12)
+        if not bool(far_from_the_edge(z.detach(), float(alpha))):
+            given[place] = 0
+        p.backward(given[place][at])
+        assert z.grad is not None and a.grad is not None
+        mass[place] = mass[place].index_add(0, at, p.detach())
+        of_scores[place] = of_scores[place].index_add(0, at, z.grad)
+        of_alphas[place[1]] += a.grad
+    assert float((given != 0).any(-1).double().mean()) > 0.7
     for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, SINGLE)):
-        z = leaf(scores, dtype)
-        a = torch.full((3,), alpha, dtype=dtype, requires_grad=True)
-        ours = entmax(z, a)
-        ours.backward(given.to(dtype))
-        assert z.grad is not None and a.grad is not None and theirs_z.grad is not None and theirs_a.grad is not None
-        close(ours.detach(), theirs.detach(), tolerance)
-        close(z.grad, theirs_z.grad, tolerance)
-        close(a.grad / (2 * 5), theirs_a.grad.flatten() / (2 * 5), tolerance)
+        found = replace(problem, given=given).solve(dtype)
+        close(found[0], mass, tolerance)
+        close(found[1], of_scores, tolerance)
+        close(found[2] / (2 * 4), of_alphas / (2 * 4), tolerance)
+
+
+def weights_by_bisection(problem: Problem, shift: float) -> Tensor:
+    """Weights of one copy (B, H, Q, K), in float64, with thresholds that are off by ``shift``; 0 for hidden keys."""
+    each = (problem.alphas - 1)[:, None, None]
+    hidden = problem.scores.masked_fill(~problem.visible, -torch.inf)
+    d = each * (hidden - hidden.amax(-1, keepdim=True))
+    low, high = torch.zeros_like(d[..., :1]), torch.ones_like(d[..., :1])
+    for _ in range(60):
+        middle = (low + high) / 2
+        total = ((1 + d - middle).clamp_min(0).pow(1 / each) * problem.counts[:, None, None]).sum(-1, keepdim=True)
+        low, high = torch.where(total >= 1, middle, low), torch.where(total >= 1, high, middle)
+    return (1 + d - low - shift).clamp_min(0).pow(1 / each).nan_to_num()
+
+
+@pytest.mark.parametrize("scale", [0.1, 2.0, 30.0, 1e4])
+@pytest.mark.parametrize("keys", KEYS)
+def test_the_support_is_the_same_on_every_route(keys: int, scale: float) -> None:
+    """A key has weight if that is at least 2^-125, with or without the kernel; rounding decides at that edge only."""
+    alphas = (1.001, 1.01, 1.05, 1.2, 1.25, 1.5, 1.75, 2.0)
+    problem = Problem.of(keys, scale, alphas, seed=keys)
+    mass, of_scores, _ = problem.solve(torch.float32)
+    most, least = (weights_by_bisection(problem, shift) > 2.0**-125 for shift in (-1e-6, 1e-6))
+    found = mass != 0
+    assert torch.equal(found | most, most) and torch.equal(found & least, least)
+    assert float((most != least).double().mean()) < 0.01, "too many keys are at the edge to say anything"
+    assert bool((mass[found] >= torch.finfo(torch.float32).tiny).all())
+    assert not bool(of_scores[~found].any())
+
+
+def test_weights_that_underflow_are_zero() -> None:
+    """0.3^100 = 5e-53 is no number of fp32: of four keys, one has weight."""
+    far = torch.tensor([[[[0.0, -70.0, -99.0, -101.0]]]], requires_grad=True)
+    for alpha in (1.01, torch.tensor([1.01], requires_grad=True)):
+        found = entmax(far, alpha)
+        assert found.tolist() == [[[[1.0, 0.0, 0.0, 0.0]]]]
+    near = torch.tensor([[[[0.0, -86.0, -86.9, -87.1, -88.0, -103.0]]]])
+    for keys in (6, 200):  # in tiles, and row by row
+        scores = torch.nn.functional.pad(near, (0, keys - 6), value=-1e4)
+        for alpha in (1.0, torch.tensor([1.0])):
+            assert entmax(scores, alpha).count_nonzero() == 2

@@ -29,6 +29,7 @@ constexpr int kMost = 64;               // steps; a handful is usual
 constexpr float kNear = 0.03f;          // largest |S - 1| of an initial threshold
 constexpr int kCheap = 3;               // steps towards an initial threshold
 constexpr float kTiny = 1.7e-38f;       // e^-87, where `exponential` ends
+constexpr float kLeast = 2.3509887e-38f;  // smaller weights are 0, as in newton.py: twice the smallest normal number
 constexpr float kLn2Hi = 0.693359375f;  // exact in 10 bits
 constexpr float kLn2Lo = static_cast<float>(0.69314718055994530942 - 0.693359375);
 constexpr float kInfinity = std::numeric_limits<float>::infinity();

@@ -189,9 +189,10 @@ void write_masked(float *mass, const float *z, const uint8_t *seen, int64_t stri
 template <bool kCounted>
 void write(const Scratch &row, float sum, float *mass, int64_t keys) {
   const float scale = 1.0f / sum;
+  const float least = kLeast * sum;
   const float *__restrict p = row.p, *__restrict c = row.c;
 #pragma omp simd
-  for (int64_t k = 0; k < keys; ++k) mass[k] = p[k] * scale * (kCounted ? c[k] : 1.0f);
+  for (int64_t k = 0; k < keys; ++k) mass[k] = (p[k] <= least ? 0.0f : p[k]) * scale * (kCounted ? c[k] : 1.0f);
 }
 
 template <bool kCounted>

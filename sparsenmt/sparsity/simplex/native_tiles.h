@@ -139,7 +139,9 @@ struct Tile {
   // work.p: mass c p, of weights p that sum to `mass`.
   void normalise(Vector mass) const {
     const Vector scale = 1.0f / mass;
-    for (int64_t k = 0; k < work.keys; ++k) work.p[k] = counted(k, work.p[k] * scale);
+    const Vector least = kLeast * mass;
+    for (int64_t k = 0; k < work.keys; ++k)
+      work.p[k] = counted(k, (work.p[k] <= least ? Vector{} : work.p[k]) * scale);
   }
 
   // work.p: c s with s = slope(weight, k), of masses work.d.

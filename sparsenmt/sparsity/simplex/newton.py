@@ -10,6 +10,9 @@ ACL, Eq. 11, with tau = e - 1 after the largest score is taken off). S(e) = sum 
 the root from the left without passing it, in a handful of steps; a bracket that is halved guards it against rounding.
 No sorting is needed, and for alpha of 1.5 and 2 the end is exact, as it is for a sort: one more step changes nothing.
 
+A weight of less than twice the smallest normal number is 0, with its gradients: which keys have weight then depends
+neither on the device nor on where an exponential underflows. The compiled kernel has the same bound.
+
 Shapes: R rows, K keys. Inside, short rows lie in memory as (K, R), so that sums over K run over whole vectors.
 """
 
@@ -131,7 +134,8 @@ def _weigh(z: Tensor, alpha: Alpha, counts: Tensor | None, dim: int) -> Tensor:
     scale = 1 / total
     if some_masked:
         scale = scale.masked_fill(fully_masked, 0.0)
-    return p.mul_(scale if counts is None else scale * counts)
+    torch.threshold_(p.mul_(scale), 2 * torch.finfo(p.dtype).tiny, 0.0)
+    return p if counts is None else p.mul_(counts)
 
 
 def _between(d: Tensor, beta: Tensor, counts: Tensor | None, dim: int) -> tuple[Tensor, Tensor]:
