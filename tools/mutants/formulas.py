@@ -45,6 +45,11 @@ FORMULAS = (
             "return torch.full_like(lengths, 1.0 / totals.sentences)",
         ),
         (
+            "a closed share of sentences, not of positions",
+            "weight = batch.source_valid.sum(1, dtype=torch.float64) / totals.source_tokens",
+            "weight = torch.ones(len(batch.source_valid), dtype=torch.float64) / totals.sentences",
+        ),
+        (
             "exits with equal shares, whatever the plan",
             "weights = (share[:, None] * self.weights).flatten()",
             "weights = (share.mean() * self.weights).repeat(len(flat))",
@@ -90,6 +95,21 @@ FORMULAS = (
             "else sums[name] * 0 + tensor.double()",
         ),
     ),
+    *mutants_of(
+        "sparsenmt/workflows/checkpoint_choice.py",
+        "tests/workflows/test_checkpoint_choice.py",
+        ("the worst candidate on the validation text", "taken = min(candidates", "taken = max(candidates"),
+        (
+            "means of the oldest checkpoints",
+            "(tuple(found[-size:]) for size in sizes)",
+            "(tuple(found[:size]) for size in sizes)",
+        ),
+        (
+            "a choice without the best single checkpoint",
+            "[*((present[update],) for update in best), *(tuple",
+            "[*(tuple",
+        ),
+    ),
     # L0Drop, rules, and the exactness of counts.
     *mutants_of(
         "sparsenmt/sparsity/l0drop.py",
@@ -107,25 +127,15 @@ FORMULAS = (
         ),
         ("a penalty without beta", "log_alpha - BETA * math.log", "log_alpha - math.log"),
         ("a penalty with the sign of the stretch turned", "log_alpha - BETA * math.log", "log_alpha + BETA * math.log"),
-        ("a penalty over padding", "counts.sum(1).clamp_min(1)", "counts.shape[1]"),
-        (
-            "a penalty without counts",
-            "counts = memory.valid.to(opened.dtype) if memory.counts is None else memory.counts * memory.valid",
-            "counts = memory.valid.to(opened.dtype)",
-        ),
     ),
     *mutants_of(
         "sparsenmt/model/compaction.py",
         "tests/model/test_compaction.py",
+        ("zeros where positions are masked, and the reverse", 'gates.on_closed == "mask"', 'gates.on_closed == "zero"'),
         (
             "gates that drop but do not scale",
             "memory.states * values.unsqueeze(-1)",
             "memory.states * (values != 0).unsqueeze(-1)",
-        ),
-        (
-            "zeros where positions should be masked",
-            "valid = memory.valid & (values != 0) if masking else memory.valid",
-            "valid = memory.valid",
         ),
         (
             "a stand-in that counts once",
@@ -178,7 +188,11 @@ FORMULAS = (
             "base, inverse = d * beta, _LOG2_E * beta",
         ),
         ("Newton's method until 1% is missing", "if worst <= close or", "if worst <= 0.01 or"),
-        ("mass without counts", "scale if counts is None else scale * counts", "scale"),
+        (
+            "mass without counts",
+            "_rows_of(alpha, part), None if counts is None else counts[part]",
+            "_rows_of(alpha, part), None",
+        ),
         ("a gradient of 1.5-entmax with p in place of its root", "return p.sqrt(), None", "return p, None"),
         ("a gradient of sparsemax over all keys", "return p.sign(), None", "return torch.ones_like(p), None"),
         ("a gradient without counts", "slope = slope * counted", "slope = slope * 1"),
@@ -331,6 +345,20 @@ FORMULAS = (
         ("embeddings that are not scaled", " * math.sqrt(table.shape[1])", " * 1.0"),
         ("positions from 1", "return table[start:end]", "return table[start + 1 : end + 1]"),
     ),
+    *mutants_of(
+        "sparsenmt/model/attend.py",
+        "tests/model/test_attend.py",
+        (
+            "scores of bf16 inputs that are rounded to bf16",
+            "at_least_single(q).flatten(0, 1), at_least_single(k).flatten(0, 1)",
+            "q.flatten(0, 1), k.flatten(0, 1)",
+        ),
+        (
+            "scores that are divided by the size of a head, not by its root",
+            "alpha=q.shape[-1] ** -0.5",
+            "alpha=q.shape[-1] ** -1.0",
+        ),
+    ),
     # The search.
     *mutants_of(
         "sparsenmt/decoding/scores.py",
@@ -364,6 +392,29 @@ FORMULAS = (
         ),
     ),
     # Metrics.
+    *mutants_of(
+        "sparsenmt/evaluation/significance.py",
+        "tests/evaluation/test_significance.py",
+        (
+            "absolute differences that are centred",
+            "np.abs(exchanged - exchanged.mean()) >=",
+            "distances - distances.mean() >=",
+        ),
+        ("differences that are not centred", "np.abs(exchanged - exchanged.mean()) >=", "np.abs(exchanged) >="),
+        ("a one-sided bootstrap", "np.abs(exchanged - exchanged.mean()) >=", "exchanged - exchanged.mean() >="),
+        ("a one-sided randomization", "extreme = distances >= observed", "extreme = exchanged >= observed"),
+        (
+            "a p-value without the observed sample",
+            "(int(np.count_nonzero(extreme)) + 1) / (len(extreme) + 1)",
+            "int(np.count_nonzero(extreme)) / len(extreme)",
+        ),
+        (
+            "rows that are given to one system and not taken from the other",
+            "baseline.score(theirs - each)",
+            "baseline.score(theirs)",
+        ),
+        ("an interval over seeds by the variance of a population", "np.var(values, ddof=1)", "np.var(values)"),
+    ),
     *mutants_of(
         "sparsenmt/evaluation/metrics.py",
         "tests/evaluation/test_document_bleu.py",
@@ -401,20 +452,6 @@ FORMULAS = (
         ("tests/analysis/test_gates.py", "tests/analysis/test_pos_rates.py"),
         ("half-open gates that count as dropped", "self.gates == 0", "self.gates < 0.5"),
         ("rates over padding", "memory.gates[row, : len(line.ids)]", "memory.gates[row]"),
-    ),
-    *mutants_of(
-        "sparsenmt/analysis/filter_rates.py",
-        "tests/analysis/test_filter_rates.py",
-        (
-            "gates over padding",
-            "counts = memory.valid.double() if",
-            "counts = torch.ones_like(memory.valid).double() if",
-        ),
-        (
-            "a stand-in that weighs as much as a position",
-            "memory.counts.double() * memory.valid",
-            "memory.valid.double()",
-        ),
     ),
     *mutants_of(
         "sparsenmt/analysis/pos_rates.py",

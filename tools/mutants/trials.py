@@ -32,8 +32,8 @@ COPIED = ("sparsenmt", "tests", "tools", "recipes", "benchmarks", "pyproject.tom
 LIMIT = 120  # seconds a test
 
 # Processes begin with the packages that take long to import, and without the project.
-_SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload(["pytest", "torch", "numpy", "pydantic", "yaml", "sacrebleu.metrics", "sentencepiece"])
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(["pytest", "torch", "numpy", "pydantic", "yaml", "sacrebleu.metrics", "sentencepiece"])
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def run_tests(checkout: Path, tests: Sequence[str], cache: Path) -> Trial:
     """Run tests in a checkout up to the first failure."""
     began = time.monotonic()
     with tempfile.NamedTemporaryFile() as output:
-        process = _SERVER.Process(target=_run_pytest, args=(checkout, tests, cache, output.name))
+        process = SERVER.Process(target=_run_pytest, args=(checkout, tests, cache, output.name))
         process.start()
         process.join()
         lines = Path(output.name).read_text(encoding="utf-8", errors="replace").strip().splitlines()
