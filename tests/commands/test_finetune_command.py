@@ -11,6 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from sparsenmt.data.text import read_lines
+from sparsenmt.evaluation.scorer import ScoringSettings
+from sparsenmt.evaluation.significance import compare
 from sparsenmt.store import open_model, read_manifest, read_recipe
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.distribution import Workers
@@ -89,8 +92,16 @@ def test_a_sweep_goes_on_and_compares(command: Run, workspace: Path, drawn: dict
     rows = report["tables"]["sweep"]
     assert [(row["model"], row["set"]) for row in rows] == [(name, s) for name in names for s in ("dev", "test")]
     assert rows[0]["sparsity"] is None and rows[0]["against_first"] == 0 and rows[0]["p_value"] is None
-    assert all(0 < row["p_value"] <= 1 for row in rows[2:]), "against the first model"
-    assert all(0 <= row["sparsity"] <= 1 for row in rows[2:])
+    references = list(read_lines("corpus/test.de"))
+    outputs = {name: command("decode", f"sweep/{name}", "-i", "corpus/test.en").lines for name in names}
+    for row in rows[3::2]:  # those of the test set
+        (expected,) = compare(outputs[row["model"]], outputs["dense"], [references], ScoringSettings(["chrf"]))
+        found = row["quality"], row["against_first"], row["p_value"]
+        assert found == (expected.system.value, expected.difference.value, expected.p_value)
+        scored = command(
+            "score", "--model", f"sweep/{row['model']}", "--source", "corpus/test.en", "-r", "corpus/test.de"
+        )
+        assert f"sparsity rate {row['sparsity']:.1%}" in scored.out.decode()
     assert all(name in result.out.decode() for name in names)
     csv = Path("sweep/sweep.csv").read_text().splitlines()
     assert len(csv) == 1 + len(rows) and csv[0].startswith("model,set,sentences,metric,quality")

@@ -69,9 +69,7 @@ def _run_pytest(checkout: Path, tests: Sequence[str], cache: Path, output: str) 
     settings = {"XDG_CACHE_HOME": str(cache), "SPARSENMT_NATIVE": "always", "SPARSENMT_NATIVE_FLAGS": "-O1"}
     os.environ |= {**settings, "PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}
     options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--tb=line", "--timeout", str(LIMIT)]
-    code = int(pytest.main([*options, *tests]))
-    sys.stdout.flush()
-    os._exit(code)
+    sys.exit(int(pytest.main([*options, *tests])))
 
 
 def copy_checkout(to: Path) -> None:
