@@ -172,7 +172,7 @@ def _exchanged_differences(
 
 
 def _coins(test: PairedTest, rows: int) -> Iterator[NDArray[np.float64]]:
-    """Draw 0 or 1 for each of so many rows, for all samples, a block of samples at a time."""
+    """Draw 0 or 1 for each row and sample, a block of samples at a time."""
     random = np.random.default_rng(test.seed)
     # numpy takes 32 of them from a random number, and drops what is left at the end of a block: blocks of a multiple of
     # 32 samples give what sacrebleu draws at once.

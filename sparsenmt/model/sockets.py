@@ -43,6 +43,7 @@ class Gates:
     on_closed: Literal["zero", "mask"] = "zero"  # closed: a zero vector, or masked
     losses: Mapping[str, Tensor] = field(default_factory=dict)  # name -> (B,), one value a sentence
     evaluated: Tensor | None = None  # (B, S') the gates of evaluation, where ``values`` are samples; None: the same
+    cumulative: bool = False  # positions that an earlier filter has closed stay closed, whatever the gates say
 
 
 class Pattern(Protocol):

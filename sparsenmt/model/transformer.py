@@ -203,8 +203,8 @@ class Transformer(nn.Module):
         wanted = tuple(exits) if exits is not None else self.plan.encoder_exits[-1:]
         states = self._embed(source.tokens, "source")
         positions = torch.arange(states.shape[1], device=states.device).expand(states.shape[0], -1)
-        memory = Memory(states, source.valid, positions, None, source.features)
-        between = Decisions(listeners=self._gate_listeners)
+        memory = Memory(states, source.valid, positions, None, source.features, source=source.valid)
+        between = Decisions(source.valid, self._gate_listeners)
         memories, decided = {}, {}
         for t in range(max(wanted)):
             memory = self.encoder.step(t, memory)
