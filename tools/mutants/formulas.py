@@ -110,10 +110,55 @@ FORMULAS = (
             "[*(tuple",
         ),
     ),
+    # The controller's measurement: shares of gates in training.
+    *mutants_of(
+        "sparsenmt/model/stacks.py",
+        "tests/model/test_gate_shares.py",
+        (
+            "samples in place of the gates of evaluation",
+            "memory.on_source(gates.values if gates.evaluated is None else gates.evaluated).detach()",
+            "memory.on_source(gates.values).detach()",
+        ),
+        (
+            "gates of evaluation closed by earlier samples",
+            "evaluated = evaluated.masked_fill(self.evaluated == 0, 0)",
+            "evaluated = evaluated * memory.on_source(memory.open_entries())",
+        ),
+        (
+            "masked positions that open again in evaluation",
+            "self.masked = masked | (evaluated == 0)",
+            "self.masked = masked",
+        ),
+        (
+            "the closed share of what is still a key",
+            "lengths = self.source.sum(1).clamp_min(1)",
+            "lengths = memory.valid.sum(1).clamp_min(1)",
+        ),
+    ),
+    *mutants_of(
+        "sparsenmt/model/memory.py",
+        "tests/sparsity/test_l0drop.py",
+        (
+            "a penalty over what is still a key",
+            "positions = counts if self.source is None else self.source.to(values.dtype)",
+            "positions = counts",
+        ),
+        (
+            "a penalty without counts",
+            "counts = self.valid.to(values.dtype) if self.counts is None else self.counts * self.valid",
+            "counts = self.valid.to(values.dtype)",
+        ),
+        (
+            "stand-ins that are open",
+            "self.positions.clamp_min(0)) != 0) & (self.positions >= 0)",
+            "self.positions.clamp_min(0)) != 0)",
+        ),
+    ),
     # L0Drop, rules, and the exactness of counts.
     *mutants_of(
         "sparsenmt/sparsity/l0drop.py",
         "tests/sparsity/test_l0drop.py",
+        ("a penalty over padding", "memory.source_mean(opened)", "opened.mean(1)"),
         (
             "gates that are stretched below 0 only",
             "values * (1 + 2 * EPSILON) - EPSILON",
@@ -130,8 +175,14 @@ FORMULAS = (
     ),
     *mutants_of(
         "sparsenmt/model/compaction.py",
-        "tests/model/test_compaction.py",
+        ("tests/model/test_compaction.py", "tests/model/test_gate_shares.py"),
         ("zeros where positions are masked, and the reverse", 'gates.on_closed == "mask"', 'gates.on_closed == "zero"'),
+        ("filters of a place that forget each other", "source_gates = source_gates * memory.gates", "pass"),
+        (
+            "zero vectors beside their stand-in",
+            "if gates.cumulative or (memory.gated and not masking):",
+            "if gates.cumulative:",
+        ),
         (
             "gates that drop but do not scale",
             "memory.states * values.unsqueeze(-1)",
@@ -452,6 +503,20 @@ FORMULAS = (
         ("tests/analysis/test_gates.py", "tests/analysis/test_pos_rates.py"),
         ("half-open gates that count as dropped", "self.gates == 0", "self.gates < 0.5"),
         ("rates over padding", "memory.gates[row, : len(line.ids)]", "memory.gates[row]"),
+    ),
+    *mutants_of(
+        "sparsenmt/analysis/filter_rates.py",
+        "tests/analysis/test_filter_rates.py",
+        (
+            "open gates told as partial ones",
+            "(positions - closed - partial) / positions",
+            "(positions - closed) / positions",
+        ),
+    ),
+    *mutants_of(
+        "sparsenmt/model/protocol.py",
+        ("tests/analysis/test_filter_rates.py", "tests/model/test_gate_shares.py"),
+        ("padding that counts as closed", "return self.source & (self.evaluated == 0)", "return self.evaluated == 0"),
     ),
     *mutants_of(
         "sparsenmt/analysis/pos_rates.py",
