@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from sparsenmt.native.kernels import kernels
 
 if TYPE_CHECKING:
@@ -52,7 +54,9 @@ def diagrams(figure: Figure) -> list[Diagram]:
     """Read the diagrams of a figure: curves, and bars, whose points are their numbers and heights."""
     found = []
     for axis in figure.axes:
-        lines = {str(line.get_label()): [(float(x), float(y)) for x, y in line.get_xydata()] for line in axis.lines}
+        lines = {
+            str(line.get_label()): [(x, y) for x, y in np.asarray(line.get_xydata()).tolist()] for line in axis.lines
+        }
         bars = {
             str(each.get_label()): [(float(i), float(bar.get_height())) for i, bar in enumerate(each)]
             for each in axis.containers
