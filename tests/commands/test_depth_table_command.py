@@ -19,7 +19,8 @@ from sparsenmt.errors import UserError
 from sparsenmt.interrupts import Interrupted
 from sparsenmt.store import WEIGHTS
 from sparsenmt.tensors import load_tensors, save_tensors
-from tests.commands.support import Run
+from tests.analysis.test_plots import check_picture
+from tests.commands.support import Diagram, Run
 
 TIED = """\
 base: small.yaml
@@ -74,7 +75,7 @@ def cells(path: str = "out/table.json") -> list[dict[str, Any]]:
     return found
 
 
-def test_every_depth_beside_models_cut_to_it(command: Run, model: Path) -> None:
+def test_every_depth_beside_models_cut_to_it(command: Run, model: Path, drawn: dict[str, list[Diagram]]) -> None:
     for n, m in DEPTHS:
         assert command("slice", "tied", f"cut/{n}{m}", "-n", str(n), "-m", str(m)).code == 0
     result = command(*TABLE, "--grid", "cut", "--beam-size", "1,2")
@@ -104,7 +105,13 @@ def test_every_depth_beside_models_cut_to_it(command: Run, model: Path) -> None:
     assert [cell["bleu"], cell["chrf"]] == [each["value"] for each in json.loads(scored.out)["scores"]]
     assert result.lines[0] == "BLEU, test, 20 sentences" and "separate models" in result.out.decode()
     assert Path("out/table.txt").read_bytes() == result.out
-    assert Path("out/table.png").read_bytes().startswith(b"\x89PNG")
+    check_picture(Path("out/table.png"))
+    maps = {each.title: each for each in drawn["table.png"]}
+    assert len(maps) == len(drawn["table.png"]) == 4 * 3
+    for (system, search), block in blocks.items():
+        values = maps[f"{system}, {search}\nchrF2"]
+        assert (values.x_label, values.y_label) == ("decoder layers m", "encoder layers n")
+        assert values.cells == [f"{row[3]:.1f}" for row in sorted(block)]
     assert (
         Path("out/table.csv").read_text().startswith("system,search,encoder_layers,decoder_layers,bleu,chrf,relative")
     )
@@ -151,6 +158,10 @@ def test_some_depths_with_time(command: Run, model: Path) -> None:
     assert [_depth(cell) for cell in found] == [(2, 1), (2, 2)]
     assert found[1]["relative_time"] == 1 and found[0]["relative_time"] == found[0]["seconds"] / found[1]["seconds"]
     assert "1 is tied, beam 2 at 2+2: " in result.out.decode() and " s for 3 lines" in result.out.decode()
+    tables = json.loads(Path("tied-depths/table.json").read_bytes())["tables"]
+    assert tables["blocks"][0]["oracle_time"] > 0
+    log = [json.loads(line) for line in Path("tied/metrics.jsonl").read_text().splitlines()]
+    assert tables["systems"][0]["training_seconds"] == max(line["training_seconds"] for line in log)
     assert Path("drawn.svg").read_text().startswith("<?xml") and not Path("tied-depths/table.png").exists()
 
 
@@ -201,6 +212,23 @@ def test_one_model_a_depth(model: Path, command: Run, refused: Callable[..., str
     assert "grid/b: grid/a has 1 encoder and 1 decoder layers too" in refused("depth-table", "--grid", "grid", *text)
     message = refused("depth-table", "--grid", "grid/a", "--encoder-layers", "2", *text)
     assert "--grid: none of its models has a requested depth" in message
+
+
+def test_separate_models_of_two_kinds(command: Run, model: Path) -> None:
+    """A second directory with the same depths is a system of its own; other depths join the first."""
+    for folder, depths in {"cut": DEPTHS[:2], "more": DEPTHS[2:], "twice": DEPTHS}.items():
+        for n, m in depths:
+            assert command("slice", "tied", f"{folder}/{n}{m}", "-n", str(n), "-m", str(m)).code == 0
+    result = command(*TABLE, "--grid", "cut", "--grid", "more", "--grid", "twice")
+    assert result.code == 0, result.err
+    tables = json.loads(Path("out/table.json").read_bytes())["tables"]
+    names = ["tied", "separate models", "separate models, twice"]
+    assert [row["system"] for row in tables["systems"]] == names
+    assert [row["models"] for row in tables["systems"]] == [1, 4, 4]
+    weights = [load_tensors(path, hint="") for path in sorted(Path("twice").glob(f"*/{WEIGHTS}"))]
+    assert tables["systems"][2]["parameters"] == sum(each.numel() for tensors in weights for each in tensors.values())
+    assert tables["systems"][1]["training_seconds"] is None, "cut models have no log"
+    assert [row["oracle_chrf"] for row in tables["blocks"]] == [tables["blocks"][0]["oracle_chrf"]] * 3
 
 
 def test_lists_of_numbers() -> None:

@@ -11,10 +11,16 @@ import torch
 from torch import Tensor
 
 from sparsenmt.data.batching import Batch
+from sparsenmt.data.vocabulary import EOS
+from sparsenmt.model.memory import Memory
+from sparsenmt.model.sockets import Gates, MemoryFilter
 from sparsenmt.model.transformer import Transformer
+from sparsenmt.recipe.schema import AuxiliaryLoss
 from sparsenmt.training import loss
 from sparsenmt.training.gradients import BatchResult, Objective, UpdateTotals, accumulate_gradients
 from sparsenmt.training.precision import MasterWeights
+from sparsenmt.training.schedules import update_multipliers
+from sparsenmt.training.state import Progress
 from tests.training.support import EXITS, PLAIN, gradients, make_batch, naive_loss, pairs, small_model
 
 AUXILIARY = {"open": 0.7, "mass": 0.05}
@@ -124,3 +130,43 @@ def test_bf16_gradients_are_near_those_of_fp32() -> None:
     assert found[torch.bfloat16].dtype == torch.float32
     cosine = torch.cosine_similarity(found[torch.float32], found[torch.bfloat16], dim=0)
     assert cosine > 0.99
+
+
+class Loaded(MemoryFilter):
+    """In evaluation closes even tokens and half-opens multiples of 3; its samples are all closed, or all open."""
+
+    def __init__(self, sample: float) -> None:
+        super().__init__()
+        self.sample = sample
+        self.tokens: Tensor | None = None
+
+    def forward(self, memory: Memory) -> Gates:
+        assert self.tokens is not None
+        evaluated = torch.where(self.tokens % 2 == 0, 0.0, torch.where(self.tokens % 3 == 0, 0.5, 1.0))
+        return Gates(torch.full_like(evaluated, self.sample), "zero", {"open": evaluated.mean(1)}, evaluated)
+
+
+@pytest.mark.parametrize("normalization", ["tokens", "sentences"])
+@pytest.mark.parametrize("plan", [PLAIN, EXITS])
+@pytest.mark.parametrize("sample", [0.0, 1.0])
+def test_the_controller_is_told_positions_by_the_gates_of_evaluation(
+    sample: float, plan: object, normalization: Normalization
+) -> None:
+    """A share of all source positions of an update, whatever is sampled, and however losses are normalised."""
+    rows = [([4] * 9, [5]), ([5, 7, 9], [5, 6]), ([9], [4]), ([6, 15, 5, 8], [7] * 6)]
+    model, module = small_model(plan=plan), Loaded(sample)  # type: ignore[arg-type]
+    model.memory.output.append(module)
+    batches = [make_batch(rows[:3]), make_batch(rows[3:])]
+    results = []
+    for batch in batches:
+        module.tokens = batch.source
+        objective = Objective(0.0, normalization, {"open": 0.1})
+        results.append(accumulate_gradients(model, batch, objective, UpdateTotals.of(batches)))
+    ids = [token for source, _ in rows for token in (*source, EOS)]
+    closed, partial = sum(i % 2 == 0 for i in ids), sum(i % 2 != 0 and i % 3 == 0 for i in ids)
+    assert sum(result.closed["open"] for result in results) == pytest.approx(closed / len(ids))
+    assert sum(result.partial["open"] for result in results) == pytest.approx(partial / len(ids))
+    progress, losses = Progress(update=1), {"open": AuxiliaryLoss(target=0.5, smoothing=0.0)}
+    total = BatchResult(0.0, 0.0, {}, {"open": sum(result.closed["open"] for result in results)}, {"open": 0.0})
+    update_multipliers(losses, progress, total, UpdateTotals.of(batches))
+    assert progress.multipliers["open"].closed == pytest.approx(closed / len(ids))

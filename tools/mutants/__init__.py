@@ -1,0 +1,7 @@
+"""Damage formulas and compiled kernels in many ways, one at a time: tests must fail for each.
+
+``mutant``    a replacement, and the tests that must notice it
+``formulas``  replacements in what the papers and other definitions say
+``kernels``   replacements in compiled kernels, their build and their checks
+``trials``    a copy of the checkout, in which they are made, tested and undone
+"""
