@@ -1,7 +1,8 @@
 """The rates of each filter, by the encoder layer after which it stands: gates that are exactly 0, exactly 1, or between
 (gates between encoder layers: Zhang, Titov and Sennrich 2021, section 6).
 
-A position that an earlier filter has masked counts as closed for all later filters.
+A position that an earlier filter has masked counts as closed for all later filters, and one that an earlier filter of
+the same place has closed for those that follow it there.
 """
 
 from __future__ import annotations
@@ -68,24 +69,21 @@ class FilterShares:
 
 
 class GateCounter:
-    """An observer (`TranslationModel.listen_to_gates`) that counts gates, each as often as its entry's count."""
+    """An observer (`TranslationModel.listen_to_gates`) that counts gates of source positions."""
 
     def __init__(self) -> None:
-        self._sums: TensorSums[FilterPlace] = TensorSums()  # (3,): gates of 0, gates of 1, all
+        self._sums: TensorSums[FilterPlace] = TensorSums()  # (2,): gates of 0, and neither 0 nor 1
 
     def __call__(self, seen: GatesSeen) -> None:
-        memory = seen.memory
-        counts = memory.valid.double() if memory.counts is None else memory.counts.double() * memory.valid
-        gates = seen.gates.values
-        sums = torch.stack([(counts * chosen).sum() for chosen in (gates == 0, gates == 1, gates >= 0)])
+        sums = torch.stack([seen.closed.sum(), seen.partial.sum()])
         self._sums.add(FilterPlace(seen.depth, seen.place, seen.index), sums.cpu())
 
     def shares(self, positions: int) -> dict[FilterPlace, FilterShares]:
         """Return each filter's shares of all real source ``positions``, in the order of execution."""
         found = {}
         for key in sorted(self._sums, key=lambda each: (each.depth, each.place == "between", each.index)):
-            zero, one, present = self._sums[key].tolist()
-            found[key] = FilterShares(positions, (zero + positions - present) / positions, one / positions)
+            closed, partial = self._sums[key].tolist()
+            found[key] = FilterShares(positions, closed / positions, (positions - closed - partial) / positions)
         return found
 
 

@@ -66,7 +66,8 @@ def measure_by_length(
     references = list(islice(read_lines(reference), session.limit))
     if not references:
         raise UserError("the file has no lines", where=str(reference), hint="Name a file of reference translations.")
-    settings = session.scoring_settings(scoring, documents, len(references))
+    tokenizes = length.endswith("tokens")
+    settings = session.scoring_settings(scoring, documents, len(references), tokenizes=tokenizes)
     count = counter(length, settings)
     # Everything is read and checked before a model translates.
     models = {label: path for label, path in session.labels.items() if label not in session.translations}

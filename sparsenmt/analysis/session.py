@@ -223,17 +223,20 @@ class AnalysisSession:
         """Open one model, which need not be one of the session's, without the ``disabled`` heads of its sites."""
         return AnalyzedModel(self, label, open_model(directory, disabled=disabled))
 
-    def scoring_settings(self, scoring: ScoringOptions, documents: Path | None, count: int) -> ScoringSettings:
+    def scoring_settings(
+        self, scoring: ScoringOptions, documents: Path | None, count: int, *, tokenizes: bool = False
+    ) -> ScoringSettings:
         """Complete the settings of scoring by the language of the models and the documents of the text.
 
         Args:
             documents: document id of each of ``count`` lines, or of the whole text where ``limit`` ends it.
+            tokenizes: as for `check_scoring`.
 
         Raises:
             UserError: they do not fit the text or the models; see `check_scoring` and `ScoringOptions.language_of`.
         """
         models = {label: path for label, path in self.labels.items() if label not in self.translations}
-        check_scoring(scoring, documents=documents is not None, reads_documents=bool(models))
+        check_scoring(scoring, documents=documents is not None, reads_documents=bool(models), tokenizes=tokenizes)
         language = scoring.language_of(
             {label: read_recipe(path).data.target_language for label, path in models.items()}
         )

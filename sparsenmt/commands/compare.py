@@ -31,6 +31,11 @@ from sparsenmt.commands.options import (
 @sacrebleu_p_option
 @click.option("--attention/--no-attention", default=True, show_default=True, help="Count attended positions.")
 @speed_options
+@click.option(
+    "--batch-sentences",
+    type=click.IntRange(1),
+    help="Time batches of this number of lines of similar length.  [default: the recipe's `decoding.batch_tokens`]",
+)
 @threads_option
 @report_options(plot="Draw quality against speed to this file, .png or .svg.")
 def command(**options: Any) -> None:
@@ -43,7 +48,7 @@ def command(**options: Any) -> None:
     attended         positions with weight per query, over all heads of all sites;
                      density: their share of the visible positions
     training         target tokens/s, median of the training's own log; comparable
-                     between runs on one machine only
+                     between runs on one machine only; and the seconds of all updates
     decoding         target tokens/s, measured here, the models taking turns
 
     Translations and scores are kept in the model directories (evaluation/) as long as model and text stay the same:

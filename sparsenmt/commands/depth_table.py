@@ -36,7 +36,8 @@ def _depths_option(option: str, name: str, metavar: str, text: str) -> Decorator
     "--grid",
     type=PATH,
     multiple=True,
-    help="Separately trained models of different depths: a model directory, or a directory of such; repeatable.",
+    help="Separately trained models of different depths: a model directory, or a directory of such; repeatable. A "
+    "directory whose models repeat depths makes a table of its own.",
 )
 @source_options
 @documents_option

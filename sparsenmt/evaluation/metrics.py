@@ -133,6 +133,7 @@ def check_scoring(
     *,
     documents: bool,
     reads_documents: bool = True,
+    tokenizes: bool = False,
     where: str = "--metric",
     hint: str = _NAME_DOCUMENTS,
 ) -> None:
@@ -141,6 +142,7 @@ def check_scoring(
     Args:
         documents: True if the documents of the text are known.
         reads_documents: True if a model may read documents, so that they count without a metric of documents.
+        tokenizes: True if the tokenizer serves something else, too.
         where: the place in the message about missing documents; ``hint``: how to name them.
 
     Raises:
@@ -151,7 +153,8 @@ def check_scoring(
         raise UserError(
             "none of these metrics uses documents", where="--documents", hint="Add --metric dbleu, or leave it out."
         )
-    if options.tokenize is not None and not any(METRICS[name].tokenized for name in options.metrics):
+    tokenizes = tokenizes or any(METRICS[name].tokenized for name in options.metrics)
+    if options.tokenize is not None and not tokenizes:
         labels = ", ".join(METRICS[name].label for name in options.metrics)
         users = ", ".join(name for name, metric in METRICS.items() if metric.tokenized)
         raise UserError(

@@ -20,26 +20,24 @@ def apply_gates(memory: Memory, gates: Gates, *, compact: bool) -> Memory:
     Kept entries are scaled by their gates. Closed ones become zero vectors (``on_closed = "zero"``) or are masked
     (``"mask"``). With ``compact``, one zero vector with a count replaces them. That is exact if every reader sees every
     dropped position, which the caller must check.
+
+    The zero vectors that an earlier filter of the same place has left are closed, whatever this filter says of them.
     """
-    values = gates.values * memory.valid
-    source_gates = _on_source(memory, values)
+    values, masking = gates.values * memory.valid, gates.on_closed == "mask"
+    if gates.cumulative or (memory.gated and not masking):
+        values = values.masked_fill(~memory.open_entries(), 0)
+    source_gates = memory.on_source(values)
+    if memory.gated and memory.gates is not None:
+        source_gates = source_gates * memory.gates
     scaled = memory.states * values.unsqueeze(-1).to(memory.states.dtype)
-    masking = gates.on_closed == "mask"
+    memory = replace(memory, states=scaled, gates=source_gates, gated=True)
     if compact:
         kept = memory.valid & (values != 0)
         dropped = bool((kept != memory.valid).any())
         if not dropped and int(kept.sum(1).max()) == kept.shape[1]:  # an earlier filter may have masked some
-            return replace(memory, states=scaled, gates=source_gates)
-        return _compact(replace(memory, states=scaled, gates=source_gates), kept, stand_in=dropped and not masking)
-    valid = memory.valid & (values != 0) if masking else memory.valid
-    return replace(memory, states=scaled, valid=valid, gates=source_gates)
-
-
-def _on_source(memory: Memory, values: Tensor) -> Tensor:
-    """(B, S) gates of the source positions: that of the entry that stands for each; 0 where it is masked."""
-    if memory.entries is None:
-        return values
-    return values.gather(1, memory.entries.clamp_min(0)) * (memory.entries >= 0)
+            return memory
+        return _compact(memory, kept, stand_in=dropped and not masking)
+    return replace(memory, valid=memory.valid & (values != 0)) if masking else memory
 
 
 def _compact(memory: Memory, kept: Tensor, *, stand_in: bool) -> Memory:

@@ -22,8 +22,10 @@ class Memory:
     positions: Tensor  # (B, S') absolute source positions; stand-ins -1
     counts: Tensor | None = None  # (B, S') how many positions an entry stands for; None: one each
     features: Mapping[str, Tensor] = field(default_factory=dict)  # name -> (B, S), uncompacted
-    gates: Tensor | None = None  # (B, S) the last filter's gates over the uncompacted source; None: no filter
+    gates: Tensor | None = None  # (B, S) source positions: the last filter's, times those before it at its place
+    gated: bool = False  # the states are scaled by `gates`: no layer has followed
     entries: Tensor | None = None  # (B, S) the entry that stands for each source position, -1: none; None: its own
+    source: Tensor | None = None  # (B, S) bool: the real source positions; None: those that are valid
 
     def select(self, sentences: Tensor) -> Memory:
         """Keep only these sentences, in this order. sentences: (B',)."""
@@ -38,8 +40,28 @@ class Memory:
             counts=pick(self.counts),
             features={name: value.index_select(0, sentences) for name, value in self.features.items()},
             gates=pick(self.gates),
+            gated=self.gated,
             entries=pick(self.entries),
+            source=pick(self.source),
         )
+
+    def on_source(self, values: Tensor) -> Tensor:
+        """(B, S') -> (B, S): the value of the entry that stands for each source position; 0 where none does."""
+        if self.entries is None:
+            return values
+        return values.gather(1, self.entries.clamp_min(0)) * (self.entries >= 0)
+
+    def source_mean(self, values: Tensor) -> Tensor:
+        """(B, S') -> (B): the mean over the real source positions. What is masked counts as 0."""
+        counts = self.valid.to(values.dtype) if self.counts is None else self.counts * self.valid
+        positions = counts if self.source is None else self.source.to(values.dtype)
+        return (values * counts).sum(1) / positions.sum(1).clamp_min(1)
+
+    def open_entries(self) -> Tensor:
+        """(B, S') bool: entries that the filters have left open; stand-ins (position -1) are closed."""
+        if self.gates is None:
+            return self.valid
+        return (self.gates.gather(1, self.positions.clamp_min(0)) != 0) & (self.positions >= 0)
 
     def written_counts(self) -> Tensor:
         """(B, S') `counts`, of ones where it is None."""
@@ -56,6 +78,7 @@ class Memory:
         counted = any(each.counts is not None for each in memories)
         entered = any(each.entries is not None for each in memories)
         gates = [each.gates for each in memories if each.gates is not None]
+        source = [each.source for each in memories if each.source is not None]
         return Memory(
             states=_concatenate_padded([each.states for each in memories]),
             valid=_concatenate_padded([each.valid for each in memories]),
@@ -65,7 +88,9 @@ class Memory:
                 name: _concatenate_padded([each.features[name] for each in memories]) for name in memories[0].features
             },
             gates=_concatenate_padded(gates) if len(gates) == len(memories) else None,
+            gated=all(each.gated for each in memories),
             entries=_concatenate_padded([each.written_entries() for each in memories], fill=-1) if entered else None,
+            source=_concatenate_padded(source) if len(source) == len(memories) else None,
         )
 
 

@@ -31,10 +31,10 @@ class Source:
 
 @dataclass(frozen=True)
 class GateShares:
-    """Shares of a sentence's source positions, by the gates in evaluation."""
+    """Shares of a sentence's real source positions, by the gates in evaluation."""
 
-    closed: Tensor  # (B,) gate is 0
-    partial: Tensor  # (B,) gate is neither 0 nor 1
+    closed: Tensor  # (B,) of `GatesSeen.closed`
+    partial: Tensor  # (B,) of `GatesSeen.partial`
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,18 @@ class GatesSeen:
     index: int  # of the filter at its place
     memory: Memory
     gates: Gates
+    source: Tensor  # (B, S) bool: the real source positions
+    evaluated: Tensor  # (B, S) their gates after this filter in evaluation; 0 where one masks or has closed for good
+
+    @property
+    def closed(self) -> Tensor:
+        """(B, S) bool: the real source positions whose gate is 0 in evaluation. Their share is the sparsity rate."""
+        return self.source & (self.evaluated == 0)
+
+    @property
+    def partial(self) -> Tensor:
+        """(B, S) bool: the real source positions whose gate is neither 0 nor 1 in evaluation."""
+        return self.source & (self.evaluated > 0) & (self.evaluated < 1)
 
 
 class GateListener(Protocol):
@@ -189,6 +201,10 @@ class TranslationModel(Protocol):
 
         Fixed heads come first and have names of their own; the others are called ``learned``.
         """
+        ...
+
+    def logged(self) -> dict[str, dict[SiteName, list[list[float]]]]:
+        """Return what transforms give to the training log: name -> site -> a list for each step, of learned heads."""
         ...
 
     def disable_heads(self, site: SiteName, heads: Collection[int]) -> AbstractContextManager[None]:

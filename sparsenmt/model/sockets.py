@@ -43,6 +43,7 @@ class Gates:
     on_closed: Literal["zero", "mask"] = "zero"  # closed: a zero vector, or masked
     losses: Mapping[str, Tensor] = field(default_factory=dict)  # name -> (B,), one value a sentence
     evaluated: Tensor | None = None  # (B, S') the gates of evaluation, where ``values`` are samples; None: the same
+    cumulative: bool = False  # positions that an earlier filter has closed stay closed, whatever the gates say
 
 
 class Pattern(Protocol):
@@ -104,6 +105,10 @@ class Transform(nn.Module):
             NotImplementedError: the transform is something else.
         """
         raise NotImplementedError
+
+    def logged(self) -> Mapping[str, Tensor]:
+        """Values for the training log, by name: (H), one for each learned head; empty: there are none."""
+        return {}
 
     def softmax_kernel(self) -> SoftmaxKernel | None:
         """The kernel that computes this transform, after its `score_bias` if there is one; None: there is none."""

@@ -75,31 +75,39 @@ class Steps(nn.ModuleList):
 
 @dataclass
 class Decisions:
-    """The filters' losses and shares in one pass: by the name of a loss, a list of values (B,), one for each filter."""
+    """The filters' losses and shares in one pass: by the name of a loss, a list of values (B,), one for each filter.
 
+    In training the memory is changed by sampled gates; the gates of evaluation are followed here, beside it.
+    """
+
+    source: Tensor  # (B, S) bool: the real source positions
+    listeners: Sequence[GateListener] = ()
     losses: dict[str, list[Tensor]] = field(default_factory=dict)
     closed: dict[str, list[Tensor]] = field(default_factory=dict)
     partial: dict[str, list[Tensor]] = field(default_factory=dict)
-    listeners: Sequence[GateListener] = ()
+    evaluated: Tensor | None = None  # (B, S) as `Memory.gates`, in evaluation
+    masked: Tensor | None = None  # (B, S) bool: no key any more, in evaluation; None: only padding
 
-    def tell(self, seen: GatesSeen) -> None:
-        """Pass a filter's decision to the listeners."""
-        for listener in self.listeners:
-            listener(seen)
-
-    def add(self, memory: Memory, gates: Gates) -> None:
-        """Add a filter's decision on a memory."""
-        if not gates.losses:
-            return
-        evaluated = (gates.values if gates.evaluated is None else gates.evaluated).detach()
-        counts = memory.valid.float() if memory.counts is None else memory.counts * memory.valid
-        counts = counts / counts.sum(1, keepdim=True).clamp_min(1)
-        closed = ((evaluated == 0) * counts).sum(1)
-        partial = (((evaluated > 0) & (evaluated < 1)) * counts).sum(1)
+    def add(self, memory: Memory, gates: Gates, *, depth: int, place: Literal["between", "output"], index: int) -> None:
+        """Add a filter's decision on a memory, and pass it to the listeners."""
+        masked = ~self.source if self.masked is None else self.masked
+        evaluated = memory.on_source(gates.values if gates.evaluated is None else gates.evaluated).detach()
+        evaluated = evaluated.masked_fill(masked, 0)
+        if self.evaluated is not None and gates.cumulative:
+            evaluated = evaluated.masked_fill(self.evaluated == 0, 0)
+        if gates.on_closed == "mask":
+            self.masked = masked | (evaluated == 0)
+        if self.evaluated is not None and memory.gated:
+            evaluated = evaluated * self.evaluated
+        self.evaluated = evaluated
+        seen = GatesSeen(depth, place, index, memory, gates, self.source, evaluated)
+        lengths = self.source.sum(1).clamp_min(1)
         for name, value in gates.losses.items():
             self.losses.setdefault(name, []).append(value)
-            self.closed.setdefault(name, []).append(closed)
-            self.partial.setdefault(name, []).append(partial)
+            self.closed.setdefault(name, []).append(seen.closed.sum(1) / lengths)
+            self.partial.setdefault(name, []).append(seen.partial.sum(1) / lengths)
+        for listener in self.listeners:
+            listener(seen)
 
     def branch(self) -> Decisions:
         """Copy the decisions so far; the copy can be added to independently."""
@@ -107,7 +115,7 @@ class Decisions:
         def copy(part: dict[str, list[Tensor]]) -> dict[str, list[Tensor]]:
             return {name: list(each) for name, each in part.items()}
 
-        return Decisions(copy(self.losses), copy(self.closed), copy(self.partial), self.listeners)
+        return replace(self, losses=copy(self.losses), closed=copy(self.closed), partial=copy(self.partial))
 
     def means(self) -> Decided:
         """The mean of every value over the filters."""
@@ -132,8 +140,7 @@ def run_filters(
     """Apply the filters in turn: decide, collect the decision, drop the entries that are closed."""
     for i, module in enumerate(filters):
         gates = module(memory)
-        decisions.add(memory, gates)
-        decisions.tell(GatesSeen(depth, place, i, memory, gates))
+        decisions.add(memory, gates, depth=depth, place=place, index=i)
         merge = compact and not any(later.position_dependent for later in filters[i + 1 :])
         memory = apply_gates(memory, gates, compact=merge)
     return memory
@@ -160,7 +167,7 @@ class Encoder(nn.Module):
         keys = Keys(memory.valid, memory.positions, memory.positions, None, memory.counts, memory.features)
         q, kv = block.own.project_all(block.self_input(memory.states))
         states = block.add_self(memory.states, q, kv, hide_padding(keys), self.steps.at(t, "self"))
-        return replace(memory, states=block.add_feed_forward(states))
+        return replace(memory, states=block.add_feed_forward(states), gated=False)
 
     def pack(self, how: Packing) -> None:
         """Pack all blocks, as `TransformerBlock.pack`."""

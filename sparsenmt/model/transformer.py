@@ -203,8 +203,8 @@ class Transformer(nn.Module):
         wanted = tuple(exits) if exits is not None else self.plan.encoder_exits[-1:]
         states = self._embed(source.tokens, "source")
         positions = torch.arange(states.shape[1], device=states.device).expand(states.shape[0], -1)
-        memory = Memory(states, source.valid, positions, None, source.features)
-        between = Decisions(listeners=self._gate_listeners)
+        memory = Memory(states, source.valid, positions, None, source.features, source=source.valid)
+        between = Decisions(source.valid, self._gate_listeners)
         memories, decided = {}, {}
         for t in range(max(wanted)):
             memory = self.encoder.step(t, memory)
@@ -276,6 +276,15 @@ class Transformer(nn.Module):
 
     def head_names(self, site: SiteName) -> tuple[str, ...]:
         return self._head_names[site]
+
+    @torch.no_grad()
+    def logged(self) -> dict[str, dict[SiteName, list[list[float]]]]:
+        found: dict[str, dict[SiteName, list[list[float]]]] = {}
+        for step in self.modules():
+            if isinstance(step, AttentionStep):
+                for name, values in step.transform.logged().items():
+                    found.setdefault(name, {}).setdefault(step.site, []).append(values.double().tolist())
+        return found
 
     @contextmanager
     def disable_heads(self, site: SiteName, heads: Collection[int]) -> Iterator[None]:

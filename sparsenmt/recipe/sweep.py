@@ -18,6 +18,8 @@ from sparsenmt.recipe.validation_errors import misread_booleans, validation_prob
 from sparsenmt.recipe.variants import OWN_AXES, SEED, Variant, expand_variants
 from sparsenmt.recipe.yaml_tree import YamlNode, mapping, nearest_origin, plain, read
 
+CellValue = Literal["quality", "parameters", "sparsity", "attended", "density", "training_speed", "training_seconds"]
+
 
 class Layout(Section):
     """The layout of the table; an axis is a key of the variants' `at`, or `seed`, `set` or `metric`."""
@@ -25,10 +27,10 @@ class Layout(Section):
     rows: str | list[str] = Field(description="Axis, or axes, whose labels name the rows.")
     columns: str | list[str] = Field(description="Axis, or axes, whose labels name the columns.")
     sections: str | list[str] = Field([], description="Axis, or axes, whose labels get a table each.")
-    cell: Literal["quality", "parameters", "sparsity", "attended", "density", "training_speed"] = Field(
+    cell: CellValue | Annotated[list[CellValue], Field(min_length=1)] = Field(
         "quality",
         description="Content of the cells. `quality`: the score, by the first metric unless `metric` is an axis; the "
-        "others are columns of `sparsenmt compare`.",
+        "others are columns of `sparsenmt compare`. A list gives a table for each.",
     )
     average: bool = Field(False, description="Add a last column with the mean of each row.")
     baseline: dict[str, Any] = Field(
@@ -36,6 +38,11 @@ class Layout(Section):
         description="Labels, by axis, of the baseline of the significance tests: with `{system: 8L}` every variant is "
         "compared with the one that differs in `system` only. Default: no tests.",
     )
+
+    @property
+    def cells(self) -> list[CellValue]:
+        """The contents of the cells, one for each table of a section; the first is drawn."""
+        return self.cell if isinstance(self.cell, list) else [self.cell]
 
 
 class VariantBlock(Section):

@@ -62,12 +62,10 @@ class L0Drop(MemoryFilter):
         test = test_gate(log_alpha)
         values = sample_gate(log_alpha) if self.training else test
         opened = p_open(log_alpha)
-        if self.cumulative and memory.gates is not None:
-            still_open = _still_open(memory)
-            test, values, opened = test * still_open, values * still_open, opened * still_open
-        counts = memory.valid.to(opened.dtype) if memory.counts is None else memory.counts * memory.valid
-        penalty = (opened * counts).sum(1) / counts.sum(1).clamp_min(1)
-        return Gates(values, self.closed, {LOSS: penalty}, evaluated=test)
+        if self.cumulative or memory.gated:  # what is closed for good is not open with any probability
+            opened = opened.masked_fill(~memory.open_entries(), 0)
+        penalty = memory.source_mean(opened)
+        return Gates(values, self.closed, {LOSS: penalty}, evaluated=test, cumulative=self.cumulative)
 
 
 def sample_gate(log_alpha: Tensor) -> Tensor:
@@ -90,13 +88,6 @@ def stretch(values: Tensor) -> Tensor:
 def p_open(log_alpha: Tensor) -> Tensor:
     """The probability that a sampled gate is not 0 (Eq. 10)."""
     return torch.sigmoid(log_alpha - BETA * math.log(EPSILON / (1 + EPSILON)))
-
-
-def _still_open(memory: Memory) -> Tensor:
-    """(B, S') 1 where the filter before left the entry open; stand-ins (position -1) are closed."""
-    assert memory.gates is not None
-    before = memory.gates.gather(1, memory.positions.clamp_min(0))
-    return ((before != 0) & (memory.positions >= 0)).to(memory.gates.dtype)
 
 
 @register(

@@ -20,7 +20,7 @@ from sparsenmt.analysis.observe import TargetLine, observe
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.decoding.documents import pack_pairs, source_lines, translate_aligned
 from sparsenmt.decoding.inputs import SourceLine, read_sources
-from sparsenmt.decoding.translate import Translation, sparsity_rate
+from sparsenmt.decoding.translate import Translation, sparsity_rate, translate_lines
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import check_scoring, corpus_scores
 from sparsenmt.evaluation.scorer import ScoringOptions
@@ -253,6 +253,14 @@ def translate_text(
     given = _input_lines(bundle, text, len(sources))
     lines, found, _ = translate_aligned(bundle, given, bundle.recipe.decoding, packing, advance)
     return lines, found
+
+
+def translate_in_batches(bundle: Bundle, text: TestText, count: int, size: int) -> list[Translation]:
+    """Translate the first lines of a text in batches of ``size`` lines of similar length, for timing."""
+    lines = sorted(_input_lines(bundle, text, count), key=lambda line: len(line.text))
+    options = bundle.recipe.decoding
+    options = options.model_copy(update={"batch_tokens": size * options.beam_size * bundle.max_positions})
+    return list(translate_lines(bundle, lines, options, window=size))
 
 
 def _input_lines(bundle: Bundle, text: TestText, count: int | None = None) -> list[InputLine]:

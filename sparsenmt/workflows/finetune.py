@@ -43,8 +43,8 @@ class FinetuneRequest:
         updates: updates to train on; 0: only add the filters; None: the recipe's.
         ramp: updates over which weight or target rise from 0.
         restart: begin with the model's final weights, without the optimizer's moments, at update 0.
-        keep: weights of the finished model: the mean of the last checkpoints, the last or the best one; None: as the
-            recipe says.
+        keep: weights of the finished model: a mean of the last checkpoints, the last or the best one; None: as the
+            recipe says, and the last one if it averages none.
         baseline: also train on without filters.
         output: model directory, or the folder of several; None: the recipe's, or that of the model with ``-l0drop``.
     """
@@ -181,7 +181,13 @@ def _absolute(
     training = recipe.training
     averaged = {"average": training.average_last or _AVERAGED, "last": 1, "best": 0, None: training.average_last or 1}
     average_last = averaged[request.keep]
-    changed = {"average_last": average_last, "keep_last": max(training.keep_last, average_last)}
+    # One checkpoint is the last one: the best one may be an early one, before a weight or target has risen.
+    choose = training.choose_average if average_last > 1 else "none"
+    changed = {
+        "average_last": average_last,
+        "choose_average": choose,
+        "keep_last": max(training.keep_last, average_last),
+    }
     own = recipe.model_copy(
         update={
             "directory": str(directory),

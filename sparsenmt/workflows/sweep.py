@@ -27,7 +27,7 @@ from sparsenmt.report.plots import curves
 from sparsenmt.report.tables import render
 from sparsenmt.runtime import is_distributed, is_main_process
 from sparsenmt.training.checkpoints import find_checkpoints
-from sparsenmt.training.training_log import training_speed
+from sparsenmt.training.training_log import training_speed, training_time
 from sparsenmt.workflows.continue_training import check_vocabularies, counted_on, make_untrained, starting_point
 from sparsenmt.workflows.evaluate import Evaluation, check_metrics_fit, evaluate, kept_evaluation, metric_of
 from sparsenmt.workflows.prepare import prepare
@@ -286,6 +286,7 @@ class SweepPlan:
                 "attended": own.overall("attended"),
                 "density": own.overall("density"),
                 "training_speed": training_speed(run.directory),
+                "training_seconds": training_time(run.directory),
             }
             tested = None
             if other is not None and text is not None and other.key["text"] == own.key["text"]:

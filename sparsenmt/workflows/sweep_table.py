@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from statistics import mean, stdev
 
 from sparsenmt.evaluation.significance import PairedTest, welch_interval
 from sparsenmt.metric import METRICS
-from sparsenmt.recipe.sweep import Layout, axes_of
+from sparsenmt.recipe.sweep import CellValue, Layout, axes_of
 from sparsenmt.report.columns import aligned
 from sparsenmt.report.plots import Panel
 from sparsenmt.report.tables import Column, Report, Table, Value, columns
@@ -27,6 +28,7 @@ _TITLES = {
     "attended": "attended positions a query",
     "density": "density of attention",
     "training_speed": "target tokens/s in training",
+    "training_seconds": "seconds of training",
 }
 
 
@@ -135,10 +137,10 @@ class LaidOutTable:
 
 
 class _Placement:
-    """The observations of a sweep in the sections, rows and columns of a layout."""
+    """The observations of a sweep in the sections, rows and columns of a layout, and the kind of value in the cells."""
 
-    def __init__(self, layout: Layout, observations: Sequence[Observation]) -> None:
-        self.layout = layout
+    def __init__(self, layout: Layout, observations: Sequence[Observation], cell: CellValue) -> None:
+        self.layout, self.cell = layout, cell
         self.row_axes, self.column_axes = axes_of(layout.rows), axes_of(layout.columns)
         self.section_axes = axes_of(layout.sections)
         used = {*self.row_axes, *self.column_axes, *self.section_axes}
@@ -160,7 +162,7 @@ class _Placement:
 
     def numbers(self, section: Labels, row: Labels, column: Labels) -> list[float]:
         """Return the values of a cell, one for each seed that is finished."""
-        values = [each.values.get(self.layout.cell) for each in self.at(section, row, column)]
+        values = [each.values.get(self.cell) for each in self.at(section, row, column)]
         return [value for value in values if value is not None]
 
     def rows_of(self, section: Labels) -> list[Labels]:
@@ -174,17 +176,17 @@ class _Placement:
     @property
     def cell_title(self) -> str:
         """The name of the values in the cells."""
-        if self.layout.cell != "quality":
-            return _TITLES[self.layout.cell]
+        if self.cell != "quality":
+            return _TITLES[self.cell]
         axes = [axis for axis in ("metric", "set") if axis in self.fixed]
         return ", ".join(_shown(axes, [self.fixed[axis] for axis in axes]))
 
 
 def grids(layout: Layout, observations: Sequence[Observation]) -> list[LaidOutTable]:
-    """Return the tables, one for each section."""
-    cells = _Placement(layout, observations)
+    """Return the tables, for each section one for each kind of value in the cells."""
+    placed = [_Placement(layout, observations, cell) for cell in layout.cells]
     found = []
-    for section in cells.sections:
+    for section, cells in product(placed[0].sections, placed):
         columns, rows = cells.columns_of(section), cells.rows_of(section)
         body = [[_cell(cells, section, row, column) for column in columns] for row in rows]
         if any(text.endswith(_MARKS) for line in body for text in line):
@@ -237,7 +239,7 @@ def _cell(cells: _Placement, section: Labels, row: Labels, column: Labels) -> st
         return _NONE
     if not numbers:
         return _NONE if any(each.values for each in there) else _WAITING
-    text, cell, first = _number(mean(numbers), cells.layout.cell), cells.layout.cell, there[0]
+    text, cell, first = _number(mean(numbers), cells.cell), cells.cell, there[0]
     if len(numbers) > 1:
         text += f"±{_number(stdev(numbers), cell)}"
     if 1 < cells.seeds != len(numbers):
@@ -251,13 +253,13 @@ def _cell(cells: _Placement, section: Labels, row: Labels, column: Labels) -> st
 
 def _average(cells: _Placement, section: Labels, row: Labels) -> str:
     means = [mean(found) for column in cells.columns_of(section) if (found := cells.numbers(section, row, column))]
-    return _number(mean(means), cells.layout.cell) if len(means) > 1 else _NONE
+    return _number(mean(means), cells.cell) if len(means) > 1 else _NONE
 
 
 def _number(value: float, cell: str) -> str:
     if cell in ("sparsity", "density"):
         return f"{value:.1%}"
-    if cell in ("parameters", "training_speed"):
+    if cell in ("parameters", "training_speed", "training_seconds"):
         return f"{value:,.0f}"
     return f"{value:.1f}" if cell == "attended" else f"{value:.2f}"
 
@@ -287,7 +289,7 @@ def notes(layout: Layout | None, observations: Sequence[Observation], test: Pair
     elif layout is not None and tested:
         against = ", ".join(f"{axis} {label}" for axis, label in layout.baseline.items())
         alone = Counter(_place(each, each.group) for each in observations)
-        cells = _Placement(layout, observations)
+        cells = _Placement(layout, observations, layout.cells[0])
         if any(cells.seeds == 1 or alone[_place(each, each.group)] == 1 for each in tested):
             where = ", in cells of one seed" * (cells.seeds > 1)
             found.append(f"* significantly worse than {against}, + better{where}: p < {LEVEL:g}, {test}")
@@ -307,7 +309,7 @@ def _seed_notes(layout: Layout | None, observations: Sequence[Observation]) -> l
     if layout is None:
         explained = f"deviation: sample standard deviation; within scatter: difference {_SCATTER}"
     else:
-        seeds = _Placement(layout, observations).seeds
+        seeds = _Placement(layout, observations, layout.cells[0]).seeds
         fewer = "; (n): over n of them" * any(count != seeds for count in counts)
         explained = f"mean ± sample standard deviation over {seeds} seeds{fewer}"
     return [explained] if seeds > 1 else []
@@ -315,7 +317,7 @@ def _seed_notes(layout: Layout | None, observations: Sequence[Observation]) -> l
 
 def panels(layout: Layout, observations: Sequence[Observation]) -> list[Panel]:
     """Return a diagram for each section, a series for each row: curves if the columns are numbers, otherwise bars."""
-    cells = _Placement(layout, observations)
+    cells = _Placement(layout, observations, layout.cells[0])
     found = []
     for section in cells.sections:
         columns = cells.columns_of(section)
@@ -362,7 +364,12 @@ def report(name: str, title: str, observations: Sequence[Observation], axes: Seq
         *(Column("sentences", "count", False), *columns("score quality difference")),
         *columns("number p_value", "hidden number sacrebleu_p"),
         *(Column("parameters", "count"), Column("sparsity", "share"), Column("attended", "number")),
-        *(Column("density", "share"), Column("training_speed", "rate"), Column("signature", shown=False)),
+        *(
+            Column("density", "share"),
+            Column("training_speed", "rate"),
+            Column("training_seconds", "rate"),
+            Column("signature", shown=False),
+        ),
     )
     heads = (Column("variant"), *(Column(axis, shown=False) for axis in axes), *columns("text set metric"), *measured)
     rows: list[tuple[Value, ...]] = []

@@ -11,6 +11,7 @@ import sacrebleu
 from sparsenmt.analysis.depth_table import (
     DEFAULT,
     DepthGrid,
+    SystemSize,
     TimeReference,
     TranslatedText,
     full_report,
@@ -93,6 +94,31 @@ def test_what_was_not_timed_is_not_shown() -> None:
     assert "25.0%" in text
     assert full_report("test", [found], None).tables[0].column("relative_time") == [None] * 4
     assert len(heat_maps([found], None)[0]) == 3
+
+
+def test_the_time_of_the_oracle() -> None:
+    found = block(timed=False).timed(SECONDS, 2.0)
+    timed = TimeReference(found.name, (2, 2), 4.0, 200)
+    assert [cell.text.seconds for cell in found.cells] == list(SECONDS.values())
+    for made in (full_report("test", [found], timed), printed_report("test", [found], timed)):
+        (row,) = next(table for table in made.tables if table.name == "blocks").records()
+        assert row["oracle_time"] == 0.5
+    (row,) = full_report("test", [block(timed=False)], None).tables[1].records()
+    assert row["oracle_time"] is None
+
+
+def test_sizes_and_training_times() -> None:
+    """Table 4: size relative to the first system. Training: relative to one plain model of the full depth."""
+    tied = SystemSize("tied", 1, 183, 950.0, 950.0, False)
+    separate = SystemSize("separate models", 36, 4608, 2550.0, 100.0, True)
+    unknown = SystemSize("separate models, rs", 36, 2623, None, 10.0, True)
+    made = full_report("test", [block()], None, [tied, separate, unknown]).tables[-1]
+    assert made.title == "size, relative to tied, and training time, relative to the deepest of separate models"
+    assert made.column("relative_size") == [1.0, 4608 / 183, 2623 / 183]
+    assert made.column("relative_training") == [9.5, 25.5, None]
+    made = printed_report("test", [block()], None, [tied]).tables[-1]
+    assert (made.column("relative_size"), made.column("relative_training")) == ([1.0], [1.0])
+    assert len(full_report("test", [block()], None).tables) == 2
 
 
 def test_a_grid_with_gaps() -> None:

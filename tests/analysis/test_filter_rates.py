@@ -18,7 +18,7 @@ CASES = [OUTPUT, MASKED, BETWEEN, EVERYWHERE, MASKED_BETWEEN, L0DROP, [*OUTPUT, 
 
 
 def naive_shares(bundle: TinyBundle) -> dict[FilterPlace, FilterShares]:
-    """Sentence by sentence and gate by gate; what is no longer valid is closed."""
+    """Sentence by sentence and gate by gate; closed is what is masked, or closed by an earlier filter of the place."""
     lines = sources(bundle)
     zeros: dict[FilterPlace, int] = {}
     ones: dict[FilterPlace, int] = {}
@@ -30,6 +30,8 @@ def naive_shares(bundle: TinyBundle) -> dict[FilterPlace, FilterShares]:
             key = FilterPlace(each.depth, each.place, each.index)
             for i in range(len(line.ids)):
                 gate = float(each.gates.values[0, i]) if bool(each.memory.valid[0, i]) else 0.0
+                if each.memory.gated and each.memory.gates is not None:
+                    gate *= float(each.memory.gates[0, i])
                 zeros[key] = zeros.get(key, 0) + (gate == 0)
                 ones[key] = ones.get(key, 0) + (gate == 1)
     total = sum(len(line.ids) for line in lines)

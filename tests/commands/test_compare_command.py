@@ -10,13 +10,15 @@ from typing import get_args
 
 import pytest
 
+from sparsenmt.decoding import translate as translating
 from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.evaluation.significance import PairedTest, compare
 from sparsenmt.files import read_sealed, sha256_text, write_sealed
 from sparsenmt.recipe.choices import SignificanceMethod
+from sparsenmt.store import open_model
 from sparsenmt.workflows import evaluate as evaluating
-from sparsenmt.workflows.evaluate import Evaluation, SiteAttention
-from sparsenmt.workflows.test_sets import TestText
+from sparsenmt.workflows.evaluate import Evaluation, SiteAttention, translate_in_batches, translate_text
+from sparsenmt.workflows.test_sets import TestText, given_text
 from tests.commands.support import Run, python
 
 TEST = ["--source", "corpus/test.en", "--reference", "corpus/test.de"]
@@ -68,6 +70,32 @@ def test_the_table(command: Run, models: list[str]) -> None:
     assert Path("out.svg").read_text().startswith("<?xml")
     assert Path("out.csv").read_text().split("\n")[0].startswith("model,bleu,chrf,difference,p_value,parameters")
     assert result.lines[0] == "test: 20 sentences"
+
+
+def test_batches_of_a_number_of_sentences_are_timed(
+    command: Run, models: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[list[int]] = []
+    real = translating.encode_ahead
+
+    def noting(model: object, batches: list[list[int]], lengths: list[int], *rest: object, **more: object) -> object:
+        sizes.append([len(batch) for batch in batches])
+        return real(model, batches, lengths, *rest, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(translating, "encode_ahead", noting)
+    arguments = ["compare", "model", "--no-attention", *TEST, "--speed-lines", "10", "--rounds", "1"]
+    assert command(*arguments).code == 0
+    assert command(*arguments, "--batch-sentences", "4").code == 0
+    # All lines are translated and kept; four lines warm up, and ten are timed: at once, then four at a time.
+    assert sizes == [[20], [4], [10], [4], [4], [4], [2]]
+    text = given_text(Path(TEST[1]), Path(TEST[3]), None, None)
+    assert text is not None
+    bundle = open_model(Path("model"))
+    found = translate_in_batches(bundle, text, 10, 4)
+    lengths = [len(each.source.text) for each in found]
+    assert lengths == sorted(lengths)
+    lines, _ = translate_text(bundle, text, text.read()[0][:10])
+    assert [each.text for each in sorted(found, key=lambda each: each.source.number)] == lines
 
 
 def test_another_model_is_added_without_translating_again(

@@ -291,6 +291,9 @@ def test_lengths_of_other_texts(command: Run, place: Path) -> None:
         assert result.code == 0, result.err
         rows = tables("r.json")["by-length"]
         assert {row["length"]: row["sentences"] for row in rows} == {"all": COUNT, **buckets}, length
+    result = command(*call, "-m", "chrf", "--length", "source-tokens", "--tokenize", "char", "--edges", "7,8")
+    assert result.code == 0, "the length uses the tokenizer"
+    assert {row["length"] for row in tables("r.json")["by-length"]} == {"all", "8 to 8"}
 
 
 # Disabled heads

@@ -106,6 +106,23 @@ softmax     29.79  21.57
     assert both.heads == [["", "DE-EN", "", "JA-EN", ""], ["activation", "test", "dev", "test", "dev"]]
 
 
+def test_zhang_2021_table_2_with_two_values_a_cell() -> None:
+    published = {("Baseline", "bleu"): (0.0, 27.59), ("POS Pattern", "bleu"): (0.467, 27.11)}
+    published |= {("Baseline", "rougeLsum"): (0.0, 36.88), ("POS Pattern", "rougeLsum"): (0.396, 35.57)}
+    found = [
+        Observation("x", {"pattern": pattern, "set": "test", "metric": metric}, {"sparsity": rate, "quality": value})
+        for (pattern, metric), (rate, value) in published.items()
+    ]
+    layout = Layout(rows="pattern", columns="set", sections="metric", cell=["quality", "sparsity"])
+    assert [str(grid) for grid in grids(layout, found)] == [
+        "BLEU\npattern       test\n------------------\nBaseline     27.59\nPOS Pattern  27.11",
+        "BLEU | sparsity rate\npattern       test\n------------------\nBaseline      0.0%\nPOS Pattern  46.7%",
+        "ROUGE-Lsum\npattern       test\n------------------\nBaseline     36.88\nPOS Pattern  35.57",
+        "ROUGE-Lsum | sparsity rate\npattern       test\n------------------\nBaseline      0.0%\nPOS Pattern  39.6%",
+    ]
+    assert len(panels(layout, found)) == 2  # the first value is drawn
+
+
 def test_seeds_what_is_to_come_and_other_cells() -> None:
     found = [
         observed(20.0, system="a", k="8", seed="1"),
@@ -205,13 +222,6 @@ def test_the_rows_of_csv_and_json() -> None:
     (row,) = table.records()
     assert row == {
         **{"variant": "a", "system": "a", "set": "test", "metric": "bleu", "sentences": 3003, "quality": 20.0},
-        **{
-            "difference": -1.0,
-            "p_value": 0.01,
-            "sacrebleu_p": None,
-            "parameters": 7_582_000.0,
-            "sparsity": None,
-            "attended": 8.04,
-        },
-        **{"density": None, "training_speed": None, "signature": None},
+        **{"difference": -1.0, "p_value": 0.01, "sacrebleu_p": None, "parameters": 7_582_000.0, "sparsity": None},
+        **{"attended": 8.04, "density": None, "training_speed": None, "training_seconds": None, "signature": None},
     }

@@ -84,12 +84,17 @@ def test_without_compaction_everything_stays_in_place(values: list[list[float]],
     assert found.counts is None and found.gates is not None and torch.equal(found.gates, real)
 
 
+def _after_a_layer(memory: Memory) -> Memory:
+    """A layer between: the stand-in is no zero vector any more."""
+    return replace(memory, states=memory.states + 1, gated=False)
+
+
 def test_stand_ins_merge_or_stay_side_by_side() -> None:
     memory = memory_of()
     first = apply_gates(memory, Gates(torch.tensor(GATES["some"], dtype=torch.float64)), compact=True)
     assert first.counts is not None and first.counts[:, 0].tolist() == [3, 1, 4]
     # Entries now: stand-in and positions (1, 2, 5), (0, 2), (2).
-    first = replace(first, states=first.states + 1)  # a layer between: the stand-in is no zero vector any more
+    first = _after_a_layer(first)
     second = torch.tensor([[0, 0, 1, 1], [0.5, 0, 1, 9], [1, 1, 9, 9]], dtype=torch.float64)
     found = apply_gates(first, Gates(second), compact=True)
     for b in range(3):
@@ -103,7 +108,7 @@ def test_stand_ins_merge_or_stay_side_by_side() -> None:
     # Gates over the source: every position has that of the entry which stood for it.
     expected = [[0, 0, 1, 0, 0, 1], [0, 0.5, 1, 0, 0, 0], [1, 1, 1, 1, 1, 0]]
     assert found.gates is not None and found.gates.tolist() == expected
-    third = apply_gates(found, Gates(torch.ones(3, 3, dtype=torch.float64) * 0.5), compact=True)
+    third = apply_gates(_after_a_layer(found), Gates(torch.ones(3, 3, dtype=torch.float64) * 0.5), compact=True)
     assert third.gates is not None and torch.equal(third.gates, 0.5 * memory.valid)
 
 

@@ -179,6 +179,8 @@ COLLISION = "the sweep has `seeds`, which give the seed. Remove this key, or `se
         (ONE + "table: {rows: k}\n", "sweep.yaml:6: table.columns: this key is required"),
         (ONE + "table: {rows: k, columns: set}\n", "sweep.yaml:6: table.rows: no variant has an axis 'k'"),
         (ONE + "table: {rows: set, columns: set, cell: x}\n", "sweep.yaml:6: table.cell: must be one of quality"),
+        (ONE + "table: {rows: set, columns: set, cell: []}\n", "sweep.yaml:6: table.cell: "),
+        (ONE + "table: {rows: set, columns: set, cell: [quality, x]}\n", "table.cell.1: must be one of quality"),
         (
             HEAD + "variants:\n  - at: {k: [1, 2]}\ntable: {rows: set, columns: metric}\n",
             "sweep.yaml:6: table: 1 and 2 share a cell",

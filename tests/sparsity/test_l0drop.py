@@ -9,7 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from sparsenmt.model.compaction import apply_gates
 from sparsenmt.model.memory import Memory
+from sparsenmt.model.sockets import Gates
 from sparsenmt.sparsity.l0drop import L0Drop, L0DropOptions, p_open, sample_gate, test_gate
 
 evaluated = test_gate  # pytest would take a name that begins with test for a test
@@ -127,10 +129,29 @@ def test_the_first_bias_sets_where_gates_begin() -> None:
 def test_cumulative_gates_stay_closed() -> None:
     memory = memory_of(torch.zeros(1, 3, 4, dtype=torch.float64), [3])
     before = torch.tensor([[1.0, 0.0, 0.3]], dtype=torch.float64)
-    literal, cumulative = (filter_of(cumulative=c).eval()(replace(memory, gates=before)) for c in (False, True))
-    assert literal.values.tolist() == [[0.5, 0.5, 0.5]]
-    assert cumulative.values.tolist() == [[0.5, 0.0, 0.5]]
+    memory = replace(memory, gates=before)
+    literal, cumulative = (filter_of(cumulative=c).eval()(memory) for c in (False, True))
+    applied = [apply_gates(memory, gates, compact=False).gates for gates in (literal, cumulative)]
+    assert [gates.tolist() for gates in applied if gates is not None] == [[[0.5, 0.5, 0.5]], [[0.5, 0.0, 0.5]]]
     assert cumulative.losses["l0"].item() == pytest.approx(2 / 3 * literal.losses["l0"].item())
+
+
+def test_the_penalty_counts_masked_positions_as_closed() -> None:
+    """Three of four positions are masked: the last has a quarter of the penalty, not all of it."""
+    memory = memory_of(torch.zeros(1, 4, 4, dtype=torch.float64), [4])
+    left = replace(memory, valid=torch.tensor([[False, True, False, False]]), source=memory.valid)
+    penalties = [filter_of().eval()(each).losses["l0"].item() for each in (memory, left)]
+    assert penalties[1] == pytest.approx(penalties[0] / 4)
+
+
+def test_zero_vectors_of_the_same_place_have_no_penalty() -> None:
+    """What a rule has closed beside the gate cannot be closed again; after a layer it can."""
+    memory = memory_of(torch.zeros(1, 4, 4, dtype=torch.float64), [4])
+    after = apply_gates(memory, Gates(torch.tensor([[0.0, 1.0, 1.0, 0.0]], dtype=torch.float64)), compact=False)
+    alone, beside, later = (
+        filter_of().eval()(each).losses["l0"].item() for each in (memory, after, replace(after, gated=False))
+    )
+    assert (beside, later) == (pytest.approx(alone / 2), pytest.approx(alone))
 
 
 def test_how_much_weight_moves_a_gate() -> None:

@@ -30,9 +30,7 @@ class FaintFilter(MemoryFilter):
         values = (1.5 * torch.sigmoid(memory.states.to(self.direction.dtype) @ self.direction + self.bias) - 0.5).clamp(
             0, 1
         )
-        counts = memory.valid.to(values.dtype) if memory.counts is None else memory.counts * memory.valid
-        openness = (values * counts).sum(1) / counts.sum(1).clamp_min(1)
-        return Gates(values, self.closed, {"toy_strength": openness})
+        return Gates(values, self.closed, {"toy_strength": memory.source_mean(values)})
 
 
 @register("memory", "toy_faint", options=FaintOptions, examples=({}, {"closed": "mask"}))

@@ -40,9 +40,7 @@ class TagFilter(MemoryFilter):
         learned = torch.sigmoid(self.bias[tags] + memory.states.to(self.direction.dtype) @ self.direction)
         values = torch.where(_is_any(tags, self.options.scale), learned, torch.ones_like(learned))
         values = values.masked_fill(_is_any(tags, self.options.drop), 0.0)
-        counts = memory.valid.to(values.dtype) if memory.counts is None else memory.counts * memory.valid
-        openness = (values * counts).sum(1) / counts.sum(1).clamp_min(1)
-        return Gates(values, self.options.closed, {"toy_openness": openness})
+        return Gates(values, self.options.closed, {"toy_openness": memory.source_mean(values)})
 
 
 def _is_any(tags: torch.Tensor, wanted: tuple[int, ...]) -> torch.Tensor:

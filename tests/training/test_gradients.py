@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
 from torch import Tensor
 
 from sparsenmt.data.batching import Batch
+from sparsenmt.model.protocol import Decided, Encoded, GateShares
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.training import loss
 from sparsenmt.training.gradients import BatchResult, Objective, UpdateTotals, accumulate_gradients
@@ -73,6 +74,31 @@ def test_micro_batches_do_not_matter(plan: object, normalization: Normalization)
             assert sum(getattr(r, field) for r in results) == pytest.approx(getattr(whole[0], field), rel=1e-9)
         for name in AUXILIARY:
             assert sum(r.auxiliary[name] for r in results) == pytest.approx(whole[0].auxiliary[name], rel=1e-9)
+
+
+@pytest.mark.parametrize("normalization", ["tokens", "sentences"])
+def test_shares_are_of_the_positions_of_an_update_whatever_normalises_the_loss(normalization: Normalization) -> None:
+    """A long sentence without a closed gate beside short ones whose gates are closed."""
+    model = small_model(filtered=True)
+    lengths, closed = {1: 9, 2: 2, 3: 3}, {1: 0.0, 2: 1.0, 3: 1.0}
+    batches = [make_batch([([5] * (n - 1), [6, 7])]) for n in lengths.values()]
+    shares = iter(closed.values())
+
+    class Told(Transformer):
+        """Shares as given, whatever the gates."""
+
+        def encode(self, *args: Any, **keys: Any) -> Encoded:
+            encoded = super().encode(*args, **keys)
+            share = torch.tensor([next(shares)], dtype=torch.float64)
+            told = {name: GateShares(share, 1 - share) for name in AUXILIARY}
+            decided = {n: Decided(each.losses, told) for n, each in encoded.decided.items()}
+            return Encoded(encoded.memories, decided)
+
+    model.__class__ = Told
+    results, _ = accumulated(model, batches, Objective(0.0, normalization, AUXILIARY))
+    for name in AUXILIARY:
+        assert sum(result.closed[name] for result in results) == pytest.approx(5 / 14)
+        assert sum(result.partial[name] for result in results) == pytest.approx(9 / 14)
 
 
 @pytest.mark.parametrize("rows", [1, 7, 10_000])
