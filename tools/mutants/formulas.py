@@ -137,7 +137,7 @@ FORMULAS = (
     ),
     *mutants_of(
         "sparsenmt/model/memory.py",
-        "tests/sparsity/test_l0drop.py",
+        ("tests/sparsity/test_l0drop.py", "tests/model/test_gate_shares.py"),
         (
             "a penalty over what is still a key",
             "positions = counts if self.source is None else self.source.to(values.dtype)",
