@@ -51,7 +51,9 @@ demo: $(STAMP)  ## Prepare, train, decode and score on the built-in demo corpus
 test: $(STAMP)  ## Run the tests, without the slow ones
 	@$(PYTEST)
 
-test-slow: $(STAMP)  ## Run the slow tests
+# Most of them need real corpora: SPARSENMT_DATA names the folder that has multi30k/. They train the models that they
+# need; SPARSENMT_MODEL names a model directory to test instead.
+test-slow: $(STAMP)  ## Run the slow tests, with the corpora in SPARSENMT_DATA
 	@$(PYTEST) -m slow --timeout 7200
 
 # The sanitizers' libraries, those of the compiler that builds the kernels, must be loaded before all others.
@@ -62,7 +64,7 @@ sanitize: $(STAMP)  ## Run the kernels' tests under AddressSanitizer and Undefin
 	@OMP_NUM_THREADS=1 $(SANITIZED) LD_PRELOAD="$$($(SANITIZED_CXX) -print-file-name=libasan.so) \
 		$$($(SANITIZED_CXX) -print-file-name=libubsan.so)" $(BIN)/python -m pytest -s -n 0 $(KERNEL_TESTS)
 
-mutants: $(STAMP)  ## Damage the kernels in many ways, one at a time; tests must fail for each
+mutants: $(STAMP)  ## Damage formulas and kernels in many ways, one at a time; tests must fail for each
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tools.mutants
 
 lint: $(STAMP)  ## Formatting, lint, types and import contracts

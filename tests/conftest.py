@@ -44,5 +44,5 @@ def real_data() -> Path:
     near = [root / "data", root.parent / "data", *sorted(root.parent.glob("*/data"))]
     folder = Path(named) if named else next((each for each in near if (each / "multi30k").is_dir()), near[0])
     if not (folder / "multi30k" / "train.en.gz").is_file():
-        pytest.skip("no real corpora: name their folder in SPARSENMT_DATA")
+        pytest.skip(f"there is no {folder}/multi30k/train.en.gz: name the folder of the corpora in SPARSENMT_DATA")
     return folder

@@ -1,9 +1,11 @@
 """Density of attention: the share of visible keys that get any weight (Correia, Niculae and Martins 2019, 5.1).
 
-The density of a query is the number of keys with a weight that is not 0 over the number of keys that it may see. The
-density of a head on a sentence is the mean over the sentence's queries (Fig. 4), that of a head the mean over sentences
-(Fig. 5). Queries that may see nothing do not count. Visible keys are those that causality, padding and the pattern
-leave: the softmax of a window has density 1, and its savings are in the number of attended positions.
+The density of a query is the number of keys with weight over the number of keys that it may see. A weight counts if it
+is at least 2^-126, the smallest normal number of fp32 and bf16, whatever the transform, the device and the number
+format: the paper counts weights that are not 0, and of smaller ones some libraries make 0. The density of a head on a
+sentence is the mean over the sentence's queries (Fig. 4), that of a head the mean over sentences (Fig. 5). Queries that
+may see nothing do not count. Visible keys are those that causality, padding and the pattern leave: the softmax of a
+window has density 1 unless scores lie 87 apart, and its savings are in the number of attended positions.
 Shapes: B sentences, H heads, Q queries, K keys.
 """
 
@@ -22,6 +24,7 @@ from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.report.plots import Panel, panel_grid
 from sparsenmt.report.tables import Column, Report, Table, columns
+from sparsenmt.sparsity.simplex.newton import LEAST
 
 BINS = 20
 """Bins of the histogram over [0, 1]; the last one holds 1."""
@@ -47,10 +50,10 @@ def sentence_densities(seen: Attended) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """
     visible = seen.head_visible.sum(-1)  # (B, H, Q)
     seeing = seen.real[:, None] & (visible > 0)
-    attended = (seen.weights != 0).sum(-1) * seeing
+    attended = (seen.weights >= LEAST).sum(-1) * seeing
     visible = visible * seeing
     queries = seeing.sum(-1).double()
-    shares = (attended / visible.clamp_min(1)).double().sum(-1)
+    shares = (attended.double() / visible.clamp_min(1)).sum(-1)  # in fp32, 7 / 20 would be below the bin of 0.35
     return shares / queries.clamp_min(1), attended.sum(-1).double(), visible.sum(-1).double(), queries
 
 

@@ -92,9 +92,7 @@ def naive_scores(kind: str, layer: int, head: int) -> dict[str, list[float]]:
             found["merging"].append(score)
             if len(members) > 1:
                 found["merging_split"].append(score)
-        for i in structure.asking:
-            assert structure.question_mark is not None and all(real)
-            found["interrogation"].append(weights[i][structure.question_mark])
+        assert not structure.asking, "the score of questions has a test of its own"
     return found
 
 

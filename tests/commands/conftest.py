@@ -9,12 +9,17 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from sparsenmt.cli import run
 from sparsenmt.data.demo_corpus import write_demo_corpus
-from tests.commands.support import Result, Run
+from sparsenmt.report import plots
+from tests.commands.support import Diagram, Result, Run, diagrams
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 RECIPE = """\
 name: small
@@ -97,6 +102,21 @@ def refused(command: Run, workspace: Path) -> Callable[..., str]:
         return result.err
 
     return call
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Diagram]]:
+    """The diagrams of every picture that a command saves, by the name of its file; the files are written, too."""
+    found: dict[str, list[Diagram]] = {}
+    save = plots.save
+
+    def noting(figure: Figure, path: Path) -> None:
+        found[path.name] = diagrams(figure)
+        save(figure, path)
+
+    for module in ("report.output_files", "workflows.depth_table"):
+        monkeypatch.setattr(f"sparsenmt.{module}.save", noting)
+    return found
 
 
 def _listing(folder: Path) -> dict[str, tuple[int, int]]:

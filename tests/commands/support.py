@@ -6,10 +6,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from sparsenmt.native.kernels import kernels
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,6 +37,34 @@ class Result:
 
 
 Run = Callable[..., Result]
+
+
+@dataclass(frozen=True)
+class Diagram:
+    """A diagram of a picture: its title, the titles of its axes, the points of each series, and texts in cells."""
+
+    title: str
+    x_label: str
+    y_label: str
+    series: dict[str, list[tuple[float, float]]]
+    cells: list[str] = field(default_factory=list)
+
+
+def diagrams(figure: Figure) -> list[Diagram]:
+    """Read the diagrams of a figure: curves, and bars, whose points are their numbers and heights."""
+    found = []
+    for axis in figure.axes:
+        lines = {
+            str(line.get_label()): [(x, y) for x, y in np.asarray(line.get_xydata()).tolist()] for line in axis.lines
+        }
+        bars = {
+            str(each.get_label()): [(float(i), float(bar.get_height())) for i, bar in enumerate(each)]
+            for each in axis.containers
+        }
+        named = {name: points for name, points in (lines | bars).items() if not name.startswith("_")}
+        cells = [text.get_text() for text in axis.texts]
+        found.append(Diagram(axis.get_title(), axis.get_xlabel(), axis.get_ylabel(), named, cells))
+    return found
 
 
 def program(*arguments: str, **options: object) -> subprocess.Popen[bytes]:

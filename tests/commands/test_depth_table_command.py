@@ -19,7 +19,8 @@ from sparsenmt.errors import UserError
 from sparsenmt.interrupts import Interrupted
 from sparsenmt.store import WEIGHTS
 from sparsenmt.tensors import load_tensors, save_tensors
-from tests.commands.support import Run
+from tests.analysis.test_plots import check_picture
+from tests.commands.support import Diagram, Run
 
 TIED = """\
 base: small.yaml
@@ -74,7 +75,7 @@ def cells(path: str = "out/table.json") -> list[dict[str, Any]]:
     return found
 
 
-def test_every_depth_beside_models_cut_to_it(command: Run, model: Path) -> None:
+def test_every_depth_beside_models_cut_to_it(command: Run, model: Path, drawn: dict[str, list[Diagram]]) -> None:
     for n, m in DEPTHS:
         assert command("slice", "tied", f"cut/{n}{m}", "-n", str(n), "-m", str(m)).code == 0
     result = command(*TABLE, "--grid", "cut", "--beam-size", "1,2")
@@ -104,7 +105,13 @@ def test_every_depth_beside_models_cut_to_it(command: Run, model: Path) -> None:
     assert [cell["bleu"], cell["chrf"]] == [each["value"] for each in json.loads(scored.out)["scores"]]
     assert result.lines[0] == "BLEU, test, 20 sentences" and "separate models" in result.out.decode()
     assert Path("out/table.txt").read_bytes() == result.out
-    assert Path("out/table.png").read_bytes().startswith(b"\x89PNG")
+    check_picture(Path("out/table.png"))
+    maps = {each.title: each for each in drawn["table.png"]}
+    assert len(maps) == len(drawn["table.png"]) == 4 * 3
+    for (system, search), block in blocks.items():
+        values = maps[f"{system}, {search}\nchrF2"]
+        assert (values.x_label, values.y_label) == ("decoder layers m", "encoder layers n")
+        assert values.cells == [f"{row[3]:.1f}" for row in sorted(block)]
     assert (
         Path("out/table.csv").read_text().startswith("system,search,encoder_layers,decoder_layers,bleu,chrf,relative")
     )

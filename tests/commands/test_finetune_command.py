@@ -11,12 +11,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from sparsenmt.data.text import read_lines
+from sparsenmt.evaluation.scorer import ScoringSettings
+from sparsenmt.evaluation.significance import compare
 from sparsenmt.store import open_model, read_manifest, read_recipe
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.distribution import Workers
 from sparsenmt.workflows import finetune as finetuning
 from sparsenmt.workflows.finetune import FinetuneRequest
-from tests.commands.support import Run
+from tests.analysis.test_plots import check_picture
+from tests.commands.support import Diagram, Run
 
 GATES = ("memory.output.0.bias", "memory.output.0.weight")
 
@@ -76,9 +80,11 @@ def test_no_updates_only_add_the_filter(command: Run, workspace: Path) -> None:
     assert "gated: the directory exists" in command(*again).err
 
 
-def test_a_sweep_goes_on_and_compares(command: Run, workspace: Path) -> None:
+def test_a_sweep_goes_on_and_compares(command: Run, workspace: Path, drawn: dict[str, list[Diagram]]) -> None:
     arguments = ["finetune-l0", "model", "--weight", "0.1,0.4", "--target", "0.3", "--updates", "2", "--baseline"]
     arguments += ["-o", "sweep", "data.test={source: corpus/test.en, target: corpus/test.de}"]
+    # Gates near their threshold, and a metric that is not 0 after a few updates: no two points of the plot are equal.
+    arguments += ["model.memory.0.init_log_alpha=-2.4", "training.validation.metric=chrf"]
     result = command(*arguments)
     assert result.code == 0, result.err
     names = ["dense", "weight-0.1", "weight-0.4", "target-0.3"]
@@ -86,13 +92,24 @@ def test_a_sweep_goes_on_and_compares(command: Run, workspace: Path) -> None:
     rows = report["tables"]["sweep"]
     assert [(row["model"], row["set"]) for row in rows] == [(name, s) for name in names for s in ("dev", "test")]
     assert rows[0]["sparsity"] is None and rows[0]["against_first"] == 0 and rows[0]["p_value"] is None
-    assert all(0 < row["p_value"] <= 1 for row in rows[2:]), "against the first model"
-    assert all(0 <= row["sparsity"] <= 1 for row in rows[2:])
+    references = list(read_lines("corpus/test.de"))
+    outputs = {name: command("decode", f"sweep/{name}", "-i", "corpus/test.en").lines for name in names}
+    for row in rows[3::2]:  # those of the test set
+        (expected,) = compare(outputs[row["model"]], outputs["dense"], [references], ScoringSettings(["chrf"]))
+        found = row["quality"], row["against_first"], row["p_value"]
+        assert found == (expected.system.value, expected.difference.value, expected.p_value)
+        scored = command(
+            "score", "--model", f"sweep/{row['model']}", "--source", "corpus/test.en", "-r", "corpus/test.de"
+        )
+        assert f"sparsity rate {row['sparsity']:.1%}" in scored.out.decode()
     assert all(name in result.out.decode() for name in names)
     csv = Path("sweep/sweep.csv").read_text().splitlines()
     assert len(csv) == 1 + len(rows) and csv[0].startswith("model,set,sentences,metric,quality")
-    if pytest.importorskip("matplotlib"):
-        assert Path("sweep/sweep.png").read_bytes().startswith(b"\x89PNG")
+    check_picture(Path("sweep/sweep.png"))
+    for kind, diagram in zip(("dev", "test"), drawn["sweep.png"], strict=True):
+        measured = [(row["sparsity"] or 0.0, row["quality"]) for row in rows if row["set"] == kind]
+        assert len(measured) == 4 and len(set(measured)) == 4, "models that differ"
+        assert diagram == Diagram("", "sparsity rate", f"chrf, {kind}", {"models": sorted(measured)})
     digest = {name: read_manifest(Path("sweep") / name) for name in names}
     shutil.rmtree("sweep/weight-0.4")  # as if it had never been begun
     again = command(*arguments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import shutil
 import signal
@@ -21,7 +22,8 @@ from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.loop import Trainer
 from sparsenmt.workflows import evaluate as evaluating
 from sparsenmt.workflows import sweep as sweeping
-from tests.commands.support import Run
+from tests.analysis.test_plots import check_picture
+from tests.commands.support import Diagram, Run
 
 SWEEP = """\
 name: tiny
@@ -74,7 +76,9 @@ def translated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_variants_are_trained_measured_and_laid_out(command: Run, sweep: Path, translated: list[str]) -> None:
+def test_variants_are_trained_measured_and_laid_out(
+    command: Run, sweep: Path, translated: list[str], drawn: dict[str, list[Diagram]]
+) -> None:
     result = command("sweep", "sweep.yaml")
     assert result.code == 0, result.err
     assert translated == NAMES
@@ -107,8 +111,15 @@ def test_variants_are_trained_measured_and_laid_out(command: Run, sweep: Path, t
     assert attended[0] > attended[1] > attended[2]
     assert float(rows[0]["training_speed"]) > 0 and rows[0]["parameters"] == rows[1]["parameters"]
     assert result.out.decode() == Path("sweep/table.txt").read_text()
-    if pytest.importorskip("matplotlib"):
-        assert Path("sweep/table.png").read_bytes().startswith(b"\x89PNG")
+    check_picture(Path("sweep/table.png"))
+    (diagram,) = drawn["table.png"]
+    assert (diagram.title, diagram.x_label, diagram.y_label) == ("", "k", "chrF2, test")
+    quality = {(row["method"], row["k"]): float(row["quality"]) for row in rows}
+    for method in ("full", "window", "head 2 disabled"):
+        places, values = zip(*diagram.series.pop(method), strict=True)
+        expected = [quality.get((method, k), math.nan) for k in ("full", "4", "2")]
+        assert places == (0, 1, 2) and values == pytest.approx(expected, nan_ok=True)
+    assert not diagram.series
 
 
 def test_again_it_prints_the_same_without_work(command: Run, sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:

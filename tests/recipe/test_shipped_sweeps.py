@@ -48,7 +48,7 @@ VARIANTS = {
     "multi30k-depth-systems": 4,
     "multi30k-patterns": 1 + 7 * 3,
     "multi30k-scratch": 5 * 2 + 2 + 2,
-    "multi30k-transforms": 5,
+    "multi30k-transforms": 15,
     "tatoeba-word-senses": 2 * 2 + 2,
     "topk-figure5": 2,
     "topk-table1": 2 * (1 + 6 * 4),

@@ -1,12 +1,10 @@
 """Design rule 9 on real sentences: what a sentence is translated to does not depend on its company.
 
-Needs Multi30k; takes the model in the directory that the environment variable SPARSENMT_MODEL names, or trains a small
-one for a few minutes.
+The model is that of `conftest`.
 """
 
 from __future__ import annotations
 
-import os
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -15,49 +13,15 @@ import pytest
 import torch
 
 from sparsenmt.data.input_line import input_lines
-from sparsenmt.data.text import read_lines
 from sparsenmt.decoding.forced_decoding import score_pairs
 from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.store import Bundle, open_model
 
 pytestmark = pytest.mark.slow
 
-SENTENCES = 500
 RELATIVE = 1e-4  # forced log-probabilities in fp32
 NEAR_TIE = 1e-3  # score gap of translations that differ in fp32
 SHARE = 0.005  # of sentences that may differ
-
-
-@pytest.fixture(scope="module")
-def model_directory(tmp_path_factory: pytest.TempPathFactory, real_data: Path) -> Path:
-    named = os.environ.get("SPARSENMT_MODEL")
-    if named:
-        return Path(named)
-    from sparsenmt.cli import run
-
-    os.environ["SPARSENMT_DATA"] = str(real_data)
-    directory = tmp_path_factory.mktemp("invariance")
-    recipe = str(Path(__file__).parents[2] / "recipes" / "multi30k-en-de.yaml")
-    places = [f"directory={directory / 'model'}", f"data.directory={directory / 'data'}"]
-    short = [
-        "model.preset=tiny",
-        "training.max_updates=400",
-        "training.warmup_updates=100",
-        "training.validation.every=400",
-        "training.save_every=400",
-        "training.average_last=0",
-        "training.compute_dtype=fp32",
-    ]
-    assert run(["prepare", recipe, *places, *short]) == 0
-    assert run(["train", recipe, *places, *short]) == 0
-    return directory / "model"
-
-
-@pytest.fixture(scope="module")
-def sentences(real_data: Path) -> tuple[list[str], list[str]]:
-    folder = real_data / "multi30k"
-    both = [list(read_lines(folder / f"test_2016_flickr.{language}.gz"))[:SENTENCES] for language in ("en", "de")]
-    return both[0], both[1]
 
 
 def wide(directory: Path) -> Bundle:

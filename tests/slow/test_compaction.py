@@ -1,44 +1,24 @@
 """Design rule 3 on real sentences: decoding with counts gives what zeros in place of dropped positions give.
 
-Needs Multi30k, and a model whose filters drop something, in the directory that the environment variable SPARSENMT_MODEL
-names.
+The model, with filters that drop something, is that of `conftest`.
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 import torch
 
 from sparsenmt.data.input_line import input_lines
-from sparsenmt.data.text import read_lines
 from sparsenmt.decoding.forced_decoding import score_pairs
 from sparsenmt.decoding.translate import Translation, sparsity_rate, translate_lines
 from sparsenmt.store import Bundle, open_model
-from tests.slow.test_batch_invariance import NEAR_TIE, RELATIVE, SENTENCES, SHARE, score, wide
+from tests.slow.test_batch_invariance import NEAR_TIE, RELATIVE, SHARE, score, wide
 
 pytestmark = pytest.mark.slow
 
 EXACT = 1e-9  # relative, of forced log-probabilities in float64
-
-
-@pytest.fixture(scope="module")
-def gated() -> Path:
-    named = os.environ.get("SPARSENMT_MODEL")
-    if not named:
-        pytest.skip("SPARSENMT_MODEL names no model")
-    if not open_model(named).model.compacts:
-        pytest.skip(f"{named} drops nothing, or not exactly")
-    return Path(named)
-
-
-@pytest.fixture(scope="module")
-def sentences(real_data: Path) -> tuple[list[str], list[str]]:
-    folder = real_data / "multi30k"
-    both = [list(read_lines(folder / f"test_2016_flickr.{language}.gz"))[:SENTENCES] for language in ("en", "de")]
-    return both[0], both[1]
 
 
 def single(directory: Path) -> Bundle:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 def folder(real_data: Path) -> Path:
     found = real_data / "contrastive"
     if not found.is_dir():
-        pytest.skip("no contrastive suites among the corpora")
+        pytest.skip(f"there is no {found}: name a folder of corpora with contrastive/ in SPARSENMT_DATA")
     return found
 
 

@@ -24,7 +24,7 @@ from sparsenmt.training.loop import Trainer
 from sparsenmt.training.training_log import truncate_log
 from tests.training.support import make_trainer, small_model
 
-_TIMES = ("time", "seconds", "tokens_per_second")
+_TIMES = ("time", "seconds", "training_seconds", "tokens_per_second")
 
 
 class Killed(BaseException):

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 import torch
 from torch import Tensor
 
 from sparsenmt.data.batching import Batch
-from sparsenmt.model.protocol import Decided, Encoded, GateShares
+from sparsenmt.data.vocabulary import EOS
+from sparsenmt.model.memory import Memory
+from sparsenmt.model.sockets import Gates, MemoryFilter
 from sparsenmt.model.transformer import Transformer
+from sparsenmt.recipe.schema import AuxiliaryLoss
 from sparsenmt.training import loss
 from sparsenmt.training.gradients import BatchResult, Objective, UpdateTotals, accumulate_gradients
 from sparsenmt.training.precision import MasterWeights
+from sparsenmt.training.schedules import update_multipliers
+from sparsenmt.training.state import Progress
 from tests.training.support import EXITS, PLAIN, gradients, make_batch, naive_loss, pairs, small_model
 
 AUXILIARY = {"open": 0.7, "mass": 0.05}
@@ -76,31 +81,6 @@ def test_micro_batches_do_not_matter(plan: object, normalization: Normalization)
             assert sum(r.auxiliary[name] for r in results) == pytest.approx(whole[0].auxiliary[name], rel=1e-9)
 
 
-@pytest.mark.parametrize("normalization", ["tokens", "sentences"])
-def test_shares_are_of_the_positions_of_an_update_whatever_normalises_the_loss(normalization: Normalization) -> None:
-    """A long sentence without a closed gate beside short ones whose gates are closed."""
-    model = small_model(filtered=True)
-    lengths, closed = {1: 9, 2: 2, 3: 3}, {1: 0.0, 2: 1.0, 3: 1.0}
-    batches = [make_batch([([5] * (n - 1), [6, 7])]) for n in lengths.values()]
-    shares = iter(closed.values())
-
-    class Told(Transformer):
-        """Shares as given, whatever the gates."""
-
-        def encode(self, *args: Any, **keys: Any) -> Encoded:
-            encoded = super().encode(*args, **keys)
-            share = torch.tensor([next(shares)], dtype=torch.float64)
-            told = {name: GateShares(share, 1 - share) for name in AUXILIARY}
-            decided = {n: Decided(each.losses, told) for n, each in encoded.decided.items()}
-            return Encoded(encoded.memories, decided)
-
-    model.__class__ = Told
-    results, _ = accumulated(model, batches, Objective(0.0, normalization, AUXILIARY))
-    for name in AUXILIARY:
-        assert sum(result.closed[name] for result in results) == pytest.approx(5 / 14)
-        assert sum(result.partial[name] for result in results) == pytest.approx(9 / 14)
-
-
 @pytest.mark.parametrize("rows", [1, 7, 10_000])
 def test_chunks_of_the_projection_do_not_matter(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model, objective, batch = small_model(plan=EXITS), Objective(0.1, "tokens", {}), make_batch(pairs(6, 4))
@@ -150,3 +130,43 @@ def test_bf16_gradients_are_near_those_of_fp32() -> None:
     assert found[torch.bfloat16].dtype == torch.float32
     cosine = torch.cosine_similarity(found[torch.float32], found[torch.bfloat16], dim=0)
     assert cosine > 0.99
+
+
+class Loaded(MemoryFilter):
+    """In evaluation closes even tokens and half-opens multiples of 3; its samples are all closed, or all open."""
+
+    def __init__(self, sample: float) -> None:
+        super().__init__()
+        self.sample = sample
+        self.tokens: Tensor | None = None
+
+    def forward(self, memory: Memory) -> Gates:
+        assert self.tokens is not None
+        evaluated = torch.where(self.tokens % 2 == 0, 0.0, torch.where(self.tokens % 3 == 0, 0.5, 1.0))
+        return Gates(torch.full_like(evaluated, self.sample), "zero", {"open": evaluated.mean(1)}, evaluated)
+
+
+@pytest.mark.parametrize("normalization", ["tokens", "sentences"])
+@pytest.mark.parametrize("plan", [PLAIN, EXITS])
+@pytest.mark.parametrize("sample", [0.0, 1.0])
+def test_the_controller_is_told_positions_by_the_gates_of_evaluation(
+    sample: float, plan: object, normalization: Normalization
+) -> None:
+    """A share of all source positions of an update, whatever is sampled, and however losses are normalised."""
+    rows = [([4] * 9, [5]), ([5, 7, 9], [5, 6]), ([9], [4]), ([6, 15, 5, 8], [7] * 6)]
+    model, module = small_model(plan=plan), Loaded(sample)  # type: ignore[arg-type]
+    model.memory.output.append(module)
+    batches = [make_batch(rows[:3]), make_batch(rows[3:])]
+    results = []
+    for batch in batches:
+        module.tokens = batch.source
+        objective = Objective(0.0, normalization, {"open": 0.1})
+        results.append(accumulate_gradients(model, batch, objective, UpdateTotals.of(batches)))
+    ids = [token for source, _ in rows for token in (*source, EOS)]
+    closed, partial = sum(i % 2 == 0 for i in ids), sum(i % 2 != 0 and i % 3 == 0 for i in ids)
+    assert sum(result.closed["open"] for result in results) == pytest.approx(closed / len(ids))
+    assert sum(result.partial["open"] for result in results) == pytest.approx(partial / len(ids))
+    progress, losses = Progress(update=1), {"open": AuxiliaryLoss(target=0.5, smoothing=0.0)}
+    total = BatchResult(0.0, 0.0, {}, {"open": sum(result.closed["open"] for result in results)}, {"open": 0.0})
+    update_multipliers(losses, progress, total, UpdateTotals.of(batches))
+    assert progress.multipliers["open"].closed == pytest.approx(closed / len(ids))

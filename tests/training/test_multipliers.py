@@ -33,6 +33,13 @@ def test_one_step_of_the_controller() -> None:
     assert second == Multiplier(weight=pytest.approx(0.07 + 0.6 - 0.3), integral=pytest.approx(0.07), closed=0.2)
 
 
+def test_beyond_the_target_the_sum_falls_faster_than_it_rose() -> None:
+    loss = loss_of(target=0.5, proportional=0.0, integral=0.1, release=4.0, damping=0.0, smoothing=0.0)
+    state = Multiplier(weight=1.0, integral=1.0, closed=0.5)
+    assert next_multiplier(state, loss, 1, 0.4).integral == pytest.approx(1.01)
+    assert next_multiplier(state, loss, 1, 0.6).integral == pytest.approx(0.96)
+
+
 def test_the_weight_stays_in_its_limits_and_comes_down_at_once() -> None:
     """Nothing winds up while the gates lag behind."""
     loss = loss_of(target=0.5, proportional=1.0, integral=0.5, release=1.0, damping=0.0, smoothing=0.0, max_weight=1.0)

@@ -13,7 +13,7 @@ from sparsenmt.model.sites import SITES, SiteName
 @sites_option
 @analysis_options(translates=True, target=True)
 def command(arguments: AnalysisArguments, sites: tuple[SiteName, ...]) -> None:
-    """Density of attention: the share of visible positions with a weight that is not 0.
+    """Density of attention: the share of visible positions with weight (2^-126 or more).
 
     A head's density on a sentence is the mean over queries; the histogram counts heads on sentences. Decoders read the
     model's own translations, or those of --target.

@@ -28,7 +28,7 @@ constexpr float kNoise = 1e-5f;         // below this |S - 1|, no progress means
 constexpr int kMost = 64;               // steps; a handful is usual
 constexpr float kNear = 0.03f;          // largest |S - 1| of an initial threshold
 constexpr int kCheap = 3;               // steps towards an initial threshold
-constexpr float kTiny = 1.7e-38f;       // e^-87, where `exponential` ends
+constexpr float kLeast = 0x1p-126f;     // smaller weights are 0: newton.LEAST, the smallest normal number
 constexpr float kLn2Hi = 0.693359375f;  // exact in 10 bits
 constexpr float kLn2Lo = static_cast<float>(0.69314718055994530942 - 0.693359375);
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -64,10 +64,10 @@ inline float float_of(uint32_t i) {
   return x;
 }
 
-// e^x for x <= 88; e^-87 below -87. Taylor to r^7, |r| <= ln(2) / 2.
+// e^x for x <= 88; 0 below -127.5 ln(2). Taylor to r^7, |r| <= ln(2) / 2.
 template <class Number>
 inline Number exponential(Number x) {
-  x = x < -87.0f ? Number{} - 87.0f : x;
+  x = x < -88.0f ? Number{} - 88.0f : x;
   const Number rounded = x * 1.44269504f + 12582912.0f;  // 2^23 + 2^22: the last bits are the nearest whole number
   const Number n = rounded - 12582912.0f;
   const Number r = (x - n * kLn2Hi) - n * kLn2Lo;
@@ -110,6 +110,10 @@ inline Number curvature(Number y, Number power) {
 inline Vector splat(float x) { return x - Vector{}; }
 
 inline Vector positive(Vector x) { return x < 0.0f ? Vector{} : x; }
+
+// A weight, or 0 if no normal number holds it; NaN stays.
+inline Vector weight_or_zero(Vector p) { return p < kLeast ? Vector{} : p; }
+inline float weight_or_zero(float p) { return p < kLeast ? 0.0f : p; }
 
 inline Vector absolute(Vector x) { return (Vector)((Mask)x & 0x7fffffff); }
 

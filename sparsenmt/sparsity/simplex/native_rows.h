@@ -89,10 +89,8 @@ float softmax_of(const Scratch &row) {
   float mass = 0;
 #pragma omp simd reduction(+ : mass)
   for (int64_t k = 0; k < row.width; ++k) {
-    const float raw = exponential(d[k]);
-    const float weight = d[k] <= -87.0f ? 0.0f : raw;
-    p[k] = weight;
-    mass += (kCounted ? c[k] : 1.0f) * weight;
+    p[k] = exponential(d[k]);
+    mass += (kCounted ? c[k] : 1.0f) * p[k];
   }
   return mass;
 }
@@ -191,7 +189,7 @@ void write(const Scratch &row, float sum, float *mass, int64_t keys) {
   const float scale = 1.0f / sum;
   const float *__restrict p = row.p, *__restrict c = row.c;
 #pragma omp simd
-  for (int64_t k = 0; k < keys; ++k) mass[k] = p[k] * scale * (kCounted ? c[k] : 1.0f);
+  for (int64_t k = 0; k < keys; ++k) mass[k] = weight_or_zero(p[k] * scale) * (kCounted ? c[k] : 1.0f);
 }
 
 template <bool kCounted>
@@ -210,7 +208,7 @@ void fill_slopes(const Scratch &row, const float *mass, int64_t keys, Slope slop
 
 // s = p^(2 - alpha), 0 for 0.
 inline float slope_of(float weight, float b) {
-  const bool none = weight < kTiny;
+  const bool none = weight < kLeast;
   const float raw = exponential((1.0f - b) * logarithm(none ? 1.0f : weight));
   return none ? weight * 0.0f : raw;
 }
@@ -236,7 +234,7 @@ void fill_bends(const Scratch &row, const float *mass, float b, int64_t keys) {
 #pragma omp simd
   for (int64_t k = 0; k < keys; ++k) {
     const float weight = weight_at<kCounted>(row, mass, k);
-    const float l = logarithm(weight < kTiny ? 1.0f : weight);
+    const float l = logarithm(weight < kLeast ? 1.0f : weight);
     w[k] = -l * l * curvature(b * l, exponential(b * l));
   }
 }

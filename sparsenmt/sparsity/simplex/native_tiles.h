@@ -100,7 +100,7 @@ struct Tile {
   Vector softmax() const {
     Vector mass{};
     for (int64_t k = 0; k < work.keys; ++k) {
-      work.p[k] = work.d[k] <= -87.0f ? Vector{} : exponential(work.d[k]);
+      work.p[k] = exponential(work.d[k]);
       mass += counted(k, work.p[k]);
     }
     return mass;
@@ -139,7 +139,7 @@ struct Tile {
   // work.p: mass c p, of weights p that sum to `mass`.
   void normalise(Vector mass) const {
     const Vector scale = 1.0f / mass;
-    for (int64_t k = 0; k < work.keys; ++k) work.p[k] = counted(k, work.p[k] * scale);
+    for (int64_t k = 0; k < work.keys; ++k) work.p[k] = counted(k, weight_or_zero(work.p[k] * scale));
   }
 
   // work.p: c s with s = slope(weight, k), of masses work.d.
@@ -154,7 +154,7 @@ struct Tile {
 
   // p^b; and in work.x[k], if wanted, the factor of the gradient of the score in that of alpha.
   Vector power(Vector weight, Vector b, int64_t k, bool bend) const {
-    const Vector l = logarithm(weight < kTiny ? splat(1.0f) : weight), found = exponential(b * l);
+    const Vector l = logarithm(weight < kLeast ? splat(1.0f) : weight), found = exponential(b * l);
     if (bend) work.x[k] = -l * l * curvature(b * l, found);
     return found;
   }
@@ -168,7 +168,7 @@ struct Tile {
     if (kind == kGeneral)
       fill_slopes([this, b, of_alpha](Vector p, int64_t k) {
         const Vector raw = p / power(p, b, k, of_alpha);
-        return p < kTiny ? Vector{} : raw;  // p^(2 - alpha)
+        return p < kLeast ? Vector{} : raw;  // p^(2 - alpha)
       });
     for (int64_t k = 0; bend && k < work.keys; ++k) power(weight_at(k), b, k, true);
     Vector along{}, total{}, alpha{};

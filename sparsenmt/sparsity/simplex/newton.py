@@ -9,6 +9,8 @@ ACL, Eq. 11, with tau = e - 1 after the largest score is taken off). S(e) = sum 
 1 / b >= 1: convex, falling, and linear in e where all scores are equal and for b -> 0. Newton's method on it rises to
 the root from the left without passing it, in a handful of steps; a bracket that is halved guards it against rounding.
 No sorting is needed, and for alpha of 1.5 and 2 the end is exact, as it is for a sort: one more step changes nothing.
+Weights below `LEAST` are 0, in every number format and in the compiled kernel alike: near alpha = 1 the weights of keys
+far below the largest score would otherwise be 0 or not by how a library rounds numbers that fp32 can hardly hold.
 
 Shapes: R rows, K keys. Inside, short rows lie in memory as (K, R), so that sums over K run over whole vectors.
 """
@@ -22,6 +24,9 @@ import torch
 from torch import Tensor
 
 Alpha = float | Tensor  # one for all rows, or (R, 1)
+
+LEAST = 2.0**-126
+"""The smallest weight that is not 0: the smallest normal number of fp32 and bf16."""
 
 _CHUNK = 1 << 17  # scores that a CPU core processes at once, so that intermediate results fit its cache
 _SHORT = 48  # rows of up to this number of keys are transposed
@@ -131,7 +136,10 @@ def _weigh(z: Tensor, alpha: Alpha, counts: Tensor | None, dim: int) -> Tensor:
     scale = 1 / total
     if some_masked:
         scale = scale.masked_fill(fully_masked, 0.0)
-    return p.mul_(scale if counts is None else scale * counts)
+    p = p.mul_(scale)
+    if isinstance(beta, Tensor) or beta not in (0.5, 1):  # there, fp32 has no u between 0 and 2^-48
+        p.masked_fill_(p < LEAST, 0.0)
+    return p if counts is None else p.mul_(counts)
 
 
 def _between(d: Tensor, beta: Tensor, counts: Tensor | None, dim: int) -> tuple[Tensor, Tensor]:

@@ -118,7 +118,7 @@ def test_gold_tags_of_universal_dependencies(real_data: Path) -> None:
     for name, tagset in (("en_ewt-ud-dev", "penn"), ("de_gsd-ud-dev", "stts")):
         path = real_data / "ud" / f"{name}.conllu.gz"
         if not path.is_file():
-            pytest.skip("no treebanks")
+            pytest.skip(f"there is no {path}: name a folder of corpora with ud/ in SPARSENMT_DATA")
         texts = [each.text or "" for each in read_tagged(path)]
         file = TagFile(path)
         assert (file.tagset, file.warning) == (tagset, None)

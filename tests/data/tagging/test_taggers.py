@@ -97,7 +97,7 @@ class TestHanTa:
         for name, language, least in (("en_ewt-ud-dev", "en", 0.95), ("de_gsd-ud-dev", "de", 0.98)):
             path = real_data / "ud" / f"{name}.conllu.gz"
             if not path.is_file():
-                pytest.skip("no treebanks")
+                pytest.skip(f"there is no {path}: name a folder of corpora with ud/ in SPARSENMT_DATA")
             tagger = open_tagger("hanta", language)
             pairs = [
                 (tag_category(gold), tag_category(tag, tagger.tagset))

@@ -1,26 +1,9 @@
-"""Damage the compiled kernels in many ways, one at a time, and run the tests that must fail.
-
-    python -m tools.mutants [WORD ...]
-
-Each mutant is a copy of the checkout with one replacement in its sources. Its libraries are built in a cache of their
-own. It is killed if its tests fail; the same tests must pass without the replacement. With words, only mutants whose
-names contain one of them are tried.
-"""
+"""Mutants of the compiled kernels, of their build, and of their checks."""
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
-import subprocess
-import sys
-import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from tools.mutants.mutant import Mutant
 
-ROOT = Path(__file__).resolve().parent.parent
-COPIED = ("sparsenmt", "tests", "tools", "recipes", "benchmarks", "pyproject.toml")
 NATIVE, SIMPLEX = "sparsenmt/native", "sparsenmt/sparsity/simplex"
 DECODING = ("tests/native/test_kernels.py", "tests/native/test_steps.py", "tests/native/test_threads.py")
 ENTMAX = (
@@ -30,19 +13,7 @@ ENTMAX = (
 )
 ADDRESSES = ("tests/native/test_addresses.py",)
 
-
-@dataclass(frozen=True)
-class Mutant:
-    """A replacement in a source, and the tests that must fail."""
-
-    name: str
-    file: str
-    old: str
-    new: str
-    tests: Sequence[str]
-
-
-MUTANTS = (
+KERNELS = (
     Mutant(
         "attention of few queries times 1.1",
         f"{NATIVE}/few.h",
@@ -184,74 +155,3 @@ MUTANTS = (
         ADDRESSES,
     ),
 )
-
-
-def run_tests(checkout: Path, tests: Sequence[str], cache: Path) -> tuple[int, str]:
-    """Run tests in a checkout up to the first failure; the exit status of pytest, and the first failure."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(checkout),
-        "XDG_CACHE_HOME": str(cache),
-        "SPARSENMT_NATIVE": "always",
-    }
-    environment["SPARSENMT_NATIVE_FLAGS"] = "-O1"  # compiled sooner
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--tb=line", *tests]
-    done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
-    reasons = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return done.returncode, reasons[0] if reasons else done.stdout.strip().splitlines()[-1]
-
-
-def copy_checkout(to: Path) -> None:
-    """Copy what the tests need, with only the first of the variants of a build: every mutant is compiled anew."""
-    for name in COPIED:
-        source = ROOT / name
-        if source.is_dir():
-            shutil.copytree(source, to / name, ignore=shutil.ignore_patterns("__pycache__", ".venvs"))
-        else:
-            shutil.copy2(source, to / name)
-    build = to / NATIVE / "build.py"
-    text, found = re.subn(r"(\n_VARIANTS = \(\n.*\n)(?:    \(.*\n)+\)", r"\1)", build.read_text(encoding="utf-8"))
-    if found != 1:
-        raise SystemExit(f"{build}: no table of builds is found")
-    build.write_text(text, encoding="utf-8")
-
-
-def survives(mutant: Mutant, checkout: Path, cache: Path) -> bool:
-    """Make the mutant, run its tests, and undo it; True if the tests pass."""
-    path = checkout / mutant.file
-    before = path.read_text(encoding="utf-8")
-    if before.count(mutant.old) != 1:
-        raise SystemExit(
-            f"{mutant.file}: the text of the mutant {mutant.name!r} is there {before.count(mutant.old)} times"
-        )
-    path.write_text(before.replace(mutant.old, mutant.new), encoding="utf-8")
-    try:
-        status, reason = run_tests(checkout, mutant.tests, cache)
-    finally:
-        path.write_text(before, encoding="utf-8")
-    print(f"{'SURVIVES' if status == 0 else 'killed  '} {mutant.name}\n           {reason}", flush=True)
-    if status not in (0, 1):
-        raise SystemExit(f"pytest ended with exit status {status}: this says nothing about the mutant")
-    return status == 0
-
-
-def main(words: Sequence[str]) -> int:
-    """Try the mutants; return 1 if one survives."""
-    chosen = [mutant for mutant in MUTANTS if not words or any(word in mutant.name for word in words)]
-    with tempfile.TemporaryDirectory(prefix="sparsenmt-mutants-") as folder:
-        checkout, cache = Path(folder) / "checkout", Path(folder) / "cache"
-        copy_checkout(checkout)
-        every = sorted({test for mutant in chosen for test in mutant.tests})
-        status, reason = run_tests(checkout, every, cache)
-        if status:
-            raise SystemExit(f"the tests fail without a mutant: {reason}")
-        alive = [mutant.name for mutant in chosen if survives(mutant, checkout, cache)]
-    print(
-        f"{len(chosen) - len(alive)} of {len(chosen)} mutants are killed"
-        + "".join(f"\nalive: {name}" for name in alive)
-    )
-    return int(bool(alive))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
