@@ -93,6 +93,7 @@ bench: $(STAMP)  ## Time this project beside its peers (makes the peers' environ
 	$(BIN)/python benchmarks/real_text.py
 	$(BIN)/python benchmarks/peak_memory.py
 	$(BIN)/python benchmarks/scale.py
+	$(BIN)/python benchmarks/significance.py
 
 docs: $(STAMP)  ## Write the generated pages of docs/ again
 	$(BIN)/python -m tools.recipe_docs --output docs/recipes.md

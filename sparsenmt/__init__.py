@@ -16,6 +16,7 @@ _NAMES = {
     "assemble": ("load_recipe",),
     "decoding.translate": ("translate_texts",),
     "errors": ("UserError",),
+    "evaluation.scorer": ("ScoringOptions",),
     "store": ("Bundle", "open_model"),
     "workflows.average": ("average",),
     "workflows.compare": ("CompareRequest", "compare_models"),

@@ -23,7 +23,8 @@ class Metric:
         quadratic: True if every word of a line is compared with every word of its reference, which limits their length.
         validates: True if validation may choose checkpoints by it.
         default: True if `score` reports it when no metric is named.
-        by_sentence_group: True if reports on groups of sentences (by length, without a head) offer it.
+        tokenized: True if sacrebleu's tokenizer (``--tokenize``) finds its words.
+        by_language: True if its words depend on the language of the text.
     """
 
     name: str
@@ -34,22 +35,21 @@ class Metric:
     quadratic: bool = False
     validates: bool = True
     default: bool = False
-    by_sentence_group: bool = False
+    tokenized: bool = False
+    by_language: bool = False
 
 
 _RECORDS = (
-    Metric("bleu", "BLEU", "sacrebleu_scorer:bleu", default=True, by_sentence_group=True),
-    Metric("chrf", "chrF2", "sacrebleu_scorer:chrf", default=True, by_sentence_group=True),
-    Metric(
-        "ter", "TER", "sacrebleu_scorer:ter", lower_is_better=True, quadratic=True, default=True, by_sentence_group=True
-    ),
-    Metric("rouge1", "ROUGE-1", "rouge:RougeF1"),
-    Metric("rouge2", "ROUGE-2", "rouge:RougeF1"),
-    Metric("rougeL", "ROUGE-L", "rouge:RougeF1", quadratic=True),
-    Metric("rougeLsum", "ROUGE-Lsum", "rouge:RougeF1", quadratic=True),
-    Metric("dbleu", "d-BLEU", "sacrebleu_scorer:bleu", needs_documents=True),
+    Metric("bleu", "BLEU", "sacrebleu_scorer:bleu", default=True, tokenized=True),
+    Metric("chrf", "chrF2", "sacrebleu_scorer:chrf", default=True),
+    Metric("ter", "TER", "sacrebleu_scorer:ter", lower_is_better=True, quadratic=True, default=True),
+    Metric("rouge1", "ROUGE-1", "rouge:RougeF1", by_language=True),
+    Metric("rouge2", "ROUGE-2", "rouge:RougeF1", by_language=True),
+    Metric("rougeL", "ROUGE-L", "rouge:RougeF1", quadratic=True, by_language=True),
+    Metric("rougeLsum", "ROUGE-Lsum", "rouge:RougeF1", quadratic=True, by_language=True),
+    Metric("dbleu", "d-BLEU", "sacrebleu_scorer:bleu", needs_documents=True, tokenized=True),
     # Words of the hypotheses over words of the references: no quality, but what BLEU's brevity penalty is made of.
-    Metric("length", "length", "sacrebleu_scorer:length_ratio", validates=False),
+    Metric("length", "length", "sacrebleu_scorer:length_ratio", validates=False, tokenized=True),
 )
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _RECORDS}
 """By name, in the order of tables."""

@@ -273,10 +273,11 @@ def copy_model(
     made_of: Sequence[int],
     version: Version,
     warnings: Sequence[str] = (),
+    average: Mapping[str, Any] | None = None,
 ) -> None:
     """Copy a model directory with other weights, without metrics and checkpoints. The copy is atomic.
 
-    ``after``, ``made_of`` and ``warnings`` are those of `write_weights`.
+    ``after``, ``made_of``, ``warnings`` and ``average`` are those of `write_weights`.
 
     Args:
         version: the `model_version` of ``source`` before the weights were computed from it.
@@ -292,7 +293,7 @@ def copy_model(
         write_bytes(partial / RECIPE, (source / RECIPE).read_bytes())
         copy_files(source, partial, manifest["files"], hint=_COPY_HINT)
         write_sealed(partial / MANIFEST, manifest)
-        write_weights(partial, weights, after=after, made_of=made_of, warnings=warnings)
+        write_weights(partial, weights, after=after, made_of=made_of, warnings=warnings, average=average)
         check_model_version(source, version)
 
 
@@ -344,6 +345,7 @@ class _ModelManifest:
     started_from: _StartingWeights | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    average: dict[str, Any] | None = None
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
@@ -370,7 +372,13 @@ def read_manifest(directory: Path) -> dict[str, Any]:
 
 
 def write_weights(
-    directory: Path, weights: Mapping[str, Tensor], *, after: int, made_of: Sequence[int], warnings: Sequence[str] = ()
+    directory: Path,
+    weights: Mapping[str, Tensor],
+    *,
+    after: int,
+    made_of: Sequence[int],
+    warnings: Sequence[str] = (),
+    average: Mapping[str, Any] | None = None,
 ) -> None:
     """Write the model's weights into its directory, which has its manifest and recipe, atomically.
 
@@ -378,10 +386,12 @@ def write_weights(
         after: update of the newest checkpoint.
         made_of: updates of the checkpoints that the weights are the mean of.
         warnings: what a user of the weights must know; recorded in the manifest.
+        average: the means and checkpoints that the weights were chosen from, and their validations; recorded likewise.
     """
     manifest = read_manifest(directory)
-    if manifest.get("warnings", []) != list(warnings):
-        write_sealed(directory / MANIFEST, manifest | {"warnings": list(warnings)})
+    recorded = {"warnings": list(warnings), "average": None if average is None else dict(average)}
+    if {"warnings": manifest.get("warnings", []), "average": manifest.get("average")} != recorded:
+        write_sealed(directory / MANIFEST, manifest | recorded)
     notes = {"after": str(after), "made_of": ",".join(str(update) for update in made_of)}
     save_tensors(directory / WEIGHTS, weights, notes=notes | {_OWNER: _owner_of(directory)})
 

@@ -126,6 +126,16 @@ def read_header(path: Path, *, hint: str) -> tuple[str, dict[str, str]]:
         return header.digest, header.notes
 
 
+def read_shapes(path: Path, *, hint: str) -> dict[str, tuple[int, ...]]:
+    """The shapes of the tensors in the file, by name, without reading them; only `load_tensors` verifies them.
+
+    Raises:
+        DamagedFileError: the file is missing or cannot be read.
+    """
+    with _open_file(path, hint) as (_, header):
+        return {name: entry.shape for name, entry in header.entries.items()}
+
+
 def _read_all(path: Path, hint: str, shapes: Shapes | None, use: Callable[[str, Tensor], object]) -> str:
     """Pass every tensor to a function, in the order of names; returns the hash, which is verified at the end."""
     with _open_file(path, hint) as (stream, header):

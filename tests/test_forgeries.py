@@ -25,6 +25,7 @@ from sparsenmt.depth_selector.hyperparameter_search import HyperparameterSearch
 from sparsenmt.depth_selector.selector import FOLDER, RECORD, open_selector, save_selector, source_embeddings
 from sparsenmt.depth_selector.training import Hyperparameters, Trial
 from sparsenmt.errors import UserError
+from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.files import hidden_path, partial_path, read_sealed, write_json, write_sealed
 from sparsenmt.progress import Bars
 from sparsenmt.records import file_entry
@@ -257,10 +258,10 @@ def test_kept_evaluation(place: Path) -> None:
     attention = {"cross": SiteAttention(1.0, 2.0, None, 3)}
     tests = {"bleu x": {"difference": 0.1}}
     Evaluation(path, key, ["a", "b"], 7, 0.5, {"bleu": 1.0}, {"bleu": "x"}, attention, tests).save()
-    assert kept_evaluation(model, text, ["bleu"]) is not None
+    assert kept_evaluation(model, text, ScoringOptions(("bleu",))) is not None
 
     def read() -> None:
-        found = kept_evaluation(model, text, ["bleu"])
+        found = kept_evaluation(model, text, ScoringOptions(("bleu",)))
         if found is not None:
             found.overall("density")
             assert found.scores["bleu"] < 100 and all(isinstance(line, str) for line in found.lines)

@@ -1,12 +1,14 @@
 """The entmax alphas that heads have learned: their distribution by site, and their course over training (Correia,
 Niculae and Martins 2019, 5.1, Fig. 2 and 3).
 
-A transform that learns alphas has a property ``alphas``, (H,) of the learned heads, or None. The alphas of a checkpoint
-are read by copying its tensors of the transform, and no others, into the transform for a moment.
+A transform that learns alphas gives them to the training log (`Transform.logged`): the course is that of the log, or,
+for a log of an older version, that of the checkpoints which are left. The alphas of a checkpoint are read by copying
+its tensors of the transform, and no others, into the transform for a moment.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from sparsenmt.analysis.labels import HEAD_COLUMNS, SITE_NAMES, Head, head_cells, site_title
+from sparsenmt.analysis.labels import HEAD_COLUMNS, SITE_NAMES, Head, head_cells, head_name, site_title
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.assemble import build_model
 from sparsenmt.errors import UserError
@@ -28,6 +30,7 @@ from sparsenmt.report.tables import Report, Table, columns
 from sparsenmt.store import WEIGHTS, read_recipe
 from sparsenmt.tensors import load_tensors
 from sparsenmt.training.checkpoints import find_checkpoints
+from sparsenmt.training.training_log import logged_values
 
 LOW, HIGH, BINS = 1.0, 2.0, 20
 """The histogram's range, softmax at one end and sparsemax at the other, and its number of bins."""
@@ -36,11 +39,14 @@ _HINT_OTHER = "The weights must be those of a model with the recipe that lies be
 _STEP = re.compile(r"(encoder|decoder)\.steps\.(\d+)\.(self|cross)\.transform")
 
 
-def measure_alphas(session: AnalysisSession) -> AnalysisResult:
+def measure_alphas(session: AnalysisSession, *, heads: Sequence[Head] = ()) -> AnalysisResult:
     """Make the report ``alphas``; it reads no text.
 
+    Args:
+        heads: the heads whose course is drawn, by name; empty: all, with the histograms.
+
     Raises:
-        UserError: no model learns an alpha.
+        UserError: no model learns an alpha, or a model has no such head.
     """
     found, notes = [], []
     for label, directory in session.labels.items():
@@ -55,9 +61,17 @@ def measure_alphas(session: AnalysisSession) -> AnalysisResult:
             where=", ".join(map(str, session.models)),
             hint="Name a model with `transform: {name: entmax, alpha: learned}` at one of its attention sites.",
         )
+    for each in found:
+        if missing := [head for head in heads if head not in each.alphas]:
+            site, layer, number = missing[0]
+            raise UserError(
+                f"{each.model} learns no alpha for head {head_name(layer, number)} of {site}",
+                where="--head",
+                hint="Name a head of the report's table: layer and number of the head, fixed heads counted first.",
+            )
     made = report(found)
     whole = replace(made, notes=(*made.notes, *notes), settings={"models": list(session.labels)})
-    return AnalysisResult(whole, lambda: panel_grid(panels(found)))
+    return AnalysisResult(whole, lambda: panel_grid(panels(found, heads)))
 
 
 def _measure(label: str, directory: Path) -> AlphaResult | None:
@@ -65,28 +79,44 @@ def _measure(label: str, directory: Path) -> AlphaResult | None:
     model = build_model(read_recipe(directory).model, source_size=8, target_size=8, seed=1)  # embeddings do not matter
     if not learned_alphas(model):
         return None
-    course = {}
-    checkpoints = find_checkpoints(directory)
-    with progress_bar(f"{label}: checkpoints", len(checkpoints)) as advance:
-        for each in checkpoints:
-            course[each.update] = alphas_at(model, each.weights(), str(each.path))
-            advance(1)
+    course, checkpoints, source = logged_course(model, directory), find_checkpoints(directory), "log"
+    if not course:
+        source = "checkpoints"
+        with progress_bar(f"{label}: checkpoints", len(checkpoints)) as advance:
+            for each in checkpoints:
+                course[each.update] = alphas_at(model, each.weights(), str(each.path))
+                advance(1)
     path = directory / WEIGHTS
     if not path.exists() and course:
-        return AlphaResult(label, course[max(course)], course)
-    return AlphaResult(label, alphas_at(model, load_tensors(path, hint=_HINT_DAMAGED), str(path)), course)
+        return AlphaResult(label, course[max(course)], course, source)
+    final = alphas_at(model, load_tensors(path, hint=_HINT_DAMAGED), str(path))
+    return AlphaResult(label, final, course, source)
 
 
 def learned_alphas(model: TranslationModel) -> dict[Head, float]:
     """Return the alpha of every head that learns one. Fixed heads come before learned ones."""
-    found: dict[Head, float] = {}
-    for _, (site, layer), transform in _transforms(model):
-        alphas: Tensor | None = getattr(transform, "alphas", None)
-        if alphas is None:
+    return _by_head(model, model.logged().get("alpha", {}))
+
+
+def logged_course(model: TranslationModel, directory: Path) -> dict[int, dict[Head, float]]:
+    """Return update -> alphas of a training log; empty where it holds none. Lines of another model are left out."""
+    course, known = {}, learned_alphas(model).keys()
+    for update, values in logged_values(directory, "train", "update", "heads"):
+        try:
+            alphas = _by_head(model, values["alpha"])
+            if alphas.keys() == known and all(map(math.isfinite, alphas.values())):
+                course[int(update)] = alphas
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
             continue
-        fixed = len(model.head_names(site)) - len(alphas)
-        for i, alpha in enumerate(alphas.detach().double().tolist(), start=1):
-            found[site, layer, fixed + i] = alpha
+    return course
+
+
+def _by_head(model: TranslationModel, values: Mapping[SiteName, Sequence[Sequence[float]]]) -> dict[Head, float]:
+    found: dict[Head, float] = {}
+    for site, steps in values.items():
+        for layer, alphas in enumerate(steps, start=1):
+            fixed = len(model.head_names(site)) - len(alphas)
+            found |= {(site, layer, fixed + i): alpha for i, alpha in enumerate(alphas, start=1)}
     return found
 
 
@@ -129,11 +159,17 @@ def alphas_at(model: TranslationModel, weights: Mapping[str, Tensor], where: str
 
 @dataclass(frozen=True)
 class AlphaResult:
-    """The alphas of one model; ``course``: update -> alphas of the checkpoint, rising."""
+    """The alphas of one model.
+
+    Args:
+        course: update -> alphas, rising.
+        source: what the course was read from, the training ``log`` or ``checkpoints``.
+    """
 
     model: str
     alphas: dict[Head, float]
     course: dict[int, dict[Head, float]]
+    source: str = "checkpoints"
 
 
 def histogram(values: Sequence[float]) -> list[int]:
@@ -164,9 +200,9 @@ def report(found: Sequence[AlphaResult]) -> Report:
                 site, layer, number = head
                 course.append((each.model, update, SITE_NAMES[site], *head_cells(layer, number), alphas[head]))
     notes = [
-        f"{each.model}: checkpoints of {len(each.course)} updates, {min(each.course):,} to {max(each.course):,}"
+        f"{each.model}: {each.source} of {len(each.course)} updates, {min(each.course):,} to {max(each.course):,}"
         if each.course
-        else f"{each.model}: there is no checkpoint, the course is not measured"
+        else f"{each.model}: the log has no alphas and there is no checkpoint, the course is not measured"
         for each in found
     ]
     summary = columns("text model site", "count heads", "number mean least most")
@@ -188,8 +224,14 @@ def report(found: Sequence[AlphaResult]) -> Report:
     return Report("alphas", tables, tuple(notes))
 
 
-def panels(found: Sequence[AlphaResult]) -> list[list[Panel]]:
-    """Draw one column for each site: the histograms (Fig. 3); below, each model's course of every head (Fig. 2)."""
+def panels(found: Sequence[AlphaResult], heads: Sequence[Head] = ()) -> list[list[Panel]]:
+    """Draw one column for each site: the histograms (Fig. 3); below, each model's course of every head.
+
+    Args:
+        heads: if there are any, draw the course of these alone, one panel for each model (Fig. 2).
+    """
+    if heads:
+        return [[_chosen_panel(each, heads) for each in found]]
     sites = [site for site in SITES if any(key[0] == site for each in found for key in each.alphas)]
     lines = [[_histogram_panel(found, site) for site in sites]]
     lines += [[_course_panel(each, site) for site in sites] for each in found if len(each.course) > 1]
@@ -214,3 +256,14 @@ def _course_panel(found: AlphaResult, site: SiteName) -> Panel:
         series.setdefault(f"layer {head[1]}", []).extend([*points, (float("nan"), None)])
     title = site_title(site, found.model)
     return Panel("update", "alpha", series, title=title, style="lines", y_range=(LOW, HIGH))
+
+
+def _chosen_panel(found: AlphaResult, heads: Sequence[Head]) -> Panel:
+    """Draw one curve for each of the chosen heads."""
+    series = {
+        f"{SITE_NAMES[head[0]]}, layer {head[1]}, head {head[2]}": [
+            (float(update), alphas[head]) for update, alphas in found.course.items()
+        ]
+        for head in heads
+    }
+    return Panel("update", "alpha", series, title=found.model, style="lines", y_range=(LOW, HIGH))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sparsenmt.evaluation.metrics import corpus_scores
 from sparsenmt.evaluation.scorer import ScoringSettings
-from sparsenmt.evaluation.significance import DEFAULT_RESAMPLES, Comparison, compare
+from sparsenmt.evaluation.significance import Comparison, PairedTest, compare
+from sparsenmt.metric import METRICS
 from sparsenmt.report.tables import Value, columns
 
-SCORE_COLUMNS = columns("number score difference low high p")
+SCORE_COLUMNS = columns("number score difference low high p", "hidden number sacrebleu_p")
 """The columns of `ComparedScore.cells`."""
 
 
@@ -20,6 +21,7 @@ class ComparedScore:
 
     metric: str
     score: float
+    signature: str
     comparison: Comparison | None
 
     @property
@@ -27,30 +29,34 @@ class ComparedScore:
         """The cells of a table row: the score, and the difference with its 95% interval and p-value."""
         one = self.comparison
         if one is None:
-            return self.score, None, None, None, None
-        return self.score, one.difference.value, one.difference.low, one.difference.high, one.p_value
+            return self.score, None, None, None, None, None
+        return self.score, one.difference.value, one.difference.low, one.difference.high, one.p_value, one.sacrebleu_p
 
 
 def compared_scores(
     lines: Sequence[str],
     references: Sequence[str],
     baseline: Sequence[str] | None,
-    *,
-    metrics: Sequence[str],
-    resamples: int = DEFAULT_RESAMPLES,
+    settings: ScoringSettings,
+    test: PairedTest | None = None,
 ) -> list[ComparedScore]:
-    """Score translations, and compare them with a baseline by paired bootstrap.
+    """Score translations, and compare them with a baseline.
 
     Args:
         baseline: None: nothing is compared.
+        test: None: the bootstrap.
 
     Raises:
         UserError: as for `corpus_scores` and `compare`.
     """
-    settings = ScoringSettings(metrics)
     scores = corpus_scores(lines, [references], settings)
     compared: dict[str, Comparison] = {}
     if baseline is not None:
-        tests = compare(lines, baseline, [references], settings, resamples=resamples)
+        tests = compare(lines, baseline, [references], settings, test)
         compared = {one.name: one for one in tests}
-    return [ComparedScore(each.name, each.value, compared.get(each.name)) for each in scores]
+    return [ComparedScore(each.name, each.value, each.signature, compared.get(each.name)) for each in scores]
+
+
+def signature_notes(scores: Iterable[ComparedScore]) -> tuple[str, ...]:
+    """Return a note with the signature of every metric."""
+    return tuple(dict.fromkeys(f"{METRICS[each.metric].label}: {each.signature}" for each in scores))

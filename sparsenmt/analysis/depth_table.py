@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sparsenmt.evaluation.depth_oracle import chosen_lines, oracle_depths, sentence_chrf
 from sparsenmt.evaluation.metrics import Score, corpus_scores
-from sparsenmt.evaluation.scorer import ScoringSettings
+from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
 from sparsenmt.metric import METRICS
 from sparsenmt.model.depth_plan import Depth, fastest_first
 from sparsenmt.report.plots import ValueMap
-from sparsenmt.report.tables import Report, Table, Value, columns
+from sparsenmt.report.tables import Column, Report, Table, Value, columns
 
-_QUALITY = ("bleu", "chrf")
+DEFAULT = ScoringOptions(("bleu", "chrf"))
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,13 @@ class DepthScore:
     """A cell: one grid at one depth.
 
     Args:
+        scores: metric -> score.
         oracle: number of sentences whose best translation is of this depth.
     """
 
     depth: Depth
     text: TranslatedText
-    bleu: float
-    chrf: float
+    scores: Mapping[str, float]
     oracle: int
 
 
@@ -64,6 +64,8 @@ class DepthGrid:
         cells: the fastest first.
         oracle: metric -> corpus score of the oracle, which takes the translation with the best chrF of each sentence.
         depths: (S, 2) depth that the oracle takes for each of S sentences.
+        oracle_seconds: decoding time of the timed lines, each at the oracle's depth; None: not measured.
+        lowercase: True if scores and oracle ignore case.
     """
 
     system: str
@@ -71,6 +73,13 @@ class DepthGrid:
     cells: tuple[DepthScore, ...]
     oracle: Mapping[str, Score]
     depths: NDArray[np.int64]
+    lowercase: bool = False
+    oracle_seconds: float | None = None
+
+    def timed(self, seconds: Mapping[Depth, float], oracle: float) -> DepthGrid:
+        """Return the grid with decoding times, by depth and of the oracle."""
+        cells = [replace(cell, text=replace(cell.text, seconds=seconds[cell.depth])) for cell in self.cells]
+        return replace(self, cells=tuple(cells), oracle_seconds=oracle)
 
     @property
     def name(self) -> str:
@@ -81,9 +90,16 @@ class DepthGrid:
         return self.cells[-1]
 
     @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics, the most important first."""
+        return tuple(self.oracle)
+
+    @property
     def best(self) -> DepthScore:
-        """The cell with the best BLEU; the fastest of equal ones."""
-        return max(self.cells, key=lambda cell: cell.bleu)
+        """The cell that is best by the first metric; the fastest of equal ones."""
+        first = self.metrics[0]
+        sign = -1 if METRICS[first].lower_is_better else 1
+        return max(self.cells, key=lambda cell: sign * cell.scores[first])
 
 
 def score_grid(
@@ -91,6 +107,7 @@ def score_grid(
     search: str,
     translations: Mapping[Depth, TranslatedText],
     references: Sequence[str],
+    settings: ScoringSettings,
     *,
     advance: Callable[[int], object] = lambda cells: None,
 ) -> DepthGrid:
@@ -98,20 +115,21 @@ def score_grid(
 
     Args:
         translations: one text for each depth.
+        settings: of the scores; the oracle's chrF ignores case where they do.
         advance: is told the number of cells that were scored.
     """
     depths = fastest_first(translations)
     lines = [translations[depth].lines for depth in depths]
-    chosen = oracle_depths(sentence_chrf(lines, references))
+    chosen = oracle_depths(sentence_chrf(lines, references, lowercase=settings.lowercase))
     counts = Counter(chosen.tolist())
     cells = []
     for number, depth in enumerate(depths):
-        bleu, chrf = corpus_scores(lines[number], [references], ScoringSettings(_QUALITY))
-        cells.append(DepthScore(depth, translations[depth], bleu.value, chrf.value, counts[number]))
+        scores = {score.name: score.value for score in corpus_scores(lines[number], [references], settings)}
+        cells.append(DepthScore(depth, translations[depth], scores, counts[number]))
         advance(1)
-    best = corpus_scores(chosen_lines(lines, chosen), [references], ScoringSettings(_QUALITY))
+    best = corpus_scores(chosen_lines(lines, chosen), [references], settings)
     taken = np.array(depths, dtype=np.int64)[chosen]
-    return DepthGrid(system, search, tuple(cells), {score.name: score for score in best}, taken)
+    return DepthGrid(system, search, tuple(cells), {score.name: score for score in best}, taken, settings.lowercase)
 
 
 @dataclass(frozen=True)
@@ -128,46 +146,73 @@ class TimeReference:
     seconds: float
     lines: int
 
-    def ratio(self, cell: DepthScore) -> float | None:
-        """Return the time of a cell relative to the reference; None if it was not measured."""
-        return None if cell.text.seconds is None else cell.text.seconds / self.seconds
+    def ratio(self, seconds: float | None) -> float | None:
+        """Return a time relative to the reference; None if it was not measured."""
+        return None if seconds is None else seconds / self.seconds
 
 
-def full_report(text: str, grids: Sequence[DepthGrid], timed: TimeReference | None) -> Report:
-    """Return the report for files: a table of cells and one of grids.
+@dataclass(frozen=True)
+class SystemSize:
+    """One system: a model with all its depths, or separately trained models.
+
+    Args:
+        models: number of models.
+        parameters: of all models.
+        training: seconds of all trainings by their logs; None: a model has no log.
+        deepest_training: seconds of the training of the deepest model.
+        separate: True if each depth has a model of its own.
+    """
+
+    system: str
+    models: int
+    parameters: int
+    training: float | None
+    deepest_training: float | None
+    separate: bool
+
+
+def full_report(
+    text: str, grids: Sequence[DepthGrid], timed: TimeReference | None, sizes: Sequence[SystemSize] = ()
+) -> Report:
+    """Return the report for files: a table of cells, one of grids, and one of systems.
 
     Args:
         text: the name of the text.
         timed: the reference of relative times; None where no time was measured.
+        sizes: of the systems.
     """
     cells = []
     for grid in grids:
         for cell in grid.cells:
-            ratio = None if timed is None else timed.ratio(cell)
+            ratio = None if timed is None else timed.ratio(cell.text.seconds)
             share = cell.oracle / len(grid.depths)
-            scores = (cell.bleu, cell.chrf, ratio, cell.text.seconds, cell.oracle, share)
-            cells.append((grid.system, grid.search, *cell.depth, *scores, cell.text.model, cell.text.file))
+            measured = (*cell.scores.values(), ratio, cell.text.seconds, cell.oracle, share)
+            cells.append((grid.system, grid.search, *cell.depth, *measured, cell.text.model, cell.text.file))
     place = ("text system search", "count encoder_layers decoder_layers")
     oracle = ("count oracle_sentences", "share oracle_share")
-    heads = columns(*place, "score bleu chrf", "number relative_time seconds", *oracle, "text model translations")
-    tables = (Table("cells", text, heads, cells), _grids(grids))
+    scores = f"score {' '.join(grids[0].metrics)}"
+    heads = columns(*place, scores, "number relative_time seconds", *oracle, "text model translations")
+    tables = (Table("cells", text, heads, cells), _grids(grids, timed), *_sizes(sizes))
     return Report("depths", tables, tuple(_notes(grids, timed)), {"text": text, "sentences": len(grids[0].depths)})
 
 
-def printed_report(text: str, grids: Sequence[DepthGrid], timed: TimeReference | None) -> Report:
+def printed_report(
+    text: str, grids: Sequence[DepthGrid], timed: TimeReference | None, sizes: Sequence[SystemSize] = ()
+) -> Report:
     """Return the report for a terminal: a table for each measure, encoder layers downwards, decoder layers across."""
     sentences = f"{text}, {len(grids[0].depths):,} sentences"
-    tables = [_view(grids, metric, f"{METRICS[metric].label}, {sentences}") for metric in _QUALITY]
+    tables = [_view(grids, metric, f"{METRICS[metric].label}, {sentences}") for metric in grids[0].metrics]
     if timed is not None:
         tables.append(_view(grids, "time", "decoding time, relative", timed))
     tables.append(_view(grids, "oracle", "share of sentences whose translation is the oracle's"))
-    return Report("depths", (*tables, _grids(grids)), tuple(_notes(grids, timed)))
+    tables += [_grids(grids, timed), *_sizes(sizes)]
+    return Report("depths", tuple(tables), tuple(_notes(grids, timed)))
 
 
 def _value(measure: str, cell: DepthScore, grid: DepthGrid, timed: TimeReference | None) -> float | None:
     if measure == "time":
-        return None if timed is None else timed.ratio(cell)
-    return cell.oracle / len(grid.depths) if measure == "oracle" else float(getattr(cell, measure))
+        return None if timed is None else timed.ratio(cell.text.seconds)
+    return cell.oracle / len(grid.depths) if measure == "oracle" else cell.scores[measure]
 
 
 def _view(grids: Sequence[DepthGrid], measure: str, title: str, timed: TimeReference | None = None) -> Table:
@@ -180,16 +225,38 @@ def _view(grids: Sequence[DepthGrid], measure: str, title: str, timed: TimeRefer
     return Table(measure, title, heads, rows, across="decoder", shown=measure)
 
 
-def _grids(grids: Sequence[DepthGrid]) -> Table:
+def _grids(grids: Sequence[DepthGrid], timed: TimeReference | None) -> Table:
     """Return the table of the deepest cell, the best cell and the oracle of every grid."""
     rows: list[tuple[Value, ...]] = []
+    first = grids[0].metrics[0]
     for grid in grids:
-        oracle = (grid.oracle["bleu"].value, grid.oracle["chrf"].value, *map(float, grid.depths.mean(axis=0)))
-        deep, best = grid.deepest, grid.best
-        rows.append((grid.system, grid.search, _pair(deep), deep.bleu, _pair(best), best.bleu, *oracle))
-    oracle_scores = "score oracle_bleu oracle_chrf oracle_n oracle_m"
-    heads = columns("text system search deepest", "score deepest_bleu", "text best", "score best_bleu", oracle_scores)
+        time = None if timed is None else timed.ratio(grid.oracle_seconds)
+        oracle = (*(score.value for score in grid.oracle.values()), *map(float, grid.depths.mean(axis=0)), time)
+        depths = [(_pair(cell), cell.scores[first]) for cell in (grid.deepest, grid.best)]
+        rows.append((grid.system, grid.search, *depths[0], *depths[1], *oracle))
+    of_oracle = " ".join(f"oracle_{name}" for name in (*grids[0].metrics, "n", "m"))
+    deepest, best = (("text " + name, f"score {name}_{first}") for name in ("deepest", "best"))
+    heads = columns("text system search", *deepest, *best, f"score {of_oracle}")
+    heads = (*heads, Column("oracle_time", "score", timed is not None))
     return Table("blocks", "deepest and best depth, and the oracle", heads, rows)
+
+
+def _sizes(sizes: Sequence[SystemSize]) -> list[Table]:
+    """Return the table of sizes and training times of systems (Table 4); empty if they are not told."""
+    if not sizes:
+        return []
+    separate = [each for each in sizes if each.separate and each.deepest_training is not None]
+    one = separate[0].deepest_training if separate else sizes[0].training
+    rows: list[tuple[Value, ...]] = []
+    for each in sizes:
+        ratio = each.training / one if each.training is not None and one else None
+        relative = each.parameters / sizes[0].parameters
+        rows.append((each.system, each.models, each.parameters, relative, each.training, ratio))
+    heads = columns("text system", "count models parameters", "score relative_size", "rate training_seconds")
+    heads = (*heads, *columns("score relative_training"))
+    to = f"the deepest of {separate[0].system}" if separate else sizes[0].system
+    title = f"size, relative to {sizes[0].system}, and training time, relative to {to}"
+    return [Table("systems", title, heads, rows)]
 
 
 def _pair(cell: DepthScore) -> str:
@@ -199,19 +266,21 @@ def _pair(cell: DepthScore) -> str:
 def _notes(grids: Sequence[DepthGrid], timed: TimeReference | None) -> Iterator[str]:
     """Yield the notes that explain the numbers."""
     yield "n: encoder layers, m: decoder layers"
-    yield "oracle: of each sentence the depth with the best sentence-level chrF; of equals the least m, then least n"
+    chrf = "chrF without case" if grids[0].lowercase else "chrF"
+    yield f"oracle: of each sentence the depth with the best sentence-level {chrf}; of equals the least m, then least n"
     if timed is not None:
         n, m = timed.depth
         yield (
             f"time: start-up excluded, all in one run, fastest turn; 1 is {timed.grid} at {n}+{m}: "
             f"{timed.seconds:.2f} s for {timed.lines:,} lines"
         )
-    yield from (f"{METRICS[metric].label}: {grids[0].oracle[metric].signature}" for metric in _QUALITY)
+        yield "oracle time: the lines of each depth together, without the choice"
+    yield from (f"{METRICS[metric].label}: {score.signature}" for metric, score in grids[0].oracle.items())
 
 
 def heat_maps(grids: Sequence[DepthGrid], timed: TimeReference | None) -> list[list[ValueMap]]:
     """Return the heat maps of a plot: a row for each grid; each measure has one scale for all grids."""
-    measures = {metric: (METRICS[metric].label, ".1f") for metric in _QUALITY}
+    measures = {metric: (METRICS[metric].label, ".1f") for metric in grids[0].metrics}
     measures |= {} if timed is None else {"time": ("relative decoding time", ".2f")}
     measures |= {"oracle": ("oracle's share of sentences", ".1%")}
     found = {(grid.name, name): _matrix(grid, name, timed) for grid in grids for name in measures}

@@ -1,7 +1,7 @@
 """The translation quality of a model with one head of a site disabled in all layers (Raganato, Scherrer and Tiedemann
 2020, 4.3, Table 4).
 
-Each row is compared with the model that has all its heads, by paired bootstrap over the same sentences.
+Each row is compared with the model that has all its heads, by a paired test over the same sentences.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparsenmt.analysis.compared_scores import SCORE_COLUMNS, ComparedScore, compared_scores
+from sparsenmt.analysis.compared_scores import SCORE_COLUMNS, ComparedScore, compared_scores, signature_notes
 from sparsenmt.analysis.labels import SITE_NAMES, site_title
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
+from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
+from sparsenmt.evaluation.significance import PairedTest
 from sparsenmt.metric import METRICS
 from sparsenmt.model.sites import SiteName
 from sparsenmt.report.plots import Panel, curves
 from sparsenmt.report.tables import Report, Table, columns
 
+DEFAULT = ScoringOptions(("bleu", "chrf"))
 NONE = "none"
 """The name of the disabled head in the row of the whole model."""
 
@@ -28,31 +31,39 @@ def measure_head_ablation(
     *,
     site: SiteName = "encoder_self",
     heads: Sequence[int] = (),
-    metrics: Sequence[str] = ("bleu", "chrf"),
-    resamples: int = 1000,
+    scoring: ScoringOptions = DEFAULT,
+    documents: Path | None = None,
+    test: PairedTest | None = None,
 ) -> AnalysisResult:
     """Make the report ``ablate-heads``.
 
     Args:
         reference: reference translation of the text.
         heads: heads to disable, from 1; empty: each in turn.
-        resamples: number of bootstrap samples.
+        scoring: without metrics: BLEU and chrF.
+        documents: document ids of the text, for d-BLEU; a model of blocks then translates blocks.
+        test: None: the bootstrap.
 
     Raises:
-        UserError: a model has no such head.
+        UserError: a model has no such head, or it cannot be scored like this.
     """
+    scoring, test = scoring.with_default(DEFAULT.metrics), test or PairedTest()
+    settings = session.scoring_settings(scoring, documents, len(session.lines))
     references = session.read_beside(reference, len(session.lines), session.text_name)
-    chosen = tuple(dict.fromkeys(metrics))
     found = {}
     for model in session.opened():
         names = model.check_heads(site, heads)
-        translations: dict[int | None, list[str]] = {None: [each.text for each in model.translate()]}
+        translations: dict[int | None, list[str]] = {None: model.texts(settings.documents)}
         for head in sorted(set(heads)) or names:
             with model.bundle.model.disable_heads(site, [head]):
-                translations[head] = [each.text for each in model.translate(f", without head {head}")]
-        found[model.label] = measure(translations, references, names, metrics=chosen, resamples=resamples)
-    settings = {"reference": str(reference), "site": site, "resamples": resamples, "beam_size": session.beam_size}
-    return session.result(report(found, site), lambda: curves(panels(found, site)), settings=settings)
+                translations[head] = model.texts(settings.documents, f", without head {head}")
+        found[model.label] = measure(translations, references, names, settings, test=test)
+    common = {"beam_size": session.beam_size, **scoring.record(), **test.record()}
+    return session.result(
+        report(found, site, test),
+        lambda: curves(panels(found, site)),
+        settings={"reference": str(reference), "site": site, **common},
+    )
 
 
 @dataclass(frozen=True)
@@ -71,9 +82,9 @@ def measure(
     translations: Mapping[int | None, Sequence[str]],
     references: Sequence[str],
     names: Mapping[int, str],
+    settings: ScoringSettings,
     *,
-    metrics: Sequence[str],
-    resamples: int = 1000,
+    test: PairedTest | None = None,
 ) -> list[HeadScores]:
     """Score the translations of a model, those with all heads first.
 
@@ -87,12 +98,12 @@ def measure(
     rows = []
     for head, lines in translations.items():
         baseline = None if head is None else translations[None]
-        scores = compared_scores(lines, references, baseline, metrics=metrics, resamples=resamples)
+        scores = compared_scores(lines, references, baseline, settings, test)
         rows.append(HeadScores(head, NONE if head is None else names[head], {each.metric: each for each in scores}))
     return rows
 
 
-def report(found: Mapping[str, Sequence[HeadScores]], site: SiteName) -> Report:
+def report(found: Mapping[str, Sequence[HeadScores]], site: SiteName, test: PairedTest | None = None) -> Report:
     """Make the table: one row for each metric and head."""
     rows = []
     for model, own in found.items():
@@ -103,7 +114,11 @@ def report(found: Mapping[str, Sequence[HeadScores]], site: SiteName) -> Report:
                 rows.append((*place, *row.scores[metric].cells))
     heads = (*columns("text model site metric disabled what_it_does"), *SCORE_COLUMNS)
     title = "quality with one head disabled in all layers"
-    notes = ("difference: from all heads, with its 95% interval and p-value by paired bootstrap",)
+    scores = (score for own in found.values() for row in own for score in row.scores.values())
+    notes = (
+        f"difference: from all heads, with its 95% interval and p-value: {test or PairedTest()}",
+        *signature_notes(scores),
+    )
     return Report("ablate-heads", (Table("ablate-heads", title, heads, rows),), notes)
 
 

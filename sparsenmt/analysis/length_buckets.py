@@ -1,26 +1,39 @@
-"""The quality of several systems by the length of the reference (Raganato, Scherrer and Tiedemann 2020, 5.1, Fig. 2).
+"""The quality of several systems by the length of sentences (Raganato, Scherrer and Tiedemann 2020, 5.1, Fig. 2).
 
-Length is the number of words between spaces. Every bucket is scored as a corpus of its own, and each system compared
-with the first by paired bootstrap; a bucket with fewer than `LEAST` sentences is scored, but not compared.
+Every bucket is scored as a corpus of its own, and each system compared with the first by a paired test; a bucket
+with fewer than `LEAST` sentences is scored, but not compared. Metrics of documents have documents in place of
+sentences: the length is that of the document.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Literal
 
-from sparsenmt.analysis.compared_scores import SCORE_COLUMNS, ComparedScore, compared_scores
+from sparsenmt.analysis.compared_scores import SCORE_COLUMNS, ComparedScore, compared_scores, signature_notes
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.data.text import read_lines
+from sparsenmt.decoding.disabled_heads import heads_by_model
 from sparsenmt.errors import UserError
+from sparsenmt.evaluation.metrics import by_document
+from sparsenmt.evaluation.sacrebleu_scorer import tokenizer
+from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
+from sparsenmt.evaluation.significance import PairedTest
 from sparsenmt.metric import METRICS
 from sparsenmt.report.plots import Panel, curves
 from sparsenmt.report.tables import Report, Table, columns
 
 EDGES = (10, 20, 30, 40, 50)
 """The greatest length of each bucket; the bucket after them has no limit."""
+COMPARE_MT_EDGES = (9, 19, 29, 39, 49, 59)
+"""The bins of compare-mt (Neubig et al. 2019) for lengths: below 10, 10 to 19, ... 50 to 59, 60 and more."""
+Length = Literal["reference-words", "reference-tokens", "source-words", "source-tokens"]
+"""The text whose length counts; words stand between spaces, tokens are those of BLEU's tokenizer."""
+DEFAULT = ScoringOptions(("bleu",))
 LEAST = 10
 ALL = "all"
 
@@ -30,54 +43,86 @@ def measure_by_length(
     reference: Path,
     *,
     edges: Sequence[int] = EDGES,
-    metrics: Sequence[str] = ("bleu",),
-    resamples: int = 1000,
+    length: Length = "reference-words",
+    scoring: ScoringOptions = DEFAULT,
+    documents: Path | None = None,
+    disabled_heads: Sequence[str] = (),
+    test: PairedTest | None = None,
 ) -> AnalysisResult:
     """Make the report ``by-length``, of models and of files of translations.
 
     Args:
         reference: reference translation.
         edges: the greatest length of every bucket but the last, rising.
-        resamples: number of bootstrap samples.
+        scoring: without metrics: BLEU.
+        documents: document ids of the text, for d-BLEU; a model of blocks then translates blocks.
+        disabled_heads: ``[MODEL=]SITE:N,N`` values: heads that give zeros.
+        test: None: the bootstrap.
 
     Raises:
-        UserError: a file has another number of lines than the reference.
+        UserError: a file has another number of lines than the reference, or the systems cannot be scored like this.
     """
+    scoring, test = scoring.with_default(DEFAULT.metrics), test or PairedTest()
     references = list(islice(read_lines(reference), session.limit))
     if not references:
         raise UserError("the file has no lines", where=str(reference), hint="Name a file of reference translations.")
-    systems = _translations(session, reference, references)
-    chosen = tuple(dict.fromkeys(metrics))
-    cells = measure(systems, references, edges=edges, metrics=chosen, resamples=resamples)
-    search = {"resamples": resamples, "beam_size": session.beam_size}
-    settings = {"reference": str(reference), "edges": list(edges), **search}
-    return session.result(report(cells), lambda: curves(panels(cells)), settings=settings)
+    tokenizes = length.endswith("tokens")
+    settings = session.scoring_settings(scoring, documents, len(references), tokenizes=tokenizes)
+    count = counter(length, settings)
+    # Everything is read and checked before a model translates.
+    models = {label: path for label, path in session.labels.items() if label not in session.translations}
+    disabled = heads_by_model(models, disabled_heads)
+    systems = {
+        label: session.read_beside(path, len(references), str(reference))
+        for label, path in session.translations.items()
+    }
+    texts = _measured_texts(session, reference, references, source=length.startswith("source"), needed=bool(models))
+    for label, path in models.items():
+        systems[label] = session.open(label, path, disabled[label]).texts(settings.documents)
+    ordered = {label: systems[label] for label in session.labels}
+    cells = measure(ordered, references, settings, texts=texts, count=count, edges=edges, test=test)
+    common = {"beam_size": session.beam_size, "disabled_heads": list(disabled_heads), **test.record()}
+    return session.result(
+        report(cells, length, disabled_heads, test),
+        lambda: curves(panels(cells, length)),
+        settings={"reference": str(reference), "edges": list(edges), "length": length, **common, **scoring.record()},
+    )
 
 
-def _translations(session: AnalysisSession, reference: Path, references: Sequence[str]) -> dict[str, list[str]]:
-    """Return the translations of every system. All files are read and checked before a model translates."""
-    count = len(references)
-    given = {label: session.read_beside(path, count, str(reference)) for label, path in session.translations.items()}
-    if len(given) < len(session.labels) and len(session.lines) != count:
+def _measured_texts(
+    session: AnalysisSession, reference: Path, references: Sequence[str], *, source: bool, needed: bool
+) -> Sequence[str]:
+    """Return the texts whose length counts, and check the source if it counts or models translate it."""
+    if (source or needed) and len(session.lines) != len(references):
         raise UserError(
-            f"it has {len(session.lines):,} lines, but {reference} has {count:,}",
+            f"it has {len(session.lines):,} lines, but {reference} has {len(references):,}",
             where=session.text_name,
             hint="Line n of one must belong to line n of the other.",
         )
-    return {
-        label: given[label] if label in given else [each.text for each in session.open(label, path).translate()]
-        for label, path in session.labels.items()
-    }
+    return [line.text for line in session.lines] if source else references
 
 
-def buckets(references: Sequence[str], edges: Sequence[int]) -> dict[str, list[int]]:
+def word_count(line: str) -> int:
+    """Count the words between spaces."""
+    return len(line.split())
+
+
+def counter(length: Length, settings: ScoringSettings) -> Callable[[str], int]:
+    """Return the function that counts words or tokens."""
+    if length.endswith("words"):
+        return word_count
+    split = tokenizer(settings)
+    return lambda line: word_count(split(line))
+
+
+def buckets(lengths: Sequence[int], edges: Sequence[int]) -> dict[str, list[int]]:
     """Return the sentences of each bucket, from 0: of all lengths, then of every range of lengths that has any.
 
     Args:
+        lengths: of every sentence.
         edges: the greatest length of every bucket but the last, rising.
     """
-    lengths = [len(line.split()) for line in references]
-    found = {ALL: list(range(len(references)))}
+    found = {ALL: list(range(len(lengths)))}
     for low, high in zip([-1, *edges], [*edges, None], strict=True):
         lines = [i for i, n in enumerate(lengths) if n > low and (high is None or n <= high)]
         if lines:
@@ -100,33 +145,49 @@ class BucketScore:
 def measure(
     systems: Mapping[str, Sequence[str]],
     references: Sequence[str],
+    settings: ScoringSettings,
     *,
+    texts: Sequence[str] | None = None,
+    count: Callable[[str], int] = word_count,
     edges: Sequence[int] = EDGES,
-    metrics: Sequence[str] = ("bleu",),
-    resamples: int = 1000,
+    test: PairedTest | None = None,
 ) -> dict[str, list[BucketScore]]:
     """Score every system on every bucket, by each metric.
 
     Args:
         systems: name -> translations, one for each reference; the first system is the baseline of the others.
+        texts: the lines whose length counts; None: the references.
+        count: returns the length of a line.
 
     Raises:
         UserError: as for `compared_scores`.
     """
     first = next(iter(systems))
-    cells: dict[str, list[BucketScore]] = {}
-    for bucket, sentences in buckets(references, edges).items():
-        chosen = {name: [lines[i] for i in sentences] for name, lines in systems.items()}
-        wanted = [references[i] for i in sentences]
-        for name, lines in chosen.items():
-            baseline = chosen[first] if name != first and len(lines) >= LEAST else None
-            scores = compared_scores(lines, wanted, baseline, metrics=metrics, resamples=resamples)
-            for score in scores:
-                cells.setdefault(score.metric, []).append(BucketScore(name, bucket, len(lines), score))
+    cells: dict[str, list[BucketScore]] = {name: [] for name in settings.metrics}
+    for whole in (False, True):
+        names = [name for name in settings.metrics if METRICS[name].needs_documents is whole]
+        if not names:
+            continue
+        join = partial(by_document, documents=settings.documents or ()) if whole else list
+        wanted, lengths = join(references), list(map(count, join(texts or references)))
+        outputs = {name: join(lines) for name, lines in systems.items()}
+        for bucket, segments in buckets(lengths, edges).items():
+            own = replace(settings, metrics=names, documents=range(len(segments)) if whole else None)
+            chosen = {name: [lines[i] for i in segments] for name, lines in outputs.items()}
+            targets = [wanted[i] for i in segments]
+            for name, lines in chosen.items():
+                baseline = chosen[first] if name != first and len(lines) >= LEAST else None
+                for score in compared_scores(lines, targets, baseline, own, test):
+                    cells[score.metric].append(BucketScore(name, bucket, len(lines), score))
     return cells
 
 
-def report(cells: Mapping[str, Sequence[BucketScore]]) -> Report:
+def report(
+    cells: Mapping[str, Sequence[BucketScore]],
+    length: Length = "reference-words",
+    disabled_heads: Sequence[str] = (),
+    test: PairedTest | None = None,
+) -> Report:
     """Make the table: one row for each metric, bucket and system."""
     rows = [
         (METRICS[metric].label, each.bucket, each.system, each.sentences, *each.score.cells)
@@ -134,14 +195,25 @@ def report(cells: Mapping[str, Sequence[BucketScore]]) -> Report:
         for each in group
     ]
     heads = (*columns("text metric length system", "count sentences"), *SCORE_COLUMNS)
+    documents = any(METRICS[metric].needs_documents for metric in cells)
     notes = (
-        "length: words of the reference; difference: from the first system, with its 95% interval and p-value",
-        f"by paired bootstrap, in buckets of at least {LEAST} sentences",
+        f"length: {describe(length)}; difference: from the first system, with its 95% interval and p-value",
+        f"by {test or PairedTest()}, in buckets of at least {LEAST} sentences",
+        *(["d-BLEU: of documents in place of sentences, by the length of the document"] if documents else []),
+        *([f"disabled heads: {', '.join(disabled_heads)}"] if disabled_heads else []),
+        *signature_notes(each.score for group in cells.values() for each in group if each.bucket == ALL),
     )
-    return Report("by-length", (Table("by-length", "quality by length of the reference", heads, rows),), notes)
+    title = f"quality by length of the {length.split('-')[0]}"
+    return Report("by-length", (Table("by-length", title, heads, rows),), notes)
 
 
-def panels(cells: Mapping[str, Sequence[BucketScore]]) -> list[Panel]:
+def describe(length: Length) -> str:
+    """Return the length in words: "words of the reference"."""
+    text, unit = length.split("-")
+    return f"{unit} of the {text}"
+
+
+def panels(cells: Mapping[str, Sequence[BucketScore]], length: Length = "reference-words") -> list[Panel]:
     """Draw one diagram for each metric: bars for each bucket, one colour for each system; all sentences last."""
     result = []
     for metric, group in cells.items():
@@ -152,6 +224,6 @@ def panels(cells: Mapping[str, Sequence[BucketScore]]) -> list[Panel]:
             series.setdefault(each.system, []).append((places[each.bucket], each.score.score))
         counts = {each.bucket: each.sentences for each in group}
         ticks = [(place, f"{name} ({counts[name]:,})") for name, place in places.items()]
-        label = "words of the reference (sentences)"
+        label = f"{describe(length)} (sentences)"
         result.append(Panel(label, METRICS[metric].label, series, style="bars", ticks=ticks))
     return result

@@ -10,7 +10,7 @@ Every report is one module of this package, and the modules are built alike. Its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,14 +20,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparsenmt.analysis.gates import NO_FILTER, GatedLine, LineBatches, gated_lines
 from sparsenmt.analysis.observe import Observer, TargetLine, observe
+from sparsenmt.data.documents import check_id_count, read_document_ids
 from sparsenmt.data.input_line import InputLine, input_lines
 from sparsenmt.data.tagging.tagged_text import TagFile, TaggedSentence, read_tagged
 from sparsenmt.data.text import check_readable, read_lines
+from sparsenmt.decoding.documents import translate_aligned
 from sparsenmt.decoding.inputs import SourceLine, cut_warning, read_sources, warn_of_cut_lines
 from sparsenmt.decoding.translate import Translation, translate_lines
 from sparsenmt.errors import UserError
+from sparsenmt.evaluation.metrics import check_scoring
+from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
 from sparsenmt.model.sites import SiteName
 from sparsenmt.progress import notify, progress_bar
+from sparsenmt.recipe.schema import Decoding
 from sparsenmt.report.model_labels import check_models, model_labels
 from sparsenmt.report.tables import Report, render
 from sparsenmt.store import Bundle, open_model, read_recipe
@@ -212,9 +217,34 @@ class AnalysisSession:
         for label, directory in self.labels.items():
             yield self.open(label, directory)
 
-    def open(self, label: str, directory: Path) -> AnalyzedModel:
-        """Open one model, which need not be one of the session's."""
-        return AnalyzedModel(self, label, open_model(directory))
+    def open(
+        self, label: str, directory: Path, disabled: Mapping[SiteName, Collection[int]] | None = None
+    ) -> AnalyzedModel:
+        """Open one model, which need not be one of the session's, without the ``disabled`` heads of its sites."""
+        return AnalyzedModel(self, label, open_model(directory, disabled=disabled))
+
+    def scoring_settings(
+        self, scoring: ScoringOptions, documents: Path | None, count: int, *, tokenizes: bool = False
+    ) -> ScoringSettings:
+        """Complete the settings of scoring by the language of the models and the documents of the text.
+
+        Args:
+            documents: document id of each of ``count`` lines, or of the whole text where ``limit`` ends it.
+            tokenizes: as for `check_scoring`.
+
+        Raises:
+            UserError: they do not fit the text or the models; see `check_scoring` and `ScoringOptions.language_of`.
+        """
+        models = {label: path for label, path in self.labels.items() if label not in self.translations}
+        check_scoring(scoring, documents=documents is not None, reads_documents=bool(models), tokenizes=tokenizes)
+        language = scoring.language_of(
+            {label: read_recipe(path).data.target_language for label, path in models.items()}
+        )
+        if documents is None:
+            return scoring.settings(language=language)
+        ids = list(islice(read_document_ids(documents), None if self.limit is None else count))
+        check_id_count(documents, self.text_name if models else "the reference", len(ids), count)
+        return scoring.settings(language=language, documents=ids)
 
     def result(
         self,
@@ -289,11 +319,29 @@ class AnalyzedModel:
 
     def translate(self, variant: str = "") -> list[Translation]:
         """Translate all lines by the recipe's decoding options; ``variant`` ends the label of the progress bar."""
-        lines, beam_size = self.session.lines, self.session.beam_size
-        changes = {"batch_tokens": self.batch_tokens} | ({} if beam_size is None else {"beam_size": beam_size})
-        options = self.bundle.recipe.decoding.model_copy(update=changes)
+        lines = self.session.lines
         with progress_bar(f"{self.label}{variant}: translate", len(lines)) as advance:
-            return list(translate_lines(self.bundle, lines, options, advance=advance))
+            return list(translate_lines(self.bundle, lines, self.decoding, advance=advance))
+
+    def texts(self, documents: Sequence[Hashable] | None = None, variant: str = "") -> list[str]:
+        """Translate all lines as `translate` does, in blocks if their documents are known and the model reads blocks.
+
+        Returns:
+            a text for every line.
+        """
+        packing = None if documents is None else self.bundle.recipe.data.documents
+        if packing is None or documents is None:
+            return [each.text for each in self.translate(variant)]
+        lines = [replace(line, document=str(own)) for line, own in zip(self.session.lines, documents, strict=True)]
+        with progress_bar(f"{self.label}{variant}: translate", len(lines)) as advance:
+            return translate_aligned(self.bundle, lines, self.decoding, packing, advance)[0]
+
+    @property
+    def decoding(self) -> Decoding:
+        """The recipe's decoding options, with the session's changes."""
+        beam_size = self.session.beam_size
+        changes = {"batch_tokens": self.batch_tokens} | ({} if beam_size is None else {"beam_size": beam_size})
+        return self.bundle.recipe.decoding.model_copy(update=changes)
 
     @cached_property
     def targets(self) -> list[TargetLine]:

@@ -8,14 +8,15 @@ import click
 
 from sparsenmt.commands.options import (
     PATH,
-    metrics_option,
     report_options,
+    sacrebleu_p_option,
+    scoring_options,
     set_option,
+    significance_options,
     source_options,
     speed_options,
     threads_option,
 )
-from sparsenmt.metric import METRICS
 
 
 @click.command("compare")
@@ -25,22 +26,29 @@ from sparsenmt.metric import METRICS
 @click.option("--tags", type=PATH, help="Part-of-speech tags of --source, for models that read them.")
 @set_option
 @click.option("--baseline", type=PATH, help="Model that the others are tested against.  [default: the first]")
-@metrics_option(list(METRICS), ", the most important first.  [default: the first recipe's; with BLEU, chrF too]")
+@scoring_options("the first recipe's; with BLEU, chrF too")
+@significance_options
+@sacrebleu_p_option
 @click.option("--attention/--no-attention", default=True, show_default=True, help="Count attended positions.")
 @speed_options
+@click.option(
+    "--batch-sentences",
+    type=click.IntRange(1),
+    help="Time batches of this number of lines of similar length.  [default: the recipe's `decoding.batch_tokens`]",
+)
 @threads_option
 @report_options(plot="Draw quality against speed to this file, .png or .svg.")
 def command(**options: Any) -> None:
     """Compare trained models on one text, each with the decoding options of its own recipe.
 
     \b
-    score, chrF ...  values of the metrics; difference and p-value: paired bootstrap
-                     against the baseline, 1000 resamples
+    score, chrF ...  values of the metrics; difference and two-sided p-value (--significance)
+                     against the baseline
     sparsity         share of encoder outputs that a filter drops
     attended         positions with weight per query, over all heads of all sites;
                      density: their share of the visible positions
     training         target tokens/s, median of the training's own log; comparable
-                     between runs on one machine only
+                     between runs on one machine only; and the seconds of all updates
     decoding         target tokens/s, measured here, the models taking turns
 
     Translations and scores are kept in the model directories (evaluation/) as long as model and text stay the same:

@@ -11,6 +11,7 @@ from sparsenmt.commands.options import (
     PATH,
     batch_tokens_option,
     depth_options,
+    disabled_heads_option,
     report_options,
     tags_option,
     threads_option,
@@ -40,6 +41,7 @@ from sparsenmt.evaluation.contrast.items import FORMATS
 @tags_option
 @batch_tokens_option("sources in a batch times the longest, or times its targets")
 @depth_options
+@disabled_heads_option
 @threads_option
 @report_options(plot="Draw accuracies to this file, .png or .svg.")
 @click.option("--items", "items_file", type=PATH, help="Write every item with its scores to this file, tab-separated.")
@@ -57,6 +59,7 @@ def command(arguments: tuple[Path, ...], **options: Any) -> None:
     the key of a MuCoW translation suite (de-en.key.txt), from which pairs are made.
 
     An item is right if the correct target's log-probability is higher than that of every incorrect one; ties are wrong.
+    --disable-heads MODEL=SITE:N,N disables heads of one model only, named as in the table.
     Confidence intervals are Wilson's, at 95%; further models are compared with the first by the exact McNemar test.
     """
     from sparsenmt.report.tables import render

@@ -11,7 +11,9 @@ from sparsenmt.commands.options import (
     PATH,
     Decorator,
     batch_tokens_option,
+    documents_option,
     parsed,
+    scoring_options,
     set_option,
     source_options,
     speed_options,
@@ -34,10 +36,13 @@ def _depths_option(option: str, name: str, metavar: str, text: str) -> Decorator
     "--grid",
     type=PATH,
     multiple=True,
-    help="Separately trained models of different depths: a model directory, or a directory of such; repeatable.",
+    help="Separately trained models of different depths: a model directory, or a directory of such; repeatable. A "
+    "directory whose models repeat depths makes a table of its own.",
 )
 @source_options
+@documents_option
 @set_option
+@scoring_options("bleu chrf")
 @_depths_option("--encoder-layers", "encoder_layers", "N,N-N", "Encoder depths.  [default: all trained]")
 @_depths_option("--decoder-layers", "decoder_layers", "M,M-M", "Decoder depths.  [default: all trained]")
 @_depths_option("--beam-size", "beam_sizes", "B,B", "Beam sizes; 1: greedy search.  [default: the recipe's]")
@@ -54,8 +59,8 @@ def command(
     speed_lines: int,
     **options: Any,
 ) -> None:
-    """Translate a text at every depth of each model (its first n encoder and m decoder layers), and report BLEU, chrF
-    and decoding time of each; the scores of the oracle, which takes the depth with the best chrF for each sentence; and
+    """Translate a text at every depth of each model (its first n encoder and m decoder layers), and report the scores
+    and decoding time of each; those of the oracle, which takes the depth with the best chrF for each sentence; and
     the share of sentences for which it takes each depth.
 
     \b

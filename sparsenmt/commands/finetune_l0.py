@@ -50,7 +50,8 @@ def command(model: Path, recipe_and_overrides: tuple[str, ...], **options: Any) 
     them. If it is interrupted, the same command resumes.
 
     \b
-    --keep average  the mean of the last checkpoints, the recipe's `average_last`, or 5
+    --keep average  the mean of the last checkpoints, the recipe's `average_last`, or 5; with --target, validation
+                    chooses how many, as `choose_average` says
     --keep last     the last checkpoint
     --keep best     the best validation within `tolerance` of the target
     """

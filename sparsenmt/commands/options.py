@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from sparsenmt.errors import UserError
+from sparsenmt.metric import METRICS
 from sparsenmt.model.sites import SITES
-from sparsenmt.recipe.choices import DecodingDtype
+from sparsenmt.recipe.choices import DecodingDtype, SignificanceMethod
 from sparsenmt.strategy import STRATEGIES
 
 if TYPE_CHECKING:
@@ -28,13 +29,6 @@ DTYPES = get_args(DecodingDtype)
 
 dump_config_option = click.option("--dump-config", is_flag=True, help="Print the resolved recipe and exit.")
 threads_option = click.option("--threads", type=click.IntRange(1), help="Number of CPU threads.  [default: all cores]")
-resamples_option = click.option(
-    "--resamples",
-    type=click.IntRange(1, 1_000_000),
-    default=1000,
-    show_default=True,
-    help="Number of bootstrap samples.",
-)
 disabled_heads_option = click.option(
     "--disable-heads",
     "disabled_heads",
@@ -167,11 +161,76 @@ def decode_request(model: Path, **options: Any) -> DecodeRequest:
     return DecodeRequest(model, settings=settings, **own)
 
 
-def metrics_option(names: Sequence[str], note: str) -> Decorator:
-    """``--metric``, repeatable, one of these names; ``note`` ends its help."""
-    return click.option(
-        "--metric", "-m", "metrics", multiple=True, type=click.Choice(names), help=f"Metric; repeatable{note}"
-    )
+def scoring_options(default: str) -> Decorator:
+    """``--metric``, ``--lowercase``, ``--tokenize`` and ``--language``, passed on as ``scoring``, a `ScoringOptions`.
+
+    Args:
+        default: the metrics that are taken if none is named, for the help.
+    """
+    options = [
+        click.option(
+            *("--metric", "-m", "metrics"),
+            multiple=True,
+            type=click.Choice(list(METRICS)),
+            help=f"Metric, the most important first; repeatable.  [default: {default}]",
+        ),
+        click.option("--lowercase", "-l", is_flag=True, help="Ignore case in BLEU and chrF (TER and ROUGE always do)."),
+        click.option("--tokenize", help="sacrebleu's tokenizer, for BLEU and length.  [default: 13a]"),
+        click.option("--language", help="Language of the text, for ROUGE.  [default: the models' target, or en]"),
+    ]
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def call(
+            *, metrics: tuple[str, ...], lowercase: bool, tokenize: str | None, language: str | None, **given: Any
+        ) -> None:
+            from sparsenmt.evaluation.scorer import ScoringOptions
+
+            command(scoring=ScoringOptions(metrics, lowercase, tokenize, language), **given)
+
+        return stacked(*options)(call)
+
+    return decorate
+
+
+def significance_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--significance``, ``--resamples`` and ``--seed``, passed on as ``test``, a `PairedTest`."""
+
+    @functools.wraps(command)
+    def call(*, significance: SignificanceMethod, resamples: int, test_seed: int, **given: Any) -> None:
+        from sparsenmt.evaluation.significance import PairedTest
+
+        command(test=PairedTest(significance, resamples, test_seed), **given)
+
+    return stacked(
+        click.option(
+            "--significance",
+            type=click.Choice(get_args(SignificanceMethod)),
+            default="bootstrap",
+            show_default=True,
+            help="Two-sided test of a difference: paired bootstrap, or paired approximate randomization.",
+        ),
+        click.option(
+            "--resamples",
+            type=click.IntRange(1, 1_000_000),
+            default=1000,
+            show_default=True,
+            help="Number of samples of this test, and of the intervals.",
+        ),
+        click.option(
+            "--seed",
+            "test_seed",
+            type=click.IntRange(0),
+            default=12345,
+            show_default=True,
+            help="Seed of these samples.",
+        ),
+    )(call)
+
+
+sacrebleu_p_option = click.option(
+    "--sacrebleu-p", is_flag=True, help="Show the p-value that sacrebleu prints for the same samples, too."
+)
 
 
 def report_options(plot: str | None = "Draw the report to this file, .png or .svg.") -> Decorator:

@@ -15,15 +15,16 @@ from sparsenmt.commands.options import (
     depth_options,
     disabled_heads_option,
     documents_option,
-    metrics_option,
-    resamples_option,
+    sacrebleu_p_option,
+    scoring_options,
+    significance_options,
     tags_option,
 )
 from sparsenmt.commands.output import show, show_json
 from sparsenmt.errors import UserError, printable
-from sparsenmt.metric import METRICS
 
 if TYPE_CHECKING:
+    from sparsenmt.evaluation.scorer import ScoringOptions
     from sparsenmt.workflows.score import ScoreOptions, ScoreResult, TargetScores
 
 _MODEL_OPTIONS = {
@@ -42,14 +43,11 @@ _HINT = "See `sparsenmt score --help` for the three ways to call it."
 @click.option(
     "--reference", "-r", "references", multiple=True, type=PATH, help="Reference translation; repeat for more than one."
 )
-@metrics_option(list(METRICS), ".  [default: bleu chrf ter; with --documents, dbleu too]")
+@scoring_options("bleu chrf ter; with --documents, dbleu too")
 @documents_option
-@click.option("--lowercase", "-l", is_flag=True, help="Ignore case in BLEU and chrF (TER and ROUGE always do).")
-@click.option("--tokenize", default="13a", show_default=True, help="sacrebleu's tokenizer for BLEU.")
-@click.option("--language", help="Language of the text, for ROUGE.  [default: en, or the model's target language]")
-@click.option("--baseline", metavar="HYP2", type=PATH, help="Compare with these translations by paired bootstrap.")
-@resamples_option
-@click.option("--seed", type=click.IntRange(0), default=12345, show_default=True, help="Seed of the bootstrap.")
+@click.option("--baseline", metavar="HYP2", type=PATH, help="Compare with these translations.")
+@significance_options
+@sacrebleu_p_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--model", metavar="DIR", type=PATH, help="Model directory: score the model, not a file.")
 @click.option("--source", type=PATH, help="With --model: the source text.")
@@ -66,6 +64,8 @@ def command(
     source: Path | None,
     target: Path | None,
     as_json: bool,
+    scoring: ScoringOptions,
+    sacrebleu_p: bool,
     **options: Any,
 ) -> None:
     """Score translations, or a model on a test set.
@@ -89,17 +89,21 @@ def command(
     for name, option in _MODEL_OPTIONS.items():
         if model is None and use[name] not in (None, ()):
             raise UserError("needs --model", where=option, hint=_HINT)
+    if sacrebleu_p and baseline is None:
+        raise UserError("needs --baseline", where="--sacrebleu-p", hint=_HINT)
 
     from sparsenmt.workflows.score import ModelUse, ScoreOptions, score_files, score_model, score_target
 
-    settings = ScoreOptions(**options)
+    settings = ScoreOptions(**vars(scoring), **options)
     if model is None:
         assert hypothesis is not None
-        _show(score_files(hypothesis, references, baseline, settings), settings, as_json=as_json)
+        found = score_files(hypothesis, references, baseline, settings)
+        _show(found, settings, as_json=as_json, sacrebleu_p=sacrebleu_p)
         return
     assert source is not None
     if target is None:
-        _show(score_model(ModelUse(model, **use), source, references, baseline, settings), settings, as_json=as_json)
+        found = score_model(ModelUse(model, **use), source, references, baseline, settings)
+        _show(found, settings, as_json=as_json, sacrebleu_p=sacrebleu_p)
     else:
         _show_target(score_target(ModelUse(model, **use), source, target, settings.documents), as_json=as_json)
 
@@ -134,22 +138,23 @@ def _check_files(
         raise UserError("needs --reference", where="--baseline", hint=_HINT)
 
 
-def _show(result: ScoreResult, options: ScoreOptions, *, as_json: bool) -> None:
+def _show(result: ScoreResult, options: ScoreOptions, *, as_json: bool, sacrebleu_p: bool) -> None:
     from sparsenmt.evaluation.score_table import as_json as to_json
     from sparsenmt.evaluation.score_table import table
 
     notes: list[str] = []
-    extra: dict[str, float] = {}
+    extra: dict[str, Any] = {}
     if result.comparisons:
-        notes.append(f"paired bootstrap, {_count(options.resamples, 'resample')}, seed {options.seed}")
-        extra = {"resamples": options.resamples, "seed": options.seed}
+        test = options.test
+        notes.append(f"{test}, seed {test.seed}")
+        extra = test.record()
     if result.sparsity is not None:
         notes.append(f"sparsity rate {result.sparsity:.1%}: share of source tokens, </s> included, whose gate is 0")
         extra["sparsity"] = result.sparsity
     if as_json:
         show_json(to_json(result.scores, result.comparisons, sentences=result.sentences, **extra))
     else:
-        show(table(result.scores, result.comparisons, note="\n".join(notes)))
+        show(table(result.scores, result.comparisons, note="\n".join(notes), sacrebleu_p=sacrebleu_p))
 
 
 def _show_target(found: TargetScores, *, as_json: bool) -> None:

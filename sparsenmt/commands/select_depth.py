@@ -37,6 +37,8 @@ def _grid_option(
 @click.option("--reference", "-r", type=PATH, required=True, help="Translation of --source, line by line.")
 @click.option("--test-source", type=PATH, help="Text to evaluate on.  [default: a tenth of --source, held out]")
 @click.option("--test-reference", type=PATH, help="Translation of --test-source, line by line.")
+@click.option("--finetune-source", type=PATH, help="Text to fine-tune on after the search, as a development set.")
+@click.option("--finetune-reference", type=PATH, help="Translation of --finetune-source, line by line.")
 @click.option(
     "--lines", "limit", type=click.IntRange(1), help="Number of pairs to use, from the first.  [default: all]"
 )
@@ -70,8 +72,12 @@ def command(method: str | None, beam_size: int | None, batch_tokens: int | None,
     each a list with commas, is tried, and the one with the least validation loss is used. A tenth of the text is the
     validation set.
 
-    At the end, a table of quality and time against every fixed depth and the oracle is printed, and written to
-    MODEL_DIR/selector also as JSON and CSV. `sparsenmt decode --depth auto` then uses the selector.
+    With --finetune-source, the best classifier of each size (--layers, --heads) is trained further on that text, and
+    the one that the search has chosen is used in this form.
+
+    At the end, a table of quality and time against every fixed depth and the oracle is printed, and one of the
+    classifiers of each size (the paper's Table 2). Both are written to MODEL_DIR/selector also as JSON and CSV.
+    `sparsenmt decode --depth auto` then uses the selector.
 
     An interrupted command resumes when it is started again: translations are kept in MODEL_DIR/depths, and the search
     resumes after the last completed combination.

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparsenmt.commands.options import PATH
+from sparsenmt.commands.options import PATH, scoring_options
 from sparsenmt.commands.output import show
 from sparsenmt.errors import UserError
 
 if TYPE_CHECKING:
+    from sparsenmt.evaluation.scorer import ScoringOptions
     from sparsenmt.workflows.sweep import SweepTable
 
 
@@ -22,14 +23,21 @@ if TYPE_CHECKING:
 @click.option("--list", "lists", is_flag=True, help="List the variants and their progress, and exit.")
 @click.option("--table", is_flag=True, help="Print the table of the finished variants; train and evaluate nothing.")
 @click.option("--output", "-o", type=PATH, help="Folder of the variants.  [default: the sweep's directory]")
+@scoring_options("the sweep's")
 def command(
-    sweep_file: Path, overrides: tuple[str, ...], only: tuple[str, ...], lists: bool, table: bool, output: Path | None
+    sweep_file: Path,
+    overrides: tuple[str, ...],
+    only: tuple[str, ...],
+    lists: bool,
+    table: bool,
+    output: Path | None,
+    scoring: ScoringOptions,
 ) -> None:
     """Train and evaluate the variants of a recipe that SWEEP describes, each in a directory of its own.
 
     docs/sweeps.md explains the file. Finished variants are not trained or translated again: after an interrupt the same
     command resumes, and prints the table. OVERRIDES change keys of the recipe in all variants, for instance
-    training.threads=1.
+    training.threads=1. Scoring options stand in place of the file's keys: kept translations are scored anew.
     """
     if lists and table:
         raise UserError("--list and --table exclude each other", where="--list", hint="Give one of them.")
@@ -39,14 +47,14 @@ def command(
     from sparsenmt.workflows.sweep import plan_sweep, sweep
 
     if lists or table:
-        plan = plan_sweep(read_sweep(sweep_file), overrides, output)
+        plan = plan_sweep(read_sweep(sweep_file), overrides, output, scoring)
         chosen = plan.select(only)
         if lists:
             show("\n".join(aligned([(run.name, run.state(), str(run.directory)) for run in chosen])))
         else:
             _show(plan.tabulate())
         return
-    result = sweep(sweep_file, overrides, only=only, output=output)
+    result = sweep(sweep_file, overrides, only=only, output=output, scoring=scoring)
     if result.table is not None:
         _show(result.table)
     if result.failed:

@@ -11,7 +11,6 @@ from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.decoding.decoding_time import time_decoding
@@ -21,13 +20,15 @@ from sparsenmt.depth_selector.labels import LabelledSentences
 from sparsenmt.depth_selector.selector import Selector, translate_at_depths
 from sparsenmt.depth_selector.training import Trial, choose, is_decided
 from sparsenmt.evaluation.depth_oracle import chosen_lines, oracle_depths
-from sparsenmt.evaluation.metrics import corpus_scores
+from sparsenmt.evaluation.metrics import Score, corpus_scores
 from sparsenmt.evaluation.scorer import ScoringSettings
+from sparsenmt.metric import METRICS
 from sparsenmt.model.depth_plan import Depth
 from sparsenmt.recipe.schema import Decoding
-from sparsenmt.report.tables import Column, Report, Table, columns
+from sparsenmt.report.tables import Column, Report, Table, Value, columns
 from sparsenmt.store import Bundle
 
+_QUALITY = ("bleu", "chrf")
 ROUNDS = 2
 """Rounds in which the text is translated in groups; the fastest counts."""
 
@@ -38,7 +39,7 @@ class DepthTimes:
 
     Args:
         alone: (T, K) for each sentence by itself, at each depth.
-        choosing: (T) for the selector's choice.
+        choosing: (T, C) for the choice of each classifier; the first is the selector.
         grouped: (K) for all sentences in batches, at each depth.
         grouped_selected: for all sentences in batches, each at the selected depth, the choice included.
         grouped_oracle: for all sentences in batches, each at the oracle's depth.
@@ -72,6 +73,74 @@ class SystemScore:
 
 
 @dataclass(frozen=True)
+class MeasuredText:
+    """Held-out text, translated at every depth.
+
+    Args:
+        translations: K lists of S lines.
+        references: S lines.
+        labelled: the sources, with (S, K) sentence-level chrF.
+        depths: K.
+        times: of the first T sentences.
+        language: code of the target language.
+    """
+
+    translations: Sequence[Sequence[str]]
+    references: Sequence[str]
+    labelled: LabelledSentences
+    depths: Sequence[Depth]
+    times: DepthTimes
+    language: str
+
+    def corpus(self, chosen: NDArray[np.int64]) -> list[Score]:
+        """Return BLEU and chrF of the numbers (S) of depths."""
+        lines, settings = chosen_lines(self.translations, chosen), ScoringSettings(_QUALITY, language=self.language)
+        return corpus_scores(lines, [self.references], settings)
+
+    def quality(self, chosen: NDArray[np.int64]) -> tuple[float, float, float]:
+        """Return BLEU, chrF and the mean sentence-level chrF of the numbers (S) of depths."""
+        bleu, chrf = self.corpus(chosen)
+        mean = float(self.labelled.scores[np.arange(len(chosen)), chosen].mean())
+        return bleu.value, chrf.value, mean
+
+    def seconds(self, chosen: NDArray[np.int64]) -> float:
+        """Return the time of the first T sentences one by one at the numbers of depths, without the choice."""
+        count = len(self.times.alone)
+        return float(self.times.alone[np.arange(count), chosen[:count]].sum())
+
+
+@dataclass(frozen=True)
+class TrainedClassifier:
+    """The best classifier of a size.
+
+    Args:
+        fine_tuned: True if it was fine-tuned on another text, by whose validation part the trial's loss is measured.
+    """
+
+    selector: Selector
+    trial: Trial
+    fine_tuned: bool
+
+
+@dataclass(frozen=True)
+class ClassifierScore:
+    """One classifier on held-out text.
+
+    Args:
+        quality: BLEU, chrF, and mean sentence-level chrF.
+        seconds: decoding the timed sentences one by one, the classifier included.
+        hits: share of the sentences whose chosen depth is among the best.
+        undecided: share of the sentences for which no probability reaches 0.5.
+    """
+
+    classifier: TrainedClassifier
+    quality: tuple[float, float, float]
+    seconds: float
+    hits: float
+    undecided: float
+
+
+@dataclass(frozen=True)
 class SelectorEvaluation:
     """The scores of all systems.
 
@@ -82,6 +151,8 @@ class SelectorEvaluation:
         choosing: seconds that the selector takes for the timed sentences, one after the other.
         timed: T.
         undecided: share of the sentences for which no probability reaches 0.5.
+        classifiers: the best one of each size, the selector's first.
+        signatures: metric -> signature.
     """
 
     systems: list[SystemScore]
@@ -90,6 +161,8 @@ class SelectorEvaluation:
     choosing: float
     timed: int
     undecided: float
+    classifiers: list[ClassifierScore]
+    signatures: dict[str, str]
 
     @property
     def full(self) -> SystemScore:
@@ -111,7 +184,7 @@ class SelectorEvaluation:
 
 def time_depths(
     bundle: Bundle,
-    selector: Selector,
+    selectors: Sequence[Selector],
     lines: Sequence[str],
     oracle: Sequence[Depth],
     options: Decoding,
@@ -124,26 +197,31 @@ def time_depths(
     time of a selection is the sum over the chosen depths.
 
     Args:
+        selectors: C; in groups, the first one alone.
         oracle: the oracle's depth of every line.
         advance: is told the number of lines that are translated, at each depth and in each round.
     """
-    depths, count = list(selector.depths), len(lines)
+    depths, count = list(selectors[0].depths), len(lines)
 
-    def choose(lines: Sequence[str]) -> list[Depth]:
+    def choose(lines: Sequence[str], selector: Selector = selectors[0]) -> list[Depth]:
         return selector.choose([source.ids for source in read_sources(bundle, input_lines(lines))])
+
+    choices = {number: partial(choose, selector=each) for number, each in enumerate(selectors)}
 
     def translate(lines: Sequence[str], chosen: Sequence[Depth]) -> list[str]:
         return [each.text for each in translate_at_depths(bundle, input_lines(lines), chosen, options)]
 
     single = {k: partial(translate_texts, bundle, options=options.at(depth)) for k, depth in enumerate(depths)}
     single[len(depths) - 1](lines[:1])  # the first translation is slower than all others
-    choose(lines[:1])
-    alone, choosing = np.zeros((count, len(depths))), np.zeros(count)
+    for first in choices.values():
+        first(lines[:1])
+    alone, choosing = np.zeros((count, len(depths))), np.zeros((count, len(selectors)))
     for i in range(count):
         line = lines[i : i + 1]
         times = time_decoding(single.items, line, warm_up=0, advance=advance)
         alone[i] = [times[k].seconds for k in single]
-        choosing[i] = time_decoding(lambda: [(0, choose)], line, warm_up=0)[0].seconds
+        chosen = time_decoding(choices.items, line, warm_up=0)
+        choosing[i] = [chosen[number].seconds for number in choices]
     groups: list[Callable[[Sequence[str]], list[str]]] = [
         *(partial(translate, chosen=[depth] * count) for depth in depths),
         lambda lines: translate(lines, choose(lines)),
@@ -162,50 +240,38 @@ def timing_steps(lines: int, depths: int) -> int:
     return lines * depths + ROUNDS * (depths + 2) * lines
 
 
-def evaluate_selector(
-    translations: Sequence[Sequence[str]],
-    references: Sequence[str],
-    scores: NDArray[np.float64],
-    logits: Tensor,
-    depths: Sequence[Depth],
-    times: DepthTimes,
-    *,
-    language: str,
-) -> SelectorEvaluation:
-    """Score every fixed depth, the selector and the oracle.
+def evaluate_selector(text: MeasuredText, classifiers: Sequence[TrainedClassifier]) -> SelectorEvaluation:
+    """Score every fixed depth, the classifiers and the oracle.
 
     Args:
-        translations: K lists of S lines.
-        references: S lines.
-        scores: (S, K) sentence-level chrF.
-        logits: (S, K) of the selector.
-        depths: K.
-        times: of the first T sentences.
-        language: code of the target language.
+        classifiers: those that ``text.times`` has choices of; the first is the selector.
     """
-    oracle, selected = oracle_depths(scores), choose(logits).cpu().numpy()
-
-    def system(name: str, chosen: NDArray[np.int64], depth: Depth | None, alone: float, grouped: float) -> SystemScore:
-        lines = chosen_lines(translations, chosen)
-        bleu, chrf = corpus_scores(lines, [references], ScoringSettings(("bleu", "chrf"), language=language))
-        mean = float(scores[np.arange(len(chosen)), chosen].mean())
-        return SystemScore(name, depth, bleu.value, chrf.value, mean, alone, grouped)
-
-    count = len(times.choosing)
-
-    def seconds(chosen: NDArray[np.int64]) -> float:
-        return float(times.alone[np.arange(count), chosen[:count]].sum())
-
+    times, depths, count = text.times, text.depths, len(text.references)
+    oracle = oracle_depths(text.labelled.scores)
     systems = []
     for k, depth in enumerate(depths):
-        name = "full depth" if k == len(depths) - 1 else "fixed depth"
-        always = np.full(len(references), k)
-        systems.append(system(name, always, depth, seconds(always), float(times.grouped[k])))
-    choosing = float(times.choosing.sum())
-    systems.append(system("selector", selected, None, seconds(selected) + choosing, times.grouped_selected))
-    systems.append(system("oracle", oracle, None, seconds(oracle), times.grouped_oracle))
-    undecided = 1 - float(is_decided(logits).float().mean())
-    return SelectorEvaluation(systems, selected, oracle, choosing, count, undecided)
+        name, always = "full depth" if k == len(depths) - 1 else "fixed depth", np.full(count, k)
+        grouped = float(times.grouped[k])
+        systems.append(SystemScore(name, depth, *text.quality(always), text.seconds(always), grouped))
+    logits = [each.selector.logits(text.labelled.tokens) for each in classifiers]
+    chosen = [choose(each).cpu().numpy() for each in logits]
+    undecided = [1 - float(is_decided(each).float().mean()) for each in logits]
+    choosing = [float(each) for each in times.choosing.sum(axis=0)]
+    found = [
+        ClassifierScore(
+            each,
+            text.quality(chosen[i]),
+            text.seconds(chosen[i]) + choosing[i],
+            float(text.labelled.labels[np.arange(count), chosen[i]].mean()),
+            undecided[i],
+        )
+        for i, each in enumerate(classifiers)
+    ]
+    systems.append(SystemScore("selector", None, *found[0].quality, found[0].seconds, times.grouped_selected))
+    systems.append(SystemScore("oracle", None, *text.quality(oracle), text.seconds(oracle), times.grouped_oracle))
+    signatures = {score.name: score.signature for score in text.corpus(oracle)}
+    timed = len(times.choosing)
+    return SelectorEvaluation(systems, chosen[0], oracle, choosing[0], timed, undecided[0], found, signatures)
 
 
 _LAYERS = columns("count encoder_layers decoder_layers")
@@ -221,7 +287,7 @@ def selector_report(
         depths: K, in the order of the columns of its scores.
         trials: of the search.
     """
-    tables = (_systems(measured), _chosen(measured, held_out, depths), _trials(trials))
+    tables = (_systems(measured), _classifiers(measured), _chosen(measured, held_out, depths), _trials(trials))
     return Report("select-depth", tables, tuple(_notes(measured, held_out)))
 
 
@@ -239,6 +305,30 @@ def _systems(measured: SelectorEvaluation) -> Table:
         grouped = (each.seconds_grouped, each.seconds_grouped / full.seconds_grouped)
         rows.append((each.name, *(each.depth or (None, None)), *quality, *alone, *grouped))
     return Table("systems", f"Held-out text; times of its first {measured.timed:,} sentences", shown, tuple(rows))
+
+
+def _classifiers(measured: SelectorEvaluation) -> Table:
+    """Return the paper's Table 2: the full depth, the oracle, and every size of the classifier."""
+    full, oracle = measured.full, measured.systems[-1]
+    shown = (
+        *(*columns("text classifier fine_tuned"), Column("seconds_alone", "number"), Column("of_full", "share")),
+        *columns("score bleu chrf sentence_chrf", "share among_the_best undecided", "number loss"),
+    )
+    rows: list[tuple[Value, ...]] = []
+    for each in (full, oracle):
+        quality, ratio = (each.bleu, each.chrf, each.sentence_chrf), each.seconds_alone / full.seconds_alone
+        rows.append((each.name, None, each.seconds_alone, ratio, *quality, None, None, None))
+    for one in measured.classifiers:
+        trial, tuned = one.classifier.trial, "yes" if one.classifier.fine_tuned else "no"
+        name = ", ".join(_count(*each) for each in zip(trial.cell.size, ("layer", "head"), strict=True))
+        shares = (one.hits, one.undecided, trial.loss)
+        rows.append((name, tuned, one.seconds, one.seconds / full.seconds_alone, *one.quality, *shares))
+    title = f"Classifiers by size, one by one; times of the first {measured.timed:,} sentences"
+    return Table("classifiers", title, shown, tuple(rows))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _chosen(measured: SelectorEvaluation, held_out: LabelledSentences, depths: Sequence[Depth]) -> Table:
@@ -276,4 +366,5 @@ def _notes(measured: SelectorEvaluation, held_out: LabelledSentences) -> list[st
         notes.append(f"fixed depths that are as good as the selector in no more time: {depths}")
     else:
         notes.append("no fixed depth is as good as the selector in no more time")
+    notes += [f"{METRICS[name].label}: {signature}" for name, signature in measured.signatures.items()]
     return notes

@@ -1,7 +1,7 @@
 """The grid search over the classifier's hyperparameters; an interrupted search resumes after the last completed cell.
 
 Its directory holds ``search.json`` (sealed), with everything that the search depends on and the results of the cells
-that are done, and the weights of the best one.
+that are done, and the weights of the best one of each size (layers and heads).
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ from typing import Any
 from torch import Tensor
 
 from sparsenmt.depth_selector.labels import LabelledSentences
-from sparsenmt.depth_selector.training import Hyperparameters, SelectorTrainingSettings, Trial, train_classifier
+from sparsenmt.depth_selector.training import (
+    Hyperparameters,
+    SelectorTrainingSettings,
+    TrainedWeights,
+    Trial,
+    train_classifier,
+)
 from sparsenmt.errors import UserError
 from sparsenmt.files import changed_values, describe_change, make_directories, read_sealed, write_sealed
 from sparsenmt.records import typed
@@ -57,7 +63,7 @@ class HyperparameterSearch:
 
     def _recover(self) -> str | None:
         """Read the completed trials; returns the reason why they cannot be used."""
-        path = self._directory / _RECORD
+        path, sizes = self._directory / _RECORD, set[tuple[int, int]]()
         if not path.exists():
             return None
         try:
@@ -65,14 +71,17 @@ class HyperparameterSearch:
             if changed := changed_values(record.work, self._task):
                 return describe_change(*changed[0])
             own = {cell: cell for cell in self._cells}  # the same cell may be written with 1 and with 1.0
-            best = best_of(record.trials).cell
-            if best not in own:
+            if best_of(record.trials).cell not in own:
                 return "the best combination so far is not in the grid"
-            trials = [replace(trial, cell=own[trial.cell]) for trial in record.trials if trial.cell in own]
-            load_tensors(self._weights(best_of(trials)), hint=_DAMAGED_HINT)
+            for best in best_of_sizes(record.trials):
+                weights = self._weights(replace(best, cell=own.get(best.cell, best.cell)))
+                if best.cell in own and weights.exists():  # otherwise this size is trained again
+                    load_tensors(weights, hint=_DAMAGED_HINT)
+                    sizes.add(best.cell.size)
         except (UserError, ValueError):  # there are no trials
             return "the record of completed trials is damaged"
-        self.trials = trials
+        trials = [trial for trial in record.trials if trial.cell in own and trial.cell.size in sizes]
+        self.trials = [replace(trial, cell=own[trial.cell]) for trial in trials]
         return None
 
     def run(
@@ -83,8 +92,10 @@ class HyperparameterSearch:
         embeddings: Tensor,
         *,
         advance: Callable[[int], object] | None = None,
-    ) -> tuple[Trial, dict[str, Tensor]]:
-        """Train a classifier for every cell that is not done; returns the trial with the least loss, and its weights.
+    ) -> list[TrainedWeights]:
+        """Train a classifier for every cell that is not done; returns the best trial of each size and its weights.
+
+        The size with the least loss comes first.
 
         Args:
             embeddings: (V, D) the model's source embeddings.
@@ -99,26 +110,26 @@ class HyperparameterSearch:
                 continue
             trial, weights = train_classifier(cell, settings, training, validation, embeddings, advance=advance)
             self.trials.append(trial)
-            if best_of(self.trials) is trial:
+            if trial in best_of_sizes(self.trials):
                 save_tensors(self._weights(trial), weights)
             trials = [asdict(each) for each in self.trials]
             write_sealed(self._directory / _RECORD, {"work": self._task, "trials": trials})
             self._remove_leftovers()
-        best = best_of(self.trials)
-        if not math.isfinite(best.loss):
+        finite = [trial for trial in best_of_sizes(self.trials) if math.isfinite(trial.loss)]
+        if not finite:
             raise UserError(
                 "the classifier's training has diverged for all hyperparameters",
                 where="--learning-rate",
                 hint="Lower it.",
             )
-        return best, load_tensors(self._weights(best), hint=_DAMAGED_HINT)
+        return [(trial, load_tensors(self._weights(trial), hint=_DAMAGED_HINT)) for trial in finite]
 
     def _weights(self, trial: Trial) -> Path:
         return self._directory / f"{trial.cell.key}.safetensors"
 
     def _remove_leftovers(self) -> None:
-        """Remove all files except the record and the weights of the best trial."""
-        kept = {_RECORD, self._weights(best_of(self.trials)).name} if self.trials else set()
+        """Remove all files except the record and the weights of the best trial of each size."""
+        kept = {_RECORD, *(self._weights(each).name for each in best_of_sizes(self.trials))} if self.trials else set()
         for path in self._directory.iterdir():
             if path.is_file() and path.name not in kept:
                 path.unlink()
@@ -127,3 +138,11 @@ class HyperparameterSearch:
 def best_of(trials: Sequence[Trial]) -> Trial:
     """Return the trial with the least loss; the first of equal ones."""
     return min(trials, key=lambda trial: trial.loss)
+
+
+def best_of_sizes(trials: Sequence[Trial]) -> list[Trial]:
+    """Return the trial with the least loss of each number of layers and heads, the least loss first."""
+    found: dict[tuple[int, int], Trial] = {}
+    for trial in sorted(trials, key=lambda trial: trial.loss):
+        found.setdefault(trial.cell.size, trial)
+    return list(found.values())

@@ -188,7 +188,7 @@ def open_selector(directory: Path, bundle: Bundle, *, folder: Path | None = None
         raise UserError("the weights do not match selector.json", where=str(folder), hint=_INVALID_HINT)
     if bundle.recipe.model.dimension % cell.heads:
         raise UserError("the selector was trained for another model", where=str(folder), hint=_INVALID_HINT)
-    classifier = DepthClassifier(source_embeddings(bundle), depths=len(depths), layers=cell.layers, heads=cell.heads)
+    classifier = _new_classifier(cell, bundle)
     shapes = {name: tuple(tensor.shape) for name, tensor in classifier.state_dict().items()}
     try:
         classifier.load_state_dict(load_tensors(folder / WEIGHTS, hint=_INVALID_HINT, shapes=shapes))
@@ -196,3 +196,16 @@ def open_selector(directory: Path, bundle: Bundle, *, folder: Path | None = None
         raise UserError("the selector was trained for another model", where=str(folder), hint=_INVALID_HINT) from None
     classifier.to(bundle.device).pack()
     return Selector(classifier, depths, found.weights)
+
+
+def make_selector(weights: Mapping[str, Tensor], cell: Hyperparameters, bundle: Bundle) -> Selector:
+    """Make a selector out of weights that were trained with the hyperparameters of a cell."""
+    classifier = _new_classifier(cell, bundle)
+    classifier.load_state_dict(weights)
+    classifier.to(bundle.device).pack()
+    return Selector(classifier, bundle.model.plan.depths())
+
+
+def _new_classifier(cell: Hyperparameters, bundle: Bundle) -> DepthClassifier:
+    depths = len(bundle.model.plan.depths())
+    return DepthClassifier(source_embeddings(bundle), depths=depths, layers=cell.layers, heads=cell.heads)

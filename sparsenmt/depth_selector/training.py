@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Annotated
@@ -52,6 +52,11 @@ class Hyperparameters:
     weight: float
 
     @property
+    def size(self) -> tuple[int, int]:
+        """Layers and heads."""
+        return self.layers, self.heads
+
+    @property
     def key(self) -> str:
         """A short hash: the cell's name in every search."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
@@ -80,7 +85,7 @@ class Trial:
     """The result of training a classifier with the hyperparameters of a cell, on the validation set.
 
     Args:
-        epoch: the best epoch, from 1.
+        epoch: the best epoch, from 1; 0: the weights that fine-tuning began with.
         own_loss: the loss that the classifier was trained with.
         loss: the loss with alpha 0, beta 1 and lambda 1/2, by which the trials are compared.
         chrf: mean sentence-level chrF of the translations at the chosen depths.
@@ -91,6 +96,10 @@ class Trial:
     own_loss: float
     loss: float
     chrf: float
+
+
+TrainedWeights = tuple[Trial, dict[str, Tensor]]
+"""A trial, and the weights of its best epoch."""
 
 
 def choose(logits: Tensor) -> Tensor:
@@ -145,12 +154,14 @@ def train_classifier(
     validation: LabelledSentences,
     embeddings: Tensor,
     *,
+    start: Mapping[str, Tensor] | None = None,
     advance: Callable[[int], object] | None = None,
-) -> tuple[Trial, dict[str, Tensor]]:
+) -> TrainedWeights:
     """Train a classifier. The result depends on nothing but the arguments and the machine.
 
     Args:
         embeddings: (V, D) the model's source embeddings; the classifier is on their device.
+        start: weights to fine-tune; they are kept, as epoch 0, if no epoch has a lower validation loss.
         advance: is told the number of epochs that are done or not needed.
 
     Returns:
@@ -162,11 +173,23 @@ def train_classifier(
     prior = torch.from_numpy(training.prior).float().to(device)
     labels = torch.from_numpy(training.labels).float().to(device)
     lengths = np.array([len(row) for row in training.tokens], dtype=np.int64)
-    best: tuple[Trial, dict[str, Tensor]] | None = None
+    best: TrainedWeights | None = None
+
+    def keep_best(epoch: int) -> int:
+        """Validate, and return the best epoch so far."""
+        nonlocal best
+        trial = _validate(classifier, cell, epoch, prior, validation)
+        if best is None or trial.own_loss < best[0].own_loss:
+            best = trial, {name: value.detach().cpu().clone() for name, value in classifier.state_dict().items()}
+        return best[0].epoch
+
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         classifier = DepthClassifier(embeddings, depths=depths, layers=cell.layers, heads=cell.heads)
         classifier.to(device)
+        if start is not None:
+            classifier.load_state_dict(start)
+            keep_best(0)
         parameters = list(classifier.parameters())
         optimizer = torch.optim.SGD(parameters, lr=settings.learning_rate, momentum=settings.momentum, nesterov=True)
         for epoch in range(1, settings.epochs + 1):
@@ -178,10 +201,7 @@ def train_classifier(
                 loss.backward()
                 torch.nn.utils.clip_grad_norm_(parameters, _CLIP)
                 optimizer.step()
-            trial = _validate(classifier, cell, epoch, prior, validation)
-            if best is None or trial.own_loss < best[0].own_loss:
-                best = trial, {name: value.detach().cpu().clone() for name, value in classifier.state_dict().items()}
-            ended = epoch - best[0].epoch >= settings.patience
+            ended = epoch - keep_best(epoch) >= settings.patience
             if advance is not None:
                 advance(settings.epochs - epoch + 1 if ended else 1)
             if ended:

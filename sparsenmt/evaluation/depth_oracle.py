@@ -15,9 +15,10 @@ def sentence_chrf(
     translations: Sequence[Sequence[str]],
     references: Sequence[str],
     *,
+    lowercase: bool = False,
     advance: Callable[[int], object] | None = None,
 ) -> NDArray[np.float64]:
-    """Return (S, K) sentence-level chrF2 (Popović 2016), in percent, by sacrebleu with its defaults.
+    """Return (S, K) sentence-level chrF2 (Popović 2016), in percent, by sacrebleu with its other defaults.
 
     Args:
         translations: K lists of S lines.
@@ -26,7 +27,7 @@ def sentence_chrf(
     """
     from sacrebleu.metrics.chrf import CHRF
 
-    metric = CHRF()
+    metric = CHRF(lowercase=lowercase)
     scores = np.zeros((len(references), len(translations)))
     for i, reference in enumerate(references):
         known: dict[str, float] = {}  # depths often give the same translation

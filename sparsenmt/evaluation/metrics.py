@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.rouge import words
-from sparsenmt.evaluation.scorer import Scorer, ScoringSettings
+from sparsenmt.evaluation.scorer import Scorer, ScoringOptions, ScoringSettings
 from sparsenmt.metric import METRICS
 
+_NAME_DOCUMENTS = "Name a file with the document id of every line with --documents."
 _MOST_PAIRS = 10_000_000
 """The most pairs of words that a quadratic metric compares in a line; more take minutes and gigabytes of memory."""
 
@@ -109,19 +110,7 @@ def by_document(lines: Iterable[str], documents: Sequence[Hashable]) -> list[str
 
 def _check(hypotheses: Sequence[str], references: Sequence[Sequence[str]], settings: ScoringSettings) -> None:
     metrics, documents = settings.metrics, settings.documents
-    for name in metrics:
-        if name not in METRICS:
-            close = difflib.get_close_matches(name, METRICS, n=1)
-            hint = f"Did you mean '{close[0]}'? " if close else ""
-            raise UserError(
-                f"there is no metric '{name}'", where="--metric", hint=f"{hint}There are: {', '.join(METRICS)}."
-            )
-        if METRICS[name].needs_documents and documents is None:
-            raise UserError(
-                f"{METRICS[name].label} needs to know where documents end",
-                where="--metric",
-                hint="Name a file with the document id of every line with --documents.",
-            )
+    _check_metrics(metrics, documents=documents is not None)
     if not references:
         raise UserError("scoring needs at least one reference", where="--reference", hint="Name a file of references.")
     if not hypotheses:
@@ -137,6 +126,58 @@ def _check(hypotheses: Sequence[str], references: Sequence[Sequence[str]], setti
     for name, metric in METRICS.items():
         if metric.quadratic and name in metrics:
             _check_lengths(hypotheses, references, metric.label)
+
+
+def check_scoring(
+    options: ScoringOptions,
+    *,
+    documents: bool,
+    reads_documents: bool = True,
+    tokenizes: bool = False,
+    where: str = "--metric",
+    hint: str = _NAME_DOCUMENTS,
+) -> None:
+    """Refuse settings that cannot be used, or that change nothing, before anything is translated.
+
+    Args:
+        documents: True if the documents of the text are known.
+        reads_documents: True if a model may read documents, so that they count without a metric of documents.
+        tokenizes: True if the tokenizer serves something else, too.
+        where: the place in the message about missing documents; ``hint``: how to name them.
+
+    Raises:
+        UserError: as said.
+    """
+    _check_metrics(options.metrics, documents=documents, where=where, hint=hint)
+    if documents and not reads_documents and not any(METRICS[name].needs_documents for name in options.metrics):
+        raise UserError(
+            "none of these metrics uses documents", where="--documents", hint="Add --metric dbleu, or leave it out."
+        )
+    tokenizes = tokenizes or any(METRICS[name].tokenized for name in options.metrics)
+    if options.tokenize is not None and not tokenizes:
+        labels = ", ".join(METRICS[name].label for name in options.metrics)
+        users = ", ".join(name for name, metric in METRICS.items() if metric.tokenized)
+        raise UserError(
+            f"changes nothing: {labels} uses no tokenizer of sacrebleu's",
+            where="--tokenize",
+            hint=f"Leave it out, or add a metric that uses one: {users}.",
+        )
+    for name in options.metrics:
+        _scorer(name, options.settings())  # a scorer makes its tokenizer, which may be unknown or not installed
+
+
+def _check_metrics(
+    metrics: Sequence[str], *, documents: bool, where: str = "--metric", hint: str = _NAME_DOCUMENTS
+) -> None:
+    for name in metrics:
+        if name not in METRICS:
+            close = difflib.get_close_matches(name, METRICS, n=1)
+            meant = f"Did you mean '{close[0]}'? " if close else ""
+            raise UserError(
+                f"there is no metric '{name}'", where="--metric", hint=f"{meant}There are: {', '.join(METRICS)}."
+            )
+        if METRICS[name].needs_documents and not documents:
+            raise UserError(f"{METRICS[name].label} needs to know where documents end", where=where, hint=hint)
 
 
 def check_lines(lines: Sequence[str], hypotheses: Sequence[str], where: str) -> None:

@@ -60,6 +60,12 @@ def ter(name: str, settings: ScoringSettings) -> SacrebleuScorer:
     return SacrebleuScorer(TER())
 
 
+def tokenizer(settings: ScoringSettings) -> Callable[[str], str]:
+    """Return BLEU's tokenizer, which puts spaces between the tokens of a line."""
+    found: Callable[[str], str] = _bleu(settings).tokenizer
+    return found
+
+
 def _bleu(settings: ScoringSettings) -> BLEU:
     tokenize, known = settings.tokenize, list(BLEU.TOKENIZERS)
     if tokenize not in known:
@@ -70,7 +76,8 @@ def _bleu(settings: ScoringSettings) -> BLEU:
         )
     try:
         return BLEU(lowercase=settings.lowercase, tokenize=tokenize)
-    except (ImportError, RuntimeError, OSError) as error:  # tokenizers that need another package, or a download
+    # Some tokenizers need another package or dictionary, or a download.
+    except (ImportError, RuntimeError, OSError, AssertionError) as error:
         reason = " ".join(str(error).split())
         raise UserError(
             f"'{tokenize}' cannot be used ({reason})",

@@ -13,24 +13,33 @@ from sparsenmt.metric import METRICS
 from sparsenmt.report.columns import aligned
 
 
-def table(scores: Sequence[Score], comparisons: Sequence[Comparison] = (), *, note: str = "") -> str:
-    """Make a table of metric, value and signature, then of the comparisons with the baseline; ``note`` ends it."""
+def table(
+    scores: Sequence[Score], comparisons: Sequence[Comparison] = (), *, note: str = "", sacrebleu_p: bool = False
+) -> str:
+    """Make a table of metric, value and signature, then of the comparisons with the baseline; ``note`` ends it.
+
+    Args:
+        sacrebleu_p: True to show sacrebleu's own p-value, too.
+    """
     rows = [("metric", "score", "signature")]
     rows += [(METRICS[score.name].label, f"{score.value:.2f}", score.signature) for score in scores]
     text = "\n".join(aligned(rows, flush_right={1}))
     if comparisons:
-        text += f"\n\n{_comparison_table(comparisons)}"
+        text += f"\n\n{_comparison_table(comparisons, sacrebleu_p=sacrebleu_p)}"
     return f"{text}\n{note}" if note else text
 
 
-def _comparison_table(comparisons: Sequence[Comparison]) -> str:
-    rows = [("metric", "baseline", "system", "difference", "95% interval", "p-value")]
+def _comparison_table(comparisons: Sequence[Comparison], *, sacrebleu_p: bool) -> str:
+    heads = ("metric", "baseline", "system", "difference", "95% interval", "p-value")
+    rows = [(*heads, *(["sacrebleu p"] if sacrebleu_p else []))]
     for one in comparisons:
         baseline, system = (f"{each.value:.2f} ± {each.half_width:.2f}" for each in (one.baseline, one.system))
         interval = f"[{one.difference.low:+.2f}, {one.difference.high:+.2f}]"
         change = f"{one.difference.value:+.2f}"
-        rows.append((METRICS[one.name].label, baseline, system, change, interval, f"{one.p_value:.4f}"))
-    return "\n".join(aligned(rows, flush_right={1, 2, 3, 4, 5}))
+        theirs = "-" if one.sacrebleu_p is None else f"{one.sacrebleu_p:.4f}"
+        cells = (METRICS[one.name].label, baseline, system, change, interval, f"{one.p_value:.4f}")
+        rows.append((*cells, *([theirs] if sacrebleu_p else [])))
+    return "\n".join(aligned(rows, flush_right={1, 2, 3, 4, 5, 6}))
 
 
 def as_json(scores: Sequence[Score], comparisons: Sequence[Comparison] = (), **more: Any) -> str:

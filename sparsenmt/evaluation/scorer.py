@@ -1,13 +1,18 @@
-"""The interface between `evaluation.metrics` and the libraries that compute a metric."""
+"""The settings of scoring, and the interface between `evaluation.metrics` and the libraries that compute a metric."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+from sparsenmt.errors import UserError
+from sparsenmt.metric import METRICS
+
+DEFAULT_TOKENIZER = "13a"
 
 
 @dataclass(frozen=True)
@@ -24,9 +29,75 @@ class ScoringSettings:
 
     metrics: Sequence[str]
     lowercase: bool = False
-    tokenize: str = "13a"
+    tokenize: str = DEFAULT_TOKENIZER
     language: str = "en"
     documents: Sequence[Hashable] | None = None
+
+
+@dataclass(frozen=True)
+class ScoringOptions:
+    """The settings that a command line or a sweep asks for, alike for every table of scores; `settings` completes them.
+
+    Args:
+        metrics: names of `METRICS`, the most important first; empty: the caller's default.
+        lowercase: as in `ScoringSettings`.
+        tokenize: as in `ScoringSettings`; None: 13a.
+        language: as in `ScoringSettings`; None: the models' target language, or English.
+    """
+
+    metrics: tuple[str, ...] = ()
+    lowercase: bool = False
+    tokenize: str | None = None
+    language: str | None = None
+
+    def with_default(self, metrics: Sequence[str]) -> Self:
+        """Return these options without repeated metrics, or with ``metrics`` if they name none."""
+        return replace(self, metrics=tuple(dict.fromkeys(self.metrics or metrics)))
+
+    def settings(
+        self, *, language: str | None = None, documents: Sequence[Hashable] | None = None, only: Sequence[str] = ()
+    ) -> ScoringSettings:
+        """Complete the settings.
+
+        Args:
+            language: the models' target language.
+            only: some of the metrics; empty: all.
+        """
+        tokenize, spoken = self.tokenize or DEFAULT_TOKENIZER, self.language or language or "en"
+        return ScoringSettings(tuple(only) or self.metrics, self.lowercase, tokenize, spoken, documents)
+
+    def key(self, metric: str) -> str:
+        """Return the name of a metric with the settings that change its value: the metric alone for the defaults."""
+        record, tokenize, parts = METRICS[metric], self.tokenize or DEFAULT_TOKENIZER, [metric]
+        parts += ["lowercase"] if self.lowercase else []
+        parts += [f"tokenize:{tokenize}"] if record.tokenized and tokenize != DEFAULT_TOKENIZER else []
+        parts += [f"language:{self.language}"] if record.by_language and self.language is not None else []
+        return " ".join(parts)
+
+    def record(self) -> dict[str, Any]:
+        """Return the options for the settings of a report."""
+        tokenize = self.tokenize or DEFAULT_TOKENIZER
+        common = {"lowercase": self.lowercase, "tokenize": tokenize, "language": self.language}
+        return {"metrics": list(self.metrics), **common}
+
+    def language_of(self, languages: Mapping[str, str]) -> str | None:
+        """Return the language of the texts of one table.
+
+        Args:
+            languages: system -> its target language.
+
+        Raises:
+            UserError: they differ, no language is asked for, and a metric depends on it.
+        """
+        spoken = next((METRICS[name].label for name in self.metrics if METRICS[name].by_language), None)
+        if self.language is None and spoken is not None and len(set(languages.values())) > 1:
+            named = ", ".join(f"{label} {language}" for label, language in languages.items())
+            raise UserError(
+                f"{spoken} depends on the language, and the models' recipes name different ones ({named})",
+                where="--metric",
+                hint="Name the language of the text with --language.",
+            )
+        return self.language or next(iter(languages.values()), None)
 
 
 class Scorer(Protocol):

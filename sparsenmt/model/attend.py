@@ -54,8 +54,8 @@ def at_least_single(scores: Tensor) -> Tensor:
 def weigh(q: Tensor, k: Tensor, keys: Keys, transform: Transform) -> Tensor:
     """q (B, H, Q, E), k (B, H, K, E) -> attention mass (B, H, Q, K) in at least fp32.
 
-    The products of bf16 inputs are formed in fp32: rounded to bf16, different scores would be equal, so that top-k would
-    keep more keys than k, and the supports of sparsemax and entmax would change.
+    The products of bf16 inputs are formed in fp32: rounded to bf16, different scores would be equal, so that top-k
+    would keep more keys than k, and the supports of sparsemax and entmax would change.
     """
     shape, q, k = q.shape[:2], at_least_single(q).flatten(0, 1), at_least_single(k).flatten(0, 1)
     # The product scales as well: from a length of 64 on, one more pass over the scores would be noticeable.

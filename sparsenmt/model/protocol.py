@@ -203,6 +203,10 @@ class TranslationModel(Protocol):
         """
         ...
 
+    def logged(self) -> dict[str, dict[SiteName, list[list[float]]]]:
+        """Return what transforms give to the training log: name -> site -> a list for each step, of learned heads."""
+        ...
+
     def disable_heads(self, site: SiteName, heads: Collection[int]) -> AbstractContextManager[None]:
         """While the context is open, the output of these heads (from 1) is zero, in every step and for listeners.
 

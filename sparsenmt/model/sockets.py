@@ -106,6 +106,10 @@ class Transform(nn.Module):
         """
         raise NotImplementedError
 
+    def logged(self) -> Mapping[str, Tensor]:
+        """Values for the training log, by name: (H), one for each learned head; empty: there are none."""
+        return {}
+
     def softmax_kernel(self) -> SoftmaxKernel | None:
         """The kernel that computes this transform, after its `score_bias` if there is one; None: there is none."""
         return SoftmaxKernel() if self.fusable else None

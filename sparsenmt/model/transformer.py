@@ -277,6 +277,15 @@ class Transformer(nn.Module):
     def head_names(self, site: SiteName) -> tuple[str, ...]:
         return self._head_names[site]
 
+    @torch.no_grad()
+    def logged(self) -> dict[str, dict[SiteName, list[list[float]]]]:
+        found: dict[str, dict[SiteName, list[list[float]]]] = {}
+        for step in self.modules():
+            if isinstance(step, AttentionStep):
+                for name, values in step.transform.logged().items():
+                    found.setdefault(name, {}).setdefault(step.site, []).append(values.double().tolist())
+        return found
+
     @contextmanager
     def disable_heads(self, site: SiteName, heads: Collection[int]) -> Iterator[None]:
         count = len(self._head_names[site])

@@ -337,8 +337,15 @@ class Training(Section):
     )
     average_last: NonNegativeInt = Field(
         0,
-        description="Number of newest checkpoints to average into the final model; 0 = use the best one kept "
-        "(see `keep_best`).",
+        description="Number of newest checkpoints that may be averaged into the final model (see `choose_average`); "
+        "0 = use the best one kept (see `keep_best`).",
+    )
+    choose_average: Literal["dev", "none"] = Field(
+        "dev",
+        description="`dev`: the final model is the best on the validation text, by `validation.metric`, of the means "
+        "of the newest 1, 2, 4, ... and `average_last` checkpoints and of the best one kept; auxiliary losses with a "
+        "target decide first, and with a loss that has a weight only there is no choice. `none`: the mean of exactly "
+        "`average_last`.",
     )
 
 

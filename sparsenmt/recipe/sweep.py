@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, ValidationError
 
-from sparsenmt.recipe.choices import MetricName
+from sparsenmt.recipe.choices import MetricName, SignificanceMethod
 from sparsenmt.recipe.errors import Complaint, Problem, nearest, raise_together
-from sparsenmt.recipe.key_paths import KeyPath
+from sparsenmt.recipe.key_paths import KeyPath, key_path
 from sparsenmt.recipe.resolve import expand_variables
 from sparsenmt.recipe.schema import Section
 from sparsenmt.recipe.validation_errors import misread_booleans, validation_problems
-from sparsenmt.recipe.variants import OWN_AXES, Variant, expand_variants
-from sparsenmt.recipe.yaml_tree import YamlNode, nearest_origin, plain, read
+from sparsenmt.recipe.variants import OWN_AXES, SEED, Variant, expand_variants
+from sparsenmt.recipe.yaml_tree import YamlNode, mapping, nearest_origin, plain, read
+
+CellValue = Literal["quality", "parameters", "sparsity", "attended", "density", "training_speed", "training_seconds"]
 
 
 class Layout(Section):
@@ -25,10 +27,10 @@ class Layout(Section):
     rows: str | list[str] = Field(description="Axis, or axes, whose labels name the rows.")
     columns: str | list[str] = Field(description="Axis, or axes, whose labels name the columns.")
     sections: str | list[str] = Field([], description="Axis, or axes, whose labels get a table each.")
-    cell: Literal["quality", "parameters", "sparsity", "attended", "density", "training_speed"] = Field(
+    cell: CellValue | Annotated[list[CellValue], Field(min_length=1)] = Field(
         "quality",
         description="Content of the cells. `quality`: the score, by the first metric unless `metric` is an axis; the "
-        "others are columns of `sparsenmt compare`.",
+        "others are columns of `sparsenmt compare`. A list gives a table for each.",
     )
     average: bool = Field(False, description="Add a last column with the mean of each row.")
     baseline: dict[str, Any] = Field(
@@ -36,6 +38,11 @@ class Layout(Section):
         description="Labels, by axis, of the baseline of the significance tests: with `{system: 8L}` every variant is "
         "compared with the one that differs in `system` only. Default: no tests.",
     )
+
+    @property
+    def cells(self) -> list[CellValue]:
+        """The contents of the cells, one for each table of a section; the first is drawn."""
+        return self.cell if isinstance(self.cell, list) else [self.cell]
 
 
 class VariantBlock(Section):
@@ -75,8 +82,8 @@ class SweepFile(Section):
         None,
         alias="from",
         description="Model directory that the variants start from, relative to the working directory, or the name of "
-        "an earlier variant. Training continues with the weights, moments and learning rate of its newest checkpoint, "
-        "and `training.max_updates` counts from there. Default: from scratch.",
+        "an earlier variant: with `seeds`, that of the same seed. Training continues with the weights, moments and "
+        "learning rate of its newest checkpoint, and `training.max_updates` counts from there. Default: from scratch.",
     )
     updates: NonNegativeInt | None = Field(
         None,
@@ -87,8 +94,10 @@ class SweepFile(Section):
         False, description="With `from`: start with the model's final weights, without moments, at update 0."
     )
     set: dict[str, Any] = Field({}, description="Changes to the recipe, for all variants.")
-    seeds: list[NonNegativeInt] = Field(
-        [], description="Values of `training.seed`; every variant is trained with each. Default: only the recipe's."
+    seeds: list[Annotated[NonNegativeInt, Field(lt=2**32)]] = Field(
+        [],
+        description="Different values of `training.seed`; every variant is trained with each, and the table shows mean "
+        "and standard deviation. Default: only the recipe's.",
     )
     sets: list[Literal["dev", "test"]] = Field(
         ["test"], min_length=1, description="Texts to translate and score: the recipe's `data.test` and `data.dev`."
@@ -96,6 +105,13 @@ class SweepFile(Section):
     metrics: list[MetricName] = Field(
         [], description="Metrics, the most important first. Default: the metric of the recipe's validation."
     )
+    lowercase: bool = Field(False, description="Ignore case in BLEU and chrF (TER and ROUGE always do).")
+    tokenize: str | None = Field(None, description="sacrebleu's tokenizer, for BLEU and `length`. Default: 13a.")
+    significance: SignificanceMethod = Field(
+        "bootstrap",
+        description="Test of differences to the baseline: `bootstrap` or `randomization`, paired and two-sided.",
+    )
+    resamples: int = Field(1000, ge=1, le=1_000_000, description="Number of samples of this test.")
     checkpoints: Literal["keep", "remove"] = Field(
         "keep",
         description="`remove`: delete the checkpoints of a finished variant, unless another variant starts from it.",
@@ -114,6 +130,10 @@ class Sweep:
     directory: Path
     sets: tuple[str, ...]
     metrics: tuple[str, ...]
+    lowercase: bool
+    tokenize: str | None
+    significance: SignificanceMethod
+    resamples: int
     remove_checkpoints: bool
     layout: Layout | None
     variants: tuple[Variant, ...]
@@ -151,7 +171,7 @@ def read_sweep(path: Path) -> Sweep:
     if isinstance(directory, Complaint):
         problems.append(Problem(nearest_origin(node, ("directory",)), ("directory",), directory))
     variants, found = expand_variants(node, path.parent)
-    problems += found or _layout_problems(node, file, variants)
+    problems += found or [*_seed_problems(node, file, variants), *_layout_problems(node, file, variants)]
     raise_together(problems, str(path))
     return Sweep(
         path=path,
@@ -160,6 +180,10 @@ def read_sweep(path: Path) -> Sweep:
         directory=Path(str(directory)),
         sets=tuple(dict.fromkeys(file.sets)),
         metrics=tuple(dict.fromkeys(file.metrics)),
+        lowercase=file.lowercase,
+        tokenize=file.tokenize,
+        significance=file.significance,
+        resamples=file.resamples,
         remove_checkpoints=file.checkpoints == "remove",
         layout=file.table,
         variants=tuple(variants),
@@ -171,6 +195,24 @@ def _unknown_key(key: str, section: KeyPath, valid: Sequence[str]) -> Complaint:
     close = nearest(key, valid, cutoff=0.75)
     meant = f"Did you mean `{close}`?" if close else f"The keys here are: {', '.join(valid)}."
     return Complaint("unknown key", f"{meant} Write keys of the recipe under `set`: `training.max_updates: 500`.")
+
+
+def _seed_problems(node: YamlNode, file: SweepFile, variants: list[Variant]) -> list[Problem]:
+    """Problems of `seeds`: one that occurs twice, and other values of `training.seed`."""
+    problems = []
+    for index, seed in enumerate(file.seeds):
+        if seed in file.seeds[:index]:
+            place: KeyPath = ("seeds", index)
+            complaint = Complaint(f"the seed {seed} occurs twice", "Remove one of the two.")
+            problems.append(Problem(nearest_origin(node, place), place, complaint))
+    found = {}
+    for variant in variants if file.seeds else []:
+        for setting in variant.settings[:-1]:  # the last one is the seed
+            path = key_path(setting.key.strip())
+            if path == SEED or (path == SEED[:1] and SEED[1] in mapping(setting.value)):
+                found[setting.value.origin.place] = setting.value.origin
+    complaint = Complaint("the sweep has `seeds`, which give the seed", "Remove this key, or `seeds`.")
+    return problems + [Problem(origin, SEED, complaint) for origin in found.values()]
 
 
 def _layout_problems(node: YamlNode, file: SweepFile, variants: list[Variant]) -> list[Problem]:

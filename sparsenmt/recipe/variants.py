@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -14,6 +14,7 @@ from sparsenmt.recipe.key_paths import KeyPath
 from sparsenmt.recipe.resolve import Setting, expand_variables
 from sparsenmt.recipe.yaml_tree import YamlNode, child, items, mapping, plain
 
+SEED = ("training", "seed")
 OWN_AXES = ("seed", "set", "metric")
 """Axes of every sweep: the seed of training, the text, and the metric."""
 
@@ -27,6 +28,7 @@ class Variant:
     """One model of a sweep.
 
     Args:
+        group: the name without the seed: that of the variants which differ in their seeds only.
         labels: its label by axis, including `seed` if the sweep names seeds.
         settings: overrides of the recipe, in order.
         start: model directory to start from; None: from scratch.
@@ -36,6 +38,7 @@ class Variant:
     """
 
     name: str
+    group: str
     labels: Mapping[str, str]
     recipe: Path
     settings: tuple[Setting, ...]
@@ -82,7 +85,34 @@ def expand_variants(sweep: YamlNode, folder: Path) -> tuple[list[Variant], list[
                 f"two variants are named {variant.name}", "Give one of them a `name`, or another label under `at`."
             )
             problems.append(Problem(variant.origin, ("variants",), complaint))
-    return variants, problems
+    return _continued_by_seed(variants), problems
+
+
+def _continued_by_seed(variants: Sequence[Variant]) -> list[Variant]:
+    """Let variants that start from another one start from that of their seed.
+
+    A variant whose weights are those of a model that no seed has changed is kept once, for the first seed.
+    """
+    places = {(variant.group, variant.labels.get("seed")): variant for variant in variants}
+
+    def start(variant: Variant) -> Variant | None:
+        return places.get((str(variant.start), variant.labels.get("seed")))
+
+    first = {variant.group: variant.labels.get("seed") for variant in reversed(variants)}
+    while True:  # a start that is kept once may leave others with one model for all seeds
+        again = [
+            place
+            for place, variant in places.items()
+            if variant.updates == 0 and variant.labels.get("seed") != first[variant.group] and start(variant) is None
+        ]
+        if not again:
+            break
+        for place in again:
+            del places[place]
+    return [
+        replace(variant, start=Path(found.name)) if (found := start(variant)) is not None else variant
+        for variant in places.values()
+    ]
 
 
 class _BlockExpansion:
@@ -114,13 +144,15 @@ class _BlockExpansion:
         ]
         texts = {axis: label.text for axis, label in labels.items()}
         if seed is not None:
-            filled.append(Setting("training.seed", seed))
+            filled.append(Setting(".".join(SEED), seed))
             texts["seed"] = str(seed.value)
         recipe = self._key("recipe")
         assert recipe is not None
         start, updates, restart = self._start(labels)
+        name = self._name(labels)
         return Variant(
-            name=self._name(labels, suffix),
+            name=name + suffix,
+            group=name,
             labels=texts,
             recipe=self._folder / self._path_in(recipe, labels, "recipe"),
             settings=tuple(filled),
@@ -130,7 +162,7 @@ class _BlockExpansion:
             origin=self._block.origin,
         )
 
-    def _name(self, labels: Mapping[str, _Label], suffix: str) -> str:
+    def _name(self, labels: Mapping[str, _Label]) -> str:
         written = child(self._block, "name")
         name = "-".join(label.text for label in labels.values())
         if written is not None and isinstance(written.value, str):
@@ -144,7 +176,7 @@ class _BlockExpansion:
         if not found:
             complaint = Complaint("the variant has no name", "Write `name: ...`, or labels under `at`.")
             raise ProblemError(self._block.origin, self._path, complaint)
-        return found + suffix
+        return found
 
     def _start(self, labels: Mapping[str, _Label]) -> tuple[Path | None, int | None, bool]:
         """The model directory to start from, the number of further updates, and the flag to start without moments."""

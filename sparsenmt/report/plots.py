@@ -129,7 +129,7 @@ def _draw(panel: Panel, axis: Axes) -> None:
         axis.axhline(0.0, color="black", linewidth=0.8)
     axis.spines[["top", "right"]].set_visible(False)
     if len(panel.series) > 1 or panel.style == "steps":
-        if len(panel.series) > _CROWDED or panel.style == "bars":  # bars fill the diagram
+        if len(panel.series) > _CROWDED or panel.style in ("bars", "lines"):  # these fill the diagram
             axis.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
         else:
             axis.legend(frameon=False, fontsize="small", loc="best")

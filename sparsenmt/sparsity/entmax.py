@@ -10,7 +10,7 @@ random". They are vectors, which weight decay does not change.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Literal
 
 import torch
@@ -108,6 +108,9 @@ class AdaptiveEntmax(Transform):
         """(heads): alpha of each learned head."""
         logits = self.alpha if self._owner is None else self._owner[0].alpha
         return alpha_of(logits).expand(self.heads)
+
+    def logged(self) -> Mapping[str, Tensor]:
+        return {"alpha": self.alphas}
 
     def forward(self, scores: Tensor, keys: Keys) -> Tensor:
         return entmax(scores, self.alphas, keys.visible(), keys.counts)

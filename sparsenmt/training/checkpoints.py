@@ -151,13 +151,14 @@ def clean_checkpoints(directory: Path) -> list[str]:
     return messages
 
 
-def damaged_among(directory: Path, last: int) -> list[int]:
-    """The updates of damaged checkpoints that would be among the newest ``last`` if they were not damaged."""
+def damaged_among(directory: Path, last: int, others: Collection[int] = ()) -> list[int]:
+    """The updates of damaged checkpoints that would be among the newest ``last``, or are among ``others``."""
     found = {checkpoint.update for checkpoint in find_checkpoints(directory)}
     renamed = (directory / _FOLDER / name for name in _listing(directory) if name.startswith(_DAMAGED))
     names = ((path, _NAME.fullmatch(path.name.removeprefix(_DAMAGED))) for path in renamed)
     damaged = {int(name[1]) for path, name in names if name is not None and not Checkpoint(path).interim} - found
-    return [update for update in sorted(found | damaged)[-last:] if update in damaged]
+    newest = sorted(found | damaged)[-last:] if last else []
+    return sorted(damaged & {*newest, *others})
 
 
 def write_checkpoint(

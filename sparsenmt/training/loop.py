@@ -42,11 +42,11 @@ from sparsenmt.training.state import (
     optimizer_state,
     random_states,
 )
-from sparsenmt.training.training_log import TrainingLog
+from sparsenmt.training.training_log import TrainingLog, head_values
 from sparsenmt.training.validation_history import best_updates, limit_reached, scheduled_validations
 
-Validate = Callable[[MasterWeights], Mapping[str, float]]
-"""Master weights -> values by metric name; among them ``loss`` and the recipe's validation metric."""
+Validate = Callable[[Mapping[str, torch.Tensor]], Mapping[str, float]]
+"""Weights in fp32 -> values by metric name; among them ``loss`` and the recipe's validation metric."""
 
 
 class Trainer:
@@ -253,7 +253,8 @@ class Trainer:
         recent.add(result.loss, result.nll, auxiliary, norm=norm, tokens=totals.target_tokens, seconds=seconds)
         self._log.advance(recent.mean_loss(), recent.tokens_per_second())
         if progress.update % self.options.log_every == 0:
-            self._log.record("train", progress.update, epoch=progress.epoch, rate=rate, **recent.values())
+            extra = {"training_seconds": progress.seconds, **head_values(self.model)}
+            self._log.record("train", progress.update, epoch=progress.epoch, rate=rate, **recent.values(), **extra)
             progress.recent = RunningSums()
         self._heap.after_update()
 
@@ -303,7 +304,7 @@ class Trainer:
         if self.workers.is_main_process:
             try:
                 with self._signals.raising():
-                    values = self.validate(self.weights)
+                    values = self.validate(self.weights.state())
             except Interrupted:
                 pass  # the values are not used
         signalled = float(self._signals.number is not None and self.workers.is_main_process)
@@ -318,7 +319,8 @@ class Trainer:
             return
         began = time.perf_counter()
         values = self._measure()
-        self._log.record("validation", progress.update, seconds=time.perf_counter() - began, **values)
+        times = {"seconds": time.perf_counter() - began, "training_seconds": progress.seconds}
+        self._log.record("validation", progress.update, **times, **values)
         self._log.notify(f"update {progress.update}: " + ", ".join(f"{k} {v:.3f}" for k, v in values.items()))
         progress.validated.append(ValidationResult(progress.update, values))
         if progress.update % self.options.validation.every == 0:

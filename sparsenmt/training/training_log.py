@@ -7,6 +7,7 @@ import math
 import os
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from tqdm import tqdm
 
 from sparsenmt.files import name_file_in_errors, no_follow, write_bytes
+from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.progress import notify
 from sparsenmt.store import METRICS_FILE
 from sparsenmt.training.state import Progress
@@ -42,18 +44,64 @@ def truncate_log(directory: Path, progress: Progress) -> None:
     write_bytes(path, b"".join(kept))
 
 
-def training_speed(directory: Path) -> float | None:
-    """Return the target tokens per second of training: the median of the log's lines; None without a log."""
-    path = directory / METRICS_FILE
-    found = []
+def head_values(model: TranslationModel) -> dict[str, Any]:
+    """Return the part of a line of the log that the model's transforms give; empty if they give nothing.
+
+    ``heads``: name -> site -> for each step a list of its learned heads' values, to four decimals.
+    """
+    rounded = {
+        name: {site: [[_rounded(each) for each in heads] for heads in steps] for site, steps in sites.items()}
+        for name, sites in model.logged().items()
+    }
+    return {"heads": rounded} if rounded else {}
+
+
+def _rounded(value: float) -> float | None:
+    return round(value, 4) if math.isfinite(value) else None
+
+
+def logged_values(directory: Path, kind: str, *keys: str) -> list[list[Any]]:
+    """Return the values under ``keys`` of each line of a kind, in the log's order; lines without one are left out."""
+    path, found = directory / METRICS_FILE, []
     for line in path.read_bytes().split(b"\n") if path.is_file() else ():
         try:
             entry = json.loads(line)
-            if entry["kind"] == "train":
-                found.append(float(entry["tokens_per_second"]))
+            if entry["kind"] == kind:
+                found.append([entry[key] for key in keys])
         except (ValueError, KeyError, TypeError, RecursionError):  # as in the last line of a run in progress
             continue
+    return found
+
+
+def training_speed(directory: Path) -> float | None:
+    """Return the target tokens per second of training: the median of the log's lines; None without a log."""
+    found = [speed for (speed,) in logged_values(directory, "train", "tokens_per_second") if _is_number(speed)]
     return median(found) if found else None
+
+
+def training_time(directory: Path) -> float | None:
+    """Return the seconds of all updates of a run, without its validations and checkpoints; None without a log.
+
+    Logs of older versions hold no sum: theirs is the median time between two lines of updates, times the updates.
+    """
+    sums = [
+        seconds
+        for kind in ("train", "validation")
+        for (seconds,) in logged_values(directory, kind, "training_seconds")
+        if _is_number(seconds)
+    ]
+    if sums:
+        return float(max(sums))
+    lines = [line for line in logged_values(directory, "train", "update", "time") if all(map(_is_number, line))]
+    pairs = [(later[0] - line[0], later[1] - line[1]) for line, later in pairwise(lines) if later[0] > line[0]]
+    if not pairs:
+        return None
+    every = median(updates for updates, _ in pairs)
+    return float(median(seconds / updates for updates, seconds in pairs) * (lines[-1][0] - lines[0][0] + every))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 class TrainingLog:

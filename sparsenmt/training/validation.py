@@ -11,7 +11,6 @@ from sparsenmt.data.batching import IndexBatch, collate, length_batches
 from sparsenmt.data.dataset import Dataset
 from sparsenmt.model.protocol import Source, TranslationModel
 from sparsenmt.training.loss import negative_log_likelihood
-from sparsenmt.training.precision import MasterWeights
 
 
 class Validator:
@@ -40,13 +39,13 @@ class Validator:
         self._encoder_exits, self._decoder_exits = depth
         self._device, self._batch_tokens = device, batch_tokens
 
-    def __call__(self, weights: MasterWeights) -> Mapping[str, float]:
+    def __call__(self, weights: Mapping[str, torch.Tensor]) -> Mapping[str, float]:
         """Validate these weights; returns values by name.
 
         ``loss`` is the mean negative log-likelihood of a target token in nats, without label smoothing;
         ``NAME_closed``, for each auxiliary loss, the share of source positions that its filters close.
         """
-        self._load(weights.state())
+        self._load(weights)
         values = self._losses()
         values.update({name: measure() for name, measure in self._metrics.items()})
         return values

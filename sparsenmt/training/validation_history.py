@@ -19,26 +19,37 @@ def scheduled_validations(progress: Progress, options: Training) -> list[Validat
 def best_updates(
     validations: Sequence[ValidationResult], metric: str, count: int, losses: Mapping[str, AuxiliaryLoss]
 ) -> list[int]:
-    """Updates of the best validations, best first; ties go to the lower loss, then to the earlier update.
+    """Updates of the best validations, best first, by their `rank`; ties go to the earlier update."""
+    ranked = sorted(validations, key=lambda each: (rank(each.values, metric, losses), each.update))
+    return [each.update for each in ranked[:count]]
+
+
+def rank(
+    values: Mapping[str, float], metric: str, losses: Mapping[str, AuxiliaryLoss]
+) -> tuple[bool, float, float, float]:
+    """A key that sorts the values of validations, the best ones first; ties go to the lower loss.
 
     If losses have a target, validations within its tolerance come first, then those nearest to it: otherwise the
     best one would be an early one, whose gates are still open.
     """
     lower_is_better = metric == "loss" or METRICS[metric].lower_is_better
     sign = 1.0 if lower_is_better else -1.0
-
-    def key(validated: ValidationResult) -> tuple[bool, float, float, float, int]:
-        value = validated.values[metric]
-        return math.isnan(value), _excess(validated, losses), sign * value, validated.values["loss"], validated.update
-
-    ranked = sorted(validations, key=key)
-    return [each.update for each in ranked[:count]]
+    return math.isnan(values[metric]), _excess(values, losses), sign * values[metric], values["loss"]
 
 
-def _excess(validated: ValidationResult, losses: Mapping[str, AuxiliaryLoss]) -> float:
+def losses_without_target(losses: Mapping[str, AuxiliaryLoss]) -> list[str]:
+    """Names of the auxiliary losses that have a weight, and no target by which validations could be compared."""
+    return [
+        name
+        for name, loss in losses.items()
+        if loss.target is None and (loss.weight is None or final_value(loss.weight) != 0)
+    ]
+
+
+def _excess(values: Mapping[str, float], losses: Mapping[str, AuxiliaryLoss]) -> float:
     """The sum, over losses with a target, of how far the closed share lies outside the target's tolerance."""
     return sum(
-        max(abs(validated.values[f"{name}_closed"] - final_value(loss.target)) - loss.tolerance, 0.0)
+        max(abs(values[f"{name}_closed"] - final_value(loss.target)) - loss.tolerance, 0.0)
         for name, loss in losses.items()
         if loss.target is not None
     )

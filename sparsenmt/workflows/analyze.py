@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Concatenate, ParamSpec
 
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
@@ -33,7 +34,8 @@ def analyze(
     files = files or ReportFiles()
     session = replace(session, for_plot=session.for_plot or files.plot is not None)
     session.check()
-    files.check(session.files)
+    given = [value for value in (*arguments, *settings.values()) if isinstance(value, Path)]
+    files.check([*session.files, *given])
     if session.threads is not None:
         use_threads(session.threads)
     result = measure(session, *arguments, **settings)

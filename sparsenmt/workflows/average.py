@@ -6,46 +6,67 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sparsenmt import store
+from sparsenmt.devices import pick_device, use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.files import check_absent
 from sparsenmt.progress import notify
-from sparsenmt.training.checkpoints import Checkpoint, average_weights, damaged_among, find_checkpoints
+from sparsenmt.report.tables import Report
+from sparsenmt.training.checkpoints import Checkpoint, average_weights, find_checkpoints
+from sparsenmt.workflows.checkpoint_choice import CheckpointChoice, choose, mean_of, warn_of_damage
+from sparsenmt.workflows.prepare import open_prepared
+from sparsenmt.workflows.validation import make_validator
 
 
-def average(model: Path, *, last: int | None = None, updates: Sequence[int] = (), output: Path | None = None) -> None:
+def average(
+    model: Path, *, last: int | Sequence[int] | None = None, updates: Sequence[int] = (), output: Path | None = None
+) -> Report | None:
     """Replace a model's weights by the mean of its checkpoints, or write the mean to a new model directory.
 
     Args:
-        last: number of checkpoints, the newest ones; None: all.
+        last: number of checkpoints, the newest ones; None: all. Of several numbers, and of the best single checkpoint,
+            the best on the validation text of the model's recipe is taken, which must be prepared.
         updates: updates of the checkpoints to average, instead of ``last``.
         output: the new model directory; None, or ``model`` itself: replace the weights of ``model``.
 
+    Returns:
+        the means and their validations, if there was a choice.
+
     Raises:
-        UserError: there are no such checkpoints, or ``output`` exists.
+        UserError: there are no such checkpoints, ``output`` exists, or the prepared data are missing or others.
     """
-    store.read_manifest(model)
+    manifest = store.read_manifest(model)
     version = store.model_version(model)
     target = None if output is None or output.resolve() == model.resolve() else output
     if target is not None:
         check_absent(target)
     found = find_checkpoints(model)
-    chosen = _choose(model, found, last, updates)
+    sizes = [last] if isinstance(last, int) else list(last or [len(found)])
+    chosen: Sequence[Checkpoint] = _choose(model, found, sizes if last else [], updates)
+    choice = None
+    if len(sizes) > 1:
+        choice = _validated(model, manifest["data_fingerprint"], found, sizes)
+        chosen = choice.taken.checkpoints
+    description = mean_of(chosen) if choice is None else choice.describe()
     weights = average_weights(chosen)
     after, made_of = found[-1].update, [checkpoint.update for checkpoint in chosen]
-    warnings = [] if updates else warn_of_damage(model, last or len(found))
+    warnings = [] if updates else warn_of_damage(model, max(sizes), () if choice is None else choice.best)
+    record = None if choice is None else choice.record()
     if target is not None:
-        store.copy_model(model, target, weights, after=after, made_of=made_of, version=version, warnings=warnings)
+        store.copy_model(
+            model, target, weights, after=after, made_of=made_of, version=version, warnings=warnings, average=record
+        )
     else:
         store.check_model_version(model, version)
-        store.write_weights(model, weights, after=after, made_of=made_of, warnings=warnings)
-    notify(f"{(target or model) / store.WEIGHTS}: {mean_of(chosen)}")
+        store.write_weights(model, weights, after=after, made_of=made_of, warnings=warnings, average=record)
+    notify(f"{(target or model) / store.WEIGHTS}: {description}")
+    return None if choice is None else choice.report()
 
 
-def _choose(model: Path, found: list[Checkpoint], last: int | None, updates: Sequence[int]) -> list[Checkpoint]:
-    """Return the checkpoints to average, oldest first."""
+def _choose(model: Path, found: list[Checkpoint], sizes: Sequence[int], updates: Sequence[int]) -> list[Checkpoint]:
+    """Return the checkpoints to average, oldest first: of ``sizes`` the largest."""
     if not found:
         raise UserError("the model has no checkpoints", where=str(model), hint="Name the directory of a training run.")
-    if last is not None and updates:
+    if sizes and updates:
         raise UserError("--last and --update exclude each other", where="--last", hint="Give one of them.")
     have = {checkpoint.update: checkpoint for checkpoint in found}
     if missing := [update for update in updates if update not in have]:
@@ -54,25 +75,29 @@ def _choose(model: Path, found: list[Checkpoint], last: int | None, updates: Seq
             where=str(model),
             hint=f"There are: {', '.join(map(str, have))}.",
         )
-    if last is not None and last > len(found):
-        verb = "is" if len(found) == 1 else "are"
-        raise UserError(f"there {verb} only {_count(found)}", where=str(model), hint="Lower --last.")
-    return [have[update] for update in sorted(set(updates))] or found[-(last or len(found)) :]
+    most = max(sizes, default=len(found))
+    if most > len(found):
+        count = "is only 1 checkpoint" if len(found) == 1 else f"are only {len(found)} checkpoints"
+        raise UserError(f"there {count}", where=str(model), hint="Lower --last.")
+    return [have[update] for update in sorted(set(updates))] or found[-most:]
 
 
-def mean_of(checkpoints: Sequence[Checkpoint]) -> str:
-    """Return which checkpoints were averaged, for a message."""
-    plural = "" if len(checkpoints) == 1 else "s"
-    return f"the mean of {_count(checkpoints)}, update{plural} {', '.join(str(each.update) for each in checkpoints)}"
+def _validated(model: Path, fingerprint: str, found: list[Checkpoint], sizes: Sequence[int]) -> CheckpointChoice:
+    """Let validation choose, as the model's recipe validates.
 
-
-def warn_of_damage(model: Path, last: int) -> list[str]:
-    """Warn of damaged checkpoints that are missing from a mean of the newest ones; returns the warnings."""
-    warnings = [f"the checkpoint of update {n} is damaged: the mean is without it" for n in damaged_among(model, last)]
-    for warning in warnings:
-        notify(f"warning: {model}: {warning}")
-    return warnings
-
-
-def _count(checkpoints: Sequence[Checkpoint]) -> str:
-    return f"{len(checkpoints)} checkpoint{'' if len(checkpoints) == 1 else 's'}"
+    Args:
+        fingerprint: of the data that the model was trained on.
+    """
+    recipe = store.read_recipe(model)
+    use_threads(recipe.training.threads)
+    device = pick_device(recipe.training.device)
+    data = open_prepared(recipe)
+    if data.fingerprint != fingerprint:
+        raise UserError(
+            "other data than the model was trained on",
+            where=recipe.data.directory,
+            hint="Prepare the data as before, or give a single number of checkpoints.",
+        )
+    newest = found[-1]
+    newest.check("progress.json")
+    return choose(found, sizes, newest.progress().validated, recipe, make_validator(recipe, data, device))

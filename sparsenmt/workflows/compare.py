@@ -12,6 +12,8 @@ from sparsenmt.decoding.decoding_time import time_decoding
 from sparsenmt.decoding.translate import Translation
 from sparsenmt.devices import use_threads
 from sparsenmt.errors import UserError
+from sparsenmt.evaluation.scorer import ScoringOptions
+from sparsenmt.evaluation.significance import PairedTest
 from sparsenmt.metric import METRICS
 from sparsenmt.progress import progress_bar
 from sparsenmt.report.model_labels import check_models, model_labels
@@ -19,8 +21,15 @@ from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.plots import Panel, curves
 from sparsenmt.report.tables import Column, Report, Table, Value, columns
 from sparsenmt.store import open_model, read_recipe
-from sparsenmt.training.training_log import training_speed
-from sparsenmt.workflows.evaluate import Evaluation, evaluate, metric_of, translate_text
+from sparsenmt.training.training_log import training_speed, training_time
+from sparsenmt.workflows.evaluate import (
+    Evaluation,
+    check_metrics_fit,
+    evaluate,
+    metric_of,
+    translate_in_batches,
+    translate_text,
+)
 from sparsenmt.workflows.test_sets import TestText, given_text, shared_text
 
 
@@ -34,9 +43,12 @@ class CompareRequest:
         documents: document ids of the source's lines.
         tags: part-of-speech tags of the source.
         baseline: model that the others are tested against; None: the first.
-        metrics: names of `metric.METRICS`, the most important first; empty: the first recipe's, with BLEU chrF, too.
+        scoring: without metrics: the first recipe's, with BLEU chrF, too.
+        test: significance test of the differences to the baseline.
+        sacrebleu_p: show sacrebleu's own p-value on the terminal, too; files always hold it.
         speed_lines: lines that are timed, at most.
         rounds: turns of each model; the fastest counts.
+        batch_sentences: lines of a batch while decoding is timed; None: as many as fit the recipe's `batch_tokens`.
         threads: CPU threads; None: all cores.
     """
 
@@ -47,11 +59,14 @@ class CompareRequest:
     tags: Path | None = None
     kind: Literal["test", "dev"] = "test"
     baseline: Path | None = None
-    metrics: Sequence[str] = ()
+    scoring: ScoringOptions = field(default_factory=ScoringOptions)
     attention: bool = True
+    test: PairedTest = field(default_factory=PairedTest)
+    sacrebleu_p: bool = False
     speed: bool = True
     speed_lines: int = 200
     rounds: int = 3
+    batch_sentences: int | None = None
     threads: int | None = None
     files: ReportFiles = field(default_factory=ReportFiles)
 
@@ -62,19 +77,14 @@ class ComparedModel:
 
     Args:
         speed: of decoding: target tokens per second, `</s>` included, in the fastest turn.
+        tests: metric -> `Evaluation.against` the baseline; empty for the baseline itself.
     """
 
     label: str
     directory: Path
     found: Evaluation
     speed: float | None
-
-    def against(self, baseline: ComparedModel, metric: str, text: TestText) -> dict[str, float]:
-        """Return the difference to the baseline; empty for the baseline itself."""
-        if self.label == baseline.label:
-            return {}
-        language = read_recipe(self.directory).data.target_language
-        return self.found.against(baseline.found, metric, text, language)
+    tests: Mapping[str, Mapping[str, float]]
 
 
 def compare_models(request: CompareRequest) -> Report:
@@ -92,13 +102,25 @@ def compare_models(request: CompareRequest) -> Report:
     use_threads(request.threads)
     labels = model_labels(everybody)
     text = given or shared_text(labels, request.kind)
-    metrics = tuple(request.metrics) or _default_metrics(everybody[0])
-    found = {label: evaluate(path, text, metrics, attention=request.attention) for label, path in labels.items()}
+    _check_batches(everybody, text, request.batch_sentences)
+    scoring = request.scoring.with_default(_default_metrics(everybody[0]))
+    check_metrics_fit(text, scoring)
+    languages = {label: read_recipe(path).data.target_language for label, path in labels.items()}
+    scoring.language_of(languages)
+    found = {label: evaluate(path, text, scoring, attention=request.attention) for label, path in labels.items()}
     first = (wanted or request.models[0]).resolve()
     baseline = next(label for label, path in labels.items() if path.resolve() == first)
-    speeds = _decoding_speeds(labels, text, request.speed_lines, request.rounds) if request.speed else {}
-    models = [ComparedModel(label, labels[label], own, speeds.get(label)) for label, own in found.items()]
-    made = _report(models, baseline, text, metrics, attention=request.attention)
+    tests = {
+        label: {
+            metric: own.against(found[baseline], metric, text, languages[label], scoring, request.test)
+            for metric in scoring.metrics
+            if label != baseline
+        }
+        for label, own in found.items()
+    }
+    speeds = _decoding_speeds(labels, text, request) if request.speed else {}
+    models = [ComparedModel(label, labels[label], own, speeds.get(label), tests[label]) for label, own in found.items()]
+    made = _report(models, baseline, request, text, scoring)
     request.files.write(made, lambda: curves(_panels(made), share_y=True))
     return made
 
@@ -108,22 +130,40 @@ def _default_metrics(model: Path) -> tuple[str, ...]:
     return (metric, "chrf") if metric == "bleu" else (metric,)
 
 
-def _decoding_speeds(models: Mapping[str, Path], text: TestText, lines: int, rounds: int) -> dict[str, float]:
+def _check_batches(models: Sequence[Path], text: TestText, batch_sentences: int | None) -> None:
+    """Check that a number of sentences can be the size of a batch.
+
+    Raises:
+        UserError: a model reads blocks of sentences.
+    """
+    packing = [model for model in models if read_recipe(model).data.documents is not None]
+    if batch_sentences is not None and text.documents is not None and packing:
+        raise UserError(
+            f"{packing[0]} reads blocks of sentences, not single ones",
+            where="--batch-sentences",
+            hint="Leave it out: the size of batches is `decoding.batch_tokens` of the recipe.",
+        )
+
+
+def _decoding_speeds(models: Mapping[str, Path], text: TestText, request: CompareRequest) -> dict[str, float]:
     """Time models in turns on the first lines of a text; returns target tokens per second, `</s>` included.
 
     A model is read anew for each of its turns, so that no more than one is in memory.
     """
 
     def translate(directory: Path) -> Callable[[Sequence[str]], list[Translation]]:
-        bundle = open_model(directory)
+        bundle, size = open_model(directory), request.batch_sentences
+        if size is not None:
+            return lambda sources: translate_in_batches(bundle, text, len(sources), size)
         return lambda sources: translate_text(bundle, text, sources)[1]
 
     def systems() -> Iterator[tuple[str, Callable[[Sequence[str]], list[Translation]]]]:
         for label, directory in models.items():
             yield label, translate(directory)
 
-    with progress_bar("decoding speed", rounds * len(models), unit="model") as advance:
-        times = time_decoding(systems, text.read()[0][:lines], rounds=rounds, advance=advance)
+    with progress_bar("decoding speed", request.rounds * len(models), unit="model") as advance:
+        sources = text.read()[0][: request.speed_lines]
+        times = time_decoding(systems, sources, rounds=request.rounds, advance=advance)
     return {label: _tokens(each.result) / each.seconds for label, each in times.items()}
 
 
@@ -132,58 +172,61 @@ def _tokens(found: Sequence[Translation]) -> int:
 
 
 def _report(
-    models: Sequence[ComparedModel], baseline: str, text: TestText, metrics: Sequence[str], *, attention: bool
+    models: Sequence[ComparedModel], baseline: str, request: CompareRequest, text: TestText, scoring: ScoringOptions
 ) -> Report:
     """Make the tables: the models, the tests against the baseline by each metric, the attention of each site."""
     base = next(model for model in models if model.label == baseline)
     tables = (
-        _models(models, base, text, metrics, attention=attention),
-        _significance(models, base, text, metrics),
-        *([_sites(models)] if attention else []),
+        _models(models, base, text, scoring, attention=request.attention),
+        _significance(models, base, scoring, sacrebleu_p=request.sacrebleu_p),
+        *([_sites(models)] if request.attention else []),
     )
     settings = {
         "models": [model.label for model in models],
         "baseline": baseline,
-        "metrics": list(metrics),
+        **scoring.record(),
+        **request.test.record(),
         "text": text.name,
+        "batch_sentences": request.batch_sentences,
     }
-    return Report("compare", tables, tuple(_notes(base, metrics)), settings)
+    return Report("compare", tables, tuple(_notes(base, scoring, request)), settings)
 
 
 def _models(
-    models: Sequence[ComparedModel], base: ComparedModel, text: TestText, metrics: Sequence[str], *, attention: bool
+    models: Sequence[ComparedModel], base: ComparedModel, text: TestText, scoring: ScoringOptions, *, attention: bool
 ) -> Table:
     values: list[tuple[Value, ...]] = []
     for model in models:
-        test, own = model.against(base, metrics[0], text), model.found
-        scores = tuple(own.scores[metric] for metric in metrics)
+        test, own = model.tests.get(scoring.metrics[0], {}), model.found
+        scores = tuple(own.scores[scoring.key(metric)] for metric in scoring.metrics)
         seen = tuple(own.overall(name) if attention else None for name in ("attended", "density"))
         ratio = None if model.speed is None or base.speed is None else model.speed / base.speed
-        measured = (own.parameters, own.sparsity, *seen, training_speed(model.directory), model.speed, ratio)
+        training = (training_speed(model.directory), training_time(model.directory))
+        measured = (own.parameters, own.sparsity, *seen, *training, model.speed, ratio)
         values.append((model.label, *scores, test.get("difference"), test.get("p_value"), *measured))
     filtered, timed = any(model.found.sparsity is not None for model in models), base.speed is not None
     heads = (
-        *(Column("model"), *(Column(name, "score") for name in (*metrics, "difference"))),
+        *(Column("model"), *(Column(name, "score") for name in (*scoring.metrics, "difference"))),
         *(Column("p_value", "number"), Column("parameters", "count")),
         *(Column("sparsity", "share", filtered), Column("attended", "number", attention)),
-        *(Column("density", "share", attention), Column("training", "rate")),
+        *(Column("density", "share", attention), Column("training", "rate"), Column("training_seconds", "rate")),
         *(Column("decoding", "rate", timed), Column("decoding_ratio", "score", timed)),
     )
     return Table("models", f"{text.name}: {base.found.sentences:,} sentences", heads, tuple(values))
 
 
 def _significance(
-    models: Sequence[ComparedModel], base: ComparedModel, text: TestText, metrics: Sequence[str]
+    models: Sequence[ComparedModel], base: ComparedModel, scoring: ScoringOptions, *, sacrebleu_p: bool
 ) -> Table:
-    names = ("difference", "low", "high", "p_value")
+    names = ("difference", "low", "high", "p_value", "sacrebleu_p")
     values: tuple[tuple[Value, ...], ...] = tuple(
-        (model.label, METRICS[metric].label, model.found.scores[metric], *(test[name] for name in names))
+        (model.label, METRICS[metric].label, model.found.scores[scoring.key(metric)], *map(test.get, names))
         for model in models
-        for metric in metrics
-        if (test := model.against(base, metric, text))
+        for metric, test in model.tests.items()
     )
     scores = columns("score score difference low high")
-    heads = (*columns("text model metric"), *scores, Column("p_value", "number"))
+    tested = (Column("p_value", "number"), Column("sacrebleu_p", "number", sacrebleu_p))
+    heads = (*columns("text model metric"), *scores, *tested)
     return Table("significance", f"against {base.label}, with 95% intervals", heads, values)
 
 
@@ -199,14 +242,16 @@ def _sites(models: Sequence[ComparedModel]) -> Table:
     return Table("attention", "attended positions per query", heads, values, across="site", shown="attended")
 
 
-def _notes(base: ComparedModel, metrics: Sequence[str]) -> Iterator[str]:
+def _notes(base: ComparedModel, scoring: ScoringOptions, request: CompareRequest) -> Iterator[str]:
     """Explain the columns."""
-    first = METRICS[metrics[0]].label
-    yield f"difference: {first} less that of {base.label}; p-value: paired bootstrap, 1000 resamples"
-    yield from (f"{METRICS[metric].label}: {base.found.signatures[metric]}" for metric in metrics)
+    first = METRICS[scoring.metrics[0]].label
+    yield f"difference: {first} less that of {base.label}; p-value: {request.test}"
+    yield from (f"{METRICS[name].label}: {base.found.signatures[scoring.key(name)]}" for name in scoring.metrics)
     yield "training: target tokens/s by the training's own log, which other work on the machine slows down"
+    yield "training seconds: of all updates by that log, without validations; estimated for logs of older versions"
     if base.speed is not None:
-        yield "decoding: target tokens/s, the models taking turns, fastest turn; ratio: to the baseline"
+        lines = "" if request.batch_sentences is None else f" in batches of {request.batch_sentences:,} lines"
+        yield f"decoding: target tokens/s{lines}, the models taking turns, fastest turn; ratio: to the baseline"
 
 
 def _panels(found: Report) -> list[Panel]:

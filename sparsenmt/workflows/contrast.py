@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from sparsenmt.data.text import read_lines, write_lines
+from sparsenmt.decoding.disabled_heads import heads_by_model
 from sparsenmt.devices import use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.contrast.contrast_report import (
@@ -26,6 +27,7 @@ from sparsenmt.evaluation.contrast.scoring import SuiteScorer
 from sparsenmt.evaluation.contrast.suites import check_items, open_suite
 from sparsenmt.evaluation.contrast.training_text import Side, exclude_training
 from sparsenmt.files import explain_write_errors, write_json
+from sparsenmt.model.sites import SiteName
 from sparsenmt.progress import notify, progress_bar
 from sparsenmt.recipe.load import load
 from sparsenmt.report.model_labels import check_models, model_labels
@@ -56,6 +58,7 @@ class ContrastRequest:
         normalize: divide log-probabilities by the number of tokens.
         batch_tokens: sources in a batch times the longest, or times the targets; None: the recipe's.
         encoder_layers, decoder_layers: layers that run; None: the recipe's, or all.
+        disabled_heads: ``[MODEL=]SITE:N,N`` values: heads that give zeros.
         threads: CPU threads; None: all cores.
         files: files for the report.
         items_file: file for a table of all items.
@@ -76,6 +79,7 @@ class ContrastRequest:
     batch_tokens: int | None = None
     encoder_layers: int | None = None
     decoder_layers: int | None = None
+    disabled_heads: Sequence[str] = ()
     threads: int | None = None
     files: ReportFiles = field(default_factory=ReportFiles)
     items_file: Path | None = None
@@ -135,19 +139,23 @@ def contrast(request: ContrastRequest) -> ContrastResult:
     """
     request.check()
     use_threads(request.threads)
+    labels = model_labels(request.models)
+    disabled = heads_by_model(labels, request.disabled_heads)
     suite = read_suite(request)
     if request.suite_file is not None:
         with explain_write_errors(request.suite_file):
             write_json(request.suite_file, as_entries(suite))
     if not request.models:
         return ContrastResult(suite, [], None)
-    models = [_decide(request, suite, label, path) for label, path in model_labels(request.models).items()]
-    notes = report_notes(suite, models, normalize=request.normalize)
+    models = [_decide(request, suite, label, path, disabled[label]) for label, path in labels.items()]
+    notes = list(report_notes(suite, models, normalize=request.normalize))
+    notes += [f"disabled heads: {', '.join(request.disabled_heads)}"] if request.disabled_heads else []
     made = report(suite, models, notes=notes, normalize=request.normalize)
     chosen = {
         "types": list(request.types),
         "origins": list(request.origins),
         "models": [str(path) for path in request.models],
+        "disabled_heads": list(request.disabled_heads),
         "exclude_training": [str(path) for path in request.training],
     }
     made = replace(made, settings={**made.settings, **chosen})
@@ -203,9 +211,11 @@ def _lines_with_progress(path: Path | str) -> Iterator[str]:
             advance(1)
 
 
-def _decide(request: ContrastRequest, suite: Suite, label: str, directory: Path) -> ModelDecisions:
-    """Score the suite with one model, and decide every item."""
-    bundle = open_model(directory)
+def _decide(
+    request: ContrastRequest, suite: Suite, label: str, directory: Path, disabled: Mapping[SiteName, Collection[int]]
+) -> ModelDecisions:
+    """Score the suite with one model without its disabled heads, and decide every item."""
+    bundle = open_model(directory, disabled=disabled)
     _warn_of_languages(suite, label, bundle)
     tags = open_tag_file(request.tags, bundle)
     given = None if tags is None else [line.tags for line in attach(suite.sources, suite.name, tags) if line.tags]

@@ -20,6 +20,7 @@ from sparsenmt.data.documents import DocumentBlock
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.text import check_readable, write_lines
 from sparsenmt.decoding import documents as document_decoding
+from sparsenmt.decoding.disabled_heads import read_disabled_heads
 from sparsenmt.decoding.documents import BlockTranslation, Mismatches, translate_documents
 from sparsenmt.decoding.inputs import cut_summary, cut_warning
 from sparsenmt.decoding.scores import Hypothesis
@@ -38,7 +39,6 @@ from sparsenmt.report.output_files import check_outputs
 from sparsenmt.resumable import ResumableOutput, resumable_output
 from sparsenmt.store import Bundle, open_model
 from sparsenmt.workflows.depth_choice import at_depth
-from sparsenmt.workflows.disabled_heads import read_disabled_heads
 from sparsenmt.workflows.input_text import (
     UnchangedFile,
     attach,

@@ -11,11 +11,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import groupby
+from math import prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sparsenmt.analysis.depth_table import (
+    DEFAULT,
     DepthGrid,
+    SystemSize,
     TimeReference,
     TranslatedText,
     full_report,
@@ -31,6 +37,7 @@ from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import translate_texts
 from sparsenmt.devices import use_threads
 from sparsenmt.errors import UserError
+from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
 from sparsenmt.files import directory_lock, explain_directory_errors, make_directories, write_text
 from sparsenmt.interrupts import resumable
 from sparsenmt.model.depth_plan import Depth, DepthPlan, fastest_first
@@ -40,13 +47,17 @@ from sparsenmt.report.model_labels import check_models, model_labels
 from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.plots import save, value_maps
 from sparsenmt.report.tables import render, write_report
-from sparsenmt.store import MANIFEST, RECIPE, Bundle, check_identity, model_identity, open_model, read_recipe
+from sparsenmt.store import MANIFEST, RECIPE, WEIGHTS, Bundle, check_identity, model_identity, open_model, read_recipe
+from sparsenmt.tensors import read_shapes
+from sparsenmt.training.training_log import training_time
 from sparsenmt.workflows.depth_choice import check_layers, warn_untrained
+from sparsenmt.workflows.evaluate import check_metrics_fit
 from sparsenmt.workflows.input_text import warn_of_single_lines
 from sparsenmt.workflows.test_sets import TestText, given_text, shared_text
 
 TRANSLATIONS = "translations"
 _SEPARATE = "separate models"
+_DAMAGED_HINT = "Take the model directory from a copy, or train it again."
 
 
 @dataclass(frozen=True)
@@ -55,9 +66,12 @@ class DepthTableRequest:
 
     Args:
         models: model directories, each at all its depths.
-        grid: model directories, or directories that hold some; together they make one further system.
+        grid: model directories, or directories that hold some; together they make one further system. A directory
+            whose models have depths that are there already makes one of its own.
         source: text to translate; None: the recipes' text.
+        documents: document ids of the source's lines, for d-BLEU.
         kind: the recipes' text, ``test`` or ``dev``.
+        scoring: without metrics: BLEU and chrF.
         encoder_layers, decoder_layers: depths of the two sides; None: all trained ones.
         beam_sizes: one table each; 1 is greedy search; None: the recipes' search.
         batch_tokens: source tokens in a batch, padding included, times the beam size; None: the recipes'.
@@ -72,7 +86,9 @@ class DepthTableRequest:
     output: Path
     source: Path | None = None
     reference: Path | None = None
+    documents: Path | None = None
     kind: str = "test"
+    scoring: ScoringOptions = DEFAULT
     encoder_layers: Sequence[int] | None = None
     decoder_layers: Sequence[int] | None = None
     beam_sizes: Sequence[int] | None = None
@@ -97,6 +113,12 @@ class DepthSystem:
 
     name: str
     models: Mapping[Depth, Path]
+    separate: bool = False
+
+    @property
+    def directories(self) -> list[Path]:
+        """The models, the one of the deepest depth last."""
+        return list(dict.fromkeys(self.models.values()))
 
 
 @dataclass(frozen=True)
@@ -128,8 +150,7 @@ def depth_table(request: DepthTableRequest) -> DepthTableResult:
         with explain_directory_errors(request.output, another="--output"):
             make_directories(request.output)
         with directory_lock(request.output, "writes a depth table there"):
-            translations = table.translate()
-            return table.write(translations, table.measure_time())
+            return table.write(table.measure_time(table.score(table.translate())))
 
 
 class _DepthTable:
@@ -137,15 +158,17 @@ class _DepthTable:
 
     def __init__(self, request: DepthTableRequest) -> None:
         self.request = request
-        separate = list(_expand_grid(request.grid))
+        places = [(place, _expand_grid(place)) for place in request.grid]
+        separate = [directory for _, directories in places for directory in directories]
         check_models([*request.models, *separate])
         labels = model_labels(request.models)
         self._recipes = {path: read_recipe(path) for path in (*request.models, *separate)}
         self.systems = [self._exits_of(name, directory) for name, directory in labels.items()]
-        if separate:
-            self.systems.append(self._grid_of(separate))
+        self.systems += self._grids_of(places)
         named = {str(path): path for path in (*request.models, *separate)}
-        self.text: TestText = given_text(request.source, request.reference) or shared_text(named, request.kind)
+        given = given_text(request.source, request.reference, request.documents)
+        self.text: TestText = given or shared_text(named, request.kind)
+        self.scoring = request.scoring.with_default(DEFAULT.metrics)
 
     def _plan(self, directory: Path) -> DepthPlan:
         return depth_plan(self._recipes[directory].model)
@@ -177,30 +200,46 @@ class _DepthTable:
             notify(f"warning: {directory}: {text}")
         return DepthSystem(name, dict.fromkeys(depths, directory))
 
-    def _grid_of(self, directories: Sequence[Path]) -> DepthSystem:
-        """Return the system of separate models, each at its full depth."""
-        found: dict[Depth, Path] = {}
-        for directory in directories:
-            depth = self._plan(directory).deepest
-            if depth in found:
-                raise UserError(
-                    f"{found[depth]} has {depth[0]} encoder and {depth[1]} decoder layers too",
-                    where=str(directory),
-                    hint="Let --grid name one model of each depth.",
-                )
-            if all(wanted is None or layers in wanted for wanted, layers in zip(self._wanted, depth, strict=True)):
-                found[depth] = directory
-        if not found:
+    def _grids_of(self, places: Sequence[tuple[Path, Sequence[Path]]]) -> list[DepthSystem]:
+        """Return the systems of separate models, each model at its full depth; there is one unless depths repeat."""
+        found: list[tuple[str, dict[Depth, Path]]] = []
+        for place, directories in places:
+            own: dict[Depth, Path] = {}
+            known = found[0][1] if found and len(directories) == 1 else {}
+            for directory in directories:
+                depth = self._plan(directory).deepest
+                if other := known.get(depth) or own.get(depth):
+                    raise UserError(
+                        f"{other} has {depth[0]} encoder and {depth[1]} decoder layers too",
+                        where=str(directory),
+                        hint="Let --grid name one model of each depth.",
+                    )
+                own[depth] = directory
+            joined = next((models for _, models in found if not models.keys() & own.keys()), None)
+            if joined is None:
+                found.append((f"{_SEPARATE}, {place}" if found else _SEPARATE, own))
+            else:
+                joined.update(own)
+        wanted = [
+            (name, [depth for depth in fastest_first(models) if self._is_wanted(depth)], models)
+            for name, models in found
+        ]
+        if not all(depths for _, depths, _ in wanted):
             raise UserError(
                 "none of its models has a requested depth",
                 where="--grid",
                 hint="Change --encoder-layers and --decoder-layers, or leave them out.",
             )
-        return DepthSystem(_SEPARATE, {depth: found[depth] for depth in fastest_first(found)})
+        return [DepthSystem(name, {depth: models[depth] for depth in depths}, True) for name, depths, models in wanted]
+
+    def _is_wanted(self, depth: Depth) -> bool:
+        return all(wanted is None or layers in wanted for wanted, layers in zip(self._wanted, depth, strict=True))
 
     def check(self) -> None:
         """Refuse output files and texts that are invalid, before anything is translated."""
-        inputs = [self.request.source, self.request.reference]
+        check_metrics_fit(self.text, self.scoring, reads_documents=self.request.documents is None)
+        _ = self._settings
+        inputs = [self.request.source, self.request.reference, self.request.documents]
         ReportFiles(plot=self.request.plot).check(inputs)
         if self.request.output.exists() and not self.request.output.is_dir():
             raise UserError("this is a file", where=str(self.request.output), hint="Name a directory as --output.")
@@ -209,6 +248,12 @@ class _DepthTable:
     @cached_property
     def _pairs(self) -> tuple[list[str], list[str]]:
         return self.text.read()
+
+    @cached_property
+    def _settings(self) -> ScoringSettings:
+        spoken = {str(path): recipe.data.target_language for path, recipe in self._recipes.items()}
+        language = self.scoring.language_of(spoken)
+        return self.scoring.settings(language=language, documents=self.text.ids(self.sources))
 
     @property
     def sources(self) -> list[str]:
@@ -258,33 +303,63 @@ class _DepthTable:
                 found[run] = TranslatedText(lines, str(directory), str(file))
         return found
 
-    def measure_time(self) -> dict[DepthRun, float]:
-        """Return the seconds that every run takes for the first lines of the text."""
+    def measure_time(self, grids: Sequence[DepthGrid]) -> list[DepthGrid]:
+        """Return the grids with the seconds that every depth, and the oracle, take for the first lines of the text."""
         lines = self.sources[: self.request.speed_lines]
         if not lines:
-            return {}
-        rounds = self.request.rounds
-        with progress_bar("decoding time", rounds * len(self.runs), unit="cell") as advance:
-            times = time_decoding(self._timed_systems, lines, rounds=rounds, advance=advance)
-        return {run: time.seconds for run, time in times.items()}
+            return list(grids)
+        rounds, oracle = self.request.rounds, {(grid.system, grid.search): grid.depths for grid in grids}
+        with progress_bar("decoding time", 2 * rounds * len(self.runs), unit="cell") as advance:
+            times = time_decoding(lambda: self._timed_systems(oracle), lines, rounds=rounds, advance=advance)
+        found = []
+        for grid in grids:
+            own = [run for run in self.runs if (run.system, run.search) == (grid.system, grid.search)]
+            seconds = {run.depth: times[run, False].seconds for run in own}
+            found.append(grid.timed(seconds, sum(times[run, True].seconds for run in own)))
+        return found
 
-    def _timed_systems(self) -> Iterator[tuple[DepthRun, Callable[[Sequence[str]], list[str]]]]:
-        """Yield every run with its translation function. One model is in memory at a time."""
+    def _timed_systems(
+        self, oracle: Mapping[tuple[str, str], NDArray[np.int64]]
+    ) -> Iterator[tuple[tuple[DepthRun, bool], Callable[[Sequence[str]], list[str]]]]:
+        """Yield every run with its translation function: of all lines, and of those whose oracle takes its depth.
+
+        One model is in memory at a time.
+        """
+
+        def translate_own(lines: Sequence[str], translate: Callable[[Sequence[str]], list[str]], run: DepthRun) -> Any:
+            depths = map(tuple, oracle[run.system, run.search].tolist())
+            own = [line for line, depth in zip(lines, depths, strict=False) if depth == run.depth]
+            return translate(own) if own else []
+
         for directory, group in groupby(self.runs, key=lambda run: run.directory):
             bundle = open_model(directory)
             for run in group:
-                yield run, partial(translate_texts, bundle, options=run.options)
+                translate = partial(translate_texts, bundle, options=run.options)
+                yield (run, False), translate
+                yield (run, True), partial(translate_own, translate=translate, run=run)
+                del translate
             del bundle  # before the next model is opened
 
-    def write(
-        self, translations: Mapping[DepthRun, TranslatedText], seconds: Mapping[DepthRun, float]
-    ) -> DepthTableResult:
+    def sizes(self) -> list[SystemSize]:
+        """Return parameters and training time of every system."""
+        found = []
+        for system in self.systems:
+            models = system.directories
+            shapes = [read_shapes(each / WEIGHTS, hint=_DAMAGED_HINT) for each in models]
+            parameters = sum(prod(shape) for each in shapes for shape in each.values())
+            times = [training_time(each) for each in models]
+            known = [seconds for seconds in times if seconds is not None]
+            training = sum(known) if len(known) == len(times) else None
+            found.append(SystemSize(system.name, len(models), parameters, training, times[-1], system.separate))
+        return found
+
+    def write(self, grids: Sequence[DepthGrid]) -> DepthTableResult:
         """Write the tables and the plot."""
-        grids = self._score(translations, seconds)
         reference = self._time_reference(grids)
-        title, output = self.text.name, self.request.output
-        shown = render(printed_report(title, grids, reference))
-        report = full_report(title, grids, reference)
+        title, output, sizes = self.text.name, self.request.output, self.sizes()
+        shown = render(printed_report(title, grids, reference, sizes))
+        report = full_report(title, grids, reference, sizes)
+        report = replace(report, settings={**report.settings, **self.scoring.record()})
         files = write_report(report, json=output / "table.json", csv=output / "table.csv")
         files.append(output / "table.txt")
         write_text(files[-1], f"{shown}\n")
@@ -294,14 +369,13 @@ class _DepthTable:
             files.append(plot)
         return DepthTableResult(shown, files)
 
-    def _score(
-        self, translations: Mapping[DepthRun, TranslatedText], seconds: Mapping[DepthRun, float]
-    ) -> list[DepthGrid]:
+    def score(self, translations: Mapping[DepthRun, TranslatedText]) -> list[DepthGrid]:
+        """Return the scores of every system with every search."""
         grids = []
         with progress_bar("scores", len(self.runs), unit="cell") as advance:
             for (system, search), group in groupby(self.runs, key=lambda run: (run.system, run.search)):
-                texts = {run.depth: replace(translations[run], seconds=seconds.get(run)) for run in group}
-                grids.append(score_grid(system, search, texts, self._pairs[1], advance=advance))
+                texts = {run.depth: translations[run] for run in group}
+                grids.append(score_grid(system, search, texts, self._pairs[1], self._settings, advance=advance))
         return grids
 
     def _time_reference(self, grids: Sequence[DepthGrid]) -> TimeReference | None:
@@ -313,21 +387,19 @@ class _DepthTable:
         return TimeReference(grid.name, grid.deepest.depth, grid.deepest.text.seconds, lines)
 
 
-def _expand_grid(grid: Sequence[Path]) -> Iterator[Path]:
-    """Yield the model directories that are named, or that lie in the named directories.
+def _expand_grid(place: Path) -> list[Path]:
+    """Return the model directory that is named, or those that lie in the named directory.
 
     Raises:
-        UserError: there is none in one of them.
+        UserError: there is none in it.
     """
-    for place in grid:
-        if (place / MANIFEST).exists() and (place / RECIPE).exists():
-            yield place
-            continue
-        inside = sorted(path.parent for path in place.glob(f"*/{RECIPE}") if (path.parent / MANIFEST).exists())
-        if not inside:
-            raise UserError(
-                "is no model directory, and holds none",
-                where=str(place),
-                hint="Name one that `train` or `sweep` wrote.",
-            )
-        yield from inside
+    if (place / MANIFEST).exists() and (place / RECIPE).exists():
+        return [place]
+    inside = sorted(path.parent for path in place.glob(f"*/{RECIPE}") if (path.parent / MANIFEST).exists())
+    if not inside:
+        raise UserError(
+            "is no model directory, and holds none",
+            where=str(place),
+            hint="Name one that `train` or `sweep` wrote.",
+        )
+    return inside

@@ -20,13 +20,12 @@ from sparsenmt.analysis.observe import TargetLine, observe
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.decoding.documents import pack_pairs, source_lines, translate_aligned
 from sparsenmt.decoding.inputs import SourceLine, read_sources
-from sparsenmt.decoding.translate import Translation, sparsity_rate
+from sparsenmt.decoding.translate import Translation, sparsity_rate, translate_lines
 from sparsenmt.errors import UserError
-from sparsenmt.evaluation.metrics import corpus_scores
-from sparsenmt.evaluation.scorer import ScoringSettings
-from sparsenmt.evaluation.significance import compare
+from sparsenmt.evaluation.metrics import check_scoring, corpus_scores
+from sparsenmt.evaluation.scorer import ScoringOptions
+from sparsenmt.evaluation.significance import PairedTest, compare
 from sparsenmt.files import directory_lock, make_directories, read_sealed, sha256_text, write_sealed
-from sparsenmt.metric import METRICS
 from sparsenmt.model.sites import SITES
 from sparsenmt.progress import notify, progress_bar
 from sparsenmt.recipe.schema import Recipe
@@ -41,6 +40,7 @@ _FORMAT = 1
 _OLDEST_KEY = {"format", "weights", "model", "decoding", "text"}
 """The entries of the key in files of the first version, which did not look at vocabularies and the source length."""
 _AGAIN = "It is measured again."
+_DEFAULTS = ScoringOptions()
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
@@ -69,10 +69,10 @@ class Evaluation:
         key: everything that the results depend on.
         lines: the translations.
         sparsity: share of source positions that filters drop; None without a filter.
-        scores: metric -> value.
-        signatures: metric -> signature.
+        scores: `ScoringOptions.key` -> value; the key is the name of the metric where settings are the default ones.
+        signatures: the same, and signatures.
         attention: by site; None: not measured.
-        tests: differences to other translations, by metric and hash of those.
+        tests: differences to other translations, by `ScoringOptions.key`, hash of those, and `PairedTest.identity`.
     """
 
     path: Path
@@ -97,16 +97,31 @@ class Evaluation:
         total = sum(queries for value, queries in pairs if value is not None)
         return sum(value * queries for value, queries in pairs if value is not None) / total if total else None
 
-    def against(self, other: Evaluation, metric: str, text: TestText, language: str) -> dict[str, float]:
-        """Return ``difference`` to another model, ``low`` and ``high`` (95%), and ``p_value`` (paired bootstrap)."""
-        key = f"{metric} {sha256_text(chr(10).join(other.lines))[:16]}"
+    def against(
+        self,
+        other: Evaluation,
+        metric: str,
+        text: TestText,
+        language: str,
+        scoring: ScoringOptions = _DEFAULTS,
+        test: PairedTest | None = None,
+    ) -> dict[str, float]:
+        """Return ``difference`` to another model, ``low`` and ``high`` (95%), ``p_value`` and, if any, ``sacrebleu_p``.
+
+        Args:
+            test: None: the bootstrap.
+        """
+        test = test or PairedTest()
+        key = f"{scoring.key(metric)} {sha256_text(chr(10).join(other.lines))[:16]} {test.identity}"
         if key not in self.tests:
             sources, references = text.read()
-            settings = ScoringSettings([metric], language=language, documents=text.ids(sources))
-            (found,) = compare(self.lines, other.lines, [references], settings)
+            settings = scoring.settings(language=language, documents=text.ids(sources), only=[metric])
+            (found,) = compare(self.lines, other.lines, [references], settings, test)
             difference = found.difference
             bounds = {"low": difference.low, "high": difference.high}
             self.tests[key] = {"difference": difference.value, **bounds, "p_value": found.p_value}
+            if found.sacrebleu_p is not None:
+                self.tests[key]["sacrebleu_p"] = found.sacrebleu_p
             self.save()
         return self.tests[key]
 
@@ -140,29 +155,20 @@ def metric_of(recipe: Recipe) -> str:
     return "bleu" if metric == "loss" else metric
 
 
-def evaluate(directory: Path, text: TestText, metrics: Sequence[str], *, attention: bool = True) -> Evaluation:
+def evaluate(directory: Path, text: TestText, scoring: ScoringOptions, *, attention: bool = True) -> Evaluation:
     """Translate a text with a model by its recipe's options and measure it; kept results are not measured again.
 
     Args:
-        metrics: names of `metric.METRICS`.
+        scoring: its metrics, and their settings.
         attention: True to measure the attention along the reference, too.
 
     Raises:
         UserError: a file or the model is not what it must be.
     """
-    for name in metrics:
-        if METRICS[name].needs_documents and text.documents is None:
-            raise UserError(
-                f"{METRICS[name].label} needs to know where documents end",
-                where=str(text.source),
-                hint="Name its document ids: in the recipe as `documents` beside the text, or with --documents.",
-            )
+    check_metrics_fit(text, scoring)
     identity = model_identity(directory)
     found = _kept(directory, text, identity)
-    missing = [name for name in metrics if found is None or name not in found.scores]
     unseen = attention and (found is None or found.attention is None)
-    if found is not None and not missing and not unseen:
-        return found
     bundle = open_model(directory) if found is None or unseen else None
     if bundle is not None:
         check_identity(bundle, identity, directory)
@@ -170,24 +176,41 @@ def evaluate(directory: Path, text: TestText, metrics: Sequence[str], *, attenti
         assert bundle is not None
         found = _new_evaluation(bundle, directory, text)
         found.save()  # the translations take longest and survive a failure of later steps
-    if missing:
-        sources, references = text.read()
-        language = read_recipe(directory).data.target_language
-        settings = ScoringSettings(missing, language=language, documents=text.ids(sources))
-        scores = corpus_scores(found.lines, [references], settings)
-        found.scores |= {score.name: score.value for score in scores}
-        found.signatures |= {score.name: score.signature for score in scores}
+    _add_scores(found, directory, text, scoring)
     if unseen:
         assert bundle is not None
         found.attention = _measure_attention(bundle, directory.name, text)
-    found.save()
+        found.save()
     return found
 
 
-def kept_evaluation(directory: Path, text: TestText, metrics: Sequence[str]) -> Evaluation | None:
-    """Return the kept results of `evaluate` if they hold all metrics; nothing is computed."""
+def check_metrics_fit(text: TestText, scoring: ScoringOptions, *, reads_documents: bool = True) -> None:
+    """Refuse scoring that a text does not allow; arguments and errors are those of `check_scoring`."""
+    hint = "Name its document ids: in the recipe as `documents` beside the text, or with --documents."
+    known = text.documents is not None
+    check_scoring(scoring, documents=known, reads_documents=reads_documents, where=str(text.source), hint=hint)
+
+
+def kept_evaluation(directory: Path, text: TestText, scoring: ScoringOptions) -> Evaluation | None:
+    """Return the kept results of `evaluate` with all scores asked for, or None; nothing is translated."""
     found = _kept(directory, text, model_identity(directory))
-    return found if found is not None and set(metrics) <= found.scores.keys() else None
+    if found is not None:
+        _add_scores(found, directory, text, scoring)
+    return found
+
+
+def _add_scores(found: Evaluation, directory: Path, text: TestText, scoring: ScoringOptions) -> None:
+    """Score the kept translations by the metrics that are missing, and keep the scores."""
+    known = found.scores.keys() & found.signatures.keys()
+    missing = [name for name in scoring.metrics if scoring.key(name) not in known]
+    if missing:
+        sources, references = text.read()
+        language = read_recipe(directory).data.target_language
+        settings = scoring.settings(language=language, documents=text.ids(sources), only=missing)
+        scores = corpus_scores(found.lines, [references], settings)
+        found.scores |= {scoring.key(score.name): score.value for score in scores}
+        found.signatures |= {scoring.key(score.name): score.signature for score in scores}
+        found.save()
 
 
 def _path_and_key(directory: Path, text: TestText, identity: ModelIdentity) -> tuple[Path, dict[str, Any]]:
@@ -230,6 +253,14 @@ def translate_text(
     given = _input_lines(bundle, text, len(sources))
     lines, found, _ = translate_aligned(bundle, given, bundle.recipe.decoding, packing, advance)
     return lines, found
+
+
+def translate_in_batches(bundle: Bundle, text: TestText, count: int, size: int) -> list[Translation]:
+    """Translate the first lines of a text in batches of ``size`` lines of similar length, for timing."""
+    lines = sorted(_input_lines(bundle, text, count), key=lambda line: len(line.text))
+    options = bundle.recipe.decoding
+    options = options.model_copy(update={"batch_tokens": size * options.beam_size * bundle.max_positions})
+    return list(translate_lines(bundle, lines, options, window=size))
 
 
 def _input_lines(bundle: Bundle, text: TestText, count: int | None = None) -> list[InputLine]:

@@ -11,7 +11,10 @@ from typing import Literal
 from sparsenmt import store
 from sparsenmt.assemble import load_recipe
 from sparsenmt.errors import UserError
+from sparsenmt.evaluation.scorer import ScoringOptions
+from sparsenmt.evaluation.significance import PairedTest
 from sparsenmt.interrupts import resumable
+from sparsenmt.metric import METRICS
 from sparsenmt.progress import notify
 from sparsenmt.recipe.schema import AuxiliaryLoss, MemoryChoice, Ramp, Recipe
 from sparsenmt.report.output_files import ReportFiles
@@ -40,8 +43,8 @@ class FinetuneRequest:
         updates: updates to train on; 0: only add the filters; None: the recipe's.
         ramp: updates over which weight or target rise from 0.
         restart: begin with the model's final weights, without the optimizer's moments, at update 0.
-        keep: weights of the finished model: the mean of the last checkpoints, the last or the best one; None: as the
-            recipe says.
+        keep: weights of the finished model: a mean of the last checkpoints, the last or the best one; None: as the
+            recipe says, and the last one if it averages none.
         baseline: also train on without filters.
         output: model directory, or the folder of several; None: the recipe's, or that of the model with ``-l0drop``.
     """
@@ -178,7 +181,13 @@ def _absolute(
     training = recipe.training
     averaged = {"average": training.average_last or _AVERAGED, "last": 1, "best": 0, None: training.average_last or 1}
     average_last = averaged[request.keep]
-    changed = {"average_last": average_last, "keep_last": max(training.keep_last, average_last)}
+    # One checkpoint is the last one: the best one may be an early one, before a weight or target has risen.
+    choose = training.choose_average if average_last > 1 else "none"
+    changed = {
+        "average_last": average_last,
+        "choose_average": choose,
+        "keep_last": max(training.keep_last, average_last),
+    }
     own = recipe.model_copy(
         update={
             "directory": str(directory),
@@ -201,6 +210,7 @@ def _compare(models: Mapping[str, Path]) -> Report:
         *(*columns("number quality against_first p_value"), Column("sparsity", "share")),
     )
     rows: list[tuple[Value, ...]] = []
+    signed: dict[str, None] = {}
     first: dict[tuple[str, str], Evaluation] = {}
     for name, directory in models.items():
         recipe = store.read_recipe(directory)
@@ -209,17 +219,19 @@ def _compare(models: Mapping[str, Path]) -> Report:
             text = recipe_text(recipe, kind)
             if text is None:
                 continue
-            found = evaluate(directory, text, [metric], attention=False)
+            found = evaluate(directory, text, ScoringOptions((metric,)), attention=False)
             baseline = first.setdefault((kind, metric), found)
             tested: Mapping[str, float] = {}
             if baseline is not found and baseline.key["text"] == found.key["text"]:
                 tested = found.against(baseline, metric, text, recipe.data.target_language)
+            signed[f"{METRICS[metric].label}: {found.signatures[metric]}"] = None
             difference = found.scores[metric] - baseline.scores[metric]
             measured = (found.scores[metric], difference, tested.get("p_value"), found.sparsity)
             rows.append((name, kind, found.sentences, metric, *measured))
     notes = (
-        "p value: against the first model, paired bootstrap, 1000 resamples",
+        f"p value: against the first model, {PairedTest()}",
         "sparsity: share of source tokens, </s> included, whose gate is 0 in evaluation",
+        *signed,
     )
     return Report("sweep", (Table("sweep", "quality against sparsity", heads, tuple(rows)),), notes)
 

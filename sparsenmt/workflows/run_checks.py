@@ -17,7 +17,7 @@ from sparsenmt.recipe.schema import Recipe
 # kept, and the number of updates that may be skipped because they are not finite.
 _HARMLESS = re.compile(
     r"name|directory|data\.(directory|test.*|source_language|(train\[\d+\]|dev)\.(source|target|documents))"
-    r"|training\.(log_every|save_every|keep_last|keep_best|average_last|skip_nonfinite)"
+    r"|training\.(log_every|save_every|keep_last|keep_best|average_last|choose_average|skip_nonfinite)"
 )
 _LIMITS = ("training.max_updates", "training.max_epochs", "training.validation.patience")
 

@@ -9,21 +9,21 @@ from pathlib import Path
 from sparsenmt.data.documents import DocumentBlock
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.text import read_parallel
+from sparsenmt.decoding.disabled_heads import read_disabled_heads
 from sparsenmt.decoding.documents import pack_pairs, source_lines, translate_aligned
 from sparsenmt.decoding.forced_decoding import PairScore, score_pairs
 from sparsenmt.decoding.inputs import cut_warning, warn_of_cut_lines
 from sparsenmt.decoding.translate import sparsity_rate
 from sparsenmt.errors import UserError
-from sparsenmt.evaluation.metrics import Score, corpus_scores
-from sparsenmt.evaluation.scorer import ScoringSettings
-from sparsenmt.evaluation.significance import Comparison, compare
+from sparsenmt.evaluation.metrics import Score, check_scoring, corpus_scores
+from sparsenmt.evaluation.scorer import ScoringOptions
+from sparsenmt.evaluation.significance import Comparison, PairedTest, compare
 from sparsenmt.metric import METRICS
 from sparsenmt.progress import notify
 from sparsenmt.recipe.schema import Decoding
 from sparsenmt.store import Bundle, open_model
 from sparsenmt.workflows.decode import report_mismatches
 from sparsenmt.workflows.depth_choice import at_depth
-from sparsenmt.workflows.disabled_heads import read_disabled_heads
 from sparsenmt.workflows.input_text import (
     attach,
     check_companion,
@@ -34,55 +34,32 @@ from sparsenmt.workflows.input_text import (
 
 
 @dataclass(frozen=True)
-class ScoreOptions:
-    """The metrics and the settings of the significance test.
+class ScoreOptions(ScoringOptions):
+    """The settings of scoring and of the significance test.
 
     Args:
-        metrics: names of `metric.METRICS`; empty: the default ones, with d-BLEU if documents are known.
         documents: file with the document id of every line.
-        language: of the target, for ROUGE; None: English, or the model's target language.
-        resamples: samples of the bootstrap.
-        seed: of the bootstrap.
+        test: significance test of the difference to a baseline.
     """
 
-    metrics: tuple[str, ...] = ()
     documents: Path | None = None
-    lowercase: bool = False
-    tokenize: str = "13a"
-    language: str | None = None
-    resamples: int = 1000
-    seed: int = 12345
+    test: PairedTest = field(default_factory=PairedTest)
 
-    @property
-    def chosen_metrics(self) -> tuple[str, ...]:
-        """The metrics asked for, without repetitions, or the default ones."""
-        usual = [name for name, metric in METRICS.items() if metric.default]
-        usual += [name for name, metric in METRICS.items() if metric.needs_documents and self.documents is not None]
-        return tuple(dict.fromkeys(self.metrics or usual))
-
-    def check(self, *, by_model: bool) -> None:
-        """Refuse metrics of documents without documents, and documents that nothing reads.
+    def checked(self, *, by_model: bool) -> ScoreOptions:
+        """Return the options with the default metrics in place of none: with d-BLEU if documents are known.
 
         Args:
             by_model: True where a model may read documents, too.
 
         Raises:
-            UserError: as said.
+            UserError: as for `check_scoring`, or the documents cannot be read.
         """
-        compared = next((METRICS[name] for name in self.chosen_metrics if METRICS[name].needs_documents), None)
-        if compared is not None and self.documents is None:
-            raise UserError(
-                f"{compared.label} needs to know where documents end",
-                where="--metric",
-                hint="Name a file with the document id of every line with --documents.",
-            )
-        if compared is None and self.documents is not None and not by_model:
-            raise UserError(
-                "none of these metrics uses documents",
-                where="--documents",
-                hint="Add --metric dbleu, or leave it out.",
-            )
+        usual = [name for name, metric in METRICS.items() if metric.default]
+        usual += [name for name, metric in METRICS.items() if metric.needs_documents and self.documents is not None]
+        options = self.with_default(usual)
+        check_scoring(options, documents=self.documents is not None, reads_documents=by_model)
         check_companion(self.documents, "document ids")
+        return options
 
 
 @dataclass(frozen=True)
@@ -156,17 +133,17 @@ def score_files(
     hypothesis: Path, references: Sequence[Path], baseline: Path | None, options: ScoreOptions
 ) -> ScoreResult:
     """Score a file of translations."""
-    options.check(by_model=False)
+    options = options.checked(by_model=False)
     columns = _read_columns([hypothesis, *references, *([baseline] if baseline is not None else [])])
     lines = list(attach(columns[0], hypothesis, documents=options.documents))
-    return _measure(columns[0], columns[1:], len(references), lines, options, options.language or "en")
+    return _measure(columns[0], columns[1:], len(references), lines, options)
 
 
 def score_model(
     use: ModelUse, source: Path, references: Sequence[Path], baseline: Path | None, options: ScoreOptions
 ) -> ScoreResult:
     """Translate a text with a model, by its recipe's decoding options, and score the translations."""
-    options.check(by_model=True)
+    options = options.checked(by_model=True)
     files = [source, *references, *([baseline] if baseline is not None else [])]
     columns, lines, bundle, decoding = use.read(files, options.documents)
     packing = None if options.documents is None else bundle.recipe.data.documents
@@ -175,8 +152,7 @@ def score_model(
     outputs, translations, mismatches = translate_aligned(bundle, lines, decoding, packing)
     report_mismatches(mismatches)
     warn_of_cut_lines(bundle, [each.source for each in translations], str(source), "translated")
-    language = options.language or bundle.recipe.data.target_language
-    sparsity = sparsity_rate(translations)
+    language, sparsity = bundle.recipe.data.target_language, sparsity_rate(translations)
     return _measure(outputs, columns[1:], len(references), lines, options, language, sparsity)
 
 
@@ -213,21 +189,14 @@ def _measure(
     references: int,
     lines: Sequence[InputLine],
     options: ScoreOptions,
-    language: str,
+    language: str | None = None,
     sparsity: float | None = None,
 ) -> ScoreResult:
     """Compute the metrics; ``others`` are the columns of the references and, after them, of the baseline."""
     documents = None if options.documents is None else [line.document for line in lines]
-    settings = ScoringSettings(options.chosen_metrics, options.lowercase, options.tokenize, language, documents)
+    settings = options.settings(language=language, documents=documents)
     scores = corpus_scores(hypotheses, others[:references], settings)
     comparisons = []
     if len(others) > references:
-        comparisons = compare(
-            hypotheses,
-            others[references],
-            others[:references],
-            settings,
-            resamples=options.resamples,
-            seed=options.seed,
-        )
+        comparisons = compare(hypotheses, others[references], others[:references], settings, options.test)
     return ScoreResult(scores, len(hypotheses), comparisons, sparsity)

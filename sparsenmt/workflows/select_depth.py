@@ -11,23 +11,31 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from sparsenmt import __version__
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.text import read_parallel
 from sparsenmt.decoding.inputs import read_sources
 from sparsenmt.decoding.kept_translations import KeptTranslations
-from sparsenmt.depth_selector.evaluation import evaluate_selector, selector_report, time_depths, timing_steps
+from sparsenmt.depth_selector.evaluation import (
+    MeasuredText,
+    TrainedClassifier,
+    evaluate_selector,
+    selector_report,
+    time_depths,
+    timing_steps,
+)
 from sparsenmt.depth_selector.hyperparameter_search import HyperparameterSearch
 from sparsenmt.depth_selector.labels import DataSplit, LabelledSentences, split_text
 from sparsenmt.depth_selector.selector import (
     FOLDER,
     RECORD,
-    Selector,
     identity_record,
+    make_selector,
     open_selector,
     save_selector,
     source_embeddings,
@@ -36,8 +44,10 @@ from sparsenmt.depth_selector.training import (
     MAX_LAYERS,
     Hyperparameters,
     SelectorTrainingSettings,
+    TrainedWeights,
     Trial,
     hyperparameter_grid,
+    train_classifier,
 )
 from sparsenmt.devices import use_threads
 from sparsenmt.errors import UserError
@@ -79,6 +89,8 @@ class SelectDepthRequest:
         reference: its translation, line by line.
         test_source: text to evaluate on; None: a tenth of the text, held out.
         test_reference: its translation.
+        finetune_source: text on which the classifiers are fine-tuned after the search; None: they are not.
+        finetune_reference: its translation.
         limit: number of pairs of the text to use, from the first; None: all.
         decoding: values of `schema.Decoding` that replace the recipe's.
         layers: numbers of layers of the classifier to try.
@@ -100,6 +112,8 @@ class SelectDepthRequest:
     reference: Path
     test_source: Path | None = None
     test_reference: Path | None = None
+    finetune_source: Path | None = None
+    finetune_reference: Path | None = None
     limit: int | None = None
     decoding: Mapping[str, Any] = field(default_factory=dict)
     layers: Sequence[int] = (1, 2)
@@ -115,18 +129,19 @@ class SelectDepthRequest:
     time_lines: int = 200
     threads: int | None = None
 
-    @property
-    def test(self) -> tuple[Path, Path] | None:
-        """The files to evaluate on; None: a part of the text is held out.
+    def files(self, kind: Literal["test", "finetune"]) -> tuple[Path, Path] | None:
+        """Return the files to evaluate on, or to fine-tune on; None: there are none.
 
         Raises:
             UserError: only one of the two is given.
         """
-        if self.test_source is not None and self.test_reference is not None:
-            return self.test_source, self.test_reference
-        if self.test_source is None and self.test_reference is None:
+        source, reference = getattr(self, f"{kind}_source"), getattr(self, f"{kind}_reference")
+        if source is not None and reference is not None:
+            return source, reference
+        if source is None and reference is None:
             return None
-        missing, given = ("--test-source", "--test-reference")[:: 1 if self.test_source is None else -1]
+        names = (f"--{kind}-source", f"--{kind}-reference")
+        missing, given = names[:: 1 if source is None else -1]
         raise UserError(f"is missing beside {given}", where=missing, hint="Name both files, or neither.")
 
 
@@ -166,11 +181,11 @@ def select_depth(request: SelectDepthRequest) -> str:
     Raises:
         UserError: the model has one depth only, the text is too short, or a file is invalid.
     """
-    test_files = request.test
+    others = [request.files("test"), request.files("finetune")]
     use_threads(request.threads)
     pairs = _read_pairs((request.source, request.reference), request.limit)
-    test = None if test_files is None else _read_pairs(test_files, None)
-    training = _SelectorTraining(request, open_model(request.model), pairs, test)
+    test, finetune = (None if files is None else _read_pairs(files, None) for files in others)
+    training = _SelectorTraining(request, open_model(request.model), pairs, test, finetune)
     training.check()
     folder = request.model / FOLDER
     with ExitStack() as stack:
@@ -194,6 +209,7 @@ class _SelectorTraining:
     bundle: Bundle
     pairs: TextPairs
     test: TextPairs | None
+    finetune: TextPairs | None = None
 
     @cached_property
     def depths(self) -> list[Depth]:
@@ -243,7 +259,8 @@ class _SelectorTraining:
         """The values that a finished selector depends on: one with the same values is not trained again."""
         test = None if self.test is None else self.test.digest()
         cells = [asdict(cell) for cell in self.cells]
-        return {"task": self.task, "test": test, "cells": cells, "time_lines": self.request.time_lines}
+        finetune = {} if self.finetune is None else {"finetune": self.finetune.digest()}
+        return {"task": self.task, "test": test, "cells": cells, "time_lines": self.request.time_lines, **finetune}
 
     def check(self) -> None:
         """Refuse a model, a grid or a text that is invalid, before anything is translated.
@@ -281,14 +298,19 @@ class _SelectorTraining:
         self._check_text()
 
     def _check_text(self) -> None:
-        split, texts = self.split, [(self.request.source, len(self.pairs.sources), _LEAST)]
-        if self.test is not None and self.request.test_source is not None:
-            texts.append((self.request.test_source, len(self.test.sources), 1))
-        empty = not split.training or not split.validation or (self.test is None and not split.held_out)
-        for path, count, least in texts:
-            if count < least or (empty and path == self.request.source):
+        request, split = self.request, self.split
+        parts = [split.training, split.validation, *([split.held_out] if self.test is None else [])]
+        texts = [(request.source, self.pairs, _LEAST, parts)]
+        if self.test is not None and request.test_source is not None:
+            texts.append((request.test_source, self.test, 1, []))
+        if self.finetune is not None and request.finetune_source is not None:
+            tuning = split_text(self.finetune.sources, held_out=False)
+            texts.append((request.finetune_source, self.finetune, _LEAST, [tuning.training, tuning.validation]))
+        for path, pairs, least, parts in texts:
+            if len(pairs.sources) < least or not all(parts):
                 raise UserError(
-                    f"too little text: {count:,} sentences with a reference, and {least:,} different ones are needed",
+                    f"too little text: {len(pairs.sources):,} sentences with a reference, and {least:,} different ones "
+                    "are needed",
                     where=str(path),
                     hint="Name a longer text; the classifier learns from thousands of sentences.",
                 )
@@ -318,20 +340,41 @@ class _SelectorTraining:
         if search.again is not None:
             notify(f"{folder}: the search starts again: {search.again}")
         left = len(self.cells) - len(search.trials)
+        embeddings = source_embeddings(self.bundle)
         with progress_bar(f"search: {left} to try", left * self.settings.epochs, unit="epoch") as advance:
-            trial, weights = search.run(
+            found = search.run(
                 self.settings,
                 text.labelled.rows(self.split.training),
                 text.labelled.rows(self.split.validation),
-                source_embeddings(self.bundle),
+                embeddings,
                 advance=advance,
             )
+        tuned = self._fine_tuned(found, embeddings)
+        sizes |= {} if self.finetune is None else {"fine_tuning": len(self.finetune.sources)}
         notes = {"asked": self.requested, "sentences": sizes}
+        trial, weights = (tuned or found)[0]
         save_selector(partial, weights, model=self.bundle.identity(), depths=self.depths, cell=trial.cell, notes=notes)
-        selector = open_selector(self.request.model, self.bundle, folder=partial)
-        self._write_report(partial, selector, held_out, search.trials)
+        classifiers = [
+            TrainedClassifier(make_selector(each, trial.cell, self.bundle), trial, of is tuned)
+            for of in filter(None, (tuned, found))
+            for trial, each in of
+        ]
+        self._write_report(partial, classifiers, held_out, search.trials)
         remove_tree(partial / _SEARCH)
         publish_directory(partial, folder)
+
+    def _fine_tuned(self, found: Sequence[TrainedWeights], embeddings: Tensor) -> list[TrainedWeights]:
+        """Train the classifiers further on the text that is given for it; nothing if there is none."""
+        if self.finetune is None:
+            return []
+        text = self._scored(self.finetune, "fine-tuning text").labelled
+        split = split_text(self.finetune.sources, held_out=False)
+        parts = (text.rows(split.training), text.rows(split.validation))
+        with progress_bar("fine-tuning", len(found) * self.settings.epochs, unit="epoch") as advance:
+            return [
+                train_classifier(trial.cell, self.settings, *parts, embeddings, start=weights, advance=advance)
+                for trial, weights in found
+            ]
 
     def _scored(self, pairs: TextPairs, name: str) -> ScoredPairs:
         """Translate pairs at every depth, unless that is cached, and score them."""
@@ -346,23 +389,27 @@ class _SelectorTraining:
         return ScoredPairs(pairs, translations, LabelledSentences(tokens, scores))
 
     def _write_report(
-        self, directory: Path, selector: Selector, held_out: ScoredPairs, trials: Sequence[Trial]
+        self,
+        directory: Path,
+        classifiers: Sequence[TrainedClassifier],
+        held_out: ScoredPairs,
+        trials: Sequence[Trial],
     ) -> None:
-        """Measure quality and time of the selector on held-out text, and write the report."""
+        """Measure quality and time of the classifiers on held-out text, and write the report."""
         lines = held_out.pairs.sources[: self.request.time_lines]
         oracle = [self.depths[k] for k in oracle_depths(held_out.labelled.scores)[: len(lines)]]
+        selectors = [each.selector for each in classifiers]
         with progress_bar("time", timing_steps(len(lines), len(self.depths))) as advance:
-            times = time_depths(self.bundle, selector, lines, oracle, self.options, advance=advance)
-        evaluation = evaluate_selector(
+            times = time_depths(self.bundle, selectors, lines, oracle, self.options, advance=advance)
+        text = MeasuredText(
             held_out.translations,
             held_out.pairs.references,
-            held_out.labelled.scores,
-            selector.logits(held_out.labelled.tokens),
+            held_out.labelled,
             self.depths,
             times,
-            language=self.bundle.recipe.data.target_language,
+            self.bundle.recipe.data.target_language,
         )
-        report = selector_report(evaluation, held_out.labelled, self.depths, trials)
+        report = selector_report(evaluate_selector(text, classifiers), held_out.labelled, self.depths, trials)
         settings = {**self.task, "time_lines": self.request.time_lines}
         write_report(replace(report, settings=settings), json=directory / "report.json", csv=directory / "report.csv")
         write_text(directory / REPORT, f"{render(report)}\n")

@@ -14,20 +14,22 @@ from sparsenmt import store
 from sparsenmt.assemble import load_recipe, load_resolved_recipe, required_features
 from sparsenmt.data.prepare.pipeline import preparation_settings
 from sparsenmt.errors import UserError
+from sparsenmt.evaluation.scorer import ScoringOptions
+from sparsenmt.evaluation.significance import PairedTest
 from sparsenmt.files import describe_changes, read_sealed, write_sealed, write_text
 from sparsenmt.interrupts import resumable
 from sparsenmt.progress import notify
 from sparsenmt.recipe.schema import Recipe
-from sparsenmt.recipe.sweep import Sweep, read_sweep
-from sparsenmt.recipe.variants import Variant
+from sparsenmt.recipe.sweep import Sweep, axes_of, read_sweep
+from sparsenmt.recipe.variants import SEED, Variant
 from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.plots import curves
 from sparsenmt.report.tables import render
 from sparsenmt.runtime import is_distributed, is_main_process
 from sparsenmt.training.checkpoints import find_checkpoints
-from sparsenmt.training.training_log import training_speed
+from sparsenmt.training.training_log import training_speed, training_time
 from sparsenmt.workflows.continue_training import check_vocabularies, counted_on, make_untrained, starting_point
-from sparsenmt.workflows.evaluate import Evaluation, evaluate, kept_evaluation, metric_of
+from sparsenmt.workflows.evaluate import Evaluation, check_metrics_fit, evaluate, kept_evaluation, metric_of
 from sparsenmt.workflows.prepare import prepare
 from sparsenmt.workflows.run_checks import is_same_run
 from sparsenmt.workflows.sweep_table import Observation, grids, notes, panels, report
@@ -124,11 +126,13 @@ class SweepPlan:
 
     Args:
         output: folder of the variants and of the table.
+        scoring: of all variants; without metrics: each by that of its recipe's validation.
     """
 
     sweep: Sweep
     runs: list[VariantRun]
     output: Path
+    scoring: ScoringOptions
 
     def select(self, patterns: Sequence[str]) -> list[VariantRun]:
         """Return the variants whose names match a pattern (`topk-*`); without patterns, all.
@@ -167,7 +171,7 @@ class SweepPlan:
                         self._train(each)
                     for text in (recipe_text(each.recipe, kind) for kind in self.sweep.sets):
                         if text is not None and is_main_process():
-                            evaluate(each.directory, text, self._metrics(each))
+                            evaluate(each.directory, text, self._scoring_of(each))
                 except UserError as error:
                     if is_distributed():
                         raise  # the others wait for this process in the same variant
@@ -211,8 +215,38 @@ class SweepPlan:
             if self.sweep.remove_checkpoints and not any(other.needs_checkpoints_of(run) for other in self.runs):
                 shutil.rmtree(run.directory / "checkpoints", ignore_errors=True)
 
-    def _metrics(self, run: VariantRun) -> tuple[str, ...]:
-        return self.sweep.metrics or (metric_of(run.recipe),)
+    def _scoring_of(self, run: VariantRun) -> ScoringOptions:
+        return self.scoring.with_default((metric_of(run.recipe),))
+
+    def check_scoring(self) -> None:
+        """Check that all variants can be scored, and can share a table.
+
+        Raises:
+            UserError: a text lacks what a metric needs; or one table would hold the scores of different metrics.
+        """
+        first: dict[tuple[str, ...], VariantRun] = {}
+        checked: set[tuple[Any, ...]] = set()
+        for run in self.runs:
+            scoring = self._scoring_of(run)
+            first.setdefault(scoring.metrics, run)
+            for text in filter(None, (recipe_text(run.recipe, kind) for kind in self.sweep.sets)):
+                if (scoring, text.documents is None) not in checked:
+                    check_metrics_fit(text, scoring)
+                    checked.add((scoring, text.documents is None))
+        layout = self.sweep.layout
+        axes = () if layout is None else (*axes_of(layout.rows), *axes_of(layout.columns), *axes_of(layout.sections))
+        if len(first) > 1 and layout is not None and "metric" not in axes:
+            (ours, one), (theirs, other) = list(first.items())[:2]
+            raise UserError(
+                f"{one.name} would be judged by {ours[0]}, and {other.name} by {theirs[0]}, in one table",
+                where=str(self.sweep.path),
+                hint="Write `metrics`, for all variants alike, or make `metric` an axis of the table.",
+            )
+
+    @property
+    def test(self) -> PairedTest:
+        """The significance test of differences to the baseline."""
+        return PairedTest(self.sweep.significance, self.sweep.resamples)
 
     def observations(self) -> list[Observation]:
         """Return the cached results of all variants; trains and translates nothing."""
@@ -223,7 +257,7 @@ class SweepPlan:
             for run in self.runs:
                 text = recipe_text(run.recipe, kind)
                 if text is not None and finished[run.name]:
-                    evaluation = kept_evaluation(run.directory, text, self._metrics(run))
+                    evaluation = kept_evaluation(run.directory, text, self._scoring_of(run))
                     if evaluation is not None:
                         kept[run.name] = evaluation
             for run in self.runs:
@@ -236,47 +270,60 @@ class SweepPlan:
         other = None if baseline is None else kept.get(baseline.name)
         text = recipe_text(run.recipe, kind)
         result = []
-        for metric in self._metrics(run):
+        scoring = self._scoring_of(run)
+        same_text = baseline is not None and recipe_text(baseline.recipe, kind) == text
+        against = baseline.variant.group if baseline is not None and same_text else None
+        for metric in scoring.metrics:
             labels = {**run.variant.labels, "set": kind, "metric": metric}
+            observed = Observation(run.name, labels, {}, group=run.variant.group, baseline=against)
             if own is None:
-                result.append(Observation(run.name, labels, {}))
+                result.append(observed)
                 continue
             values = {
-                "quality": own.scores[metric],
+                "quality": own.scores[scoring.key(metric)],
                 "parameters": own.parameters,
                 "sparsity": own.sparsity,
                 "attended": own.overall("attended"),
                 "density": own.overall("density"),
                 "training_speed": training_speed(run.directory),
+                "training_seconds": training_time(run.directory),
             }
             tested = None
-            if other is not None and text is not None:
-                tested = own.against(other, metric, text, run.recipe.data.target_language)
-            result.append(Observation(run.name, labels, values, tested, own.sentences))
+            if other is not None and text is not None and other.key["text"] == own.key["text"]:
+                tested = own.against(other, metric, text, run.recipe.data.target_language, scoring, self.test)
+            signature = own.signatures[scoring.key(metric)]
+            result.append(replace(observed, values=values, test=tested, sentences=own.sentences, signature=signature))
         return result
 
     def _baseline(self, run: VariantRun) -> VariantRun | None:
-        """Return the variant that this one is tested against: without a layout, the first one with its seed."""
-        layout = self.sweep.layout
+        """Return the variant that this one is compared with: of its seed, or the only one; without a layout the first.
+
+        Returns:
+            None if there is no baseline, or this variant is one.
+        """
+        layout, labels = self.sweep.layout, run.variant.labels
         if layout is None:
-            seed = run.variant.labels.get("seed")
-            found = next((other for other in self.runs if other.variant.labels.get("seed") == seed), None)
+            found = [other for other in self.runs if other.variant.group == self.runs[0].variant.group]
         elif layout.baseline:
-            wanted = {**run.variant.labels, **{axis: str(label) for axis, label in layout.baseline.items()}}
-            found = next((other for other in self.runs if other.variant.labels == wanted), None)
+            wanted = {**labels, **{axis: str(label) for axis, label in layout.baseline.items()}}
+            free = {} if "seed" in layout.baseline else {"seed": ""}
+            found = [other for other in self.runs if {**other.variant.labels, **free} == {**wanted, **free}]
         else:
             return None
-        return None if found is run else found
+        if run in found:
+            return None
+        alike = [other for other in found if other.variant.labels.get("seed") == labels.get("seed")]
+        return next(iter(alike or (found if len(found) == 1 else [])), None)
 
     def tabulate(self) -> SweepTable:
         """Lay out the cached results; write them as text, CSV, JSON and plot if there are any."""
         sweep, found = self.sweep, self.observations()
-        rows = report(sweep.name, sweep.title, found, [axis for axis in sweep.axes if axis not in ("set", "metric")])
+        rows = report(sweep.name, sweep.title, found, sweep.axes)
         if sweep.layout is None:
             parts = [render(rows)]
         else:
             parts = [sweep.title, *(str(grid) for grid in grids(sweep.layout, found))]
-        text = "\n\n".join(filter(None, [*parts, "\n".join(notes(sweep.layout, found))]))
+        text = "\n\n".join(filter(None, [*parts, "\n".join(notes(sweep.layout, found, self.test))]))
         if not any(each.values for each in found):
             return SweepTable(text, [])
         written = ReportFiles(self.output / "table.json", self.output / "table.csv").write(rows)
@@ -288,12 +335,18 @@ class SweepPlan:
         return SweepTable(text, written)
 
 
-def plan_sweep(sweep: Sweep, overrides: Sequence[str] = (), output: Path | None = None) -> SweepPlan:
+def plan_sweep(
+    sweep: Sweep,
+    overrides: Sequence[str] = (),
+    output: Path | None = None,
+    scoring: ScoringOptions | None = None,
+) -> SweepPlan:
     """Read the recipes of all variants.
 
     Args:
         overrides: ``key.path=value``, laid over every variant.
         output: folder to use instead of the sweep's directory.
+        scoring: what it names stands in place of the file's keys.
 
     Raises:
         UserError: a recipe is wrong, or two variants cannot share their prepared data.
@@ -306,6 +359,14 @@ def plan_sweep(sweep: Sweep, overrides: Sequence[str] = (), output: Path | None 
         except UserError as error:
             error.where = f"{error.where} (variant {variant.name})"
             raise
+        if variant.labels.get("seed") is not None and recipe.training.seed != int(float(variant.labels["seed"])):
+            keys = [".".join(SEED), SEED[0]]
+            given = [text for text in overrides if text.partition("=")[0].strip() in keys]
+            raise UserError(
+                "the sweep has `seeds`, which give the seed",
+                where=f"override '{', '.join(given)}'",
+                hint=f"Leave it out, or change `seeds` in {sweep.path}.",
+            )
         named = {"directory": str(folder / variant.name), "name": f"{sweep.name}-{variant.name}"}
         if str(variant.start) in names:
             variant = replace(variant, start=folder / str(variant.start))
@@ -318,7 +379,18 @@ def plan_sweep(sweep: Sweep, overrides: Sequence[str] = (), output: Path | None 
                 hint="Add it to the recipe, or write `sets: [dev]`.",
             )
     _check_data(runs)
-    return SweepPlan(sweep, runs, folder)
+    asked = scoring or ScoringOptions()
+    metrics, tokenize = asked.metrics or sweep.metrics, asked.tokenize or sweep.tokenize
+    plan = SweepPlan(
+        sweep, runs, folder, ScoringOptions(metrics, asked.lowercase or sweep.lowercase, tokenize, asked.language)
+    )
+    try:
+        plan.check_scoring()
+    except UserError as error:
+        if error.where == "--tokenize" and asked.tokenize is None:
+            error.where = f"{sweep.path}: tokenize"
+        raise
+    return plan
 
 
 def _check_data(runs: Sequence[VariantRun]) -> None:
@@ -336,19 +408,24 @@ def _check_data(runs: Sequence[VariantRun]) -> None:
 
 
 def sweep(
-    file: Path, overrides: Sequence[str] = (), *, only: Sequence[str] = (), output: Path | None = None
+    file: Path,
+    overrides: Sequence[str] = (),
+    *,
+    only: Sequence[str] = (),
+    output: Path | None = None,
+    scoring: ScoringOptions | None = None,
 ) -> SweepResult:
     """Train and evaluate the variants that a file describes, and tabulate them.
 
     Args:
         overrides: as for `plan_sweep`.
         only: names of variants, with ``*`` and ``?``; empty: all.
-        output: as for `plan_sweep`.
+        output, scoring: as for `plan_sweep`.
 
     Raises:
         UserError: the file or a recipe is wrong. A variant that fails later is listed in the result.
     """
-    plan = plan_sweep(read_sweep(file), overrides, output)
+    plan = plan_sweep(read_sweep(file), overrides, output, scoring)
     chosen = plan.select(only)
     failed = plan.run(chosen)
     return SweepResult(len(chosen), failed, plan.tabulate() if is_main_process() else None)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from statistics import mean, stdev
 
+from sparsenmt.evaluation.significance import PairedTest, welch_interval
 from sparsenmt.metric import METRICS
-from sparsenmt.recipe.sweep import Layout, axes_of
+from sparsenmt.recipe.sweep import CellValue, Layout, axes_of
 from sparsenmt.report.columns import aligned
 from sparsenmt.report.plots import Panel
 from sparsenmt.report.tables import Column, Report, Table, Value, columns
 
 LEVEL = 0.05
 """Differences with a smaller p-value are marked."""
+_SCATTER = "smaller than the seeds' scatter: Welch's 95% interval of the difference of means holds 0"
 _NONE, _WAITING = "-", "..."
+_MARKS = ("*", "+", "~")
 Labels = tuple[str, ...]
 """One label for each axis of the rows, of the columns or of the sections."""
 _TITLES = {
@@ -23,6 +28,7 @@ _TITLES = {
     "attended": "attended positions a query",
     "density": "density of attention",
     "training_speed": "target tokens/s in training",
+    "training_seconds": "seconds of training",
 }
 
 
@@ -34,6 +40,9 @@ class Observation:
         labels: axis -> label, `set` and `metric` included.
         values: name in `recipe.sweep.Cell` -> value; empty while the variant is not finished.
         test: `Evaluation.against` its baseline; None: it has no baseline.
+        signature: that of the metric: how the score was made.
+        group: name of the variant without its seed.
+        baseline: group that this one is compared with; None: it has no baseline.
     """
 
     variant: str
@@ -41,6 +50,9 @@ class Observation:
     values: Mapping[str, float | None]
     test: Mapping[str, float] | None = None
     sentences: int | None = None
+    signature: str | None = None
+    group: str | None = None
+    baseline: str | None = None
 
     @property
     def mark(self) -> str:
@@ -50,6 +62,61 @@ class Observation:
         metric = METRICS.get(self.labels.get("metric", ""))
         worse = (self.test["difference"] < 0) is not (metric is not None and metric.lower_is_better)
         return "*" if worse else "+"
+
+
+@dataclass(frozen=True)
+class SeedMeans:
+    """The quality of the finished seeds of a variant on one set by one metric, and that of its baseline.
+
+    Args:
+        first: the first of its observations, for its labels.
+        values: one for each seed.
+        baseline: one for each seed; empty: it has no baseline.
+    """
+
+    first: Observation
+    values: Sequence[float]
+    baseline: Sequence[float]
+
+    @property
+    def deviation(self) -> float | None:
+        """The sample standard deviation; None for one seed."""
+        return stdev(self.values) if len(self.values) > 1 else None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95% interval of the difference of the means; None if one of them is of a single seed."""
+        return welch_interval(self.values, self.baseline)
+
+    @property
+    def within_scatter(self) -> bool | None:
+        """True if the difference to the baseline is smaller than the seeds' scatter: the interval holds 0."""
+        return None if self.interval is None else self.interval[0] <= 0 <= self.interval[1]
+
+
+def seed_means(observations: Sequence[Observation]) -> dict[Labels, SeedMeans]:
+    """Return the means over seeds, by variant without seed, set and metric."""
+    found: dict[Labels, list[Observation]] = {}
+    for each in observations:
+        if each.values.get("quality") is not None:
+            found.setdefault(_place(each, each.group), []).append(each)
+
+    def values(place: Labels) -> list[float]:
+        return [value for each in found.get(place, []) if (value := each.values["quality"]) is not None]
+
+    return {
+        place: SeedMeans(of[0], values(place), [] if of[0].baseline is None else values(_place(of[0], of[0].baseline)))
+        for place, of in found.items()
+    }
+
+
+def _place(observation: Observation, group: str | None) -> Labels:
+    return (group or observation.variant, *(observation.labels.get(axis, "") for axis in ("set", "metric")))
+
+
+def _seeds(observations: Sequence[Observation]) -> int:
+    """Return the number of seeds of the sweep."""
+    return len({each.labels["seed"] for each in observations if "seed" in each.labels})
 
 
 @dataclass(frozen=True)
@@ -70,16 +137,17 @@ class LaidOutTable:
 
 
 class _Placement:
-    """The observations of a sweep in the sections, rows and columns of a layout."""
+    """The observations of a sweep in the sections, rows and columns of a layout, and the kind of value in the cells."""
 
-    def __init__(self, layout: Layout, observations: Sequence[Observation]) -> None:
-        self.layout = layout
+    def __init__(self, layout: Layout, observations: Sequence[Observation], cell: CellValue) -> None:
+        self.layout, self.cell = layout, cell
         self.row_axes, self.column_axes = axes_of(layout.rows), axes_of(layout.columns)
         self.section_axes = axes_of(layout.sections)
         used = {*self.row_axes, *self.column_axes, *self.section_axes}
         # An axis that the table does not use is shown for its first label: the most important metric, the first set.
         fixed = {axis: _order(observations, (axis,))[0][0] for axis in ("set", "metric") if observations}
         self.fixed = {axis: label for axis, label in fixed.items() if axis not in used}
+        self.seeds, self.means = 1 if "seed" in used else _seeds(observations), seed_means(observations)
         kept = [each for each in observations if all(each.labels[axis] == self.fixed[axis] for axis in self.fixed)]
         self.sections = _order(kept, self.section_axes)
         self._rows, self._columns = _order(kept, self.row_axes), _order(kept, self.column_axes)
@@ -94,7 +162,7 @@ class _Placement:
 
     def numbers(self, section: Labels, row: Labels, column: Labels) -> list[float]:
         """Return the values of a cell, one for each seed that is finished."""
-        values = [each.values.get(self.layout.cell) for each in self.at(section, row, column)]
+        values = [each.values.get(self.cell) for each in self.at(section, row, column)]
         return [value for value in values if value is not None]
 
     def rows_of(self, section: Labels) -> list[Labels]:
@@ -108,21 +176,21 @@ class _Placement:
     @property
     def cell_title(self) -> str:
         """The name of the values in the cells."""
-        if self.layout.cell != "quality":
-            return _TITLES[self.layout.cell]
+        if self.cell != "quality":
+            return _TITLES[self.cell]
         axes = [axis for axis in ("metric", "set") if axis in self.fixed]
         return ", ".join(_shown(axes, [self.fixed[axis] for axis in axes]))
 
 
 def grids(layout: Layout, observations: Sequence[Observation]) -> list[LaidOutTable]:
-    """Return the tables, one for each section."""
-    cells = _Placement(layout, observations)
+    """Return the tables, for each section one for each kind of value in the cells."""
+    placed = [_Placement(layout, observations, cell) for cell in layout.cells]
     found = []
-    for section in cells.sections:
+    for section, cells in product(placed[0].sections, placed):
         columns, rows = cells.columns_of(section), cells.rows_of(section)
         body = [[_cell(cells, section, row, column) for column in columns] for row in rows]
-        if any(text.endswith(("*", "+")) for line in body for text in line):
-            body = [[text if text.endswith(("*", "+")) else f"{text} " for text in line] for line in body]
+        if any(text.endswith(_MARKS) for line in body for text in line):
+            body = [[text if text.endswith(_MARKS) else f"{text} " for text in line] for line in body]
         if layout.average:
             body = [[*line, _average(cells, section, row)] for line, row in zip(body, rows, strict=True)]
         found.append(
@@ -171,21 +239,27 @@ def _cell(cells: _Placement, section: Labels, row: Labels, column: Labels) -> st
         return _NONE
     if not numbers:
         return _NONE if any(each.values for each in there) else _WAITING
-    text = _number(mean(numbers), cells.layout.cell)
+    text, cell, first = _number(mean(numbers), cells.cell), cells.cell, there[0]
     if len(numbers) > 1:
-        return f"{text}±{_number(stdev(numbers), cells.layout.cell)}"
-    return text + (there[0].mark if len(there) == 1 and cells.layout.cell == "quality" else "")
+        text += f"±{_number(stdev(numbers), cell)}"
+    if 1 < cells.seeds != len(numbers):
+        text += f" ({len(numbers)})"
+    if cell != "quality":
+        return text
+    if len(there) == 1:
+        return text + first.mark
+    return text + ("~" if cells.means[_place(first, first.group)].within_scatter else "")
 
 
 def _average(cells: _Placement, section: Labels, row: Labels) -> str:
     means = [mean(found) for column in cells.columns_of(section) if (found := cells.numbers(section, row, column))]
-    return _number(mean(means), cells.layout.cell) if len(means) > 1 else _NONE
+    return _number(mean(means), cells.cell) if len(means) > 1 else _NONE
 
 
 def _number(value: float, cell: str) -> str:
     if cell in ("sparsity", "density"):
         return f"{value:.1%}"
-    if cell in ("parameters", "training_speed"):
+    if cell in ("parameters", "training_speed", "training_seconds"):
         return f"{value:,.0f}"
     return f"{value:.1f}" if cell == "attended" else f"{value:.2f}"
 
@@ -205,27 +279,45 @@ def _shown(axes: Sequence[str], labels: Sequence[str]) -> list[str]:
     return [METRICS[label].label if axis == "metric" and label in METRICS else label for axis, label in pairs]
 
 
-def notes(layout: Layout | None, observations: Sequence[Observation]) -> list[str]:
+def notes(layout: Layout | None, observations: Sequence[Observation], test: PairedTest) -> list[str]:
     """Return the legend: the baseline, the seeds, and the variants that are not finished."""
     found = []
     tested = [each for each in observations if each.test is not None]
     if layout is None and tested:
-        found.append("difference, p value: against the first variant, paired bootstrap, 1000 resamples")
+        of_seed = " of the seed" * (_seeds(observations) > 1)
+        found.append(f"difference, p value: against the first variant{of_seed}, {test}")
     elif layout is not None and tested:
         against = ", ".join(f"{axis} {label}" for axis, label in layout.baseline.items())
-        found.append(f"* significantly worse than {against}, + better: p < {LEVEL:g}, paired bootstrap, 1000 resamples")
-    seeds = {each.labels["seed"] for each in observations if "seed" in each.labels}
-    if len(seeds) > 1:
-        found.append(f"mean ± standard deviation over {len(seeds)} seeds")
+        alone = Counter(_place(each, each.group) for each in observations)
+        cells = _Placement(layout, observations, layout.cells[0])
+        if any(cells.seeds == 1 or alone[_place(each, each.group)] == 1 for each in tested):
+            where = ", in cells of one seed" * (cells.seeds > 1)
+            found.append(f"* significantly worse than {against}, + better{where}: p < {LEVEL:g}, {test}")
+        if cells.seeds > 1:
+            found.append(f"~ difference from {against} {_SCATTER}")
+    found += _seed_notes(layout, observations)
+    signed = dict.fromkeys((each.labels["metric"], each.signature) for each in observations if each.signature)
+    found += [f"{METRICS[metric].label}: {signature}" for metric, signature in signed]
     waiting = {each.variant for each in observations if not each.values}
     if waiting:
         found.append(f"{_WAITING} {len(waiting)} variant{'' if len(waiting) == 1 else 's'} to come")
     return found
 
 
+def _seed_notes(layout: Layout | None, observations: Sequence[Observation]) -> list[str]:
+    seeds, counts = _seeds(observations), [len(each.values) for each in seed_means(observations).values()]
+    if layout is None:
+        explained = f"deviation: sample standard deviation; within scatter: difference {_SCATTER}"
+    else:
+        seeds = _Placement(layout, observations, layout.cells[0]).seeds
+        fewer = "; (n): over n of them" * any(count != seeds for count in counts)
+        explained = f"mean ± sample standard deviation over {seeds} seeds{fewer}"
+    return [explained] if seeds > 1 else []
+
+
 def panels(layout: Layout, observations: Sequence[Observation]) -> list[Panel]:
     """Return a diagram for each section, a series for each row: curves if the columns are numbers, otherwise bars."""
-    cells = _Placement(layout, observations)
+    cells = _Placement(layout, observations, layout.cells[0])
     found = []
     for section in cells.sections:
         columns = cells.columns_of(section)
@@ -263,17 +355,45 @@ def _zoomed(values: Sequence[float]) -> tuple[float, float]:
 
 
 def report(name: str, title: str, observations: Sequence[Observation], axes: Sequence[str]) -> Report:
-    """Return one row for each variant, set and metric: for CSV and JSON, and for the terminal without a layout."""
+    """Return one row for each variant, set and metric: for CSV and JSON, and for the terminal without a layout.
+
+    With several seeds, a second table has the means over them.
+    """
+    axes = [axis for axis in axes if axis not in ("set", "metric")]
     measured = (
-        *(Column("sentences", "count", False), *columns("score quality difference"), Column("p_value", "number")),
+        *(Column("sentences", "count", False), *columns("score quality difference")),
+        *columns("number p_value", "hidden number sacrebleu_p"),
         *(Column("parameters", "count"), Column("sparsity", "share"), Column("attended", "number")),
-        *(Column("density", "share"), Column("training_speed", "rate")),
+        *(
+            Column("density", "share"),
+            Column("training_speed", "rate"),
+            Column("training_seconds", "rate"),
+            Column("signature", shown=False),
+        ),
     )
     heads = (Column("variant"), *(Column(axis, shown=False) for axis in axes), *columns("text set metric"), *measured)
     rows: list[tuple[Value, ...]] = []
     for each in observations:
         if each.values:
             labels = [each.labels.get(axis) for axis in (*axes, "set", "metric")]
-            numbers = {"sentences": each.sentences, **each.values, **(each.test or {})}
+            numbers = {"sentences": each.sentences, **each.values, **(each.test or {}), "signature": each.signature}
             rows.append((each.variant, *labels, *(numbers.get(column.name) for column in measured)))
-    return Report(name, (Table("variants", title, heads, tuple(rows)),))
+    tables = [Table("variants", title, heads, tuple(rows))]
+    if _seeds(observations) > 1:
+        tables.append(_seeds_table(observations, [axis for axis in axes if axis != "seed"]))
+    return Report(name, tuple(tables))
+
+
+def _seeds_table(observations: Sequence[Observation], axes: Sequence[str]) -> Table:
+    heads = (
+        *(Column("variant"), *(Column(axis, shown=False) for axis in axes), *columns("text set metric")),
+        *columns("count seeds", "score mean deviation difference low high", "text within_scatter"),
+    )
+    rows: list[tuple[Value, ...]] = []
+    for (group, *_), each in seed_means(observations).items():
+        labels = [each.first.labels.get(axis) for axis in (*axes, "set", "metric")]
+        difference = mean(each.values) - mean(each.baseline) if each.baseline else None
+        within = {None: None, True: "yes", False: "no"}[each.within_scatter]
+        measured = (len(each.values), mean(each.values), each.deviation, difference)
+        rows.append((group, *labels, *measured, *(each.interval or (None, None)), within))
+    return Table("seeds", "quality over seeds", heads, tuple(rows))

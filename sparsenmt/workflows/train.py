@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +13,8 @@ import torch
 from sparsenmt import store
 from sparsenmt.assemble import build_model, check_losses, without_gain
 from sparsenmt.data.batching import EpochPlan
-from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.prepared_data import PreparedData
-from sparsenmt.decoding.documents import translate_documents
-from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.devices import pick_device, use_threads
-from sparsenmt.evaluation.metrics import corpus_scores
-from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.files import describe_change, directory_lock
 from sparsenmt.interrupts import resumable
 from sparsenmt.model.transformer import Transformer
@@ -28,14 +23,15 @@ from sparsenmt.recipe.schema import Recipe
 from sparsenmt.tensors import read_header
 from sparsenmt.training.checkpoints import Checkpoint, average_weights, clean_checkpoints, find_checkpoints
 from sparsenmt.training.distribution import Workers
-from sparsenmt.training.loop import Trainer
+from sparsenmt.training.loop import Trainer, Validate
 from sparsenmt.training.precision import MasterWeights, pick_dtype
+from sparsenmt.training.state import Progress
 from sparsenmt.training.training_log import truncate_log
-from sparsenmt.training.validation import Validator
-from sparsenmt.training.validation_history import limit_reached
-from sparsenmt.workflows.average import mean_of, warn_of_damage
+from sparsenmt.training.validation_history import limit_reached, losses_without_target
+from sparsenmt.workflows.checkpoint_choice import choose, mean_of, mean_sizes, warn_of_damage
 from sparsenmt.workflows.prepare import open_prepared
 from sparsenmt.workflows.run_checks import check_lengths, check_start, same_vocabularies
+from sparsenmt.workflows.validation import make_validator
 
 
 @dataclass(frozen=True)
@@ -111,7 +107,8 @@ def train(recipe: Recipe, start: StartingPoint | None = None) -> None:
             if not trainer.progress.finished:
                 trainer.run()
             if workers.is_main_process:
-                finish(recipe, run.path, trainer.best(1), trainer.progress.update)
+                finish(recipe, run.path, trainer.progress, trainer.validate)
+            workers.barrier()  # the weights exist when the function returns, in every process
 
 
 @contextmanager
@@ -179,7 +176,7 @@ def make_trainer(
         notify(f"warning: {note}")
     if start is not None and start.checkpoint is None:
         _load_starting_weights(recipe, model, start.directory, report=workers.is_main_process)
-    validator = make_validator(recipe, data, build_model(recipe.model, **sizes, seed=options.seed).to(device), device)
+    validator = make_validator(recipe, data, device)
     weights = MasterWeights(model, pick_dtype(options.compute_dtype, device))
     plan = EpochPlan(data.train, data.train_weights, options.batch_tokens, options.seed)
     trainer = Trainer(
@@ -209,65 +206,32 @@ def _load_starting_weights(recipe: Recipe, model: Transformer, directory: Path, 
         notify(f"warning: {directory} has other vocabularies: its embeddings belong to other tokens")
 
 
-def make_validator(recipe: Recipe, data: PreparedData, model: Transformer, device: torch.device) -> Validator:
-    """Build the validation of a recipe: the loss on the dev set, and the metric of its translated sentences.
+def finish(recipe: Recipe, directory: Path, progress: Progress, validate: Validate) -> None:
+    """Write the final weights: the best on the validation text among means and single checkpoints, or a fixed mean.
 
     Args:
-        model: fp32, on the device, used by nothing else.
+        progress: of the last checkpoint.
+        validate: measures a mean.
     """
-    validation = recipe.training.validation
-    bundle = store.Bundle(recipe, data.tokenizers, data.features, model, device)
-    options = recipe.decoding.model_copy(update={"method": "beam", "beam_size": validation.beam_size})
-    count = validation.max_sentences
-    targets = [target for _, target in data.dev_lines[:count]]
-    sources = [source for source, _ in data.dev_lines]
-    lines = input_lines(sources, tags=data.dev_tags, documents=data.dev_documents)[:count]
-    documents = None if data.dev_documents is None else data.dev_documents[:count]
-    packing = recipe.data.documents
-
-    def load(weights: Mapping[str, torch.Tensor]) -> None:
-        store.load_weights(model, weights, "validation")
-        model.pack(torch.float32)
-
-    def measure() -> float:
-        if packing is not None and documents is not None:
-            blocks = translate_documents(bundle, lines, options, packing)
-            outputs = [line for block in blocks for line in block.lines]
-        else:
-            outputs = [each.text for each in translate_lines(bundle, lines, options)]
-        settings = ScoringSettings([validation.metric], language=recipe.data.target_language, documents=documents)
-        return corpus_scores(outputs, [targets], settings)[0].value
-
-    metrics: dict[str, Callable[[], float]] = {} if validation.metric == "loss" else {validation.metric: measure}
-    return Validator(
-        model,
-        load,
-        data.dev,
-        metrics,
-        device=device,
-        batch_tokens=recipe.training.batch_tokens,
-        depth=(options.encoder_exits, options.decoder_exits),
-    )
-
-
-def finish(recipe: Recipe, directory: Path, best: list[int], last: int) -> None:
-    """Write the final weights: the mean of the last checkpoints, or the best one.
-
-    Args:
-        best: updates, the best validation first.
-        last: the run's last update.
-    """
-    checkpoints = find_checkpoints(directory)
-    count = recipe.training.average_last
-    if count:
-        chosen = checkpoints[-count:]
-        description = mean_of(chosen)
+    found = find_checkpoints(directory)
+    training = recipe.training
+    last = min(training.average_last, len(found))
+    free = losses_without_target(recipe.losses)
+    choice = None
+    if last and (training.choose_average == "none" or free):
+        taken = tuple(found[-last:])
+        description = mean_of(taken)
+        if free and training.choose_average != "none":
+            description += f"; quality does not choose, because {free[0]} has a weight and no target"
     else:
-        wanted = best[0] if best and any(c.update == best[0] for c in checkpoints) else last
-        chosen = [c for c in checkpoints if c.update == wanted]
-        description = f"update {wanted}"
-    weights = average_weights(chosen)
-    warnings = warn_of_damage(directory, count) if count else []
-    made_of = [checkpoint.update for checkpoint in chosen]
-    store.write_weights(directory, weights, after=checkpoints[-1].update, made_of=made_of, warnings=warnings)
+        choice = choose(found, mean_sizes(last), progress.validated, recipe, validate)
+        taken, description = choice.taken.checkpoints, choice.describe()
+    store.write_weights(
+        directory,
+        average_weights(taken),
+        after=found[-1].update,
+        made_of=[checkpoint.update for checkpoint in taken],
+        warnings=warn_of_damage(directory, training.average_last, () if choice is None else choice.best),
+        average=None if choice is None else choice.record(),
+    )
     notify(f"{directory / store.WEIGHTS}: {description}")

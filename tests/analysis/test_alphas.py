@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 
-from sparsenmt.analysis.alphas import BINS, AlphaResult, alphas_at, histogram, learned_alphas, panels, report
+from sparsenmt.analysis.alphas import (
+    BINS,
+    AlphaResult,
+    alphas_at,
+    histogram,
+    learned_alphas,
+    logged_course,
+    panels,
+    report,
+)
+from sparsenmt.analysis.labels import Head
 from sparsenmt.errors import UserError
 from sparsenmt.model.sites import SITES
+from sparsenmt.model.transformer import Transformer
+from sparsenmt.store import METRICS_FILE
+from sparsenmt.training.training_log import TrainingLog, head_values
 from tests.analysis.attention_support import ADAPTIVE, attention_bundle
 from tests.analysis.support import TinyBundle, gated_bundle
 
@@ -90,9 +104,44 @@ def test_the_report_and_the_plot(tmp_path: Path) -> None:
     assert {row["update"] for row in course.records()} == {10, 20}
     assert report(found).notes == (
         "a: checkpoints of 2 updates, 10 to 20",
-        "b: there is no checkpoint, the course is not measured",
+        "b: the log has no alphas and there is no checkpoint, the course is not measured",
     )
     lines = panels(found)
     assert [len(line) for line in lines] == [3, 3]  # the second has no course
     assert list(lines[0][0].series) == ["a", "b"] and list(lines[1][0].series) == ["layer 1", "layer 2", "layer 3"]
     assert [y for _, y in lines[1][0].series["layer 1"]].count(None) == 4  # a line a head
+    heads: list[Head] = [("encoder_self", 2, 4), ("decoder_self", 1, 1)]
+    ((panel,),) = panels(found[:1], heads)
+    assert panel.series == {
+        f"{name}, layer {head[1]}, head {head[2]}": [(10.0, alphas[head]), (20.0, later[head])]
+        for name, head in zip(("encoder self", "decoder self"), heads, strict=True)
+    }
+
+
+def test_the_course_is_that_of_the_log(tmp_path: Path) -> None:
+    """Every line of updates has all alphas, by site, step and learned head; fixed heads count in a head's number."""
+    bundle = adaptive(**{**ADAPTIVE, "encoder_self": {"heads": {"given": {"name": "toy_left"}}, **ADAPTIVE["cross"]}})
+    model = cast(Transformer, bundle.model)
+    log, expected = TrainingLog(tmp_path, total=3, initial=0), {}
+    for update in (5, 10):
+        for name, parameter in model.named_parameters():
+            if name.endswith("transform.alpha"):
+                parameter.data += 0.3 * update
+        log.record("train", update, loss=1.0, **head_values(model))
+        expected[update] = {head: round(value, 4) for head, value in learned_alphas(model).items()}
+    log.record("validation", 10, loss=1.0)
+    log.close()
+    assert logged_course(model, tmp_path) == expected and expected[5] != expected[10]
+    assert set(expected[5]) >= {("encoder_self", 3, 4), ("cross", 2, 1)} and ("cross", 3, 1) not in expected[5]
+    kept = (tmp_path / METRICS_FILE).read_text()
+    others = [[], {"alpha": 1}, {"alpha": {"cross": [[1.5]]}}, {"alpha": {"nowhere": [[1.5]]}}, {"alpha": {"cross": 5}}]
+    entry = json.loads(kept.splitlines()[0])
+    entry["heads"]["alpha"]["cross"][0][0] = None
+    lines = [json.dumps({"kind": "train", "update": 15, "heads": heads}) for heads in (*others, entry["heads"])]
+    (tmp_path / METRICS_FILE).write_text(kept + "\n".join(lines) + '\n{"kind": "train"}\n{"kind')
+    assert logged_course(model, tmp_path) == expected
+    assert logged_course(model, tmp_path / "absent") == {}
+
+
+def test_models_without_learned_alphas_add_nothing_to_the_log() -> None:
+    assert head_values(attention_bundle("sparse").model) == {}

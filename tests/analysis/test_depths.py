@@ -9,7 +9,9 @@ import pytest
 import sacrebleu
 
 from sparsenmt.analysis.depth_table import (
+    DEFAULT,
     DepthGrid,
+    SystemSize,
     TimeReference,
     TranslatedText,
     full_report,
@@ -27,6 +29,7 @@ LINES = {
     (1, 2): ["der Hund schläft", "die Katze schläft", "ein Mann läuft", "zwei Kinder"],
     (2, 2): ["der Hund", "die Katze schläft", "ein Mann läuft", "zwei Kinder spielen"],
 }
+SETTINGS = DEFAULT.settings()
 SECONDS = {(1, 1): 1.0, (2, 1): 1.5, (1, 2): 3.0, (2, 2): 4.0}
 
 
@@ -35,7 +38,7 @@ def block(system: str = "tied", *, timed: bool = True) -> DepthGrid:
         depth: TranslatedText(lines, system, f"{system}/{depth}", SECONDS[depth] if timed else None)
         for depth, lines in LINES.items()
     }
-    return score_grid(system, "beam 4", made, REFERENCES)
+    return score_grid(system, "beam 4", made, REFERENCES, SETTINGS)
 
 
 def test_of_equals_the_oracle_takes_the_fastest() -> None:
@@ -54,7 +57,7 @@ def test_the_oracle_is_that_of_a_plain_loop() -> None:
     sentences = [[" ".join(generator.choice(words, 4)) for _ in range(30)] for _ in range(len(depths) + 1)]
     references, lines = sentences[0], dict(zip(depths, sentences[1:], strict=True))
     found = score_grid(
-        "x", "greedy", {depth: TranslatedText(each, "", "") for depth, each in lines.items()}, references
+        "x", "greedy", {depth: TranslatedText(each, "", "") for depth, each in lines.items()}, references, SETTINGS
     )
     expected = []
     for i, reference in enumerate(references):
@@ -93,9 +96,34 @@ def test_what_was_not_timed_is_not_shown() -> None:
     assert len(heat_maps([found], None)[0]) == 3
 
 
+def test_the_time_of_the_oracle() -> None:
+    found = block(timed=False).timed(SECONDS, 2.0)
+    timed = TimeReference(found.name, (2, 2), 4.0, 200)
+    assert [cell.text.seconds for cell in found.cells] == list(SECONDS.values())
+    for made in (full_report("test", [found], timed), printed_report("test", [found], timed)):
+        (row,) = next(table for table in made.tables if table.name == "blocks").records()
+        assert row["oracle_time"] == 0.5
+    (row,) = full_report("test", [block(timed=False)], None).tables[1].records()
+    assert row["oracle_time"] is None
+
+
+def test_sizes_and_training_times() -> None:
+    """Table 4: size relative to the first system. Training: relative to one plain model of the full depth."""
+    tied = SystemSize("tied", 1, 183, 950.0, 950.0, False)
+    separate = SystemSize("separate models", 36, 4608, 2550.0, 100.0, True)
+    unknown = SystemSize("separate models, rs", 36, 2623, None, 10.0, True)
+    made = full_report("test", [block()], None, [tied, separate, unknown]).tables[-1]
+    assert made.title == "size, relative to tied, and training time, relative to the deepest of separate models"
+    assert made.column("relative_size") == [1.0, 4608 / 183, 2623 / 183]
+    assert made.column("relative_training") == [9.5, 25.5, None]
+    made = printed_report("test", [block()], None, [tied]).tables[-1]
+    assert (made.column("relative_size"), made.column("relative_training")) == ([1.0], [1.0])
+    assert len(full_report("test", [block()], None).tables) == 2
+
+
 def test_a_grid_with_gaps() -> None:
     made = {depth: TranslatedText(lines, "m", "f") for depth, lines in LINES.items() if depth != (2, 1)}
-    gaps = score_grid("separate models", "greedy", made, REFERENCES)
+    gaps = score_grid("separate models", "greedy", made, REFERENCES, SETTINGS)
     drawn = heat_maps([block(timed=False), gaps], None)
     assert np.isnan(drawn[1][0].values).tolist() == [[False, False], [True, False]]
     assert drawn[0][0].ends == drawn[1][0].ends, "one scale for all blocks"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sparsenmt.analysis.head_ablation import NONE, measure, panels, report
 from sparsenmt.evaluation.metrics import corpus_scores
 from sparsenmt.evaluation.scorer import ScoringSettings
-from sparsenmt.evaluation.significance import compare
+from sparsenmt.evaluation.significance import PairedTest, compare
 
 REFERENCES = ["alte Haus steht am Fluss", "zwei Katzen spielen dort", "und sieht nie"] * 4
 TRANSLATIONS: dict[int | None, list[str]] = {
@@ -18,7 +18,7 @@ TRANSLATIONS: dict[int | None, list[str]] = {
 def test_rows_are_scored_and_compared_with_all_heads() -> None:
     names = {1: "previous", 2: "learned"}
     metrics = ["bleu", "chrf"]
-    found = measure(TRANSLATIONS, REFERENCES, names, metrics=metrics, resamples=30)
+    found = measure(TRANSLATIONS, REFERENCES, names, ScoringSettings(metrics), test=PairedTest(resamples=30))
     assert [(row.head, row.name) for row in found] == [(None, NONE), (1, "previous"), (2, "learned")]
     for row in found:
         lines = TRANSLATIONS[row.head]
@@ -28,7 +28,9 @@ def test_rows_are_scored_and_compared_with_all_heads() -> None:
         if row.head is None:
             assert all(each.comparison is None for each in row.scores.values())
         else:
-            tested = compare(lines, TRANSLATIONS[None], [REFERENCES], ScoringSettings(metrics), resamples=30)
+            tested = compare(
+                lines, TRANSLATIONS[None], [REFERENCES], ScoringSettings(metrics), PairedTest(resamples=30)
+            )
             assert [each.comparison for each in row.scores.values()] == tested
     (table,) = report({"m": found}, "encoder_self").tables
     rows = table.records()

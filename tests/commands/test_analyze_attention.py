@@ -43,7 +43,8 @@ def sparse(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     before = Path.cwd()
     os.chdir(folder)
     try:
-        assert run(["train", "small.yaml", "directory=sparse", "training.max_updates=8", *LEARNED]) == 0
+        changes = ["directory=sparse", "training.max_updates=8", "training.log_every=2", *LEARNED]
+        assert run(["train", "small.yaml", *changes]) == 0
     finally:
         os.chdir(before)
     return folder / "sparse"
@@ -90,7 +91,21 @@ def test_every_report(command: Run, place: Path, name: str) -> None:
     assert again.out == result.out and (place / "again.json").read_bytes() == (place / "r.json").read_bytes()
 
 
+def test_the_course_of_alphas_needs_no_checkpoints(command: Run, place: Path) -> None:
+    lines = [json.loads(line) for line in (place / "sparse/metrics.jsonl").read_text().splitlines()]
+    logged = [line["update"] for line in lines if line["kind"] == "train"]
+    shutil.rmtree(place / "sparse/checkpoints")
+    result = command("analyze", "alphas", "sparse", "--json", "r.json", "--plot", "r.png", "--head", "cross:1.2")
+    assert (result.code, result.err) == (0, "")
+    assert result.lines[-1] == f"sparse: log of {len(logged)} updates, {logged[0]} to {logged[-1]}" and len(logged) > 1
+    assert [row["update"] for row in tables(place / "r.json")["course"] if row["site"] == "cross"][::2] == logged
+    check_picture(place / "r.png")
+
+
 def test_alphas_of_checkpoints(command: Run, place: Path) -> None:
+    """A log of an older version has no alphas."""
+    lines = [json.loads(line) for line in (place / "sparse/metrics.jsonl").read_text().splitlines()]
+    write(place / "sparse/metrics.jsonl", [json.dumps({**line, "heads": None}) for line in lines])
     result = command("analyze", "alphas", "sparse", "model", "--json", "r.json")
     assert result.code == 0, result.err
     assert result.lines[-2:] == ["sparse: checkpoints of 3 updates, 4 to 8", "model: no alpha is learned"]
@@ -182,6 +197,8 @@ MISTAKES = [
     ("by-length ref --reference nothing", "error: nothing: no such file\n"),
     ("by-length nothing --reference ref", "error: nothing: there is no such model directory\n"),
     ("by-length ref --reference none", "error: none: the file has no lines\n"),
+    ("alphas sparse --head cross:1.3", "error: --head: sparse learns no alpha for head 1.3 of cross\n"),
+    ("alphas sparse --head cross:1", "error: --head: 'cross:1' names no head\n"),
     ("maps model --sentence a --layer 2", "error: --layer: model has 1 decoder layer, not 2\n"),
     ("maps model --sentence a --site encoder_self --layer 2", "error: --layer: model has 1 encoder layer, not 2\n"),
     ("maps model --sentence a --head 1 --head 3", "error: --head: model has 2 heads at cross, not 3\n"),

@@ -6,14 +6,19 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from sparsenmt.decoding import translate as translating
 from sparsenmt.evaluation.scorer import ScoringSettings
-from sparsenmt.evaluation.significance import compare
-from sparsenmt.files import read_sealed, write_sealed
+from sparsenmt.evaluation.significance import PairedTest, compare
+from sparsenmt.files import read_sealed, sha256_text, write_sealed
+from sparsenmt.recipe.choices import SignificanceMethod
+from sparsenmt.store import open_model
 from sparsenmt.workflows import evaluate as evaluating
-from sparsenmt.workflows.evaluate import Evaluation, SiteAttention
+from sparsenmt.workflows.evaluate import Evaluation, SiteAttention, translate_in_batches, translate_text
+from sparsenmt.workflows.test_sets import TestText, given_text
 from tests.commands.support import Run, python
 
 TEST = ["--source", "corpus/test.en", "--reference", "corpus/test.de"]
@@ -65,6 +70,32 @@ def test_the_table(command: Run, models: list[str]) -> None:
     assert Path("out.svg").read_text().startswith("<?xml")
     assert Path("out.csv").read_text().split("\n")[0].startswith("model,bleu,chrf,difference,p_value,parameters")
     assert result.lines[0] == "test: 20 sentences"
+
+
+def test_batches_of_a_number_of_sentences_are_timed(
+    command: Run, models: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[list[int]] = []
+    real = translating.encode_ahead
+
+    def noting(model: object, batches: list[list[int]], lengths: list[int], *rest: object, **more: object) -> object:
+        sizes.append([len(batch) for batch in batches])
+        return real(model, batches, lengths, *rest, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(translating, "encode_ahead", noting)
+    arguments = ["compare", "model", "--no-attention", *TEST, "--speed-lines", "10", "--rounds", "1"]
+    assert command(*arguments).code == 0
+    assert command(*arguments, "--batch-sentences", "4").code == 0
+    # All lines are translated and kept; four lines warm up, and ten are timed: at once, then four at a time.
+    assert sizes == [[20], [4], [10], [4], [4], [4], [2]]
+    text = given_text(Path(TEST[1]), Path(TEST[3]), None, None)
+    assert text is not None
+    bundle = open_model(Path("model"))
+    found = translate_in_batches(bundle, text, 10, 4)
+    lengths = [len(each.source.text) for each in found]
+    assert lengths == sorted(lengths)
+    lines, _ = translate_text(bundle, text, text.read()[0][:10])
+    assert [each.text for each in sorted(found, key=lambda each: each.source.number)] == lines
 
 
 def test_another_model_is_added_without_translating_again(
@@ -187,6 +218,40 @@ def test_processes_that_measure_at_once_keep_the_results_of_both(tmp_path: Path)
         assert process.returncode == 0, errors.decode()
     scores = read_sealed(tmp_path / "evaluation/test.json")["scores"]
     assert set(scores) == {f"{name}{i}" for name in "xy" for i in range(40)}
+
+
+def test_kept_tests_are_those_of_one_formula_and_method(tmp_path: Path) -> None:
+    """Files of older versions hold p-values of a one-sided formula, by metric and translations alone."""
+    key = dict.fromkeys(("format", "weights", "model", "decoding", "text"), 1)
+    lines = ["a b c d e", "f g h i j", "k l m n o"] * 4
+    (tmp_path / "text").write_text("\n".join(lines) + "\n")
+    text = TestText("test", tmp_path / "text", tmp_path / "text")
+    other = Evaluation(tmp_path / "other.json", key, [line[:5] for line in lines[:9]] + lines[9:], 1, None)
+    own = Evaluation(tmp_path / "own.json", key, lines, 1, None)
+    old = {f"chrf {sha256_text(chr(10).join(other.lines))[:16]}": {"difference": 0.0, "p_value": 0.0}}
+    own.tests = dict(old)
+    bootstrap = own.against(other, "chrf", text, "en")
+    other_way = own.against(other, "chrf", text, "en", test=PairedTest("randomization"))
+    assert 0 < bootstrap["p_value"] != other_way["p_value"] > 0 and bootstrap["difference"] > 0
+    assert len(own.tests) == 3 and own.against(other, "chrf", text, "en") == bootstrap
+    written = read_sealed(own.path)["tests"]
+    assert all(name in own.tests for name in written)
+
+
+def test_the_test_is_chosen_and_named(command: Run, models: list[str]) -> None:
+    arguments = ["compare", *models[:2], *TEST, "--no-speed", "--no-attention", "-m", "chrf", "--json", "out.json"]
+    found = {}
+    for method in get_args(SignificanceMethod):
+        result = command(*arguments, "--significance", method, "--resamples", "50", "--sacrebleu-p")
+        assert result.code == 0, result.err
+        assert f"{method}, 50 resamples" in result.out.decode() and "sacrebleu p" in result.out.decode()
+        report = json.loads(Path("out.json").read_text())
+        (row,) = report["tables"]["significance"]
+        assert report["settings"]["significance"] == method and 0 < row["sacrebleu_p"] <= 1
+        found[method] = row["p_value"]
+    (kept,) = (read_sealed(path)["tests"] for path in Path(models[1], "evaluation").glob("*.json"))
+    tests = {key.split()[-1]: test["p_value"] for key, test in kept.items()}
+    assert tests == {PairedTest(method, 50).identity: value for method, value in found.items()}
 
 
 def test_results_of_another_process_are_kept(tmp_path: Path) -> None:

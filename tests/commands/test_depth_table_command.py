@@ -151,6 +151,10 @@ def test_some_depths_with_time(command: Run, model: Path) -> None:
     assert [_depth(cell) for cell in found] == [(2, 1), (2, 2)]
     assert found[1]["relative_time"] == 1 and found[0]["relative_time"] == found[0]["seconds"] / found[1]["seconds"]
     assert "1 is tied, beam 2 at 2+2: " in result.out.decode() and " s for 3 lines" in result.out.decode()
+    tables = json.loads(Path("tied-depths/table.json").read_bytes())["tables"]
+    assert tables["blocks"][0]["oracle_time"] > 0
+    log = [json.loads(line) for line in Path("tied/metrics.jsonl").read_text().splitlines()]
+    assert tables["systems"][0]["training_seconds"] == max(line["training_seconds"] for line in log)
     assert Path("drawn.svg").read_text().startswith("<?xml") and not Path("tied-depths/table.png").exists()
 
 
@@ -201,6 +205,23 @@ def test_one_model_a_depth(model: Path, command: Run, refused: Callable[..., str
     assert "grid/b: grid/a has 1 encoder and 1 decoder layers too" in refused("depth-table", "--grid", "grid", *text)
     message = refused("depth-table", "--grid", "grid/a", "--encoder-layers", "2", *text)
     assert "--grid: none of its models has a requested depth" in message
+
+
+def test_separate_models_of_two_kinds(command: Run, model: Path) -> None:
+    """A second directory with the same depths is a system of its own; other depths join the first."""
+    for folder, depths in {"cut": DEPTHS[:2], "more": DEPTHS[2:], "twice": DEPTHS}.items():
+        for n, m in depths:
+            assert command("slice", "tied", f"{folder}/{n}{m}", "-n", str(n), "-m", str(m)).code == 0
+    result = command(*TABLE, "--grid", "cut", "--grid", "more", "--grid", "twice")
+    assert result.code == 0, result.err
+    tables = json.loads(Path("out/table.json").read_bytes())["tables"]
+    names = ["tied", "separate models", "separate models, twice"]
+    assert [row["system"] for row in tables["systems"]] == names
+    assert [row["models"] for row in tables["systems"]] == [1, 4, 4]
+    weights = [load_tensors(path, hint="") for path in sorted(Path("twice").glob(f"*/{WEIGHTS}"))]
+    assert tables["systems"][2]["parameters"] == sum(each.numel() for tensors in weights for each in tensors.values())
+    assert tables["systems"][1]["training_seconds"] is None, "cut models have no log"
+    assert [row["oracle_chrf"] for row in tables["blocks"]] == [tables["blocks"][0]["oracle_chrf"]] * 3
 
 
 def test_lists_of_numbers() -> None:

@@ -172,6 +172,13 @@ def test_scores_of_a_model_are_those_of_its_output(command: Run) -> None:
     assert compared.code == 0 and "+0.00" in compared.out.decode()
 
 
+def test_batches_of_sentences_are_refused_for_blocks(command: Run) -> None:
+    texts = ("--source", "corpus/test.en", "--reference", "corpus/test.de", "--documents", "corpus/test.id")
+    result = command("compare", "blocks", *texts, "--batch-sentences", "4")
+    assert result.code == 2
+    assert "error: --batch-sentences: blocks reads blocks of sentences, not single ones" in result.err
+
+
 def test_a_model_of_sentences_is_scored_by_documents(command: Run) -> None:
     write_lines("hyp", decoded(command("decode", "model", "-i", "corpus/test.en")))
     documents = ("--documents", "corpus/test.id", "-m", "dbleu", "-r", "corpus/test.de", "--json")

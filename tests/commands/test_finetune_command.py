@@ -122,7 +122,8 @@ def test_a_recipe_with_filters(command: Run, workspace: Path) -> None:
         "base: small.yaml\nname: gated\ndirectory: gated\nmodel: {memory: [{name: l0drop}]}\n"
         "losses: {l0: {target: {from: 0.1, to: 0.5, steps: 2}}}\ntraining: {max_updates: 3}\n"
     )
-    result = command("finetune-l0", "model", "gated.yaml", "training.save_every=1", "--keep", "average")
+    keep = ["training.save_every=1", "training.choose_average=none", "--keep", "average"]
+    result = command("finetune-l0", "model", "gated.yaml", *keep)
     assert result.code == 0, result.err
     recipe = read_recipe(Path("gated"))
     assert recipe.training.max_updates == 15 and recipe.training.average_last == 5
@@ -145,6 +146,8 @@ def test_an_interrupted_run_goes_on_from_its_own_checkpoints(command: Run, works
     assert command(*arguments[:-2], "2", "training.save_every=2", "-o", "parts").code == 0
     result = command(*arguments, "-o", "parts")
     assert result.code == 0 and "resumes after update 14" in result.err, result.err
+    training = read_recipe(Path("parts")).training
+    assert (training.average_last, training.choose_average) == (1, "none"), "the last one, not the best one"
     whole, parts = (load_file(f"{name}/weights.safetensors") for name in ("whole", "parts"))
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
 

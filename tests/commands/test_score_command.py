@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import sacrebleu
+import sacrebleu.significance
 
 from sparsenmt.cli import run
 from sparsenmt.data.features.feature_set import FeatureSet
@@ -66,6 +67,22 @@ def test_a_baseline_that_is_the_system_does_not_differ(files: Path, capsys: pyte
     out = capsys.readouterr().out.rstrip("\n").split("\n")
     assert out[-2].split()[-1] == "1.0000"
     assert out[-1] == "paired bootstrap, 20 resamples, seed 12345"
+
+
+def test_the_test_and_sacrebleus_figure_are_named(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["score", "hyp", "-r", "ref", "--baseline", "worse", "--resamples", "40", "--significance"]
+    assert run([*arguments, "randomization", "--sacrebleu-p", "-m", "bleu", "-m", "rouge1"]) == 0
+    heads, bleu, rouge, note = capsys.readouterr().out.rstrip("\n").split("\n")[-4:]
+    assert heads.endswith("p-value  sacrebleu p") and note.startswith("paired approximate randomization, 40 resamples")
+    theirs = sacrebleu.significance.PairedTest(
+        [("worse", WORSE), ("hyp", HYPOTHESES)], {"BLEU": sacrebleu.BLEU()}, [REFERENCES], "ar", 40
+    )()[1]["BLEU"][1]
+    assert float(bleu.split()[-1]) == pytest.approx(theirs.p_value, abs=5e-5) and rouge.split()[-1] == "-"
+    assert run([*arguments, "bootstrap", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["significance"] == "bootstrap" and content["comparisons"][0]["sacrebleu_p"] > 0
+    assert run(["score", "hyp", "-r", "ref", "--sacrebleu-p"]) == 2
+    assert "--sacrebleu-p: needs --baseline" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,32 @@ def test_other_cells_do_not_translate_again(command: Run, workspace: Path, monke
     assert [each["lambda"] for each in report(workspace)["search"]] == [0.25]
 
 
+def test_sizes_with_and_without_fine_tuning(command: Run, workspace: Path) -> None:
+    """The paper's Table 2. The selector is the fine-tuned classifier of the size that the search chose."""
+    tuning = ("--finetune-source", "tune.en", "--finetune-reference", "tune.de")
+    for language in ("en", "de"):
+        lines = (workspace / f"corpus/train.{language}").read_bytes().splitlines(keepends=True)
+        (workspace / f"tune.{language}").write_bytes(b"".join(lines[-110:]))
+    result = command(*SELECT, *tuning, "--layers", "1,2", "--lambda", "1")
+    assert result.code == 0, result.err
+    rows = report(workspace)["classifiers"]
+    names = [(each["classifier"], each["fine_tuned"]) for each in rows]
+    sizes = {1: "1 layer, 2 heads", 2: "2 layers, 2 heads"}
+    chosen, other = (sizes[each["layers"]] for each in report(workspace)["search"])
+    assert names[:2] == [("full depth", None), ("oracle", None)]
+    assert names[2:] == [(chosen, "yes"), (other, "yes"), (chosen, "no"), (other, "no")]
+    systems = {each["system"]: each for each in report(workspace)["systems"]}
+    for row, name in ((0, "full depth"), (1, "oracle"), (2, "selector")):
+        for key in ("seconds_alone", "bleu", "chrf", "sentence_chrf"):
+            assert rows[row][key] == systems[name][key]
+        assert rows[row]["of_full"] == systems[name]["alone_of_full"]
+    assert all(0 <= each["among_the_best"] <= 1 and 0 <= each["undecided"] <= 1 for each in rows[2:])
+    record = json.loads((workspace / "deep/selector/selector.json").read_bytes())
+    assert sizes[record["cell"]["layers"]] == chosen and record["sentences"]["fine_tuning"] == 110
+    assert "nothing is left to do" in command(*SELECT, *tuning, "--layers", "1,2", "--lambda", "1").err
+    assert command(*AUTO).code == 0
+
+
 def test_fixed_depths_are_scored_as_decode_and_score_do(command: Run, workspace: Path) -> None:
     arguments = [*SELECT, "--lambda", "1", "--test-source", "corpus/test.en", "--test-reference", "corpus/test.de"]
     assert command(*arguments).code == 0
@@ -270,6 +296,11 @@ def test_weights_of_another_selector_are_refused(refused: Refused, workspace: Pa
         ((*SELECT, "--beta", "nan"), "--beta: 'nan' is not a list of numbers from 0 to 1e+06\n"),
         ((*SELECT, "--lines", "99"), "corpus/train.en: too little text: 99 sentences with a reference"),
         ((*SELECT, "--test-source", "corpus/test.en"), "--test-reference: is missing beside --test-source\n"),
+        ((*SELECT, "--finetune-reference", "corpus/test.de"), "--finetune-source: is missing beside --finetune-ref"),
+        (
+            (*SELECT, "--finetune-source", "corpus/test.en", "--finetune-reference", "corpus/test.de"),
+            "corpus/test.en: too little text: ",
+        ),
         ((*SELECT, "-r", "corpus/test.de"), "line-aligned files have different numbers of lines"),
         ((*SELECT, "-s", "nothing"), "nothing: no such file\n"),
     ],

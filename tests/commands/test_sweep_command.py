@@ -9,6 +9,7 @@ import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from statistics import mean, stdev
 
 import pytest
 import torch
@@ -206,7 +207,18 @@ def test_seeds_share_a_cell(command: Run, sweep: Path) -> None:
     assert result.code == 0, result.err
     assert [path.name for path in sorted(Path("sweep").glob("full*"))] == ["full", "full-seed7"]
     assert read_recipe(Path("sweep/full-seed7")).training.seed == 7
-    assert "±" in result.lines[5] and "mean ± standard deviation over 2 seeds" in result.lines
+    assert "±" in result.lines[5] and "mean ± sample standard deviation over 2 seeds" in result.lines
+    (row,) = json.loads(Path("sweep/table.json").read_text())["tables"]["seeds"]
+    rows = json.loads(Path("sweep/table.json").read_text())["tables"]["variants"]
+    values = [each["quality"] for each in rows]
+    assert (row["variant"], row["seeds"], row["mean"]) == ("full", 2, pytest.approx(mean(values)))
+    assert row["deviation"] == pytest.approx(stdev(values))
+    assert Path("sweep/table.seeds.csv").read_text().startswith("variant,method,k,set,metric,seeds,mean,deviation,")
+    written = sweep.read_text(encoding="utf-8")
+    sweep.write_text(f"{written}significance: randomization\nresamples: 60\n", encoding="utf-8", newline="\n")
+    for change in ("training.seed=3", "training={seed: 3}"):
+        refused = command("sweep", "sweep.yaml", "--table", change)
+        assert refused.code == 2 and f"override '{change}': the sweep has `seeds`, which give the seed" in refused.err
 
 
 def test_without_a_layout_the_first_variant_is_the_baseline(command: Run, sweep: Path) -> None:
@@ -217,7 +229,13 @@ def test_without_a_layout_the_first_variant_is_the_baseline(command: Run, sweep:
     assert rows["full"]["difference"] is None and rows["full"]["p_value"] is None
     assert rows["window-2"]["difference"] == pytest.approx(rows["window-2"]["quality"] - rows["full"]["quality"])
     assert 0 < rows["window-2"]["p_value"] <= 1
-    assert any("against the first variant" in line for line in result.lines)
+    named = "difference, p value: against the first variant, paired bootstrap, 1,000 resamples"
+    assert named in result.lines and 0 < rows["window-2"]["sacrebleu_p"] <= 1
+    with sweep.open("a", encoding="utf-8", newline="\n") as stream:
+        stream.write("significance: randomization\nresamples: 60\n")
+    again = command("sweep", "sweep.yaml", "--table")
+    named = named.replace("bootstrap, 1,000", "approximate randomization, 60")
+    assert again.code == 0 and named in again.lines, again.err
 
 
 def test_from_scratch_the_data_are_prepared_and_checkpoints_go(command: Run, sweep: Path) -> None:

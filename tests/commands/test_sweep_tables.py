@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from sparsenmt.evaluation.significance import PairedTest
 from sparsenmt.recipe.sweep import Layout
 from sparsenmt.workflows.sweep_table import Observation, grids, notes, panels, report
 
 
 def observed(
-    value: float | None, p: float | None = None, *, metric: str = "bleu", set: str = "test", **labels: str
+    value: float | None,
+    p: float | None = None,
+    *,
+    metric: str = "bleu",
+    set: str = "test",
+    baseline: str | None = None,
+    **labels: str,
 ) -> Observation:
     test = None if p is None else {"difference": -1.0 if p > 0 else 1.0, "p_value": abs(p)}
     values = {} if value is None else {"quality": value, "parameters": 7_582_000.0, "attended": 8.04}
     name = "-".join(labels.values())
-    return Observation(name, {**labels, "set": set, "metric": metric}, values, test, 3003)
+    group = "-".join(label for axis, label in labels.items() if axis != "seed")
+    tested = {**labels, "set": set, "metric": metric}
+    return Observation(name, tested, values, test, 3003, group=group, baseline=baseline)
 
 
 def test_raganato_2020_table_1() -> None:
@@ -48,8 +59,8 @@ EN-DE      8L         20.61   21.68   23.36   25.02
 DE-EN      8L         25.66   27.28   29.31   30.99
            7Fword+1L  25.03*  26.72*  28.40*  30.69"""
     )
-    assert notes(layout, found) == [
-        "* significantly worse than system 8L, + better: p < 0.05, paired bootstrap, 1000 resamples"
+    assert notes(layout, found, PairedTest()) == [
+        "* significantly worse than system 8L, + better: p < 0.05, paired bootstrap, 1,000 resamples"
     ]
 
 
@@ -95,6 +106,23 @@ softmax     29.79  21.57
     assert both.heads == [["", "DE-EN", "", "JA-EN", ""], ["activation", "test", "dev", "test", "dev"]]
 
 
+def test_zhang_2021_table_2_with_two_values_a_cell() -> None:
+    published = {("Baseline", "bleu"): (0.0, 27.59), ("POS Pattern", "bleu"): (0.467, 27.11)}
+    published |= {("Baseline", "rougeLsum"): (0.0, 36.88), ("POS Pattern", "rougeLsum"): (0.396, 35.57)}
+    found = [
+        Observation("x", {"pattern": pattern, "set": "test", "metric": metric}, {"sparsity": rate, "quality": value})
+        for (pattern, metric), (rate, value) in published.items()
+    ]
+    layout = Layout(rows="pattern", columns="set", sections="metric", cell=["quality", "sparsity"])
+    assert [str(grid) for grid in grids(layout, found)] == [
+        "BLEU\npattern       test\n------------------\nBaseline     27.59\nPOS Pattern  27.11",
+        "BLEU | sparsity rate\npattern       test\n------------------\nBaseline      0.0%\nPOS Pattern  46.7%",
+        "ROUGE-Lsum\npattern       test\n------------------\nBaseline     36.88\nPOS Pattern  35.57",
+        "ROUGE-Lsum | sparsity rate\npattern       test\n------------------\nBaseline      0.0%\nPOS Pattern  39.6%",
+    ]
+    assert len(panels(layout, found)) == 2  # the first value is drawn
+
+
 def test_seeds_what_is_to_come_and_other_cells() -> None:
     found = [
         observed(20.0, system="a", k="8", seed="1"),
@@ -106,13 +134,61 @@ def test_seeds_what_is_to_come_and_other_cells() -> None:
     ]
     layout = Layout(rows="system", columns="k")
     (grid,) = grids(layout, found)
-    assert grid.rows == [["a", "21.00±1.41", "-"], ["b", "...", "30.00"]]
-    assert notes(layout, found) == ["mean ± standard deviation over 2 seeds", "... 2 variants to come"]
+    assert grid.rows == [["a", "21.00±1.41", "-"], ["b", "...", "30.00 (1)"]]
+    means = "mean ± sample standard deviation over 2 seeds; (n): over n of them"
+    assert notes(layout, found, PairedTest()) == [means, "... 2 variants to come"]
     (metrics,) = grids(Layout(rows=["system", "k"], columns="metric"), found)
-    assert metrics.heads == [["system", "k", "BLEU", "chrF2"]] and metrics.rows[0] == ["a", "8", "21.00±1.41", "50.00"]
+    assert metrics.heads == [["system", "k", "BLEU", "chrF2"]] and metrics.rows[0] == [
+        "a",
+        "8",
+        "21.00±1.41",
+        "50.00 (1)",
+    ]
     for cell, shown in (("parameters", "7,582,000±0"), ("attended", "8.0±0.0"), ("sparsity", "-")):
         (grid,) = grids(Layout(rows="system", columns="k", cell=cell), found)  # type: ignore[arg-type]
         assert grid.rows[0][1] == shown
+
+
+def seeded(system: str, *values: float, baseline: str | None = "dense") -> list[Observation]:
+    return [
+        observed(value, 0.01, system=system, seed=str(seed), k="8", baseline=baseline and f"{baseline}-8")
+        for seed, value in enumerate(values, start=1)
+    ]
+
+
+def test_differences_within_the_scatter_of_seeds_are_marked() -> None:
+    """Tests of single translations (here p = 0.01, all worse) say nothing about seeds, and are not shown for means."""
+    found = [
+        *(replace(each, test=None) for each in seeded("dense", 30.0, 30.4, 30.8, baseline=None)),
+        *seeded("near", 30.0, 30.2, 30.4),  # Welch's interval: -0.2 ± 3.22 * 0.258, with 2.94 degrees of freedom
+        *seeded("far", 28.0, 28.4),
+        *seeded("single", 20.0),
+    ]
+    layout = Layout(rows="system", columns="k", baseline={"system": "dense"})
+    (grid,) = grids(layout, found)
+    assert [row[1] for row in grid.rows] == ["30.40±0.40 ", "30.20±0.20~", "28.20±0.28 (2) ", "20.00 (1)*"]
+    scatter = "smaller than the seeds' scatter: Welch's 95% interval of the difference of means holds 0"
+    test = PairedTest("randomization", 500)
+    assert notes(layout, found, test) == [
+        f"* significantly worse than system dense, + better, in cells of one seed: p < 0.05, {test}",
+        f"~ difference from system dense {scatter}",
+        "mean ± sample standard deviation over 3 seeds; (n): over n of them",
+    ]
+    variants, means = report("s", "Title", found, ["system", "k", "seed"]).tables
+    assert len(variants.rows) == 9 and "seed" not in means.names
+    rows = {row["variant"]: row for row in means.records()}
+    near = rows["near-8"]
+    assert (near["seeds"], near["mean"], near["within_scatter"]) == (3, pytest.approx(30.2), "yes")
+    assert (near["deviation"], near["difference"]) == (pytest.approx(0.2), pytest.approx(-0.2))
+    assert (near["low"], near["high"]) == (pytest.approx(-1.031, abs=0.01), pytest.approx(0.631, abs=0.01))
+    assert rows["far-8"]["within_scatter"] == "no" and rows["far-8"]["high"] < 0
+    assert rows["single-8"]["deviation"] is rows["single-8"]["low"] is rows["single-8"]["within_scatter"] is None
+    assert rows["dense-8"]["difference"] is None
+    assert notes(None, found, test)[1] == f"deviation: sample standard deviation; within scatter: difference {scatter}"
+    by_seed = Layout(rows=["system", "seed"], columns="k", baseline={"system": "dense"})
+    (grid,) = grids(by_seed, found)
+    assert [row[2] for row in grid.rows[3:]] == ["30.00*", "30.20*", "30.40*", "28.00*", "28.40*", "20.00*"]
+    assert notes(by_seed, found, test) == [f"* significantly worse than system dense, + better: p < 0.05, {test}"]
 
 
 @pytest.mark.parametrize(
@@ -146,6 +222,6 @@ def test_the_rows_of_csv_and_json() -> None:
     (row,) = table.records()
     assert row == {
         **{"variant": "a", "system": "a", "set": "test", "metric": "bleu", "sentences": 3003, "quality": 20.0},
-        **{"difference": -1.0, "p_value": 0.01, "parameters": 7_582_000.0, "sparsity": None, "attended": 8.04},
-        **{"density": None, "training_speed": None},
+        **{"difference": -1.0, "p_value": 0.01, "sacrebleu_p": None, "parameters": 7_582_000.0, "sparsity": None},
+        **{"attended": 8.04, "density": None, "training_speed": None, "training_seconds": None, "signature": None},
     }

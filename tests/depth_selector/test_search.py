@@ -128,7 +128,8 @@ def run(
     directory: Path, parts: tuple[LabelledSentences, LabelledSentences, Tensor]
 ) -> tuple[Trial, dict[str, Tensor], list[Trial]]:
     search = HyperparameterSearch(directory, {"task": 1}, CELLS)
-    return *search.run(SETTINGS, *parts), search.trials
+    ((trial, weights),) = search.run(SETTINGS, *parts)
+    return trial, weights, search.trials
 
 
 def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
@@ -179,6 +180,43 @@ def test_damage_is_found(tmp_path: Path, parts: tuple[LabelledSentences, Labelle
     path = tmp_path / f"{trial.cell.key}.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     assert HyperparameterSearch(tmp_path, {"task": 1}, CELLS).again == "the record of completed trials is damaged"
+
+
+def test_the_best_of_each_size_is_kept(
+    tmp_path: Path, parts: tuple[LabelledSentences, LabelledSentences, Tensor], stopping: Stopping
+) -> None:
+    """Also after an interruption; a size whose weights are gone is trained again."""
+    cells = hyperparameter_grid([1, 2], [2], [0, 1], [1], [0.5])
+
+    def search() -> HyperparameterSearch:
+        return HyperparameterSearch(tmp_path, {"task": 1}, cells)
+
+    stopping(3)
+    with pytest.raises(KeyboardInterrupt):
+        search().run(SETTINGS, *parts)
+    assert len(search().trials) == 3
+    found = search().run(SETTINGS, *parts)
+    assert len(search().trials) == 4
+    assert sorted(trial.cell.size for trial, _ in found) == [(1, 2), (2, 2)] and found[0][0].loss < found[1][0].loss
+    for trial, weights in found:
+        assert trial.loss == min(each.loss for each in search().trials if each.cell.size == trial.cell.size)
+        assert same(train_classifier(trial.cell, SETTINGS, *parts)[1], weights)
+    (tmp_path / f"{found[1][0].cell.key}.safetensors").unlink()  # as in a search of an older version
+    again = search()
+    assert again.again is None and {trial.cell.size for trial in again.trials} == {found[0][0].cell.size}
+    assert [trial for trial, _ in again.run(SETTINGS, *parts)] == [trial for trial, _ in found]
+
+
+def test_fine_tuning_begins_with_the_weights_and_never_leaves_worse_ones(
+    parts: tuple[LabelledSentences, LabelledSentences, Tensor],
+) -> None:
+    first, weights = train_classifier(CELLS[0], SETTINGS, *parts)
+    other, validation = sentences(40, 7), parts[1]
+    tuned, better = train_classifier(CELLS[0], SETTINGS, other, validation, parts[2], start=weights)
+    assert tuned.epoch > 0 and tuned.loss < first.loss and not same(better, weights)
+    wrong = LabelledSentences(other.tokens, np.roll(other.scores, 1, axis=1))
+    kept, unchanged = train_classifier(CELLS[0], SETTINGS, wrong, validation, parts[2], start=better)
+    assert kept.epoch == 0 and same(unchanged, better)
 
 
 def test_divergence_is_no_selector(tmp_path: Path, parts: tuple[LabelledSentences, LabelledSentences, Tensor]) -> None:

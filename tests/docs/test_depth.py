@@ -45,4 +45,4 @@ def test_there_are_commands_and_recipes() -> None:
         "distill",
     }
     named = set(re.findall(r"`((?:sweeps/)?(?:multi30k|wmt18)-[a-z0-9-]+\.yaml)`", PAGE))
-    assert len(named) == 13 and all((ROOT / "recipes" / name).is_file() for name in named), named
+    assert len(named) == 14 and all((ROOT / "recipes" / name).is_file() for name in named), named

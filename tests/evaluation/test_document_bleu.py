@@ -11,7 +11,7 @@ import sacrebleu
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import by_document, corpus_scores, statistics
 from sparsenmt.evaluation.scorer import ScoringSettings
-from sparsenmt.evaluation.significance import compare
+from sparsenmt.evaluation.significance import PairedTest, compare
 
 _CHOOSER = random.Random(4)
 _WORDS = ("the", "a", "cat", "dog", "sees", "eats", "red", "big", "in", "house", "and", "it's", "no.")
@@ -67,11 +67,15 @@ def test_documents_are_resampled() -> None:
     (found,) = statistics(HYPOTHESES, [REFERENCES], ScoringSettings(["dbleu"], documents=IDS))
     assert len(found.values) == 9
     assert found.score(found.values.sum(0)) == pytest.approx(value(HYPOTHESES, REFERENCES))
-    both = compare(HYPOTHESES, BAD, [REFERENCES], ScoringSettings(["bleu", "dbleu"], documents=IDS), resamples=200)
-    alone = compare(HYPOTHESES, BAD, [REFERENCES], ScoringSettings(["bleu"]), resamples=200)
+    both = compare(
+        HYPOTHESES, BAD, [REFERENCES], ScoringSettings(["bleu", "dbleu"], documents=IDS), PairedTest(resamples=200)
+    )
+    alone = compare(HYPOTHESES, BAD, [REFERENCES], ScoringSettings(["bleu"]), PairedTest(resamples=200))
     assert both[0] == alone[0], "other metrics do not change"
     assert both[1].difference.low > 0 and both[1].p_value < 0.02
-    documents = compare(joined(HYPOTHESES), joined(BAD), [joined(REFERENCES)], ScoringSettings(["bleu"]), resamples=200)
+    documents = compare(
+        joined(HYPOTHESES), joined(BAD), [joined(REFERENCES)], ScoringSettings(["bleu"]), PairedTest(resamples=200)
+    )
     assert both[1].difference == documents[0].difference
 
 

@@ -16,7 +16,7 @@ from sparsenmt.evaluation import rouge
 from sparsenmt.evaluation.metrics import corpus_scores, statistics
 from sparsenmt.evaluation.score_table import table
 from sparsenmt.evaluation.scorer import ScoringSettings
-from sparsenmt.evaluation.significance import compare
+from sparsenmt.evaluation.significance import PairedTest, compare
 from sparsenmt.metric import METRICS as ALL
 from sparsenmt.metric import Metric
 
@@ -245,6 +245,6 @@ def test_a_new_metric_is_one_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ALL, "same", Metric("same", "accuracy", f"{__name__}:SentenceAccuracy"))
     (score,) = corpus_scores(HYPOTHESES, [HYPOTHESES[:2] + OTHERS[2:], OTHERS], ScoringSettings(["same"]))
     assert (score.value, score.signature) == (50.0, "nrefs:2|same")
-    (compared,) = compare(HYPOTHESES, OTHERS, [HYPOTHESES], ScoringSettings(["same"]), resamples=20)
+    (compared,) = compare(HYPOTHESES, OTHERS, [HYPOTHESES], ScoringSettings(["same"]), PairedTest(resamples=20))
     assert (compared.system.value, compared.baseline.value) == (100.0, 25.0)
     assert "accuracy " in table([score], [compared])

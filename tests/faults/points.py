@@ -41,6 +41,7 @@ class Scenario:
 
 
 AVERAGE = ["average", "case/model", "--last", "2"]
+CHOOSE = [*AVERAGE[:-1], "1,2"]
 USE_DATA = ["train", "recipe.yaml", "directory=case/other", "training.max_updates=2"]
 USE_MODEL = [*DECODE[:5], "case/used.de", *DECODE[6:]]
 TRAINS = Use(USE_DATA, r"prepared/.*")
@@ -59,6 +60,7 @@ SCENARIOS = [
     Scenario("decode, half done before", DECODE, "half decoded"),
     Scenario("decode, older output there", DECODE, "model and output"),
     Scenario("average, in place", AVERAGE, "model", use=DECODES),
+    Scenario("average, the best by validation", CHOOSE, "trained", use=DECODES),
     Scenario("average, to another place", [*AVERAGE, "--output", "case/mean"], "model", once=True),
 ]
 

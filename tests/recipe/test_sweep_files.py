@@ -105,6 +105,38 @@ variants:
     assert settings(sweep.variants[1]) == {"training.seed": 5}
 
 
+def test_a_variant_begins_from_that_of_its_seed(tmp_path: Path) -> None:
+    text = """\
+seeds: [2, 5]
+variants:
+  - {name: dense, from: runs/outside, updates: 0}
+  - {name: cut, from: dense, updates: 0}
+  - {name: one}
+  - {name: two, from: one, updates: 3}
+  - {name: three, from: one, updates: 0}
+  - {name: four, from: dense, updates: 7}
+"""
+    found = [
+        (v.name, v.group, None if v.start is None else str(v.start)) for v in sweep_of(tmp_path, HEAD + text).variants
+    ]
+    assert found == [
+        ("dense", "dense", "runs/outside"),  # a model that no seed changes: once
+        ("cut", "cut", "dense"),
+        ("one", "one", None),
+        ("one-seed5", "one", None),
+        ("two", "two", "one"),
+        ("two-seed5", "two", "one-seed5"),
+        ("three", "three", "one"),
+        ("three-seed5", "three", "one-seed5"),
+        ("four", "four", "dense"),
+        ("four-seed5", "four", "dense"),
+    ]
+
+
+SEEDS = HEAD + "seeds: [1, 2]\n"
+COLLISION = "the sweep has `seeds`, which give the seed. Remove this key, or `seeds`."
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -135,9 +167,20 @@ variants:
         (HEAD + f"seeds: {HUNDRED}\nvariants:\n  - at: {{k: {HUNDRED}}}\n  - name: a\n", f":7: variants.1: {MANY}"),
         (HEAD + "variants:\n  - {name: a, from: '${NO_SUCH}'}\n", "variants.0.from: the environment variable NO_SUCH"),
         (ONE.replace("runs/s", "'${NO_SUCH}'"), "sweep.yaml:2: directory: the environment variable NO_SUCH is not set"),
+        (ONE + "seeds: [1, -2]\n", "sweep.yaml:6: seeds.1: must be at least 0, not -2"),
+        (ONE + "seeds: [true]\n", "sweep.yaml:6: seeds.0: must be a number, not true"),
+        (ONE + "seeds: [4294967296]\n", "sweep.yaml:6: seeds.0: must be less than 4294967296"),
+        (ONE + "seeds: [3, 1, 3]\n", "sweep.yaml:6: seeds.2: the seed 3 occurs twice. Remove one of the two."),
+        (SEEDS + "set: {training.seed: 1}\nvariants:\n  - name: a\n  - name: b\n", f":5: training.seed: {COLLISION}"),
+        (SEEDS + "variants:\n  - {name: a, set: {training.seed: 3}}\n", f":6: training.seed: {COLLISION}"),
+        (SEEDS + "variants:\n  - {name: a, set: {training: {seed: 3}}}\n", f":6: training.seed: {COLLISION}"),
+        (SEEDS + "variants:\n  - at: {k: [{label: 1, set: {training.seed: 3}}]}\n", f":6: training.seed: {COLLISION}"),
+        (ONE + "significance: t\n", "sweep.yaml:6: significance: must be one of bootstrap, randomization"),
         (ONE + "table: {rows: k}\n", "sweep.yaml:6: table.columns: this key is required"),
         (ONE + "table: {rows: k, columns: set}\n", "sweep.yaml:6: table.rows: no variant has an axis 'k'"),
         (ONE + "table: {rows: set, columns: set, cell: x}\n", "sweep.yaml:6: table.cell: must be one of quality"),
+        (ONE + "table: {rows: set, columns: set, cell: []}\n", "sweep.yaml:6: table.cell: "),
+        (ONE + "table: {rows: set, columns: set, cell: [quality, x]}\n", "table.cell.1: must be one of quality"),
         (
             HEAD + "variants:\n  - at: {k: [1, 2]}\ntable: {rows: set, columns: metric}\n",
             "sweep.yaml:6: table: 1 and 2 share a cell",

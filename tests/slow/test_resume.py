@@ -83,7 +83,7 @@ class Runs:
     def result(self, name: str) -> dict[str, Any]:
         directory = self.folder / name
         lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-        clocks = ("time", "seconds", "tokens_per_second")
+        clocks = ("time", "seconds", "training_seconds", "tokens_per_second")
         last = directory / "checkpoints" / f"update-{UPDATES:08d}"
         return {
             "lines": [{key: value for key, value in line.items() if key not in clocks} for line in lines],

@@ -163,7 +163,7 @@ class Script:
     values: list[float]
     calls: int = 0
 
-    def __call__(self, weights: MasterWeights) -> Mapping[str, float]:
+    def __call__(self, weights: Mapping[str, Tensor]) -> Mapping[str, float]:
         value = self.values[min(self.calls, len(self.values) - 1)]
         self.calls += 1
         return {"loss": value, "open_closed": 0.0, "mass_closed": 0.0}

@@ -13,13 +13,19 @@ import torch
 from sparsenmt.data.dataset import Dataset
 from sparsenmt.errors import UserError
 from sparsenmt.model.depth_plan import DepthPlan
+from sparsenmt.model.layers import BlockOptions, SiteHeads
+from sparsenmt.model.sites import SITES
+from sparsenmt.model.stacks import SiteModules
+from sparsenmt.model.transformer import PositionOptions, Transformer, Vocabulary
 from sparsenmt.recipe.schema import AuxiliaryLoss
+from sparsenmt.sparsity.entmax import AdaptiveEntmax
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.loop import Trainer
 from sparsenmt.training.validation import Validator
 from tests.training.support import (
     DRAWN,
     EXITS,
+    PIECES,
     PLAIN,
     Script,
     dataset_of,
@@ -124,6 +130,45 @@ def test_goes_on_from_a_checkpoint(
     last = [find_checkpoints(tmp_path / name)[-1] for name in ("half", "whole")]
     assert_identical(last[0].optimizer(), last[1].optimizer())
     assert_identical(last[0].random(), last[1].random())
+
+
+def adaptive_model(seed: int) -> Transformer:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        site = SiteModules(SiteHeads(2), lambda *place: AdaptiveEntmax(2, torch.randn(2)))
+        options, positions = BlockOptions(16, 32, "pre", "relu", 0.1, 0.1, 0.1), PositionOptions("sinusoidal", 64)
+        return Transformer(options, Vocabulary(PIECES, PIECES, "all"), positions, PLAIN, (site, site, site))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_log_has_what_transforms_report(tmp_path: Path, dataset: Dataset, dtype: torch.dtype) -> None:
+    """At every line the values after that update, to four decimals; and the same after a resume."""
+    options = training_options(max_updates=9, save_every=3, keep_last=99, log_every=3, learning_rate=1e-2)
+
+    def trainer(name: str, seed: int) -> Trainer:
+        return make_trainer(tmp_path / name, dataset, options, model=adaptive_model(seed), dtype=dtype)
+
+    whole = trainer("whole", 1)
+    whole.run()
+    logged = {int(line["update"]): line["heads"] for line in lines(tmp_path / "whole", "train")}
+    assert list(logged) == [3, 6, 9]
+    for checkpoint in find_checkpoints(tmp_path / "whole"):
+        held = {name: tensor for name, tensor in checkpoint.weights().items() if name.endswith("transform.alpha")}
+        whole.model.load_state_dict({**whole.model.state_dict(), **held})  # type: ignore[attr-defined]
+        rounded = {
+            site: [[round(value, 4) for value in heads] for heads in steps]
+            for site, steps in whole.model.logged()["alpha"].items()
+        }
+        assert logged[checkpoint.update] == {"alpha": rounded}
+        assert {site: len(steps) for site, steps in rounded.items()} == dict.fromkeys(SITES, 2)
+    assert logged[3] != logged[6] != logged[9]
+    shutil.copytree(tmp_path / "whole/checkpoints/update-00000003", tmp_path / "half/checkpoints/update-00000003")
+    half = trainer("half", 2)
+    half.restore(find_checkpoints(tmp_path / "half")[-1])
+    half.run()
+    assert {line["update"]: line["heads"] for line in lines(tmp_path / "half", "train")} == {6: logged[6], 9: logged[9]}
+    times = [line["training_seconds"] for kind in ("train", "validation") for line in lines(tmp_path / "whole", kind)]
+    assert max(times) == whole.progress.seconds > times[0] > 0
 
 
 def test_stops_after_its_epochs(tmp_path: Path, dataset: Dataset) -> None:
@@ -256,7 +301,7 @@ def test_validation_loss_is_the_mean_of_a_token(tmp_path: Path) -> None:
 
         validator = Validator(other, load, dev, {"fixed": lambda: 7.0}, device=torch.device("cpu"), batch_tokens=size)
         trainer = make_trainer(tmp_path / "model", dev, training_options(), model=model, validate=validator)
-        values = validator(trainer.weights)
+        values = validator(trainer.weights.state())
         from sparsenmt.training.gradients import Objective
 
         expected = naive_loss(model, [make_batch(rows)], Objective(0.0, "tokens", {}))

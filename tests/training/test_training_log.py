@@ -10,7 +10,7 @@ import pytest
 
 from sparsenmt.store import METRICS_FILE
 from sparsenmt.training.state import Progress, ValidationResult
-from sparsenmt.training.training_log import TrainingLog, truncate_log
+from sparsenmt.training.training_log import TrainingLog, training_time, truncate_log
 
 
 def progress(update: int, *validated: int, skipped: int = 0) -> Progress:
@@ -91,3 +91,29 @@ def test_a_full_disk_is_reported_with_the_name_of_the_log(tmp_path: Path) -> Non
         with pytest.raises(OSError, match="No space left") as caught:
             action()
         assert caught.value.filename == str(tmp_path / METRICS_FILE)
+
+
+def test_the_time_of_a_run_is_that_of_its_updates(tmp_path: Path) -> None:
+    """The last sum, also of a validation after the last line of updates; broken lines do not count."""
+    entries: list[dict[str, object]] = [
+        {"kind": "train", "update": 5, "time": 100.0, "training_seconds": 4.0},
+        {"kind": "validation", "update": 5, "time": 190.0, "seconds": 90.0, "training_seconds": 4.0},
+        {"kind": "train", "update": 10, "time": 900.0, "training_seconds": 8.5},
+        {"kind": "validation", "update": 12, "time": 990.0, "seconds": 90.0, "training_seconds": 9.5},
+        {"kind": "train", "update": 15, "time": 991.0, "training_seconds": None},
+    ]
+    path = tmp_path / METRICS_FILE
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries) + '{"kind": "tr')
+    assert training_time(tmp_path) == 9.5
+    assert training_time(tmp_path / "absent") is None
+
+
+def test_the_time_of_a_run_with_an_older_log_is_estimated(tmp_path: Path) -> None:
+    """Of 30 updates; a validation and an interruption do not count."""
+    times = {5: 100.0, 10: 110.0, 15: 170.0, 20: 180.0, 25: 5000.0, 30: 5010.0}
+    lines = [{"kind": "train", "update": update, "time": time} for update, time in times.items()]
+    path = tmp_path / METRICS_FILE
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert training_time(tmp_path) == 60.0
+    path.write_text(json.dumps(lines[0]) + "\n")
+    assert training_time(tmp_path) is None

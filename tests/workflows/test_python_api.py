@@ -36,7 +36,7 @@ source, reference = Path("corpus/test.en"), Path("corpus/test.de")
 result = sparsenmt.score_model(use, source, [reference], None, options)
 assert [score.name for score in result.scores] == ["bleu", "chrf"] and result.sentences == 10
 text = sparsenmt.TestText("test", source, reference)
-evaluation = sparsenmt.evaluate(Path("model"), text, ["bleu", "chrf"])
+evaluation = sparsenmt.evaluate(Path("model"), text, sparsenmt.ScoringOptions(("bleu", "chrf")))
 assert [evaluation.scores[score.name] for score in result.scores] == [score.value for score in result.scores]
 sparsenmt.average(Path("model"), last=1, output=Path("last"))
 sliced = sparsenmt.slice_model(Path("last"), Path("sliced"))

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from sparsenmt.commands.analyze.options import (
-    GROUP_METRICS,
     AnalysisArguments,
     analysis_options,
     reference_option,
     site_option,
 )
-from sparsenmt.commands.options import metrics_option, resamples_option
+from sparsenmt.commands.options import documents_option, scoring_options, significance_options
 from sparsenmt.model.sites import SiteName
 
 
@@ -23,23 +23,18 @@ from sparsenmt.model.sites import SiteName
 @click.option(
     "--head", "heads", multiple=True, type=click.IntRange(1), help="Only this head, from 1; repeatable.  [default: all]"
 )
-@metrics_option(GROUP_METRICS, ".  [default: bleu chrf]")
-@resamples_option
+@scoring_options("bleu chrf")
+@documents_option
+@significance_options
 @analysis_options(translates=True)
 def command(
-    arguments: AnalysisArguments,
-    reference: Path,
-    site: SiteName,
-    heads: tuple[int, ...],
-    metrics: tuple[str, ...],
-    resamples: int,
+    arguments: AnalysisArguments, reference: Path, site: SiteName, heads: tuple[int, ...], **options: Any
 ) -> None:
     """Translate the text with all heads, and with each head of a site disabled in all layers in turn.
 
     A disabled head gives zeros. Fixed heads come first, and are named by their pattern. Each row is compared with all
-    heads by paired bootstrap.
+    heads.
     """
     from sparsenmt.analysis.head_ablation import measure_head_ablation
 
-    chosen = metrics or ("bleu", "chrf")
-    arguments.show(measure_head_ablation, reference, site=site, heads=heads, metrics=chosen, resamples=resamples)
+    arguments.show(measure_head_ablation, reference, site=site, heads=heads, **options)

@@ -1,38 +1,55 @@
-"""``sparsenmt analyze by-length``: quality by the length of the reference, of models and of translations."""
+"""``sparsenmt analyze by-length``: quality by the length of sentences, of models and of translations."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
-from sparsenmt.commands.analyze.options import GROUP_METRICS, AnalysisArguments, analysis_options, reference_option
-from sparsenmt.commands.options import metrics_option, resamples_option, whole_numbers
+from sparsenmt.commands.analyze.options import AnalysisArguments, analysis_options, reference_option
+from sparsenmt.commands.options import (
+    disabled_heads_option,
+    documents_option,
+    scoring_options,
+    significance_options,
+    whole_numbers,
+)
+
+_COMPARE_MT = "compare-mt"
 
 
-@click.command("by-length", short_help="Quality by reference length.")
+@click.command("by-length", short_help="Quality by the length of sentences.")
 @reference_option
 @click.option(
     "--edges",
     default="10,20,30,40,50",
     show_default=True,
-    metavar="N,N",
-    help="Greatest length of every bucket but the last, in words of the reference.",
+    metavar=f"N,N|{_COMPARE_MT}",
+    help=f"Greatest length of every bucket but the last; {_COMPARE_MT}: that tool's bins, 9,19,29,39,49,59.",
 )
-@metrics_option(GROUP_METRICS, ".  [default: bleu]")
-@resamples_option
+@click.option(
+    "--length",
+    type=click.Choice(["reference-words", "reference-tokens", "source-words", "source-tokens"]),
+    default="reference-words",
+    show_default=True,
+    help="The length: words between spaces, or tokens of --tokenize, of the reference or of --input.",
+)
+@scoring_options("bleu")
+@documents_option
+@disabled_heads_option
+@significance_options
 @analysis_options(translates=True, files=True)
-def command(
-    arguments: AnalysisArguments, reference: Path, edges: str, metrics: tuple[str, ...], resamples: int
-) -> None:
-    """Quality by the length of the reference, in words, of models and of files of translations, in any order.
+def command(arguments: AnalysisArguments, reference: Path, edges: str, **options: Any) -> None:
+    """Quality by the length of sentences, of models and of files of translations, in any order.
 
-    Models translate --input. Each system is compared with the first by paired bootstrap, in buckets of at least ten
-    sentences.
+    Models translate --input, without the heads of --disable-heads: MODEL=SITE:N,N disables heads of one model only,
+    named as in the table. Each system is compared with the first, in buckets of at least ten sentences.
     """
-    limits = whole_numbers(edges, "--edges", most=1_000_000, rising=True, example="10,20,30")
+    from sparsenmt.analysis.length_buckets import COMPARE_MT_EDGES, measure_by_length
 
-    from sparsenmt.analysis.length_buckets import measure_by_length
-
-    chosen = metrics or ("bleu",)
-    arguments.show(measure_by_length, reference, edges=limits, metrics=chosen, resamples=resamples)
+    limits: Sequence[int] = COMPARE_MT_EDGES
+    if edges != _COMPARE_MT:
+        limits = whole_numbers(edges, "--edges", most=1_000_000, rising=True, example="10,20,30")
+    arguments.show(measure_by_length, reference, edges=limits, **options)

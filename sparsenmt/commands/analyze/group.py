@@ -19,7 +19,7 @@ REPORTS = {
     "dense-sentences": CommandEntry("analyze.dense_sentences", "Sentences on which sparse heads are unusually dense."),
     "last-token": CommandEntry("analyze.last_token", "Cross-attention mass on the last source token."),
     "ablate-heads": CommandEntry("analyze.ablate_heads", "Quality with each head disabled in turn."),
-    "by-length": CommandEntry("analyze.by_length", "Quality by reference length."),
+    "by-length": CommandEntry("analyze.by_length", "Quality by the length of sentences."),
     "layers": CommandEntry("analyze.layers", "Rates of every filter, by encoder layer."),
     "annotate": CommandEntry("analyze.annotate", "Sentences with kept and dropped words marked."),
 }

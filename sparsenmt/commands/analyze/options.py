@@ -18,7 +18,6 @@ from sparsenmt.commands.options import (
     tags_option,
     threads_option,
 )
-from sparsenmt.metric import METRICS
 from sparsenmt.model.sites import SITES
 
 if TYPE_CHECKING:
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from sparsenmt.report.output_files import ReportFiles
 
 P = ParamSpec("P")
-
-GROUP_METRICS = tuple(name for name, metric in METRICS.items() if metric.by_sentence_group)
 
 _INPUT = click.option(
     "--input",

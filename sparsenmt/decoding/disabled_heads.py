@@ -11,6 +11,28 @@ from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.store import read_manifest, read_recipe
 
 
+def heads_by_model(models: Mapping[str, Path], values: Sequence[str]) -> dict[str, Mapping[SiteName, Collection[int]]]:
+    """Return the disabled heads of each of several models.
+
+    Args:
+        models: name -> directory.
+        values: ``SITE:N,N`` for all models, ``NAME=SITE:N,N`` for one of them.
+
+    Raises:
+        UserError: as for `read_disabled_heads`; or there is no model at all, or none of that name.
+    """
+    named = [(value.rpartition("=")[0], value.rpartition("=")[2]) for value in values]
+    for name, value in named:
+        if not models or (name and name not in models):
+            hint = f"The models are: {', '.join(models)}." if models else "Name a model directory, or leave it out."
+            problem = f"there is no model '{name}'" if models else "there is no model, and files have no heads"
+            raise UserError(problem, where=f"--disable-heads {f'{name}=' if name else ''}{value}", hint=hint)
+    return {
+        label: read_disabled_heads(directory, [value for name, value in named if name in ("", label)])
+        for label, directory in models.items()
+    }
+
+
 def read_disabled_heads(directory: Path, values: Sequence[str]) -> Mapping[SiteName, Collection[int]]:
     """Parse ``SITE:N,N`` values into site -> head numbers, and check them against a model.
 

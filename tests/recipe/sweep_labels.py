@@ -1,0 +1,262 @@
+"""The meaning of the labels of the shipped sweeps, written apart from the sweeps: a recipe, and changes to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+SELF = ("encoder_self", "decoder_self")
+SITES = (*SELF, "cross")
+Labels = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """One variant: the recipe, without `.yaml`, the values of the keys that differ from it, and its beginning."""
+
+    recipe: str
+    changes: dict[str, Any] = field(default_factory=dict)
+    start: str | None = None
+    updates: int | None = None
+
+
+def at(sites: tuple[str, ...], socket: str, **method: Any) -> dict[str, Any]:
+    """A method at several attention sites."""
+    return {f"model.attention.{site}.{socket}": method for site in sites}
+
+
+EIGHT = ["current", "previous", "next", "left", "right", "end", "start", "last"]
+
+
+def heads(system: str) -> dict[str, Any]:
+    """The encoder's heads of the systems of Raganato et al. 2020."""
+    here = "model.attention.encoder_self.heads"
+    token = {"name": "fixed_token", "patterns": EIGHT[:7], "learned": 1}
+    return {
+        "8L": {},
+        "7F token + 1L": {f"{here}.given": token},
+        "7F word + 1L": {f"{here}.given": {"name": "fixed_word", "patterns": EIGHT[:7], "learned": 1}},
+        "8F token": {f"{here}.given": {"name": "fixed_token", "patterns": EIGHT, "learned": 0}},
+        "1L": {f"{here}.count": 1},
+        "7F token + 1L, head 8 disabled": {f"{here}.given": token, f"{here}.disabled": [8]},
+    }[system]
+
+
+def words(system: str, directory: str) -> dict[str, Any]:
+    """The prepared data of word-based heads, which have the words' numbers."""
+    return {"data.directory": f"runs/data/{directory}"} if system == "7F word + 1L" else {}
+
+
+def layers(label: str) -> dict[str, int]:
+    encoder, decoder = label.split("+")
+    return {"model.encoder_layers": int(encoder), "model.decoder_layers": int(decoder)}
+
+
+STATIC = {
+    "Block Attention": "block",
+    "Window Attention": "window",
+    "Dilated Attention": "dilated",
+    "Global Attention": "global",
+    "Random Attention": "random",
+    "Big Bird": "bigbird",
+}
+SELECTIVE = {
+    "Top-k Selective Attention": "topk",
+    "Top-k Selective Attention (OOW)": "topk_oow",
+    "top-k": "topk",
+    "top-k, out of window": "topk_oow",
+}
+
+
+def attended(method: str, k: str) -> dict[str, Any]:
+    """k attended positions at both self-attention sites."""
+    if method in ("full", "Full Attention"):
+        return {}
+    if method in SELECTIVE:
+        return at(SELF, "transform", name=SELECTIVE[method], k=int(k))
+    if method == "top-k, all sites":
+        return at(SITES, "transform", name="topk", k=int(k))
+    return at(SELF, "pattern", name=STATIC.get(method, method), k=int(k))
+
+
+def transform(label: str, sites: tuple[str, ...] = SITES) -> dict[str, Any]:
+    options: dict[str, dict[str, Any]] = {
+        "softmax": {"name": "softmax"},
+        "entmax 1.5": {"name": "entmax15"},
+        "1.5-entmax": {"name": "entmax15"},
+        "adaptive": {"name": "entmax", "alpha": "learned"},
+        "α-entmax": {"name": "entmax", "alpha": "learned"},
+        "sparsemax": {"name": "sparsemax"},
+        "top-8": {"name": "topk", "k": 8},
+    }
+    return at(sites, "transform", **options[label])
+
+
+def europarl_doc(labels: Labels) -> Meaning:
+    changes = attended(labels["method"], labels["k"])
+    if labels["start"] == "from sentences":
+        return Meaning("europarl-doc", changes, "runs/europarl-sentences", 100)
+    assert labels["start"] == "from scratch"
+    training = {"max_updates": 200, "learning_rate": 1.5e-3, "warmup_updates": 50, "validation.max_sentences": 100}
+    return Meaning("europarl-doc", changes | {f"training.{key}": value for key, value in training.items()})
+
+
+def multi30k_scratch(labels: Labels) -> Meaning:
+    system, depth = labels["system"], layers(labels["layers"])
+    if system.startswith("8L, "):
+        return Meaning("multi30k-8l", transform(system.removeprefix("8L, ")) | depth)
+    changes = heads(system) | words(system, "multi30k-words") | depth
+    if "disabled" not in system:
+        return Meaning("multi30k-8l", changes)
+    return Meaning("multi30k-8l", changes, f"runs/multi30k-scratch/7F-token+1L-{labels['layers']}", 0)
+
+
+def multi30k_10k(labels: Labels) -> Meaning:
+    system = labels["system"]
+    changes = heads(system) | words(system, "multi30k-10k-words")
+    if "disabled" not in system:
+        return Meaning("multi30k-10k", changes)
+    return Meaning("multi30k-10k", changes, "runs/multi30k-10k-systems/7F-token+1L", 0)
+
+
+def tatoeba_word_senses(labels: Labels) -> Meaning:
+    system, depth = labels["system"], labels["layers"]
+    changes = heads(system) | layers(depth)
+    if "disabled" not in system:
+        return Meaning("tatoeba-de-en", changes)
+    return Meaning("tatoeba-de-en", changes, f"runs/tatoeba-word-senses/7F-token+1L-{depth}", 0)
+
+
+def multi30k_depth_systems(labels: Labels) -> Meaning:
+    text = ROOT / "runs/data/multi30k-en-de-distilled-text/train-0"
+    distilled = {
+        "data.directory": "runs/data/multi30k-distilled",
+        "data.train": [("multi30k", f"{text}.source", f"{text}.target")],
+    }
+    changes = {"as it is": {}, "distilled": distilled}[labels["text"]]
+    return Meaning({"tied-multi": "multi30k-tied-multi", "recurrent": "multi30k-recurrent"}[labels["system"]], changes)
+
+
+CORPORA = {
+    "entmax-table1": {
+        "DE-EN": "iwslt17-de-en",
+        "JA-EN": "kftt-ja-en",
+        "RO-EN": "wmt16-ro-en",
+        "EN-DE": "wmt14-en-de-8k",
+    },
+    "fixed-heads-table1": {"EN-DE": "wmt19-en-de", "DE-EN": "wmt19-de-en"},
+    "fixed-heads-table2": {
+        "DE-EN": "iwslt14-de-en",
+        "KO-EN": "ko-en",
+        "EN-VI": "iwslt15-en-vi",
+        "VI-EN": "iwslt15-vi-en",
+    },
+    "fixed-heads-table3": {"EN-DE": "wmt19-en-de-paracrawl", "DE-EN": "wmt19-de-en-paracrawl"},
+    "l0drop": {
+        "WMT14 En-De": "wmt14-en-de",
+        "WMT14 En-De (Char)": "wmt14-en-de-char",
+        "WMT18 Zh-En": "wmt18-zh-en",
+        "CNN/Daily Mail": "cnndm",
+        "WikiSum": "wikisum",
+    },
+    "topk-table1": {"Fr-En": "iwslt17-fr-en", "En-Ro": "wmt16-en-ro"},
+    "topk-table2": {"TED": "ted-en-de-doc", "News-Commentary": "news-en-de-doc"},
+}
+"""Sweep -> label of a corpus -> its recipe."""
+
+
+def fixed_heads(sweep: str, labels: Labels, corpus: str, depth: str = "6+6") -> Meaning:
+    recipe, system = CORPORA[sweep][corpus], labels["system"]
+    changes = heads(system) | words(system, f"{recipe}-words") | layers(depth)
+    if "disabled" not in system:
+        return Meaning(recipe, changes)
+    return Meaning(recipe, changes, f"runs/{sweep}/{corpus}-7F-token+1L-{depth}", 0)
+
+
+def fixed_heads_table5(labels: Labels) -> Meaning:
+    corpus, system = labels["data"], labels["system"]
+    earlier = "fixed-heads-table2" if "VI" in corpus else "fixed-heads-table1"
+    meaning = fixed_heads(earlier, labels, corpus)
+    if system == "8F token":
+        return meaning
+    return replace(
+        meaning, start=f"runs/{earlier}/{corpus}-{system.replace(' + ', '+').replace(' ', '-')}-6+6", updates=0
+    )
+
+
+def l0drop_table1(labels: Labels) -> Meaning:
+    recipe = CORPORA["l0drop"][labels["data"]]
+    if labels["model"] == "dense":
+        return Meaning(recipe)
+    assert labels["model"] == "L0Drop"
+    return Meaning(f"{recipe}-l0drop", start=f"runs/l0drop-table1/{recipe}")
+
+
+def l0drop_table2(labels: Labels) -> Meaning:
+    recipe, pattern = CORPORA["l0drop"][labels["data"]], labels["pattern"]
+    start = f"runs/l0drop-table1/{recipe}"
+    if pattern == "Baseline":
+        return Meaning(recipe, {}, start, 0)
+    if pattern == "L0Drop":
+        return Meaning(f"{recipe}-l0drop", {}, f"{start}-l0drop", 0)
+    rule, features = {
+        "POS Pattern": ({"name": "pos"}, "pos"),
+        "Freq Pattern": ({"name": "freq", "top": 100}, "frequency"),
+        "Group Pattern": ({"name": "group"}, "words"),
+        "Inv Freq Pattern": ({"name": "inv_freq", "above": 452}, "frequency"),
+    }[pattern]
+    changes = {
+        "model.memory": [rule],
+        "data.directory": f"runs/data/{recipe}-{features}",
+        "training.max_updates": {"wmt14-en-de": 50_000, "cnndm": 20_000}[recipe],
+        "training.loss_normalization": "sentences",
+    }
+    return Meaning(recipe, changes, start)
+
+
+def depths(recipe: str) -> Callable[[Labels], Meaning]:
+    return lambda labels: Meaning(recipe, layers(f"{labels['encoder']}+{labels['decoder']}"))
+
+
+MEANINGS: dict[str, Callable[[Labels], Meaning]] = {
+    "entmax-table1": lambda labels: Meaning(CORPORA["entmax-table1"][labels["data"]], transform(labels["activation"])),
+    "europarl-doc": europarl_doc,
+    "fixed-heads-low-resource": lambda labels: Meaning(
+        "low-resource", heads(labels["system"]) | words(labels["system"], "low-resource-words")
+    ),
+    "fixed-heads-table1": lambda labels: fixed_heads(
+        "fixed-heads-table1", labels, labels["direction"], labels["layers"]
+    ),
+    "fixed-heads-table2": lambda labels: fixed_heads("fixed-heads-table2", labels, labels["data"], labels["layers"]),
+    "fixed-heads-table3": lambda labels: fixed_heads("fixed-heads-table3", labels, labels["data"]),
+    "fixed-heads-table5": fixed_heads_table5,
+    "l0drop-table1": l0drop_table1,
+    "l0drop-table2": l0drop_table2,
+    "multi30k-10k": multi30k_10k,
+    "multi30k-depth-systems": multi30k_depth_systems,
+    "multi30k-depths": depths("multi30k-en-de"),
+    "multi30k-patterns": lambda labels: Meaning(
+        "multi30k-en-de", attended(labels["method"], labels["k"]), "runs/multi30k-en-de", 200
+    ),
+    "multi30k-scratch": multi30k_scratch,
+    "multi30k-transforms": lambda labels: Meaning(
+        "multi30k-en-de", transform(labels["transform"]), "runs/multi30k-en-de", 750
+    ),
+    "tatoeba-word-senses": tatoeba_word_senses,
+    "topk-figure5": lambda labels: Meaning(
+        "iwslt15-en-vi-words", {} if labels["attention"] == "full" else transform(labels["attention"])
+    ),
+    "topk-table1": lambda labels: Meaning(
+        CORPORA["topk-table1"][labels["data"]], attended(labels["method"], labels["k"])
+    ),
+    "topk-table2": lambda labels: Meaning(
+        CORPORA["topk-table2"][labels["data"]], attended(labels["method"], labels["k"])
+    ),
+    "wmt18-depths": depths("wmt18-en-de"),
+    "wmt18-depths-recurrent": depths("wmt18-en-de"),
+    "wmt18-teachers": lambda labels: Meaning("wmt18-en-de", layers(labels["model"])),
+}
+"""Sweep -> the meaning of the labels of a variant."""
