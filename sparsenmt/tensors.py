@@ -126,14 +126,14 @@ def read_header(path: Path, *, hint: str) -> tuple[str, dict[str, str]]:
         return header.digest, header.notes
 
 
-def read_shapes(path: Path, *, hint: str) -> dict[str, tuple[int, ...]]:
-    """The shapes of the tensors in the file, by name, without reading them; only `load_tensors` verifies them.
+def count_elements(path: Path, *, hint: str) -> int:
+    """The number of elements of all tensors in the file, without reading them; only `load_tensors` verifies them.
 
     Raises:
         DamagedFileError: the file is missing or cannot be read.
     """
     with _open_file(path, hint) as (_, header):
-        return {name: entry.shape for name, entry in header.entries.items()}
+        return sum(math.prod(entry.shape) for entry in header.entries.values())
 
 
 def _read_all(path: Path, hint: str, shapes: Shapes | None, use: Callable[[str, Tensor], object]) -> str:
