@@ -15,8 +15,9 @@ import torch
 
 from sparsenmt.assemble import build_model, load_recipe
 from sparsenmt.cli import COMMANDS
-from sparsenmt.recipe.schema import Recipe
+from sparsenmt.recipe.schema import Model, Recipe
 from sparsenmt.recipe.sweep import read_sweep
+from sparsenmt.workflows.sweep import plan_sweep
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/papers.md").read_text(encoding="utf-8")
@@ -32,8 +33,6 @@ PAPERS = {
 
 STATES = ("run here", "by assembly", "a drawing", "not here: ")
 """A state begins with one of these."""
-
-BUILT: set[str] = set()
 
 
 def lines(paper: str) -> dict[str, list[str]]:
@@ -57,15 +56,19 @@ def recipe_name(words: list[str], folder: str) -> int | None:
     return next((i for i, word in enumerate(words) if re.fullmatch(rf"{folder}/[^/]+\.yaml", word)), None)
 
 
-def build(recipe: Recipe) -> None:
-    """Build a recipe's model without its numbers; one for all recipes with the same section."""
-    section = recipe.model.model_dump_json()
-    if section in BUILT:
-        return
+@functools.cache
+def parameters_of(section: str, vocabulary: int) -> int:
+    """The parameters of the model of a recipe's section, built without its numbers."""
+    options = Model.model_validate_json(section)
     with torch.device("meta"):
-        model = build_model(recipe.model, source_size=8, target_size=8)
-    assert len(model.encoder.steps) == recipe.model.encoder_layers
-    BUILT.add(section)
+        model = build_model(options, source_size=vocabulary, target_size=vocabulary)
+    assert len(model.encoder.steps) == options.encoder_layers
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def build(recipe: Recipe, vocabulary: int = 8) -> int:
+    """Build a recipe's model, one for all recipes with the same section; returns its number of parameters."""
+    return parameters_of(recipe.model.model_dump_json(by_alias=True), vocabulary)
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -133,8 +136,23 @@ def sweeps() -> list[str]:
 
 @pytest.mark.parametrize("name", sweeps())
 def test_every_variant_of_a_sweep_is_a_model(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sparsenmt.workflows.sweep import plan_sweep
-
     monkeypatch.setenv("SPARSENMT_DATA", "data")
     for run in plan_sweep(read_sweep(ROOT / name)).runs:
         build(run.recipe)
+
+
+def test_the_parameters_that_the_page_gives_are_those_of_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Table 4 on tied-multi models, with the paper's vocabulary of 32,000."""
+    monkeypatch.setenv("SPARSENMT_DATA", "data")
+    counted = []
+    for name in ("wmt18-depths", "wmt18-en-de-tied-multi", "wmt18-depths-recurrent", "wmt18-en-de-recurrent"):
+        sweep = ROOT / f"recipes/sweeps/{name}.yaml"
+        if sweep.exists():
+            recipes = [run.recipe for run in plan_sweep(read_sweep(sweep)).runs]
+        else:
+            recipes = [load_recipe(ROOT / f"recipes/{name}.yaml")]
+        counted.append(sum(build(each, 32_000) for each in recipes))
+    tied = counted[1]
+    separate, recurrent, one_recurrent = (f"{counted[i] / tied:.2f}" for i in (0, 2, 3))
+    (state,) = lines("Tied-multi Transformers")["Table 4"][2:]
+    assert f"{separate}, 1, {recurrent} and {one_recurrent} times {tied / 1e6:.1f} million" in state
