@@ -251,6 +251,11 @@ FORMULAS = (
         ("a gradient of alpha near softmax with another limit", "1 / 8, 1 / 3, 1 / 2)", "1 / 8, 1 / 3, 1 / 3)"),
     ),
     *mutants_of(
+        "sparsenmt/sparsity/simplex/newton.py",
+        "tests/sparsity/test_entmax_support.py",
+        ("weights that no normal number holds, in PyTorch", "p.masked_fill_(p < LEAST, 0.0)", "pass"),
+    ),
+    *mutants_of(
         "sparsenmt/sparsity/simplex/function.py",
         _ENTMAX,
         ("masked keys with a low score", "masked_fill(~visible, -torch.inf)", "masked_fill(~visible, -10.0)"),
@@ -569,6 +574,7 @@ FORMULAS = (
             "return shares / queries.clamp_min(1),",
             "return attended.sum(-1).double() / visible.sum(-1).clamp_min(1),",
         ),
+        ("a density that counts weights that no normal number holds", "(seen.weights >= LEAST)", "(seen.weights != 0)"),
         ("queries that are padding", "seeing = seen.real[:, None] & (visible > 0)", "seeing = visible > 0"),
     ),
     *mutants_of(
