@@ -17,6 +17,7 @@ _NAMES = {
     "decoding.translate": ("translate_texts",),
     "errors": ("UserError",),
     "evaluation.scorer": ("ScoringOptions",),
+    "evaluation.significance": ("PairedTest",),
     "store": ("Bundle", "open_model"),
     "workflows.average": ("average",),
     "workflows.compare": ("CompareRequest", "compare_models"),

@@ -6,6 +6,7 @@ from sparsenmt.assemble import load_recipe as load_recipe
 from sparsenmt.decoding.translate import translate_texts as translate_texts
 from sparsenmt.errors import UserError as UserError
 from sparsenmt.evaluation.scorer import ScoringOptions as ScoringOptions
+from sparsenmt.evaluation.significance import PairedTest as PairedTest
 from sparsenmt.store import Bundle as Bundle, open_model as open_model
 from sparsenmt.workflows.average import average as average
 from sparsenmt.workflows.compare import CompareRequest as CompareRequest, compare_models as compare_models

@@ -19,6 +19,7 @@ import os
 import platform
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
@@ -65,7 +66,7 @@ from sparsenmt.records import (
     typed,
 )
 from sparsenmt.revision import git_revision
-from sparsenmt.tensors import differing_shapes, load_tensors, read_header, read_into, save_tensors
+from sparsenmt.tensors import differing_shapes, load_tensors, read_header, read_into, read_shapes, save_tensors
 from sparsenmt.versions import Version, check_version, directory_version, read_consistently
 
 FORMAT = 2
@@ -450,6 +451,11 @@ def _stored_recipe(directory: Path) -> dict[str, Any]:
 def weights_digest(directory: Path) -> str:
     """Return the hash of a model's weights without reading them."""
     return read_header(directory / WEIGHTS, hint=_WEIGHTS_HINT)[0]
+
+
+def parameter_count(directory: Path) -> int:
+    """Return the number of a model's parameters without reading them; tied tables are saved, and counted, once."""
+    return sum(prod(shape) for shape in read_shapes(directory / WEIGHTS, hint=_WEIGHTS_HINT).values())
 
 
 def _read_weights(directory: Path, model: torch.nn.Module, owner: str) -> str:

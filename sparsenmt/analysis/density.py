@@ -1,11 +1,11 @@
 """Density of attention: the share of visible keys that get any weight (Correia, Niculae and Martins 2019, 5.1).
 
-The density of a query is the number of keys with weight over the number of keys that it may see. A weight counts if it is
-at least 2^-126, the smallest normal number of fp32 and bf16, whatever the transform, the device and the number format:
-the paper counts weights that are not 0, and of smaller ones some libraries make 0. The density of a head on a sentence
-is the mean over the sentence's queries (Fig. 4), that of a head the mean over sentences (Fig. 5). Queries that may see
-nothing do not count. Visible keys are those that causality, padding and the pattern leave: the softmax of a window has
-density 1 unless scores lie 87 apart, and its savings are in the number of attended positions.
+The density of a query is the number of keys with weight over the number of keys that it may see. A weight counts if it
+is at least 2^-126, the smallest normal number of fp32 and bf16, whatever the transform, the device and the number
+format: the paper counts weights that are not 0, and of smaller ones some libraries make 0. The density of a head on a
+sentence is the mean over the sentence's queries (Fig. 4), that of a head the mean over sentences (Fig. 5). Queries that
+may see nothing do not count. Visible keys are those that causality, padding and the pattern leave: the softmax of a
+window has density 1 unless scores lie 87 apart, and its savings are in the number of attended positions.
 Shapes: B sentences, H heads, Q queries, K keys.
 """
 

@@ -229,7 +229,8 @@ class AnalysisSession:
         """Complete the settings of scoring by the language of the models and the documents of the text.
 
         Args:
-            documents: document id of each of ``count`` lines, or of the whole text where ``limit`` ends it.
+            documents: file with the document id of every line; with a limit, only those of the first lines are read.
+            count: number of lines of the text.
             tokenizes: as for `check_scoring`.
 
         Raises:

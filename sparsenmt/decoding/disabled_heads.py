@@ -21,12 +21,16 @@ def heads_by_model(models: Mapping[str, Path], values: Sequence[str]) -> dict[st
     Raises:
         UserError: as for `read_disabled_heads`; or there is no model at all, or none of that name.
     """
-    named = [(value.rpartition("=")[0], value.rpartition("=")[2]) for value in values]
-    for name, value in named:
-        if not models or (name and name not in models):
-            hint = f"The models are: {', '.join(models)}." if models else "Name a model directory, or leave it out."
-            problem = f"there is no model '{name}'" if models else "there is no model, and files have no heads"
-            raise UserError(problem, where=f"--disable-heads {f'{name}=' if name else ''}{value}", hint=hint)
+    named = []
+    for text in values:
+        name, _, value = text.rpartition("=")
+        where = f"--disable-heads {text}"
+        if not models:
+            hint = "Name a model directory, or leave it out."
+            raise UserError("there is no model, and files have no heads", where=where, hint=hint)
+        if name and name not in models:
+            raise UserError(f"there is no model '{name}'", where=where, hint=f"The models are: {', '.join(models)}.")
+        named.append((name, value))
     return {
         label: read_disabled_heads(directory, [value for name, value in named if name in ("", label)])
         for label, directory in models.items()

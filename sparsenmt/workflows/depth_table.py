@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import groupby
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +46,16 @@ from sparsenmt.report.model_labels import check_models, model_labels
 from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.plots import save, value_maps
 from sparsenmt.report.tables import render, write_report
-from sparsenmt.store import MANIFEST, RECIPE, WEIGHTS, Bundle, check_identity, model_identity, open_model, read_recipe
-from sparsenmt.tensors import read_shapes
+from sparsenmt.store import (
+    MANIFEST,
+    RECIPE,
+    Bundle,
+    check_identity,
+    model_identity,
+    open_model,
+    parameter_count,
+    read_recipe,
+)
 from sparsenmt.training.training_log import training_time
 from sparsenmt.workflows.depth_choice import check_layers, warn_untrained
 from sparsenmt.workflows.evaluate import check_metrics_fit
@@ -57,7 +64,6 @@ from sparsenmt.workflows.test_sets import TestText, given_text, shared_text
 
 TRANSLATIONS = "translations"
 _SEPARATE = "separate models"
-_DAMAGED_HINT = "Take the model directory from a copy, or train it again."
 
 
 @dataclass(frozen=True)
@@ -326,7 +332,9 @@ class _DepthTable:
         One model is in memory at a time.
         """
 
-        def translate_own(lines: Sequence[str], translate: Callable[[Sequence[str]], list[str]], run: DepthRun) -> Any:
+        def translate_own(
+            lines: Sequence[str], translate: Callable[[Sequence[str]], list[str]], run: DepthRun
+        ) -> list[str]:
             depths = map(tuple, oracle[run.system, run.search].tolist())
             own = [line for line, depth in zip(lines, depths, strict=False) if depth == run.depth]
             return translate(own) if own else []
@@ -345,8 +353,7 @@ class _DepthTable:
         found = []
         for system in self.systems:
             models = system.directories
-            shapes = [read_shapes(each / WEIGHTS, hint=_DAMAGED_HINT) for each in models]
-            parameters = sum(prod(shape) for each in shapes for shape in each.values())
+            parameters = sum(map(parameter_count, models))
             times = [training_time(each) for each in models]
             known = [seconds for seconds in times if seconds is not None]
             training = sum(known) if len(known) == len(times) else None

@@ -30,8 +30,15 @@ from sparsenmt.model.sites import SITES
 from sparsenmt.progress import notify, progress_bar
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.records import typed
-from sparsenmt.store import WEIGHTS, Bundle, ModelIdentity, check_identity, model_identity, open_model, read_recipe
-from sparsenmt.tensors import load_tensors
+from sparsenmt.store import (
+    Bundle,
+    ModelIdentity,
+    check_identity,
+    model_identity,
+    open_model,
+    parameter_count,
+    read_recipe,
+)
 from sparsenmt.workflows.input_text import attach, open_tag_file
 from sparsenmt.workflows.test_sets import TestText
 
@@ -276,10 +283,7 @@ def _new_evaluation(bundle: Bundle, directory: Path, text: TestText) -> Evaluati
     sources, _ = text.read()
     with progress_bar(f"{directory.name}: {text.name}", len(sources)) as advance:
         lines, found = translate_text(bundle, text, sources, advance)
-    hint = "Take the model directory from a copy, or train it again."
-    # Tied tables are saved, and counted, once.
-    parameters = sum(each.numel() for each in load_tensors(directory / WEIGHTS, hint=hint).values())
-    return Evaluation(path, key, lines, parameters, sparsity_rate(found))
+    return Evaluation(path, key, lines, parameter_count(directory), sparsity_rate(found))
 
 
 def _measure_attention(bundle: Bundle, label: str, text: TestText) -> dict[str, SiteAttention]:

@@ -352,12 +352,12 @@ class _SelectorTraining:
         tuned = self._fine_tuned(found, embeddings)
         sizes |= {} if self.finetune is None else {"fine_tuning": len(self.finetune.sources)}
         notes = {"asked": self.requested, "sentences": sizes}
-        trial, weights = (tuned or found)[0]
+        tuned_first = [*((each, True) for each in tuned), *((each, False) for each in found)]
+        trial, weights = tuned_first[0][0]
         save_selector(partial, weights, model=self.bundle.identity(), depths=self.depths, cell=trial.cell, notes=notes)
         classifiers = [
-            TrainedClassifier(make_selector(each, trial.cell, self.bundle), trial, of is tuned)
-            for of in filter(None, (tuned, found))
-            for trial, each in of
+            TrainedClassifier(make_selector(own, trial.cell, self.bundle), trial, fine_tuned)
+            for (trial, own), fine_tuned in tuned_first
         ]
         self._write_report(partial, classifiers, held_out, search.trials)
         remove_tree(partial / _SEARCH)

@@ -273,21 +273,14 @@ class SweepPlan:
         scoring = self._scoring_of(run)
         same_text = baseline is not None and recipe_text(baseline.recipe, kind) == text
         against = baseline.variant.group if baseline is not None and same_text else None
+        measured = {} if own is None else _measured(run, own)
         for metric in scoring.metrics:
             labels = {**run.variant.labels, "set": kind, "metric": metric}
             observed = Observation(run.name, labels, {}, group=run.variant.group, baseline=against)
             if own is None:
                 result.append(observed)
                 continue
-            values = {
-                "quality": own.scores[scoring.key(metric)],
-                "parameters": own.parameters,
-                "sparsity": own.sparsity,
-                "attended": own.overall("attended"),
-                "density": own.overall("density"),
-                "training_speed": training_speed(run.directory),
-                "training_seconds": training_time(run.directory),
-            }
+            values = {"quality": own.scores[scoring.key(metric)], **measured}
             tested = None
             if other is not None and text is not None and other.key["text"] == own.key["text"]:
                 tested = own.against(other, metric, text, run.recipe.data.target_language, scoring, self.test)
@@ -391,6 +384,18 @@ def plan_sweep(
             error.where = f"{sweep.path}: tokenize"
         raise
     return plan
+
+
+def _measured(run: VariantRun, found: Evaluation) -> dict[str, float | None]:
+    """Return the values of a finished variant that do not depend on a metric."""
+    return {
+        "parameters": found.parameters,
+        "sparsity": found.sparsity,
+        "attended": found.overall("attended"),
+        "density": found.overall("density"),
+        "training_speed": training_speed(run.directory),
+        "training_seconds": training_time(run.directory),
+    }
 
 
 def _check_data(runs: Sequence[VariantRun]) -> None:

@@ -38,7 +38,7 @@ class Observation:
 
     Args:
         labels: axis -> label, `set` and `metric` included.
-        values: name in `recipe.sweep.Cell` -> value; empty while the variant is not finished.
+        values: name in `recipe.sweep.CellValue` -> value; empty while the variant is not finished.
         test: `Evaluation.against` its baseline; None: it has no baseline.
         signature: that of the metric: how the score was made.
         group: name of the variant without its seed.
@@ -105,8 +105,8 @@ def seed_means(observations: Sequence[Observation]) -> dict[Labels, SeedMeans]:
         return [value for each in found.get(place, []) if (value := each.values["quality"]) is not None]
 
     return {
-        place: SeedMeans(of[0], values(place), [] if of[0].baseline is None else values(_place(of[0], of[0].baseline)))
-        for place, of in found.items()
+        place: SeedMeans(first, values(place), [] if first.baseline is None else values(_place(first, first.baseline)))
+        for place, (first, *_) in found.items()
     }
 
 

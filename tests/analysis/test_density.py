@@ -72,7 +72,8 @@ def test_softmax_is_dense_and_sparsemax_is_not() -> None:
 def test_windows_and_top_k_have_the_counts_of_their_definition() -> None:
     """Of every head: a window of 3, in the decoder with the top 2 of it; everything at cross-attention."""
     found = measured("window")
-    lengths = [(len(line.ids), len(output.ids)) for line, output in zip(texts(attention_bundle("window")), OUTPUTS, strict=True)]
+    pairs = zip(texts(attention_bundle("window")), OUTPUTS, strict=True)
+    lengths = [(len(line.ids), len(output.ids)) for line, output in pairs]
     expected: dict[str, list[list[tuple[int, int]]]] = {"encoder_self": [], "decoder_self": [], "cross": []}
     for source, target in lengths:  # attended, visible of every query
         windows = [min(q + 2, source) - max(q - 1, 0) for q in range(source)]

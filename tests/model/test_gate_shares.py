@@ -110,6 +110,16 @@ def test_dropping_is_exact_with_several_filters(places: tuple[list[list[Kind]], 
     torch.testing.assert_close(compact, dense, atol=1e-10, rtol=0)
 
 
+def test_every_exit_has_the_shares_of_its_own_way() -> None:
+    """Filters at the output of one exit change nothing for the next."""
+    model = model_with(PLACES["all kinds"]).train()
+    together = model.encode(random_source(LENGTHS), exits=(1, 2, 3)).decided
+    for depth in (1, 2, 3):
+        alone = model.encode(random_source(LENGTHS), exits=(depth,)).decided[depth].shares["toy"]
+        assert torch.equal(together[depth].shares["toy"].closed, alone.closed)
+        assert torch.equal(together[depth].shares["toy"].partial, alone.partial)
+
+
 def force(model: nn.Module, log_alpha: float) -> None:
     """Give every gate the same log alpha, whatever the state."""
     with torch.no_grad():

@@ -25,8 +25,9 @@ import pytest
 from tools.mutants.formulas import FORMULAS
 from tools.mutants.kernels import KERNELS, NATIVE
 from tools.mutants.mutant import Mutant
+from tools.mutants.results import RESULTS
 
-MUTANTS = (*FORMULAS, *KERNELS)
+MUTANTS = (*FORMULAS, *RESULTS, *KERNELS)
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("sparsenmt", "tests", "tools", "recipes", "benchmarks", "pyproject.toml")
 LIMIT = 120  # seconds a test

@@ -27,6 +27,7 @@ Alpha = float | Tensor  # one for all rows, or (R, 1)
 
 LEAST = 2.0**-126
 """The smallest weight that is not 0: the smallest normal number of fp32 and bf16."""
+_BELOW = LEAST - 2.0**-149  # the number of fp32 before it
 
 _CHUNK = 1 << 17  # scores that a CPU core processes at once, so that intermediate results fit its cache
 _SHORT = 48  # rows of up to this number of keys are transposed
@@ -138,7 +139,7 @@ def _weigh(z: Tensor, alpha: Alpha, counts: Tensor | None, dim: int) -> Tensor:
         scale = scale.masked_fill(fully_masked, 0.0)
     p = p.mul_(scale)
     if isinstance(beta, Tensor) or beta not in (0.5, 1):  # there, fp32 has no u between 0 and 2^-48
-        p.masked_fill_(p < LEAST, 0.0)
+        torch.threshold_(p, _BELOW, 0.0)  # one pass; NaN stays
     return p if counts is None else p.mul_(counts)
 
 
