@@ -106,6 +106,20 @@ KERNELS = (
         ENTMAX,
     ),
     Mutant(
+        "weights that no normal number holds, row by row",
+        f"{SIMPLEX}/native_rows.h",
+        "weight_or_zero(p[k] * scale)",
+        "(p[k] * scale)",
+        ("tests/sparsity/test_entmax_support.py",),
+    ),
+    Mutant(
+        "weights that no normal number holds, in tiles",
+        f"{SIMPLEX}/native_tiles.h",
+        "weight_or_zero(work.p[k] * scale)",
+        "work.p[k] * scale",
+        ("tests/sparsity/test_entmax_support.py",),
+    ),
+    Mutant(
         "alpha-entmax without the last row of several threads",
         f"{SIMPLEX}/native.cpp",
         "row < rows.count; row += step) work(space, row);",

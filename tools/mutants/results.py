@@ -164,6 +164,7 @@ RESULTS = (
             "return shares / queries.clamp_min(1),",
             "return attended.sum(-1).double() / visible.sum(-1).clamp_min(1),",
         ),
+        ("a density that counts weights that no normal number holds", "(seen.weights >= LEAST)", "(seen.weights != 0)"),
         ("queries that are padding", "seeing = seen.real[:, None] & (visible > 0)", "seeing = visible > 0"),
     ),
     *mutants_of(
