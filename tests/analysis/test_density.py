@@ -70,7 +70,7 @@ def test_softmax_is_dense_and_sparsemax_is_not() -> None:
 
 
 def test_windows_and_top_k_have_the_counts_of_their_definition() -> None:
-    """Of every head: a window of 3, in the decoder with the top 2 of it; everything at cross-attention."""
+    """A window of 3 for every head, in the decoder with the top 2 of it; everything at cross-attention."""
     found = measured("window")
     pairs = zip(texts(attention_bundle("window")), OUTPUTS, strict=True)
     lengths = [(len(line.ids), len(output.ids)) for line, output in pairs]

@@ -45,7 +45,7 @@ def assert_same(found: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.Te
 
 
 def test_a_mean_with_early_checkpoints_does_not_become_the_model(command: Run, workspace: Path) -> None:
-    """Of a short run the first checkpoints are bad, and their mean with the last one, too."""
+    """The first checkpoints of a short run are bad, and so is their mean with the last one."""
     result = command("train", "small.yaml", "directory=short", *AVERAGED)
     assert result.code == 0, result.err
     found = find_checkpoints(Path("short"))

@@ -115,7 +115,7 @@ TRANSFORMS = {
 
 
 def meant(run: VariantRun, sweep: str) -> Meaning:
-    """What the labels of a variant say, its seed included."""
+    """The meaning of a variant's labels, its seed included."""
     meaning = MEANINGS[sweep]({axis: label for axis, label in run.variant.labels.items() if axis != "seed"})
     seed = run.variant.labels.get("seed")
     return meaning if seed is None else replace(meaning, changes=meaning.changes | {"training.seed": int(seed)})

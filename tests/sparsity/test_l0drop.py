@@ -145,7 +145,7 @@ def test_the_penalty_counts_masked_positions_as_closed() -> None:
 
 
 def test_zero_vectors_of_the_same_place_have_no_penalty() -> None:
-    """What a rule has closed beside the gate cannot be closed again; after a layer it can."""
+    """A position that a rule closed at the same place cannot be closed again; after a layer it can."""
     memory = memory_of(torch.zeros(1, 4, 4, dtype=torch.float64), [4])
     after = apply_gates(memory, Gates(torch.tensor([[0.0, 1.0, 1.0, 0.0]], dtype=torch.float64)), compact=False)
     alone, beside, later = (

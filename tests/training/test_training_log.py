@@ -109,7 +109,7 @@ def test_the_time_of_a_run_is_that_of_its_updates(tmp_path: Path) -> None:
 
 
 def test_the_time_of_a_run_with_an_older_log_is_estimated(tmp_path: Path) -> None:
-    """Of 30 updates; a validation and an interruption do not count."""
+    """The seconds of 30 updates, without those of a validation and an interruption."""
     times = {5: 100.0, 10: 110.0, 15: 170.0, 20: 180.0, 25: 5000.0, 30: 5010.0}
     lines = [{"kind": "train", "update": update, "time": time} for update, time in times.items()]
     path = tmp_path / METRICS_FILE
