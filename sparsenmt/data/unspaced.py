@@ -1,0 +1,54 @@
+"""Languages and texts that are written without spaces between words: Japanese, Chinese, Thai and others.
+
+A language says how its text is usually written; only the text itself says if somebody put spaces between its words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from itertools import islice
+from typing import Final
+
+UNSPACED_LANGUAGES: Final[frozenset[str]] = frozenset(
+    ("ja", "jpn", "zh", "zho", "chi", "cmn", "yue", "wuu", "nan", "lzh")
+    + ("th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bur", "bo", "bod", "tib", "dz", "dzo")
+)
+"""ISO 639 codes of languages that are written without spaces between words."""
+
+# Han with its iteration marks and extensions, Hiragana, Katakana (half width, too), Bopomofo, Thai, Lao, Khmer,
+# Burmese, Tibetan. Vowel signs count: they are no letters in Unicode's sense, but what a reader sees of a word.
+_SYMBOL = re.compile(
+    "[\u3005-\u3007\u3040-\u30fa\u30fc-\u30ff\u3100-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\uff66-\uff9f\U00020000-\U000323af\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u0edc-\u0edf\u1780-\u17d3"
+    "\u1000-\u103f\u1050-\u108f\u0f40-\u0fbc]"
+)
+_LETTER = re.compile(r"[^\W\d_]")
+_SYMBOLS_TO_A_SPACE = 10
+"""Fewer symbols to a space: somebody put spaces between words (2 in Japanese, 4 in Thai) or between characters."""
+_LINES = 2000
+"""Lines that `is_unspaced` reads: enough for a share, and quick."""
+
+
+def base_language(code: str) -> str:
+    """Return the language of a code with a country or a script: "ja" of "ja-JP", "zho" of "zho_Hans"."""
+    return re.split("[-_]", code.strip().lower(), maxsplit=1)[0]
+
+
+def written_without_spaces(language: str) -> bool:
+    """Return True if text in the language (ISO 639, 2 or 3 letters) usually has no spaces between words."""
+    return base_language(language) in UNSPACED_LANGUAGES
+
+
+def is_unspaced(lines: Iterable[str]) -> bool:
+    """Return True if most letters of the text belong to scripts without spaces, and its words have none between them.
+
+    False of Japanese or Thai whose words, or characters, were separated by spaces. The first 2,000 lines count.
+    """
+    symbols = others = spaces = 0
+    for line in islice(lines, _LINES):
+        own = len(_SYMBOL.findall(line))
+        symbols += own
+        others += len(_LETTER.findall(_SYMBOL.sub("", line)))
+        spaces += len(line.split()) - 1 if own else 0
+    return symbols > others and symbols > _SYMBOLS_TO_A_SPACE * spaces

@@ -1,0 +1,56 @@
+"""Text that is written without spaces between words."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparsenmt.data.unspaced import is_unspaced, written_without_spaces
+
+
+@pytest.mark.parametrize("code", ["ja", "ja-JP", "zh", "zh_Hant", "zho_Hans", "jpn_Jpan", "th", "lo", "km", "my", "bo"])
+def test_languages_without_spaces(code: str) -> None:
+    assert written_without_spaces(code)
+
+
+@pytest.mark.parametrize("code", ["en", "de", "ko", "kor_Hang", "vi", "source", "", "jav"])
+def test_other_languages(code: str) -> None:
+    assert not written_without_spaces(code)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "私はその本を図書館で借りました。",
+        "彼女はIBMのパソコンを三台持っている。",
+        "今天天气很好,我们去公园散步吧。",
+        "ฉันชอบกินข้าวกับปลา และดื่มน้ำเย็นทุกวันตอนเช้า",
+        "ខ្ញុំចូលចិត្តញ៉ាំបាយជាមួយត្រី",
+        "ကျွန်တော်မြန်မာစာဖတ်တတ်ပါတယ်",
+    ],
+    ids=["Japanese", "Japanese with Latin letters", "Chinese", "Thai", "Khmer", "Burmese"],
+)
+def test_text_without_spaces(line: str) -> None:
+    assert is_unspaced([line, ""])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "私 は その 本 を 図書館 で 借り まし た 。",
+        "今天 天气 很 好 , 我们 去 公园 散步 吧 。",
+        "ฉัน ชอบ กิน ข้าว กับ ปลา และ ดื่ม น้ำ เย็น ทุก วัน",
+        "今 天 天 气 很 好",
+        "나는 그 책을 도서관에서 빌렸습니다.",
+        "A man with 東京 on his shirt.",
+        "12:30 !?",
+        "",
+    ],
+    ids=["Japanese words", "Chinese words", "Thai words", "characters", "Korean", "English", "no letters", "empty"],
+)
+def test_text_with_spaces(line: str) -> None:
+    assert not is_unspaced([line])
+
+
+def test_the_whole_text_counts() -> None:
+    assert is_unspaced(["OK", "彼は毎朝六時に起きて、近くの公園を走る。", "君は 行くの?"])
+    assert not is_unspaced([])
