@@ -11,8 +11,10 @@ from itertools import islice
 from typing import Final
 
 UNSPACED_LANGUAGES: Final[frozenset[str]] = frozenset(
-    ("ja", "jpn", "zh", "zho", "chi", "cmn", "yue", "wuu", "nan", "lzh")
-    + ("th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bur", "bo", "bod", "tib", "dz", "dzo")
+    {
+        *("ja", "jpn", "zh", "zho", "chi", "cmn", "yue", "wuu", "nan", "lzh"),
+        *("th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bur", "bo", "bod", "tib", "dz", "dzo"),
+    }
 )
 """ISO 639 codes of languages that are written without spaces between words."""
 
