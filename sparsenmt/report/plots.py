@@ -38,6 +38,7 @@ SUFFIXES = (".png", ".svg")
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _STROKES = ("-", "--", "-.", ":")
+_HATCHES = ("", "//", "..", "xx", "--")
 _DROPPED = "#C00000"
 _CELL, _MARGIN, _LETTER = 0.28, 1.4, 0.075  # of a map, beside and below it, of its title, in inches
 _BAR = 1.1  # a colour scale and its numbers, in inches
@@ -222,10 +223,12 @@ def _draw_series(panel: Panel, axis: Axes, i: int, name: str, points: Points) ->
     colour = _COLOURS[i % len(_COLOURS)]
     marker = _MARKERS[(i + i // len(_COLOURS)) % len(_MARKERS)]  # no two of 64 series look alike
     stroke = _STROKES[i % len(_STROKES)]
+    look: dict[str, Any]
     if panel.style == "bars":
         size = 0.8 / len(panel.series)
         x = [place + (i + 0.5) * size - 0.4 for place in x]
-        bars = axis.bar(x, y, size, color=colour, label=name)
+        look = {"edgecolor": "white", "linewidth": 0.0, "hatch": _HATCHES[i % len(_HATCHES)]}
+        bars = axis.bar(x, y, size, color=colour, label=name, **look)
         _draw_intervals(panel, axis, name, x, "black")
         return bars.patches[0]
     # Where series lie upon one another, the first is the widest.
@@ -236,7 +239,7 @@ def _draw_series(panel: Panel, axis: Axes, i: int, name: str, points: Points) ->
         (line,) = axis.plot(x, y, color=colour, linewidth=1, linestyle=stroke, alpha=0.8, label=name)
     elif panel.style == "points":
         seen = 0.5 if i == 0 and panel.drawn else 1.0  # the points of the first series overlap
-        look: dict[str, Any] = {"marker": marker, "markersize": 4 + i if panel.drawn else 8, "alpha": seen}
+        look = {"marker": marker, "markersize": 4 + i if panel.drawn else 8, "alpha": seen}
         (line,) = axis.plot(x, y, color=colour, linestyle="none", label=name, **look)
     else:
         (line,) = axis.plot(x, y, color=colour, marker=marker, markersize=9 * above, linestyle=stroke, label=name)
