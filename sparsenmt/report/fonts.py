@@ -171,7 +171,7 @@ class FontChoice:
             names = ", ".join(script.name for script in scripts_of(self.misshapen))
             least = ".".join(map(str, _SHAPES))
             lines.append(
-                f"{plot}: matplotlib before {least} neither joins nor reorders letters ({names}): install another"
+                f"{plot}: matplotlib before {least} neither joins nor reorders letters ({names}): install a newer one"
             )
         return "\n".join(lines) or None
 
