@@ -353,7 +353,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     path = directory / MANIFEST
     if not path.is_file():
         what = "this is not a model directory" if directory.exists() else "there is no such model directory"
-        raise UserError(what, where=str(directory), hint=_NO_MODEL_HINT)
+        raise UserError(what, where=str(directory), hint=_NO_MODEL_HINT, missing=directory)
     try:
         manifest = read_sealed(path, hint=_COPY_HINT)
     except DamagedFileError:

@@ -235,7 +235,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     path = directory / MANIFEST
     manifest = read_json(path, hint=_HINT) if path.is_file() else None
     if not isinstance(manifest, dict) or "corpora" not in manifest:
-        raise UserError("there are no prepared data", where=str(directory), hint=_HINT)
+        raise UserError("there are no prepared data", where=str(directory), hint=_HINT, missing=directory)
     if manifest.get("format") != FORMAT:
         raise UserError("prepared by another version of this program", where=str(directory), hint=_HINT)
     manifest = read_sealed(path, hint=_HINT)

@@ -165,7 +165,9 @@ def decoding_options(base: schema.Decoding, settings: Mapping[str, Any], n_best:
         raise UserError(
             f"{n_best} hypotheses are more than the search has: {width}",
             where="--n-best",
-            hint="Raise --beam-size, or use --method beam.",
+            hint="Raise --beam-size."
+            if options.method == "beam"
+            else "Use --method beam, with as large a --beam-size.",
         )
     return options
 

@@ -133,7 +133,9 @@ def _read_recipe(request: FinetuneRequest) -> Recipe:
                 hint="Add one, as in `memory: [{name: l0drop}]`, or leave the recipe out.",
             )
         return recipe
-    overrides = ["model.memory=[{name: l0drop}]", "losses={l0: {weight: 0}}", *request.overrides]
+    aims = any(each.startswith("losses") and "target" in each for each in request.overrides)  # beside it, no weight
+    penalty = [] if aims else ["losses={l0: {weight: 0}}"]
+    overrides = ["model.memory=[{name: l0drop}]", *penalty, *request.overrides]
     recipe = load_recipe(request.model / store.RECIPE, overrides)
     if request.updates is None:
         raise UserError(
@@ -141,8 +143,13 @@ def _read_recipe(request: FinetuneRequest) -> Recipe:
             where="--updates",
             hint="The paper takes a sixth of the model's own updates; or name a recipe.",
         )
-    if not request.weights and not request.targets and request.updates:
-        raise UserError("the weight of the penalty is missing", where="--weight", hint="Give it, --target or a recipe.")
+    set_by_hand = any(each.target is not None or each.weight not in (None, 0) for each in recipe.losses.values())
+    if not request.weights and not request.targets and request.updates and not set_by_hand:
+        raise UserError(
+            "neither the share of gates to close nor the weight of their penalty is given",
+            where="--target",
+            hint="Give --target X, the share; or --weight X; or a recipe.",
+        )
     return recipe
 
 

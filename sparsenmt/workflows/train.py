@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from sparsenmt import store
-from sparsenmt.assemble import build_model, check_losses, without_gain
+from sparsenmt.assemble import build_model, check_losses, check_training_memory, without_gain
 from sparsenmt.data.batching import EpochPlan
 from sparsenmt.data.prepared_data import PreparedData
 from sparsenmt.devices import pick_device, use_threads
@@ -94,6 +94,8 @@ def train(recipe: Recipe, start: StartingPoint | None = None) -> None:
         workers = Workers.join(device)
         data = open_prepared(recipe)
         check_lengths(recipe, data)
+        sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
+        check_training_memory(recipe.model, **sizes, device=device)
         with _open_run(recipe, data.fingerprint, start, workers) as run:
             if run.newest is not None and run.is_complete(recipe):
                 notify(f"{run.path}: the run ended after update {run.newest.update:,}; nothing is left to do")
