@@ -100,5 +100,5 @@ def _bleu(settings: ScoringSettings) -> BLEU:
         raise UserError(
             f"'{tokenize}' cannot be used ({reason})",
             where="--tokenize",
-            hint="Install what it needs, or choose another one, such as 13a.",
+            hint="Install what it needs, or choose another one, such as 13a or char.",
         ) from None

@@ -32,7 +32,7 @@ from sparsenmt.training.validation_history import limit_reached, losses_without_
 from sparsenmt.workflows.checkpoint_choice import choose, mean_of, mean_sizes, warn_of_damage
 from sparsenmt.workflows.prepare import open_prepared
 from sparsenmt.workflows.run_checks import check_lengths, check_start, same_vocabularies
-from sparsenmt.workflows.validation import make_validator, recorded_tokenizer, validation_scoring
+from sparsenmt.workflows.validation import check_validation, make_validator, recorded_tokenizer, validation_scoring
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,7 @@ def train(recipe: Recipe, start: StartingPoint | None = None) -> None:
         workers = Workers.join(device)
         data = open_prepared(recipe)
         check_lengths(recipe, data)
+        check_validation(recipe)
         with _open_run(recipe, data.fingerprint, start, workers) as run:
             progress = None if run.newest is None else run.newest.progress()
             tell = notify if workers.is_main_process else _keep_silent

@@ -25,6 +25,12 @@ from sparsenmt.training.validation import Validator
 _KEY = "training.validation.tokenize"
 
 
+def check_validation(recipe: Recipe) -> None:
+    """Refuse a tokenizer of the recipe that cannot be used, before anything is written."""
+    if recipe.training.validation.tokenize is not None:
+        check_tokenizer(recipe.training.validation.tokenize, _KEY)
+
+
 def validation_scoring(
     recipe: Recipe, data: PreparedData, progress: Progress | None = None, tell: Callable[[str], object] = notify
 ) -> ScoringOptions:
@@ -40,8 +46,6 @@ def validation_scoring(
     metric, language = recipe.training.validation.metric, recipe.data.target_language
     references = [target for _, target in data.dev_lines]
     asked = recipe.training.validation.tokenize
-    if asked is not None:
-        check_tokenizer(asked, _KEY)
     if metric == "loss":
         return ScoringOptions()
     if progress is None:
@@ -66,7 +70,11 @@ def validation_scoring(
             hint="Install what it needs, or begin another run: name another `directory`.",
         ) from None
     if asked is None and (now := fitting_tokenizer(language, references, tell)) != began:
-        tell(f"warning: the run began with validation by {METRICS[metric].label} ({began}), and keeps it, not {now}")
+        label = METRICS[metric].label
+        tell(
+            f"warning: the run began with validation by {label} ({began}), and keeps it; for {label} ({now}), name "
+            "another `directory`"
+        )
     return ScoringOptions((metric,), tokenize=began, unspaced=unspaced)
 
 
