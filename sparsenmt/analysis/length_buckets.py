@@ -67,7 +67,7 @@ def measure_by_length(
     if not references:
         raise UserError("the file has no lines", where=str(reference), hint="Name a file of reference translations.")
     tokenizes = length.endswith("tokens")
-    settings = session.scoring_settings(scoring, documents, len(references), tokenizes=tokenizes)
+    scoring, settings = session.scoring_settings(scoring, documents, references, tokenizes=tokenizes)
     count = counter(length, settings)
     # Everything is read and checked before a model translates.
     models = {label: path for label, path in session.labels.items() if label not in session.translations}

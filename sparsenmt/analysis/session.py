@@ -30,6 +30,7 @@ from sparsenmt.decoding.translate import Translation, translate_lines
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import check_scoring
 from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
+from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.model.sites import SiteName
 from sparsenmt.progress import notify, progress_bar
 from sparsenmt.recipe.schema import Decoding
@@ -224,28 +225,36 @@ class AnalysisSession:
         return AnalyzedModel(self, label, open_model(directory, disabled=disabled))
 
     def scoring_settings(
-        self, scoring: ScoringOptions, documents: Path | None, count: int, *, tokenizes: bool = False
-    ) -> ScoringSettings:
-        """Complete the settings of scoring by the language of the models and the documents of the text.
+        self,
+        scoring: ScoringOptions,
+        documents: Path | None,
+        references: Sequence[str],
+        *,
+        tokenizes: bool = False,
+    ) -> tuple[ScoringOptions, ScoringSettings]:
+        """Complete the settings of scoring by the language of the models, the text and its documents.
 
         Args:
             documents: file with the document id of every line; with a limit, only those of the first lines are read.
-            count: number of lines of the text.
+            references: the lines of the reference.
             tokenizes: as for `check_scoring`.
+
+        Returns:
+            the options with the tokenizer of the text, and the settings.
 
         Raises:
             UserError: they do not fit the text or the models; see `check_scoring` and `ScoringOptions.language_of`.
         """
         models = {label: path for label, path in self.labels.items() if label not in self.translations}
         check_scoring(scoring, documents=documents is not None, reads_documents=bool(models), tokenizes=tokenizes)
-        language = scoring.language_of(
-            {label: read_recipe(path).data.target_language for label, path in models.items()}
-        )
+        recipes, count = {label: read_recipe(path) for label, path in models.items()}, len(references)
+        language = scoring.language_of({label: recipe.data.target_language for label, recipe in recipes.items()})
+        scoring = fit_to_text(scoring, references, recipes, tokenizes=tokenizes)
         if documents is None:
-            return scoring.settings(language=language)
+            return scoring, scoring.settings(language=language)
         ids = list(islice(read_document_ids(documents), None if self.limit is None else count))
         check_id_count(documents, self.text_name if models else "the reference", len(ids), count)
-        return scoring.settings(language=language, documents=ids)
+        return scoring, scoring.settings(language=language, documents=ids)
 
     def result(
         self,

@@ -175,8 +175,8 @@ def scoring_options(default: str) -> Decorator:
             help=f"Metric, the most important first; repeatable.  [default: {default}]",
         ),
         click.option("--lowercase", "-l", is_flag=True, help="Ignore case in BLEU and chrF (TER and ROUGE always do)."),
-        click.option("--tokenize", help="sacrebleu's tokenizer, for BLEU and length.  [default: 13a]"),
-        click.option("--language", help="Language of the text, for ROUGE.  [default: the models' target, or en]"),
+        click.option("--tokenize", help="sacrebleu's tokenizer, for BLEU and length.  [default: fits the text]"),
+        click.option("--language", help="Language of the text.  [default: the models' target]"),
     ]
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,7 +10,15 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from sparsenmt.recipe.choices import DecodingDtype, DecodingMethod, Device, LengthPenalty, Preset, ValidationMetric
+from sparsenmt.recipe.choices import (
+    DecodingDtype,
+    DecodingMethod,
+    Device,
+    LengthPenalty,
+    Preset,
+    ScoringTokenizer,
+    ValidationMetric,
+)
 
 
 class Section(BaseModel):
@@ -249,7 +257,9 @@ class Data(Section):
 
     directory: str = Field(description="Directory of the binary data that `prepare` writes and `train` reads.")
     source_language: str = Field("source", description="Language code of the source, such as `en`; used by the tagger.")
-    target_language: str = Field("target", description="Language code of the target, for reports.")
+    target_language: str = Field(
+        "target", description="Language code of the target, such as `ja`; for reports and for the words of scores."
+    )
     train: list[Corpus] = Field(min_length=1, description="Training corpora.")
     dev: Corpus = Field(description="Validation text.")
     test: Corpus | None = Field(
@@ -282,6 +292,11 @@ class Validation(Section):
         "bleu",
         description="Metric for `keep_best` and early stopping; all but `loss` decode the validation text. `dbleu` "
         "needs `data.dev.documents`.",
+    )
+    tokenize: ScoringTokenizer | None = Field(
+        None,
+        description="sacrebleu's tokenizer for BLEU, d-BLEU and `length`, here and in `score`, `compare` and `sweep`. "
+        "Default: what fits `data.target_language` and the text: 13a, or `zh`, `ja-mecab`, `ko-mecab` or `char`.",
     )
     beam_size: PositiveInt = Field(4, le=10_000, description="Beam size of validation.")
     patience: PositiveInt | None = Field(None, description="Stop after this many validations without a new best.")

@@ -14,6 +14,7 @@ from sparsenmt.devices import use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import PairedTest
+from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.metric import METRICS
 from sparsenmt.progress import progress_bar
 from sparsenmt.report.model_labels import check_models, model_labels
@@ -105,8 +106,10 @@ def compare_models(request: CompareRequest) -> Report:
     _check_batches(everybody, text, request.batch_sentences)
     scoring = request.scoring.with_default(_default_metrics(everybody[0]))
     check_metrics_fit(text, scoring)
-    languages = {label: read_recipe(path).data.target_language for label, path in labels.items()}
+    recipes = {label: read_recipe(path) for label, path in labels.items()}
+    languages = {label: recipe.data.target_language for label, recipe in recipes.items()}
     scoring.language_of(languages)
+    scoring = fit_to_text(scoring, text.read()[1], recipes)
     found = {label: evaluate(path, text, scoring, attention=request.attention) for label, path in labels.items()}
     first = (wanted or request.models[0]).resolve()
     baseline = next(label for label, path in labels.items() if path.resolve() == first)

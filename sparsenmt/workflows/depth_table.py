@@ -37,6 +37,7 @@ from sparsenmt.decoding.translate import translate_texts
 from sparsenmt.devices import use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
+from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.files import directory_lock, explain_directory_errors, make_directories, write_text
 from sparsenmt.interrupts import resumable
 from sparsenmt.model.depth_plan import Depth, DepthPlan, fastest_first
@@ -244,12 +245,14 @@ class _DepthTable:
     def check(self) -> None:
         """Refuse output files and texts that are invalid, before anything is translated."""
         check_metrics_fit(self.text, self.scoring, reads_documents=self.request.documents is None)
-        _ = self._settings
+        _ = self._language
         inputs = [self.request.source, self.request.reference, self.request.documents]
         ReportFiles(plot=self.request.plot).check(inputs)
         if self.request.output.exists() and not self.request.output.is_dir():
             raise UserError("this is a file", where=str(self.request.output), hint="Name a directory as --output.")
-        _ = self._pairs  # reads the text, and refuses files that are not line-aligned
+        # `_pairs` reads the text, and refuses files that are not line-aligned.
+        recipes = {str(path): recipe for path, recipe in self._recipes.items()}
+        self.scoring = fit_to_text(self.scoring, self._pairs[1], recipes)
 
     @cached_property
     def _pairs(self) -> tuple[list[str], list[str]]:
@@ -257,9 +260,12 @@ class _DepthTable:
 
     @cached_property
     def _settings(self) -> ScoringSettings:
+        return self.scoring.settings(language=self._language, documents=self.text.ids(self.sources))
+
+    @cached_property
+    def _language(self) -> str | None:
         spoken = {str(path): recipe.data.target_language for path, recipe in self._recipes.items()}
-        language = self.scoring.language_of(spoken)
-        return self.scoring.settings(language=language, documents=self.text.ids(self.sources))
+        return self.scoring.language_of(spoken)
 
     @property
     def sources(self) -> list[str]:

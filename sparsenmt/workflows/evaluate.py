@@ -25,6 +25,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import check_scoring, corpus_scores
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import PairedTest, compare
+from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.files import directory_lock, make_directories, read_sealed, sha256_text, write_sealed
 from sparsenmt.model.sites import SITES
 from sparsenmt.progress import notify, progress_bar
@@ -166,7 +167,8 @@ def evaluate(directory: Path, text: TestText, scoring: ScoringOptions, *, attent
     """Translate a text with a model by its recipe's options and measure it; kept results are not measured again.
 
     Args:
-        scoring: its metrics, and their settings.
+        scoring: its metrics, and their settings; without a tokenizer: the one that fits the text, which the names of
+            scores hold then.
         attention: True to measure the attention along the reference, too.
 
     Raises:
@@ -174,6 +176,8 @@ def evaluate(directory: Path, text: TestText, scoring: ScoringOptions, *, attent
     """
     check_metrics_fit(text, scoring)
     identity = model_identity(directory)
+    if scoring.tokenize is None:
+        scoring = fit_to_text(scoring, text.read()[1], {str(directory): read_recipe(directory)})
     found = _kept(directory, text, identity)
     unseen = attention and (found is None or found.attention is None)
     bundle = open_model(directory) if found is None or unseen else None

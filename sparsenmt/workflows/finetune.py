@@ -13,6 +13,7 @@ from sparsenmt.assemble import load_recipe
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import PairedTest
+from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.interrupts import resumable
 from sparsenmt.metric import METRICS
 from sparsenmt.progress import notify
@@ -219,6 +220,7 @@ def _compare(models: Mapping[str, Path]) -> Report:
     rows: list[tuple[Value, ...]] = []
     signed: dict[str, None] = {}
     first: dict[tuple[str, str], Evaluation] = {}
+    scored: dict[tuple[str, str], ScoringOptions] = {}
     for name, directory in models.items():
         recipe = store.read_recipe(directory)
         metric = metric_of(recipe)
@@ -226,14 +228,18 @@ def _compare(models: Mapping[str, Path]) -> Report:
             text = recipe_text(recipe, kind)
             if text is None:
                 continue
-            found = evaluate(directory, text, ScoringOptions((metric,)), attention=False)
+            scoring = scored.get((kind, metric))
+            if scoring is None:
+                scoring = fit_to_text(ScoringOptions((metric,)), text.read()[1], {name: recipe})
+                scored[kind, metric] = scoring
+            found, key = evaluate(directory, text, scoring, attention=False), scoring.key(metric)
             baseline = first.setdefault((kind, metric), found)
             tested: Mapping[str, float] = {}
             if baseline is not found and baseline.key["text"] == found.key["text"]:
-                tested = found.against(baseline, metric, text, recipe.data.target_language)
-            signed[f"{METRICS[metric].label}: {found.signatures[metric]}"] = None
-            difference = found.scores[metric] - baseline.scores[metric]
-            measured = (found.scores[metric], difference, tested.get("p_value"), found.sparsity)
+                tested = found.against(baseline, metric, text, recipe.data.target_language, scoring)
+            signed[f"{METRICS[metric].label}: {found.signatures[key]}"] = None
+            difference = found.scores[key] - baseline.scores[key]
+            measured = (found.scores[key], difference, tested.get("p_value"), found.sparsity)
             rows.append((name, kind, found.sentences, metric, *measured))
     notes = (
         f"p value: against the first model, {PairedTest()}",

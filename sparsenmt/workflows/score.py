@@ -18,6 +18,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import Score, check_scoring, corpus_scores
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import Comparison, PairedTest, compare
+from sparsenmt.evaluation.tokenizer_choice import fit_to_text, warn_of_tokens
 from sparsenmt.metric import METRICS
 from sparsenmt.progress import notify
 from sparsenmt.recipe.schema import Decoding
@@ -136,6 +137,8 @@ def score_files(
     options = options.checked(by_model=False)
     columns = _read_columns([hypothesis, *references, *([baseline] if baseline is not None else [])])
     lines = list(attach(columns[0], hypothesis, documents=options.documents))
+    options = fit_to_text(options, columns[1], {})
+    warn_of_tokens(columns[0], options, columns[1])
     return _measure(columns[0], columns[1:], len(references), lines, options)
 
 
@@ -146,6 +149,7 @@ def score_model(
     options = options.checked(by_model=True)
     files = [source, *references, *([baseline] if baseline is not None else [])]
     columns, lines, bundle, decoding = use.read(files, options.documents)
+    options = fit_to_text(options, columns[1], {str(use.model): bundle.recipe})
     packing = None if options.documents is None else bundle.recipe.data.documents
     if packing is None:
         warn_of_single_lines(bundle)
