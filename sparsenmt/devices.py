@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import os
-from typing import Literal
 
 import torch
 
 from sparsenmt.errors import UserError
 
 
-def pick_device(wanted: Literal["auto", "cpu", "cuda"]) -> torch.device:
-    """The device of that name; ``auto`` is CUDA if available, otherwise the CPU.
+def pick_device(wanted: str, where: str = "training.device") -> torch.device:
+    """Return the device of that name: ``cpu``, ``cuda``, ``cuda:1``; ``auto`` is CUDA if available, otherwise the CPU.
+
+    Args:
+        where: the key or option that names it.
 
     Raises:
-        UserError: CUDA is wanted but not available.
+        UserError: the machine has no such device.
     """
     if wanted == "auto":
         wanted = "cuda" if torch.cuda.is_available() else "cpu"
-    if wanted == "cuda" and not torch.cuda.is_available():
-        raise UserError("PyTorch finds no CUDA device", where="training.device", hint="Set it to auto or cpu.")
-    return torch.device(wanted)
+    device = torch.device(wanted)
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device.type == "cuda" and (device.index or 0) >= count:
+        there = f"no {wanted}: there are {count} CUDA devices, from cuda:0" if count else "no CUDA device"
+        raise UserError(f"PyTorch finds {there}", where=where, hint="Set it to auto or cpu.")
+    return device
 
 
 def use_threads(wanted: int | None) -> None:

@@ -23,7 +23,7 @@ from sparsenmt.report.tables import Column, Report, Table, Value, columns
 from sparsenmt.runtime import is_main_process
 from sparsenmt.training.state import Progress
 from sparsenmt.workflows.continue_training import check_vocabularies, counted_on, make_untrained, starting_point
-from sparsenmt.workflows.evaluate import Evaluation, evaluate, metric_of
+from sparsenmt.workflows.evaluate import AS_IN_RECIPE, Evaluation, ModelRun, evaluate, metric_of
 from sparsenmt.workflows.test_sets import recipe_text
 from sparsenmt.workflows.train import StartingPoint, train
 
@@ -47,6 +47,7 @@ class FinetuneRequest:
             recipe says, and the last one if it averages none.
         baseline: also train on without filters.
         output: model directory, or the folder of several; None: the recipe's, or that of the model with ``-l0drop``.
+        run: device and changes to the decoding options, for the comparison of several.
     """
 
     model: Path
@@ -60,6 +61,7 @@ class FinetuneRequest:
     keep: Literal["average", "last", "best"] | None = None
     baseline: bool = False
     output: Path | None = None
+    run: ModelRun = AS_IN_RECIPE
 
     @property
     def is_sweep(self) -> bool:
@@ -103,7 +105,7 @@ def finetune(request: FinetuneRequest) -> FinetuneResult:
                 train(each, start)
         if not request.is_sweep or not is_main_process():
             return FinetuneResult(models)
-        report = _compare(models)
+        report = _compare(models, request.run)
     plot = output / "sweep.png" if importlib.util.find_spec("matplotlib") is not None else None
     files = ReportFiles(output / "sweep.json", output / "sweep.csv", plot)
     return FinetuneResult(models, report, files.write(report, lambda: curves(_panels(report))))
@@ -199,11 +201,12 @@ def _absolute(
     return counted_on(own, progress, request.updates)
 
 
-def _compare(models: Mapping[str, Path]) -> Report:
+def _compare(models: Mapping[str, Path], run: ModelRun) -> Report:
     """Evaluate models on the dev and test sets of their recipes: one row for each model and set.
 
     Args:
         models: name -> model directory; the first is the baseline of the significance tests.
+        run: device and changes to the decoding options.
     """
     heads = (
         *(*columns("text model set"), Column("sentences", "count"), Column("metric")),
@@ -219,7 +222,7 @@ def _compare(models: Mapping[str, Path]) -> Report:
             text = recipe_text(recipe, kind)
             if text is None:
                 continue
-            found = evaluate(directory, text, ScoringOptions((metric,)), attention=False)
+            found = evaluate(directory, text, ScoringOptions((metric,)), attention=False, run=run)
             baseline = first.setdefault((kind, metric), found)
             tested: Mapping[str, float] = {}
             if baseline is not found and baseline.key["text"] == found.key["text"]:
@@ -231,6 +234,7 @@ def _compare(models: Mapping[str, Path]) -> Report:
     notes = (
         f"p value: against the first model, {PairedTest()}",
         "sparsity: share of source tokens, </s> included, whose gate is 0 in evaluation",
+        *(f"{name.replace('_', ' ')} {value} in place of the recipe's" for name, value in run.record().items()),
         *signed,
     )
     return Report("sweep", (Table("sweep", "quality against sparsity", heads, tuple(rows)),), notes)
