@@ -15,6 +15,7 @@ import select
 import shlex
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
@@ -28,6 +29,7 @@ from sparsenmt import __version__
 from sparsenmt.commands.lazy_group import CommandEntry, LazyGroup
 from sparsenmt.errors import UserError, is_out_of_memory, printable_lines
 from sparsenmt.interrupts import Interrupted, listening
+from sparsenmt.progress import duration, log, own_messages
 from sparsenmt.runtime import is_main_process, limit_thread_spinning
 
 COMMANDS: dict[str, CommandEntry] = {
@@ -180,8 +182,16 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command line, given as the words after the program's name. Returns the exit code; shows no traceback."""
+    began = time.monotonic()
+    with own_messages():
+        code = _run(arguments)
+        log(f"exit code {code} after {duration(time.monotonic() - began)}")
+    return code
+
+
+def _run(arguments: Sequence[str]) -> int:
     try:
-        result = cli.main(args=list(arguments), prog_name="sparsenmt", standalone_mode=False)
+        result = cli.main(args=list(arguments), prog_name="sparsenmt", standalone_mode=False, obj=shlex.join(arguments))
     except UserError as error:
         _tell(f"error: {error}")
         if error.resumable:
@@ -246,6 +256,7 @@ def _similar_options(error: click.NoSuchOption) -> str:
 def _tell(text: str) -> None:
     """Print lines on stderr, with control characters as escapes: names in them may come from strangers."""
     click.echo(printable_lines(text), err=True)
+    log(text)
 
 
 def _resume_line(arguments: Sequence[str]) -> str:

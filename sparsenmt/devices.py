@@ -5,24 +5,30 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import torch
 
 from sparsenmt.errors import UserError
 
 
-def pick_device(wanted: Literal["auto", "cpu", "cuda"]) -> torch.device:
-    """The device of that name; ``auto`` is CUDA if available, otherwise the CPU.
+def pick_device(wanted: str, where: str = "training.device") -> torch.device:
+    """Return the device of that name: ``cpu``, ``cuda``, ``cuda:1``; ``auto`` is CUDA if available, otherwise the CPU.
+
+    Args:
+        where: the key or option that names it.
 
     Raises:
-        UserError: CUDA is wanted but not available.
+        UserError: the machine has no such device.
     """
     if wanted == "auto":
         wanted = "cuda" if torch.cuda.is_available() else "cpu"
-    if wanted == "cuda" and not torch.cuda.is_available():
-        raise UserError("PyTorch finds no CUDA device", where="training.device", hint="Set it to auto or cpu.")
-    return torch.device(wanted)
+    device = torch.device(wanted)
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device.type == "cuda" and (device.index or 0) >= count:
+        there = f"no {wanted}: there are {count} CUDA devices, from cuda:0" if count else "no CUDA device"
+        raise UserError(f"PyTorch finds {there}", where=where, hint="Set it to auto or cpu.")
+    return device
 
 
 _CONTAINER_LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # v2, v1

@@ -82,6 +82,7 @@ class AnalysisSession:
         beam_size: beam size of translation; None: the recipe's.
         target: translations that the decoders read; None: each model's own.
         threads: CPU threads; None: all cores.
+        device: as for `pick_device`.
         for_plot: True: refuse what does not fit one picture.
     """
 
@@ -94,6 +95,7 @@ class AnalysisSession:
     beam_size: int | None = None
     target: Path | None = None
     threads: int | None = None
+    device: str = "auto"
     for_plot: bool = False
 
     @cached_property
@@ -222,7 +224,7 @@ class AnalysisSession:
         self, label: str, directory: Path, disabled: Mapping[SiteName, Collection[int]] | None = None
     ) -> AnalyzedModel:
         """Open one model, which need not be one of the session's, without the ``disabled`` heads of its sites."""
-        return AnalyzedModel(self, label, open_model(directory, disabled=disabled))
+        return AnalyzedModel(self, label, open_model(directory, device=self.device, disabled=disabled))
 
     def scoring_settings(
         self,

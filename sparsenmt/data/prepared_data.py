@@ -30,7 +30,7 @@ from sparsenmt.data.text import read_lines, read_parallel
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.errors import UserError
 from sparsenmt.files import DamagedFileError, read_json, read_sealed, sha256_text, write_sealed
-from sparsenmt.progress import Bars, notify
+from sparsenmt.progress import notify, progress_bar
 from sparsenmt.records import Count, check_file_entries, file_entries_of, typed
 from sparsenmt.versions import read_consistently
 
@@ -180,18 +180,18 @@ class PreparedData:
         """Open a directory that `prepare` wrote, after verifying every file's hash.
 
         Args:
-            progress: show a progress bar on stderr if it is a terminal.
+            progress: show the progress on stderr.
 
         Raises:
             UserError: it is missing or of another version.
             DamagedFileError: a file is missing or has changed.
         """
-        return read_consistently(Path(directory), ["."], partial(cls._open, bars=Bars(progress)))
+        return read_consistently(Path(directory), ["."], partial(cls._open, progress=progress))
 
     @classmethod
-    def _open(cls, directory: Path, *, bars: Bars) -> PreparedData:
+    def _open(cls, directory: Path, *, progress: bool) -> PreparedData:
         manifest = read_manifest(directory)
-        verify_files(directory, manifest, bars)
+        verify_files(directory, manifest, progress)
         tokenizers = Tokenizers.load(directory / "tokenizers")
         features = FeatureSet.load(directory / "features", tokenizers)
         dev_lines = [(source, target) for source, target in read_parallel([directory / name for name in DEV_TEXT])]
@@ -244,18 +244,18 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     return manifest
 
 
-def verify_files(directory: Path, manifest: Mapping[str, Any], bars: Bars) -> None:
+def verify_files(directory: Path, manifest: Mapping[str, Any], progress: bool) -> None:
     """Verify every file against the manifest. Links are allowed, as to another disk: the files are never copied.
 
     Raises:
         DamagedFileError: a file is missing or has changed.
     """
     total = sum(entry["bytes"] for entry in manifest["files"].values())
-    with bars.counting("checking the data", total=total, unit="B") as bar:
-        check_file_entries(directory, manifest["files"], hint=_HINT, advance=bar.update, links=True)
+    with progress_bar("checking the data", total, unit="B", shown=progress) as advance:
+        check_file_entries(directory, manifest["files"], hint=_HINT, advance=advance, links=True)
 
 
-def matching_manifest(directory: Path, settings: Any, inputs: Any, bars: Bars) -> dict[str, Any] | None:
+def matching_manifest(directory: Path, settings: Any, inputs: Any, progress: bool) -> dict[str, Any] | None:
     """The manifest of complete data with these settings and input texts, whatever their paths; None if there are none.
 
     Warns if the data match but are damaged.
@@ -264,7 +264,7 @@ def matching_manifest(directory: Path, settings: Any, inputs: Any, bars: Bars) -
         manifest = read_manifest(directory)
         if manifest["settings"] != settings or content_hashes(manifest["inputs"]) != content_hashes(inputs):
             return None
-        verify_files(directory, manifest, bars)
+        verify_files(directory, manifest, progress)
     except DamagedFileError as error:
         notify(f"warning: {error.where}: {error.message}; the data are prepared again")
         return None

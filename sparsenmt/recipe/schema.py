@@ -6,18 +6,27 @@ methods, and `recipe.load` receives them as a mapping from names to types.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+)
 
 from sparsenmt.recipe.choices import (
     DecodingDtype,
     DecodingMethod,
-    Device,
     LengthPenalty,
     Preset,
     ScoringTokenizer,
     ValidationMetric,
+    device_name,
 )
 
 
@@ -311,7 +320,9 @@ class Training(Section):
     seed: NonNegativeInt = Field(
         1, lt=2**32, description="Random seed of initialisation, data order and dropout (exact on the CPU)."
     )
-    device: Device = Field("auto", description="`auto`: CUDA if available.")
+    device: Annotated[str, AfterValidator(device_name)] = Field(
+        "auto", description="`auto`: CUDA if available; `cpu`; `cuda`, or `cuda:1` for the second of several."
+    )
     compute_dtype: Literal["auto", "fp32", "bf16"] = Field(
         "auto", description="Precision of the arithmetic; weights are kept in fp32. `auto`: bf16 if it is native."
     )

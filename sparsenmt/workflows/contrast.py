@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sparsenmt.data.text import read_lines, write_lines
 from sparsenmt.decoding.disabled_heads import heads_by_model
-from sparsenmt.devices import use_threads
+from sparsenmt.devices import pick_device, use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.contrast.contrast_report import (
     ModelDecisions,
@@ -60,6 +60,7 @@ class ContrastRequest:
         encoder_layers, decoder_layers: layers that run; None: the recipe's, or all.
         disabled_heads: ``[MODEL=]SITE:N,N`` values: heads that give zeros.
         threads: CPU threads; None: all cores.
+        device: as for `pick_device`.
         files: files for the report.
         items_file: file for a table of all items.
         suite_file: file for the suite as JSON.
@@ -81,6 +82,7 @@ class ContrastRequest:
     decoder_layers: int | None = None
     disabled_heads: Sequence[str] = ()
     threads: int | None = None
+    device: str = "auto"
     files: ReportFiles = field(default_factory=ReportFiles)
     items_file: Path | None = None
     suite_file: Path | None = None
@@ -139,6 +141,7 @@ def contrast(request: ContrastRequest) -> ContrastResult:
     """
     request.check()
     use_threads(request.threads)
+    pick_device(request.device, "--device")
     labels = model_labels(request.models)
     disabled = heads_by_model(labels, request.disabled_heads)
     suite = read_suite(request)
@@ -215,7 +218,7 @@ def _decide(
     request: ContrastRequest, suite: Suite, label: str, directory: Path, disabled: Mapping[SiteName, Collection[int]]
 ) -> ModelDecisions:
     """Score the suite with one model without its disabled heads, and decide every item."""
-    bundle = open_model(directory, disabled=disabled)
+    bundle = open_model(directory, device=request.device, disabled=disabled)
     _warn_of_languages(suite, label, bundle)
     tags = open_tag_file(request.tags, bundle)
     given = None if tags is None else [line.tags for line in attach(suite.sources, suite.name, tags) if line.tags]

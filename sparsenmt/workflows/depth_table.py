@@ -34,7 +34,7 @@ from sparsenmt.decoding.decoding_time import time_decoding
 from sparsenmt.decoding.kept_translations import KeptTranslations
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import translate_texts
-from sparsenmt.devices import use_threads
+from sparsenmt.devices import pick_device, use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
 from sparsenmt.evaluation.tokenizer_choice import fit_to_text
@@ -86,6 +86,7 @@ class DepthTableRequest:
         rounds: turns in which every system decodes them.
         plot: file to draw; None: ``table.png`` in ``output``, if matplotlib is installed.
         threads: CPU threads; None: all cores.
+        device: as for `pick_device`.
     """
 
     models: tuple[Path, ...]
@@ -104,6 +105,7 @@ class DepthTableRequest:
     rounds: int = 3
     plot: Path | None = None
     threads: int | None = None
+    device: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,7 @@ def depth_table(request: DepthTableRequest) -> DepthTableResult:
         UserError: an option, a model or the text is invalid.
     """
     use_threads(request.threads)
+    pick_device(request.device, "--device")
     table = _DepthTable(request)
     table.check()
     with resumable("the depths that were translated are kept"):
@@ -301,11 +304,12 @@ class _DepthTable:
             bundle: Bundle | None = None
             for run in group:
                 folder = self.request.output / TRANSLATIONS / directory.resolve().name
-                kept, (n, m) = KeptTranslations(folder, identity, self.sources, run.options), run.depth
+                usual = self._recipes[directory].decoding.batch_tokens
+                kept, (n, m) = KeptTranslations(folder, identity, self.sources, run.options, usual), run.depth
                 lines = kept.cached(run.depth)
                 if len(lines) < len(self.sources):
                     if bundle is None:
-                        bundle = open_model(directory)
+                        bundle = open_model(directory, device=self.request.device)
                         check_identity(bundle, identity, directory)
                         warn_of_single_lines(bundle)
                     description = f"{run.system}, {run.search}, {n}+{m}"
@@ -346,7 +350,7 @@ class _DepthTable:
             return translate(own) if own else []
 
         for directory, group in groupby(self.runs, key=lambda run: run.directory):
-            bundle = open_model(directory)
+            bundle = open_model(directory, device=self.request.device)
             for run in group:
                 translate = partial(translate_texts, bundle, options=run.options)
                 yield (run, False), translate

@@ -24,7 +24,7 @@ from sparsenmt.report.tables import Column, Report, Table, Value, columns
 from sparsenmt.runtime import is_main_process
 from sparsenmt.training.state import Progress
 from sparsenmt.workflows.continue_training import check_vocabularies, counted_on, make_untrained, starting_point
-from sparsenmt.workflows.evaluate import Evaluation, evaluate, metric_of
+from sparsenmt.workflows.evaluate import AS_IN_RECIPE, Evaluation, ModelRun, evaluate, metric_of
 from sparsenmt.workflows.test_sets import recipe_text
 from sparsenmt.workflows.train import StartingPoint, train
 
@@ -48,6 +48,7 @@ class FinetuneRequest:
             recipe says, and the last one if it averages none.
         baseline: also train on without filters.
         output: model directory, or the folder of several; None: the recipe's, or that of the model with ``-l0drop``.
+        run: device and changes to the decoding options, for the comparison of several.
     """
 
     model: Path
@@ -61,6 +62,7 @@ class FinetuneRequest:
     keep: Literal["average", "last", "best"] | None = None
     baseline: bool = False
     output: Path | None = None
+    run: ModelRun = AS_IN_RECIPE
 
     @property
     def is_sweep(self) -> bool:
@@ -104,7 +106,7 @@ def finetune(request: FinetuneRequest) -> FinetuneResult:
                 train(each, start)
         if not request.is_sweep or not is_main_process():
             return FinetuneResult(models)
-        report = _compare(models)
+        report = _compare(models, request.run)
     plot = output / "sweep.png" if importlib.util.find_spec("matplotlib") is not None else None
     files = ReportFiles(output / "sweep.json", output / "sweep.csv", plot)
     return FinetuneResult(models, report, files.write(report, lambda: curves(_panels(report))))
@@ -207,11 +209,12 @@ def _absolute(
     return counted_on(own, progress, request.updates)
 
 
-def _compare(models: Mapping[str, Path]) -> Report:
+def _compare(models: Mapping[str, Path], run: ModelRun) -> Report:
     """Evaluate models on the dev and test sets of their recipes: one row for each model and set.
 
     Args:
         models: name -> model directory; the first is the baseline of the significance tests.
+        run: device and changes to the decoding options.
     """
     heads = (
         *(*columns("text model set"), Column("sentences", "count"), Column("metric")),
@@ -232,7 +235,7 @@ def _compare(models: Mapping[str, Path]) -> Report:
             if scoring is None:
                 scoring = fit_to_text(ScoringOptions((metric,)), text.read()[1], {name: recipe})
                 scored[kind, metric] = scoring
-            found, key = evaluate(directory, text, scoring, attention=False), scoring.key(metric)
+            found, key = evaluate(directory, text, scoring, attention=False, run=run), scoring.key(metric)
             baseline = first.setdefault((kind, metric), found)
             tested: Mapping[str, float] = {}
             if baseline is not found and baseline.key["text"] == found.key["text"]:
@@ -244,6 +247,7 @@ def _compare(models: Mapping[str, Path]) -> Report:
     notes = (
         f"p value: against the first model, {PairedTest()}",
         "sparsity: share of source tokens, </s> included, whose gate is 0 in evaluation",
+        *(f"{name.replace('_', ' ')} {value} in place of the recipe's" for name, value in run.record().items()),
         *signed,
     )
     return Report("sweep", (Table("sweep", "quality against sparsity", heads, tuple(rows)),), notes)

@@ -50,7 +50,7 @@ from sparsenmt.depth_selector.training import (
     hyperparameter_grid,
     train_classifier,
 )
-from sparsenmt.devices import use_threads
+from sparsenmt.devices import pick_device, use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.depth_oracle import oracle_depths, sentence_chrf
 from sparsenmt.evaluation.scorer import ScoringOptions
@@ -108,6 +108,7 @@ class SelectDepthRequest:
         seed: of the classifier's training; None: the recipe's.
         time_lines: number of held-out lines to time, at most.
         threads: CPU threads; None: all cores.
+        device: as for `pick_device`.
     """
 
     model: Path
@@ -131,6 +132,7 @@ class SelectDepthRequest:
     seed: int | None = None
     time_lines: int = 200
     threads: int | None = None
+    device: str = "auto"
 
     def files(self, kind: Literal["test", "finetune"]) -> tuple[Path, Path] | None:
         """Return the files to evaluate on, or to fine-tune on; None: there are none.
@@ -186,9 +188,10 @@ def select_depth(request: SelectDepthRequest) -> str:
     """
     others = [request.files("test"), request.files("finetune")]
     use_threads(request.threads)
+    device = pick_device(request.device, "--device")
     pairs = _read_pairs((request.source, request.reference), request.limit)
     test, finetune = (None if files is None else _read_pairs(files, None) for files in others)
-    training = _SelectorTraining(request, open_model(request.model), pairs, test, finetune)
+    training = _SelectorTraining(request, open_model(request.model, device=device), pairs, test, finetune)
     training.check()
     folder = request.model / FOLDER
     with ExitStack() as stack:
@@ -389,7 +392,8 @@ class _SelectorTraining:
     def _scored(self, pairs: TextPairs, name: str) -> ScoredPairs:
         """Translate pairs at every depth, unless that is cached, and score them."""
         directory = self.request.model / TRANSLATIONS
-        kept = KeptTranslations(directory, self.bundle.identity(), pairs.sources, self.options)
+        usual = self.bundle.recipe.decoding.batch_tokens
+        kept = KeptTranslations(directory, self.bundle.identity(), pairs.sources, self.options, usual)
         left = sum(len(pairs.sources) - len(kept.cached(depth)) for depth in self.depths)
         with progress_bar(f"{name}: translate at {len(self.depths)} depths", left) as advance:
             translations = [kept.at(self.bundle, depth, advance=advance) for depth in self.depths]

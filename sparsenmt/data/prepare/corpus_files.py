@@ -12,7 +12,7 @@ from sparsenmt.data.documents import check_id_count, read_document_ids
 from sparsenmt.data.prepare.survey import TextSurvey, check_no_pipe, survey_text
 from sparsenmt.data.text import check_aligned, check_readable
 from sparsenmt.errors import UserError
-from sparsenmt.progress import Bars, notify
+from sparsenmt.progress import notify, progress_bar
 from sparsenmt.recipe import schema
 
 TAGS, DOCUMENTS = "tags", "documents"
@@ -74,7 +74,7 @@ class CorpusFiles:
     by_role: dict[str, CorpusFile]
 
     @classmethod
-    def read(cls, data: schema.Data, bars: Bars, *, tags: bool = False) -> CorpusFiles:
+    def read(cls, data: schema.Data, progress: bool, *, tags: bool = False) -> CorpusFiles:
         """Read and check all texts, and their tags if wanted.
 
         Raises:
@@ -88,9 +88,9 @@ class CorpusFiles:
             check_no_pipe(path)
             check_readable(path)
         stamps = [file_stamp(path) for _, path in files]
-        with bars.counting("reading", total=sum(stamp[0] for stamp in stamps), unit="B") as bar:
+        with progress_bar("reading", sum(stamp[0] for stamp in stamps), unit="B", shown=progress) as advance:
             read = [
-                CorpusFile(role, path, survey_text(path, bar.update), stamp)
+                CorpusFile(role, path, survey_text(path, advance), stamp)
                 for (role, path), stamp in zip(files, stamps, strict=True)
             ]
         inputs = cls({file.role: file for file in read})
