@@ -26,7 +26,7 @@ from sparsenmt.progress import progress_bar
 
 SPACES, TAGS, UNKNOWN = "spaces", "tags", "unknown"
 UNSPACED = "the text has no spaces between words"
-_REMEDY = "--words spacy or stanza finds words, and so do given tags"
+_REMEDY = "name a tagger that finds words with --words, or give tags"
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,8 @@ class TextWords:
         """Return the note for a report; ``missing`` says what follows from unknown words."""
         if not self.known:
             return [f"{UNSPACED}: {missing}; {_REMEDY}"]
-        return [] if self.lines is None else [f"words: those of {self.origin}"]
+        origin = "the given tags" if self.origin == TAGS else self.origin
+        return [] if self.lines is None else [f"words: those of {origin}"]
 
 
 def open_text_tagger(name: str, language: str, option: str) -> Tagger:
@@ -77,7 +78,7 @@ def open_text_tagger(name: str, language: str, option: str) -> Tagger:
         raise UserError(
             f"words cannot be found: {error.message}",
             where=option,
-            hint="Install it with its data for the language, name the language with --language, or give tags with --tags.",
+            hint="Install it with its data for the language, name the language by --language, or give --tags.",
         ) from None
 
 
