@@ -35,6 +35,7 @@ from sparsenmt.workflows.decode import DecodeRequest
 from sparsenmt.workflows.distill import DistilledCorpus, DistillRequest
 from sparsenmt.workflows.evaluate import Evaluation, SiteAttention, _path_and_key, kept_evaluation
 from sparsenmt.workflows.prepare import open_prepared, prepare
+from sparsenmt.training.state import Progress
 from sparsenmt.workflows.run_checks import check_start
 from sparsenmt.workflows.test_sets import TestText
 from tests.faults import pairs
@@ -118,7 +119,7 @@ def test_manifest_of_a_model(place: Path, tmp_path: Path) -> None:
         target.rename(tmp_path / f"kept-{len(list(tmp_path.iterdir()))}")
 
     def start() -> object:
-        return check_start(model, recipe, "fingerprint", None, resumes=True)
+        return check_start(model, recipe, "fingerprint", None, Progress(update=1))
 
     try_all(model / store.MANIFEST, [lambda: store.open_model(model, device=torch.device("cpu")), copy, start])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from sparsenmt.assemble import build_model, check_losses, without_gain
 from sparsenmt.data.batching import EpochPlan
 from sparsenmt.data.prepared_data import PreparedData
 from sparsenmt.devices import pick_device, use_threads
+from sparsenmt.errors import UserError
 from sparsenmt.files import describe_change, directory_lock
 from sparsenmt.interrupts import resumable
 from sparsenmt.model.transformer import Transformer
@@ -121,7 +122,7 @@ def _open_run(
     digest = None if record is None else record["sha256"]
 
     def check() -> list[tuple[str, Any, Any]]:
-        return check_start(directory, recipe, fingerprint, digest, resumes=bool(find_checkpoints(directory)))
+        return check_start(directory, recipe, fingerprint, digest, _newest_progress(directory))
 
     check()
     workers.barrier()  # every process has checked the directory before the first one writes to it
@@ -135,6 +136,15 @@ def _open_run(
         changed = check()  # again: now no other run can write
         checkpoints = find_checkpoints(directory)
         yield _RunDirectory(directory, checkpoints[-1] if checkpoints else None, changed, record)
+
+
+def _newest_progress(directory: Path) -> Progress | None:
+    """Return the progress of the newest checkpoint, None if there is none; `clean_checkpoints` names damaged ones."""
+    found = find_checkpoints(directory)
+    for checkpoint in reversed(found):
+        with suppress(UserError):
+            return checkpoint.progress()
+    return Progress() if found else None
 
 
 def _begin_or_resume(run: _RunDirectory, recipe: Recipe, data: PreparedData, trainer: Trainer) -> None:
