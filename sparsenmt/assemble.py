@@ -67,6 +67,15 @@ def required_features(recipe: schema.Recipe) -> frozenset[str]:
     return frozenset().union(*(method.requires for _, method, _ in chosen_methods(recipe.model)))
 
 
+def methods_of_words(recipe: schema.Recipe) -> list[str]:
+    """Key and name of the recipe's methods that decide by words between spaces."""
+    chosen = [
+        (key, method, method.options.model_validate(choice.options))
+        for key, method, choice in chosen_methods(recipe.model)
+    ]
+    return [f"{key} ({method.name})" for key, method, options in chosen if options.reads_words]
+
+
 def _build(socket: Socket, choice: schema.MethodChoice, where: str, **context: Any) -> Any:
     """Build a method with its options; its ValueError becomes a `UserError` at the method's key."""
     method = registry.get(socket, choice.name)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparsenmt.analysis.gates import NO_FILTER, GatedLine, LineBatches, gated_lines
 from sparsenmt.analysis.observe import Observer, TargetLine, observe
+from sparsenmt.analysis.text_words import TextWords, find_words
 from sparsenmt.data.documents import check_id_count, read_document_ids
 from sparsenmt.data.input_line import InputLine, input_lines
 from sparsenmt.data.tagging.tagged_text import TagFile, TaggedSentence, read_tagged
@@ -84,6 +85,8 @@ class AnalysisSession:
         threads: CPU threads; None: all cores.
         device: as for `pick_device`.
         for_plot: True: refuse what does not fit one picture.
+        segmenter: a tagger that splits the text into words; None: see `find_words`.
+        language: of the text, for segmenter and tagger; None: the first model's source language.
     """
 
     models: Sequence[Path]
@@ -97,6 +100,8 @@ class AnalysisSession:
     threads: int | None = None
     device: str = "auto"
     for_plot: bool = False
+    segmenter: str | None = None
+    language: str | None = None
 
     @cached_property
     def labels(self) -> dict[str, Path]:
@@ -164,6 +169,20 @@ class AnalysisSession:
         if not any(line.text.strip(" ") for line in lines):
             raise UserError("there is no text in it", where=self.text_name, hint="Name a file with source sentences.")
         return lines
+
+    @cached_property
+    def words(self) -> TextWords:
+        """The words of the text.
+
+        Raises:
+            UserError: the segmenter is not available, or does not cover the language.
+        """
+        return find_words(self.lines, self.segmenter, self.source_language)
+
+    @property
+    def source_language(self) -> str:
+        """The language of the text: as named, or the first model's source language."""
+        return self.language or read_recipe(self.models[0]).data.source_language
 
     def read_beside(self, path: Path, count: int, other: str) -> list[str]:
         """Read the lines of a file that belong to the lines of another text.

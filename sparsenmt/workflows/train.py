@@ -31,7 +31,7 @@ from sparsenmt.training.state import Progress
 from sparsenmt.training.training_log import truncate_log
 from sparsenmt.training.validation_history import limit_reached, losses_without_target
 from sparsenmt.workflows.checkpoint_choice import choose, mean_of, mean_sizes, warn_of_damage
-from sparsenmt.workflows.prepare import open_prepared
+from sparsenmt.workflows.prepare import open_prepared, warn_of_missing_words
 from sparsenmt.workflows.run_checks import check_lengths, check_start, same_vocabularies
 from sparsenmt.workflows.validation import check_validation, make_validator, recorded_tokenizer, validation_scoring
 
@@ -194,6 +194,8 @@ def make_trainer(
     check_losses(recipe, model)
     for note in without_gain(recipe.model, model) if workers.is_main_process else ():
         notify(f"warning: {note}")
+    if workers.is_main_process:
+        warn_of_missing_words(recipe, (source for source, _ in data.dev_lines))
     if start is not None and start.checkpoint is None:
         _load_starting_weights(recipe, model, start.directory, report=workers.is_main_process)
     validator = make_validator(recipe, data, device, scoring)

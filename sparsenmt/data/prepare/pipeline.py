@@ -42,7 +42,7 @@ from sparsenmt.data.prepared_data import (
 from sparsenmt.data.tagging.source_tagger import CorpusTags
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.text import bounded_batches, read_lines, read_parallel, write_lines
-from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, train_tokenizer
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, character_count, train_tokenizer
 from sparsenmt.errors import UserError
 from sparsenmt.files import describe_changes, has_leftovers, publish_directory
 from sparsenmt.progress import notify, progress_bar, progress_over
@@ -182,6 +182,7 @@ class _Preparation:
             corpora=reports[:-1],
             dev=reports[-1],
             vocabulary_sizes=(tokenizers.source.size, tokenizers.target.size),
+            vocabulary_characters=(character_count(tokenizers.source), character_count(tokenizers.target)),
             files=stages.files,
         )
 
@@ -190,18 +191,21 @@ class _Preparation:
         options = tokenizer_settings(self._data)
         total = sum(self._inputs.pairs[:-1])
 
-        def train(*sides: list[str]) -> Tokenizer:
+        def train(name: str, *sides: list[str]) -> Tokenizer:
             lines = chain.from_iterable(read_lines(path) for side in sides for path in side)
             sampled = sample_lines(lines, total=total * len(sides), wanted=options.max_training_lines)
-            return train_tokenizer(options, progress_over(sampled, "learning the vocabulary", shown=self._progress))
+            try:
+                return train_tokenizer(options, progress_over(sampled, "learning the vocabulary", shown=self._progress))
+            except UserError as error:
+                raise UserError(f"{name}: {error.message}", where=error.where, hint=error.hint) from None
 
         sources = [corpus.source for corpus in self._data.train]
         targets = [corpus.target for corpus in self._data.train]
         if options.shared:
-            both = train(sources, targets)
+            both = train("both languages", sources, targets)
             tokenizers = Tokenizers(both, both, shared=True)
         else:
-            tokenizers = Tokenizers(train(sources), train(targets), shared=False)
+            tokenizers = Tokenizers(train("source", sources), train("target", targets), shared=False)
         tokenizers.save(self._staging / "tokenizers")
 
     def _write(self, number: int, tokenizers: Tokenizers) -> dict[str, Any]:
