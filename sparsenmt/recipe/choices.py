@@ -33,6 +33,7 @@ PRESETS: dict[str, dict[str, int]] = {
 Device = Literal["auto", "cpu", "cuda"]
 DecodingDtype = Literal["auto", "fp32", "bf16", "int8"]
 LengthPenalty = Literal["gnmt", "average", "none"]
+UnknownTokens = Literal["allow", "forbid", "copy"]
 SignificanceMethod = Literal["bootstrap", "randomization"]
 
 # Pydantic lists the names in its errors; mypy cannot evaluate a Literal that is computed.

@@ -270,7 +270,7 @@ class _Translator:
             "packing": None if self.packing is None else self.packing.model_dump(mode="json"),
             "model": self.bundle.identity().digest,
             "max_source_length": self.bundle.max_source_length,
-            "decoding": self.options.model_dump(mode="json"),
+            "decoding": self.options.recorded(),
             "selector": None if self.selector is None else self.selector.digest,
             "dtype": self.bundle.dtype_name,
             "window": self.window,

@@ -226,7 +226,7 @@ def _path_and_key(directory: Path, text: TestText, identity: ModelIdentity) -> t
     key = {
         "format": _FORMAT,
         **asdict(identity),
-        "decoding": read_recipe(directory).decoding.model_dump(mode="json"),
+        "decoding": read_recipe(directory).decoding.recorded(),
         "text": digests,
     }
     name = f"{text.name}-{sha256_text(json.dumps(digests, sort_keys=True))[:8]}.json"

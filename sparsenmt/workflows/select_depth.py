@@ -246,7 +246,7 @@ class _SelectorTraining:
             "model": identity_record(self.bundle.identity()),
             "text": self.pairs.digest(),
             "held_out": self.test is None,
-            "decoding": self.options.at(None).model_dump(mode="json"),
+            "decoding": self.options.at(None).recorded(),
             "settings": asdict(self.settings),
             "device": self.bundle.device.type,
             "threads": torch.get_num_threads(),
