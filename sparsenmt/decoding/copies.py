@@ -1,9 +1,9 @@
 """Source text in place of the unknown tokens of finished hypotheses, by attention (Jean et al. 2015, section 3.3).
 
 An unknown token is replaced by the source position that the last decoder layer attends to most when it predicts it,
-the mean over the heads; positions that filters have closed are never taken. A source token that is itself unknown gives
-its own text, any other one the whole word that it belongs to, without punctuation at its ends; in a line that is written
-without spaces it gives its own text. Where successive tokens inside a word point to the same text, it is copied once.
+the mean over the heads; positions that filters have closed are never taken. A source token that is itself unknown, or
+stands in a line without spaces between words, gives its own text; any other one gives the whole word that it belongs
+to, without punctuation at its ends. Where successive tokens inside a word point to the same text, it is copied once.
 
 The attention is that of forced decoding along the hypotheses that have unknown tokens, so that the search stays fast.
 Shapes: N hypotheses, H heads, T target positions, S source positions.
