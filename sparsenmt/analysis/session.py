@@ -25,8 +25,9 @@ from sparsenmt.data.documents import check_id_count, read_document_ids
 from sparsenmt.data.input_line import InputLine, input_lines
 from sparsenmt.data.tagging.tagged_text import TagFile, TaggedSentence, read_tagged
 from sparsenmt.data.text import check_readable, read_lines
+from sparsenmt.data.tokenizers.tokenizer import unknown_texts
 from sparsenmt.decoding.documents import translate_aligned
-from sparsenmt.decoding.inputs import SourceLine, cut_warning, read_sources, warn_of_cut_lines
+from sparsenmt.decoding.inputs import SourceLine, cut_warning, read_sources, warn_of_sources, warn_of_unknown_lines
 from sparsenmt.decoding.translate import Translation, translate_lines
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import check_scoring
@@ -329,7 +330,7 @@ class AnalyzedModel:
         found = [line for line in read_sources(self.bundle, self.session.lines) if not line.empty]
         if not found:
             raise UserError("the tokenizer finds nothing in it", where=name, hint="Name a file with source sentences.")
-        warn_of_cut_lines(self.bundle, found, name, "read")
+        warn_of_sources(self.bundle, found, name, "read")
         return found
 
     def check_heads(self, site: SiteName, heads: Sequence[int]) -> dict[int, str]:
@@ -380,15 +381,17 @@ class AnalyzedModel:
         session, most = self.session, self.bundle.max_positions - 1
         if session.target is None:
             best = [each.hypotheses[0] for each in self.translate() if not each.source.empty]
-            return [TargetLine(each.tokens, each.ended) for each in best]
+            return [TargetLine(each.tokens, each.ended, each.copied) for each in best]
         lines = session.read_beside(session.target, len(session.lines), session.text_name)
-        found = []
+        found, rows, tokenizer = [], [], self.bundle.tokenizers.target
         for source in self.sources:
-            ids = self.bundle.tokenizers.target.encode(lines[source.number])
+            ids = tokenizer.encode(lines[source.number])
+            rows.append((source.number, ids, lines[source.number]))
             if len(ids) > most:
                 name = f"{session.target}, line {source.number + 1},"
                 notify(cut_warning(name, most, len(ids) - most, "read"))
-            found.append(TargetLine(ids[:most]))
+            found.append(TargetLine(ids[:most], unknown=unknown_texts(tokenizer, lines[source.number])))
+        warn_of_unknown_lines(self.bundle, rows, str(session.target), "target")
         return found
 
     def attend(

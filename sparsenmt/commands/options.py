@@ -16,7 +16,7 @@ import click
 from sparsenmt.errors import UserError
 from sparsenmt.metric import METRICS
 from sparsenmt.model.sites import SITES
-from sparsenmt.recipe.choices import DecodingDtype, SignificanceMethod, device_name
+from sparsenmt.recipe.choices import DecodingDtype, SignificanceMethod, UnknownTokens, device_name
 from sparsenmt.strategy import STRATEGIES
 
 if TYPE_CHECKING:
@@ -157,6 +157,12 @@ decoding_options = stacked(
     click.option("--min-length", type=click.IntRange(0), help="Shortest output in tokens."),
     click.option(
         "--no-repeat-ngram", type=click.IntRange(0), help="Forbid repeated n-grams of this length; 0: allow all."
+    ),
+    click.option(
+        "--unknown",
+        type=click.Choice(get_args(UnknownTokens)),
+        help="Unknown tokens of the output: allow (written as U+2047), forbid, or copy the source text that the model "
+        "attends to.",
     ),
     click.option("--temperature", type=click.FloatRange(0, min_open=True), help="Sampling temperature."),
     click.option("--top-k", type=click.IntRange(0), help="Sample from the k most probable tokens; 0: from all."),

@@ -65,6 +65,15 @@ class CorpusReport:
     """Documents of which sentences were kept, if the corpus is packed into blocks."""
     blocks: int | None = None
     """Blocks of the corpus, if it is packed."""
+    source_unknown: int | None = None
+    """Unknown tokens; None in data of a version that did not count them."""
+    target_unknown: int | None = None
+
+    def unknown_shares(self) -> tuple[float, float]:
+        """Shares of unknown tokens, of source and target, EOS not counted; 0 where they were not counted."""
+        ends = self.counts.kept if self.blocks is None else self.blocks
+        source = (self.source_unknown or 0) / max(self.source_tokens - ends, 1)
+        return source, (self.target_unknown or 0) / max(self.target_tokens - ends, 1)
 
     def describe(self) -> str:
         """Describe the corpus in one line."""
@@ -76,6 +85,8 @@ class CorpusReport:
         if counts.cut:
             parts.append(f"{counts.cut:,} sources cut")
         parts.append(f"{self.source_tokens:,} source and {self.target_tokens:,} target tokens")
+        if any(shares := self.unknown_shares()):
+            parts.append(" and ".join(f"{share:.2%}" for share in shares) + " of them unknown")
         return ", ".join(parts)
 
 

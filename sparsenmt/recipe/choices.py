@@ -33,6 +33,7 @@ PRESETS: dict[str, dict[str, int]] = {
 
 DecodingDtype = Literal["auto", "fp32", "bf16", "int8"]
 LengthPenalty = Literal["gnmt", "average", "none"]
+UnknownTokens = Literal["allow", "forbid", "copy"]
 SignificanceMethod = Literal["bootstrap", "randomization"]
 
 ScoringTokenizer = Literal[

@@ -25,6 +25,7 @@ from sparsenmt.recipe.choices import (
     LengthPenalty,
     Preset,
     ScoringTokenizer,
+    UnknownTokens,
     ValidationMetric,
     device_name,
 )
@@ -397,6 +398,11 @@ class Decoding(Section):
     max_length_offset: NonNegativeInt = Field(50, description="See `max_length_factor`.")
     min_length: NonNegativeInt = Field(0, description="Shortest output, in tokens.")
     no_repeat_ngram: NonNegativeInt = Field(0, description="Never repeat an n-gram of this length; 0 = allow all.")
+    unknown: UnknownTokens = Field(
+        "allow",
+        description="Unknown tokens of the output. `allow`: written as U+2047; `forbid`: never generated; `copy`: "
+        "replaced by the source text that the last decoder layer attends to most.",
+    )
     temperature: PositiveFloat = Field(1.0, description="Sampling: divisor of the logits.")
     top_k: NonNegativeInt = Field(0, description="Sampling: keep only the k most probable tokens; 0 = all.")
     top_p: float = Field(1.0, gt=0, le=1, description="Sampling: keep the smallest set of tokens with this mass.")
@@ -413,6 +419,13 @@ class Decoding(Section):
     decoder_layers: PositiveInt | None = Field(
         None, description="Number of decoder layers to run, from the first on. Default: the deepest trained exit."
     )
+
+    def recorded(self) -> dict[str, Any]:
+        """These settings as JSON values, for records of what an output depends on.
+
+        A key that is younger than records on disk is in it only where it changes the output.
+        """
+        return self.model_dump(mode="json", exclude={"unknown"} if self.unknown == "allow" else set())
 
     @property
     def encoder_exits(self) -> tuple[int, ...] | None:

@@ -19,7 +19,7 @@ from sparsenmt.analysis.gates import LineBatches
 from sparsenmt.analysis.observe import TargetLine, observe
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.decoding.documents import pack_pairs, source_lines, translate_aligned
-from sparsenmt.decoding.inputs import SourceLine, read_sources
+from sparsenmt.decoding.inputs import SourceLine, read_sources, warn_of_unknown_sources
 from sparsenmt.decoding.translate import Translation, sparsity_rate, translate_lines
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import check_scoring, corpus_scores
@@ -279,7 +279,7 @@ def _path_and_key(
     key = {
         "format": _FORMAT,
         **asdict(identity),
-        "decoding": decoding.model_dump(mode="json"),
+        "decoding": decoding.recorded(),
         "text": digests,
     }
     name = f"{text.name}-{sha256_text(json.dumps(digests, sort_keys=True))[:8]}"
@@ -337,6 +337,7 @@ def _new_evaluation(bundle: Bundle, directory: Path, text: TestText, run: ModelR
     sources, _ = text.read()
     with progress_bar(f"{directory.name}: {text.name}", len(sources)) as advance:
         lines, found = translate_text(bundle, text, sources, advance)
+    warn_of_unknown_sources(bundle, (each.source for each in found), f"{directory.name}: {text.source}")
     return Evaluation(path, key, lines, parameter_count(directory), sparsity_rate(found))
 
 

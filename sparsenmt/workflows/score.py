@@ -12,7 +12,7 @@ from sparsenmt.data.text import read_parallel
 from sparsenmt.decoding.disabled_heads import read_disabled_heads
 from sparsenmt.decoding.documents import pack_pairs, source_lines, translate_aligned
 from sparsenmt.decoding.forced_decoding import PairScore, score_pairs
-from sparsenmt.decoding.inputs import cut_warning, warn_of_cut_lines
+from sparsenmt.decoding.inputs import cut_warning, warn_of_sources, warn_of_unknown_lines
 from sparsenmt.decoding.translate import sparsity_rate
 from sparsenmt.devices import pick_device, use_threads
 from sparsenmt.errors import UserError
@@ -164,7 +164,7 @@ def score_model(
         warn_of_single_lines(bundle)
     outputs, translations, mismatches = translate_aligned(bundle, lines, decoding, packing)
     report_mismatches(mismatches)
-    warn_of_cut_lines(bundle, [each.source for each in translations], str(source), "translated")
+    warn_of_sources(bundle, [each.source for each in translations], str(source), "translated")
     language, sparsity = bundle.recipe.data.target_language, sparsity_rate(translations)
     return _measure(outputs, columns[1:], len(references), lines, options, language, sparsity)
 
@@ -179,7 +179,9 @@ def score_target(use: ModelUse, source: Path, target: Path, documents: Path | No
         blocks = pack_pairs(bundle, lines, targets, packing)
         lines, targets = source_lines(blocks), [block.texts[1] for block in blocks]
     scores = list(score_pairs(bundle, lines, targets, batch_tokens=decoding.batch_tokens, depth=decoding.depth))
-    warn_of_cut_lines(bundle, [scored.source for scored in scores], str(source), "read")
+    warn_of_sources(bundle, [scored.source for scored in scores], str(source), "read")
+    rows = ((each.source.number, each.ids, text) for each, text in zip(scores, targets, strict=True))
+    warn_of_unknown_lines(bundle, rows, str(target), "target")
     for scored in scores:
         if scored.cut:
             name = f"{target}, line {scored.source.number + 1},"

@@ -19,7 +19,7 @@ from torch import Tensor
 from sparsenmt import __version__
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.text import read_parallel
-from sparsenmt.decoding.inputs import read_sources
+from sparsenmt.decoding.inputs import read_sources, warn_of_unknown_sources
 from sparsenmt.decoding.kept_translations import KeptTranslations
 from sparsenmt.depth_selector.evaluation import (
     QUALITY,
@@ -258,7 +258,7 @@ class _SelectorTraining:
             "model": identity_record(self.bundle.identity()),
             "text": self.pairs.digest(),
             "held_out": self.test is None,
-            "decoding": self.options.at(None).model_dump(mode="json"),
+            "decoding": self.options.at(None).recorded(),
             "settings": asdict(self.settings),
             "device": self.bundle.device.type,
             "threads": torch.get_num_threads(),
@@ -399,7 +399,9 @@ class _SelectorTraining:
             translations = [kept.at(self.bundle, depth, advance=advance) for depth in self.depths]
         with progress_bar(f"{name}: chrF", len(pairs.sources)) as advance:
             scores = sentence_chrf(translations, pairs.references, advance=advance)
-        tokens = [source.ids for source in read_sources(self.bundle, input_lines(pairs.sources))]
+        read = read_sources(self.bundle, input_lines(pairs.sources))
+        warn_of_unknown_sources(self.bundle, read, name)
+        tokens = [source.ids for source in read]
         return ScoredPairs(pairs, translations, LabelledSentences(tokens, scores))
 
     def _write_report(

@@ -15,6 +15,9 @@ from itertools import chain, count, islice, repeat, tee
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sparsenmt import __version__
 from sparsenmt.data.dataset import Dataset, DatasetWriter, write_features
 from sparsenmt.data.documents import BlockPacker, BlockSentence, DocumentBlock, read_document_ids, tokenizer_settings
@@ -43,6 +46,7 @@ from sparsenmt.data.tagging.source_tagger import CorpusTags
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.text import bounded_batches, read_lines, read_parallel, write_lines
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, character_count, train_tokenizer
+from sparsenmt.data.vocabulary import UNK
 from sparsenmt.errors import UserError
 from sparsenmt.files import describe_changes, has_leftovers, publish_directory
 from sparsenmt.progress import notify, progress_bar, progress_over
@@ -53,6 +57,7 @@ __all__ = ["PreparedData", "PreparedReport", "check_prepared_data", "prepare"]
 
 _FEATURE_TOKENS = 1 << 20  # tokens whose features are computed at once
 _TAGGED_TOKENS = 1 << 14  # the same if each line is tagged, so that the progress bar moves
+_COUNTED = 1 << 24  # tokens that are compared at once
 _SAMPLE_SEED = 1  # of the choice of lines that vocabularies are trained on
 
 
@@ -229,7 +234,9 @@ class _Preparation:
                 hint=f"Removed: {removed}.",
             )
         dataset = Dataset(directory, with_features=False)
-        report = CorpusReport(name, corpus.weight, counts, len(dataset.source_ids), len(dataset.target_ids))
+        source, target = dataset.source_ids, dataset.target_ids
+        unknown = {"source_unknown": _unknown(source), "target_unknown": _unknown(target)}
+        report = CorpusReport(name, corpus.weight, counts, len(source), len(target), **unknown)
         if documents is not None:
             report = replace(report, documents=documents, blocks=len(dataset))
         return {key: value for key, value in asdict(report).items() if value is not None}
@@ -369,6 +376,11 @@ def sample_lines(lines: Iterable[str], *, total: int, wanted: int) -> Iterator[s
         if (total - number) * generator.random() < wanted:
             wanted -= 1
             yield line
+
+
+def _unknown(ids: NDArray[np.integer]) -> int:
+    """The number of unknown tokens, counted part by part."""
+    return sum(int((ids[first : first + _COUNTED] == UNK).sum()) for first in range(0, len(ids), _COUNTED))
 
 
 def _kept(items: Iterable[T], dataset: Dataset) -> Iterator[T]:
