@@ -1,6 +1,6 @@
 """Languages and texts that are written without spaces between words: Japanese, Chinese, Thai and others.
 
-A language says how its text is usually written; only the text itself says if somebody put spaces between its words.
+A language says how its text is usually written; only the text itself says if it has spaces between its words.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SYMBOL = re.compile(
 _GAP = re.compile(rf"(?<={_SYMBOL.pattern})\s+(?={_SYMBOL.pattern})")
 _LETTER = re.compile(r"[^\W\d_]")
 _SYMBOLS_TO_A_SPACE = 10
-"""Fewer symbols to a space: somebody put spaces between words (2 in Japanese, 4 in Thai) or between characters."""
+"""Fewer symbols to a space: spaces were put between words (2 symbols in Japanese, 4 in Thai) or between characters."""
 _LINES = 2000
 """Lines that `is_unspaced` reads: enough for a share, and quick."""
 

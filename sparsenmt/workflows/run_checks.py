@@ -102,8 +102,9 @@ def _changes(old: Recipe, new: Recipe) -> list[tuple[str, Any, Any]]:
 
 
 def is_same_run(old: Recipe, new: Recipe) -> bool:
-    """Return True if the new recipe describes the same finished run."""
-    return all(_HARMLESS.fullmatch(key) for key, _, _ in _changes(old, new))
+    """Return True if the new recipe describes the same finished run, on whatever device and threads it was made."""
+    other = ("training.threads", "training.device")
+    return all(key in other or _HARMLESS.fullmatch(key) for key, _, _ in _changes(old, new))
 
 
 def _least_limits(changed: list[tuple[str, Any, Any]], done: Progress | None) -> str:

@@ -24,13 +24,21 @@ from sparsenmt.recipe.schema import Recipe
 from sparsenmt.recipe.sweep import Sweep, axes_of, read_sweep
 from sparsenmt.recipe.variants import SEED, Variant
 from sparsenmt.report.output_files import ReportFiles
-from sparsenmt.report.plots import curves
+from sparsenmt.report.plots import curves, describe
 from sparsenmt.report.tables import render
 from sparsenmt.runtime import is_distributed, is_main_process
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.training_log import training_speed, training_time
 from sparsenmt.workflows.continue_training import check_vocabularies, counted_on, make_untrained, starting_point
-from sparsenmt.workflows.evaluate import Evaluation, check_metrics_fit, evaluate, kept_evaluation, metric_of
+from sparsenmt.workflows.evaluate import (
+    AS_IN_RECIPE,
+    Evaluation,
+    ModelRun,
+    check_metrics_fit,
+    evaluate,
+    kept_evaluation,
+    metric_of,
+)
 from sparsenmt.workflows.prepare import prepare
 from sparsenmt.workflows.run_checks import is_same_run
 from sparsenmt.workflows.sweep_table import Observation, grids, notes, panels, report
@@ -129,12 +137,14 @@ class SweepPlan:
         output: folder of the variants and of the table.
         scoring: of all variants; without metrics: each by that of its recipe's validation.
         fitted: `_scoring_of` a text, by what it depends on.
+        model_run: device of the evaluation, and changes to the decoding options of all variants.
     """
 
     sweep: Sweep
     runs: list[VariantRun]
     output: Path
     scoring: ScoringOptions
+    model_run: ModelRun = AS_IN_RECIPE
     fitted: dict[tuple[Any, ...], ScoringOptions] = field(default_factory=dict, compare=False)
 
     def select(self, patterns: Sequence[str]) -> list[VariantRun]:
@@ -174,12 +184,13 @@ class SweepPlan:
                         self._train(each)
                     for text in (recipe_text(each.recipe, kind) for kind in self.sweep.sets):
                         if text is not None and is_main_process():
-                            evaluate(each.directory, text, self._scoring_of(each, text))
+                            scoring = self._scoring_of(each, text)
+                            evaluate(each.directory, text, scoring, run=self.model_run)
                 except UserError as error:
                     if is_distributed():
                         raise  # the others wait for this process in the same variant
                     failed.append(each.name)
-                    notify(f"{head}: failed: {error}")
+                    notify(f"{head}: failed: {error}", needed=True)
         return failed
 
     def _check_starts(self, chosen: Sequence[VariantRun]) -> None:
@@ -281,7 +292,8 @@ class SweepPlan:
             for run in self.runs:
                 text = recipe_text(run.recipe, kind)
                 if text is not None and finished[run.name]:
-                    evaluation = kept_evaluation(run.directory, text, self._scoring_of(run, text))
+                    scoring = self._scoring_of(run, text)
+                    evaluation = kept_evaluation(run.directory, text, scoring, self.model_run)
                     if evaluation is not None:
                         kept[run.name] = evaluation
             for run in self.runs:
@@ -348,7 +360,9 @@ class SweepPlan:
         write_text(written[-1], f"{text}\n")
         drawn = [] if sweep.layout is None else panels(sweep.layout, found)
         if drawn and importlib.util.find_spec("matplotlib") is not None:
-            written += ReportFiles(plot=self.output / "table.png").write(rows, lambda: curves(drawn))
+            written += ReportFiles(plot=self.output / "table.png").write(
+                rows, lambda: describe(curves(drawn), sweep.title or sweep.name)
+            )
         return SweepTable(text, written)
 
 
@@ -357,6 +371,7 @@ def plan_sweep(
     overrides: Sequence[str] = (),
     output: Path | None = None,
     scoring: ScoringOptions | None = None,
+    model_run: ModelRun = AS_IN_RECIPE,
 ) -> SweepPlan:
     """Read the recipes of all variants.
 
@@ -364,6 +379,7 @@ def plan_sweep(
         overrides: ``key.path=value``, laid over every variant.
         output: folder to use instead of the sweep's directory.
         scoring: what it names stands in place of the file's keys.
+        model_run: device of the evaluation, and changes to the decoding options of all variants.
 
     Raises:
         UserError: a recipe is wrong, or two variants cannot share their prepared data.
@@ -398,9 +414,8 @@ def plan_sweep(
     _check_data(runs)
     asked = scoring or ScoringOptions()
     metrics, tokenize = asked.metrics or sweep.metrics, asked.tokenize or sweep.tokenize
-    plan = SweepPlan(
-        sweep, runs, folder, ScoringOptions(metrics, asked.lowercase or sweep.lowercase, tokenize, asked.language)
-    )
+    scored = ScoringOptions(metrics, asked.lowercase or sweep.lowercase, tokenize, asked.language)
+    plan = SweepPlan(sweep, runs, folder, scored, model_run)
     try:
         plan.check_scoring()
     except UserError as error:
@@ -443,18 +458,19 @@ def sweep(
     only: Sequence[str] = (),
     output: Path | None = None,
     scoring: ScoringOptions | None = None,
+    model_run: ModelRun = AS_IN_RECIPE,
 ) -> SweepResult:
     """Train and evaluate the variants that a file describes, and tabulate them.
 
     Args:
         overrides: as for `plan_sweep`.
         only: names of variants, with ``*`` and ``?``; empty: all.
-        output, scoring: as for `plan_sweep`.
+        output, scoring, model_run: as for `plan_sweep`.
 
     Raises:
         UserError: the file or a recipe is wrong. A variant that fails later is listed in the result.
     """
-    plan = plan_sweep(read_sweep(file), overrides, output, scoring)
+    plan = plan_sweep(read_sweep(file), overrides, output, scoring, model_run)
     chosen = plan.select(only)
     failed = plan.run(chosen)
     return SweepResult(len(chosen), failed, plan.tabulate() if is_main_process() else None)

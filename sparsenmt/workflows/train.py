@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from sparsenmt import store
-from sparsenmt.assemble import build_model, check_losses, without_gain
+from sparsenmt.assemble import build_model, check_losses, check_training_memory, without_gain
 from sparsenmt.data.batching import EpochPlan
 from sparsenmt.data.prepared_data import PreparedData
 from sparsenmt.devices import pick_device, use_threads
@@ -31,7 +31,7 @@ from sparsenmt.training.state import Progress
 from sparsenmt.training.training_log import truncate_log
 from sparsenmt.training.validation_history import limit_reached, losses_without_target
 from sparsenmt.workflows.checkpoint_choice import choose, mean_of, mean_sizes, warn_of_damage
-from sparsenmt.workflows.prepare import open_prepared
+from sparsenmt.workflows.prepare import open_prepared, warn_of_missing_words
 from sparsenmt.workflows.run_checks import check_lengths, check_start, same_vocabularies
 from sparsenmt.workflows.validation import check_validation, make_validator, recorded_tokenizer, validation_scoring
 
@@ -96,6 +96,8 @@ def train(recipe: Recipe, start: StartingPoint | None = None) -> None:
         data = open_prepared(recipe)
         check_lengths(recipe, data)
         check_validation(recipe)
+        sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
+        check_training_memory(recipe.model, **sizes, device=device)
         with _open_run(recipe, data.fingerprint, start, workers) as run:
             progress = None if run.newest is None else run.newest.progress()
             tell = notify if workers.is_main_process else _keep_silent
@@ -192,6 +194,8 @@ def make_trainer(
     check_losses(recipe, model)
     for note in without_gain(recipe.model, model) if workers.is_main_process else ():
         notify(f"warning: {note}")
+    if workers.is_main_process:
+        warn_of_missing_words(recipe, (source for source, _ in data.dev_lines))
     if start is not None and start.checkpoint is None:
         _load_starting_weights(recipe, model, start.directory, report=workers.is_main_process)
     validator = make_validator(recipe, data, device, scoring)
