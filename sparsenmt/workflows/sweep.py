@@ -244,7 +244,7 @@ class SweepPlan:
                     check_metrics_fit(text, scoring)
                     checked.add((scoring, text.documents is None))
         layout = self.sweep.layout
-        axes = () if layout is None else (*axes_of(layout.rows), *axes_of(layout.columns), *axes_of(layout.sections))
+        axes = () if layout is None else (*axes_of(layout.rows), *layout.column_axes, *axes_of(layout.sections))
         if len(first) > 1 and layout is not None and "metric" not in axes:
             (ours, one), (theirs, other) = list(first.items())[:2]
             raise UserError(
