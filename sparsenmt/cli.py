@@ -19,6 +19,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -202,6 +203,8 @@ def _run(arguments: Sequence[str]) -> int:
             return 1
         return _report_interrupt(abort.__cause__, arguments)
     except click.ClickException as error:
+        if isinstance(error, click.NoSuchOption):
+            error = click.UsageError(f"{error.message}{_similar_options(error)}", error.ctx)
         shown = io.StringIO()
         error.show(shown)
         _tell(shown.getvalue().rstrip("\n"))
@@ -235,6 +238,19 @@ def _report_interrupt(interrupt: BaseException | None, arguments: Sequence[str])
             lines.append(_resume_line(arguments))
     _tell("\n".join(lines))
     return code
+
+
+_OTHER_OPTIONS = {"--sparsity": "--target", "--lambda": "--weight", "--gpu": "--device", "--beam": "--beam-size"}
+"""Options as papers and other toolkits call them."""
+
+
+def _similar_options(error: click.NoSuchOption) -> str:
+    """Return a sentence with the option that may have been meant; click would offer ``--restart`` for ``--targets``."""
+    names = [] if error.ctx is None else [name for each in error.ctx.command.params for name in each.opts]
+    close = get_close_matches(error.option_name, names, n=1, cutoff=0.8)
+    other = _OTHER_OPTIONS.get(error.option_name)
+    meant = other if other in names else close[0] if close else None
+    return f" Did you mean '{meant}'?" if meant else ""
 
 
 def _tell(text: str) -> None:

@@ -166,6 +166,12 @@ class Bundle:
         """True if the recipe cuts long sources, False if the model's positions do."""
         return self.max_source_length == self.recipe.data.filters.max_source_length
 
+    @property
+    def separator(self) -> str | None:
+        """The word between the sentences of a block; None where the model reads single sentences."""
+        documents = self.recipe.data.documents
+        return None if documents is None else documents.separator
+
 
 def model_identity(directory: Path) -> ModelIdentity:
     """Return `Bundle.identity` of a model directory without reading its weights."""
@@ -354,7 +360,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     path = directory / MANIFEST
     if not path.is_file():
         what = "this is not a model directory" if directory.exists() else "there is no such model directory"
-        raise UserError(what, where=str(directory), hint=_NO_MODEL_HINT)
+        raise UserError(what, where=str(directory), hint=_NO_MODEL_HINT, missing=directory)
     try:
         manifest = read_sealed(path, hint=_COPY_HINT)
     except DamagedFileError:

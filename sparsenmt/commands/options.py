@@ -16,7 +16,7 @@ import click
 from sparsenmt.errors import UserError
 from sparsenmt.metric import METRICS
 from sparsenmt.model.sites import SITES
-from sparsenmt.recipe.choices import DecodingDtype, SignificanceMethod, device_name
+from sparsenmt.recipe.choices import DecodingDtype, SignificanceMethod, UnknownTokens, device_name
 from sparsenmt.strategy import STRATEGIES
 
 if TYPE_CHECKING:
@@ -158,6 +158,12 @@ decoding_options = stacked(
     click.option(
         "--no-repeat-ngram", type=click.IntRange(0), help="Forbid repeated n-grams of this length; 0: allow all."
     ),
+    click.option(
+        "--unknown",
+        type=click.Choice(get_args(UnknownTokens)),
+        help="Unknown tokens of the output: allow (written as U+2047), forbid, or copy the source text that the model "
+        "attends to.",
+    ),
     click.option("--temperature", type=click.FloatRange(0, min_open=True), help="Sampling temperature."),
     click.option("--top-k", type=click.IntRange(0), help="Sample from the k most probable tokens; 0: from all."),
     click.option(
@@ -213,8 +219,8 @@ def scoring_options(default: str) -> Decorator:
             help=f"Metric, the most important first; repeatable.  [default: {default}]",
         ),
         click.option("--lowercase", "-l", is_flag=True, help="Ignore case in BLEU and chrF (TER and ROUGE always do)."),
-        click.option("--tokenize", help="sacrebleu's tokenizer, for BLEU and length.  [default: 13a]"),
-        click.option("--language", help="Language of the text, for ROUGE.  [default: the models' target, or en]"),
+        click.option("--tokenize", help="sacrebleu's tokenizer, for BLEU and length.  [default: fits the text]"),
+        click.option("--language", help="Language of the text.  [default: the models' target]"),
     ]
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:

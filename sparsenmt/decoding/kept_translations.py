@@ -59,7 +59,7 @@ class KeptTranslations:
             model=identity.digest,
             max_source_length=identity.max_source_length,
             text=sha256_text(json.dumps(self.lines)),
-            decoding={**options.at(None).model_dump(mode="json"), "batch_tokens": batch_tokens or options.batch_tokens},
+            decoding={**options.at(None).recorded(), "batch_tokens": batch_tokens or options.batch_tokens},
             window=_WINDOW,
         )
         self.directory = directory / sha256_text(json.dumps(self._work, sort_keys=True))[:16]

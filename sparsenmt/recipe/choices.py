@@ -33,7 +33,13 @@ PRESETS: dict[str, dict[str, int]] = {
 
 DecodingDtype = Literal["auto", "fp32", "bf16", "int8"]
 LengthPenalty = Literal["gnmt", "average", "none"]
+UnknownTokens = Literal["allow", "forbid", "copy"]
 SignificanceMethod = Literal["bootstrap", "randomization"]
+
+ScoringTokenizer = Literal[
+    "13a", "char", "zh", "ja-mecab", "ko-mecab", "intl", "none", "spm", "flores101", "flores200", "spBLEU-1K"
+]
+"""sacrebleu's tokenizers; a test compares them with the installed version's."""
 
 # Pydantic lists the names in its errors; mypy cannot evaluate a Literal that is computed.
 if TYPE_CHECKING:

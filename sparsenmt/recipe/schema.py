@@ -19,7 +19,16 @@ from pydantic import (
     PositiveInt,
 )
 
-from sparsenmt.recipe.choices import DecodingDtype, DecodingMethod, LengthPenalty, Preset, ValidationMetric, device_name
+from sparsenmt.recipe.choices import (
+    DecodingDtype,
+    DecodingMethod,
+    LengthPenalty,
+    Preset,
+    ScoringTokenizer,
+    UnknownTokens,
+    ValidationMetric,
+    device_name,
+)
 
 
 class Section(BaseModel):
@@ -258,7 +267,9 @@ class Data(Section):
 
     directory: str = Field(description="Directory of the binary data that `prepare` writes and `train` reads.")
     source_language: str = Field("source", description="Language code of the source, such as `en`; used by the tagger.")
-    target_language: str = Field("target", description="Language code of the target, for reports.")
+    target_language: str = Field(
+        "target", description="Language code of the target, such as `ja`; for reports and for the words of scores."
+    )
     train: list[Corpus] = Field(min_length=1, description="Training corpora.")
     dev: Corpus = Field(description="Validation text.")
     test: Corpus | None = Field(
@@ -291,6 +302,11 @@ class Validation(Section):
         "bleu",
         description="Metric for `keep_best` and early stopping; all but `loss` decode the validation text. `dbleu` "
         "needs `data.dev.documents`.",
+    )
+    tokenize: ScoringTokenizer | None = Field(
+        None,
+        description="sacrebleu's tokenizer for BLEU, d-BLEU and `length`, here and in `score`, `compare` and `sweep`. "
+        "Default: what fits `data.target_language` and the text: 13a, or `zh`, `ja-mecab`, `ko-mecab` or `char`.",
     )
     beam_size: PositiveInt = Field(4, le=10_000, description="Beam size of validation.")
     patience: PositiveInt | None = Field(None, description="Stop after this many validations without a new best.")
@@ -382,6 +398,11 @@ class Decoding(Section):
     max_length_offset: NonNegativeInt = Field(50, description="See `max_length_factor`.")
     min_length: NonNegativeInt = Field(0, description="Shortest output, in tokens.")
     no_repeat_ngram: NonNegativeInt = Field(0, description="Never repeat an n-gram of this length; 0 = allow all.")
+    unknown: UnknownTokens = Field(
+        "allow",
+        description="Unknown tokens of the output. `allow`: written as U+2047; `forbid`: never generated; `copy`: "
+        "replaced by the source text that the last decoder layer attends to most.",
+    )
     temperature: PositiveFloat = Field(1.0, description="Sampling: divisor of the logits.")
     top_k: NonNegativeInt = Field(0, description="Sampling: keep only the k most probable tokens; 0 = all.")
     top_p: float = Field(1.0, gt=0, le=1, description="Sampling: keep the smallest set of tokens with this mass.")
@@ -398,6 +419,13 @@ class Decoding(Section):
     decoder_layers: PositiveInt | None = Field(
         None, description="Number of decoder layers to run, from the first on. Default: the deepest trained exit."
     )
+
+    def recorded(self) -> dict[str, Any]:
+        """These settings as JSON values, for records of what an output depends on.
+
+        A key that is younger than records on disk is in it only where it changes the output.
+        """
+        return self.model_dump(mode="json", exclude={"unknown"} if self.unknown == "allow" else set())
 
     @property
     def encoder_exits(self) -> tuple[int, ...] | None:

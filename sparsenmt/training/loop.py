@@ -321,8 +321,12 @@ class Trainer:
         began = time.perf_counter()
         values = self._measure()
         times = {"seconds": time.perf_counter() - began, "training_seconds": progress.seconds}
-        self._log.record("validation", progress.update, **times, **values)
-        self._log.notify(f"update {progress.update}: " + ", ".join(f"{k} {v:.3f}" for k, v in values.items()))
+        by = {} if progress.tokenizer is None else {"tokenizer": progress.tokenizer}
+        self._log.record("validation", progress.update, **times, **values, **by)
+        metric = self.options.validation.metric
+        labels = {metric: f"{metric} ({progress.tokenizer})"} if by else {}
+        shown = ", ".join(f"{labels.get(name, name)} {value:.3f}" for name, value in values.items())
+        self._log.notify(f"update {progress.update}: {shown}")
         progress.validated.append(ValidationResult(progress.update, values))
         if progress.update % self.options.validation.every == 0:
             self._mark_boundary()  # not after one at the end of the run: an extended run continues without it

@@ -14,7 +14,7 @@ from sparsenmt.report.tables import Report
 from sparsenmt.training.checkpoints import Checkpoint, average_weights, find_checkpoints
 from sparsenmt.workflows.checkpoint_choice import CheckpointChoice, choose, mean_of, warn_of_damage
 from sparsenmt.workflows.prepare import open_prepared
-from sparsenmt.workflows.validation import make_validator
+from sparsenmt.workflows.validation import make_validator, validation_scoring
 
 
 def average(
@@ -114,4 +114,6 @@ def _validated(
         )
     newest = found[-1]
     newest.check("progress.json")
-    return choose(found, sizes, newest.progress().validated, recipe, make_validator(recipe, data, computes))
+    progress = newest.progress()
+    validator = make_validator(recipe, data, computes, validation_scoring(recipe, data, progress))
+    return choose(found, sizes, progress.validated, recipe, validator, tokenizer=progress.tokenizer)

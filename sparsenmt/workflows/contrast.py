@@ -7,14 +7,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.text import read_lines, write_lines
 from sparsenmt.decoding.disabled_heads import heads_by_model
+from sparsenmt.decoding.inputs import read_sources, warn_of_unknown_sources
 from sparsenmt.devices import pick_device, use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.contrast.contrast_report import (
     ModelDecisions,
+    drawn,
     item_lines,
-    panels,
     report,
     report_notes,
     terminal_report,
@@ -32,7 +34,6 @@ from sparsenmt.progress import notify, progress_bar
 from sparsenmt.recipe.load import load
 from sparsenmt.report.model_labels import check_models, model_labels
 from sparsenmt.report.output_files import ReportFiles
-from sparsenmt.report.plots import curves
 from sparsenmt.report.tables import Report
 from sparsenmt.sparsity.registry import methods
 from sparsenmt.store import MANIFEST, Bundle, open_model, read_manifest, read_recipe
@@ -162,7 +163,7 @@ def contrast(request: ContrastRequest) -> ContrastResult:
         "exclude_training": [str(path) for path in request.training],
     }
     made = replace(made, settings={**made.settings, **chosen})
-    request.files.write(made, lambda: curves(panels(suite, models)))
+    request.files.write(made, lambda: drawn(suite, models))
     if request.items_file is not None:
         write_lines(request.items_file, item_lines(suite, models))
     return ContrastResult(suite, models, terminal_report(suite, models, notes))
@@ -227,6 +228,7 @@ def _decide(
     limit = request.batch_tokens or decoding.batch_tokens
     with progress_bar(label, scorer.sources) as advance:
         scored = scorer.score(bundle, batch_tokens=limit, depth=decoding.depth, advance=advance)
+    warn_of_unknown_sources(bundle, read_sources(bundle, input_lines(suite.sources)), f"{label}: {suite.name}")
     decisions = tuple(map(partial(decide, normalize=request.normalize), scored))
     return ModelDecisions(label, decisions, sum(each.is_cut for each in scored))
 

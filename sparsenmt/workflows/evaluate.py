@@ -19,12 +19,13 @@ from sparsenmt.analysis.gates import LineBatches
 from sparsenmt.analysis.observe import TargetLine, observe
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.decoding.documents import pack_pairs, source_lines, translate_aligned
-from sparsenmt.decoding.inputs import SourceLine, read_sources
+from sparsenmt.decoding.inputs import SourceLine, read_sources, warn_of_unknown_sources
 from sparsenmt.decoding.translate import Translation, sparsity_rate, translate_lines
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import check_scoring, corpus_scores
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import PairedTest, compare
+from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.files import directory_lock, make_directories, read_sealed, sha256_text, write_sealed
 from sparsenmt.model.sites import SITES
 from sparsenmt.progress import notify, progress_bar
@@ -209,7 +210,8 @@ def evaluate(
     """Translate a text with a model by its recipe's options and measure it; kept results are not measured again.
 
     Args:
-        scoring: its metrics, and their settings.
+        scoring: its metrics, and their settings; without a tokenizer: the one that fits the text, which the names of
+            scores hold then.
         attention: True to measure the attention along the reference, too.
         run: device and changes to the options.
 
@@ -218,6 +220,8 @@ def evaluate(
     """
     check_metrics_fit(text, scoring)
     identity = model_identity(directory)
+    if scoring.tokenize is None:
+        scoring = fit_to_text(scoring, text.read()[1], {str(directory): read_recipe(directory)})
     found = _kept(directory, text, identity, run)
     unseen = attention and (found is None or found.attention is None)
     bundle = run.open(directory) if found is None or unseen else None
@@ -275,7 +279,7 @@ def _path_and_key(
     key = {
         "format": _FORMAT,
         **asdict(identity),
-        "decoding": decoding.model_dump(mode="json"),
+        "decoding": decoding.recorded(),
         "text": digests,
     }
     name = f"{text.name}-{sha256_text(json.dumps(digests, sort_keys=True))[:8]}"
@@ -333,6 +337,7 @@ def _new_evaluation(bundle: Bundle, directory: Path, text: TestText, run: ModelR
     sources, _ = text.read()
     with progress_bar(f"{directory.name}: {text.name}", len(sources)) as advance:
         lines, found = translate_text(bundle, text, sources, advance)
+    warn_of_unknown_sources(bundle, (each.source for each in found), f"{directory.name}: {text.source}")
     return Evaluation(path, key, lines, parameter_count(directory), sparsity_rate(found))
 
 

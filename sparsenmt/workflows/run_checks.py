@@ -20,6 +20,8 @@ _HARMLESS = re.compile(
     r"name|directory|data\.(directory|test.*|source_language|(train\[\d+\]|dev)\.(source|target|documents))"
     r"|training\.(log_every|save_every|keep_last|keep_best|average_last|choose_average|skip_nonfinite)"
 )
+_TOKENIZER = "training.validation.tokenize"
+"""`validation_scoring` compares it with what the run was validated by, which the recipe need not name."""
 _LIMITS = ("training.max_updates", "training.max_epochs", "training.validation.patience")
 
 
@@ -119,7 +121,7 @@ def _reached(key: str, done: Progress) -> int | None:
 
 def _is_harmless(key: str, old: Any, new: Any, recipe: Recipe, done: Progress | None) -> bool:
     """Return True if a resumed run with the change equals an uninterrupted run that had it from its start."""
-    if _HARMLESS.fullmatch(key):
+    if _HARMLESS.fullmatch(key) or key == _TOKENIZER:
         return True
     if key not in _LIMITS or (key == "training.max_updates" and recipe.training.schedule == "linear"):
         return False  # a linear schedule falls to the last update: with another one, earlier rates were others

@@ -12,13 +12,14 @@ from sparsenmt.data.text import read_parallel
 from sparsenmt.decoding.disabled_heads import read_disabled_heads
 from sparsenmt.decoding.documents import pack_pairs, source_lines, translate_aligned
 from sparsenmt.decoding.forced_decoding import PairScore, score_pairs
-from sparsenmt.decoding.inputs import cut_warning, warn_of_cut_lines
+from sparsenmt.decoding.inputs import cut_warning, warn_of_sources, warn_of_unknown_lines
 from sparsenmt.decoding.translate import sparsity_rate
 from sparsenmt.devices import pick_device, use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import Score, check_scoring, corpus_scores
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import Comparison, PairedTest, compare
+from sparsenmt.evaluation.tokenizer_choice import fit_to_text, warn_of_tokens
 from sparsenmt.metric import METRICS
 from sparsenmt.progress import notify
 from sparsenmt.recipe.schema import Decoding
@@ -145,6 +146,8 @@ def score_files(
     options = options.checked(by_model=False)
     columns = _read_columns([hypothesis, *references, *([baseline] if baseline is not None else [])])
     lines = list(attach(columns[0], hypothesis, documents=options.documents))
+    options = fit_to_text(options, columns[1], {})
+    warn_of_tokens(columns[0], options, columns[1])
     return _measure(columns[0], columns[1:], len(references), lines, options)
 
 
@@ -155,12 +158,13 @@ def score_model(
     options = options.checked(by_model=True)
     files = [source, *references, *([baseline] if baseline is not None else [])]
     columns, lines, bundle, decoding = use.read(files, options.documents)
+    options = fit_to_text(options, columns[1], {str(use.model): bundle.recipe})
     packing = None if options.documents is None else bundle.recipe.data.documents
     if packing is None:
         warn_of_single_lines(bundle)
     outputs, translations, mismatches = translate_aligned(bundle, lines, decoding, packing)
     report_mismatches(mismatches)
-    warn_of_cut_lines(bundle, [each.source for each in translations], str(source), "translated")
+    warn_of_sources(bundle, [each.source for each in translations], str(source), "translated")
     language, sparsity = bundle.recipe.data.target_language, sparsity_rate(translations)
     return _measure(outputs, columns[1:], len(references), lines, options, language, sparsity)
 
@@ -175,7 +179,9 @@ def score_target(use: ModelUse, source: Path, target: Path, documents: Path | No
         blocks = pack_pairs(bundle, lines, targets, packing)
         lines, targets = source_lines(blocks), [block.texts[1] for block in blocks]
     scores = list(score_pairs(bundle, lines, targets, batch_tokens=decoding.batch_tokens, depth=decoding.depth))
-    warn_of_cut_lines(bundle, [scored.source for scored in scores], str(source), "read")
+    warn_of_sources(bundle, [scored.source for scored in scores], str(source), "read")
+    rows = ((each.source.number, each.ids, text) for each, text in zip(scores, targets, strict=True))
+    warn_of_unknown_lines(bundle, rows, str(target), "target")
     for scored in scores:
         if scored.cut:
             name = f"{target}, line {scored.source.number + 1},"

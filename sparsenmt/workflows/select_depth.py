@@ -19,9 +19,10 @@ from torch import Tensor
 from sparsenmt import __version__
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.text import read_parallel
-from sparsenmt.decoding.inputs import read_sources
+from sparsenmt.decoding.inputs import read_sources, warn_of_unknown_sources
 from sparsenmt.decoding.kept_translations import KeptTranslations
 from sparsenmt.depth_selector.evaluation import (
+    QUALITY,
     MeasuredText,
     TrainedClassifier,
     evaluate_selector,
@@ -52,6 +53,8 @@ from sparsenmt.depth_selector.training import (
 from sparsenmt.devices import pick_device, use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.depth_oracle import oracle_depths, sentence_chrf
+from sparsenmt.evaluation.scorer import ScoringOptions
+from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.files import (
     explain_directory_errors,
     locked_partial,
@@ -243,13 +246,19 @@ class _SelectorTraining:
         return hyperparameter_grid(request.layers, request.heads, request.alphas, request.betas, request.lambdas)
 
     @cached_property
+    def scoring(self) -> ScoringOptions:
+        """The settings of BLEU and chrF of the held-out text."""
+        references = (self.test or self.pairs).references
+        return fit_to_text(ScoringOptions(QUALITY), references, {str(self.request.model): self.bundle.recipe})
+
+    @cached_property
     def task(self) -> dict[str, Any]:
         """The values that every trial depends on: only an interrupted search with the same ones is resumed."""
         return {
             "model": identity_record(self.bundle.identity()),
             "text": self.pairs.digest(),
             "held_out": self.test is None,
-            "decoding": self.options.at(None).model_dump(mode="json"),
+            "decoding": self.options.at(None).recorded(),
             "settings": asdict(self.settings),
             "device": self.bundle.device.type,
             "threads": torch.get_num_threads(),
@@ -299,6 +308,7 @@ class _SelectorTraining:
                     hint="Name other numbers of heads.",
                 )
         self._check_text()
+        _ = self.scoring
 
     def _check_text(self) -> None:
         request, split = self.request, self.split
@@ -389,7 +399,9 @@ class _SelectorTraining:
             translations = [kept.at(self.bundle, depth, advance=advance) for depth in self.depths]
         with progress_bar(f"{name}: chrF", len(pairs.sources)) as advance:
             scores = sentence_chrf(translations, pairs.references, advance=advance)
-        tokens = [source.ids for source in read_sources(self.bundle, input_lines(pairs.sources))]
+        read = read_sources(self.bundle, input_lines(pairs.sources))
+        warn_of_unknown_sources(self.bundle, read, name)
+        tokens = [source.ids for source in read]
         return ScoredPairs(pairs, translations, LabelledSentences(tokens, scores))
 
     def _write_report(
@@ -405,17 +417,12 @@ class _SelectorTraining:
         selectors = [each.selector for each in classifiers]
         with progress_bar("time", timing_steps(len(lines), len(self.depths))) as advance:
             times = time_depths(self.bundle, selectors, lines, oracle, self.options, advance=advance)
-        text = MeasuredText(
-            held_out.translations,
-            held_out.pairs.references,
-            held_out.labelled,
-            self.depths,
-            times,
-            self.bundle.recipe.data.target_language,
-        )
+        settings = self.scoring.settings(language=self.bundle.recipe.data.target_language)
+        references = held_out.pairs.references
+        text = MeasuredText(held_out.translations, references, held_out.labelled, self.depths, times, settings)
         report = selector_report(evaluate_selector(text, classifiers), held_out.labelled, self.depths, trials)
-        settings = {**self.task, "time_lines": self.request.time_lines}
-        write_report(replace(report, settings=settings), json=directory / "report.json", csv=directory / "report.csv")
+        named = {**self.task, "time_lines": self.request.time_lines}
+        write_report(replace(report, settings=named), json=directory / "report.json", csv=directory / "report.csv")
         write_text(directory / REPORT, f"{render(report)}\n")
 
 

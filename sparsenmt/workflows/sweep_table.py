@@ -382,6 +382,7 @@ def report(name: str, title: str, observations: Sequence[Observation], axes: Seq
     axes = [axis for axis in axes if axis not in ("set", "metric")]
     filtered = any(each.values.get("sparsity") is not None for each in observations)
     tested = any(each.test is not None for each in observations)
+    timed = any(each.values.get("training_speed") is not None for each in observations)
     measured = (
         *(Column("sentences", "count", False), Column("quality", "score")),
         *(Column("difference", "score", tested), Column("p_value", "number", tested)),
@@ -389,7 +390,7 @@ def report(name: str, title: str, observations: Sequence[Observation], axes: Seq
         *(Column("parameters", "count"), Column("sparsity", "share", filtered), Column("attended", "number")),
         *(
             Column("density", "share"),
-            Column("training_speed", "rate"),
+            Column("training_speed", "rate", timed),
             Column("training_seconds", "rate"),
             Column("signature", shown=False),
         ),

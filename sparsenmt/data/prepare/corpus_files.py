@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,12 @@ def input_files(data: schema.Data, *, tags: bool = False) -> list[tuple[str, str
     packed = roles if data.documents is not None else roles[-1:]
     ids = [(f"{role}.{DOCUMENTS}", corpus.documents) for role, corpus in packed if corpus.documents is not None]
     return texts + tagged + ids
+
+
+def _key(role: str) -> str:
+    """Return the recipe's key of a role: ``data.train.0.source`` of ``train-0.source``."""
+    corpus, side = role.split(".")
+    return f"data.{corpus.replace('-', '.')}.{side}"
 
 
 def corpus_names(corpora: Sequence[schema.Corpus]) -> list[str]:
@@ -74,7 +81,10 @@ class CorpusFiles:
             UserError: a file cannot be read, is invalid, or does not fit the others.
         """
         files = input_files(data, tags=tags)
-        for _, path in files:
+        for role, path in files:
+            if not os.path.lexists(path):
+                hint = f"Put the corpus there, or correct `{_key(role)}`: paths in a recipe are relative to its folder."
+                raise UserError("no such file", where=path, hint=hint)
             check_no_pipe(path)
             check_readable(path)
         stamps = [file_stamp(path) for _, path in files]

@@ -15,6 +15,9 @@ from itertools import chain, count, islice, repeat, tee
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sparsenmt import __version__
 from sparsenmt.data.dataset import Dataset, DatasetWriter, write_features
 from sparsenmt.data.documents import BlockPacker, BlockSentence, DocumentBlock, read_document_ids, tokenizer_settings
@@ -42,7 +45,8 @@ from sparsenmt.data.prepared_data import (
 from sparsenmt.data.tagging.source_tagger import CorpusTags
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.text import bounded_batches, read_lines, read_parallel, write_lines
-from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, train_tokenizer
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, character_count, train_tokenizer
+from sparsenmt.data.vocabulary import UNK
 from sparsenmt.errors import UserError
 from sparsenmt.files import describe_changes, has_leftovers, publish_directory
 from sparsenmt.progress import notify, progress_bar, progress_over
@@ -53,6 +57,7 @@ __all__ = ["PreparedData", "PreparedReport", "check_prepared_data", "prepare"]
 
 _FEATURE_TOKENS = 1 << 20  # tokens whose features are computed at once
 _TAGGED_TOKENS = 1 << 14  # the same if each line is tagged, so that the progress bar moves
+_COUNTED = 1 << 24  # tokens that are compared at once
 _SAMPLE_SEED = 1  # of the choice of lines that vocabularies are trained on
 
 
@@ -182,6 +187,7 @@ class _Preparation:
             corpora=reports[:-1],
             dev=reports[-1],
             vocabulary_sizes=(tokenizers.source.size, tokenizers.target.size),
+            vocabulary_characters=(character_count(tokenizers.source), character_count(tokenizers.target)),
             files=stages.files,
         )
 
@@ -190,18 +196,21 @@ class _Preparation:
         options = tokenizer_settings(self._data)
         total = sum(self._inputs.pairs[:-1])
 
-        def train(*sides: list[str]) -> Tokenizer:
+        def train(name: str, *sides: list[str]) -> Tokenizer:
             lines = chain.from_iterable(read_lines(path) for side in sides for path in side)
             sampled = sample_lines(lines, total=total * len(sides), wanted=options.max_training_lines)
-            return train_tokenizer(options, progress_over(sampled, "learning the vocabulary", shown=self._progress))
+            try:
+                return train_tokenizer(options, progress_over(sampled, "learning the vocabulary", shown=self._progress))
+            except UserError as error:
+                raise UserError(f"{name}: {error.message}", where=error.where, hint=error.hint) from None
 
         sources = [corpus.source for corpus in self._data.train]
         targets = [corpus.target for corpus in self._data.train]
         if options.shared:
-            both = train(sources, targets)
+            both = train("both languages", sources, targets)
             tokenizers = Tokenizers(both, both, shared=True)
         else:
-            tokenizers = Tokenizers(train(sources), train(targets), shared=False)
+            tokenizers = Tokenizers(train("source", sources), train("target", targets), shared=False)
         tokenizers.save(self._staging / "tokenizers")
 
     def _write(self, number: int, tokenizers: Tokenizers) -> dict[str, Any]:
@@ -225,7 +234,9 @@ class _Preparation:
                 hint=f"Removed: {removed}.",
             )
         dataset = Dataset(directory, with_features=False)
-        report = CorpusReport(name, corpus.weight, counts, len(dataset.source_ids), len(dataset.target_ids))
+        source, target = dataset.source_ids, dataset.target_ids
+        unknown = {"source_unknown": _unknown(source), "target_unknown": _unknown(target)}
+        report = CorpusReport(name, corpus.weight, counts, len(source), len(target), **unknown)
         if documents is not None:
             report = replace(report, documents=documents, blocks=len(dataset))
         return {key: value for key, value in asdict(report).items() if value is not None}
@@ -365,6 +376,11 @@ def sample_lines(lines: Iterable[str], *, total: int, wanted: int) -> Iterator[s
         if (total - number) * generator.random() < wanted:
             wanted -= 1
             yield line
+
+
+def _unknown(ids: NDArray[np.integer]) -> int:
+    """The number of unknown tokens, counted part by part."""
+    return sum(int((ids[first : first + _COUNTED] == UNK).sum()) for first in range(0, len(ids), _COUNTED))
 
 
 def _kept(items: Iterable[T], dataset: Dataset) -> Iterator[T]:
