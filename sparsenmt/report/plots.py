@@ -438,7 +438,7 @@ def _set_fonts(figure: Figure, path: Path) -> str:
     """Give all texts of a figure the fonts that they need; returns the characters that no font has, and tells them."""
     from matplotlib.text import Text
 
-    texts: list[Any] = [text for text in figure.findobj(Text) if not text.get_text().isascii()]  # type: ignore[attr-defined]
+    texts: list[Any] = [text for text in figure.findobj(Text) if not text.get_text().isascii()]
     choice = fonts_for(text.get_text() for text in texts)
     for text in texts:
         own = text.get_fontfamily()
