@@ -274,6 +274,20 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         LogFile(tmp_path)
 
 
+def test_the_file_of_standard_error_is_refused(tmp_path: Path) -> None:
+    """A shell's `2> run.log` does not append: each would overwrite the other's lines."""
+    kept = os.dup(2)
+    try:
+        with (tmp_path / "run.log").open("wb") as stream:
+            os.dup2(stream.fileno(), 2)
+        with pytest.raises(UserError, match="--log-file: standard output or standard error goes to"):
+            LogFile(tmp_path / "run.log")
+        LogFile(Path(os.devnull)).close()
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
 def test_a_log_that_was_cut_is_continued_on_a_line_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "run.log"
     log = LogFile(path)
