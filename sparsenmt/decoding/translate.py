@@ -26,7 +26,7 @@ from sparsenmt.store import Bundle
 WINDOW = 4096
 """Lines that are sorted by length together: bounds the memory and the time to the first output, fills batches well."""
 
-_SINGLE_HINT = "Lower --beam-size, or the longest output: --max-length-factor, --max-length-offset; or split the line."
+_SHORTER = "the longest output: --max-length-factor, --max-length-offset; or split the line."
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,8 @@ def _translate_window(
 
     def guard(chosen: Sequence[int]) -> AbstractContextManager[None]:
         shape = f"beam {strategy.width:,}"
-        return describe_out_of_memory(lines(chosen), shape, batch_tokens=options.batch_tokens, single_hint=_SINGLE_HINT)
+        hint = f"Lower --beam-size, or {_SHORTER}" if strategy.width > 1 else f"Lower {_SHORTER}"
+        return describe_out_of_memory(lines(chosen), shape, batch_tokens=options.batch_tokens, single_hint=hint)
 
     closed: dict[int, int | None] = {}
 

@@ -6,18 +6,28 @@ methods, and `recipe.load` receives them as a mapping from names to types.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+)
 
 from sparsenmt.recipe.choices import (
     DecodingDtype,
     DecodingMethod,
-    Device,
     LengthPenalty,
     Preset,
+    ScoringTokenizer,
     UnknownTokens,
     ValidationMetric,
+    device_name,
 )
 
 
@@ -257,7 +267,9 @@ class Data(Section):
 
     directory: str = Field(description="Directory of the binary data that `prepare` writes and `train` reads.")
     source_language: str = Field("source", description="Language code of the source, such as `en`; used by the tagger.")
-    target_language: str = Field("target", description="Language code of the target, for reports.")
+    target_language: str = Field(
+        "target", description="Language code of the target, such as `ja`; for reports and for the words of scores."
+    )
     train: list[Corpus] = Field(min_length=1, description="Training corpora.")
     dev: Corpus = Field(description="Validation text.")
     test: Corpus | None = Field(
@@ -291,6 +303,11 @@ class Validation(Section):
         description="Metric for `keep_best` and early stopping; all but `loss` decode the validation text. `dbleu` "
         "needs `data.dev.documents`.",
     )
+    tokenize: ScoringTokenizer | None = Field(
+        None,
+        description="sacrebleu's tokenizer for BLEU, d-BLEU and `length`, here and in `score`, `compare` and `sweep`. "
+        "Default: what fits `data.target_language` and the text: 13a, or `zh`, `ja-mecab`, `ko-mecab` or `char`.",
+    )
     beam_size: PositiveInt = Field(4, le=10_000, description="Beam size of validation.")
     patience: PositiveInt | None = Field(None, description="Stop after this many validations without a new best.")
     max_sentences: PositiveInt | None = Field(
@@ -304,7 +321,9 @@ class Training(Section):
     seed: NonNegativeInt = Field(
         1, lt=2**32, description="Random seed of initialisation, data order and dropout (exact on the CPU)."
     )
-    device: Device = Field("auto", description="`auto`: CUDA if available.")
+    device: Annotated[str, AfterValidator(device_name)] = Field(
+        "auto", description="`auto`: CUDA if available; `cpu`; `cuda`, or `cuda:1` for the second of several."
+    )
     compute_dtype: Literal["auto", "fp32", "bf16"] = Field(
         "auto", description="Precision of the arithmetic; weights are kept in fp32. `auto`: bf16 if it is native."
     )

@@ -11,7 +11,7 @@ from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.text import read_lines, write_lines
 from sparsenmt.decoding.disabled_heads import heads_by_model
 from sparsenmt.decoding.inputs import read_sources, warn_of_unknown_sources
-from sparsenmt.devices import use_threads
+from sparsenmt.devices import pick_device, use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.contrast.contrast_report import (
     ModelDecisions,
@@ -62,6 +62,7 @@ class ContrastRequest:
         encoder_layers, decoder_layers: layers that run; None: the recipe's, or all.
         disabled_heads: ``[MODEL=]SITE:N,N`` values: heads that give zeros.
         threads: CPU threads; None: all cores.
+        device: as for `pick_device`.
         files: files for the report.
         items_file: file for a table of all items.
         suite_file: file for the suite as JSON.
@@ -83,6 +84,7 @@ class ContrastRequest:
     decoder_layers: int | None = None
     disabled_heads: Sequence[str] = ()
     threads: int | None = None
+    device: str = "auto"
     files: ReportFiles = field(default_factory=ReportFiles)
     items_file: Path | None = None
     suite_file: Path | None = None
@@ -141,6 +143,7 @@ def contrast(request: ContrastRequest) -> ContrastResult:
     """
     request.check()
     use_threads(request.threads)
+    pick_device(request.device, "--device")
     labels = model_labels(request.models)
     disabled = heads_by_model(labels, request.disabled_heads)
     suite = read_suite(request)
@@ -217,7 +220,7 @@ def _decide(
     request: ContrastRequest, suite: Suite, label: str, directory: Path, disabled: Mapping[SiteName, Collection[int]]
 ) -> ModelDecisions:
     """Score the suite with one model without its disabled heads, and decide every item."""
-    bundle = open_model(directory, disabled=disabled)
+    bundle = open_model(directory, device=request.device, disabled=disabled)
     _warn_of_languages(suite, label, bundle)
     tags = open_tag_file(request.tags, bundle)
     given = None if tags is None else [line.tags for line in attach(suite.sources, suite.name, tags) if line.tags]

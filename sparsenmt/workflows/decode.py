@@ -27,7 +27,7 @@ from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import WINDOW, Translation, translate_lines
 from sparsenmt.depth_selector.selector import open_selector
-from sparsenmt.devices import use_threads
+from sparsenmt.devices import pick_device, use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.files import sha256_file
 from sparsenmt.interrupts import Interrupted
@@ -66,6 +66,7 @@ class DecodeRequest:
         select_depth: let the model's depth selector choose the layers of every line.
         disabled_heads: ``SITE:N,N`` values: heads, from 1, that give zeros.
         threads: CPU threads; None: all cores.
+        device: as for `pick_device`.
         window: lines, or blocks of documents, that are read ahead; None: a default that fits the input.
     """
 
@@ -83,6 +84,7 @@ class DecodeRequest:
     select_depth: bool = False
     disabled_heads: tuple[str, ...] = ()
     threads: int | None = None
+    device: str = "auto"
     window: int | None = None
 
     def check(self) -> None:
@@ -120,8 +122,9 @@ def decode(request: DecodeRequest, write: Callable[[str], object] = print) -> No
     """
     request.check()
     use_threads(request.threads)
+    device = pick_device(request.device, "--device")
     disabled = read_disabled_heads(request.model, request.disabled_heads)
-    bundle = open_model(request.model, dtype=request.dtype or "recipe", disabled=disabled)
+    bundle = open_model(request.model, device=device, dtype=request.dtype or "recipe", disabled=disabled)
     for note in without_gain(bundle.recipe.model, bundle.model):
         notify(f"warning: {note}")
     translator = _Translator(request, bundle)
@@ -165,7 +168,9 @@ def decoding_options(base: schema.Decoding, settings: Mapping[str, Any], n_best:
         raise UserError(
             f"{n_best} hypotheses are more than the search has: {width}",
             where="--n-best",
-            hint="Raise --beam-size, or use --method beam.",
+            hint="Raise --beam-size."
+            if options.method == "beam"
+            else "Use --method beam, with as large a --beam-size.",
         )
     return options
 
@@ -339,7 +344,7 @@ def _partial_output_noted(file: ResumableOutput, output: Path) -> Iterator[None]
         if file.lines and isinstance(stop, Interrupted):
             stop.note, stop.resumable = note, True
         elif file.lines:
-            notify(f"{note}: the same command resumes after it")
+            notify(f"{note}: the same command resumes after it", needed=True)
         raise
 
 

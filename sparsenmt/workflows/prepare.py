@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from sparsenmt.assemble import required_features
+from collections.abc import Iterable
+
+from sparsenmt.assemble import methods_of_words, required_features
 from sparsenmt.data.prepare import pipeline
 from sparsenmt.data.prepared_data import PreparedData, PreparedReport
+from sparsenmt.data.text import read_lines
+from sparsenmt.data.unspaced import is_unspaced
 from sparsenmt.errors import UserError
 from sparsenmt.interrupts import resumable
 from sparsenmt.progress import notify
@@ -25,7 +29,26 @@ def prepare(recipe: Recipe) -> PreparedReport:
         report = pipeline.prepare(recipe.data, features=required_features(recipe))
     for warning in unknown_warnings(report, recipe.data):
         notify(f"warning: {warning}")
+    dev = recipe.data.dev
+    warn_of_missing_words(recipe, read_lines(dev.source))
+    if recipe.data.tokenizer.kind == "word":
+        for side, path in (("source", dev.source), ("target", dev.target)):
+            if is_unspaced(read_lines(path)):
+                notify(
+                    f"warning: data.tokenizer.kind: words are what stands between spaces, and the {side} has none "
+                    "between words, so that a sentence is one token; choose unigram, bpe or char"
+                )
     return report
+
+
+def warn_of_missing_words(recipe: Recipe, sources: Iterable[str]) -> None:
+    """Warn of methods that decide by words if the sources have no spaces between words."""
+    methods = methods_of_words(recipe)
+    if methods and is_unspaced(sources):
+        notify(
+            f"warning: {', '.join(methods)}: words are what stands between spaces, and the source has none between "
+            "words, so that a sentence is one word; put spaces there first, or choose a method that decides by tokens"
+        )
 
 
 def unknown_warnings(report: PreparedReport, data: Data) -> list[str]:

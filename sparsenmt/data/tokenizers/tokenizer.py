@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sparsenmt.data.tokenizers.sentencepiece_tokenizer import SentencePieceTokenizer
 from sparsenmt.data.tokenizers.spans import Span
 from sparsenmt.data.tokenizers.symbol_tokenizers import CharTokenizer, WordTokenizer
-from sparsenmt.data.vocabulary import UNK
+from sparsenmt.data.vocabulary import SPACE, UNK
 from sparsenmt.errors import UserError
 from sparsenmt.files import invalid_file, read_json, write_json
 from sparsenmt.recipe import schema
@@ -57,6 +57,11 @@ class Tokenizer(Protocol):
 
     def save(self, directory: Path, stem: str) -> None:
         """Write ``{stem}.json`` and any other files of the tokenizer, named after ``stem``."""
+
+
+def character_count(tokenizer: Tokenizer) -> int:
+    """Count the tokens that are a single character; the space symbol is none."""
+    return sum(len(name) == 1 and name != SPACE for name in tokenizer.pieces(range(tokenizer.size)))
 
 
 _SYMBOL_TOKENIZERS: dict[str, type[CharTokenizer | WordTokenizer]] = {"char": CharTokenizer, "word": WordTokenizer}
