@@ -166,12 +166,6 @@ class Bundle:
         """True if the recipe cuts long sources, False if the model's positions do."""
         return self.max_source_length == self.recipe.data.filters.max_source_length
 
-    @property
-    def separator(self) -> str | None:
-        """The word between the sentences of a block; None where the model reads single sentences."""
-        documents = self.recipe.data.documents
-        return None if documents is None else documents.separator
-
 
 def model_identity(directory: Path) -> ModelIdentity:
     """Return `Bundle.identity` of a model directory without reading its weights."""
