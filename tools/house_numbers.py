@@ -44,6 +44,7 @@ REASONS = {
     "sparsenmt.data.tokenizers.symbol_tokenizers": "one kind of tokenizer a file",
     "sparsenmt.data.tokenizers.unigram_seeds": "an algorithm of its own, that sentencepiece lacks",
     "sparsenmt.data.tokenizers.wire_format": "a reader of protocol buffers",
+    "sparsenmt.decoding.copies": "the replacement of unknown tokens by attention: no search in it",
     "sparsenmt.native.trials": "the table of measurements: no kernel in it",
     "sparsenmt.evaluation.contrast.groups": "how items are grouped in tables: no model in it",
     "sparsenmt.evaluation.contrast.translation_suite": "one format of suites a file",

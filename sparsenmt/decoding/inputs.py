@@ -81,7 +81,7 @@ class UnknownLines:
         data = bundle.recipe.data
         language, unnamed = getattr(data, f"{side}_language"), type(data).model_fields[f"{side}_language"].default
         self._tokenizer: Tokenizer = getattr(bundle.tokenizers, side)
-        self._side = side if language == unnamed else f"{side}, {language}"
+        self._side = side if language == unnamed else f"{side} ({language})"
         self._vocabulary = "the model's vocabulary" if bundle.tokenizers.shared else f"the {side} vocabulary"
         self._read, self._found, self._first = 0, 0, list[int]()
 

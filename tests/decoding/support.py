@@ -9,6 +9,8 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 
@@ -209,6 +211,12 @@ class TinyBundle:
     chosen_depth: tuple[int, int] | None = None
     cuts_by_choice: bool = False
     separator: str | None = None
+    """Of the sentences in blocks."""
+
+    @property
+    def recipe(self) -> Any:
+        documents = None if self.separator is None else SimpleNamespace(separator=self.separator)
+        return SimpleNamespace(data=SimpleNamespace(documents=documents))
 
     @property
     def depth(self) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Where the tokens of a line stand in it, and text with its unknown tokens filled in."""
+"""The places of tokens in their line, and the texts of unknown tokens."""
 
 from __future__ import annotations
 

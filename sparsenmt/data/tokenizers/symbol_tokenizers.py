@@ -112,7 +112,7 @@ class _SymbolTokenizer:
         raise NotImplementedError
 
     def _spans(self, line: str) -> list[Span]:
-        """Where the symbols of a line, lowercased if need be, stand in it."""
+        """The places of the symbols in a line that is lowercased if need be."""
         raise NotImplementedError
 
     @staticmethod

@@ -41,7 +41,7 @@ class Tokenizer(Protocol):
         """`encode` for many lines at once."""
 
     def spans(self, line: str) -> list[Span]:
-        """Where the tokens of `encode` stand in the line; a space may belong to the token after it, or to no token."""
+        """The places of the tokens of `encode` in the line; a space may belong to the token after it, or to none."""
 
     def decode(self, ids: Sequence[int], unknown: Sequence[str] = ()) -> str:
         """The text of ids; padding, BOS and EOS are skipped.
