@@ -31,11 +31,11 @@ from sparsenmt.progress import Bars
 from sparsenmt.records import file_entry
 from sparsenmt.resumable import resumable_output
 from sparsenmt.training.checkpoints import find_checkpoints
+from sparsenmt.training.state import Progress
 from sparsenmt.workflows.decode import DecodeRequest
 from sparsenmt.workflows.distill import DistilledCorpus, DistillRequest
 from sparsenmt.workflows.evaluate import Evaluation, SiteAttention, _path_and_key, kept_evaluation
 from sparsenmt.workflows.prepare import open_prepared, prepare
-from sparsenmt.training.state import Progress
 from sparsenmt.workflows.run_checks import check_start
 from sparsenmt.workflows.test_sets import TestText
 from tests.faults import pairs

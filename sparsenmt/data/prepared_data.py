@@ -147,7 +147,7 @@ class PreparedReport:
         found = " and ".join(f"{size:,} {side}" for side, size in small.items())
         return [
             f"vocabulary: {self.wanted_size:,} tokens were wanted, and unigram finds {found} ones: the training "
-            f"text repeats no other pieces; write data.tokenizer.vocabulary_size={min(small.values())}, or add text"
+            f"text repeats no other sequences; write data.tokenizer.vocabulary_size={min(small.values())}, or add text"
         ]
 
     def _coverage(self) -> list[str]:
