@@ -27,7 +27,6 @@ from sparsenmt.depth_selector.training import Hyperparameters, Trial
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.files import hidden_path, partial_path, read_sealed, write_json, write_sealed
-from sparsenmt.progress import Bars
 from sparsenmt.records import file_entry
 from sparsenmt.resumable import resumable_output
 from sparsenmt.training.checkpoints import find_checkpoints
@@ -173,10 +172,10 @@ def test_state_of_stages(tmp_path: Path) -> None:
         (tmp_path / "file").write_bytes(b"text")
         return {"count": 1}
 
-    Stages(tmp_path, {"task": 1}, Bars(False)).run("first", write)
+    Stages(tmp_path, {"task": 1}, False).run("first", write)
     state = tmp_path / ".state.json"
     assert state.exists()
-    try_all(state, [lambda: Stages(tmp_path, {"task": 1}, Bars(False)).run("first", write)])
+    try_all(state, [lambda: Stages(tmp_path, {"task": 1}, False).run("first", write)])
 
 
 def test_record_of_distilled_text(place: Path, tmp_path: Path) -> None:

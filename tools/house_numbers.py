@@ -37,6 +37,7 @@ OPTIONAL_PACKAGES = {
 """Packages that a function outside `commands/` may import: they may be missing, or slow down the start."""
 
 REASONS = {
+    "sparsenmt.commands.message_options": "two options of every command: no table of commands in it",
     "sparsenmt.data.features.source_features": "the features themselves; `feature_set` saves a set of them",
     "sparsenmt.data.features.word_frequency": "counts and ranks of words: no feature in it",
     "sparsenmt.data.prepare.stages": "what is done already in a directory: no text in it",

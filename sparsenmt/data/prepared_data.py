@@ -30,7 +30,7 @@ from sparsenmt.data.text import read_lines, read_parallel
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.errors import UserError
 from sparsenmt.files import DamagedFileError, read_json, read_sealed, sha256_text, write_sealed
-from sparsenmt.progress import Bars, notify
+from sparsenmt.progress import notify, progress_bar
 from sparsenmt.records import Count, check_file_entries, file_entries_of, typed
 from sparsenmt.versions import read_consistently
 
@@ -65,6 +65,15 @@ class CorpusReport:
     """Documents of which sentences were kept, if the corpus is packed into blocks."""
     blocks: int | None = None
     """Blocks of the corpus, if it is packed."""
+    source_unknown: int | None = None
+    """Unknown tokens; None in data of a version that did not count them."""
+    target_unknown: int | None = None
+
+    def unknown_shares(self) -> tuple[float, float]:
+        """Shares of unknown tokens, of source and target, EOS not counted; 0 where they were not counted."""
+        ends = self.counts.kept if self.blocks is None else self.blocks
+        source = (self.source_unknown or 0) / max(self.source_tokens - ends, 1)
+        return source, (self.target_unknown or 0) / max(self.target_tokens - ends, 1)
 
     def describe(self) -> str:
         """Describe the corpus in one line."""
@@ -76,6 +85,8 @@ class CorpusReport:
         if counts.cut:
             parts.append(f"{counts.cut:,} sources cut")
         parts.append(f"{self.source_tokens:,} source and {self.target_tokens:,} target tokens")
+        if any(shares := self.unknown_shares()):
+            parts.append(" and ".join(f"{share:.2%}" for share in shares) + " of them unknown")
         return ", ".join(parts)
 
 
@@ -228,18 +239,18 @@ class PreparedData:
         """Open a directory that `prepare` wrote, after verifying every file's hash.
 
         Args:
-            progress: show a progress bar on stderr if it is a terminal.
+            progress: show the progress on stderr.
 
         Raises:
             UserError: it is missing or of another version.
             DamagedFileError: a file is missing or has changed.
         """
-        return read_consistently(Path(directory), ["."], partial(cls._open, bars=Bars(progress)))
+        return read_consistently(Path(directory), ["."], partial(cls._open, progress=progress))
 
     @classmethod
-    def _open(cls, directory: Path, *, bars: Bars) -> PreparedData:
+    def _open(cls, directory: Path, *, progress: bool) -> PreparedData:
         manifest = read_manifest(directory)
-        verify_files(directory, manifest, bars)
+        verify_files(directory, manifest, progress)
         tokenizers = Tokenizers.load(directory / "tokenizers")
         features = FeatureSet.load(directory / "features", tokenizers)
         dev_lines = [(source, target) for source, target in read_parallel([directory / name for name in DEV_TEXT])]
@@ -283,7 +294,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     path = directory / MANIFEST
     manifest = read_json(path, hint=_HINT) if path.is_file() else None
     if not isinstance(manifest, dict) or "corpora" not in manifest:
-        raise UserError("there are no prepared data", where=str(directory), hint=_HINT)
+        raise UserError("there are no prepared data", where=str(directory), hint=_HINT, missing=directory)
     if manifest.get("format") != FORMAT:
         raise UserError("prepared by another version of this program", where=str(directory), hint=_HINT)
     manifest = read_sealed(path, hint=_HINT)
@@ -292,18 +303,18 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     return manifest
 
 
-def verify_files(directory: Path, manifest: Mapping[str, Any], bars: Bars) -> None:
+def verify_files(directory: Path, manifest: Mapping[str, Any], progress: bool) -> None:
     """Verify every file against the manifest. Links are allowed, as to another disk: the files are never copied.
 
     Raises:
         DamagedFileError: a file is missing or has changed.
     """
     total = sum(entry["bytes"] for entry in manifest["files"].values())
-    with bars.counting("checking the data", total=total, unit="B") as bar:
-        check_file_entries(directory, manifest["files"], hint=_HINT, advance=bar.update, links=True)
+    with progress_bar("checking the data", total, unit="B", shown=progress) as advance:
+        check_file_entries(directory, manifest["files"], hint=_HINT, advance=advance, links=True)
 
 
-def matching_manifest(directory: Path, settings: Any, inputs: Any, bars: Bars) -> dict[str, Any] | None:
+def matching_manifest(directory: Path, settings: Any, inputs: Any, progress: bool) -> dict[str, Any] | None:
     """The manifest of complete data with these settings and input texts, whatever their paths; None if there are none.
 
     Warns if the data match but are damaged.
@@ -312,7 +323,7 @@ def matching_manifest(directory: Path, settings: Any, inputs: Any, bars: Bars) -
         manifest = read_manifest(directory)
         if manifest["settings"] != settings or content_hashes(manifest["inputs"]) != content_hashes(inputs):
             return None
-        verify_files(directory, manifest, bars)
+        verify_files(directory, manifest, progress)
     except DamagedFileError as error:
         notify(f"warning: {error.where}: {error.message}; the data are prepared again")
         return None

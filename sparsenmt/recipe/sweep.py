@@ -106,7 +106,11 @@ class SweepFile(Section):
         [], description="Metrics, the most important first. Default: the metric of the recipe's validation."
     )
     lowercase: bool = Field(False, description="Ignore case in BLEU and chrF (TER and ROUGE always do).")
-    tokenize: str | None = Field(None, description="sacrebleu's tokenizer, for BLEU and `length`. Default: 13a.")
+    tokenize: str | None = Field(
+        None,
+        description="sacrebleu's tokenizer, for BLEU and `length`. Default: `training.validation.tokenize` of the "
+        "recipe, or what fits the text.",
+    )
     significance: SignificanceMethod = Field(
         "bootstrap",
         description="Test of differences to the baseline: `bootstrap` or `randomization`, paired and two-sided.",

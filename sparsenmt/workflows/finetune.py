@@ -13,17 +13,18 @@ from sparsenmt.assemble import load_recipe
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import PairedTest
+from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.interrupts import resumable
 from sparsenmt.metric import METRICS
 from sparsenmt.progress import notify
 from sparsenmt.recipe.schema import AuxiliaryLoss, MemoryChoice, Ramp, Recipe
 from sparsenmt.report.output_files import ReportFiles
-from sparsenmt.report.plots import Panel, curves
+from sparsenmt.report.plots import Panel, curves, describe
 from sparsenmt.report.tables import Column, Report, Table, Value, columns
 from sparsenmt.runtime import is_main_process
 from sparsenmt.training.state import Progress
 from sparsenmt.workflows.continue_training import check_vocabularies, counted_on, make_untrained, starting_point
-from sparsenmt.workflows.evaluate import Evaluation, evaluate, metric_of
+from sparsenmt.workflows.evaluate import AS_IN_RECIPE, Evaluation, ModelRun, evaluate, metric_of
 from sparsenmt.workflows.test_sets import recipe_text
 from sparsenmt.workflows.train import StartingPoint, train
 
@@ -47,6 +48,7 @@ class FinetuneRequest:
             recipe says, and the last one if it averages none.
         baseline: also train on without filters.
         output: model directory, or the folder of several; None: the recipe's, or that of the model with ``-l0drop``.
+        run: device and changes to the decoding options, for the comparison of several.
     """
 
     model: Path
@@ -60,6 +62,7 @@ class FinetuneRequest:
     keep: Literal["average", "last", "best"] | None = None
     baseline: bool = False
     output: Path | None = None
+    run: ModelRun = AS_IN_RECIPE
 
     @property
     def is_sweep(self) -> bool:
@@ -103,10 +106,12 @@ def finetune(request: FinetuneRequest) -> FinetuneResult:
                 train(each, start)
         if not request.is_sweep or not is_main_process():
             return FinetuneResult(models)
-        report = _compare(models)
+        report = _compare(models, request.run)
     plot = output / "sweep.png" if importlib.util.find_spec("matplotlib") is not None else None
     files = ReportFiles(output / "sweep.json", output / "sweep.csv", plot)
-    return FinetuneResult(models, report, files.write(report, lambda: curves(_panels(report))))
+    title = f"quality against sparsity\n{output}"
+    written = files.write(report, lambda: describe(curves(_panels(report)), title))
+    return FinetuneResult(models, report, written)
 
 
 def _starting_point(request: FinetuneRequest) -> tuple[StartingPoint, Progress]:
@@ -133,7 +138,9 @@ def _read_recipe(request: FinetuneRequest) -> Recipe:
                 hint="Add one, as in `memory: [{name: l0drop}]`, or leave the recipe out.",
             )
         return recipe
-    overrides = ["model.memory=[{name: l0drop}]", "losses={l0: {weight: 0}}", *request.overrides]
+    aims = any(each.startswith("losses") and "target" in each for each in request.overrides)  # beside it, no weight
+    penalty = [] if aims else ["losses={l0: {weight: 0}}"]
+    overrides = ["model.memory=[{name: l0drop}]", *penalty, *request.overrides]
     recipe = load_recipe(request.model / store.RECIPE, overrides)
     if request.updates is None:
         raise UserError(
@@ -141,8 +148,13 @@ def _read_recipe(request: FinetuneRequest) -> Recipe:
             where="--updates",
             hint="The paper takes a sixth of the model's own updates; or name a recipe.",
         )
-    if not request.weights and not request.targets and request.updates:
-        raise UserError("the weight of the penalty is missing", where="--weight", hint="Give it, --target or a recipe.")
+    set_by_hand = any(each.target is not None or each.weight not in (None, 0) for each in recipe.losses.values())
+    if not request.weights and not request.targets and request.updates and not set_by_hand:
+        raise UserError(
+            "neither the share of gates to close nor the weight of their penalty is given",
+            where="--target",
+            hint="Give --target X, the share; or --weight X; or a recipe.",
+        )
     return recipe
 
 
@@ -199,11 +211,12 @@ def _absolute(
     return counted_on(own, progress, request.updates)
 
 
-def _compare(models: Mapping[str, Path]) -> Report:
+def _compare(models: Mapping[str, Path], run: ModelRun) -> Report:
     """Evaluate models on the dev and test sets of their recipes: one row for each model and set.
 
     Args:
         models: name -> model directory; the first is the baseline of the significance tests.
+        run: device and changes to the decoding options.
     """
     heads = (
         *(*columns("text model set"), Column("sentences", "count"), Column("metric")),
@@ -212,6 +225,7 @@ def _compare(models: Mapping[str, Path]) -> Report:
     rows: list[tuple[Value, ...]] = []
     signed: dict[str, None] = {}
     first: dict[tuple[str, str], Evaluation] = {}
+    scored: dict[tuple[str, str], ScoringOptions] = {}
     for name, directory in models.items():
         recipe = store.read_recipe(directory)
         metric = metric_of(recipe)
@@ -219,18 +233,23 @@ def _compare(models: Mapping[str, Path]) -> Report:
             text = recipe_text(recipe, kind)
             if text is None:
                 continue
-            found = evaluate(directory, text, ScoringOptions((metric,)), attention=False)
+            scoring = scored.get((kind, metric))
+            if scoring is None:
+                scoring = fit_to_text(ScoringOptions((metric,)), text.read()[1], {name: recipe})
+                scored[kind, metric] = scoring
+            found, key = evaluate(directory, text, scoring, attention=False, run=run), scoring.key(metric)
             baseline = first.setdefault((kind, metric), found)
             tested: Mapping[str, float] = {}
             if baseline is not found and baseline.key["text"] == found.key["text"]:
-                tested = found.against(baseline, metric, text, recipe.data.target_language)
-            signed[f"{METRICS[metric].label}: {found.signatures[metric]}"] = None
-            difference = found.scores[metric] - baseline.scores[metric]
-            measured = (found.scores[metric], difference, tested.get("p_value"), found.sparsity)
+                tested = found.against(baseline, metric, text, recipe.data.target_language, scoring)
+            signed[f"{METRICS[metric].label}: {found.signatures[key]}"] = None
+            difference = found.scores[key] - baseline.scores[key]
+            measured = (found.scores[key], difference, tested.get("p_value"), found.sparsity)
             rows.append((name, kind, found.sentences, metric, *measured))
     notes = (
         f"p value: against the first model, {PairedTest()}",
         "sparsity: share of source tokens, </s> included, whose gate is 0 in evaluation",
+        *(f"{name.replace('_', ' ')} {value} in place of the recipe's" for name, value in run.record().items()),
         *signed,
     )
     return Report("sweep", (Table("sweep", "quality against sparsity", heads, tuple(rows)),), notes)
@@ -241,6 +260,10 @@ def _panels(report: Report) -> list[Panel]:
     panels = []
     for name in dict.fromkeys(report.tables[0].column("set")):
         rows = [row for row in report.tables[0].records() if row["set"] == name]
-        points = sorted((float(row["sparsity"] or 0), float(row["quality"])) for row in rows)  # type: ignore[arg-type]
-        panels.append(Panel("sparsity rate", f"{rows[0]['metric']}, {name}", {"models": points}, percent="x"))
+        series: dict[str, list[tuple[float, float | None]]] = {
+            str(row["model"]): [(float(row["sparsity"] or 0), float(row["quality"]))]  # type: ignore[arg-type]
+            for row in sorted(rows, key=lambda row: float(row["sparsity"] or 0))
+        }
+        label = f"{METRICS[str(rows[0]['metric'])].label} on the {name} set"
+        panels.append(Panel("sparsity rate", label, series, percent="x", style="points"))
     return panels

@@ -12,7 +12,11 @@ from sparsenmt.data.unspaced import is_unspaced
 from sparsenmt.errors import UserError
 from sparsenmt.interrupts import resumable
 from sparsenmt.progress import notify
-from sparsenmt.recipe.schema import Recipe
+from sparsenmt.recipe.schema import Data, Recipe
+
+MOST_UNKNOWN = 0.01
+"""A larger share of unknown tokens is worth a warning."""
+_OTHER_TEXT = "another language or script than the training text, or swapped sides (data.dev.source, data.dev.target)"
 
 
 def prepare(recipe: Recipe) -> PreparedReport:
@@ -23,6 +27,8 @@ def prepare(recipe: Recipe) -> PreparedReport:
     """
     with resumable("the stages that were finished are kept"):
         report = pipeline.prepare(recipe.data, features=required_features(recipe))
+    for warning in unknown_warnings(report, recipe.data):
+        notify(f"warning: {warning}")
     dev = recipe.data.dev
     warn_of_missing_words(recipe, read_lines(dev.source))
     if recipe.data.tokenizer.kind == "word":
@@ -43,6 +49,27 @@ def warn_of_missing_words(recipe: Recipe, sources: Iterable[str]) -> None:
             f"warning: {', '.join(methods)}: words are what stands between spaces, and the source has none between "
             "words, so that a sentence is one word; put spaces there first, or choose a method that decides by tokens"
         )
+
+
+def unknown_warnings(report: PreparedReport, data: Data) -> list[str]:
+    """Return a warning for every side of a corpus with too many unknown tokens, with the likely cause."""
+    options, usual = (
+        data.tokenizer,
+        [max(shares) for shares in zip(*(each.unknown_shares() for each in report.corpora), strict=True)],
+    )
+    size = f"data.tokenizer.vocabulary_size ({options.vocabulary_size:,})"
+    coverage = f"data.tokenizer.character_coverage ({options.character_coverage:g})"
+    cause = {"word": f"words that are too rare for {size}", "char": f"characters beyond {coverage} or {size}"}.get(
+        options.kind, f"characters beyond {coverage}"
+    )
+    found = []
+    for each in (*report.corpora, report.dev):
+        for side, share, of_training in zip(("source", "target"), each.unknown_shares(), usual, strict=True):
+            if share <= MOST_UNKNOWN:
+                continue
+            why = f"{cause}: raise it" if of_training > MOST_UNKNOWN else _OTHER_TEXT
+            found.append(f"{each.name}: {share:.1%} of the {side} tokens are unknown: {why}")
+    return found
 
 
 def open_prepared(recipe: Recipe) -> PreparedData:

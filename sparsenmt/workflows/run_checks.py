@@ -20,6 +20,8 @@ _HARMLESS = re.compile(
     r"name|directory|data\.(directory|test.*|source_language|(train\[\d+\]|dev)\.(source|target|documents))"
     r"|training\.(log_every|save_every|keep_last|keep_best|average_last|choose_average|skip_nonfinite)"
 )
+_TOKENIZER = "training.validation.tokenize"
+"""`validation_scoring` compares it with what the run was validated by, which the recipe need not name."""
 _LIMITS = ("training.max_updates", "training.max_epochs", "training.validation.patience")
 
 
@@ -100,8 +102,9 @@ def _changes(old: Recipe, new: Recipe) -> list[tuple[str, Any, Any]]:
 
 
 def is_same_run(old: Recipe, new: Recipe) -> bool:
-    """Return True if the new recipe describes the same finished run."""
-    return all(_HARMLESS.fullmatch(key) for key, _, _ in _changes(old, new))
+    """Return True if the new recipe describes the same finished run, on whatever device and threads it was made."""
+    other = ("training.threads", "training.device")
+    return all(key in other or _HARMLESS.fullmatch(key) for key, _, _ in _changes(old, new))
 
 
 def _least_limits(changed: list[tuple[str, Any, Any]], done: Progress | None) -> str:
@@ -118,7 +121,7 @@ def _reached(key: str, done: Progress) -> int | None:
 
 def _is_harmless(key: str, old: Any, new: Any, recipe: Recipe, done: Progress | None) -> bool:
     """Return True if a resumed run with the change equals an uninterrupted run that had it from its start."""
-    if _HARMLESS.fullmatch(key):
+    if _HARMLESS.fullmatch(key) or key == _TOKENIZER:
         return True
     if key not in _LIMITS or (key == "training.max_updates" and recipe.training.schedule == "linear"):
         return False  # a linear schedule falls to the last update: with another one, earlier rates were others

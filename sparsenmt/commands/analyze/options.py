@@ -13,10 +13,11 @@ from sparsenmt.commands.options import (
     PATH,
     Decorator,
     batch_tokens_option,
+    beam_size_option,
+    processor_options,
     report_options,
     stacked,
     tags_option,
-    threads_option,
 )
 from sparsenmt.model.sites import SITES
 
@@ -35,7 +36,6 @@ _INPUT = click.option(
 )
 _LIMIT = click.option("--limit", type=click.IntRange(1), help="Number of lines to read.  [default: all]")
 _SENTENCES = click.option("--sentence", "sentences", multiple=True, help="A sentence instead of --input; repeatable.")
-_BEAM = click.option("--beam-size", type=click.IntRange(1), help="Beam size.  [default: the recipe's]")
 _TARGET = click.option(
     "--target", type=PATH, help="Translations that the decoder reads, line by line.  [default: the model's own]"
 )
@@ -106,9 +106,9 @@ def analysis_options(
     options += (_INPUT, tags_option, _LIMIT) if text else ()
     options += (_WORDS, _LANGUAGE) if words else ()
     options += (_SENTENCES,) if sentences else ()
-    options += (_BEAM,) if translates else ()
+    options += (beam_size_option,) if translates else ()
     options += (_TARGET,) if target else ()
-    options += (batch_tokens_option(), threads_option) if text else ()
+    options += (batch_tokens_option(), processor_options) if text else ()
     options.append(report_options())
 
     def decorate(function: Callable[..., None]) -> Callable[..., Any]:
@@ -124,5 +124,5 @@ def analysis_options(
 
 _SESSION = {
     *("models", "input", "tags", "segmenter", "language", "sentences", "limit"),
-    *("batch_tokens", "beam_size", "target", "threads"),
+    *("batch_tokens", "beam_size", "target", "threads", "device"),
 }
