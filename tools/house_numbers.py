@@ -46,6 +46,8 @@ REASONS = {
     "sparsenmt.data.tokenizers.wire_format": "a reader of protocol buffers",
     "sparsenmt.decoding.copies": "the replacement of unknown tokens by attention: no search in it",
     "sparsenmt.native.trials": "the table of measurements: no kernel in it",
+    "sparsenmt.commands.message_options": "two options of every command: `lazy_group` knows none",
+    "sparsenmt.decoding.copies": "text copied by attention after the search: no search in it",
     "sparsenmt.evaluation.contrast.groups": "how items are grouped in tables: no model in it",
     "sparsenmt.evaluation.contrast.translation_suite": "one format of suites a file",
     "sparsenmt.report.fonts": "scripts, their fonts and packages: nothing is drawn in it, tested alone",
@@ -55,6 +57,7 @@ REASONS = {
     "sparsenmt.model.compiled_step": "the compiled step of a decoder: an alternative to layer by layer",
     "sparsenmt.native.compiler": "the compiler and its processes: no library or cache in it",
     "sparsenmt.recipe.checks": "what keys of a recipe mean together; `load` reads them one by one",
+    "sparsenmt.report.fonts": "which fonts have which characters: draws nothing",
     "sparsenmt.sparsity.fixed_maps": "the attention maps of the paper, beside the heads that use them",
     "sparsenmt.sparsity.simplex.native": "the compiled kernels of the functions",
     "sparsenmt.training.failures": "what the user is told when training diverges",
@@ -71,6 +74,7 @@ LINES = {
     "the engine, the methods of five papers, their reports": 34_500,  # the bar of the reorganisation, kept at its end
     "hardening: hostile files, kernels that fail, streams and processes that end": 2_050,
     "measures: two-sided tests, scatter of seeds, the same scoring everywhere, chosen means, tables of papers": 1_700,
+    "the first hour: text without spaces, unknown tokens, fonts and named axes, plain logs, options alike": 2_900,
 }
 """The most lines of the package: what was planned for each part. New abilities get a line of their own here."""
 
