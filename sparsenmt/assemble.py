@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from sparsenmt.devices import device_memory
 from sparsenmt.errors import UserError
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.layers import BlockOptions, SiteHeads
@@ -21,12 +22,16 @@ from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.model.sockets import MemoryFilter, Transform
 from sparsenmt.model.stacks import SiteModules
 from sparsenmt.model.transformer import PositionOptions, Transformer, Vocabulary
+from sparsenmt.progress import byte_text
 from sparsenmt.recipe import schema
 from sparsenmt.recipe.load import load, load_resolved
 from sparsenmt.recipe.resolve import Setting
 from sparsenmt.sparsity import registry
 from sparsenmt.sparsity.registry import Method, MethodPlace, Socket
 
+_CPU = torch.device("cpu")
+_WEIGHT_BYTES = 4
+_TRAINING_BYTES = 20  # of a parameter in fp32: itself, its gradient, two moments, the copy that validates
 _SMALL = 4096  # largest dimension of a model that is built only to find out its losses
 
 
@@ -61,6 +66,15 @@ def chosen_methods(model: schema.Model) -> list[tuple[str, Method, schema.Method
 def required_features(recipe: schema.Recipe) -> frozenset[str]:
     """Source features that the recipe's methods read."""
     return frozenset().union(*(method.requires for _, method, _ in chosen_methods(recipe.model)))
+
+
+def methods_of_words(recipe: schema.Recipe) -> list[str]:
+    """Key and name of the recipe's methods that decide by words between spaces."""
+    chosen = [
+        (key, method, method.options.model_validate(choice.options))
+        for key, method, choice in chosen_methods(recipe.model)
+    ]
+    return [f"{key} ({method.name})" for key, method, options in chosen if options.reads_words]
 
 
 def _build(socket: Socket, choice: schema.MethodChoice, where: str, **context: Any) -> Any:
@@ -170,7 +184,62 @@ def build_model(model: schema.Model, *, source_size: int, target_size: int, seed
         source_size: number of tokens in the source vocabulary.
         target_size: number of tokens in the target vocabulary.
         seed: random seed of the initialisation; None: PyTorch's current random state.
+
+    Raises:
+        UserError: the weights need more memory than this machine has.
     """
+    check_memory(model, _WEIGHT_BYTES, source_size=source_size, target_size=target_size)
+    return _build_transformer(model, source_size=source_size, target_size=target_size, seed=seed)
+
+
+def check_training_memory(model: schema.Model, *, source_size: int, target_size: int, device: torch.device) -> None:
+    """Check that what training keeps of every parameter fits into the memory, before any of it is taken.
+
+    Raises:
+        UserError: it does not.
+    """
+    use = " in training (weights, gradients, Adam's moments, a copy for validation)"
+    check_memory(model, _TRAINING_BYTES, source_size=source_size, target_size=target_size, use=use, device=device)
+
+
+def check_memory(
+    model: schema.Model,
+    bytes_each: int,
+    *,
+    source_size: int,
+    target_size: int,
+    use: str = "",
+    device: torch.device = _CPU,
+) -> None:
+    """Check that a model's parameters fit into the memory of a device; activations come in addition.
+
+    Args:
+        bytes_each: bytes that are kept of every parameter.
+        use: end of the sentence "PARAMETERS take N GB of memory".
+
+    Raises:
+        UserError: they do not.
+    """
+    memory = device_memory(device)
+    blocks = model.encoder_layers + model.decoder_layers
+    matrices = blocks * (12 * model.dimension**2 + 3 * model.dimension * model.feed_forward)
+    rough = matrices + model.dimension * (2 * source_size + 2 * target_size + 2 * model.max_positions)
+    if memory is None or rough * bytes_each < memory:  # not counted exactly: the first model on "meta" takes a second
+        return
+    with torch.device("meta"):
+        built = _build_transformer(model, source_size=source_size, target_size=target_size, seed=0)
+    count = sum(parameter.numel() for parameter in built.parameters())
+    if count * bytes_each >= memory:
+        owner = "GPU" if device.type == "cuda" else "machine"
+        needed, present = byte_text(count * bytes_each), byte_text(memory)
+        raise UserError(
+            f"{count:,} parameters take {needed} of memory{use}; this {owner} has {present}",
+            where="model",
+            hint="Lower `dimension`, `feed_forward`, the numbers of layers or the vocabulary, or use a larger one.",
+        )
+
+
+def _build_transformer(model: schema.Model, *, source_size: int, target_size: int, seed: int | None) -> Transformer:
     with torch.random.fork_rng(devices=[], enabled=seed is not None):
         if seed is not None:
             torch.manual_seed(seed)

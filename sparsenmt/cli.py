@@ -15,9 +15,11 @@ import select
 import shlex
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -27,6 +29,7 @@ from sparsenmt import __version__
 from sparsenmt.commands.lazy_group import CommandEntry, LazyGroup
 from sparsenmt.errors import UserError, is_out_of_memory, printable_lines
 from sparsenmt.interrupts import Interrupted, listening
+from sparsenmt.progress import duration, log, own_messages
 from sparsenmt.runtime import is_main_process, limit_thread_spinning
 
 COMMANDS: dict[str, CommandEntry] = {
@@ -179,8 +182,16 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command line, given as the words after the program's name. Returns the exit code; shows no traceback."""
+    began = time.monotonic()
+    with own_messages():
+        code = _run(arguments)
+        log(f"exit code {code} after {duration(time.monotonic() - began)}")
+    return code
+
+
+def _run(arguments: Sequence[str]) -> int:
     try:
-        result = cli.main(args=list(arguments), prog_name="sparsenmt", standalone_mode=False)
+        result = cli.main(args=list(arguments), prog_name="sparsenmt", standalone_mode=False, obj=shlex.join(arguments))
     except UserError as error:
         _tell(f"error: {error}")
         if error.resumable:
@@ -192,6 +203,8 @@ def run(arguments: Sequence[str]) -> int:
             return 1
         return _report_interrupt(abort.__cause__, arguments)
     except click.ClickException as error:
+        if isinstance(error, click.NoSuchOption):
+            error = click.UsageError(f"{error.message}{_similar_options(error)}", error.ctx)
         shown = io.StringIO()
         error.show(shown)
         _tell(shown.getvalue().rstrip("\n"))
@@ -227,9 +240,23 @@ def _report_interrupt(interrupt: BaseException | None, arguments: Sequence[str])
     return code
 
 
+_OTHER_OPTIONS = {"--sparsity": "--target", "--lambda": "--weight", "--gpu": "--device", "--beam": "--beam-size"}
+"""Options as papers and other toolkits call them."""
+
+
+def _similar_options(error: click.NoSuchOption) -> str:
+    """Return a sentence with the option that may have been meant; click would offer ``--restart`` for ``--targets``."""
+    names = [] if error.ctx is None else [name for each in error.ctx.command.params for name in each.opts]
+    close = get_close_matches(error.option_name, names, n=1, cutoff=0.8)
+    other = _OTHER_OPTIONS.get(error.option_name)
+    meant = other if other in names else close[0] if close else None
+    return f" Did you mean '{meant}'?" if meant else ""
+
+
 def _tell(text: str) -> None:
     """Print lines on stderr, with control characters as escapes: names in them may come from strangers."""
     click.echo(printable_lines(text), err=True)
+    log(text)
 
 
 def _resume_line(arguments: Sequence[str]) -> str:

@@ -1,26 +1,58 @@
-"""The device that PyTorch computes on, and the number of CPU threads."""
+"""The device that PyTorch computes on, its memory, and the number of CPU threads."""
 
 from __future__ import annotations
 
 import os
-from typing import Literal
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
 
 import torch
 
 from sparsenmt.errors import UserError
 
 
-def pick_device(wanted: Literal["auto", "cpu", "cuda"]) -> torch.device:
-    """The device of that name; ``auto`` is CUDA if available, otherwise the CPU.
+def pick_device(wanted: str, where: str = "training.device") -> torch.device:
+    """Return the device of that name: ``cpu``, ``cuda``, ``cuda:1``; ``auto`` is CUDA if available, otherwise the CPU.
+
+    Args:
+        where: the key or option that names it.
 
     Raises:
-        UserError: CUDA is wanted but not available.
+        UserError: the machine has no such device.
     """
     if wanted == "auto":
         wanted = "cuda" if torch.cuda.is_available() else "cpu"
-    if wanted == "cuda" and not torch.cuda.is_available():
-        raise UserError("PyTorch finds no CUDA device", where="training.device", hint="Set it to auto or cpu.")
-    return torch.device(wanted)
+    device = torch.device(wanted)
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device.type == "cuda" and (device.index or 0) >= count:
+        there = f"no {wanted}: there are {count} CUDA devices, from cuda:0" if count else "no CUDA device"
+        raise UserError(f"PyTorch finds {there}", where=where, hint="Set it to auto or cpu.")
+    return device
+
+
+_CONTAINER_LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # v2, v1
+
+
+def device_memory(device: torch.device) -> int | None:
+    """Return the bytes of memory that a process can have at most on a device; None where the system does not say.
+
+    Of the CPU: the machine's memory, or less where a container or ``ulimit -v`` limits it.
+    """
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    limits = []
+    with suppress(OSError, ValueError, AttributeError):  # no such question on this system
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    for path in _CONTAINER_LIMITS:
+        with suppress(OSError, ValueError):  # not Linux, not limited ("max")
+            limits.append(int(Path(path).read_bytes()))
+    with suppress(ImportError):
+        import resource
+
+        address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
+        limits += [] if address_space == resource.RLIM_INFINITY else [address_space]
+    return min((limit for limit in limits if limit > 0), default=None)
 
 
 def use_threads(wanted: int | None) -> None:

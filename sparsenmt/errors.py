@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 
 
@@ -15,13 +16,21 @@ class UserError(Exception):
         message: what is wrong, in one sentence without a full stop.
         where: the place, e.g. ``"recipe.yaml:12"`` or ``"train.en.gz, line 7"``.
         hint: what to do, in imperative sentences.
+        missing: a path that was looked for; the message shows a relative one in full.
         resumable: True if the same command resumes the work.
     """
 
     def __init__(
-        self, message: str, *, where: str | None = None, hint: str | None = None, resumable: bool = False
+        self,
+        message: str,
+        *,
+        where: str | None = None,
+        hint: str | None = None,
+        missing: str | os.PathLike[str] | None = None,
+        resumable: bool = False,
     ) -> None:
         self.message = message
+        self.looked_for = None if missing is None else _in_full(os.fspath(missing))
         self.where = where
         self.hint = hint
         self.resumable = resumable
@@ -29,8 +38,19 @@ class UserError(Exception):
 
     def __str__(self) -> str:
         text = f"{printable(self.where)}: {self.message}" if self.where else self.message
+        text = f"{text}\n  {printable(self.looked_for)}" if self.looked_for else text
         text = f"{text}\n  {self.hint}" if self.hint else text
         return printable_lines(text)
+
+
+def _in_full(path: str) -> str | None:
+    """Return a sentence with the absolute path of a relative one; None for an absolute path."""
+    if os.path.isabs(path):
+        return None
+    try:
+        return f"Looked for: {os.path.abspath(path)} (relative to the working directory)."
+    except OSError:  # the working directory was removed
+        return None
 
 
 UNSAFE = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")

@@ -24,6 +24,7 @@ class Metric:
         validates: True if validation may choose checkpoints by it.
         default: True if `score` reports it when no metric is named.
         tokenized: True if sacrebleu's tokenizer (``--tokenize``) finds its words.
+        spaced: True if its words stand between spaces; of text without them it compares the tokens that BLEU does.
         by_language: True if its words depend on the language of the text.
     """
 
@@ -36,13 +37,14 @@ class Metric:
     validates: bool = True
     default: bool = False
     tokenized: bool = False
+    spaced: bool = False
     by_language: bool = False
 
 
 _RECORDS = (
     Metric("bleu", "BLEU", "sacrebleu_scorer:bleu", default=True, tokenized=True),
     Metric("chrf", "chrF2", "sacrebleu_scorer:chrf", default=True),
-    Metric("ter", "TER", "sacrebleu_scorer:ter", lower_is_better=True, quadratic=True, default=True),
+    Metric("ter", "TER", "sacrebleu_scorer:ter", lower_is_better=True, quadratic=True, default=True, spaced=True),
     Metric("rouge1", "ROUGE-1", "rouge:RougeF1", by_language=True),
     Metric("rouge2", "ROUGE-2", "rouge:RougeF1", by_language=True),
     Metric("rougeL", "ROUGE-L", "rouge:RougeF1", quadratic=True, by_language=True),

@@ -29,6 +29,7 @@ import sparsenmt
 from sparsenmt.assemble import build_model, load_resolved_recipe
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
+from sparsenmt.devices import pick_device
 from sparsenmt.errors import UserError
 from sparsenmt.files import (
     DamagedFileError,
@@ -81,9 +82,7 @@ _COPIED = (*_READ, "checkpoints")  # and what copies are made of
 _NO_MODEL_HINT = "Name a directory that `sparsenmt train` wrote."
 _NO_LINK_HINT = "Put the file or folder itself there. The model directory as a whole may be a link."
 _COPY_HINT = "Take the model directory from a copy, or train it again."
-_WEIGHTS_HINT = (
-    "Training writes them when it ends; `sparsenmt average` computes them from checkpoints, if there are any."
-)
+_WEIGHTS_HINT = "Training writes them when it ends; `sparsenmt average` computes them from checkpoints, if any."
 
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
@@ -353,7 +352,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     path = directory / MANIFEST
     if not path.is_file():
         what = "this is not a model directory" if directory.exists() else "there is no such model directory"
-        raise UserError(what, where=str(directory), hint=_NO_MODEL_HINT)
+        raise UserError(what, where=str(directory), hint=_NO_MODEL_HINT, missing=directory)
     try:
         manifest = read_sealed(path, hint=_COPY_HINT)
     except DamagedFileError:
@@ -538,19 +537,19 @@ def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
 def open_model(
     directory: Path | str,
     *,
-    device: torch.device | None = None,
+    device: torch.device | str = "auto",
     dtype: torch.dtype | Literal["recipe"] | DecodingDtype | None = torch.float32,
     disabled: Mapping[SiteName, Collection[int]] | None = None,
 ) -> Bundle:
     """Open a model directory for decoding.
 
     Args:
-        device: None: CUDA if available, otherwise the CPU.
+        device: or its name, as for `pick_device`.
         dtype: of the packed weights, or its name in recipes, or ``recipe`` for the dtype of the model's recipe; None
             leaves the weights unpacked, as they were trained.
         disabled: heads, from 1, that give zeros in addition to those of the recipe; `Bundle.recipe` has them, too.
     """
-    device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = pick_device(device, "--device") if isinstance(device, str) else device
 
     def read(real: Path) -> Bundle:
         manifest = read_manifest(real)

@@ -27,10 +27,10 @@ from sparsenmt.depth_selector.training import Hyperparameters, Trial
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.files import hidden_path, partial_path, read_sealed, write_json, write_sealed
-from sparsenmt.progress import Bars
 from sparsenmt.records import file_entry
 from sparsenmt.resumable import resumable_output
 from sparsenmt.training.checkpoints import find_checkpoints
+from sparsenmt.training.state import Progress
 from sparsenmt.workflows.decode import DecodeRequest
 from sparsenmt.workflows.distill import DistilledCorpus, DistillRequest
 from sparsenmt.workflows.evaluate import Evaluation, SiteAttention, _path_and_key, kept_evaluation
@@ -118,7 +118,7 @@ def test_manifest_of_a_model(place: Path, tmp_path: Path) -> None:
         target.rename(tmp_path / f"kept-{len(list(tmp_path.iterdir()))}")
 
     def start() -> object:
-        return check_start(model, recipe, "fingerprint", None, resumes=True)
+        return check_start(model, recipe, "fingerprint", None, Progress(update=1))
 
     try_all(model / store.MANIFEST, [lambda: store.open_model(model, device=torch.device("cpu")), copy, start])
 
@@ -172,10 +172,10 @@ def test_state_of_stages(tmp_path: Path) -> None:
         (tmp_path / "file").write_bytes(b"text")
         return {"count": 1}
 
-    Stages(tmp_path, {"task": 1}, Bars(False)).run("first", write)
+    Stages(tmp_path, {"task": 1}, False).run("first", write)
     state = tmp_path / ".state.json"
     assert state.exists()
-    try_all(state, [lambda: Stages(tmp_path, {"task": 1}, Bars(False)).run("first", write)])
+    try_all(state, [lambda: Stages(tmp_path, {"task": 1}, False).run("first", write)])
 
 
 def test_record_of_distilled_text(place: Path, tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_a_directory_with_a_link_is_not_trained_in(tmp_path: Path, victim: Path)
     (tmp_path / "model").mkdir()
     (tmp_path / "model/tokenizers").symlink_to(victim.parent)
     with pytest.raises(UserError, match="holds something else"):
-        check_start(tmp_path / "model", pairs.recipe(tmp_path), "fingerprint", None, resumes=False)
+        check_start(tmp_path / "model", pairs.recipe(tmp_path), "fingerprint", None, None)
 
 
 # --- temporary names of files ----------------------------------------------------------------------------------------

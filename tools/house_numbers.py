@@ -37,12 +37,14 @@ OPTIONAL_PACKAGES = {
 """Packages that a function outside `commands/` may import: they may be missing, or slow down the start."""
 
 REASONS = {
+    "sparsenmt.commands.message_options": "two options of every command: no table of commands in it",
     "sparsenmt.data.features.source_features": "the features themselves; `feature_set` saves a set of them",
     "sparsenmt.data.features.word_frequency": "counts and ranks of words: no feature in it",
     "sparsenmt.data.prepare.stages": "what is done already in a directory: no text in it",
     "sparsenmt.data.tokenizers.symbol_tokenizers": "one kind of tokenizer a file",
     "sparsenmt.data.tokenizers.unigram_seeds": "an algorithm of its own, that sentencepiece lacks",
     "sparsenmt.data.tokenizers.wire_format": "a reader of protocol buffers",
+    "sparsenmt.decoding.copies": "the replacement of unknown tokens by attention: no search in it",
     "sparsenmt.native.trials": "the table of measurements: no kernel in it",
     "sparsenmt.evaluation.contrast.groups": "how items are grouped in tables: no model in it",
     "sparsenmt.evaluation.contrast.translation_suite": "one format of suites a file",
@@ -69,6 +71,7 @@ LINES = {
     "the engine, the methods of five papers, their reports": 34_500,  # the bar of the reorganisation, kept at its end
     "hardening: hostile files, kernels that fail, streams and processes that end": 2_050,
     "measures: two-sided tests, scatter of seeds, the same scoring everywhere, chosen means, tables of papers": 1_700,
+    "the first hour: text without spaces, unknown tokens, fonts and named axes, plain logs, options alike": 2_900,
 }
 """The most lines of the package: what was planned for each part. New abilities get a line of their own here."""
 

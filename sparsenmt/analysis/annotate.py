@@ -40,7 +40,7 @@ def measure_annotations(session: AnalysisSession, *, paint: Paint = brackets) ->
 
 def annotated(each: GatedLine, tokenizer: Tokenizer, paint: Paint = brackets) -> str:
     """Return a sentence with marks. A dropped space that is a token of its own is shown as the sign for it."""
-    names = [printable(name) for name in tokenizer.pieces(each.line.ids)]
+    names = [printable(name) for name in each.line.token_names(tokenizer)]
     marked, text, state = "", "", False  # successive tokens that are all kept, or all dropped, are marked together
     for id_, name, dropped in zip(each.line.ids, names, each.dropped.tolist(), strict=True):
         apart = id_ == EOS or (name.startswith(SPACE) and name != SPACE)
@@ -95,7 +95,7 @@ def report(found: Sequence[AnnotationResult]) -> Report:
     rows = []
     for each in found:
         for line in each.lines:
-            names = each.tokenizer.pieces(line.line.ids)
+            names = line.line.token_names(each.tokenizer)
             gates = [None] * len(names) if line.gates is None else line.gates.tolist()
             for i, (name, gate, dropped) in enumerate(zip(names, gates, line.dropped.tolist(), strict=True)):
                 rows.append((line.line.number + 1, each.model, i, name, gate, int(dropped)))
@@ -110,7 +110,7 @@ def grid(found: Sequence[AnnotationResult]) -> list[list[Heatmap]]:
 
 def _bar(each: AnnotationResult, line: GatedLine) -> Heatmap:
     gates = np.ones(len(line.line.ids)) if line.gates is None else line.gates
-    names = shown_tokens(each.tokenizer.pieces(line.line.ids))
+    names = shown_tokens(line.line.token_names(each.tokenizer))
     title = f"{each.model}, sentence {line.line.number + 1}"
     kept = line.dropped.tolist()
     return Heatmap(title, ["gate"], names, gates[None], kept, column_label="source tokens; in brackets: dropped")

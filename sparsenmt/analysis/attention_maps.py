@@ -167,14 +167,13 @@ def sentence_maps(
     """Return all maps of a model, sentence by sentence, head by head; ``targets`` are those of the lines."""
     found = []
     for place, (line, target) in enumerate(zip(lines, targets, strict=True)):
-        ids = line.line.ids
-        source = shown_tokens(tokenizers.source.pieces(ids))
+        source = shown_tokens(line.line.token_names(tokenizers.source))
         if choice.site == "encoder_self":
             rows = columns = source
         elif choice.site == "decoder_self":
-            rows = columns = shown_tokens(tokenizers.target.pieces(target.inputs[: len(target.ids)]))
+            rows = columns = shown_tokens(tokenizers.target.pieces(target.inputs[: len(target.ids)], target.unknown))
         else:
-            rows, columns = shown_tokens(tokenizers.target.pieces(target.ids)), source
+            rows, columns = shown_tokens(tokenizers.target.pieces(target.ids, target.unknown)), source
         for part in seen.parts():
             weights = seen.weights(place, part, len(rows), len(columns))
             number = line.line.number + 1

@@ -21,10 +21,10 @@ from torch import Tensor
 from sparsenmt.analysis.gates import GatedLine, LineBatches, SparsityRate, gated_line
 from sparsenmt.analysis.observe import TargetLine
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
+from sparsenmt.analysis.text_words import TextWords
 from sparsenmt.data.batching import pad
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS
-from sparsenmt.data.word_boundaries import word_ids
 from sparsenmt.decoding.inputs import not_finite
 from sparsenmt.model.protocol import AttentionSeen
 from sparsenmt.report.plots import Panel, curves
@@ -48,15 +48,20 @@ def measure_attention_mass(
         threshold: the share of words with less mass is reported.
     """
     notes = session.notes_on_filters(needed=False)
+    settings: dict[str, object] = {"unit": unit, "eos": eos, "threshold": threshold, "beam_size": session.beam_size}
+    words = TextWords()
+    if unit == "word":
+        words = session.words
+        notes += words.notes("a word is all that stands between spaces, mostly a whole sentence")
+        settings["words"] = words.origin
     found = []
     for model in session.opened():
         targets = model.targets
-        counter = MassCounter(model.bundle.tokenizers.source, unit=unit, eos=eos)
+        counter = MassCounter(model.bundle.tokenizers.source, unit=unit, eos=eos, words=words)
         with model.batches("attention") as text:
             for _, seen in cross_attention_maps(text, targets):
                 counter.add(seen)
         found.append(counter.result(model.label, threshold))
-    settings = {"unit": unit, "eos": eos, "threshold": threshold, "beam_size": session.beam_size}
     return session.result(
         report(found, unit=unit, eos=eos, threshold=threshold),
         lambda: curves(panels(found, threshold), share_y=True),
@@ -109,10 +114,13 @@ class MassCounter:
 
     Args:
         eos: True if ``</s>`` counts, as a source word and as a target position.
+        words: those of the text, for the unit "word"; None: between spaces.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, unit: Unit = "piece", eos: bool = True) -> None:
-        self._tokenizer, self._unit, self._eos = tokenizer, unit, eos
+    def __init__(
+        self, tokenizer: Tokenizer, *, unit: Unit = "piece", eos: bool = True, words: TextWords | None = None
+    ) -> None:
+        self._tokenizer, self._unit, self._eos, self._text_words = tokenizer, unit, eos, words or TextWords()
         self._retained: list[NDArray[np.float64]] = []
         self._stand_ins: list[float] = []
         self._words = 0
@@ -125,7 +133,10 @@ class MassCounter:
         rows = slice(None) if self._eos else np.array(seen.target) != EOS
         columns = np.ones(len(ids), dtype=np.bool_) if self._eos else np.array(ids) != EOS
         mass = seen.weights[rows].sum(0)  # (S,)
-        groups = np.arange(len(ids), dtype=np.int64) if self._unit == "piece" else word_ids(ids, self._tokenizer)
+        if self._unit == "piece":
+            groups = np.arange(len(ids), dtype=np.int64)
+        else:
+            groups = self._text_words.indices(seen.source.line, self._tokenizer)
         kept = np.bincount(groups, weights=~dropped & columns)
         sums: NDArray[np.float64] = np.bincount(groups, weights=mass * (~dropped & columns)).astype(np.float64)
         self._words += int((np.bincount(groups, weights=columns) > 0).sum())

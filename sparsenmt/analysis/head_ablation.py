@@ -48,8 +48,8 @@ def measure_head_ablation(
         UserError: a model has no such head, or it cannot be scored like this.
     """
     scoring, test = scoring.with_default(DEFAULT.metrics), test or PairedTest()
-    settings = session.scoring_settings(scoring, documents, len(session.lines))
     references = session.read_beside(reference, len(session.lines), session.text_name)
+    scoring, settings = session.scoring_settings(scoring, documents, references)
     found = {}
     for model in session.opened():
         names = model.check_heads(site, heads)

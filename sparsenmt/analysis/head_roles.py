@@ -7,7 +7,8 @@ The scores of a head are means of attention mass, from 0 to 1:
 - merging: over clusters, the largest mass that a token of the cluster puts on the rest of it; of a cluster of one
   token, the weight that it puts on itself. A cluster is a word between spaces, so that a hyphenated word is one,
   without the punctuation at its ends, every token of which is a cluster of its own; ``</s>`` is in none.
-  ``merging_split`` is the mean over clusters of several tokens only.
+  ``merging_split`` is the mean over clusters of several tokens only. Where spaces do not bound words, and the words are
+  not known otherwise (`text_words`), there are no clusters, and an interrogative word is a token.
 - interrogation: the weight of the question mark (the last token with one), over the tokens of interrogative words
   before it; sentences without either do not count.
 
@@ -31,9 +32,9 @@ from sparsenmt.analysis.labels import HEAD_COLUMNS, Head, head_cells, head_name
 from sparsenmt.analysis.observe import Attended, TensorSums
 from sparsenmt.analysis.position_rates import inside_word
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
+from sparsenmt.analysis.text_words import TextWords
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
-from sparsenmt.data.word_boundaries import word_ids
 from sparsenmt.decoding.inputs import SourceLine
 from sparsenmt.report.plots import Heatmap, heatmaps
 from sparsenmt.report.tables import Column, Report, Table, columns
@@ -73,9 +74,11 @@ def measure_head_roles(
     found = []
     for model in session.opened():
         asking = frozenset(map(str.lower, words)) or interrogatives(model.bundle.recipe.data.source_language)
-        counter = RoleCounter(model.sources, model.bundle.tokenizers.source, asking)
+        counter = RoleCounter(model.sources, model.bundle.tokenizers.source, asking, session.words)
         found.append(model.attend(counter, ["encoder_self"]).result(model.label, learned_alphas(model.bundle.model)))
-    return session.result(report(found, threshold=threshold), lambda: heatmaps(grid(found), "score", most=1.0))
+    made = report(found, threshold=threshold, words=session.words)
+    settings = {"words": session.words.origin}
+    return session.result(made, lambda: heatmaps(grid(found), "score", most=1.0), settings=settings)
 
 
 def interrogatives(language: str) -> frozenset[str]:
@@ -94,18 +97,21 @@ class SentenceStructure:
     """Tokens of interrogative words before the question mark."""
 
 
-def sentence_structure(ids: Sequence[int], tokenizer: Tokenizer, words: Collection[str]) -> SentenceStructure:
-    """Find clusters, question mark and interrogative words; none if the tokenizer does not show where words begin.
+def sentence_structure(
+    line: SourceLine, tokenizer: Tokenizer, words: Collection[str], cut: TextWords
+) -> SentenceStructure:
+    """Find clusters, question mark and interrogative words; none if nothing shows where words begin.
 
     Args:
-        ids: (S,), EOS included.
         words: interrogative words, in lower case.
+        cut: the words of the text.
     """
-    if not tokenizer.keeps_word_boundaries:
+    ids = line.ids
+    if cut.lines is None and not tokenizer.keeps_word_boundaries:
         return SentenceStructure([-1] * len(ids), None, [])
     names = tokenizer.pieces(list(ids))
     places: dict[int, list[int]] = {}
-    for i, word in enumerate(word_ids(ids, tokenizer).tolist()):
+    for i, word in enumerate(cut.indices(line, tokenizer).tolist() if cut.known else range(len(ids))):
         if ids[i] != EOS and names[i] != SPACE:
             places.setdefault(word, []).append(i)
     marks = [i for i, name in enumerate(names) if any(mark in name for mark in _QUESTION_MARKS)]
@@ -121,7 +127,7 @@ def sentence_structure(ids: Sequence[int], tokenizer: Tokenizer, words: Collecti
         text = "".join(names[i].removeprefix(SPACE) for i in whole).strip("'\"“”„«»().,;:!?¿").lower()
         if mark is not None and text in words:
             asking += [i for i in whole if i < mark]
-    return SentenceStructure(clusters, mark, asking)
+    return SentenceStructure(clusters if cut.known else [-1] * len(ids), mark, asking)
 
 
 class RoleCounter:
@@ -129,10 +135,14 @@ class RoleCounter:
 
     Args:
         words: interrogative words, in lower case.
+        cut: the words of the text; None: between spaces.
     """
 
-    def __init__(self, lines: Sequence[SourceLine], tokenizer: Tokenizer, words: Collection[str]) -> None:
+    def __init__(
+        self, lines: Sequence[SourceLine], tokenizer: Tokenizer, words: Collection[str], cut: TextWords | None = None
+    ) -> None:
         self._lines, self._tokenizer, self._words = lines, tokenizer, words
+        self._cut = cut or TextWords()
         self._sums: TensorSums[int] = TensorSums()  # (H, scores)
         self._counts: TensorSums[int] = TensorSums()  # (scores,)
         self._batch: tuple[list[int], list[SentenceStructure]] = ([], [])
@@ -140,7 +150,7 @@ class RoleCounter:
     def _structures(self, places: list[int]) -> list[SentenceStructure]:
         """Return the structures of the sentences of a batch, which are found once for all layers."""
         if self._batch[0] is not places:
-            made = [sentence_structure(self._lines[i].ids, self._tokenizer, self._words) for i in places]
+            made = [sentence_structure(self._lines[i], self._tokenizer, self._words, self._cut) for i in places]
             self._batch = places, made
         return self._batch[1]
 
@@ -222,8 +232,12 @@ class HeadRolesResult:
         return sorted([(score, head) for score, head in scored if score is not None], key=lambda pair: -pair[0])
 
 
-def report(found: Sequence[HeadRolesResult], *, threshold: float = THRESHOLD) -> Report:
-    """Make two tables: roles, beside the published scores; and the scores of every head."""
+def report(found: Sequence[HeadRolesResult], *, threshold: float = THRESHOLD, words: TextWords | None = None) -> Report:
+    """Make two tables: roles, beside the published scores; and the scores of every head.
+
+    Args:
+        words: those of the text; None: between spaces.
+    """
     rows, heads = [], []
     for each in found:
         for role in ROLES:
@@ -250,14 +264,18 @@ def report(found: Sequence[HeadRolesResult], *, threshold: float = THRESHOLD) ->
         f"heads: number with a score of at least {threshold:.0%}; median: of their scores; best heads: layer.head",
         "published: softmax / 1.5-entmax / learned alpha (Correia et al. 2019, English to German)",
     )
-    unmeasured = [f"{each.model}: {what}" for each in found for what in _unmeasured(each)]
+    cut = words or TextWords()
+    unmeasured = [f"{each.model}: {what}" for each in found for what in _unmeasured(each, known=cut.known)]
+    unmeasured += cut.notes("merging is not measured, and an interrogative word is a token")
     return Report("roles", tables, (*notes, *unmeasured), {"threshold": threshold})
 
 
-def _unmeasured(found: HeadRolesResult) -> list[str]:
+def _unmeasured(found: HeadRolesResult, *, known: bool) -> list[str]:
     notes = []
     if not found.counts.get("interrogation"):
         notes.append("interrogation is not measured: no question with an interrogative word is in the text")
+    if not known:
+        return notes
     if not found.counts.get("merging"):
         notes.append("merging is not measured: its tokenizer does not show where words begin")
     elif not found.counts.get("merging_split"):

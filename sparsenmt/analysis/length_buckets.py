@@ -17,22 +17,34 @@ from typing import Literal
 from sparsenmt.analysis.compared_scores import SCORE_COLUMNS, ComparedScore, compared_scores, signature_notes
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.data.text import read_lines
+from sparsenmt.data.word_spaces import is_unspaced
 from sparsenmt.decoding.disabled_heads import heads_by_model
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import by_document
 from sparsenmt.evaluation.sacrebleu_scorer import tokenizer
 from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
 from sparsenmt.evaluation.significance import PairedTest
+from sparsenmt.evaluation.tokenizer_choice import fitting_tokenizer
 from sparsenmt.metric import METRICS
 from sparsenmt.report.plots import Panel, curves
 from sparsenmt.report.tables import Report, Table, columns
 
 EDGES = (10, 20, 30, 40, 50)
 """The greatest length of each bucket; the bucket after them has no limit."""
+CHARACTER_EDGES = (20, 40, 60, 80, 100)
+"""The same in characters: a word of Chinese or Japanese has about two."""
 COMPARE_MT_EDGES = (9, 19, 29, 39, 49, 59)
 """The bins of compare-mt (Neubig et al. 2019) for lengths: below 10, 10 to 19, ... 50 to 59, 60 and more."""
-Length = Literal["reference-words", "reference-tokens", "source-words", "source-tokens"]
-"""The text whose length counts; words stand between spaces, tokens are those of BLEU's tokenizer."""
+Length = Literal[
+    "reference-words",
+    "reference-tokens",
+    "reference-characters",
+    "source-words",
+    "source-tokens",
+    "source-characters",
+]
+"""The text whose length counts; words stand between spaces, tokens are those of BLEU's tokenizer, and white space is no
+character."""
 DEFAULT = ScoringOptions(("bleu",))
 LEAST = 10
 ALL = "all"
@@ -42,8 +54,8 @@ def measure_by_length(
     session: AnalysisSession,
     reference: Path,
     *,
-    edges: Sequence[int] = EDGES,
-    length: Length = "reference-words",
+    edges: Sequence[int] | None = None,
+    length: Length | None = None,
     scoring: ScoringOptions = DEFAULT,
     documents: Path | None = None,
     disabled_heads: Sequence[str] = (),
@@ -53,7 +65,8 @@ def measure_by_length(
 
     Args:
         reference: reference translation.
-        edges: the greatest length of every bucket but the last, rising.
+        edges: the greatest length of every bucket but the last, rising; None: `EDGES` or `CHARACTER_EDGES`.
+        length: None: words of the reference; its characters if it has no spaces between words.
         scoring: without metrics: BLEU.
         documents: document ids of the text, for d-BLEU; a model of blocks then translates blocks.
         disabled_heads: ``[MODEL=]SITE:N,N`` values: heads that give zeros.
@@ -66,8 +79,11 @@ def measure_by_length(
     references = list(islice(read_lines(reference), session.limit))
     if not references:
         raise UserError("the file has no lines", where=str(reference), hint="Name a file of reference translations.")
+    length = length or ("reference-characters" if is_unspaced(references) else "reference-words")
+    edges = edges or (CHARACTER_EDGES if length.endswith("characters") else EDGES)
     tokenizes = length.endswith("tokens")
-    settings = session.scoring_settings(scoring, documents, len(references), tokenizes=tokenizes)
+    asked = scoring.tokenize
+    scoring, settings = session.scoring_settings(scoring, documents, references, tokenizes=tokenizes)
     count = counter(length, settings)
     # Everything is read and checked before a model translates.
     models = {label: path for label, path in session.labels.items() if label not in session.translations}
@@ -77,6 +93,8 @@ def measure_by_length(
         for label, path in session.translations.items()
     }
     texts = _measured_texts(session, reference, references, source=length.startswith("source"), needed=bool(models))
+    if length == "source-tokens" and asked is None:  # the tokenizer of the scores fits the reference
+        count = counter(length, replace(settings, tokenize=fitting_tokenizer(None, texts)))
     for label, path in models.items():
         systems[label] = session.open(label, path, disabled[label]).texts(settings.documents)
     ordered = {label: systems[label] for label in session.labels}
@@ -87,7 +105,19 @@ def measure_by_length(
         lambda: curves(panels(cells, length)),
         caption=_left_out(cells),
         settings={"reference": str(reference), "edges": list(edges), "length": length, **common, **scoring.record()},
+        notes=_notes_on_words(length, texts),
     )
+
+
+def _notes_on_words(length: Length, texts: Sequence[str]) -> list[str]:
+    """Return the note on a text without spaces whose words are counted."""
+    if not length.endswith("words") or not is_unspaced(texts):
+        return []
+    text = length.split("-")[0]
+    return [
+        f"the {text} has no spaces between words: what stands between spaces is mostly a whole sentence; --length "
+        f"{text}-characters counts characters"
+    ]
 
 
 def _measured_texts(
@@ -108,10 +138,17 @@ def word_count(line: str) -> int:
     return len(line.split())
 
 
+def character_count(line: str) -> int:
+    """Count the characters but white space."""
+    return len("".join(line.split()))
+
+
 def counter(length: Length, settings: ScoringSettings) -> Callable[[str], int]:
-    """Return the function that counts words or tokens."""
+    """Return the function that counts words, characters or tokens."""
     if length.endswith("words"):
         return word_count
+    if length.endswith("characters"):
+        return character_count
     split = tokenizer(settings)
     return lambda line: word_count(split(line))
 

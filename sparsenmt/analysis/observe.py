@@ -35,6 +35,8 @@ class TargetLine:
     """Token ids without EOS."""
     ended: bool = True
     """True if EOS follows; a translation that was cut at the maximum length has none."""
+    unknown: Sequence[str] = ()
+    """The texts of the unknown tokens, in order, for reports."""
 
     @property
     def ids(self) -> list[int]:

@@ -14,17 +14,18 @@ from dataclasses import dataclass
 
 from sparsenmt.analysis.gates import RATE_COLUMNS, GatedLine, SparsityRate, overall_rate
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
+from sparsenmt.analysis.text_words import UNSPACED, open_text_tagger
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
-from sparsenmt.data.tagging.taggers import open_tagger
 from sparsenmt.data.tagging.tagsets import TagSet, report_category, tag_category, unknown_tags_warning
 from sparsenmt.data.tagging.word_alignment import align_words
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
+from sparsenmt.data.word_spaces import is_unspaced
+from sparsenmt.errors import UserError
 from sparsenmt.progress import notify, progress_bar
 from sparsenmt.report.plots import Panel, curves
 from sparsenmt.report.tables import Report, Table, columns
-from sparsenmt.store import read_recipe
 
 HEAD, LATER, SPACES, END, OVERALL = "BPEH", "BPEO", "space", "</s>", "overall"
 LEAST = 20
@@ -44,7 +45,7 @@ def measure_pos_rates(
     """
     notes = session.notes_on_filters(needed=True)
     given = [line.tags for line in session.lines if line.tags is not None]
-    sentences = given or _tag(session.lines, tagger, language or read_recipe(session.models[0]).data.source_language)
+    sentences = given or _tag(session.lines, tagger, language or session.source_language)
     tagged, warning = categorise(sentences, sentences[0].tagset)
     if warning is not None:
         notify(warning)
@@ -61,7 +62,13 @@ def measure_pos_rates(
 
 def _tag(lines: Sequence[InputLine], tagger: str, language: str) -> list[TaggedSentence]:
     """Split lines into words, and tag them."""
-    tool = open_tagger(tagger, language)
+    tool = open_text_tagger(tagger, language, "--tagger")
+    if tagger == "hanta" and is_unspaced(line.text for line in lines):
+        raise UserError(
+            f"{UNSPACED}, and hanta finds words between spaces",
+            where="--tagger",
+            hint="Choose spacy or stanza and name the --language, or give tags with --tags.",
+        )
     sentences = []
     with progress_bar("tag", len(lines)) as advance:
         for line in lines:

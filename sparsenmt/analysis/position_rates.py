@@ -2,12 +2,15 @@
 
 A word stands between spaces; punctuation at its ends is not part of it. In character models the place of a character is
 its distance from the beginning over the distance from beginning to end: 0 is the first, 1 the last. In other models it
-is the number of the token within a word of several tokens. The space symbol and ``</s>`` are rows of their own.
+is the number of the token within a word of several tokens. In a text without spaces between words, whose words are not
+known otherwise (`text_words`), it is the relative position of a token in the sentence. The space symbol and ``</s>``
+are rows of their own.
 Shapes: S source positions.
 """
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -16,20 +19,24 @@ from typing import Literal
 from sparsenmt.analysis.gates import RATE_COLUMNS, GatedLine, SparsityRate, overall_rate
 from sparsenmt.analysis.labels import number_ticks
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
+from sparsenmt.analysis.text_words import TextWords
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
 from sparsenmt.data.word_boundaries import word_ids
+from sparsenmt.decoding.inputs import SourceLine
 from sparsenmt.errors import UserError
 from sparsenmt.report.plots import Panel, curves
 from sparsenmt.report.tables import Report, Table, Value, columns
 
-Unit = Literal["characters", "pieces"]
+Unit = Literal["characters", "pieces", "sentence"]
+"""The place in a word: relative, or the number of the token; or the relative position of a token in the sentence."""
 
 BINS = 10
 MOST_PIECES = 5
 """Later tokens share the last row."""
 
 OVERALL, SPACES, END, PUNCTUATION, ALONE = "overall", "space", "</s>", "punctuation", "alone in its word"
+ALONE_IN_SENTENCE = "alone in its sentence"
 _RELATIVE = tuple(f"{i / BINS:.1f} to {(i + 1) / BINS:.1f}" for i in range(BINS))
 _PIECES = (*(f"piece {i}" for i in range(1, MOST_PIECES)), f"piece {MOST_PIECES} and later")
 
@@ -38,22 +45,27 @@ def measure_position_rates(session: AnalysisSession, *, unit: Unit | None = None
     """Make the report ``position``.
 
     Args:
-        unit: None: characters for character models, tokens for others.
+        unit: None: characters for character models, tokens for others; the sentence where words are not known.
 
     Raises:
         UserError: a tokenizer does not show where words begin, or no model has a filter.
     """
     notes = session.notes_on_filters(needed=True)
     found = []
+    words = session.words
     for model in session.opened():
         tokenizer = model.bundle.tokenizers.source
-        if not tokenizer.keeps_word_boundaries:
+        kind = model.bundle.recipe.data.tokenizer.kind
+        own = unit or ("sentence" if not words.known else "characters" if kind == "char" else "pieces")
+        if own != "sentence" and words.lines is None and not tokenizer.keeps_word_boundaries:
             where = str(session.labels[model.label])
-            hint = "Leave the model out."
+            hint = "Leave the model out, or choose --unit sentence."
             raise UserError("its tokenizer does not show where words begin", where=where, hint=hint)
-        own = unit or ("characters" if model.bundle.recipe.data.tokenizer.kind == "char" else "pieces")
-        found.append(measure(model.label, model.gates(), tokenizer, own))
-    return session.result(report(found), lambda: curves(panels(found)), notes=notes)
+        found.append(measure(model.label, model.gates(), tokenizer, own, words))
+    in_sentence = all(each.unit == "sentence" for each in found)
+    missing = "places are those in the sentence" if in_sentence else "a word is all that stands between spaces"
+    notes += words.notes(missing)
+    return session.result(report(found), lambda: curves(panels(found)), settings={"words": words.origin}, notes=notes)
 
 
 @dataclass(frozen=True)
@@ -65,10 +77,14 @@ class PlaceInWord:
     outside: str | None = None
 
 
-def places(ids: Sequence[int], tokenizer: Tokenizer) -> list[PlaceInWord]:
-    """Return the place of every token of one sentence, EOS included, (S,)."""
+def places(ids: Sequence[int], tokenizer: Tokenizer, words: Sequence[int] | None = None) -> list[PlaceInWord]:
+    """Return the place of every token of one sentence, EOS included, (S,).
+
+    Args:
+        words: the word of every token; None: words stand between spaces.
+    """
     names = tokenizer.pieces(list(ids))
-    words = word_ids(ids, tokenizer).tolist()
+    words = word_ids(ids, tokenizer).tolist() if words is None else words
     found = [PlaceInWord()] * len(ids)
     for _, group in groupby(range(len(ids)), key=words.__getitem__):
         members = list(group)
@@ -87,8 +103,13 @@ def places(ids: Sequence[int], tokenizer: Tokenizer) -> list[PlaceInWord]:
 
 def inside_word(names: Sequence[str]) -> range:
     """Return the numbers of a word's tokens between the punctuation at its ends."""
-    lettered = [i for i, name in enumerate(names) if any(c.isalnum() for c in name.removeprefix(SPACE))]
+    lettered = [i for i, name in enumerate(names) if any(map(_is_of_word, name.removeprefix(SPACE)))]
     return range(lettered[0], lettered[-1] + 1) if lettered else range(0)
+
+
+def _is_of_word(character: str) -> bool:
+    """True of letters, digits, and marks on letters, such as the vowel signs of Thai."""
+    return character.isalnum() or unicodedata.category(character)[0] == "M"
 
 
 def place_name(place: PlaceInWord, unit: Unit) -> str:
@@ -96,8 +117,8 @@ def place_name(place: PlaceInWord, unit: Unit) -> str:
     if place.outside is not None:
         return place.outside
     if place.length == 1:
-        return ALONE
-    if unit == "characters":
+        return _alone(unit)
+    if unit != "pieces":
         return _RELATIVE[min(place.index * BINS // (place.length - 1), BINS - 1)]
     return _PIECES[min(place.index, MOST_PIECES - 1)]
 
@@ -113,17 +134,29 @@ class PositionResult:
     """By row, in order; rows without positions are included."""
 
 
-def measure(model: str, lines: Sequence[GatedLine], tokenizer: Tokenizer, unit: Unit) -> PositionResult:
-    """Count the gates of one model."""
-    rows = [*(_RELATIVE if unit == "characters" else _PIECES), ALONE, PUNCTUATION, SPACES, END]
+def measure(
+    model: str, lines: Sequence[GatedLine], tokenizer: Tokenizer, unit: Unit, words: TextWords | None = None
+) -> PositionResult:
+    """Count the gates of one model; ``words``: None: those between spaces."""
+    rows = [*_in_words(unit), _alone(unit), PUNCTUATION, SPACES, END]
     positions, dropped = dict.fromkeys(rows, 0), dict.fromkeys(rows, 0)
     for each in lines:
-        for place, closed in zip(places(each.line.ids, tokenizer), each.dropped.tolist(), strict=True):
+        groups = _groups(each.line, tokenizer, unit, words or TextWords())
+        found = places(each.line.ids, tokenizer, groups)
+        for place, closed in zip(found, each.dropped.tolist(), strict=True):
             name = place_name(place, unit)
             positions[name] += 1
             dropped[name] += closed
     rates = {name: SparsityRate(positions[name], dropped[name]) for name in rows}
     return PositionResult(model, unit, overall_rate(lines), rates)
+
+
+def _groups(line: SourceLine, tokenizer: Tokenizer, unit: Unit, words: TextWords) -> list[int]:
+    """Return the word of every token; with the unit "sentence" the sentence is the only word beside EOS."""
+    if unit == "sentence":
+        return [int(id_ == EOS) for id_ in line.ids]
+    found: list[int] = words.indices(line, tokenizer).tolist()
+    return found
 
 
 def report(found: Sequence[PositionResult]) -> Report:
@@ -137,12 +170,18 @@ def report(found: Sequence[PositionResult]) -> Report:
             if rate.positions or name in _in_words(each.unit):
                 rows.append((each.model, each.unit, name, *rate.cells, share))
     heads = (*columns("text model unit place"), *RATE_COLUMNS, *columns("share share_of_dropped"))
-    title = "sparsity rate by place in the word"
+    units = {each.unit for each in found}
+    whole = "sentence" if units == {"sentence"} else "word or sentence" if "sentence" in units else "word"
+    title = f"sparsity rate by place in the {whole}"
     return Report("position", (Table("position", title, heads, rows, across="model", shown="sparsity"),))
 
 
 def _in_words(unit: Unit) -> tuple[str, ...]:
-    return _RELATIVE if unit == "characters" else _PIECES
+    return _PIECES if unit == "pieces" else _RELATIVE
+
+
+def _alone(unit: Unit) -> str:
+    return ALONE_IN_SENTENCE if unit == "sentence" else ALONE
 
 
 def panels(found: Sequence[PositionResult]) -> list[Panel]:
@@ -150,8 +189,9 @@ def panels(found: Sequence[PositionResult]) -> list[Panel]:
     result = []
     for unit in dict.fromkeys(each.unit for each in found):
         names = _in_words(unit)
-        if unit == "characters":
-            label, x, ticks = "relative position in the word", [(i + 0.5) / BINS for i in range(BINS)], []
+        if unit != "pieces":
+            whole = "sentence" if unit == "sentence" else "word"
+            label, x, ticks = f"relative position in the {whole}", [(i + 0.5) / BINS for i in range(BINS)], []
         else:
             label, x = "place of the token in a split word", [float(i) for i in range(1, MOST_PIECES + 1)]
             ticks = [*number_ticks(range(1, MOST_PIECES)), (float(MOST_PIECES), f"{MOST_PIECES}+")]

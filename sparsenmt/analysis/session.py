@@ -20,16 +20,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparsenmt.analysis.gates import NO_FILTER, GatedLine, LineBatches, gated_lines
 from sparsenmt.analysis.observe import Observer, TargetLine, observe
+from sparsenmt.analysis.text_words import TextWords, find_words
 from sparsenmt.data.documents import check_id_count, read_document_ids
 from sparsenmt.data.input_line import InputLine, input_lines
 from sparsenmt.data.tagging.tagged_text import TagFile, TaggedSentence, read_tagged
 from sparsenmt.data.text import check_readable, read_lines
+from sparsenmt.data.tokenizers.tokenizer import unknown_texts
 from sparsenmt.decoding.documents import translate_aligned
-from sparsenmt.decoding.inputs import SourceLine, cut_warning, read_sources, warn_of_cut_lines
+from sparsenmt.decoding.inputs import SourceLine, cut_warning, read_sources, warn_of_sources, warn_of_unknown_lines
 from sparsenmt.decoding.translate import Translation, translate_lines
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import check_scoring
 from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
+from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.model.sites import SiteName
 from sparsenmt.progress import notify, progress_bar
 from sparsenmt.recipe.schema import Decoding
@@ -84,7 +87,10 @@ class AnalysisSession:
         beam_size: beam size of translation; None: the recipe's.
         target: translations that the decoders read; None: each model's own.
         threads: CPU threads; None: all cores.
+        device: as for `pick_device`.
         for_plot: True: refuse what does not fit one picture.
+        segmenter: a tagger that splits the text into words; None: see `find_words`.
+        language: of the text, for segmenter and tagger; None: the first model's source language.
     """
 
     models: Sequence[Path]
@@ -96,7 +102,10 @@ class AnalysisSession:
     beam_size: int | None = None
     target: Path | None = None
     threads: int | None = None
+    device: str = "auto"
     for_plot: bool = False
+    segmenter: str | None = None
+    language: str | None = None
 
     @cached_property
     def labels(self) -> dict[str, Path]:
@@ -165,6 +174,20 @@ class AnalysisSession:
             raise UserError("there is no text in it", where=self.text_name, hint="Name a file with source sentences.")
         return lines
 
+    @cached_property
+    def words(self) -> TextWords:
+        """The words of the text.
+
+        Raises:
+            UserError: the segmenter is not available, or does not cover the language.
+        """
+        return find_words(self.lines, self.segmenter, self.source_language)
+
+    @property
+    def source_language(self) -> str:
+        """The language of the text: as named, or the first model's source language."""
+        return self.language or read_recipe(self.models[0]).data.source_language
+
     def read_beside(self, path: Path, count: int, other: str) -> list[str]:
         """Read the lines of a file that belong to the lines of another text.
 
@@ -224,31 +247,39 @@ class AnalysisSession:
         self, label: str, directory: Path, disabled: Mapping[SiteName, Collection[int]] | None = None
     ) -> AnalyzedModel:
         """Open one model, which need not be one of the session's, without the ``disabled`` heads of its sites."""
-        return AnalyzedModel(self, label, open_model(directory, disabled=disabled))
+        return AnalyzedModel(self, label, open_model(directory, device=self.device, disabled=disabled))
 
     def scoring_settings(
-        self, scoring: ScoringOptions, documents: Path | None, count: int, *, tokenizes: bool = False
-    ) -> ScoringSettings:
-        """Complete the settings of scoring by the language of the models and the documents of the text.
+        self,
+        scoring: ScoringOptions,
+        documents: Path | None,
+        references: Sequence[str],
+        *,
+        tokenizes: bool = False,
+    ) -> tuple[ScoringOptions, ScoringSettings]:
+        """Complete the settings of scoring by the language of the models, the text and its documents.
 
         Args:
             documents: file with the document id of every line; with a limit, only those of the first lines are read.
-            count: number of lines of the text.
+            references: the lines of the reference.
             tokenizes: as for `check_scoring`.
+
+        Returns:
+            the options with the tokenizer of the text, and the settings.
 
         Raises:
             UserError: they do not fit the text or the models; see `check_scoring` and `ScoringOptions.language_of`.
         """
         models = {label: path for label, path in self.labels.items() if label not in self.translations}
         check_scoring(scoring, documents=documents is not None, reads_documents=bool(models), tokenizes=tokenizes)
-        language = scoring.language_of(
-            {label: read_recipe(path).data.target_language for label, path in models.items()}
-        )
+        recipes, count = {label: read_recipe(path) for label, path in models.items()}, len(references)
+        language = scoring.language_of({label: recipe.data.target_language for label, recipe in recipes.items()})
+        scoring = fit_to_text(scoring, references, recipes, tokenizes=tokenizes)
         if documents is None:
-            return scoring.settings(language=language)
+            return scoring, scoring.settings(language=language)
         ids = list(islice(read_document_ids(documents), None if self.limit is None else count))
         check_id_count(documents, self.text_name if models else "the reference", len(ids), count)
-        return scoring.settings(language=language, documents=ids)
+        return scoring, scoring.settings(language=language, documents=ids)
 
     def result(
         self,
@@ -314,7 +345,7 @@ class AnalyzedModel:
         found = [line for line in read_sources(self.bundle, self.session.lines) if not line.empty]
         if not found:
             raise UserError("the tokenizer finds nothing in it", where=name, hint="Name a file with source sentences.")
-        warn_of_cut_lines(self.bundle, found, name, "read")
+        warn_of_sources(self.bundle, found, name, "read")
         return found
 
     def check_heads(self, site: SiteName, heads: Sequence[int]) -> dict[int, str]:
@@ -365,15 +396,17 @@ class AnalyzedModel:
         session, most = self.session, self.bundle.max_positions - 1
         if session.target is None:
             best = [each.hypotheses[0] for each in self.translate() if not each.source.empty]
-            return [TargetLine(each.tokens, each.ended) for each in best]
+            return [TargetLine(each.tokens, each.ended, each.copied) for each in best]
         lines = session.read_beside(session.target, len(session.lines), session.text_name)
-        found = []
+        found, rows, tokenizer = [], [], self.bundle.tokenizers.target
         for source in self.sources:
-            ids = self.bundle.tokenizers.target.encode(lines[source.number])
+            ids = tokenizer.encode(lines[source.number])
+            rows.append((source.number, ids, lines[source.number]))
             if len(ids) > most:
                 name = f"{session.target}, line {source.number + 1},"
                 notify(cut_warning(name, most, len(ids) - most, "read"))
-            found.append(TargetLine(ids[:most]))
+            found.append(TargetLine(ids[:most], unknown=unknown_texts(tokenizer, lines[source.number])))
+        warn_of_unknown_lines(self.bundle, rows, str(session.target), "target")
         return found
 
     def attend(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from sparsenmt.commands.options import PATH, parsed, whole_numbers
+from sparsenmt.commands.options import PATH, parsed, training_processor_options, whole_numbers
 from sparsenmt.commands.output import show
 
 
@@ -20,7 +21,8 @@ from sparsenmt.commands.output import show
 )
 @click.option("--update", "updates", type=int, multiple=True, help="Update of a checkpoint to average; repeatable.")
 @click.option("--output", "-o", type=PATH, help="Model directory to write.  [default: MODEL_DIR]")
-def command(model: Path, last: tuple[int, ...] | None, updates: tuple[int, ...], output: Path | None) -> None:
+@training_processor_options
+def command(model: Path, **options: Any) -> None:
     """Average the weights of checkpoints of the run in MODEL_DIR (Vaswani et al. 2017, 6.1).
 
     Without --output, the mean replaces weights.safetensors of MODEL_DIR; its checkpoints stay, so that another mean can
@@ -36,6 +38,6 @@ def command(model: Path, last: tuple[int, ...] | None, updates: tuple[int, ...],
     from sparsenmt.report.tables import render
     from sparsenmt.workflows.average import average
 
-    report = average(model, last=last, updates=updates, output=output)
+    report = average(model, **options)
     if report is not None:
         show(render(report))

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from sparsenmt.commands.options import PATH, count_option, report_options, threads_option
+from sparsenmt.commands.options import PATH, count_option, processor_options, report_options
 from sparsenmt.errors import UserError
-from sparsenmt.recipe.choices import PRESETS, DecodingDtype, Device
+from sparsenmt.recipe.choices import PRESETS, DecodingDtype
 
 if TYPE_CHECKING:
     from sparsenmt.report.output_files import ReportFiles
@@ -43,14 +43,8 @@ if TYPE_CHECKING:
     multiple=True,
     help="Data type; repeatable; int8: decoding only.  [default: fp32, and bf16 where it is native]",
 )
-@click.option(
-    "--device",
-    type=click.Choice(get_args(Device)),
-    default="auto",
-    help="Device.  [default: auto, which is CUDA if available]",
-)
 @count_option("--repeats", 5, "Timed repeats; the fastest counts.")
-@threads_option
+@processor_options
 @report_options(plot=None)
 def command(files: ReportFiles, lengths: tuple[str, ...], **settings: Any) -> None:
     """Time a model on this machine: one in MODEL_DIR, one of a RECIPE or of a preset with random weights.

@@ -8,6 +8,8 @@ import click
 
 from sparsenmt.commands.options import (
     PATH,
+    evaluation_options,
+    processor_options,
     report_options,
     sacrebleu_p_option,
     scoring_options,
@@ -15,7 +17,6 @@ from sparsenmt.commands.options import (
     significance_options,
     source_options,
     speed_options,
-    threads_option,
 )
 
 
@@ -36,7 +37,8 @@ from sparsenmt.commands.options import (
     type=click.IntRange(1),
     help="Time batches of this number of lines of similar length.  [default: the recipe's `decoding.batch_tokens`]",
 )
-@threads_option
+@evaluation_options
+@processor_options
 @report_options(plot="Draw quality against speed to this file, .png or .svg.")
 def command(**options: Any) -> None:
     """Compare trained models on one text, each with the decoding options of its own recipe.

@@ -12,9 +12,9 @@ from sparsenmt.commands.options import (
     batch_tokens_option,
     depth_options,
     disabled_heads_option,
+    processor_options,
     report_options,
     tags_option,
-    threads_option,
 )
 from sparsenmt.commands.output import show
 from sparsenmt.evaluation.contrast.items import FORMATS
@@ -42,7 +42,7 @@ from sparsenmt.evaluation.contrast.items import FORMATS
 @batch_tokens_option("sources in a batch times the longest, or times its targets")
 @depth_options
 @disabled_heads_option
-@threads_option
+@processor_options
 @report_options(plot="Draw accuracies to this file, .png or .svg.")
 @click.option("--items", "items_file", type=PATH, help="Write every item with its scores to this file, tab-separated.")
 @click.option("--save-suite", "suite_file", type=PATH, help="Write the chosen items as a suite in JSON to this file.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparsenmt.commands.options import PATH
+from sparsenmt.commands.options import PATH, evaluation_options, training_overrides, training_processor_options
 from sparsenmt.commands.output import show
 
 if TYPE_CHECKING:
@@ -19,7 +19,16 @@ _SAMPLES = 5
 @click.command("demo")
 @click.argument("overrides", nargs=-1)
 @click.option("--directory", type=PATH, default=Path("runs/demo"), show_default=True, help="Directory to write.")
-def command(overrides: tuple[str, ...], directory: Path) -> None:
+@evaluation_options
+@training_processor_options
+def command(
+    overrides: tuple[str, ...],
+    directory: Path,
+    beam_size: int | None,
+    batch_tokens: int | None,
+    threads: int | None,
+    device: str | None,
+) -> None:
     """Write a small English-German corpus, train a model on it, translate its test set and score the translations.
 
     Stages that are finished in the directory are not run again: after an interrupt the same command resumes. OVERRIDES
@@ -27,8 +36,10 @@ def command(overrides: tuple[str, ...], directory: Path) -> None:
     """
     from sparsenmt.evaluation.score_table import table
     from sparsenmt.workflows.demo import demo
+    from sparsenmt.workflows.evaluate import ModelRun
 
-    result = demo(directory, overrides)
+    run = ModelRun(device or "auto", beam_size, batch_tokens)
+    result = demo(directory, [*overrides, *training_overrides(threads, device)], run)
     show(f"{_samples(result)}\n")
     seconds = ", ".join(f"{name} {value:.0f} s" for name, value in result.seconds.items())
     show(table(result.scores, note=seconds))

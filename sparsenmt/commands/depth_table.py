@@ -13,11 +13,11 @@ from sparsenmt.commands.options import (
     batch_tokens_option,
     documents_option,
     parsed,
+    processor_options,
     scoring_options,
     set_option,
     source_options,
     speed_options,
-    threads_option,
     whole_numbers,
 )
 from sparsenmt.commands.output import show
@@ -48,7 +48,7 @@ def _depths_option(option: str, name: str, metavar: str, text: str) -> Decorator
 @_depths_option("--beam-size", "beam_sizes", "B,B", "Beam sizes; 1: greedy search.  [default: the recipe's]")
 @batch_tokens_option()
 @speed_options
-@threads_option
+@processor_options
 @click.option("--output", "-o", type=PATH, help="Directory to write.  [default: the first model's, with -depths]")
 @click.option("--plot", type=PATH, help="Draw the tables to this file, .png or .svg.  [default: table.png in --output]")
 def command(

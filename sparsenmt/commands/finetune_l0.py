@@ -9,7 +9,14 @@ from typing import Any
 
 import click
 
-from sparsenmt.commands.options import PATH, numbers, parsed
+from sparsenmt.commands.options import (
+    PATH,
+    evaluation_options,
+    numbers,
+    parsed,
+    training_overrides,
+    training_processor_options,
+)
 
 
 @click.command("finetune-l0")
@@ -37,7 +44,17 @@ from sparsenmt.commands.options import PATH, numbers, parsed
 @click.option("--keep", type=click.Choice(["average", "last", "best"]), help="Weights of the finished model.")
 @click.option("--baseline", is_flag=True, help="Also train on without gates, for comparison.")
 @click.option("--output", "-o", type=PATH, help="Model directory to write, or the folder of several.")
-def command(model: Path, recipe_and_overrides: tuple[str, ...], **options: Any) -> None:
+@evaluation_options
+@training_processor_options
+def command(
+    model: Path,
+    recipe_and_overrides: tuple[str, ...],
+    beam_size: int | None,
+    batch_tokens: int | None,
+    threads: int | None,
+    device: str | None,
+    **options: Any,
+) -> None:
     """Put L0Drop gates behind the encoder of the dense model in MODEL_DIR, and train on (Zhang et al. 2021, 4).
 
     RECIPE describes the filters and the training; its model must be that of MODEL_DIR with filters in it, rules too.
@@ -47,7 +64,7 @@ def command(model: Path, recipe_and_overrides: tuple[str, ...], **options: Any) 
     Training continues from MODEL_DIR's newest checkpoint, with the optimizer's moments and the learning rate of that
     update, unless --restart is given. With lists of weights and targets, or with --baseline, every value gets a
     directory of its own below --output; a table and a plot of quality against sparsity (Fig. 4) are written beside
-    them. If it is interrupted, the same command resumes.
+    them; --beam-size and --batch-tokens are those of that comparison. If it is interrupted, the same command resumes.
 
     \b
     --keep average  the mean of the last checkpoints, the recipe's `average_last`, or 5; with --target, validation
@@ -57,10 +74,13 @@ def command(model: Path, recipe_and_overrides: tuple[str, ...], **options: Any) 
     """
     from sparsenmt.progress import notify
     from sparsenmt.report.tables import render
+    from sparsenmt.workflows.evaluate import ModelRun
     from sparsenmt.workflows.finetune import FinetuneRequest, finetune
 
     recipe, overrides = _split(recipe_and_overrides)
-    result = finetune(FinetuneRequest(model, recipe, overrides, **options))
+    overrides += tuple(training_overrides(threads, device))
+    run = ModelRun(device or "auto", beam_size, batch_tokens)
+    result = finetune(FinetuneRequest(model, recipe, overrides, run=run, **options))
     if result.report is not None:
         click.echo(render(result.report))
         notify("written: " + ", ".join(map(str, result.files)))

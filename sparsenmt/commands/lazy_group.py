@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import click
 
+from sparsenmt.commands.message_options import add_message_options
+
 
 class CommandEntry(NamedTuple):
     """A row of the table: the module below `sparsenmt.commands` that holds ``command``, and its short help."""
@@ -29,6 +31,7 @@ class LazyGroup(click.Group):
     def __init__(self, *args: Any, table: Mapping[str, CommandEntry], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.table = table
+        add_message_options(self)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.table)
@@ -38,6 +41,7 @@ class LazyGroup(click.Group):
         if entry is None:
             return None
         command: click.Command = importlib.import_module(f"sparsenmt.commands.{entry.module}").command
+        add_message_options(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -16,7 +16,7 @@ import click
 from sparsenmt.errors import UserError
 from sparsenmt.metric import METRICS
 from sparsenmt.model.sites import SITES
-from sparsenmt.recipe.choices import DecodingDtype, SignificanceMethod
+from sparsenmt.recipe.choices import DecodingDtype, SignificanceMethod, UnknownTokens, is_device_name
 from sparsenmt.strategy import STRATEGIES
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ DTYPES = get_args(DecodingDtype)
 
 dump_config_option = click.option("--dump-config", is_flag=True, help="Print the resolved recipe and exit.")
 threads_option = click.option("--threads", type=click.IntRange(1), help="Number of CPU threads.  [default: all cores]")
+beam_size_option = click.option("--beam-size", type=click.IntRange(1), help="Beam size.  [default: the recipe's]")
 disabled_heads_option = click.option(
     "--disable-heads",
     "disabled_heads",
@@ -62,6 +63,24 @@ def batch_tokens_option(note: str = "source tokens in a batch, padding included,
     return click.option("--batch-tokens", type=click.IntRange(1), help=text)
 
 
+def _device(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not is_device_name(value):
+        hint = "Name a device of this machine, or leave it out."
+        raise UserError(f"must be one of auto, cpu, cuda, cuda:N; not '{value}'", where="--device", hint=hint)
+    return value
+
+
+def device_option(default: str | None = "auto") -> Decorator:
+    """``--device``.
+
+    Args:
+        default: None where it is the recipe's.
+    """
+    usual = "the recipe's" if default is None else "auto, which is CUDA if available"
+    text = f"Device: auto, cpu, cuda, or cuda:N, the one of that number from 0.  [default: {usual}]"
+    return click.option("--device", metavar="NAME", default=default, callback=_device, help=text)
+
+
 def stacked(*options: Decorator) -> Decorator:
     """One decorator for several options, in the order of their help."""
 
@@ -71,6 +90,25 @@ def stacked(*options: Decorator) -> Decorator:
         return command
 
     return decorate
+
+
+processor_options = stacked(threads_option, device_option())
+"""``--threads`` and ``--device``, for commands that open models."""
+
+training_processor_options = stacked(
+    click.option("--threads", type=click.IntRange(1), help="Number of CPU threads.  [default: the recipe's]"),
+    device_option(None),
+)
+"""The same for commands that train; see `training_overrides`."""
+
+evaluation_options = stacked(beam_size_option, batch_tokens_option())
+"""``--beam-size`` and ``--batch-tokens``, for commands that translate as recipes say."""
+
+
+def training_overrides(threads: int | None, device: str | None) -> list[str]:
+    """Return `training_processor_options` as overrides of a recipe."""
+    given = {"threads": threads, "device": device}
+    return [f"training.{key}={value}" for key, value in given.items() if value is not None]
 
 
 depth_options = stacked(
@@ -103,7 +141,7 @@ speed_options = stacked(
 )
 decoding_options = stacked(
     click.option("--method", type=click.Choice(list(STRATEGIES)), help="Decoding strategy."),
-    click.option("--beam-size", type=click.IntRange(1), help="Beam size."),
+    beam_size_option,
     click.option(
         "--length-penalty",
         type=click.Choice(["gnmt", "average", "none"]),
@@ -119,6 +157,12 @@ decoding_options = stacked(
     click.option("--min-length", type=click.IntRange(0), help="Shortest output in tokens."),
     click.option(
         "--no-repeat-ngram", type=click.IntRange(0), help="Forbid repeated n-grams of this length; 0: allow all."
+    ),
+    click.option(
+        "--unknown",
+        type=click.Choice(get_args(UnknownTokens)),
+        help="Unknown tokens of the output: allow (written as U+2047), forbid, or copy the source text that the model "
+        "attends to.",
     ),
     click.option("--temperature", type=click.FloatRange(0, min_open=True), help="Sampling temperature."),
     click.option("--top-k", type=click.IntRange(0), help="Sample from the k most probable tokens; 0: from all."),
@@ -141,7 +185,7 @@ decoding_options = stacked(
         help="auto: let the model's selector choose the layers for every line; see `sparsenmt select-depth`.",
     ),
     disabled_heads_option,
-    threads_option,
+    processor_options,
     click.option(
         "--window",
         type=click.IntRange(1, 2**31),
@@ -175,8 +219,8 @@ def scoring_options(default: str) -> Decorator:
             help=f"Metric, the most important first; repeatable.  [default: {default}]",
         ),
         click.option("--lowercase", "-l", is_flag=True, help="Ignore case in BLEU and chrF (TER and ROUGE always do)."),
-        click.option("--tokenize", help="sacrebleu's tokenizer, for BLEU and length.  [default: 13a]"),
-        click.option("--language", help="Language of the text, for ROUGE.  [default: the models' target, or en]"),
+        click.option("--tokenize", help="sacrebleu's tokenizer, for BLEU and length.  [default: fits the text]"),
+        click.option("--language", help="Language of the text.  [default: the models' target]"),
     ]
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,10 +11,11 @@ import click
 
 from sparsenmt.commands.options import (
     PATH,
-    batch_tokens_option,
     depth_options,
     disabled_heads_option,
     documents_option,
+    evaluation_options,
+    processor_options,
     sacrebleu_p_option,
     scoring_options,
     significance_options,
@@ -22,13 +23,17 @@ from sparsenmt.commands.options import (
 )
 from sparsenmt.commands.output import show, show_json
 from sparsenmt.errors import UserError, printable
+from sparsenmt.progress import notify
 
 if TYPE_CHECKING:
     from sparsenmt.evaluation.scorer import ScoringOptions
     from sparsenmt.workflows.score import ScoreOptions, ScoreResult, TargetScores
 
 _MODEL_OPTIONS = {
+    "beam_size": "--beam-size",
     "batch_tokens": "--batch-tokens",
+    "threads": "--threads",
+    "device": "--device",
     "tags": "--tags",
     "disabled_heads": "--disable-heads",
     "encoder_layers": "--encoder-layers",
@@ -55,7 +60,8 @@ _HINT = "See `sparsenmt score --help` for the three ways to call it."
 @click.option("--target", type=PATH, help="With --model: print the log-probability of this translation of the source.")
 @depth_options
 @disabled_heads_option
-@batch_tokens_option()
+@evaluation_options
+@processor_options
 def command(
     hypothesis: Path | None,
     references: tuple[Path, ...],
@@ -87,7 +93,7 @@ def command(
     _check_files(hypothesis, references, baseline, model, source, target)
     use = {name: options.pop(name) for name in _MODEL_OPTIONS}
     for name, option in _MODEL_OPTIONS.items():
-        if model is None and use[name] not in (None, ()):
+        if model is None and use[name] not in (None, (), "auto"):
             raise UserError("needs --model", where=option, hint=_HINT)
     if sacrebleu_p and baseline is None:
         raise UserError("needs --baseline", where="--sacrebleu-p", hint=_HINT)
@@ -180,10 +186,10 @@ def _show_target(found: TargetScores, *, as_json: bool) -> None:
     mean = -total / max(count, 1)
     perplexity = math.exp(mean) if mean < 700 else math.inf  # larger exponents overflow
     packed = "" if found.blocks is None else f" in {_count(len(found.blocks), 'block')}"
-    click.echo(
+    notify(
         f"{_count(found.pairs, 'sentence')}{packed}, {_count(count, 'token')}, log-probability {total:.4f}, "
         f"perplexity {perplexity:.4f}",
-        err=True,
+        needed=True,
     )
 
 

@@ -10,11 +10,11 @@ import click
 from sparsenmt.commands.options import (
     PATH,
     Decorator,
-    batch_tokens_option,
     count_option,
+    evaluation_options,
     numbers,
     parsed,
-    threads_option,
+    processor_options,
     whole_numbers,
 )
 from sparsenmt.commands.output import show
@@ -43,8 +43,7 @@ def _grid_option(
     "--lines", "limit", type=click.IntRange(1), help="Number of pairs to use, from the first.  [default: all]"
 )
 @click.option("--method", type=click.Choice(_METHODS), help="Decoding strategy.  [default: the recipe's]")
-@click.option("--beam-size", type=click.IntRange(1), help="Beam size.  [default: the recipe's]")
-@batch_tokens_option()
+@evaluation_options
 @_grid_option("--layers", "layers", "1,2", "Numbers of classifier layers to try.", whole_numbers)
 @_grid_option("--heads", "heads", "4", "Numbers of classifier attention heads to try.", whole_numbers)
 @_grid_option("--alpha", "alphas", "0,1", "Exponents of the weight of positive labels to try (selector alpha).")
@@ -62,7 +61,7 @@ def _grid_option(
 )
 @click.option("--seed", type=click.IntRange(0), help="Seed of the classifier's training.  [default: the recipe's]")
 @count_option("--time-lines", 200, "Number of held-out lines to time.")
-@threads_option
+@processor_options
 def command(method: str | None, beam_size: int | None, batch_tokens: int | None, **settings: Any) -> None:
     """Train a depth selector for the model in MODEL_DIR, which must have several exits, and save it in the directory.
 

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparsenmt.commands.options import PATH, scoring_options
+from sparsenmt.commands.options import (
+    PATH,
+    evaluation_options,
+    scoring_options,
+    training_overrides,
+    training_processor_options,
+)
 from sparsenmt.commands.output import show
 from sparsenmt.errors import UserError
 
@@ -24,6 +30,8 @@ if TYPE_CHECKING:
 @click.option("--table", is_flag=True, help="Print the table of the finished variants; train and evaluate nothing.")
 @click.option("--output", "-o", type=PATH, help="Folder of the variants.  [default: the sweep's directory]")
 @scoring_options("the sweep's")
+@evaluation_options
+@training_processor_options
 def command(
     sweep_file: Path,
     overrides: tuple[str, ...],
@@ -32,6 +40,10 @@ def command(
     table: bool,
     output: Path | None,
     scoring: ScoringOptions,
+    beam_size: int | None,
+    batch_tokens: int | None,
+    threads: int | None,
+    device: str | None,
 ) -> None:
     """Train and evaluate the variants of a recipe that SWEEP describes, each in a directory of its own.
 
@@ -44,17 +56,21 @@ def command(
 
     from sparsenmt.recipe.sweep import read_sweep
     from sparsenmt.report.columns import aligned
+    from sparsenmt.workflows.evaluate import ModelRun
     from sparsenmt.workflows.sweep import plan_sweep, sweep
 
+    run = ModelRun(device or "auto", beam_size, batch_tokens)
+    changes = [*overrides, *training_overrides(threads, device)]
+
     if lists or table:
-        plan = plan_sweep(read_sweep(sweep_file), overrides, output, scoring)
+        plan = plan_sweep(read_sweep(sweep_file), changes, output, scoring, run)
         chosen = plan.select(only)
         if lists:
-            show("\n".join(aligned([(run.name, run.state(), str(run.directory)) for run in chosen])))
+            show("\n".join(aligned([(each.name, each.state(), str(each.directory)) for each in chosen])))
         else:
             _show(plan.tabulate())
         return
-    result = sweep(sweep_file, overrides, only=only, output=output, scoring=scoring)
+    result = sweep(sweep_file, changes, only=only, output=output, scoring=scoring, model_run=run)
     if result.table is not None:
         _show(result.table)
     if result.failed:

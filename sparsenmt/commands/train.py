@@ -6,15 +6,23 @@ from pathlib import Path
 
 import click
 
-from sparsenmt.commands.options import PATH, dump_config_option
+from sparsenmt.commands.options import PATH, dump_config_option, training_overrides, training_processor_options
 
 
 @click.command("train")
 @click.argument("recipe_file", metavar="RECIPE", type=PATH)
 @click.argument("overrides", nargs=-1)
 @click.option("--from", "start_from", metavar="MODEL_DIR", type=PATH, help="Start from the weights of this model.")
+@training_processor_options
 @dump_config_option
-def command(recipe_file: Path, overrides: tuple[str, ...], start_from: Path | None, dump_config: bool) -> None:
+def command(
+    recipe_file: Path,
+    overrides: tuple[str, ...],
+    start_from: Path | None,
+    threads: int | None,
+    device: str | None,
+    dump_config: bool,
+) -> None:
     """Train the model that RECIPE describes, on the data that `sparsenmt prepare` wrote.
 
     OVERRIDES change single keys of the recipe, for instance training.learning_rate=1e-3. If a run was interrupted, the
@@ -23,7 +31,7 @@ def command(recipe_file: Path, overrides: tuple[str, ...], start_from: Path | No
     from sparsenmt.assemble import load_recipe
     from sparsenmt.recipe.load import dump
 
-    recipe = load_recipe(recipe_file, overrides)
+    recipe = load_recipe(recipe_file, [*overrides, *training_overrides(threads, device)])
     if dump_config:
         click.echo(dump(recipe), nl=False)
         return

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.text import StrPath, read_lines
@@ -214,15 +214,20 @@ def tokenizer_settings(data: schema.Data) -> schema.TokenizerSection:
 # Translated blocks
 
 
-def split_block(ids: Sequence[int], tokenizer: Tokenizer, separator: int) -> list[str]:
-    """The texts between the separators of a block: at least one, possibly empty."""
+def split_block(ids: Sequence[int], tokenizer: Tokenizer, separator: int, unknown: Sequence[str] = ()) -> list[str]:
+    """The texts between the separators of a block: at least one, possibly empty.
+
+    unknown: as for `Tokenizer.decode`.
+    """
+    texts = iter(unknown)
     parts: list[list[int]] = [[]]
     for id_ in ids:
         if id_ == separator:
             parts.append([])
         else:
             parts[-1].append(id_)
-    return [tokenizer.decode(part).strip(" ") for part in parts]
+    own = [list(islice(texts, part.count(UNK))) for part in parts]
+    return [tokenizer.decode(part, unknown).strip(" ") for part, unknown in zip(parts, own, strict=True)]
 
 
 def fit_to_line_count(texts: Sequence[str], count: int) -> list[str]:

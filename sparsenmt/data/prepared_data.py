@@ -30,7 +30,7 @@ from sparsenmt.data.text import read_lines, read_parallel
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.errors import UserError
 from sparsenmt.files import DamagedFileError, read_json, read_sealed, sha256_text, write_sealed
-from sparsenmt.progress import Bars, notify
+from sparsenmt.progress import notify, progress_bar
 from sparsenmt.records import Count, check_file_entries, file_entries_of, typed
 from sparsenmt.versions import read_consistently
 
@@ -42,6 +42,9 @@ DEV_TEXT = ("dev.source.txt", "dev.target.txt")
 DEV_TAGS = "dev.tags.txt"
 DEV_DOCUMENTS = "dev.documents.txt"
 _HINT = "Run `sparsenmt prepare` with the recipe."
+_SIDES = ("source", "target")
+_MOST_LETTERS = 1000
+"""Characters of a text in alphabets, at most; Chinese, Japanese and Korean have more."""
 _NAMES = r"(train-\d+|dev|tokenizers|features)/.+|dev\.\w+\.txt"
 _LAYOUT = re.compile(
     r"manifest\.json|dev\.(source|target|tags|documents)\.txt|(train-\d+|dev)/(meta\.json|[\w.]+\.bin)"
@@ -62,6 +65,15 @@ class CorpusReport:
     """Documents of which sentences were kept, if the corpus is packed into blocks."""
     blocks: int | None = None
     """Blocks of the corpus, if it is packed."""
+    source_unknown: int | None = None
+    """Unknown tokens; None in data of a version that did not count them."""
+    target_unknown: int | None = None
+
+    def unknown_shares(self) -> tuple[float, float]:
+        """Shares of unknown tokens, of source and target, EOS not counted; 0 where they were not counted."""
+        ends = self.counts.kept if self.blocks is None else self.blocks
+        source = (self.source_unknown or 0) / max(self.source_tokens - ends, 1)
+        return source, (self.target_unknown or 0) / max(self.target_tokens - ends, 1)
 
     def describe(self) -> str:
         """Describe the corpus in one line."""
@@ -73,6 +85,8 @@ class CorpusReport:
         if counts.cut:
             parts.append(f"{counts.cut:,} sources cut")
         parts.append(f"{self.source_tokens:,} source and {self.target_tokens:,} target tokens")
+        if any(shares := self.unknown_shares()):
+            parts.append(" and ".join(f"{share:.2%}" for share in shares) + " of them unknown")
         return ", ".join(parts)
 
 
@@ -90,32 +104,73 @@ class PreparedReport:
     shared: bool
     """True if both languages share one vocabulary."""
     fingerprint: str
+    wanted_size: int
+    """Tokens of a vocabulary that the recipe asks for."""
+    tokenizer_kind: str
+    character_coverage: float
+    characters: tuple[int, int] | None
+    """Tokens of a single character in the source and the target vocabulary; None in data of older versions."""
 
     @classmethod
     def from_manifest(cls, directory: Path, manifest: Mapping[str, Any], *, up_to_date: bool) -> PreparedReport:
         """The report on the data of a manifest."""
         source_size, target_size = manifest["vocabulary_sizes"]
+        tokenizer, characters = manifest["settings"]["tokenizer"], manifest.get("vocabulary_characters")
         return cls(
             directory=directory,
             up_to_date=up_to_date,
             corpora=[_corpus_report(entry, directory) for entry in manifest["corpora"]],
             dev=_corpus_report(manifest["dev"], directory),
             vocabulary_sizes=(source_size, target_size),
-            shared=manifest["settings"]["tokenizer"]["shared"],
+            shared=tokenizer["shared"],
             fingerprint=manifest["fingerprint"],
+            wanted_size=tokenizer["vocabulary_size"],
+            tokenizer_kind=tokenizer["kind"],
+            character_coverage=tokenizer["character_coverage"],
+            characters=None if characters is None else (characters[0], characters[1]),
         )
 
     def describe(self) -> str:
         """Describe the result in several lines."""
-        source_size, target_size = self.vocabulary_sizes
-        sizes = f"{source_size:,} shared" if self.shared else f"{source_size:,} source and {target_size:,} target"
         return "\n".join(
             [
                 *(report.describe() for report in (*self.corpora, self.dev)),
-                f"vocabulary: {sizes} tokens",
+                f"vocabulary: {self._by_side(self.vocabulary_sizes)} tokens",
+                *self._shortfall(),
+                *self._coverage(),
                 f"{self.directory}: {'up to date' if self.up_to_date else 'written'}",
             ]
         )
+
+    def _by_side(self, counts: tuple[int, int]) -> str:
+        return f"{counts[0]:,} shared" if self.shared else f"{counts[0]:,} source and {counts[1]:,} target"
+
+    def _shortfall(self) -> list[str]:
+        """A line on unigram vocabularies that are smaller than wanted; BPE is refused, the other kinds have a limit."""
+        sizes = (
+            {"shared": self.vocabulary_sizes[0]}
+            if self.shared
+            else dict(zip(_SIDES, self.vocabulary_sizes, strict=True))
+        )
+        small = {side: size for side, size in sizes.items() if size < self.wanted_size}
+        if self.tokenizer_kind != "unigram" or not small:
+            return []
+        found = " and ".join(f"{size:,} {side}" for side, size in small.items())
+        return [
+            f"vocabulary: {self.wanted_size:,} tokens were wanted, and unigram finds {found} ones: the training "
+            f"text repeats no other sequences; write data.tokenizer.vocabulary_size={min(small.values())}, or add text"
+        ]
+
+    def _coverage(self) -> list[str]:
+        """A line on the characters of the vocabularies, where some are left out or they are those of no alphabet."""
+        covered = self.character_coverage
+        if self.tokenizer_kind == "word" or self.characters is None:
+            return []
+        if covered == 1 and max(self.characters) <= _MOST_LETTERS:
+            return []
+        running = f"{100 * covered:.10g}% of the running text; others are unknown"
+        found = "all of the training text" if covered == 1 else running
+        return [f"characters: {self._by_side(self.characters)}, {found} (data.tokenizer.character_coverage)"]
 
 
 def _corpus_report(entry: Mapping[str, Any], directory: Path) -> CorpusReport:
@@ -132,6 +187,7 @@ class _PreparedManifest:
     dev: CorpusReport
     vocabulary_sizes: tuple[Count, Count]
     fingerprint: str
+    vocabulary_characters: tuple[Count, Count] | None = None
 
 
 @dataclass(frozen=True)
@@ -143,6 +199,9 @@ class _PreparedSettings:
 @dataclass(frozen=True)
 class _PreparedTokenizer:
     shared: bool
+    kind: str
+    vocabulary_size: Count
+    character_coverage: float
 
 
 @dataclass(frozen=True)
@@ -180,18 +239,18 @@ class PreparedData:
         """Open a directory that `prepare` wrote, after verifying every file's hash.
 
         Args:
-            progress: show a progress bar on stderr if it is a terminal.
+            progress: show the progress on stderr.
 
         Raises:
             UserError: it is missing or of another version.
             DamagedFileError: a file is missing or has changed.
         """
-        return read_consistently(Path(directory), ["."], partial(cls._open, bars=Bars(progress)))
+        return read_consistently(Path(directory), ["."], partial(cls._open, progress=progress))
 
     @classmethod
-    def _open(cls, directory: Path, *, bars: Bars) -> PreparedData:
+    def _open(cls, directory: Path, *, progress: bool) -> PreparedData:
         manifest = read_manifest(directory)
-        verify_files(directory, manifest, bars)
+        verify_files(directory, manifest, progress)
         tokenizers = Tokenizers.load(directory / "tokenizers")
         features = FeatureSet.load(directory / "features", tokenizers)
         dev_lines = [(source, target) for source, target in read_parallel([directory / name for name in DEV_TEXT])]
@@ -235,7 +294,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     path = directory / MANIFEST
     manifest = read_json(path, hint=_HINT) if path.is_file() else None
     if not isinstance(manifest, dict) or "corpora" not in manifest:
-        raise UserError("there are no prepared data", where=str(directory), hint=_HINT)
+        raise UserError("there are no prepared data", where=str(directory), hint=_HINT, missing=directory)
     if manifest.get("format") != FORMAT:
         raise UserError("prepared by another version of this program", where=str(directory), hint=_HINT)
     manifest = read_sealed(path, hint=_HINT)
@@ -244,18 +303,18 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     return manifest
 
 
-def verify_files(directory: Path, manifest: Mapping[str, Any], bars: Bars) -> None:
+def verify_files(directory: Path, manifest: Mapping[str, Any], progress: bool) -> None:
     """Verify every file against the manifest. Links are allowed, as to another disk: the files are never copied.
 
     Raises:
         DamagedFileError: a file is missing or has changed.
     """
     total = sum(entry["bytes"] for entry in manifest["files"].values())
-    with bars.counting("checking the data", total=total, unit="B") as bar:
-        check_file_entries(directory, manifest["files"], hint=_HINT, advance=bar.update, links=True)
+    with progress_bar("checking the data", total, unit="B", shown=progress) as advance:
+        check_file_entries(directory, manifest["files"], hint=_HINT, advance=advance, links=True)
 
 
-def matching_manifest(directory: Path, settings: Any, inputs: Any, bars: Bars) -> dict[str, Any] | None:
+def matching_manifest(directory: Path, settings: Any, inputs: Any, progress: bool) -> dict[str, Any] | None:
     """The manifest of complete data with these settings and input texts, whatever their paths; None if there are none.
 
     Warns if the data match but are damaged.
@@ -264,7 +323,7 @@ def matching_manifest(directory: Path, settings: Any, inputs: Any, bars: Bars) -
         manifest = read_manifest(directory)
         if manifest["settings"] != settings or content_hashes(manifest["inputs"]) != content_hashes(inputs):
             return None
-        verify_files(directory, manifest, bars)
+        verify_files(directory, manifest, progress)
     except DamagedFileError as error:
         notify(f"warning: {error.where}: {error.message}; the data are prepared again")
         return None
@@ -311,6 +370,7 @@ def write_manifest(
     corpora: Sequence[Any],
     dev: Any,
     vocabulary_sizes: tuple[int, int],
+    vocabulary_characters: tuple[int, int],
     files: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Write the manifest, after all other files; returns it.
@@ -325,6 +385,7 @@ def write_manifest(
         "corpora": list(corpora),
         "dev": dev,
         "vocabulary_sizes": list(vocabulary_sizes),
+        "vocabulary_characters": list(vocabulary_characters),
         "files": files,
         "fingerprint": sha256_text(json.dumps([FORMAT, settings, hashes], sort_keys=True)),
     }

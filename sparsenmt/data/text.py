@@ -242,7 +242,7 @@ def open_text_bytes(path: StrPath) -> Iterator[IO[bytes]]:
             stream = stack.enter_context(open(path, "rb"))
             is_gzip = stream.peek(2)[:2] == _GZIP_MAGIC  # a pipe cannot be read twice
         except FileNotFoundError:
-            raise UserError("no such file", where=os.fspath(path), hint="Check the path.") from None
+            raise UserError("no such file", where=os.fspath(path), hint="Check the path.", missing=path) from None
         except OSError as error:
             raise UserError(
                 f"cannot be read: {error.strerror}", where=os.fspath(path), hint="Check the path and its permissions."

@@ -24,11 +24,11 @@ from torch import Tensor
 
 from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.decoding.scores import (
-    NEVER,
     Hypothesis,
     candidates,
     hypothesis_of,
     length_penalty,
+    never,
     unrestricted,
 )
 from sparsenmt.decoding.strategies import EncodedBatch, ErrorContext, Results, Strategy
@@ -169,7 +169,7 @@ class Beam:
         state, width = self.state, 2 * self.options.beam_size
         sentences, opened = state.scores.shape
         if unrestricted(self.options):
-            fused = self.model.continuations(states, state.scores, NEVER, width)
+            fused = self.model.continuations(states, state.scores, never(self.options), width)
             if fused is not None:
                 return fused
         parts = -(-states.shape[0] // _ROWS) if states.device.type == "cpu" else 1

@@ -174,6 +174,8 @@ def _tags_of(bundle: Bundle, line: InputLine) -> TaggedSentence | None:
 
 def _split(block: DocumentBlock, translation: Translation, tokenizer: Tokenizer, separator: int) -> BlockTranslation:
     count = len(block.sentences)
-    split = [split_block(hypothesis.tokens, tokenizer, separator) for hypothesis in translation.hypotheses]
+    split = [
+        split_block(hypothesis.tokens, tokenizer, separator, hypothesis.copied) for hypothesis in translation.hypotheses
+    ]
     texts = [[one_line(text) for text in fit_to_line_count(each, count)] for each in split]
     return BlockTranslation(block, translation, texts, len(split[0]) - count)

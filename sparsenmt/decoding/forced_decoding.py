@@ -15,7 +15,8 @@ from torch import Tensor
 
 from sparsenmt.data.batching import length_batches, pad
 from sparsenmt.data.input_line import InputLine
-from sparsenmt.data.vocabulary import BOS, EOS
+from sparsenmt.data.tokenizers.tokenizer import unknown_texts
+from sparsenmt.data.vocabulary import BOS, EOS, UNK
 from sparsenmt.decoding.ahead import encode_ahead
 from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, make_source, not_finite, read_sources
 from sparsenmt.model.depth_plan import Depth
@@ -35,8 +36,9 @@ class PairScore:
     Args:
         log_probability: the sum over the tokens and `</s>`.
         token_log_probabilities: of the tokens and `</s>`.
-        tokens: the strings of the tokens, `</s>` included.
+        tokens: the strings of the tokens, `</s>` included; an unknown one is its text.
         cut: target tokens beyond the model's positions, which are left out; of the source: `SourceLine.cut`.
+        ids: the tokens themselves.
     """
 
     log_probability: float
@@ -44,6 +46,7 @@ class PairScore:
     tokens: list[str]
     source: SourceLine
     cut: int = 0
+    ids: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -97,9 +100,10 @@ def score_pairs(
     results: dict[int, PairScore] = {}
     for found in score_batches(bundle, lines, rows, batch_tokens=batch_tokens, compact=compact, depth=depth):
         for i, (values,) in found.items():
-            names = bundle.tokenizers.target.pieces(list(rows[i][0]))
+            (ids,), target = rows[i], bundle.tokenizers.target
+            names = target.pieces(ids, unknown_texts(target, targets[i]) if UNK in ids else ())
             cut = max(len(encoded[i]) - most, 0)
-            results[i] = PairScore(float(values.sum()), values.tolist(), names, lines[i], cut)
+            results[i] = PairScore(float(values.sum()), values.tolist(), names, lines[i], cut, ids)
         if advance:
             advance(len(found))
     yield from (results[i] for i in range(len(lines)))

@@ -5,19 +5,23 @@ Shapes: B sentences, S source tokens, </s> included.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 from sparsenmt.data.batching import pad
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.text import bounded_batches
-from sparsenmt.data.vocabulary import EOS
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer, unknown_texts
+from sparsenmt.data.vocabulary import EOS, UNK
 from sparsenmt.errors import UserError, is_out_of_memory
 from sparsenmt.model.protocol import Source
 from sparsenmt.progress import notify
 from sparsenmt.store import Bundle
+
+_NAMED = 5  # lines whose numbers a warning names
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,10 @@ class SourceLine:
         """Number of tokens that are read, `</s>` not counted."""
         return len(self.ids) - 1
 
+    def token_names(self, tokenizer: Tokenizer) -> list[str]:
+        """Return the tokens as strings, `</s>` included; an unknown one is its text."""
+        return tokenizer.pieces(self.ids, unknown_texts(tokenizer, self.text) if UNK in self.ids else ())
+
 
 def cut_warning(line: str, kept: int, cut: int, done: str) -> str:
     """Return the warning about a line whose last ``cut`` tokens are left out.
@@ -63,13 +71,70 @@ def cut_summary(cut: int, limit: int) -> str:
     return f"{sources} cut to {limit:,} token{'' if limit == 1 else 's'} (data.filters.max_source_length)"
 
 
-def warn_of_cut_lines(bundle: Bundle, lines: Sequence[SourceLine], text: str, done: str) -> None:
-    """Report cut sources: their number if the recipe cuts them, otherwise every line that is too long for the model.
+class UnknownLines:
+    """The lines of a text of which a model's vocabulary knows less than half: by characters, spaces not counted.
+
+    A run of unknown characters is one token of SentencePiece, so that a share of tokens would say little.
+    """
+
+    def __init__(self, bundle: Bundle, side: Literal["source", "target"] = "source") -> None:
+        data = bundle.recipe.data
+        language, unnamed = getattr(data, f"{side}_language"), type(data).model_fields[f"{side}_language"].default
+        self._tokenizer: Tokenizer = getattr(bundle.tokenizers, side)
+        self._side = side if language == unnamed else f"{side} ({language})"
+        self._vocabulary = "the model's vocabulary" if bundle.tokenizers.shared else f"the {side} vocabulary"
+        self._read, self._found, self._first = 0, 0, list[int]()
+
+    def add(self, number: int, ids: Sequence[int], text: str) -> bool:
+        """Read a line, numbered from 0; return True if it is mostly unknown."""
+        characters = len("".join(text.split()))
+        self._read += characters > 0
+        if UNK not in ids:
+            return False
+        unknown = "".join(unknown_texts(self._tokenizer, text))
+        if 2 * len("".join(unknown.split())) <= characters:
+            return False
+        self._found += 1
+        self._first += [number + 1] if len(self._first) < _NAMED else []
+        return True
+
+    def warning(self, text: str = "") -> str | None:
+        """Return the warning about these lines; None if there are none. ``text``: its name."""
+        if not self._found:
+            return None
+        lines = f"{self._found:,} of {self._read:,} lines are" if self._read > 1 else "the line is"
+        more = ", ..." if self._found > len(self._first) else ""
+        numbers = f" (line{'s' if self._found > 1 else ''} {', '.join(map(str, self._first))}{more})"
+        why = f"another language or script than the model's {self._side}, or swapped sides"
+        return f"warning: {text and f'{text}: '}{lines} mostly unknown to {self._vocabulary}{numbers}: {why}"
+
+
+def warn_of_unknown_lines(
+    bundle: Bundle, lines: Iterable[tuple[int, Sequence[int], str]], text: str, side: Literal["source", "target"]
+) -> None:
+    """Report the lines (number from 0, tokens, text) of one side that are mostly unknown, if there are any."""
+    unknown = UnknownLines(bundle, side)
+    for line in lines:
+        unknown.add(*line)
+    if (warning := unknown.warning(text)) is not None:
+        notify(warning)
+
+
+def warn_of_unknown_sources(bundle: Bundle, lines: Iterable[SourceLine], text: str) -> None:
+    """Report the sources that are mostly unknown, if there are any; ``text``: its name in messages."""
+    warn_of_unknown_lines(bundle, ((line.number, line.ids, line.text) for line in lines), text, "source")
+
+
+def warn_of_sources(bundle: Bundle, lines: Sequence[SourceLine], text: str, done: str) -> None:
+    """Report sources that are mostly unknown, and cut ones.
+
+    Of cut ones, their number if the recipe cuts them, otherwise every line that is too long for the model.
 
     Args:
         text: the name of the text in messages.
         done: the participle for what happens to the tokens that are kept, e.g. "translated".
     """
+    warn_of_unknown_sources(bundle, lines, text)
     cut = [line for line in lines if line.cut]
     if cut and bundle.cuts_by_choice:
         notify(cut_summary(len(cut), bundle.max_source_length))

@@ -42,16 +42,24 @@ class KeptTranslations:
         identity: of the model.
         lines: the text.
         options: decoding options; their depth is ignored.
+        batch_tokens: size of batches that the translations are kept under, whatever that of ``options``; None: that.
     """
 
-    def __init__(self, directory: Path, identity: ModelIdentity, lines: Sequence[str], options: Decoding) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        identity: ModelIdentity,
+        lines: Sequence[str],
+        options: Decoding,
+        batch_tokens: int | None = None,
+    ) -> None:
         self.lines = list(lines)
         self._options = options
         self._work = dict(
             model=identity.digest,
             max_source_length=identity.max_source_length,
             text=sha256_text(json.dumps(self.lines)),
-            decoding=options.at(None).model_dump(mode="json"),
+            decoding={**options.at(None).recorded(), "batch_tokens": batch_tokens or options.batch_tokens},
             window=_WINDOW,
         )
         self.directory = directory / sha256_text(json.dumps(self._work, sort_keys=True))[:16]

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sparsenmt.data.vocabulary import BOS, EOS, PAD
+from sparsenmt.data.vocabulary import BOS, EOS, PAD, UNK
 from sparsenmt.native.kernels import MOST_IN_ORDER, Kernels, kernels
 from sparsenmt.recipe.schema import Decoding
 
@@ -27,12 +27,14 @@ class Hypothesis:
         log_probability: sum over the tokens and EOS, in nats.
         score: log-probability over length penalty; hypotheses are ranked by it.
         ended: True if it ended with EOS, False if it was truncated at the maximum length.
+        copied: the texts that replace its unknown tokens, in order; empty: nothing was copied.
     """
 
     tokens: list[int]
     log_probability: float
     score: float
     ended: bool
+    copied: tuple[str, ...] = ()
 
 
 Lengths = TypeVar("Lengths", float, Tensor)
@@ -66,8 +68,9 @@ def maximum_length(source_length: int, options: Decoding, positions: int) -> int
     return min(max(wanted, options.min_length + 1, 1), positions)
 
 
-NEVER = (PAD, BOS)
-"""Tokens that are never generated."""
+def never(options: Decoding) -> tuple[int, ...]:
+    """Tokens that are never generated."""
+    return (PAD, BOS, UNK) if options.unknown == "forbid" else (PAD, BOS)
 
 
 def unrestricted(options: Decoding) -> bool:
@@ -85,8 +88,9 @@ def forbid(logits: Tensor, tokens: Tensor, options: Decoding) -> Tensor:
         logits: (N, V).
         tokens: (N, T) generated so far, without BOS; negative before a row begins.
     """
-    logits[:, PAD] = -math.inf
-    logits[:, BOS] = -math.inf
+    gone = never(options)
+    for token in gone:
+        logits[:, token] = -math.inf
     length, n = tokens.shape[1], options.no_repeat_ngram
     too_short, repeats = length < options.min_length, 0 < n <= length
     if not (too_short or repeats):
@@ -102,7 +106,7 @@ def forbid(logits: Tensor, tokens: Tensor, options: Decoding) -> Tensor:
     if too_short:
         logits[:, EOS] = -math.inf
         # Where no n-gram was forbidden, some other token is left.
-        if not repeats and logits.shape[1] > len((PAD, BOS, EOS)):
+        if not repeats and logits.shape[1] > len((*gone, EOS)):
             return logits
         end = end.masked_fill(logits.amax(1) > -math.inf, -math.inf)
     logits[:, EOS] = end
@@ -149,7 +153,7 @@ def candidates(
     plain &= scores.dtype == logits.dtype and width <= min(vocabulary, MOST_IN_ORDER)
     found = _kernels_for(logits, "candidates") if plain else None
     if found is not None:
-        return found.candidates(logits, scores.contiguous(), NEVER, width)
+        return found.candidates(logits, scores.contiguous(), never(options), width)
     normalizer = log_normalizer(logits)
     each = min(width, vocabulary)
     values, best_of_rows = best_tokens(forbid(logits, tokens, options), each)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -13,7 +13,9 @@ from sparsenmt.data.batching import length_batches
 from sparsenmt.data.input_line import InputLine, numbered_lines
 from sparsenmt.data.text import text_windows
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
+from sparsenmt.data.vocabulary import UNK
 from sparsenmt.decoding.ahead import encode_ahead
+from sparsenmt.decoding.copies import copied_texts
 from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, make_source, not_finite, read_sources
 from sparsenmt.decoding.scores import Hypothesis, maximum_length
 from sparsenmt.decoding.strategies import EncodedBatch, Results, strategy_of
@@ -24,7 +26,7 @@ from sparsenmt.store import Bundle
 WINDOW = 4096
 """Lines that are sorted by length together: bounds the memory and the time to the first output, fills batches well."""
 
-_SINGLE_HINT = "Lower --beam-size, or the longest output: --max-length-factor, --max-length-offset; or split the line."
+_SHORTER = "the longest output: --max-length-factor, --max-length-offset; or split the line."
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Translation:
 
     def best_texts(self, count: int) -> list[str]:
         """Return the texts of the best hypotheses; they are detokenized here, as most callers need one only."""
-        return [one_line(self.tokenizer.decode(each.tokens)) for each in self.hypotheses[:count]]
+        return [one_line(self.tokenizer.decode(each.tokens, each.copied)) for each in self.hypotheses[:count]]
 
     @cached_property
     def text(self) -> str:
@@ -107,7 +109,8 @@ def _translate_window(
 
     def guard(chosen: Sequence[int]) -> AbstractContextManager[None]:
         shape = f"beam {strategy.width:,}"
-        return describe_out_of_memory(lines(chosen), shape, batch_tokens=options.batch_tokens, single_hint=_SINGLE_HINT)
+        hint = f"Lower --beam-size, or {_SHORTER}" if strategy.width > 1 else f"Lower {_SHORTER}"
+        return describe_out_of_memory(lines(chosen), shape, batch_tokens=options.batch_tokens, single_hint=hint)
 
     closed: dict[int, int | None] = {}
 
@@ -137,7 +140,20 @@ def _translate_window(
 
     for found in strategy.search(bundle.model, batches(), guard):
         record(found)
+    if options.unknown == "copy":
+        results |= _with_copies(bundle, results, options)
     yield from (results[source.number] for source in sources)
+
+
+def _with_copies(bundle: Bundle, results: Mapping[int, Translation], options: Decoding) -> dict[int, Translation]:
+    """Return the translations that have unknown tokens, with the source text that replaces them."""
+    places = [(n, i) for n, t in results.items() for i, each in enumerate(t.hypotheses) if UNK in each.tokens]
+    outputs = [(results[n].source, results[n].hypotheses[i]) for n, i in places]
+    found = {n: results[n] for n, _ in places}
+    for (n, i), copied in zip(places, copied_texts(bundle, outputs, options), strict=True):
+        before = found[n].hypotheses
+        found[n] = replace(found[n], hypotheses=[*before[:i], replace(before[i], copied=copied), *before[i + 1 :]])
+    return found
 
 
 def one_line(text: str) -> str:

@@ -28,7 +28,7 @@ from sparsenmt.recipe.schema import Decoding
 from sparsenmt.report.tables import Column, Report, Table, Value, columns
 from sparsenmt.store import Bundle
 
-_QUALITY = ("bleu", "chrf")
+QUALITY = ("bleu", "chrf")
 ROUNDS = 2
 """Rounds in which the text is translated in groups; the fastest counts."""
 
@@ -82,7 +82,7 @@ class MeasuredText:
         labelled: the sources, with (S, K) sentence-level chrF.
         depths: K.
         times: of the first T sentences.
-        language: code of the target language.
+        scoring: of BLEU and chrF.
     """
 
     translations: Sequence[Sequence[str]]
@@ -90,12 +90,11 @@ class MeasuredText:
     labelled: LabelledSentences
     depths: Sequence[Depth]
     times: DepthTimes
-    language: str
+    scoring: ScoringSettings
 
     def corpus(self, chosen: NDArray[np.int64]) -> list[Score]:
         """Return BLEU and chrF of the numbers (S) of depths."""
-        lines, settings = chosen_lines(self.translations, chosen), ScoringSettings(_QUALITY, language=self.language)
-        return corpus_scores(lines, [self.references], settings)
+        return corpus_scores(chosen_lines(self.translations, chosen), [self.references], self.scoring)
 
     def quality(self, chosen: NDArray[np.int64]) -> tuple[float, float, float]:
         """Return BLEU, chrF and the mean sentence-level chrF of the numbers (S) of depths."""

@@ -125,7 +125,20 @@ def _check(hypotheses: Sequence[str], references: Sequence[Sequence[str]], setti
         )
     for name, metric in METRICS.items():
         if metric.quadratic and name in metrics:
-            _check_lengths(hypotheses, references, metric.label)
+            _check_lengths(hypotheses, references, metric.label, unspaced=settings.unspaced)
+
+
+def check_tokenizer(name: str, where: str = "--tokenize") -> None:
+    """Check that a tokenizer of sacrebleu's can be used.
+
+    Raises:
+        UserError: about ``where``: there is none of this name, or a package that it needs is not installed.
+    """
+    try:
+        _scorer("bleu", ScoringSettings(("bleu",), tokenize=name))
+    except UserError as error:
+        error.where = where
+        raise
 
 
 def check_scoring(
@@ -153,7 +166,8 @@ def check_scoring(
         raise UserError(
             "none of these metrics uses documents", where="--documents", hint="Add --metric dbleu, or leave it out."
         )
-    tokenizes = tokenizes or any(METRICS[name].tokenized for name in options.metrics)
+    used = [METRICS[name] for name in options.metrics]
+    tokenizes = tokenizes or any(metric.tokenized or (metric.spaced and options.unspaced) for metric in used)
     if options.tokenize is not None and not tokenizes:
         labels = ", ".join(METRICS[name].label for name in options.metrics)
         users = ", ".join(name for name, metric in METRICS.items() if metric.tokenized)
@@ -190,11 +204,13 @@ def check_lines(lines: Sequence[str], hypotheses: Sequence[str], where: str) -> 
         )
 
 
-def _check_lengths(hypotheses: Sequence[str], references: Sequence[Sequence[str]], label: str) -> None:
+def _check_lengths(
+    hypotheses: Sequence[str], references: Sequence[Sequence[str]], label: str, *, unspaced: bool
+) -> None:
     for number, texts in enumerate(zip(hypotheses, *references, strict=True), start=1):
         if len(texts[0]) * max(map(len, texts[1:])) <= _MOST_PAIRS:  # no text has more words than characters
             continue
-        count, *others = (max(len(text.split()), len(words(text))) for text in texts)
+        count, *others = (max(len(text.split()), len(words(text, unspaced=unspaced))) for text in texts)
         if count * max(others) > _MOST_PAIRS:
             raise UserError(
                 f"too long for {label}: {count:,} words against {max(others):,}",

@@ -2,7 +2,8 @@
 
 rouge-score's own tokenizer knows the letters a-z and the digits only: it cuts "schön" into "sch" and "n", and finds
 nothing at all in Greek or Russian. It is used for English, as is usual, with Porter stemming. For all other languages
-`words` finds the tokens, without stemming. Both lower the case.
+`words` finds the tokens, without stemming. Both lower the case. Of text without spaces between words, in any language,
+every character of a script that is written so is a token.
 
 The value of a corpus is the mean of its sentences' F1, times 100. With several references the best one counts for each
 sentence. ROUGE-Lsum compares the sentences inside a line: see `split_sentences`.
@@ -16,10 +17,12 @@ import itertools
 import re
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sparsenmt.data.word_spaces import is_unspaced
 from sparsenmt.evaluation.scorer import ScoringSettings
 
 _MARKER = re.compile(r"(?<!\S)<n>(?!\S)")
@@ -33,14 +36,17 @@ def is_english(language: str) -> bool:
     return re.split(r"[-_]", language.lower())[0] in {"en", "eng", "english"}
 
 
-def words(text: str) -> list[str]:
+def words(text: str, *, unspaced: bool = False) -> list[str]:
     """Split a text into Unicode words: runs of letters, marks and digits, in lower case and composed form (NFC).
 
     A Chinese or Japanese character is a word of its own, since these scripts put no spaces between words.
+
+    Args:
+        unspaced: True if the text has no spaces between words: a character of Thai and its kin is a word, too.
     """
     composed = unicodedata.normalize("NFC", text.lower())
     found: list[str] = []
-    for kind, run in itertools.groupby(composed, _character_kind):
+    for kind, run in itertools.groupby(composed, _unspaced_kind if unspaced else _character_kind):
         if kind == "word":
             found.append("".join(run))
         elif kind == "ideograph":
@@ -55,12 +61,20 @@ def _character_kind(character: str) -> str:
     return "word" if unicodedata.category(character)[0] in "LMN" else "other"
 
 
+@functools.lru_cache(maxsize=4096)
+def _unspaced_kind(character: str) -> str:
+    return "ideograph" if is_unspaced([character]) else _character_kind(character)
+
+
+@dataclass(frozen=True)
 class UnicodeTokenizer:
     """`words` in the form that rouge-score's ``RougeScorer`` takes."""
 
+    unspaced: bool = False
+
     def tokenize(self, text: str) -> list[str]:
         """Return the words of a text."""
-        return words(text)
+        return words(text, unspaced=self.unspaced)
 
 
 def split_sentences(text: str) -> list[str]:
@@ -82,12 +96,12 @@ class RougeF1:
     """One variant of ROUGE, by its name in rouge-score; see `evaluation.scorer.Scorer`."""
 
     def __init__(self, name: str, settings: ScoringSettings) -> None:
-        self._name, self._language = name, settings.language
+        self._name, self._language, self._unspaced = name, settings.language, settings.unspaced
         self._variants = tuple(sorted(each for each in set(settings.metrics) if each.startswith("rouge")))
 
     def corpus(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[float, str]:
         value = 100 * float(self._f1(hypotheses, references).mean())
-        return value, signature(references=len(references), language=self._language)
+        return value, signature(references=len(references), language=self._language, unspaced=self._unspaced)
 
     def statistics(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> NDArray[np.float64]:
         f1 = self._f1(hypotheses, references)
@@ -98,12 +112,17 @@ class RougeF1:
 
     def _f1(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> NDArray[np.float64]:
         texts = tuple(hypotheses), tuple(map(tuple, references))
-        return _sentence_f1(*texts, self._variants, is_english(self._language))[self._name]
+        english = is_english(self._language) and not self._unspaced
+        return _sentence_f1(*texts, self._variants, english, self._unspaced)[self._name]
 
 
 @functools.lru_cache(maxsize=1)
 def _sentence_f1(
-    hypotheses: tuple[str, ...], references: tuple[tuple[str, ...], ...], variants: tuple[str, ...], english: bool
+    hypotheses: tuple[str, ...],
+    references: tuple[tuple[str, ...], ...],
+    variants: tuple[str, ...],
+    english: bool,
+    unspaced: bool,
 ) -> dict[str, NDArray[np.float64]]:
     """Return the F1 of every sentence, between 0 and 1, for each variant.
 
@@ -113,7 +132,8 @@ def _sentence_f1(
     from rouge_score.rouge_scorer import RougeScorer
 
     # `split_summaries` stays off: it would ask nltk for data from the network.
-    scorer = RougeScorer(list(variants), use_stemmer=english, tokenizer=None if english else UnicodeTokenizer())
+    tokenizer = None if english else UnicodeTokenizer(unspaced)
+    scorer = RougeScorer(list(variants), use_stemmer=english, tokenizer=tokenizer)
     values = {name: np.zeros(len(hypotheses)) for name in variants}
     for index, (hypothesis, *targets) in enumerate(zip(hypotheses, *references, strict=True)):
         best = scorer.score_multi([_lines(target) for target in targets], _lines(hypothesis))
@@ -122,15 +142,16 @@ def _sentence_f1(
     return values
 
 
-def signature(*, references: int, language: str) -> str:
+def signature(*, references: int, language: str, unspaced: bool = False) -> str:
     """Return everything needed to reproduce a value, in the style of sacrebleu's signatures."""
-    english = is_english(language)
+    english = is_english(language) and not unspaced
+    tokens = "rouge-score" if english else "unicode-words+characters" if unspaced else "unicode-words"
     parts = {
         "nrefs": str(references),
         "case": "lc",
         "avg": "sentence-f1",
         "stem": "porter" if english else "no",
-        "tok": "rouge-score" if english else "unicode-words",
+        "tok": tokens,
         "split": "n-marker-or-punct",
         "version": f"rouge-score-{importlib.metadata.version('rouge-score')}",
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +15,10 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from sparsenmt.errors import UserError
-from sparsenmt.evaluation.scorer import ScoringSettings
+from sparsenmt.evaluation.scorer import WORD_TOKENIZERS, ScoringSettings
+
+# Without a handler, Python would print the library's messages as they are.
+logging.getLogger("sacrebleu").addHandler(logging.NullHandler())
 
 
 class SacrebleuScorer:
@@ -57,7 +61,24 @@ def chrf(name: str, settings: ScoringSettings) -> SacrebleuScorer:
 
 def ter(name: str, settings: ScoringSettings) -> SacrebleuScorer:
     """The translation edit rate (Snover et al. 2006), without regard to case."""
+    if settings.unspaced and settings.tokenize not in WORD_TOKENIZERS:
+        return SacrebleuScorer(_TokenTer(tokenizer(settings)))
     return SacrebleuScorer(TER())
+
+
+class _TokenTer(TER):
+    """TER of the tokens of another tokenizer, for text without spaces: sacrebleu's own would compare whole lines.
+
+    Its option for Asian scripts separates Chinese characters only, and leaves Kana and Thai as they are.
+    """
+
+    def __init__(self, split: Callable[[str], str]) -> None:
+        super().__init__()
+        self._split = split
+        self.tokenizer_signature = f"{split.signature()}+{self.tokenizer_signature}"  # type: ignore[attr-defined]
+
+    def _preprocess_segment(self, sent: str) -> str:
+        return str(super()._preprocess_segment(self._split(sent)))
 
 
 def tokenizer(settings: ScoringSettings) -> Callable[[str], str]:
@@ -75,12 +96,13 @@ def _bleu(settings: ScoringSettings) -> BLEU:
             f"there is no tokenizer '{tokenize}'", where="--tokenize", hint=f"{hint}sacrebleu has: {', '.join(known)}."
         )
     try:
-        return BLEU(lowercase=settings.lowercase, tokenize=tokenize)
+        # `force`: its complaint about tokenized text is `tokenizer_choice`'s, which says it once.
+        return BLEU(lowercase=settings.lowercase, tokenize=tokenize, force=True)
     # Some tokenizers need another package or dictionary, or a download.
     except (ImportError, RuntimeError, OSError, AssertionError) as error:
         reason = " ".join(str(error).split())
         raise UserError(
             f"'{tokenize}' cannot be used ({reason})",
             where="--tokenize",
-            hint="Install what it needs, or choose another one, such as 13a.",
+            hint="Install what it needs, or choose another one, such as 13a or char.",
         ) from None

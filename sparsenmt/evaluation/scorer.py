@@ -13,6 +13,8 @@ from sparsenmt.errors import UserError
 from sparsenmt.metric import METRICS
 
 DEFAULT_TOKENIZER = "13a"
+WORD_TOKENIZERS = (DEFAULT_TOKENIZER, "intl", "none")
+"""sacrebleu's tokenizers that leave letters together unless a space separates them."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class ScoringSettings:
         tokenize: sacrebleu's tokenizer, for BLEU.
         language: code of the language; ROUGE's tokenizer and stemmer depend on it.
         documents: document id of every line, for d-BLEU; a document ends where the id changes.
+        unspaced: True if the text has no spaces between words: TER compares BLEU's tokens, and ROUGE characters.
     """
 
     metrics: Sequence[str]
@@ -32,23 +35,28 @@ class ScoringSettings:
     tokenize: str = DEFAULT_TOKENIZER
     language: str = "en"
     documents: Sequence[Hashable] | None = None
+    unspaced: bool = False
 
 
 @dataclass(frozen=True)
 class ScoringOptions:
     """The settings that a command line or a sweep asks for, alike for every table of scores; `settings` completes them.
 
+    `tokenizer_choice.fit_to_text` chooses the tokenizer of a text where none is asked for.
+
     Args:
         metrics: names of `METRICS`, the most important first; empty: the caller's default.
         lowercase: as in `ScoringSettings`.
-        tokenize: as in `ScoringSettings`; None: 13a.
+        tokenize: as in `ScoringSettings`; None: not chosen yet, or 13a.
         language: as in `ScoringSettings`; None: the models' target language, or English.
+        unspaced: as in `ScoringSettings`.
     """
 
     metrics: tuple[str, ...] = ()
     lowercase: bool = False
     tokenize: str | None = None
     language: str | None = None
+    unspaced: bool = False
 
     def with_default(self, metrics: Sequence[str]) -> Self:
         """Return these options without repeated metrics, or with ``metrics`` if they name none."""
@@ -64,14 +72,16 @@ class ScoringOptions:
             only: some of the metrics; empty: all.
         """
         tokenize, spoken = self.tokenize or DEFAULT_TOKENIZER, self.language or language or "en"
-        return ScoringSettings(tuple(only) or self.metrics, self.lowercase, tokenize, spoken, documents)
+        return ScoringSettings(tuple(only) or self.metrics, self.lowercase, tokenize, spoken, documents, self.unspaced)
 
     def key(self, metric: str) -> str:
         """Return the name of a metric with the settings that change its value: the metric alone for the defaults."""
         record, tokenize, parts = METRICS[metric], self.tokenize or DEFAULT_TOKENIZER, [metric]
         parts += ["lowercase"] if self.lowercase else []
-        parts += [f"tokenize:{tokenize}"] if record.tokenized and tokenize != DEFAULT_TOKENIZER else []
+        tokenized = record.tokenized or (record.spaced and self.unspaced)
+        parts += [f"tokenize:{tokenize}"] if tokenized and tokenize != DEFAULT_TOKENIZER else []
         parts += [f"language:{self.language}"] if record.by_language and self.language is not None else []
+        parts += ["unspaced"] if record.by_language and self.unspaced else []
         return " ".join(parts)
 
     def record(self) -> dict[str, Any]:

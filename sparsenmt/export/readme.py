@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sparsenmt.data.vocabulary import BOS, PAD, SPECIAL_TOKENS
+from sparsenmt.data.vocabulary import SPECIAL_TOKENS
+from sparsenmt.decoding.scores import never
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.export.plain_transformer import PlainTransformer, parameter_count
 from sparsenmt.export.to_transformers import is_pegasus, length_penalty
@@ -83,7 +84,7 @@ def _for_ctranslate2(bundle: Bundle, plain: PlainTransformer, sentencepiece: boo
         positions=plain.max_positions,
         shortest=decoding.min_length,
         longest=min(plain.max_positions, 256),
-        never=[[SPECIAL_TOKENS[PAD]], [SPECIAL_TOKENS[BOS]]],
+        never=[[SPECIAL_TOKENS[token]] for token in never(decoding)],
     )
 
 
@@ -122,6 +123,9 @@ def _notes(bundle: Bundle, target: str, sentencepiece: bool) -> list[str]:
             f"The recipe ranks by log-probability / ((5 + length) / 6)^{decoding.alpha:g}, which is not available "
             "here; the lines above rank by log-probability / length."
         )
+    if decoding.unknown == "copy":
+        more = "; `replace_unknowns=True` copies a token" if target == "ctranslate2" else ""
+        notes.append(f"The recipe replaces unknown tokens by source text, which the lines above do not{more}.")
     if data.filters.max_source_length is not None:
         notes.append(
             f"Training truncated sources to {data.filters.max_source_length:,} tokens: truncate longer ones too."

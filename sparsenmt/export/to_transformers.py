@@ -18,6 +18,7 @@ from torch import Tensor
 
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers
 from sparsenmt.data.vocabulary import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
+from sparsenmt.decoding.scores import never
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.export.plain_transformer import LayerWeights, PlainTransformer, as_fp32, attention_weights
 from sparsenmt.files import write_json
@@ -91,7 +92,7 @@ def generation_config(plain: PlainTransformer, decoding: schema.Decoding) -> dic
         **_special(),
         **search,
         "max_length": plain.max_positions,
-        "suppress_tokens": [PAD, BOS],
+        "suppress_tokens": list(never(decoding)),
         "forced_eos_token_id": None,
     }
 

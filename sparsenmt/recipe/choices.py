@@ -5,6 +5,7 @@ Imports nothing heavy.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Literal
 
 from sparsenmt.metric import METRICS
@@ -30,10 +31,15 @@ PRESETS: dict[str, dict[str, int]] = {
 }
 """Model sizes by name: keys of a recipe's `model` section with their values."""
 
-Device = Literal["auto", "cpu", "cuda"]
 DecodingDtype = Literal["auto", "fp32", "bf16", "int8"]
 LengthPenalty = Literal["gnmt", "average", "none"]
+UnknownTokens = Literal["allow", "forbid", "copy"]
 SignificanceMethod = Literal["bootstrap", "randomization"]
+
+ScoringTokenizer = Literal[
+    "13a", "char", "zh", "ja-mecab", "ko-mecab", "intl", "none", "spm", "flores101", "flores200", "spBLEU-1K"
+]
+"""sacrebleu's tokenizers; a test compares them with the installed version's."""
 
 # Pydantic lists the names in its errors; mypy cannot evaluate a Literal that is computed.
 if TYPE_CHECKING:
@@ -48,3 +54,19 @@ else:
     DecodingMethod = Literal[tuple(STRATEGIES)]
     MetricName = Literal[tuple(METRICS)]
     ValidationMetric = Literal[("loss", *(metric.name for metric in METRICS.values() if metric.validates))]
+
+
+def is_device_name(name: str) -> bool:
+    """Return True for ``auto``, ``cpu``, ``cuda`` and ``cuda:N``."""
+    return re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,3})?", name, re.ASCII) is not None
+
+
+def device_name(name: str) -> str:
+    """Return the name of a device.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not is_device_name(name):
+        raise ValueError(f"must be one of auto, cpu, cuda, cuda:N; not '{name}'")
+    return name

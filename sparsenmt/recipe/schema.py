@@ -6,11 +6,29 @@ methods, and `recipe.load` receives them as a mapping from names to types.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+)
 
-from sparsenmt.recipe.choices import DecodingDtype, DecodingMethod, Device, LengthPenalty, Preset, ValidationMetric
+from sparsenmt.recipe.choices import (
+    DecodingDtype,
+    DecodingMethod,
+    LengthPenalty,
+    Preset,
+    ScoringTokenizer,
+    UnknownTokens,
+    ValidationMetric,
+    device_name,
+)
 
 
 class Section(BaseModel):
@@ -249,7 +267,9 @@ class Data(Section):
 
     directory: str = Field(description="Directory of the binary data that `prepare` writes and `train` reads.")
     source_language: str = Field("source", description="Language code of the source, such as `en`; used by the tagger.")
-    target_language: str = Field("target", description="Language code of the target, for reports.")
+    target_language: str = Field(
+        "target", description="Language code of the target, such as `ja`; for reports and for the words of scores."
+    )
     train: list[Corpus] = Field(min_length=1, description="Training corpora.")
     dev: Corpus = Field(description="Validation text.")
     test: Corpus | None = Field(
@@ -283,6 +303,11 @@ class Validation(Section):
         description="Metric for `keep_best` and early stopping; all but `loss` decode the validation text. `dbleu` "
         "needs `data.dev.documents`.",
     )
+    tokenize: ScoringTokenizer | None = Field(
+        None,
+        description="sacrebleu's tokenizer for BLEU, d-BLEU and `length`, here and in `score`, `compare` and `sweep`. "
+        "Default: what fits `data.target_language` and the text: 13a, or `zh`, `ja-mecab`, `ko-mecab` or `char`.",
+    )
     beam_size: PositiveInt = Field(4, le=10_000, description="Beam size of validation.")
     patience: PositiveInt | None = Field(None, description="Stop after this many validations without a new best.")
     max_sentences: PositiveInt | None = Field(
@@ -296,7 +321,9 @@ class Training(Section):
     seed: NonNegativeInt = Field(
         1, lt=2**32, description="Random seed of initialisation, data order and dropout (exact on the CPU)."
     )
-    device: Device = Field("auto", description="`auto`: CUDA if available.")
+    device: Annotated[str, AfterValidator(device_name)] = Field(
+        "auto", description="`auto`: CUDA if available; `cpu`; `cuda`, or `cuda:1` for the second of several."
+    )
     compute_dtype: Literal["auto", "fp32", "bf16"] = Field(
         "auto", description="Precision of the arithmetic; weights are kept in fp32. `auto`: bf16 if it is native."
     )
@@ -371,6 +398,11 @@ class Decoding(Section):
     max_length_offset: NonNegativeInt = Field(50, description="See `max_length_factor`.")
     min_length: NonNegativeInt = Field(0, description="Shortest output, in tokens.")
     no_repeat_ngram: NonNegativeInt = Field(0, description="Never repeat an n-gram of this length; 0 = allow all.")
+    unknown: UnknownTokens = Field(
+        "allow",
+        description="Unknown tokens of the output. `allow`: written as U+2047; `forbid`: never generated; `copy`: "
+        "replaced by the source text that the last decoder layer attends to most.",
+    )
     temperature: PositiveFloat = Field(1.0, description="Sampling: divisor of the logits.")
     top_k: NonNegativeInt = Field(0, description="Sampling: keep only the k most probable tokens; 0 = all.")
     top_p: float = Field(1.0, gt=0, le=1, description="Sampling: keep the smallest set of tokens with this mass.")
@@ -387,6 +419,13 @@ class Decoding(Section):
     decoder_layers: PositiveInt | None = Field(
         None, description="Number of decoder layers to run, from the first on. Default: the deepest trained exit."
     )
+
+    def recorded(self) -> dict[str, Any]:
+        """These settings as JSON values, for records of what an output depends on.
+
+        A key that is younger than records on disk is in it only where it changes the output.
+        """
+        return self.model_dump(mode="json", exclude={"unknown"} if self.unknown == "allow" else set())
 
     @property
     def encoder_exits(self) -> tuple[int, ...] | None:

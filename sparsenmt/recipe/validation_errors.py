@@ -157,9 +157,14 @@ def describe(path: KeyPath, root: type[BaseModel] = Recipe) -> str:
     return f"{text} Default: {field.default if isinstance(field.default, str) else show(field.default)}."
 
 
+_OTHER_VALUES = {"float32": "fp32", "bfloat16": "bf16"}
+"""Values as other toolkits call them."""
+
+
 def _choice(expected: str, given: Any) -> Complaint:
     choices = re.findall(r"'([^']*)'", expected)
-    close = nearest(given, choices, cutoff=0.6) if isinstance(given, str) else None
+    close = (_OTHER_VALUES.get(given) or nearest(given, choices, cutoff=0.6)) if isinstance(given, str) else None
+    close = close if close in choices else None
     return Complaint(
         f"must be one of {', '.join(choices) or expected}; not {show(given)}",
         f"Did you mean `{close}`?" if close else "Write one of these words.",

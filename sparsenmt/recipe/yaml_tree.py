@@ -176,7 +176,8 @@ def _read_bytes(path: Path) -> bytes:
             )
         return read_limited(path)
     except FileNotFoundError:
-        raise UserError("there is no such file", where=where, hint="Check the path of the recipe.") from None
+        hint = "Check the path of the recipe."
+        raise UserError("there is no such file", where=where, hint=hint, missing=path) from None
     except OSError as error:
         raise UserError(
             f"the recipe cannot be read: {error.strerror}", where=where, hint="Check its path and its permissions."

@@ -253,7 +253,7 @@ def _glyphs(family: str, characters: Collection[str]) -> set[str]:
 
 @contextmanager
 def without_remarks() -> Iterator[set[str]]:
-    """Silence matplotlib about fonts of another weight and missing glyphs; the latter are put into the yielded set."""
+    """Silence matplotlib about fonts of another weight and missing glyphs; yields a set that gets the latter."""
     log, missing = logging.getLogger("matplotlib.font_manager"), set[str]()
     level = log.level
     log.setLevel(logging.ERROR)

@@ -58,7 +58,8 @@ def check_outputs(files: Mapping[str, Path | None], inputs: Sequence[Path | None
         if path.is_dir():
             raise UserError("this is a directory", where=str(path), hint=f"Name a file as {option}.")
         if not path.exists() and not path.resolve().parent.is_dir():
-            raise UserError("there is no such directory", where=str(path.parent), hint="Create it first.")
+            folder = path.parent
+            raise UserError("there is no such directory", where=str(folder), hint="Create it first.", missing=folder)
     for option, path in named.items():
         _check_no_model(option, path)
         for other in inputs:

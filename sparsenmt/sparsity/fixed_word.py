@@ -19,6 +19,10 @@ class FixedWordOptions(FixedOptions):
         "split", description="`split`: the tokens of a word share its weight equally; `copy`: each has all of it."
     )
 
+    @property
+    def reads_words(self) -> bool:
+        return True
+
 
 @register(
     "heads",

@@ -25,6 +25,10 @@ class FreqOptions(RuleOptions):
         "of the training source; the paper's 100 are 0.463 of its corpus.",
     )
 
+    @property
+    def reads_words(self) -> bool:
+        return True
+
     @model_validator(mode="after")
     def _one_of_two(self) -> FreqOptions:
         if (self.top is None) == (self.coverage is None):

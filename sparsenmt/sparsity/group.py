@@ -24,6 +24,10 @@ class GroupOptions(RuleOptions):
         description="Unit of the groups: `pieces` are tokens, as in the paper; `words` include all of their tokens.",
     )
 
+    @property
+    def reads_words(self) -> bool:
+        return self.unit == "words"
+
 
 class GroupRule(RuleFilter):
     """The paper: "a position-based pattern that only feeds the encodings at odd positions to the decoder, indicating a

@@ -27,6 +27,10 @@ class InvFreqOptions(RuleOptions):
         "words of the training source, and drop the others; the paper keeps 0.6 of its corpus.",
     )
 
+    @property
+    def reads_words(self) -> bool:
+        return True
+
     @model_validator(mode="after")
     def _one_of_two(self) -> InvFreqOptions:
         if (self.above is None) == (self.coverage is None):

@@ -28,6 +28,11 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    @property
+    def reads_words(self) -> bool:
+        """True if the method decides by words between spaces, so that it is of no use on text without spaces."""
+        return False
+
 
 @dataclass(frozen=True)
 class Method:

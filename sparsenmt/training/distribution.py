@@ -192,6 +192,12 @@ class Workers:
         if dist.is_initialized():
             return workers
         if device.type == "cuda":
+            if device.index is not None:
+                raise UserError(
+                    f"several processes cannot share {device}: each takes the device of its number",
+                    where="training.device",
+                    hint="Set it to cuda or auto.",
+                )
             if launch.local_rank >= torch.cuda.device_count():
                 raise UserError(
                     f"process {launch.local_rank} of this machine has no CUDA device: there are "

@@ -31,7 +31,7 @@ from sparsenmt.training.gradients import (
     sample_exit_pairs,
 )
 from sparsenmt.training.precision import MasterWeights
-from sparsenmt.training.schedules import learning_rate, loss_weights, update_multipliers
+from sparsenmt.training.schedules import closed_shares, learning_rate, loss_weights, update_multipliers
 from sparsenmt.training.state import (
     Progress,
     RunningSums,
@@ -251,7 +251,8 @@ class Trainer:
         recent = progress.recent
         auxiliary = {**result.auxiliary, **update_multipliers(self.losses, progress, result, totals)}
         recent.add(result.loss, result.nll, auxiliary, norm=norm, tokens=totals.target_tokens, seconds=seconds)
-        self._log.advance(recent.mean_loss(), recent.tokens_per_second())
+        closed = closed_shares(self.losses, recent.values(), progress.update)
+        self._log.advance(recent.mean_loss(), recent.tokens_per_second(), closed)
         if progress.update % self.options.log_every == 0:
             extra = {"training_seconds": progress.seconds, **head_values(self.model)}
             self._log.record("train", progress.update, epoch=progress.epoch, rate=rate, **recent.values(), **extra)
@@ -320,8 +321,12 @@ class Trainer:
         began = time.perf_counter()
         values = self._measure()
         times = {"seconds": time.perf_counter() - began, "training_seconds": progress.seconds}
-        self._log.record("validation", progress.update, **times, **values)
-        self._log.notify(f"update {progress.update}: " + ", ".join(f"{k} {v:.3f}" for k, v in values.items()))
+        by = {} if progress.tokenizer is None else {"tokenizer": progress.tokenizer}
+        self._log.record("validation", progress.update, **times, **values, **by)
+        metric = self.options.validation.metric
+        labels = {metric: f"{metric} ({progress.tokenizer})"} if by else {}
+        shown = ", ".join(f"{labels.get(name, name)} {value:.3f}" for name, value in values.items())
+        self._log.notify(f"update {progress.update}: {shown}")
         progress.validated.append(ValidationResult(progress.update, values))
         if progress.update % self.options.validation.every == 0:
             self._mark_boundary()  # not after one at the end of the run: an extended run continues without it

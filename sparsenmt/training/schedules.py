@@ -98,3 +98,17 @@ def update_multipliers(
             before = progress.multipliers.get(name, Multiplier())
             progress.multipliers[name] = next_multiplier(before, loss, progress.update, closed)
     return values
+
+
+def closed_shares(losses: Mapping[str, AuxiliaryLoss], values: Mapping[str, float], update: int) -> list[str]:
+    """Return the share of closed gates of every loss as text, with its present target if it has one.
+
+    Args:
+        values: as from `update_multipliers`.
+    """
+    shown = []
+    for name, loss in losses.items():
+        prefix = f"{name} " if len(losses) > 1 else ""
+        target = "" if loss.target is None else f" (target {value_at(loss.target, update):.0%})"
+        shown.append(f"{prefix}closed {values[f'{name}_closed']:.1%}{target}")
+    return shown

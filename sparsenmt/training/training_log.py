@@ -1,22 +1,20 @@
-"""The log of a training run: a progress bar, ``metrics.jsonl``, and TensorBoard if it is installed."""
+"""The log of a training run: its progress, ``metrics.jsonl``, and TensorBoard if it is installed."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-import sys
 import time
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tqdm import tqdm
-
 from sparsenmt.files import name_file_in_errors, no_follow, write_bytes
 from sparsenmt.model.protocol import TranslationModel
-from sparsenmt.progress import notify
+from sparsenmt.progress import ProgressBar, notify
 from sparsenmt.store import METRICS_FILE
 from sparsenmt.training.state import Progress
 
@@ -118,26 +116,24 @@ class TrainingLog:
         self._file = None
         if self._path is not None:
             self._file = open(self._path, "a", encoding="utf-8", newline="\n", opener=no_follow)  # noqa: SIM115
-        self._bar = tqdm(
-            total=total,
-            initial=initial,
-            unit="update",
-            desc="train",
-            disable=directory is None,
-            dynamic_ncols=True,
-            mininterval=1.0 if sys.stderr.isatty() else 30.0,
-        )
+        self._bar = ProgressBar("train", total, unit="update", done=initial, paced=False, shown=directory is not None)
         self._board = None if directory is None else _open_board(directory)
 
-    def advance(self, loss: float, tokens_per_second: float) -> None:
-        """Count an update on the progress bar."""
-        self._bar.set_postfix_str(f"loss {loss:.3f}, {tokens_per_second:,.0f} target tokens/s", refresh=False)
-        self._bar.update()
+    def advance(self, loss: float, tokens_per_second: float, closed: Sequence[str] = ()) -> None:
+        """Count an update on the progress bar.
+
+        Args:
+            closed: shares of closed gates, as text.
+        """
+        state = ", ".join([f"loss {loss:.3f}", *closed, f"{tokens_per_second:,.0f} target tokens/s"])
+        self._bar.advance(1, state)
 
     def record(self, kind: str, update: int, **values: Any) -> None:
-        """Append a line to metrics.jsonl; numbers that are not finite become null."""
+        """Append a line to metrics.jsonl, and one of the progress; numbers that are not finite become null."""
         if self._file is None or self._path is None:
             return
+        if kind == "train":
+            self._bar.write_line()
         clean = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
         line = json.dumps({"kind": kind, "update": update, "time": round(time.time(), 3), **clean}) + "\n"
         with name_file_in_errors(self._path):

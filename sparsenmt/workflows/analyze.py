@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec
 
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
-from sparsenmt.devices import use_threads
+from sparsenmt.devices import pick_device, use_threads
 from sparsenmt.report.output_files import ReportFiles
 
 P = ParamSpec("P")
@@ -38,6 +38,7 @@ def analyze(
     files.check([*session.files, *given])
     if session.threads is not None:
         use_threads(session.threads)
+    pick_device(session.device, "--device")
     result = measure(session, *arguments, **settings)
     files.write(result.report, result.draw)
     return result

@@ -14,11 +14,17 @@ from sparsenmt.report.tables import Report
 from sparsenmt.training.checkpoints import Checkpoint, average_weights, find_checkpoints
 from sparsenmt.workflows.checkpoint_choice import CheckpointChoice, choose, mean_of, warn_of_damage
 from sparsenmt.workflows.prepare import open_prepared
-from sparsenmt.workflows.validation import make_validator
+from sparsenmt.workflows.validation import make_validator, validation_scoring
 
 
 def average(
-    model: Path, *, last: int | Sequence[int] | None = None, updates: Sequence[int] = (), output: Path | None = None
+    model: Path,
+    *,
+    last: int | Sequence[int] | None = None,
+    updates: Sequence[int] = (),
+    output: Path | None = None,
+    threads: int | None = None,
+    device: str | None = None,
 ) -> Report | None:
     """Replace a model's weights by the mean of its checkpoints, or write the mean to a new model directory.
 
@@ -26,6 +32,7 @@ def average(
         last: number of checkpoints, the newest ones; None: all. Of several numbers, and of the best single checkpoint,
             the best on the validation text of the model's recipe is taken, which must be prepared.
         updates: updates of the checkpoints to average, instead of ``last``.
+        threads, device: of validation; None: as in training.
         output: the new model directory; None, or ``model`` itself: replace the weights of ``model``.
 
     Returns:
@@ -44,7 +51,7 @@ def average(
     chosen: Sequence[Checkpoint] = _choose(model, found, sizes if last else [], updates)
     choice = None
     if len(sizes) > 1:
-        choice = _validated(model, manifest["data_fingerprint"], found, sizes)
+        choice = _validated(model, manifest["data_fingerprint"], found, sizes, threads, device)
         chosen = choice.taken.checkpoints
     description = mean_of(chosen) if choice is None else choice.describe()
     weights = average_weights(chosen)
@@ -82,15 +89,22 @@ def _choose(model: Path, found: list[Checkpoint], sizes: Sequence[int], updates:
     return [have[update] for update in sorted(set(updates))] or found[-most:]
 
 
-def _validated(model: Path, fingerprint: str, found: list[Checkpoint], sizes: Sequence[int]) -> CheckpointChoice:
+def _validated(
+    model: Path,
+    fingerprint: str,
+    found: list[Checkpoint],
+    sizes: Sequence[int],
+    threads: int | None,
+    device: str | None,
+) -> CheckpointChoice:
     """Let validation choose, as the model's recipe validates.
 
     Args:
         fingerprint: of the data that the model was trained on.
     """
     recipe = store.read_recipe(model)
-    use_threads(recipe.training.threads)
-    device = pick_device(recipe.training.device)
+    use_threads(threads or recipe.training.threads)
+    computes = pick_device(device or recipe.training.device, "--device" if device else "training.device")
     data = open_prepared(recipe)
     if data.fingerprint != fingerprint:
         raise UserError(
@@ -100,4 +114,6 @@ def _validated(model: Path, fingerprint: str, found: list[Checkpoint], sizes: Se
         )
     newest = found[-1]
     newest.check("progress.json")
-    return choose(found, sizes, newest.progress().validated, recipe, make_validator(recipe, data, device))
+    progress = newest.progress()
+    validator = make_validator(recipe, data, computes, validation_scoring(recipe, data, progress))
+    return choose(found, sizes, progress.validated, recipe, validator, tokenizer=progress.tokenizer)

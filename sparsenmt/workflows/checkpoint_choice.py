@@ -46,16 +46,18 @@ class CheckpointChoice:
     Args:
         shown: names of the values that decide.
         best: the update of the best validation, if there is one; its checkpoint may be lost.
+        tokenizer: `Progress.tokenizer`, of the first of ``shown``.
     """
 
     candidates: tuple[Candidate, ...]
     taken: Candidate
     shown: tuple[str, ...]
     best: tuple[int, ...]
+    tokenizer: str | None = None
 
     def describe(self) -> str:
         """Return what is taken and why, for a message."""
-        taken = mean_of(self.taken.checkpoints) if self.taken.updates[1:] else self.taken.name
+        taken = mean_of(self.taken.checkpoints)
         others = [f"{each.name}: {self._values(each)}" for each in self.candidates if each is not self.taken]
         if others:
             taken += f": the best on the validation text, {self._values(self.taken)} ({'; '.join(others)})"
@@ -63,14 +65,18 @@ class CheckpointChoice:
         return taken + "".join(f"; the best single one, update {update}, was not kept" for update in lost)
 
     def _values(self, candidate: Candidate) -> str:
-        return ", ".join(f"{name} {candidate.values[name]:.3f}" for name in self.shown)
+        return ", ".join(f"{self._label(name)} {candidate.values[name]:.3f}" for name in self.shown)
+
+    def _label(self, name: str) -> str:
+        return name if self.tokenizer is None or name != self.shown[0] else f"{name} ({self.tokenizer})"
 
     def record(self) -> dict[str, Any] | None:
         """Return the choice for the manifest; None if there was only one candidate."""
         if not self.candidates[1:]:
             return None
         candidates = [{"updates": each.updates, "values": _finite(each.values)} for each in self.candidates]
-        return {"taken": self.taken.updates, "by": list(self.shown), "candidates": candidates}
+        named = {} if self.tokenizer is None else {"tokenizer": self.tokenizer}
+        return {"taken": self.taken.updates, "by": list(self.shown), **named, "candidates": candidates}
 
     def report(self) -> Report:
         """Return the candidates as a table."""
@@ -84,7 +90,8 @@ class CheckpointChoice:
             for each in self.candidates
         ]
         heads = (*columns("text checkpoints updates", f"number {' '.join(names)}"), *columns("text choice"))
-        return Report("average", (Table("average", "means of checkpoints on the validation text", heads, rows),))
+        notes = () if self.tokenizer is None else (f"{self.shown[0]}: by the tokenizer {self.tokenizer}",)
+        return Report("average", (Table("average", "means of checkpoints on the validation text", heads, rows),), notes)
 
 
 def mean_sizes(last: int) -> list[int]:
@@ -98,6 +105,8 @@ def choose(
     validated: Sequence[ValidationResult],
     recipe: Recipe,
     validate: Validate,
+    *,
+    tokenizer: str | None = None,
 ) -> CheckpointChoice:
     """Choose the best on the validation text: of the means of the newest checkpoints and of the best single one.
 
@@ -109,6 +118,7 @@ def choose(
         sizes: numbers of newest checkpoints.
         validated: validations of the run, which are not repeated.
         validate: measures a mean.
+        tokenizer: `Progress.tokenizer` of the run.
     """
     metric, losses = recipe.training.validation.metric, recipe.losses
     present, known = {each.update: each for each in found}, {each.update: each.values for each in validated}
@@ -123,14 +133,16 @@ def choose(
     candidates = tuple(Candidate(group, values[group]) for group in groups)
     taken = min(candidates, key=lambda each: rank(each.values, metric, losses))
     targets = [f"{name}_closed" for name, loss in losses.items() if loss.target is not None]
-    return CheckpointChoice(candidates, taken, (metric, *targets), tuple(best_updates(validated, metric, 1, losses)))
+    last = tuple(best_updates(validated, metric, 1, losses))
+    return CheckpointChoice(candidates, taken, (metric, *targets), last, tokenizer)
 
 
 def mean_of(checkpoints: Sequence[Checkpoint]) -> str:
     """Return which checkpoints were averaged, for a message."""
-    plural = "" if len(checkpoints) == 1 else "s"
+    if len(checkpoints) == 1:
+        return f"update {checkpoints[0].update}"
     updates = ", ".join(str(each.update) for each in checkpoints)
-    return f"the mean of {len(checkpoints)} checkpoint{plural}, update{plural} {updates}"
+    return f"the mean of {len(checkpoints)} checkpoints, updates {updates}"
 
 
 def warn_of_damage(model: Path, last: int, others: Sequence[int] = ()) -> list[str]:

@@ -10,20 +10,22 @@ from typing import TYPE_CHECKING, Literal
 from sparsenmt.analysis.labels import SITE_NAMES
 from sparsenmt.decoding.decoding_time import time_decoding
 from sparsenmt.decoding.translate import Translation
-from sparsenmt.devices import use_threads
+from sparsenmt.devices import pick_device, use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import PairedTest
+from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.metric import METRICS
 from sparsenmt.progress import progress_bar
 from sparsenmt.report.model_labels import check_models, model_labels
 from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.plots import Panel, curves, describe
 from sparsenmt.report.tables import Column, Report, Table, Value, columns
-from sparsenmt.store import open_model, read_recipe
+from sparsenmt.store import read_recipe
 from sparsenmt.training.training_log import training_speed, training_time
 from sparsenmt.workflows.evaluate import (
     Evaluation,
+    ModelRun,
     check_metrics_fit,
     evaluate,
     metric_of,
@@ -53,6 +55,8 @@ class CompareRequest:
         rounds: turns of each model; the fastest counts.
         batch_sentences: lines of a batch while decoding is timed; None: as many as fit the recipe's `batch_tokens`.
         threads: CPU threads; None: all cores.
+        device: as for `pick_device`.
+        beam_size, batch_tokens: in place of the recipes'; None: the recipes'.
     """
 
     models: Sequence[Path]
@@ -71,7 +75,15 @@ class CompareRequest:
     rounds: int = 3
     batch_sentences: int | None = None
     threads: int | None = None
+    device: str = "auto"
+    beam_size: int | None = None
+    batch_tokens: int | None = None
     files: ReportFiles = field(default_factory=ReportFiles)
+
+    @property
+    def run(self) -> ModelRun:
+        """The device, and changes to the models' decoding options."""
+        return ModelRun(self.device, self.beam_size, self.batch_tokens)
 
 
 @dataclass(frozen=True)
@@ -103,14 +115,20 @@ def compare_models(request: CompareRequest) -> Report:
     check_models(everybody)
     request.files.check([request.source, request.reference, request.documents, request.tags])
     use_threads(request.threads)
+    pick_device(request.device, "--device")
     labels = model_labels(everybody)
     text = given or shared_text(labels, request.kind)
     _check_batches(everybody, text, request.batch_sentences)
     scoring = request.scoring.with_default(_default_metrics(everybody[0]))
     check_metrics_fit(text, scoring)
-    languages = {label: read_recipe(path).data.target_language for label, path in labels.items()}
+    recipes = {label: read_recipe(path) for label, path in labels.items()}
+    languages = {label: recipe.data.target_language for label, recipe in recipes.items()}
     scoring.language_of(languages)
-    found = {label: evaluate(path, text, scoring, attention=request.attention) for label, path in labels.items()}
+    scoring = fit_to_text(scoring, text.read()[1], recipes)
+    found = {
+        label: evaluate(path, text, scoring, attention=request.attention, run=request.run)
+        for label, path in labels.items()
+    }
     first = (wanted or request.models[0]).resolve()
     baseline = next(label for label, path in labels.items() if path.resolve() == first)
     tests = {
@@ -155,7 +173,7 @@ def _decoding_speeds(models: Mapping[str, Path], text: TestText, request: Compar
     """
 
     def translate(directory: Path) -> Callable[[Sequence[str]], list[Translation]]:
-        bundle, size = open_model(directory), request.batch_sentences
+        bundle, size = request.run.open(directory), request.batch_sentences
         if size is not None:
             return lambda sources: translate_in_batches(bundle, text, len(sources), size)
         return lambda sources: translate_text(bundle, text, sources)[1]
@@ -191,6 +209,7 @@ def _report(
         **request.test.record(),
         "text": text.name,
         "batch_sentences": request.batch_sentences,
+        **request.run.record(),
     }
     return Report("compare", tables, tuple(_notes(base, scoring, request)), settings)
 
@@ -250,6 +269,8 @@ def _notes(base: ComparedModel, scoring: ScoringOptions, request: CompareRequest
     first = METRICS[scoring.metrics[0]].label
     yield f"difference: {first} less that of {base.label}; p-value: {request.test}"
     yield from (f"{METRICS[name].label}: {base.found.signatures[scoring.key(name)]}" for name in scoring.metrics)
+    if request.beam_size is not None:
+        yield f"beam size {request.beam_size} in place of the recipes'"
     yield "training: target tokens/s by the training's own log, which other work on the machine slows down"
     yield "training seconds: of all updates by that log, without validations; estimated for logs of older versions"
     if base.speed is not None:

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.text import read_lines, write_lines
 from sparsenmt.decoding.disabled_heads import heads_by_model
-from sparsenmt.devices import use_threads
+from sparsenmt.decoding.inputs import read_sources, warn_of_unknown_sources
+from sparsenmt.devices import pick_device, use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.contrast.contrast_report import (
     ModelDecisions,
@@ -59,6 +61,7 @@ class ContrastRequest:
         encoder_layers, decoder_layers: layers that run; None: the recipe's, or all.
         disabled_heads: ``[MODEL=]SITE:N,N`` values: heads that give zeros.
         threads: CPU threads; None: all cores.
+        device: as for `pick_device`.
         files: files for the report.
         items_file: file for a table of all items.
         suite_file: file for the suite as JSON.
@@ -80,6 +83,7 @@ class ContrastRequest:
     decoder_layers: int | None = None
     disabled_heads: Sequence[str] = ()
     threads: int | None = None
+    device: str = "auto"
     files: ReportFiles = field(default_factory=ReportFiles)
     items_file: Path | None = None
     suite_file: Path | None = None
@@ -138,6 +142,7 @@ def contrast(request: ContrastRequest) -> ContrastResult:
     """
     request.check()
     use_threads(request.threads)
+    pick_device(request.device, "--device")
     labels = model_labels(request.models)
     disabled = heads_by_model(labels, request.disabled_heads)
     suite = read_suite(request)
@@ -214,7 +219,7 @@ def _decide(
     request: ContrastRequest, suite: Suite, label: str, directory: Path, disabled: Mapping[SiteName, Collection[int]]
 ) -> ModelDecisions:
     """Score the suite with one model without its disabled heads, and decide every item."""
-    bundle = open_model(directory, disabled=disabled)
+    bundle = open_model(directory, device=request.device, disabled=disabled)
     _warn_of_languages(suite, label, bundle)
     tags = open_tag_file(request.tags, bundle)
     given = None if tags is None else [line.tags for line in attach(suite.sources, suite.name, tags) if line.tags]
@@ -223,6 +228,7 @@ def _decide(
     limit = request.batch_tokens or decoding.batch_tokens
     with progress_bar(label, scorer.sources) as advance:
         scored = scorer.score(bundle, batch_tokens=limit, depth=decoding.depth, advance=advance)
+    warn_of_unknown_sources(bundle, read_sources(bundle, input_lines(suite.sources)), f"{label}: {suite.name}")
     decisions = tuple(map(partial(decide, normalize=request.normalize), scored))
     return ModelDecisions(label, decisions, sum(each.is_cut for each in scored))
 

@@ -22,12 +22,12 @@ from sparsenmt.data.text import check_readable, write_lines
 from sparsenmt.decoding import documents as document_decoding
 from sparsenmt.decoding.disabled_heads import read_disabled_heads
 from sparsenmt.decoding.documents import BlockTranslation, Mismatches, translate_documents
-from sparsenmt.decoding.inputs import cut_summary, cut_warning
+from sparsenmt.decoding.inputs import UnknownLines, cut_summary, cut_warning
 from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import WINDOW, Translation, translate_lines
 from sparsenmt.depth_selector.selector import open_selector
-from sparsenmt.devices import use_threads
+from sparsenmt.devices import pick_device, use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.files import sha256_file
 from sparsenmt.interrupts import Interrupted
@@ -66,6 +66,7 @@ class DecodeRequest:
         select_depth: let the model's depth selector choose the layers of every line.
         disabled_heads: ``SITE:N,N`` values: heads, from 1, that give zeros.
         threads: CPU threads; None: all cores.
+        device: as for `pick_device`.
         window: lines, or blocks of documents, that are read ahead; None: a default that fits the input.
     """
 
@@ -83,6 +84,7 @@ class DecodeRequest:
     select_depth: bool = False
     disabled_heads: tuple[str, ...] = ()
     threads: int | None = None
+    device: str = "auto"
     window: int | None = None
 
     def check(self) -> None:
@@ -120,8 +122,9 @@ def decode(request: DecodeRequest, write: Callable[[str], object] = print) -> No
     """
     request.check()
     use_threads(request.threads)
+    device = pick_device(request.device, "--device")
     disabled = read_disabled_heads(request.model, request.disabled_heads)
-    bundle = open_model(request.model, dtype=request.dtype or "recipe", disabled=disabled)
+    bundle = open_model(request.model, device=device, dtype=request.dtype or "recipe", disabled=disabled)
     for note in without_gain(bundle.recipe.model, bundle.model):
         notify(f"warning: {note}")
     translator = _Translator(request, bundle)
@@ -165,7 +168,9 @@ def decoding_options(base: schema.Decoding, settings: Mapping[str, Any], n_best:
         raise UserError(
             f"{n_best} hypotheses are more than the search has: {width}",
             where="--n-best",
-            hint="Raise --beam-size, or use --method beam.",
+            hint="Raise --beam-size."
+            if options.method == "beam"
+            else "Use --method beam, with as large a --beam-size.",
         )
     return options
 
@@ -198,18 +203,18 @@ class _Translator:
         """
         texts = islice(read_text(self.request.input), first, None)
         lines = attach(texts, self.request.input or "stdin", self.tags, self.request.documents, first=first)
-        with progress_bar("decode", total, done=first) as advance, self._counted_cuts() as count_cuts:
+        with progress_bar("decode", total, done=first) as advance, self._counted_lines() as count_line:
             if self.packing is None:
-                yield from self._translate_lines(lines, advance, count_cuts)
+                yield from self._translate_lines(lines, advance, count_line)
             else:
-                yield from self._translate_documents(lines, self.packing, advance, count_cuts)
+                yield from self._translate_documents(lines, self.packing, advance, count_line)
 
     def _translate_lines(
-        self, lines: Iterable[InputLine], advance: Callable[[int], object], count_cuts: Callable[[Translation], object]
+        self, lines: Iterable[InputLine], advance: Callable[[int], object], count_line: Callable[[Translation], object]
     ) -> Iterator[tuple[int, list[str]]]:
         translate = translate_lines if self.selector is None else self.selector.translate
         for found in translate(self.bundle, lines, self.options, advance=advance, window=self.window):
-            count_cuts(found)
+            count_line(found)
             yield 1, _render_line(found, self.request.n_best, self.request.as_json)
         if self.selector is not None and (counts := self.selector.counts):
             parts = [f"({n}, {m}) {counts[n, m]:,}" for n, m in fastest_first(counts)]
@@ -220,26 +225,33 @@ class _Translator:
         lines: Iterable[InputLine],
         packing: schema.Documents,
         advance: Callable[[int], object],
-        count_cuts: Callable[[Translation], object],
+        count_line: Callable[[Translation], object],
     ) -> Iterator[tuple[int, list[str]]]:
         mismatches = Mismatches()
         for found in translate_documents(self.bundle, lines, self.options, packing, window=self.window):
             mismatches.add(found)
-            count_cuts(found.translation)
+            count_line(found.translation)
             count = len(found.block.sentences)
             advance(count)
             yield count, _render_block(found, self.request.n_best, self.request.as_json)
         report_mismatches(mismatches)
 
     @contextmanager
-    def _counted_cuts(self) -> Iterator[Callable[[Translation], object]]:
-        """Warn of every line that is too long; where the recipe cuts sources, report their number at the end."""
+    def _counted_lines(self) -> Iterator[Callable[[Translation], object]]:
+        """Warn of every line that is too long; where the recipe cuts sources, report their number at the end.
+
+        Report the number of lines that are mostly unknown at the end, too; at a terminal, warn of the first.
+        """
+        unknown, told, typed = UnknownLines(self.bundle), False, self.request.input is None and sys.stdin.isatty()
         limit = self.bundle.max_source_length if self.bundle.cuts_by_choice else None
         cut = 0
 
         def count(translation: Translation) -> None:
-            nonlocal cut
+            nonlocal cut, told
             source = translation.source
+            if unknown.add(source.number, source.ids, source.text) and typed and not told:
+                notify(unknown.warning() or "")
+                told = True
             if source.cut and limit is None:
                 notify(cut_warning(f"line {source.number + 1}", source.kept, source.cut, "translated"))
             cut += bool(source.cut)
@@ -249,6 +261,8 @@ class _Translator:
         finally:
             if cut and limit is not None:
                 notify(cut_summary(cut, limit))
+            if not told and (warning := unknown.warning()) is not None:
+                notify(warning)
 
     def record(self, source: UnchangedFile) -> dict[str, Any]:
         """Return everything that the output's bytes depend on: only a run with the same record is resumed.
@@ -270,7 +284,7 @@ class _Translator:
             "packing": None if self.packing is None else self.packing.model_dump(mode="json"),
             "model": self.bundle.identity().digest,
             "max_source_length": self.bundle.max_source_length,
-            "decoding": self.options.model_dump(mode="json"),
+            "decoding": self.options.recorded(),
             "selector": None if self.selector is None else self.selector.digest,
             "dtype": self.bundle.dtype_name,
             "window": self.window,
@@ -330,7 +344,7 @@ def _partial_output_noted(file: ResumableOutput, output: Path) -> Iterator[None]
         if file.lines and isinstance(stop, Interrupted):
             stop.note, stop.resumable = note, True
         elif file.lines:
-            notify(f"{note}: the same command resumes after it")
+            notify(f"{note}: the same command resumes after it", needed=True)
         raise
 
 

@@ -20,7 +20,7 @@ from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.files import directory_lock, explain_directory_errors
 from sparsenmt.interrupts import resumable
 from sparsenmt.progress import notify
-from sparsenmt.store import open_model
+from sparsenmt.workflows.evaluate import AS_IN_RECIPE, ModelRun
 from sparsenmt.workflows.prepare import prepare
 from sparsenmt.workflows.train import train
 
@@ -43,11 +43,12 @@ class DemoResult:
         self.seconds[stage] = time.perf_counter() - began
 
 
-def demo(directory: Path, overrides: Sequence[str] = ()) -> DemoResult:
+def demo(directory: Path, overrides: Sequence[str] = (), run: ModelRun = AS_IN_RECIPE) -> DemoResult:
     """Run all stages in a directory, or resume after those that were finished.
 
     Args:
         overrides: ``key.path=value``, laid over the demo's recipe.
+        run: of decoding.
 
     Raises:
         UserError: an override is wrong, or another process runs the demo in the directory.
@@ -67,7 +68,8 @@ def demo(directory: Path, overrides: Sequence[str] = ()) -> DemoResult:
         with result.timed("train"):
             train(recipe)
         with result.timed("decode"):
-            result.outputs = translate_texts(open_model(recipe.directory), result.sources, recipe.decoding)
+            bundle = run.open(Path(recipe.directory))
+            result.outputs = translate_texts(bundle, result.sources, bundle.recipe.decoding)
             write_lines(directory / "test.output", result.outputs)
         result.scores = corpus_scores(result.outputs, [result.references], ScoringSettings(("bleu", "chrf", "ter")))
     return result

@@ -29,14 +29,17 @@ from sparsenmt.analysis.depth_table import (
     score_grid,
 )
 from sparsenmt.assemble import depth_plan
+from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.text import write_lines
 from sparsenmt.decoding.decoding_time import time_decoding
+from sparsenmt.decoding.inputs import read_sources, warn_of_unknown_sources
 from sparsenmt.decoding.kept_translations import KeptTranslations
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import translate_texts
-from sparsenmt.devices import use_threads
+from sparsenmt.devices import pick_device, use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
+from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.files import directory_lock, explain_directory_errors, make_directories, write_text
 from sparsenmt.interrupts import resumable
 from sparsenmt.model.depth_plan import Depth, DepthPlan, fastest_first
@@ -85,6 +88,7 @@ class DepthTableRequest:
         rounds: turns in which every system decodes them.
         plot: file to draw; None: ``table.png`` in ``output``, if matplotlib is installed.
         threads: CPU threads; None: all cores.
+        device: as for `pick_device`.
     """
 
     models: tuple[Path, ...]
@@ -103,6 +107,7 @@ class DepthTableRequest:
     rounds: int = 3
     plot: Path | None = None
     threads: int | None = None
+    device: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -150,6 +155,7 @@ def depth_table(request: DepthTableRequest) -> DepthTableResult:
         UserError: an option, a model or the text is invalid.
     """
     use_threads(request.threads)
+    pick_device(request.device, "--device")
     table = _DepthTable(request)
     table.check()
     with resumable("the depths that were translated are kept"):
@@ -244,12 +250,14 @@ class _DepthTable:
     def check(self) -> None:
         """Refuse output files and texts that are invalid, before anything is translated."""
         check_metrics_fit(self.text, self.scoring, reads_documents=self.request.documents is None)
-        _ = self._settings
+        _ = self._language
         inputs = [self.request.source, self.request.reference, self.request.documents]
         ReportFiles(plot=self.request.plot).check(inputs)
         if self.request.output.exists() and not self.request.output.is_dir():
             raise UserError("this is a file", where=str(self.request.output), hint="Name a directory as --output.")
-        _ = self._pairs  # reads the text, and refuses files that are not line-aligned
+        # `_pairs` reads the text, and refuses files that are not line-aligned.
+        recipes = {str(path): recipe for path, recipe in self._recipes.items()}
+        self.scoring = fit_to_text(self.scoring, self._pairs[1], recipes)
 
     @cached_property
     def _pairs(self) -> tuple[list[str], list[str]]:
@@ -257,9 +265,12 @@ class _DepthTable:
 
     @cached_property
     def _settings(self) -> ScoringSettings:
+        return self.scoring.settings(language=self._language, documents=self.text.ids(self.sources))
+
+    @cached_property
+    def _language(self) -> str | None:
         spoken = {str(path): recipe.data.target_language for path, recipe in self._recipes.items()}
-        language = self.scoring.language_of(spoken)
-        return self.scoring.settings(language=language, documents=self.text.ids(self.sources))
+        return self.scoring.language_of(spoken)
 
     @property
     def sources(self) -> list[str]:
@@ -295,13 +306,15 @@ class _DepthTable:
             bundle: Bundle | None = None
             for run in group:
                 folder = self.request.output / TRANSLATIONS / directory.resolve().name
-                kept, (n, m) = KeptTranslations(folder, identity, self.sources, run.options), run.depth
+                usual = self._recipes[directory].decoding.batch_tokens
+                kept, (n, m) = KeptTranslations(folder, identity, self.sources, run.options, usual), run.depth
                 lines = kept.cached(run.depth)
                 if len(lines) < len(self.sources):
                     if bundle is None:
-                        bundle = open_model(directory)
+                        bundle = open_model(directory, device=self.request.device)
                         check_identity(bundle, identity, directory)
                         warn_of_single_lines(bundle)
+                        warn_of_unknown_sources(bundle, read_sources(bundle, input_lines(self.sources)), run.system)
                     description = f"{run.system}, {run.search}, {n}+{m}"
                     with progress_bar(description, len(self.sources), done=len(lines)) as advance:
                         lines = kept.at(bundle, run.depth, advance=advance)
@@ -340,7 +353,7 @@ class _DepthTable:
             return translate(own) if own else []
 
         for directory, group in groupby(self.runs, key=lambda run: run.directory):
-            bundle = open_model(directory)
+            bundle = open_model(directory, device=self.request.device)
             for run in group:
                 translate = partial(translate_texts, bundle, options=run.options)
                 yield (run, False), translate

@@ -221,8 +221,10 @@ def _work(request: DistillRequest, corpora: Sequence[DistilledCorpus]) -> dict[s
         "depth": "auto" if teacher.select_depth else None,
         "disabled": list(teacher.disabled_heads) or None,
     }
-    decoding = read_recipe(teacher.model).decoding.model_dump(mode="json")
+    decoding = read_recipe(teacher.model).decoding.recorded()
     decoding |= {name: value for name, value in options.items() if value is not None}
+    if decoding.get("unknown") == "allow":  # as `Decoding.recorded`
+        del decoding["unknown"]
     found = {}
     for each in corpora:
         beside = (each.corpus.tags, each.corpus.documents)

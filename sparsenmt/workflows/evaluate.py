@@ -19,16 +19,17 @@ from sparsenmt.analysis.gates import LineBatches
 from sparsenmt.analysis.observe import TargetLine, observe
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.decoding.documents import pack_pairs, source_lines, translate_aligned
-from sparsenmt.decoding.inputs import SourceLine, read_sources
+from sparsenmt.decoding.inputs import SourceLine, read_sources, warn_of_unknown_sources
 from sparsenmt.decoding.translate import Translation, sparsity_rate, translate_lines
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import check_scoring, corpus_scores
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import PairedTest, compare
+from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.files import directory_lock, make_directories, read_sealed, sha256_text, write_sealed
 from sparsenmt.model.sites import SITES
 from sparsenmt.progress import notify, progress_bar
-from sparsenmt.recipe.schema import Recipe
+from sparsenmt.recipe.schema import Decoding, Recipe
 from sparsenmt.records import typed
 from sparsenmt.store import (
     Bundle,
@@ -156,32 +157,79 @@ class Evaluation:
         self.attention = self.attention or kept.attention
 
 
+@dataclass(frozen=True)
+class ModelRun:
+    """The device that models run on, and changes to the decoding options of their recipes; None: no change.
+
+    Args:
+        device: as for `pick_device`.
+        batch_tokens: kept results do not depend on it, nor on the device.
+    """
+
+    device: str = "auto"
+    beam_size: int | None = None
+    batch_tokens: int | None = None
+
+    def options(self, recipe: Recipe) -> Decoding:
+        """Return the decoding options that decide about the translations of a recipe's model."""
+        return recipe.decoding if self.beam_size is None else recipe.decoding.model_copy(update=self._width)
+
+    def open(self, directory: Path) -> Bundle:
+        """Open a model; its recipe has the changed options."""
+        bundle = open_model(directory, device=self.device)
+        batch = {} if self.batch_tokens is None else {"batch_tokens": self.batch_tokens}
+        changed = self.options(bundle.recipe).model_copy(update=batch)
+        return replace(bundle, recipe=bundle.recipe.model_copy(update={"decoding": changed}))
+
+    def record(self) -> dict[str, int]:
+        """Return the changes for a report; empty if translations are those of the recipes."""
+        return {} if self.beam_size is None else self._width
+
+    @property
+    def _width(self) -> dict[str, int]:
+        return {"beam_size": self.beam_size or 1}
+
+
+AS_IN_RECIPE = ModelRun()
+
+
 def metric_of(recipe: Recipe) -> str:
     """Return the metric that judges a recipe's models: the metric of validation, or BLEU if that is the loss."""
     metric = recipe.training.validation.metric
     return "bleu" if metric == "loss" else metric
 
 
-def evaluate(directory: Path, text: TestText, scoring: ScoringOptions, *, attention: bool = True) -> Evaluation:
+def evaluate(
+    directory: Path,
+    text: TestText,
+    scoring: ScoringOptions,
+    *,
+    attention: bool = True,
+    run: ModelRun = AS_IN_RECIPE,
+) -> Evaluation:
     """Translate a text with a model by its recipe's options and measure it; kept results are not measured again.
 
     Args:
-        scoring: its metrics, and their settings.
+        scoring: its metrics, and their settings; without a tokenizer: the one that fits the text, which the names of
+            scores hold then.
         attention: True to measure the attention along the reference, too.
+        run: device and changes to the options.
 
     Raises:
         UserError: a file or the model is not what it must be.
     """
     check_metrics_fit(text, scoring)
     identity = model_identity(directory)
-    found = _kept(directory, text, identity)
+    if scoring.tokenize is None:
+        scoring = fit_to_text(scoring, text.read()[1], {str(directory): read_recipe(directory)})
+    found = _kept(directory, text, identity, run)
     unseen = attention and (found is None or found.attention is None)
-    bundle = open_model(directory) if found is None or unseen else None
+    bundle = run.open(directory) if found is None or unseen else None
     if bundle is not None:
         check_identity(bundle, identity, directory)
     if found is None:
         assert bundle is not None
-        found = _new_evaluation(bundle, directory, text)
+        found = _new_evaluation(bundle, directory, text, run)
         found.save()  # the translations take longest and survive a failure of later steps
     _add_scores(found, directory, text, scoring)
     if unseen:
@@ -198,9 +246,11 @@ def check_metrics_fit(text: TestText, scoring: ScoringOptions, *, reads_document
     check_scoring(scoring, documents=known, reads_documents=reads_documents, where=str(text.source), hint=hint)
 
 
-def kept_evaluation(directory: Path, text: TestText, scoring: ScoringOptions) -> Evaluation | None:
+def kept_evaluation(
+    directory: Path, text: TestText, scoring: ScoringOptions, run: ModelRun = AS_IN_RECIPE
+) -> Evaluation | None:
     """Return the kept results of `evaluate` with all scores asked for, or None; nothing is translated."""
-    found = _kept(directory, text, model_identity(directory))
+    found = _kept(directory, text, model_identity(directory), run)
     if found is not None:
         _add_scores(found, directory, text, scoring)
     return found
@@ -220,22 +270,26 @@ def _add_scores(found: Evaluation, directory: Path, text: TestText, scoring: Sco
         found.save()
 
 
-def _path_and_key(directory: Path, text: TestText, identity: ModelIdentity) -> tuple[Path, dict[str, Any]]:
+def _path_and_key(
+    directory: Path, text: TestText, identity: ModelIdentity, run: ModelRun
+) -> tuple[Path, dict[str, Any]]:
     """Return the file of an evaluation, and everything that it depends on."""
-    digests = text.digests()
+    digests, recipe = text.digests(), read_recipe(directory)
+    decoding = run.options(recipe)
     key = {
         "format": _FORMAT,
         **asdict(identity),
-        "decoding": read_recipe(directory).decoding.model_dump(mode="json"),
+        "decoding": decoding.recorded(),
         "text": digests,
     }
-    name = f"{text.name}-{sha256_text(json.dumps(digests, sort_keys=True))[:8]}.json"
-    return directory / FOLDER / name, key
+    name = f"{text.name}-{sha256_text(json.dumps(digests, sort_keys=True))[:8]}"
+    name += f"-beam{decoding.beam_size}" if decoding != recipe.decoding else ""
+    return directory / FOLDER / f"{name}.json", key
 
 
-def _kept(directory: Path, text: TestText, identity: ModelIdentity) -> Evaluation | None:
+def _kept(directory: Path, text: TestText, identity: ModelIdentity, run: ModelRun) -> Evaluation | None:
     """Read the kept evaluation of this model and text; None if there is none, or it is damaged or out of date."""
-    return _read(*_path_and_key(directory, text, identity))
+    return _read(*_path_and_key(directory, text, identity, run))
 
 
 def _read(path: Path, key: Mapping[str, Any]) -> Evaluation | None:
@@ -277,12 +331,13 @@ def _input_lines(bundle: Bundle, text: TestText, count: int | None = None) -> li
     return list(islice(attach(text.read()[0], str(text.source), tags, text.documents), count))
 
 
-def _new_evaluation(bundle: Bundle, directory: Path, text: TestText) -> Evaluation:
+def _new_evaluation(bundle: Bundle, directory: Path, text: TestText, run: ModelRun) -> Evaluation:
     """Translate the text."""
-    path, key = _path_and_key(directory, text, bundle.identity())
+    path, key = _path_and_key(directory, text, bundle.identity(), run)
     sources, _ = text.read()
     with progress_bar(f"{directory.name}: {text.name}", len(sources)) as advance:
         lines, found = translate_text(bundle, text, sources, advance)
+    warn_of_unknown_sources(bundle, (each.source for each in found), f"{directory.name}: {text.source}")
     return Evaluation(path, key, lines, parameter_count(directory), sparsity_rate(found))
 
 

@@ -13,6 +13,7 @@ from sparsenmt.assemble import load_recipe
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import PairedTest
+from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.interrupts import resumable
 from sparsenmt.metric import METRICS
 from sparsenmt.progress import notify
@@ -21,9 +22,10 @@ from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.plots import Panel, curves, describe
 from sparsenmt.report.tables import Column, Report, Table, Value, columns
 from sparsenmt.runtime import is_main_process
+from sparsenmt.tensors import read_header
 from sparsenmt.training.state import Progress
 from sparsenmt.workflows.continue_training import check_vocabularies, counted_on, make_untrained, starting_point
-from sparsenmt.workflows.evaluate import Evaluation, evaluate, metric_of
+from sparsenmt.workflows.evaluate import AS_IN_RECIPE, Evaluation, ModelRun, evaluate, metric_of
 from sparsenmt.workflows.test_sets import recipe_text
 from sparsenmt.workflows.train import StartingPoint, train
 
@@ -47,6 +49,7 @@ class FinetuneRequest:
             recipe says, and the last one if it averages none.
         baseline: also train on without filters.
         output: model directory, or the folder of several; None: the recipe's, or that of the model with ``-l0drop``.
+        run: device and changes to the decoding options, for the comparison of several.
     """
 
     model: Path
@@ -60,6 +63,7 @@ class FinetuneRequest:
     keep: Literal["average", "last", "best"] | None = None
     baseline: bool = False
     output: Path | None = None
+    run: ModelRun = AS_IN_RECIPE
 
     @property
     def is_sweep(self) -> bool:
@@ -103,7 +107,7 @@ def finetune(request: FinetuneRequest) -> FinetuneResult:
                 train(each, start)
         if not request.is_sweep or not is_main_process():
             return FinetuneResult(models)
-        report = _compare(models)
+        report = _compare(models, request.run)
     plot = output / "sweep.png" if importlib.util.find_spec("matplotlib") is not None else None
     files = ReportFiles(output / "sweep.json", output / "sweep.csv", plot)
     title = f"quality against sparsity\n{output}"
@@ -135,7 +139,9 @@ def _read_recipe(request: FinetuneRequest) -> Recipe:
                 hint="Add one, as in `memory: [{name: l0drop}]`, or leave the recipe out.",
             )
         return recipe
-    overrides = ["model.memory=[{name: l0drop}]", "losses={l0: {weight: 0}}", *request.overrides]
+    aims = any(each.startswith("losses") and "target" in each for each in request.overrides)  # beside it, no weight
+    penalty = [] if aims else ["losses={l0: {weight: 0}}"]
+    overrides = ["model.memory=[{name: l0drop}]", *penalty, *request.overrides]
     recipe = load_recipe(request.model / store.RECIPE, overrides)
     if request.updates is None:
         raise UserError(
@@ -143,8 +149,13 @@ def _read_recipe(request: FinetuneRequest) -> Recipe:
             where="--updates",
             hint="The paper takes a sixth of the model's own updates; or name a recipe.",
         )
-    if not request.weights and not request.targets and request.updates:
-        raise UserError("the weight of the penalty is missing", where="--weight", hint="Give it, --target or a recipe.")
+    set_by_hand = any(each.target is not None or each.weight not in (None, 0) for each in recipe.losses.values())
+    if not request.weights and not request.targets and request.updates and not set_by_hand:
+        raise UserError(
+            "neither the share of gates to close nor the weight of their penalty is given",
+            where="--target",
+            hint="Give --target X, the share; or --weight X; or a recipe.",
+        )
     return recipe
 
 
@@ -201,11 +212,12 @@ def _absolute(
     return counted_on(own, progress, request.updates)
 
 
-def _compare(models: Mapping[str, Path]) -> Report:
+def _compare(models: Mapping[str, Path], run: ModelRun) -> Report:
     """Evaluate models on the dev and test sets of their recipes: one row for each model and set.
 
     Args:
         models: name -> model directory; the first is the baseline of the significance tests.
+        run: device and changes to the decoding options.
     """
     heads = (
         *(*columns("text model set"), Column("sentences", "count"), Column("metric")),
@@ -214,6 +226,7 @@ def _compare(models: Mapping[str, Path]) -> Report:
     rows: list[tuple[Value, ...]] = []
     signed: dict[str, None] = {}
     first: dict[tuple[str, str], Evaluation] = {}
+    scored: dict[tuple[str, str], ScoringOptions] = {}
     for name, directory in models.items():
         recipe = store.read_recipe(directory)
         metric = metric_of(recipe)
@@ -221,21 +234,35 @@ def _compare(models: Mapping[str, Path]) -> Report:
             text = recipe_text(recipe, kind)
             if text is None:
                 continue
-            found = evaluate(directory, text, ScoringOptions((metric,)), attention=False)
+            scoring = scored.get((kind, metric))
+            if scoring is None:
+                scoring = fit_to_text(ScoringOptions((metric,)), text.read()[1], {name: recipe})
+                scored[kind, metric] = scoring
+            found, key = evaluate(directory, text, scoring, attention=False, run=run), scoring.key(metric)
             baseline = first.setdefault((kind, metric), found)
             tested: Mapping[str, float] = {}
             if baseline is not found and baseline.key["text"] == found.key["text"]:
-                tested = found.against(baseline, metric, text, recipe.data.target_language)
-            signed[f"{METRICS[metric].label}: {found.signatures[metric]}"] = None
-            difference = found.scores[metric] - baseline.scores[metric]
-            measured = (found.scores[metric], difference, tested.get("p_value"), found.sparsity)
+                tested = found.against(baseline, metric, text, recipe.data.target_language, scoring)
+            signed[f"{METRICS[metric].label}: {found.signatures[key]}"] = None
+            difference = found.scores[key] - baseline.scores[key]
+            measured = (found.scores[key], difference, tested.get("p_value"), found.sparsity)
             rows.append((name, kind, found.sentences, metric, *measured))
+    averaged = {name: _averaged(directory) for name, directory in models.items()}
+    means = [f"{name} {', '.join(updates)}" for name, updates in averaged.items() if updates]
     notes = (
         f"p value: against the first model, {PairedTest()}",
         "sparsity: share of source tokens, </s> included, whose gate is 0 in evaluation",
+        *([f"weights: the means of the checkpoints of updates: {'; '.join(means)}"] if means else []),
+        *(f"{name.replace('_', ' ')} {value} in place of the recipe's" for name, value in run.record().items()),
         *signed,
     )
     return Report("sweep", (Table("sweep", "quality against sparsity", heads, tuple(rows)),), notes)
+
+
+def _averaged(directory: Path) -> list[str]:
+    """Return the updates of the checkpoints that a model's weights are the mean of; empty if it was not trained."""
+    notes = read_header(directory / store.WEIGHTS, hint="Train the model again.")[1]
+    return [each for each in notes.get("made_of", "").split(",") if each]
 
 
 def _panels(report: Report) -> list[Panel]:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from sparsenmt.assemble import required_features
+from collections.abc import Iterable
+
+from sparsenmt.assemble import methods_of_words, required_features
 from sparsenmt.data.prepare import pipeline
 from sparsenmt.data.prepared_data import PreparedData, PreparedReport
+from sparsenmt.data.text import read_lines
+from sparsenmt.data.word_spaces import is_unspaced
 from sparsenmt.errors import UserError
 from sparsenmt.interrupts import resumable
-from sparsenmt.recipe.schema import Recipe
+from sparsenmt.progress import notify
+from sparsenmt.recipe.schema import Data, Recipe
+
+MOST_UNKNOWN = 0.01
+"""A larger share of unknown tokens is worth a warning."""
+_OTHER_TEXT = "another language or script than the training text, or swapped sides (data.dev.source, data.dev.target)"
 
 
 def prepare(recipe: Recipe) -> PreparedReport:
@@ -17,7 +26,50 @@ def prepare(recipe: Recipe) -> PreparedReport:
         UserError: the text or the settings are at fault.
     """
     with resumable("the stages that were finished are kept"):
-        return pipeline.prepare(recipe.data, features=required_features(recipe))
+        report = pipeline.prepare(recipe.data, features=required_features(recipe))
+    for warning in unknown_warnings(report, recipe.data):
+        notify(f"warning: {warning}")
+    dev = recipe.data.dev
+    warn_of_missing_words(recipe, read_lines(dev.source))
+    if recipe.data.tokenizer.kind == "word":
+        for side, path in (("source", dev.source), ("target", dev.target)):
+            if is_unspaced(read_lines(path)):
+                notify(
+                    f"warning: data.tokenizer.kind: words are what stands between spaces, and the {side} has none "
+                    "between words, so that a sentence is one token; choose unigram, bpe or char"
+                )
+    return report
+
+
+def warn_of_missing_words(recipe: Recipe, sources: Iterable[str]) -> None:
+    """Warn of methods that decide by words if the sources have no spaces between words."""
+    methods = methods_of_words(recipe)
+    if methods and is_unspaced(sources):
+        notify(
+            f"warning: {', '.join(methods)}: words are what stands between spaces, and the source has none between "
+            "words, so that a sentence is one word; put spaces there first, or choose a method that decides by tokens"
+        )
+
+
+def unknown_warnings(report: PreparedReport, data: Data) -> list[str]:
+    """Return a warning for every side of a corpus with too many unknown tokens, with the likely cause."""
+    options, usual = (
+        data.tokenizer,
+        [max(shares) for shares in zip(*(each.unknown_shares() for each in report.corpora), strict=True)],
+    )
+    size = f"data.tokenizer.vocabulary_size ({options.vocabulary_size:,})"
+    coverage = f"data.tokenizer.character_coverage ({options.character_coverage:g})"
+    cause = {"word": f"words that are too rare for {size}", "char": f"characters beyond {coverage} or {size}"}.get(
+        options.kind, f"characters beyond {coverage}"
+    )
+    found = []
+    for each in (*report.corpora, report.dev):
+        for side, share, of_training in zip(("source", "target"), each.unknown_shares(), usual, strict=True):
+            if share <= MOST_UNKNOWN:
+                continue
+            why = f"{cause}: raise it" if of_training > MOST_UNKNOWN else _OTHER_TEXT
+            found.append(f"{each.name}: {share:.1%} of the {side} tokens are unknown: {why}")
+    return found
 
 
 def open_prepared(recipe: Recipe) -> PreparedData:

@@ -12,6 +12,7 @@ from sparsenmt.data.prepared_data import PreparedData
 from sparsenmt.errors import UserError
 from sparsenmt.files import changed_values, describe_change
 from sparsenmt.recipe.schema import Recipe
+from sparsenmt.training.state import Progress
 
 # Keys that may change without making another run: paths (the fingerprint identifies the data), what is logged and
 # kept, and the number of updates that may be skipped because they are not finite.
@@ -19,17 +20,19 @@ _HARMLESS = re.compile(
     r"name|directory|data\.(directory|test.*|source_language|(train\[\d+\]|dev)\.(source|target|documents))"
     r"|training\.(log_every|save_every|keep_last|keep_best|average_last|choose_average|skip_nonfinite)"
 )
+_TOKENIZER = "training.validation.tokenize"
+"""`validation_scoring` compares it with what the run was validated by, which the recipe need not name."""
 _LIMITS = ("training.max_updates", "training.max_epochs", "training.validation.patience")
 
 
 def check_start(
-    directory: Path, recipe: Recipe, fingerprint: str, start_from: str | None, resumes: bool
+    directory: Path, recipe: Recipe, fingerprint: str, start_from: str | None, done: Progress | None
 ) -> list[tuple[str, Any, Any]]:
     """Check that a model directory may be written to: it is new, or belongs to this run.
 
     Args:
         start_from: hash of the weights that --from names.
-        resumes: True if there are checkpoints to resume from.
+        done: progress of the newest checkpoint, which the run resumes from; None: there is none.
 
     Returns:
         key, old and new value of what the recipe changes without making another run.
@@ -54,16 +57,17 @@ def check_start(
             where=str(directory),
             hint="Name another `directory`, or prepare the data as before.",
         )
-    _check_starting_weights(directory, manifest["started_from"], start_from, resumes)
+    _check_starting_weights(directory, manifest["started_from"], start_from, done is not None)
     changed = _changes(store.read_recipe(directory), recipe)
-    if others := [change for change in changed if not _is_harmless(*change, recipe)]:
+    if others := [change for change in changed if not _is_harmless(*change, recipe, done)]:
         raise UserError(
             "the model directory belongs to a run with another recipe: "
             + "; ".join(describe_change(*change) for change in others),
             where=str(directory),
-            hint="Name another `directory`; or give the recipe and overrides that the run began with, to resume it.",
+            hint="Name another `directory`; or give the recipe and overrides that the run began with, to resume it."
+            + _least_limits(others, done),
         )
-    if not resumes and (directory / store.WEIGHTS).exists():
+    if done is None and (directory / store.WEIGHTS).exists():
         raise UserError(
             "the model directory holds a model without checkpoints, which training would replace",
             where=str(directory),
@@ -98,17 +102,33 @@ def _changes(old: Recipe, new: Recipe) -> list[tuple[str, Any, Any]]:
 
 
 def is_same_run(old: Recipe, new: Recipe) -> bool:
-    """Return True if the new recipe describes the same finished run."""
-    return all(_HARMLESS.fullmatch(key) for key, _, _ in _changes(old, new))
+    """Return True if the new recipe describes the same finished run, on whatever device and threads it was made."""
+    other = ("training.threads", "training.device")
+    return all(key in other or _HARMLESS.fullmatch(key) for key, _, _ in _changes(old, new))
 
 
-def _is_harmless(key: str, old: Any, new: Any, recipe: Recipe) -> bool:
+def _least_limits(changed: list[tuple[str, Any, Any]], done: Progress | None) -> str:
+    """Return a sentence about the limits that the run has passed; empty if it has passed none."""
+    passed = [(key, None if done is None else _reached(key, done), old, new) for key, old, new in changed]
+    least = [f"{key}={most}" for key, most, old, new in passed if most and old and new and new < min(most, old)]
+    return f" To end it where it is, write {' '.join(least)}." if least else ""
+
+
+def _reached(key: str, done: Progress) -> int | None:
+    """Return the least value of a limit at which the run ends only now or later; None for keys that are none."""
+    return {"training.max_updates": done.update, "training.max_epochs": done.epoch + (done.batches_done > 0)}.get(key)
+
+
+def _is_harmless(key: str, old: Any, new: Any, recipe: Recipe, done: Progress | None) -> bool:
     """Return True if a resumed run with the change equals an uninterrupted run that had it from its start."""
-    if _HARMLESS.fullmatch(key):
+    if _HARMLESS.fullmatch(key) or key == _TOKENIZER:
         return True
     if key not in _LIMITS or (key == "training.max_updates" and recipe.training.schedule == "linear"):
         return False  # a linear schedule falls to the last update: with another one, earlier rates were others
-    return new is None or (old is not None and new > old)
+    if new is None or (old is not None and new > old):
+        return True
+    reached = None if done is None else _reached(key, done)  # patience: an earlier validation may have reached it
+    return reached is not None and new >= reached
 
 
 def check_lengths(recipe: Recipe, data: PreparedData) -> None:

@@ -12,12 +12,14 @@ from sparsenmt.data.text import read_parallel
 from sparsenmt.decoding.disabled_heads import read_disabled_heads
 from sparsenmt.decoding.documents import pack_pairs, source_lines, translate_aligned
 from sparsenmt.decoding.forced_decoding import PairScore, score_pairs
-from sparsenmt.decoding.inputs import cut_warning, warn_of_cut_lines
+from sparsenmt.decoding.inputs import cut_warning, warn_of_sources, warn_of_unknown_lines
 from sparsenmt.decoding.translate import sparsity_rate
+from sparsenmt.devices import pick_device, use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import Score, check_scoring, corpus_scores
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import Comparison, PairedTest, compare
+from sparsenmt.evaluation.tokenizer_choice import fit_to_text, warn_of_tokens
 from sparsenmt.metric import METRICS
 from sparsenmt.progress import notify
 from sparsenmt.recipe.schema import Decoding
@@ -68,6 +70,9 @@ class ModelUse:
 
     Args:
         batch_tokens: source tokens in a batch, padding included, times the beam; None: the recipe's.
+        beam_size: None: the recipe's.
+        threads: CPU threads; None: all cores.
+        device: as for `pick_device`.
         tags: part-of-speech tags beside the source.
         disabled_heads: ``SITE:N,N`` values.
         encoder_layers, decoder_layers: layers that run; None: the recipe's, or all.
@@ -75,6 +80,9 @@ class ModelUse:
 
     model: Path
     batch_tokens: int | None = None
+    beam_size: int | None = None
+    threads: int | None = None
+    device: str = "auto"
     tags: Path | None = None
     disabled_heads: tuple[str, ...] = ()
     encoder_layers: int | None = None
@@ -88,13 +96,15 @@ class ModelUse:
         Args:
             files: the source, with documents and tags beside it, and others.
         """
+        use_threads(self.threads)
+        device = pick_device(self.device, "--device")
         # Everything is read before the model is opened: a mistake shows at once.
         columns = _read_columns(files)
         list(attach(columns[0], files[0], documents=documents))
-        bundle = open_model(self.model, disabled=read_disabled_heads(self.model, self.disabled_heads))
+        bundle = open_model(self.model, device=device, disabled=read_disabled_heads(self.model, self.disabled_heads))
         decoding = at_depth(bundle.model.plan, bundle.recipe.decoding, self.encoder_layers, self.decoder_layers)
-        if self.batch_tokens is not None:
-            decoding = decoding.model_copy(update={"batch_tokens": self.batch_tokens})
+        changes = {"batch_tokens": self.batch_tokens, "beam_size": self.beam_size}
+        decoding = decoding.model_copy(update={name: value for name, value in changes.items() if value is not None})
         lines = attach(columns[0], files[0], open_tag_file(self.tags, bundle), documents)
         return columns, list(lines), bundle, decoding
 
@@ -136,6 +146,8 @@ def score_files(
     options = options.checked(by_model=False)
     columns = _read_columns([hypothesis, *references, *([baseline] if baseline is not None else [])])
     lines = list(attach(columns[0], hypothesis, documents=options.documents))
+    options = fit_to_text(options, columns[1], {})
+    warn_of_tokens(columns[0], options, columns[1])
     return _measure(columns[0], columns[1:], len(references), lines, options)
 
 
@@ -146,12 +158,13 @@ def score_model(
     options = options.checked(by_model=True)
     files = [source, *references, *([baseline] if baseline is not None else [])]
     columns, lines, bundle, decoding = use.read(files, options.documents)
+    options = fit_to_text(options, columns[1], {str(use.model): bundle.recipe})
     packing = None if options.documents is None else bundle.recipe.data.documents
     if packing is None:
         warn_of_single_lines(bundle)
     outputs, translations, mismatches = translate_aligned(bundle, lines, decoding, packing)
     report_mismatches(mismatches)
-    warn_of_cut_lines(bundle, [each.source for each in translations], str(source), "translated")
+    warn_of_sources(bundle, [each.source for each in translations], str(source), "translated")
     language, sparsity = bundle.recipe.data.target_language, sparsity_rate(translations)
     return _measure(outputs, columns[1:], len(references), lines, options, language, sparsity)
 
@@ -166,7 +179,9 @@ def score_target(use: ModelUse, source: Path, target: Path, documents: Path | No
         blocks = pack_pairs(bundle, lines, targets, packing)
         lines, targets = source_lines(blocks), [block.texts[1] for block in blocks]
     scores = list(score_pairs(bundle, lines, targets, batch_tokens=decoding.batch_tokens, depth=decoding.depth))
-    warn_of_cut_lines(bundle, [scored.source for scored in scores], str(source), "read")
+    warn_of_sources(bundle, [scored.source for scored in scores], str(source), "read")
+    rows = ((each.source.number, each.ids, text) for each, text in zip(scores, targets, strict=True))
+    warn_of_unknown_lines(bundle, rows, str(target), "target")
     for scored in scores:
         if scored.cut:
             name = f"{target}, line {scored.source.number + 1},"

@@ -19,9 +19,10 @@ from torch import Tensor
 from sparsenmt import __version__
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.text import read_parallel
-from sparsenmt.decoding.inputs import read_sources
+from sparsenmt.decoding.inputs import read_sources, warn_of_unknown_sources
 from sparsenmt.decoding.kept_translations import KeptTranslations
 from sparsenmt.depth_selector.evaluation import (
+    QUALITY,
     MeasuredText,
     TrainedClassifier,
     evaluate_selector,
@@ -49,9 +50,11 @@ from sparsenmt.depth_selector.training import (
     hyperparameter_grid,
     train_classifier,
 )
-from sparsenmt.devices import use_threads
+from sparsenmt.devices import pick_device, use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.depth_oracle import oracle_depths, sentence_chrf
+from sparsenmt.evaluation.scorer import ScoringOptions
+from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.files import (
     explain_directory_errors,
     locked_partial,
@@ -105,6 +108,7 @@ class SelectDepthRequest:
         seed: of the classifier's training; None: the recipe's.
         time_lines: number of held-out lines to time, at most.
         threads: CPU threads; None: all cores.
+        device: as for `pick_device`.
     """
 
     model: Path
@@ -128,6 +132,7 @@ class SelectDepthRequest:
     seed: int | None = None
     time_lines: int = 200
     threads: int | None = None
+    device: str = "auto"
 
     def files(self, kind: Literal["test", "finetune"]) -> tuple[Path, Path] | None:
         """Return the files to evaluate on, or to fine-tune on; None: there are none.
@@ -183,9 +188,10 @@ def select_depth(request: SelectDepthRequest) -> str:
     """
     others = [request.files("test"), request.files("finetune")]
     use_threads(request.threads)
+    device = pick_device(request.device, "--device")
     pairs = _read_pairs((request.source, request.reference), request.limit)
     test, finetune = (None if files is None else _read_pairs(files, None) for files in others)
-    training = _SelectorTraining(request, open_model(request.model), pairs, test, finetune)
+    training = _SelectorTraining(request, open_model(request.model, device=device), pairs, test, finetune)
     training.check()
     folder = request.model / FOLDER
     with ExitStack() as stack:
@@ -240,13 +246,19 @@ class _SelectorTraining:
         return hyperparameter_grid(request.layers, request.heads, request.alphas, request.betas, request.lambdas)
 
     @cached_property
+    def scoring(self) -> ScoringOptions:
+        """The settings of BLEU and chrF of the held-out text."""
+        references = (self.test or self.pairs).references
+        return fit_to_text(ScoringOptions(QUALITY), references, {str(self.request.model): self.bundle.recipe})
+
+    @cached_property
     def task(self) -> dict[str, Any]:
         """The values that every trial depends on: only an interrupted search with the same ones is resumed."""
         return {
             "model": identity_record(self.bundle.identity()),
             "text": self.pairs.digest(),
             "held_out": self.test is None,
-            "decoding": self.options.at(None).model_dump(mode="json"),
+            "decoding": self.options.at(None).recorded(),
             "settings": asdict(self.settings),
             "device": self.bundle.device.type,
             "threads": torch.get_num_threads(),
@@ -296,6 +308,7 @@ class _SelectorTraining:
                     hint="Name other numbers of heads.",
                 )
         self._check_text()
+        _ = self.scoring
 
     def _check_text(self) -> None:
         request, split = self.request, self.split
@@ -379,13 +392,16 @@ class _SelectorTraining:
     def _scored(self, pairs: TextPairs, name: str) -> ScoredPairs:
         """Translate pairs at every depth, unless that is cached, and score them."""
         directory = self.request.model / TRANSLATIONS
-        kept = KeptTranslations(directory, self.bundle.identity(), pairs.sources, self.options)
+        usual = self.bundle.recipe.decoding.batch_tokens
+        kept = KeptTranslations(directory, self.bundle.identity(), pairs.sources, self.options, usual)
         left = sum(len(pairs.sources) - len(kept.cached(depth)) for depth in self.depths)
         with progress_bar(f"{name}: translate at {len(self.depths)} depths", left) as advance:
             translations = [kept.at(self.bundle, depth, advance=advance) for depth in self.depths]
         with progress_bar(f"{name}: chrF", len(pairs.sources)) as advance:
             scores = sentence_chrf(translations, pairs.references, advance=advance)
-        tokens = [source.ids for source in read_sources(self.bundle, input_lines(pairs.sources))]
+        read = read_sources(self.bundle, input_lines(pairs.sources))
+        warn_of_unknown_sources(self.bundle, read, name)
+        tokens = [source.ids for source in read]
         return ScoredPairs(pairs, translations, LabelledSentences(tokens, scores))
 
     def _write_report(
@@ -401,17 +417,12 @@ class _SelectorTraining:
         selectors = [each.selector for each in classifiers]
         with progress_bar("time", timing_steps(len(lines), len(self.depths))) as advance:
             times = time_depths(self.bundle, selectors, lines, oracle, self.options, advance=advance)
-        text = MeasuredText(
-            held_out.translations,
-            held_out.pairs.references,
-            held_out.labelled,
-            self.depths,
-            times,
-            self.bundle.recipe.data.target_language,
-        )
+        settings = self.scoring.settings(language=self.bundle.recipe.data.target_language)
+        references = held_out.pairs.references
+        text = MeasuredText(held_out.translations, references, held_out.labelled, self.depths, times, settings)
         report = selector_report(evaluate_selector(text, classifiers), held_out.labelled, self.depths, trials)
-        settings = {**self.task, "time_lines": self.request.time_lines}
-        write_report(replace(report, settings=settings), json=directory / "report.json", csv=directory / "report.csv")
+        named = {**self.task, "time_lines": self.request.time_lines}
+        write_report(replace(report, settings=named), json=directory / "report.json", csv=directory / "report.csv")
         write_text(directory / REPORT, f"{render(report)}\n")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from sparsenmt.data.prepare.pipeline import preparation_settings
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import PairedTest
+from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.files import describe_changes, read_sealed, write_sealed, write_text
 from sparsenmt.interrupts import resumable
 from sparsenmt.progress import notify
@@ -29,11 +30,19 @@ from sparsenmt.runtime import is_distributed, is_main_process
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.training_log import training_speed, training_time
 from sparsenmt.workflows.continue_training import check_vocabularies, counted_on, make_untrained, starting_point
-from sparsenmt.workflows.evaluate import Evaluation, check_metrics_fit, evaluate, kept_evaluation, metric_of
+from sparsenmt.workflows.evaluate import (
+    AS_IN_RECIPE,
+    Evaluation,
+    ModelRun,
+    check_metrics_fit,
+    evaluate,
+    kept_evaluation,
+    metric_of,
+)
 from sparsenmt.workflows.prepare import prepare
 from sparsenmt.workflows.run_checks import is_same_run
 from sparsenmt.workflows.sweep_table import Observation, grids, notes, panels, report
-from sparsenmt.workflows.test_sets import recipe_text
+from sparsenmt.workflows.test_sets import TestText, recipe_text
 from sparsenmt.workflows.train import train
 
 RECORD = "sweep.json"
@@ -127,12 +136,16 @@ class SweepPlan:
     Args:
         output: folder of the variants and of the table.
         scoring: of all variants; without metrics: each by that of its recipe's validation.
+        fitted: `_scoring_of` a text, by what it depends on.
+        model_run: device of the evaluation, and changes to the decoding options of all variants.
     """
 
     sweep: Sweep
     runs: list[VariantRun]
     output: Path
     scoring: ScoringOptions
+    model_run: ModelRun = AS_IN_RECIPE
+    fitted: dict[tuple[Any, ...], ScoringOptions] = field(default_factory=dict, compare=False)
 
     def select(self, patterns: Sequence[str]) -> list[VariantRun]:
         """Return the variants whose names match a pattern (`topk-*`); without patterns, all.
@@ -171,12 +184,13 @@ class SweepPlan:
                         self._train(each)
                     for text in (recipe_text(each.recipe, kind) for kind in self.sweep.sets):
                         if text is not None and is_main_process():
-                            evaluate(each.directory, text, self._scoring_of(each))
+                            scoring = self._scoring_of(each, text)
+                            evaluate(each.directory, text, scoring, run=self.model_run)
                 except UserError as error:
                     if is_distributed():
                         raise  # the others wait for this process in the same variant
                     failed.append(each.name)
-                    notify(f"{head}: failed: {error}")
+                    notify(f"{head}: failed: {error}", needed=True)
         return failed
 
     def _check_starts(self, chosen: Sequence[VariantRun]) -> None:
@@ -215,26 +229,47 @@ class SweepPlan:
             if self.sweep.remove_checkpoints and not any(other.needs_checkpoints_of(run) for other in self.runs):
                 shutil.rmtree(run.directory / "checkpoints", ignore_errors=True)
 
-    def _scoring_of(self, run: VariantRun) -> ScoringOptions:
+    def _asked_of(self, run: VariantRun) -> ScoringOptions:
         return self.scoring.with_default((metric_of(run.recipe),))
+
+    def _scoring_of(self, run: VariantRun, text: TestText) -> ScoringOptions:
+        """Return the settings of a variant's scores, with the tokenizer that fits its text."""
+        asked, data = self._asked_of(run), run.recipe.data
+        key = (asked, text, data.target_language, run.recipe.training.validation.tokenize)
+        if key not in self.fitted:
+            self.fitted[key] = fit_to_text(asked, text.read()[1], {run.name: run.recipe})
+        return self.fitted[key]
 
     def check_scoring(self) -> None:
         """Check that all variants can be scored, and can share a table.
 
         Raises:
-            UserError: a text lacks what a metric needs; or one table would hold the scores of different metrics.
+            UserError: a text lacks what a metric needs; or one table would hold the scores of different metrics, or of
+                one text by different tokenizers.
         """
         first: dict[tuple[str, ...], VariantRun] = {}
         checked: set[tuple[Any, ...]] = set()
+        texts: dict[tuple[TestText, tuple[str, ...]], tuple[VariantRun, ScoringOptions]] = {}
         for run in self.runs:
-            scoring = self._scoring_of(run)
+            scoring = self._asked_of(run)
             first.setdefault(scoring.metrics, run)
             for text in filter(None, (recipe_text(run.recipe, kind) for kind in self.sweep.sets)):
                 if (scoring, text.documents is None) not in checked:
                     check_metrics_fit(text, scoring)
                     checked.add((scoring, text.documents is None))
+                if not (text.source.exists() and text.reference.exists()):
+                    continue  # it may be made later; a table of what is kept reads it then
+                fitted = self._scoring_of(run, text)
+                before, earlier = texts.setdefault((text, scoring.metrics), (run, fitted))
+                if fitted.tokenize != earlier.tokenize:
+                    raise UserError(
+                        f"{before.name} would be scored by the tokenizer {earlier.tokenize}, and {run.name} by "
+                        f"{fitted.tokenize}, in one table",
+                        where=str(self.sweep.path),
+                        hint="Write `tokenize`, for all variants alike.",
+                    )
         layout = self.sweep.layout
-        axes = () if layout is None else (*axes_of(layout.rows), *axes_of(layout.columns), *axes_of(layout.sections))
+        axes = () if layout is None else (*axes_of(layout.rows), *layout.column_axes, *axes_of(layout.sections))
         if len(first) > 1 and layout is not None and "metric" not in axes:
             (ours, one), (theirs, other) = list(first.items())[:2]
             raise UserError(
@@ -257,7 +292,8 @@ class SweepPlan:
             for run in self.runs:
                 text = recipe_text(run.recipe, kind)
                 if text is not None and finished[run.name]:
-                    evaluation = kept_evaluation(run.directory, text, self._scoring_of(run))
+                    scoring = self._scoring_of(run, text)
+                    evaluation = kept_evaluation(run.directory, text, scoring, self.model_run)
                     if evaluation is not None:
                         kept[run.name] = evaluation
             for run in self.runs:
@@ -270,7 +306,7 @@ class SweepPlan:
         other = None if baseline is None else kept.get(baseline.name)
         text = recipe_text(run.recipe, kind)
         result = []
-        scoring = self._scoring_of(run)
+        scoring = self._asked_of(run) if own is None or text is None else self._scoring_of(run, text)
         same_text = baseline is not None and recipe_text(baseline.recipe, kind) == text
         against = baseline.variant.group if baseline is not None and same_text else None
         measured = {} if own is None else _measured(run, own)
@@ -335,6 +371,7 @@ def plan_sweep(
     overrides: Sequence[str] = (),
     output: Path | None = None,
     scoring: ScoringOptions | None = None,
+    model_run: ModelRun = AS_IN_RECIPE,
 ) -> SweepPlan:
     """Read the recipes of all variants.
 
@@ -342,6 +379,7 @@ def plan_sweep(
         overrides: ``key.path=value``, laid over every variant.
         output: folder to use instead of the sweep's directory.
         scoring: what it names stands in place of the file's keys.
+        model_run: device of the evaluation, and changes to the decoding options of all variants.
 
     Raises:
         UserError: a recipe is wrong, or two variants cannot share their prepared data.
@@ -376,9 +414,8 @@ def plan_sweep(
     _check_data(runs)
     asked = scoring or ScoringOptions()
     metrics, tokenize = asked.metrics or sweep.metrics, asked.tokenize or sweep.tokenize
-    plan = SweepPlan(
-        sweep, runs, folder, ScoringOptions(metrics, asked.lowercase or sweep.lowercase, tokenize, asked.language)
-    )
+    scored = ScoringOptions(metrics, asked.lowercase or sweep.lowercase, tokenize, asked.language)
+    plan = SweepPlan(sweep, runs, folder, scored, model_run)
     try:
         plan.check_scoring()
     except UserError as error:
@@ -421,18 +458,19 @@ def sweep(
     only: Sequence[str] = (),
     output: Path | None = None,
     scoring: ScoringOptions | None = None,
+    model_run: ModelRun = AS_IN_RECIPE,
 ) -> SweepResult:
     """Train and evaluate the variants that a file describes, and tabulate them.
 
     Args:
         overrides: as for `plan_sweep`.
         only: names of variants, with ``*`` and ``?``; empty: all.
-        output, scoring: as for `plan_sweep`.
+        output, scoring, model_run: as for `plan_sweep`.
 
     Raises:
         UserError: the file or a recipe is wrong. A variant that fails later is listed in the result.
     """
-    plan = plan_sweep(read_sweep(file), overrides, output, scoring)
+    plan = plan_sweep(read_sweep(file), overrides, output, scoring, model_run)
     chosen = plan.select(only)
     failed = plan.run(chosen)
     return SweepResult(len(chosen), failed, plan.tabulate() if is_main_process() else None)

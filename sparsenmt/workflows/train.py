@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,12 @@ from typing import Any
 import torch
 
 from sparsenmt import store
-from sparsenmt.assemble import build_model, check_losses, without_gain
+from sparsenmt.assemble import build_model, check_losses, check_training_memory, without_gain
 from sparsenmt.data.batching import EpochPlan
 from sparsenmt.data.prepared_data import PreparedData
 from sparsenmt.devices import pick_device, use_threads
+from sparsenmt.errors import UserError
+from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.files import describe_change, directory_lock
 from sparsenmt.interrupts import resumable
 from sparsenmt.model.transformer import Transformer
@@ -29,9 +31,9 @@ from sparsenmt.training.state import Progress
 from sparsenmt.training.training_log import truncate_log
 from sparsenmt.training.validation_history import limit_reached, losses_without_target
 from sparsenmt.workflows.checkpoint_choice import choose, mean_of, mean_sizes, warn_of_damage
-from sparsenmt.workflows.prepare import open_prepared
+from sparsenmt.workflows.prepare import open_prepared, warn_of_missing_words
 from sparsenmt.workflows.run_checks import check_lengths, check_start, same_vocabularies
-from sparsenmt.workflows.validation import make_validator
+from sparsenmt.workflows.validation import check_validation, make_validator, recorded_tokenizer, validation_scoring
 
 
 @dataclass(frozen=True)
@@ -93,12 +95,18 @@ def train(recipe: Recipe, start: StartingPoint | None = None) -> None:
         workers = Workers.join(device)
         data = open_prepared(recipe)
         check_lengths(recipe, data)
+        check_validation(recipe)
+        sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
+        check_training_memory(recipe.model, **sizes, device=device)
         with _open_run(recipe, data.fingerprint, start, workers) as run:
+            progress = None if run.newest is None else run.newest.progress()
+            tell = notify if workers.is_main_process else _keep_silent
+            scoring = validation_scoring(recipe, data, progress, tell)
             if run.newest is not None and run.is_complete(recipe):
                 notify(f"{run.path}: the run ended after update {run.newest.update:,}; nothing is left to do")
                 return
             torch.manual_seed(options.seed + workers.rank)
-            trainer = make_trainer(recipe, data, run.path, device, workers, None if run.newest else start)
+            trainer = make_trainer(recipe, data, run.path, device, workers, None if run.newest else start, scoring)
             if device.type == "cuda":
                 # Building the models seeded CUDA's generator alike on all ranks: each draws dropout of its own.
                 torch.cuda.manual_seed(options.seed + workers.rank)
@@ -121,7 +129,7 @@ def _open_run(
     digest = None if record is None else record["sha256"]
 
     def check() -> list[tuple[str, Any, Any]]:
-        return check_start(directory, recipe, fingerprint, digest, resumes=bool(find_checkpoints(directory)))
+        return check_start(directory, recipe, fingerprint, digest, _newest_progress(directory))
 
     check()
     workers.barrier()  # every process has checked the directory before the first one writes to it
@@ -135,6 +143,15 @@ def _open_run(
         changed = check()  # again: now no other run can write
         checkpoints = find_checkpoints(directory)
         yield _RunDirectory(directory, checkpoints[-1] if checkpoints else None, changed, record)
+
+
+def _newest_progress(directory: Path) -> Progress | None:
+    """Return the progress of the newest checkpoint, None if there is none; `clean_checkpoints` names damaged ones."""
+    found = find_checkpoints(directory)
+    for checkpoint in reversed(found):
+        with suppress(UserError):
+            return checkpoint.progress()
+    return Progress() if found else None
 
 
 def _begin_or_resume(run: _RunDirectory, recipe: Recipe, data: PreparedData, trainer: Trainer) -> None:
@@ -162,21 +179,26 @@ def make_trainer(
     device: torch.device,
     workers: Workers,
     start: StartingPoint | None,
+    scoring: ScoringOptions | None = None,
 ) -> Trainer:
     """Build the trainer of a recipe: model, weights, data, losses and validation.
 
     Args:
         start: as for `train`; None also where the trainer is restored from a checkpoint of its own.
+        scoring: `validation_scoring`; None: that of a new run.
     """
+    scoring = scoring or validation_scoring(recipe, data)
     options = recipe.training
     sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
     model = build_model(recipe.model, **sizes, seed=options.seed).to(device)
     check_losses(recipe, model)
     for note in without_gain(recipe.model, model) if workers.is_main_process else ():
         notify(f"warning: {note}")
+    if workers.is_main_process:
+        warn_of_missing_words(recipe, (source for source, _ in data.dev_lines))
     if start is not None and start.checkpoint is None:
         _load_starting_weights(recipe, model, start.directory, report=workers.is_main_process)
-    validator = make_validator(recipe, data, device)
+    validator = make_validator(recipe, data, device, scoring)
     weights = MasterWeights(model, pick_dtype(options.compute_dtype, device))
     plan = EpochPlan(data.train, data.train_weights, options.batch_tokens, options.seed)
     trainer = Trainer(
@@ -193,7 +215,12 @@ def make_trainer(
     )
     if start is not None and start.checkpoint is not None:
         trainer.take_over(start.checkpoint)
+    trainer.progress.tokenizer = recorded_tokenizer(scoring)
     return trainer
+
+
+def _keep_silent(message: str) -> None:
+    """Print nothing: in all processes but the main one."""
 
 
 def _load_starting_weights(recipe: Recipe, model: Transformer, directory: Path, *, report: bool) -> None:
@@ -224,7 +251,8 @@ def finish(recipe: Recipe, directory: Path, progress: Progress, validate: Valida
         if free and training.choose_average != "none":
             description += f"; quality does not choose, because {free[0]} has a weight and no target"
     else:
-        choice = choose(found, mean_sizes(last), progress.validated, recipe, validate)
+        validated = progress.validated
+        choice = choose(found, mean_sizes(last), validated, recipe, validate, tokenizer=progress.tokenizer)
         taken, description = choice.taken.checkpoints, choice.describe()
     store.write_weights(
         directory,

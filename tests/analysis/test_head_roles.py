@@ -18,6 +18,7 @@ from sparsenmt.analysis.head_roles import (
     sentence_structure,
 )
 from sparsenmt.analysis.observe import observe
+from sparsenmt.analysis.text_words import UNKNOWN, TextWords
 from sparsenmt.data.tokenizers.symbol_tokenizers import WordTokenizer
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.inputs import SourceLine
@@ -42,8 +43,9 @@ class Pieces:
         return ["</s>" if id_ == EOS else self.names[id_ - 4] for id_ in ids]
 
 
-def cut(*names: str, words: frozenset[str] = frozenset(["why"])) -> SentenceStructure:
-    return sentence_structure([*range(4, 4 + len(names)), EOS], Pieces(*names), words)  # type: ignore[arg-type]
+def cut(*names: str, words: frozenset[str] = frozenset(["why"]), found: TextWords | None = None) -> SentenceStructure:
+    line = SourceLine(0, "", [*range(4, 4 + len(names)), EOS])
+    return sentence_structure(line, Pieces(*names), words, found or TextWords())  # type: ignore[arg-type]
 
 
 def test_clusters_are_words_without_the_punctuation_at_their_ends() -> None:
@@ -63,10 +65,21 @@ def test_questions() -> None:
     assert "warum" in interrogatives("de-DE") and interrogatives("xx") == frozenset()
 
 
+def test_in_a_text_without_spaces_between_words_nothing_merges() -> None:
+    assert cut("▁何", "が", "見える", "?", words=frozenset(["何"]), found=TextWords(UNKNOWN)) == SentenceStructure(
+        [-1] * 5, 3, [0]
+    )
+    known = TextWords("stanza", [["何", "が", "見える", "?"]])
+    found = cut("▁何", "が", "見", "える", "?", words=frozenset(["何"]), found=known)
+    assert found == SentenceStructure([0, 1, 2, 2, 3, -1], 4, [0])
+
+
 def test_without_word_boundaries_there_are_no_words() -> None:
     tokenizer = Pieces("▁why", "▁?")
     tokenizer.keeps_word_boundaries = False
-    assert sentence_structure([4, 5, EOS], tokenizer, WORDS) == SentenceStructure([-1, -1, -1], None, [])  # type: ignore[arg-type]
+    assert sentence_structure(SourceLine(0, "", [4, 5, EOS]), tokenizer, WORDS, TextWords()) == SentenceStructure(
+        [-1, -1, -1], None, []
+    )  # type: ignore[arg-type]
 
 
 def naive_scores(kind: str, layer: int, head: int) -> dict[str, list[float]]:
@@ -82,7 +95,7 @@ def naive_scores(kind: str, layer: int, head: int) -> dict[str, list[float]]:
             for i in range(length):
                 if 0 <= i + offset < length and real[i] and real[i + offset]:
                     found[name].append(weights[i][i + offset])
-        structure = sentence_structure(line.ids, bundle.tokenizers.source, WORDS)
+        structure = sentence_structure(line, bundle.tokenizers.source, WORDS, TextWords())
         for cluster in range(max(structure.clusters) + 1):
             members = [i for i, each in enumerate(structure.clusters) if each == cluster and real[i]]
             if not members:

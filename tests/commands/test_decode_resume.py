@@ -130,6 +130,7 @@ def change_input(workspace: Path) -> None:
     [
         (["--window", "2"], None, "window is 2 instead of 4"),
         (["--min-length", "3"], None, "decoding.min_length is 3 instead of 0"),
+        (["--unknown", "copy"], None, 'decoding.unknown is "copy" instead of null'),
         (["--batch-tokens", "9"], None, "decoding.batch_tokens is 9 instead of 2048"),
         (["--json"], None, "json is true instead of false"),
         (["--dtype", "bf16"], None, 'dtype is "bf16" instead of "fp32"'),

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from sparsenmt.data.text import read_lines
 from sparsenmt.evaluation.scorer import ScoringSettings
 from sparsenmt.evaluation.significance import compare
+from sparsenmt.recipe.schema import Recipe
 from sparsenmt.store import open_model, read_manifest, read_recipe
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.distribution import Workers
@@ -103,6 +104,7 @@ def test_a_sweep_goes_on_and_compares(command: Run, workspace: Path, drawn: dict
         )
         assert f"sparsity rate {row['sparsity']:.1%}" in scored.out.decode()
     assert all(name in result.out.decode() for name in names)
+    assert "weights: the means of the checkpoints of updates: dense 14; " in result.out.decode()
     csv = Path("sweep/sweep.csv").read_text().splitlines()
     assert len(csv) == 1 + len(rows) and csv[0].startswith("model,set,sentences,metric,quality")
     check_picture(Path("sweep/sweep.png"))
@@ -140,12 +142,13 @@ def test_a_recipe_with_filters(command: Run, workspace: Path) -> None:
         "base: small.yaml\nname: gated\ndirectory: gated\nmodel: {memory: [{name: l0drop}]}\n"
         "losses: {l0: {target: {from: 0.1, to: 0.5, steps: 2}}}\ntraining: {max_updates: 3}\n"
     )
-    keep = ["training.save_every=1", "training.choose_average=none", "--keep", "average"]
+    keep = ["training.save_every=1", "training.choose_average=none", "--keep", "average", "training.log_every=1"]
     result = command("finetune-l0", "model", "gated.yaml", *keep)
     assert result.code == 0, result.err
     recipe = read_recipe(Path("gated"))
     assert recipe.training.max_updates == 15 and recipe.training.average_last == 5
     assert "the mean of 3 checkpoints, updates 13, 14, 15" in result.err
+    assert result.err.count("closed 0.0% (target 50%), ") == 2 and "closed 0.0% (target 30%), " in result.err
 
 
 def test_training_from_scratch_with_a_rising_weight(command: Run, workspace: Path) -> None:
@@ -178,7 +181,7 @@ def test_an_interrupted_run_goes_on_from_its_own_checkpoints(command: Run, works
         (["--target", "1", "--updates", "2"], "--target: '1' is not a list of numbers between 0 and 1"),
         (["--target", "0", "--updates", "2"], "--target: '0' is not a list of numbers between 0 and 1"),
         (["--weight", "0.3"], "--updates: the number of updates is missing"),
-        (["--updates", "3"], "--weight: the weight of the penalty is missing"),
+        (["--updates", "3"], "--target: neither the share of gates to close nor the weight"),
         (["small.yaml", "--updates", "3"], "model.memory: the recipe has no filter to train"),
         (["losses.l0.weight=-1", "--updates", "3"], "losses.l0.weight"),
         (["losses.l0={target: 1.5}", "--updates", "3"], "losses.l0.target: must be between 0 and 1, not 1.5"),
@@ -187,6 +190,14 @@ def test_an_interrupted_run_goes_on_from_its_own_checkpoints(command: Run, works
 )
 def test_bad_input(refused: Callable[..., str], arguments: list[str], message: str) -> None:
     assert message in refused("finetune-l0", "model", *arguments, "-o", "gated")
+
+
+def test_a_target_by_an_override(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Recipe] = []
+    monkeypatch.setattr(finetuning, "train", lambda recipe, start: made.append(recipe))
+    for overrides in ("losses.l0.target=0.4",), ("losses={l0: {target: 0.4}}",):
+        finetuning.finetune(FinetuneRequest(Path("model"), overrides=overrides, updates=2, output=Path("gated")))
+    assert [(each.losses["l0"].target, each.losses["l0"].weight) for each in made] == [(0.4, None)] * 2
 
 
 def test_a_model_with_gates_is_refused(command: Run, refused: Callable[..., str], workspace: Path) -> None:

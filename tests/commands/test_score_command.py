@@ -19,7 +19,7 @@ from sparsenmt.decoding import documents
 from sparsenmt.decoding.forced_decoding import PairScore
 from sparsenmt.decoding.inputs import SourceLine
 from sparsenmt.model.depth_plan import DepthPlan
-from sparsenmt.recipe.schema import Decoding
+from sparsenmt.recipe.schema import Decoding, Training
 from sparsenmt.workflows import score
 
 HYPOTHESES = ["the cat sits on the mat", "a dog sees a red house and\u2028eats", "yes it is so"]
@@ -130,7 +130,11 @@ class FakeModel:
     def __init__(self) -> None:
         self.decoding = Decoding(batch_tokens=512)
         self.bundle = SimpleNamespace(
-            recipe=SimpleNamespace(data=SimpleNamespace(target_language="de", documents=None), decoding=self.decoding),
+            recipe=SimpleNamespace(
+                data=SimpleNamespace(target_language="de", documents=None),
+                decoding=self.decoding,
+                training=Training(),
+            ),
             features=FeatureSet({}),
             cuts_by_choice=False,
             model=SimpleNamespace(plan=DepthPlan((0, 1), (0, 1), (2,), (2,))),

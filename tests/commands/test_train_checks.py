@@ -19,10 +19,13 @@ from sparsenmt.files import directory_lock, partial_path
 from sparsenmt.recipe.load import load_resolved
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.sparsity.registry import methods
+from sparsenmt.training.state import Progress
 from sparsenmt.workflows.run_checks import check_start
 from tests.commands.support import Run
 
 Refused = Callable[..., str]
+
+DONE = Progress(update=50, epoch=4, batches_done=3)
 
 
 def recipe_with(directory: Path, **changes: object) -> Recipe:
@@ -68,7 +71,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def check(directory: Path, start_from: str | None = None, resumes: bool = True, **changes: object) -> list[str]:
     """The keys that were changed."""
     recipe = recipe_with(directory, **changes)
-    return [key for key, _, _ in check_start(directory, recipe, "print", start_from, resumes)]
+    return [key for key, _, _ in check_start(directory, recipe, "print", start_from, DONE if resumes else None)]
 
 
 @pytest.mark.parametrize(
@@ -85,6 +88,8 @@ def check(directory: Path, start_from: str | None = None, resumes: bool = True, 
         ({"training__average_last": 3}, ["training.average_last"]),
         ({"training__skip_nonfinite": 3}, ["training.skip_nonfinite"]),
         ({"training__max_updates": 101}, ["training.max_updates"]),
+        ({"training__max_updates": 50}, ["training.max_updates"]),
+        ({"training__max_epochs": 5}, ["training.max_epochs"]),
         ({"training__max_epochs": 10}, ["training.max_epochs"]),
         ({"training__max_epochs": None}, ["training.max_epochs"]),
         ({"training__validation__patience": 6}, ["training.validation.patience"]),
@@ -114,8 +119,8 @@ def test_changes_that_make_no_other_run(begun: Path, changes: dict[str, object],
         {"training__validation__every": 11},
         {"training__validation__metric": "loss"},
         {"training__optimizer__beta1": 0.8},
-        {"training__max_updates": 99},
-        {"training__max_epochs": 8},
+        {"training__max_updates": 49},
+        {"training__max_epochs": 4},
         {"training__validation__patience": 4},
         {"decoding__beam_size": 3},
         {"losses": {"l0": {"weight": 0.3}}},
@@ -153,20 +158,37 @@ def test_a_linear_schedule_cannot_become_longer(begun: Path, tmp_path: Path) -> 
         check(directory, training__schedule="constant", training__max_updates=200)
 
 
-def test_limits_that_were_none_cannot_be_set_later(begun: Path, tmp_path: Path) -> None:
+def test_a_limit_that_was_passed_is_told(begun: Path) -> None:
+    with pytest.raises(UserError, match=r"max_updates is 40 instead of 100") as caught:
+        check(begun, training__max_updates=40, training__max_epochs=3)
+    assert caught.value.hint is not None
+    assert "To end it where it is, write training.max_updates=50 training.max_epochs=5." in caught.value.hint
+
+
+def test_a_linear_schedule_cannot_become_shorter(begun: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "linear"
+    shutil.copytree(begun, directory)
+    store.write_recipe(directory, recipe_with(directory, training__schedule="linear"))
+    with pytest.raises(UserError, match=r"training\.max_updates is 60 instead of 100"):
+        check(directory, training__schedule="linear", training__max_updates=60)
+
+
+def test_limits_that_were_none(begun: Path, tmp_path: Path) -> None:
+    """A number of epochs may be set while it is not passed; patience might have ended the run earlier."""
     directory = tmp_path / "unlimited"
     shutil.copytree(begun, directory)
     limits: dict[str, object] = {"training__max_epochs": None, "training__validation__patience": None}
     store.write_recipe(directory, recipe_with(directory, **limits))
     assert check(directory, **limits) == []
-    for key in limits:
+    assert check(directory, **{**limits, "training__max_epochs": 5}) == ["training.max_epochs"]
+    for key, limit in (("training__max_epochs", 4), ("training__validation__patience", 99)):
         with pytest.raises(UserError, match="another recipe"):
-            check(directory, **{**limits, key: 99})
+            check(directory, **{**limits, key: limit})
 
 
 def test_other_prepared_data(begun: Path) -> None:
     with pytest.raises(UserError, match="other prepared data"):
-        check_start(begun, recipe_with(begun), "another", None, True)
+        check_start(begun, recipe_with(begun), "another", None, DONE)
 
 
 @pytest.mark.parametrize(

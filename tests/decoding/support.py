@@ -9,13 +9,15 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 
 from sparsenmt.data.batching import pad
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
-from sparsenmt.data.vocabulary import BOS, EOS, PAD
+from sparsenmt.data.vocabulary import BOS, EOS, PAD, UNK
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.layers import BlockOptions, SiteHeads
 from sparsenmt.model.memory import Memory
@@ -95,7 +97,7 @@ def banned(prefix: Sequence[int], vocabulary: int, options: Decoding) -> set[int
     """Pieces that may not follow a prefix."""
     pieces, n = list(prefix), options.no_repeat_ngram
     seen = {tuple(pieces[i : i + n]) for i in range(len(pieces) - n + 1)} if n else set()
-    forbidden = {PAD, BOS}
+    forbidden = {PAD, BOS} | ({UNK} if options.unknown == "forbid" else set())
     for piece in range(vocabulary):
         if n and piece != EOS and tuple([*pieces, piece][len(pieces) + 1 - n :]) in seen:
             forbidden.add(piece)
@@ -208,6 +210,13 @@ class TinyBundle:
     device: torch.device
     chosen_depth: tuple[int, int] | None = None
     cuts_by_choice: bool = False
+    separator: str | None = None
+    """Of the sentences in blocks."""
+
+    @property
+    def recipe(self) -> Any:
+        documents = None if self.separator is None else SimpleNamespace(separator=self.separator)
+        return SimpleNamespace(data=SimpleNamespace(documents=documents))
 
     @property
     def depth(self) -> tuple[int, int]:

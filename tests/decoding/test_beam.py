@@ -100,6 +100,7 @@ def test_equals_plain_loops_with_all_options_drawn(seed: int) -> None:
         alpha=draw.choice([0.0, 0.3, 1.0, 2.0]),
         min_length=draw.choice([0, 1, 4]),
         no_repeat_ngram=draw.choice([0, 1, 2, 3]),
+        unknown=draw.choice(["allow", "forbid"]),
     )
     limits = [draw.randint(chosen.min_length + 1, 12) for _ in LENGTHS]
     compare(100 + seed, chosen, limits, ending=draw.choice([-2.0, 1.0, 2.5, 4.0]))

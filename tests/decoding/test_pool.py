@@ -69,6 +69,7 @@ def test_equals_plain_loops_with_all_options_drawn(seed: int, share: int, monkey
         alpha=draw.choice([0.0, 0.6, 1.0]),
         min_length=draw.choice([0, 0, 3]),
         no_repeat_ngram=draw.choice([0, 0, 1, 2]),
+        unknown=draw.choice(["allow", "forbid"]),
     )
     batches = [sources(seed, [draw.randint(2, 9) for _ in range(draw.randint(1, 8))]) for _ in range(4)]
     limits = [[draw.randint(chosen.min_length + 1, 14) for _ in rows] for rows in batches]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from typing import Any
 
 import pytest
 import torch
@@ -42,8 +43,10 @@ def test_longest_output(pieces: int, values: dict[str, float], positions: int, e
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 4])
 @pytest.mark.parametrize("min_length", [0, 3, 50])
-def test_forbidden_pieces_equal_plain_loops(n: int, min_length: int) -> None:
-    draw, vocabulary, chosen = random.Random(n), 8, options(no_repeat_ngram=n, min_length=min_length)
+@pytest.mark.parametrize("unknown", ["allow", "forbid"])
+def test_forbidden_pieces_equal_plain_loops(n: int, min_length: int, unknown: str) -> None:
+    draw, vocabulary = random.Random(n), 8
+    chosen = options(no_repeat_ngram=n, min_length=min_length, unknown=unknown)
     for length, _ in itertools.product(range(9), range(10)):
         rows = [[draw.choice([1, 4, 5, 6, 7]) for _ in range(length)] for _ in range(3)]
         before = torch.randn(3, vocabulary, dtype=torch.float64)
@@ -58,10 +61,15 @@ def test_normalizer_needs_no_softmax() -> None:
     torch.testing.assert_close(logits - log_normalizer(logits), logits.log_softmax(-1))
 
 
-@pytest.mark.parametrize("values", [{}, {"min_length": 4}, {"no_repeat_ngram": 2}])
+def test_a_hypothesis_can_end_where_every_other_token_is_forbidden() -> None:
+    after = forbid(torch.zeros(2, 4), torch.empty(2, 0, dtype=torch.long), options(min_length=3, unknown="forbid"))
+    assert after.tolist() == [[-math.inf, -math.inf, -math.inf, 0.0]] * 2
+
+
+@pytest.mark.parametrize("values", [{}, {"min_length": 4}, {"no_repeat_ngram": 2}, {"unknown": "forbid"}])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("vocabulary", [7, 29])
-def test_candidates_equal_plain_loops(values: dict[str, int], dtype: torch.dtype, vocabulary: int) -> None:
+def test_candidates_equal_plain_loops(values: dict[str, Any], dtype: torch.dtype, vocabulary: int) -> None:
     torch.manual_seed(0)
     logits, scores = torch.randn(6, vocabulary, dtype=dtype), torch.randn(3, 2, dtype=dtype)
     scores[1, 1] = -math.inf

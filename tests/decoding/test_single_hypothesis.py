@@ -70,7 +70,8 @@ def draws(seed: int, number: int, length: int) -> list[float]:
 
 @pytest.mark.parametrize("ending", [-20.0, 1.0, 3.0])
 @pytest.mark.parametrize(
-    "extra", [{}, {"min_length": 3}, {"no_repeat_ngram": 1}, {"min_length": 2, "no_repeat_ngram": 2}]
+    "extra",
+    [{}, {"min_length": 3}, {"no_repeat_ngram": 1}, {"min_length": 2, "no_repeat_ngram": 2, "unknown": "forbid"}],
 )
 def test_greedy_equals_plain_loops(extra: dict[str, int], ending: float) -> None:
     model, rows, chosen = tiny_model(1, ending=ending), sources(1, LENGTHS), options(**extra, length_penalty="average")
@@ -84,7 +85,7 @@ def test_greedy_equals_plain_loops(extra: dict[str, int], ending: float) -> None
     [
         {},
         {"temperature": 0.5},
-        {"temperature": 3.0, "min_length": 2},
+        {"temperature": 3.0, "min_length": 2, "unknown": "forbid"},
         {"top_k": 1},
         {"top_k": 3},
         {"top_k": 500},

@@ -57,6 +57,7 @@ _OPTIONS: dict[str, tuple[Sequence[object], Sequence[object]]] = {
     "--max-length-offset": (_WHOLE, [-1, "1.5"]),
     "--min-length": (_WHOLE, [-1]),
     "--no-repeat-ngram": (_WHOLE, [-1]),
+    "--unknown": (["allow", "forbid", "copy"], ["Copy"]),
     "--temperature": (_REAL[1:], ["0", "nan", "-inf"]),
     "--top-k": (_WHOLE, [-1]),
     "--top-p": (["1", "0.5", "1e-9", "5e-324"], ["0", "1.1", "nan"]),

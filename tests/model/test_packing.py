@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sparsenmt.decoding.scores import NEVER, candidates
+from sparsenmt.decoding.scores import candidates, never
 from sparsenmt.model import linear
 from sparsenmt.model.linear import ACTIVATIONS, Activation, packed_product
 from sparsenmt.model.protocol import Source
@@ -121,22 +121,24 @@ def test_the_fastest_is_one_that_there_is(monkeypatch: pytest.MonkeyPatch) -> No
     assert model.fastest_dtype() == torch.float32 and not model.packs(torch.int8)
 
 
+@pytest.mark.parametrize("unknown", ["allow", "forbid"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)
-def test_continuations_without_logits(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_continuations_without_logits(dtype: torch.dtype, unknown: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of `candidates` in the logits, wherever they are found; elsewhere nothing."""
     decoding_kernels(dtype)
     model = random_model(torch.float32)
     assert model.packs(dtype)
-    rows, scores, chosen = torch.randn(40, 16), -torch.rand(8, 5), Decoding.model_validate({})
-    assert model.continuations(rows, scores, NEVER, 6) is None  # nothing is packed
+    rows, scores, chosen = torch.randn(40, 16), -torch.rand(8, 5), Decoding.model_validate({"unknown": unknown})
+    gone = never(chosen)
+    assert model.continuations(rows, scores, gone, 6) is None  # nothing is packed
     model.pack(dtype)
-    found = model.continuations(rows, scores, NEVER, 6)
+    found = model.continuations(rows, scores, gone, 6)
     assert found is not None
     expected = candidates(model.project(rows), torch.empty(40, 0, dtype=torch.long), scores, 6, chosen)
     torch.testing.assert_close(found[0], expected[0], atol=1e-5, rtol=1e-5)
     assert torch.equal(found[1], expected[1]) and torch.equal(found[2], expected[2])
-    assert model.continuations(rows, scores.double(), NEVER, 6) is None
-    assert model.continuations(rows, scores, NEVER, 65) is None
+    assert model.continuations(rows, scores.double(), gone, 6) is None
+    assert model.continuations(rows, scores, gone, 65) is None
     monkeypatch.setattr(linear, "LAST_LEVEL_CACHE_SIZE", 0)  # then a core reads a part of the table once
-    assert model.continuations(rows, scores, NEVER, 6) is None
-    assert model.continuations(rows[:30], scores[:6], NEVER, 6) is not None
+    assert model.continuations(rows, scores, gone, 6) is None
+    assert model.continuations(rows[:30], scores[:6], gone, 6) is not None

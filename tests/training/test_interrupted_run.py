@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,22 @@ def test_a_signal_at_a_chosen_moment(
     assert saved in caught.value.note
     runs.start(tmp_path)
     assert_same(outcome(tmp_path), undisturbed[dtype])
+
+
+@pytest.mark.parametrize(("place", "number"), [("batch", 14), ("saved", 2), ("validation", 4)])
+def test_a_run_that_is_ended_where_it_was_stopped(
+    tmp_path: Path, dataset: Dataset, runs: Runs, place: str, number: int
+) -> None:
+    """The run whose limit was this update from the start; so is one that ends two updates later."""
+    with pytest.raises(Interrupted):
+        runs.start(tmp_path / "stopped", Moments(place, number))
+    shutil.copytree(tmp_path / "stopped", tmp_path / "later")
+    done = find_checkpoints(tmp_path / "stopped")[-1].update
+    for name, updates in (("stopped", done), ("later", done + 2)):
+        runs.start(tmp_path / name, max_updates=updates)
+        whole = Runs(dataset, OPTIONS.model_copy(update={"max_updates": updates}))
+        whole.start(tmp_path / f"whole {name}")
+        assert_same(outcome(tmp_path / name), outcome(tmp_path / f"whole {name}"))
 
 
 def test_a_signal_while_the_last_checkpoint_is_saved(

@@ -8,6 +8,7 @@ import sys
 import click
 
 from sparsenmt.commands.analyze.options import AnalysisArguments, analysis_options
+from sparsenmt.progress import is_terminal
 
 
 @click.command("annotate", short_help="Sentences with kept and dropped words marked.")
@@ -21,7 +22,7 @@ def command(arguments: AnalysisArguments, color: bool | None) -> None:
     """
     from sparsenmt.analysis.annotate import brackets, measure_annotations
 
-    coloured = (sys.stdout.isatty() and not os.environ.get("NO_COLOR")) if color is None else color
+    coloured = (is_terminal(sys.stdout) and not os.environ.get("NO_COLOR")) if color is None else color
     arguments.show(measure_annotations, paint=_paint if coloured else brackets)
 
 

@@ -25,7 +25,7 @@ from sparsenmt.commands.analyze.options import AnalysisArguments, analysis_optio
     show_default=True,
     help="Report the share of words with less mass than this.",
 )
-@analysis_options(translates=True)
+@analysis_options(words=True, translates=True)
 def command(arguments: AnalysisArguments, unit: Literal["piece", "word"], eos: bool, threshold: float) -> None:
     """Cross-attention of source words, summed over the model's own translation.
 

@@ -13,10 +13,11 @@ from sparsenmt.commands.options import (
     PATH,
     Decorator,
     batch_tokens_option,
+    beam_size_option,
+    processor_options,
     report_options,
     stacked,
     tags_option,
-    threads_option,
 )
 from sparsenmt.model.sites import SITES
 
@@ -35,9 +36,18 @@ _INPUT = click.option(
 )
 _LIMIT = click.option("--limit", type=click.IntRange(1), help="Number of lines to read.  [default: all]")
 _SENTENCES = click.option("--sentence", "sentences", multiple=True, help="A sentence instead of --input; repeatable.")
-_BEAM = click.option("--beam-size", type=click.IntRange(1), help="Beam size.  [default: the recipe's]")
 _TARGET = click.option(
     "--target", type=PATH, help="Translations that the decoder reads, line by line.  [default: the model's own]"
+)
+_WORDS = click.option(
+    "--words",
+    "segmenter",
+    type=click.Choice(["spacy", "stanza"]),
+    help="Tagger that splits the text into words, for text without spaces between them.  [default: given tags in such "
+    "a text, otherwise spaces]",
+)
+_LANGUAGE = click.option(
+    "--language", help="Language of the text, for --words.  [default: the first model's source language]"
 )
 reference_option = click.option("--reference", "-r", type=PATH, required=True, help="Reference translation of --input.")
 
@@ -73,12 +83,19 @@ class AnalysisArguments:
 
 
 def analysis_options(
-    *, text: bool = True, sentences: bool = False, translates: bool = False, target: bool = False, files: bool = False
+    *,
+    text: bool = True,
+    words: bool = False,
+    sentences: bool = False,
+    translates: bool = False,
+    target: bool = False,
+    files: bool = False,
 ) -> Callable[[Callable[..., None]], Any]:
     """The options of a report, passed on as one `AnalysisArguments`; the report's own options follow by name.
 
     Args:
         text: True if the models read a text.
+        words: True if the report is about words of the text.
         sentences: True if sentences may stand on the command line.
         translates: True if the models translate.
         target: True if given translations may replace the models' own.
@@ -87,10 +104,11 @@ def analysis_options(
     name = "MODEL_DIR|FILE..." if files else "MODEL_DIR..."
     options: list[Decorator] = [click.argument("models", metavar=name, type=PATH, nargs=-1, required=True)]
     options += (_INPUT, tags_option, _LIMIT) if text else ()
+    options += (_WORDS, _LANGUAGE) if words else ()
     options += (_SENTENCES,) if sentences else ()
-    options += (_BEAM,) if translates else ()
+    options += (beam_size_option,) if translates else ()
     options += (_TARGET,) if target else ()
-    options += (batch_tokens_option(), threads_option) if text else ()
+    options += (batch_tokens_option(), processor_options) if text else ()
     options.append(report_options())
 
     def decorate(function: Callable[..., None]) -> Callable[..., Any]:
@@ -104,4 +122,7 @@ def analysis_options(
     return decorate
 
 
-_SESSION = {"models", "input", "tags", "sentences", "limit", "batch_tokens", "beam_size", "target", "threads"}
+_SESSION = {
+    *("models", "input", "tags", "segmenter", "language", "sentences", "limit"),
+    *("batch_tokens", "beam_size", "target", "threads", "device"),
+}

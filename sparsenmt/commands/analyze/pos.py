@@ -17,7 +17,7 @@ from sparsenmt.commands.analyze.options import AnalysisArguments, analysis_optio
 )
 @click.option("--language", help="Language of the text, for the tagger.  [default: the first model's source language]")
 @analysis_options()
-def command(arguments: AnalysisArguments, tagger: str, language: str | None) -> None:
+def command(arguments: AnalysisArguments, tagger: str) -> None:
     """Sparsity rate by part of speech, overall and against the overall rate.
 
     BPEH and BPEO are the first and the later subword tokens of split words, whatever their tag. Words of one token are
@@ -28,4 +28,4 @@ def command(arguments: AnalysisArguments, tagger: str, language: str | None) -> 
     """
     from sparsenmt.analysis.pos_rates import measure_pos_rates
 
-    arguments.show(measure_pos_rates, tagger=tagger, language=language)
+    arguments.show(measure_pos_rates, tagger=tagger)

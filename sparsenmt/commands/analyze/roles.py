@@ -21,7 +21,7 @@ from sparsenmt.commands.analyze.options import AnalysisArguments, analysis_optio
     multiple=True,
     help="Interrogative word of the source language; repeatable.  [default: a list for en, de, fr, ro]",
 )
-@analysis_options()
+@analysis_options(words=True)
 def command(arguments: AnalysisArguments, threshold: float, words: tuple[str, ...]) -> None:
     """Roles of the heads of encoder self-attention; scores are mean attention mass.
 
@@ -30,6 +30,8 @@ def command(arguments: AnalysisArguments, threshold: float, words: tuple[str, ..
     merging                  the most that a token of a word puts on the rest of the word;
                              of a word of one token, on itself
     interrogation            weight of the question mark, from interrogative words
+
+    In a text without spaces between words, merging is measured if --words or given tags say where the words are.
     """
     from sparsenmt.analysis.head_roles import measure_head_roles
 

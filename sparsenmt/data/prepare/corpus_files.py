@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from sparsenmt.data.documents import check_id_count, read_document_ids
 from sparsenmt.data.prepare.survey import TextSurvey, check_no_pipe, survey_text
 from sparsenmt.data.text import check_aligned, check_readable
 from sparsenmt.errors import UserError
-from sparsenmt.progress import Bars, notify
+from sparsenmt.progress import notify, progress_bar
 from sparsenmt.recipe import schema
 
 TAGS, DOCUMENTS = "tags", "documents"
@@ -31,6 +32,12 @@ def input_files(data: schema.Data, *, tags: bool = False) -> list[tuple[str, str
     packed = roles if data.documents is not None else roles[-1:]
     ids = [(f"{role}.{DOCUMENTS}", corpus.documents) for role, corpus in packed if corpus.documents is not None]
     return texts + tagged + ids
+
+
+def _key(role: str) -> str:
+    """Return the recipe's key of a role: ``data.train.0.source`` of ``train-0.source``."""
+    corpus, side = role.split(".")
+    return f"data.{corpus.replace('-', '.')}.{side}"
 
 
 def corpus_names(corpora: Sequence[schema.Corpus]) -> list[str]:
@@ -67,20 +74,23 @@ class CorpusFiles:
     by_role: dict[str, CorpusFile]
 
     @classmethod
-    def read(cls, data: schema.Data, bars: Bars, *, tags: bool = False) -> CorpusFiles:
+    def read(cls, data: schema.Data, progress: bool, *, tags: bool = False) -> CorpusFiles:
         """Read and check all texts, and their tags if wanted.
 
         Raises:
             UserError: a file cannot be read, is invalid, or does not fit the others.
         """
         files = input_files(data, tags=tags)
-        for _, path in files:
+        for role, path in files:
+            if not os.path.lexists(path):
+                hint = f"Put the corpus there, or correct `{_key(role)}`: paths in a recipe are relative to its folder."
+                raise UserError("no such file", where=path, hint=hint)
             check_no_pipe(path)
             check_readable(path)
         stamps = [file_stamp(path) for _, path in files]
-        with bars.counting("reading", total=sum(stamp[0] for stamp in stamps), unit="B") as bar:
+        with progress_bar("reading", sum(stamp[0] for stamp in stamps), unit="B", shown=progress) as advance:
             read = [
-                CorpusFile(role, path, survey_text(path, bar.update), stamp)
+                CorpusFile(role, path, survey_text(path, advance), stamp)
                 for (role, path), stamp in zip(files, stamps, strict=True)
             ]
         inputs = cls({file.role: file for file in read})

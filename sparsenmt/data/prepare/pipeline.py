@@ -15,6 +15,9 @@ from itertools import chain, count, islice, repeat, tee
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sparsenmt import __version__
 from sparsenmt.data.dataset import Dataset, DatasetWriter, write_features
 from sparsenmt.data.documents import BlockPacker, BlockSentence, DocumentBlock, read_document_ids, tokenizer_settings
@@ -42,10 +45,11 @@ from sparsenmt.data.prepared_data import (
 from sparsenmt.data.tagging.source_tagger import CorpusTags
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.text import bounded_batches, read_lines, read_parallel, write_lines
-from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, train_tokenizer
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, character_count, train_tokenizer
+from sparsenmt.data.vocabulary import UNK
 from sparsenmt.errors import UserError
 from sparsenmt.files import describe_changes, has_leftovers, publish_directory
-from sparsenmt.progress import Bars, notify
+from sparsenmt.progress import notify, progress_bar, progress_over
 from sparsenmt.recipe import schema
 
 T = TypeVar("T")
@@ -53,6 +57,7 @@ __all__ = ["PreparedData", "PreparedReport", "check_prepared_data", "prepare"]
 
 _FEATURE_TOKENS = 1 << 20  # tokens whose features are computed at once
 _TAGGED_TOKENS = 1 << 14  # the same if each line is tagged, so that the progress bar moves
+_COUNTED = 1 << 24  # tokens that are compared at once
 _SAMPLE_SEED = 1  # of the choice of lines that vocabularies are trained on
 
 
@@ -62,28 +67,27 @@ def prepare(data: schema.Data, *, features: Collection[str] = (), progress: bool
     Args:
         data: the recipe's data section, with its paths resolved.
         features: source features that the recipe's methods need.
-        progress: show progress bars on stderr if it is a terminal.
+        progress: show the progress on stderr.
 
     Raises:
         UserError: the input or the settings are wrong. Nothing is left half-written.
     """
     with_tags = need_tags(features)
     directory = Path(data.directory).resolve()
-    bars = Bars(progress)
     settings = preparation_settings(data, features)
-    inputs = CorpusFiles.read(data, bars, tags=with_tags)
+    inputs = CorpusFiles.read(data, progress, tags=with_tags)
     leftovers = has_leftovers(directory)
-    if not leftovers and (manifest := matching_manifest(directory, settings, inputs.entries, bars)):
+    if not leftovers and (manifest := matching_manifest(directory, settings, inputs.entries, progress)):
         return PreparedReport.from_manifest(directory, manifest, up_to_date=True)
     check_replaceable(directory)
     with staging_directory(directory) as staging:
         # `staging_directory` may have published what a killed process had finished.
-        if leftovers and (manifest := matching_manifest(directory, settings, inputs.entries, bars)):
+        if leftovers and (manifest := matching_manifest(directory, settings, inputs.entries, progress)):
             shutil.rmtree(staging)
             return PreparedReport.from_manifest(directory, manifest, up_to_date=True)
         check_replaceable(directory)
-        complete = (staging / MANIFEST).exists() and matching_manifest(staging, settings, inputs.entries, bars)
-        manifest = complete or _Preparation(data, inputs, sorted(features), staging, bars).run(settings)
+        complete = (staging / MANIFEST).exists() and matching_manifest(staging, settings, inputs.entries, progress)
+        manifest = complete or _Preparation(data, inputs, sorted(features), staging, progress).run(settings)
         remove_stage_record(staging)
         publish_directory(staging, directory)
     return PreparedReport.from_manifest(directory, manifest, up_to_date=False)
@@ -133,9 +137,9 @@ def check_prepared_data(data: schema.Data, features: Collection[str], *, progres
     files = {role: path for role, path in input_files(data, tags=need_tags(features)) if Path(path).is_file()}
     doubtful = {role: path for role, path in files.items() if recorded.get(role, {}).get("stamp") != file_stamp(path)}
     total = sum(Path(path).stat().st_size for path in doubtful.values())
-    with Bars(progress).counting("checking the texts", total=total, unit="B") as bar:
+    with progress_bar("checking the texts", total, unit="B", shown=progress) as advance:
         for role, path in doubtful.items():
-            if role not in recorded or survey_text(path, bar.update).sha256 != recorded[role]["sha256"]:
+            if role not in recorded or survey_text(path, advance).sha256 != recorded[role]["sha256"]:
                 raise UserError(f"{path} is not the text that was prepared", where=str(directory), hint=again)
     return str(manifest["fingerprint"])
 
@@ -143,9 +147,11 @@ def check_prepared_data(data: schema.Data, features: Collection[str], *, progres
 class _Preparation:
     """The stages of a preparation in a temporary directory."""
 
-    def __init__(self, data: schema.Data, inputs: CorpusFiles, features: list[str], staging: Path, bars: Bars) -> None:
+    def __init__(
+        self, data: schema.Data, inputs: CorpusFiles, features: list[str], staging: Path, progress: bool
+    ) -> None:
         self._data, self._inputs, self._features = data, inputs, features
-        self._staging, self._bars = staging, bars
+        self._staging, self._progress = staging, progress
         self._tags = CorpusTags(data) if need_tags(features) else None
         self._corpora = [*data.train, data.dev]
         self._names = [*corpus_names(data.train), "dev"]
@@ -155,14 +161,14 @@ class _Preparation:
         """Run the stages that are not finished, and return the manifest."""
         self._inputs.warn()
         if self._tags is not None:
-            self._tags.check(self._bars)
+            self._tags.check(self._progress)
         task = {
             "format": FORMAT,
             "version": __version__,
             "settings": settings,
             "inputs": [list(each) for each in content_hashes(self._inputs.entries)],
         }
-        stages = Stages(self._staging, task, self._bars)
+        stages = Stages(self._staging, task, self._progress)
         stage_names = [directory.name for directory in self._directories]
         stages.run("vocabularies", self._train_tokenizers)
         tokenizers = Tokenizers.load(self._staging / "tokenizers")
@@ -181,6 +187,7 @@ class _Preparation:
             corpora=reports[:-1],
             dev=reports[-1],
             vocabulary_sizes=(tokenizers.source.size, tokenizers.target.size),
+            vocabulary_characters=(character_count(tokenizers.source), character_count(tokenizers.target)),
             files=stages.files,
         )
 
@@ -189,18 +196,22 @@ class _Preparation:
         options = tokenizer_settings(self._data)
         total = sum(self._inputs.pairs[:-1])
 
-        def train(*sides: list[str]) -> Tokenizer:
+        def train(name: str, *sides: list[str]) -> Tokenizer:
             lines = chain.from_iterable(read_lines(path) for side in sides for path in side)
             sampled = sample_lines(lines, total=total * len(sides), wanted=options.max_training_lines)
-            return train_tokenizer(options, self._bars.over(sampled, "learning the vocabulary"))
+            try:
+                return train_tokenizer(options, progress_over(sampled, "learning the vocabulary", shown=self._progress))
+            except UserError as error:
+                error.message = f"{name}: {error.message}"
+                raise
 
         sources = [corpus.source for corpus in self._data.train]
         targets = [corpus.target for corpus in self._data.train]
         if options.shared:
-            both = train(sources, targets)
+            both = train("both languages", sources, targets)
             tokenizers = Tokenizers(both, both, shared=True)
         else:
-            tokenizers = Tokenizers(train(sources), train(targets), shared=False)
+            tokenizers = Tokenizers(train("source", sources), train("target", targets), shared=False)
         tokenizers.save(self._staging / "tokenizers")
 
     def _write(self, number: int, tokenizers: Tokenizers) -> dict[str, Any]:
@@ -224,7 +235,9 @@ class _Preparation:
                 hint=f"Removed: {removed}.",
             )
         dataset = Dataset(directory, with_features=False)
-        report = CorpusReport(name, corpus.weight, counts, len(dataset.source_ids), len(dataset.target_ids))
+        source, target = dataset.source_ids, dataset.target_ids
+        unknown = {"source_unknown": _unknown(source), "target_unknown": _unknown(target)}
+        report = CorpusReport(name, corpus.weight, counts, len(source), len(target), **unknown)
         if documents is not None:
             report = replace(report, documents=documents, blocks=len(dataset))
         return {key: value for key, value in asdict(report).items() if value is not None}
@@ -250,10 +263,11 @@ class _Preparation:
     ) -> Iterator[tuple[list[tuple[str, ...]], EncodedPairs]]:
         """Encode and filter a corpus batch by batch: the texts of all pairs, and the pairs that the filters keep."""
         corpus, filters = self._corpora[number], self._data.filters
-        lines = self._bars.over(
+        lines = progress_over(
             read_parallel([corpus.source, corpus.target]),
             f"encoding {self._names[number]}",
             total=self._inputs.pairs[number],
+            shown=self._progress,
         )
         for rows in bounded_batches(lines, lambda row: len(row[0]) + len(row[1])):
             first = counts.read
@@ -322,7 +336,7 @@ class _Preparation:
         needs_text = features.needs_text
         lines, tags = self._text(number, features, tokenizers, dataset) if needs_text else (iter(()), None)
         tokens = _FEATURE_TOKENS if self._tags is None else _TAGGED_TOKENS
-        with self._bars.counting(f"features of {dataset.name}", total=len(dataset), unit="line") as bar:
+        with progress_bar(f"features of {dataset.name}", len(dataset), unit="line", shown=self._progress) as advance:
 
             def values() -> Iterator[Any]:
                 for first, last in dataset.spans(tokens):
@@ -331,7 +345,7 @@ class _Preparation:
                     texts = [next(lines) for _ in range(first, last)] if needs_text else []
                     given = [next(tags) for _ in range(first, last)] if tags is not None else None
                     yield features.compute_all(ids, texts, given)
-                    bar.update(last - first)
+                    advance(last - first)
 
             write_features(dataset.directory, features.names, values())
         tagger = features.source_tagger
@@ -363,6 +377,11 @@ def sample_lines(lines: Iterable[str], *, total: int, wanted: int) -> Iterator[s
         if (total - number) * generator.random() < wanted:
             wanted -= 1
             yield line
+
+
+def _unknown(ids: NDArray[np.integer]) -> int:
+    """The number of unknown tokens, counted part by part."""
+    return sum(int((ids[first : first + _COUNTED] == UNK).sum()) for first in range(0, len(ids), _COUNTED))
 
 
 def _kept(items: Iterable[T], dataset: Dataset) -> Iterator[T]:

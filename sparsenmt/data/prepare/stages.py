@@ -24,7 +24,7 @@ from sparsenmt.files import (
     sync,
     write_sealed,
 )
-from sparsenmt.progress import Bars
+from sparsenmt.progress import progress_bar
 from sparsenmt.records import check_file_entries, file_entries_of, file_entry, list_files, typed
 
 _STATE = ".state.json"
@@ -80,10 +80,10 @@ class Stages:
         task: everything that the files depend on, as JSON values. The files of another task are removed.
     """
 
-    def __init__(self, directory: Path, task: Mapping[str, Any], bars: Bars) -> None:
+    def __init__(self, directory: Path, task: Mapping[str, Any], progress: bool) -> None:
         self._directory = directory
         self._task = dict(task)
-        self._bars = bars
+        self._progress = progress
         recorded = self._recorded()
         self._finished = self._intact(recorded)
         self._remove_others()
@@ -107,8 +107,9 @@ class Stages:
         new = {each: path for each, path in list_files(self._directory).items() if each not in known}
         for path in sorted({*new.values(), *(path.parent for path in new.values()), self._directory}):
             sync(path)
-        with self._bars.counting("hashing", total=sum(path.stat().st_size for path in new.values()), unit="B") as bar:
-            files = {each: file_entry(path, bar.update) for each, path in new.items()}
+        total = sum(path.stat().st_size for path in new.values())
+        with progress_bar("hashing", total, unit="B", shown=self._progress) as advance:
+            files = {each: file_entry(path, advance) for each, path in new.items()}
         self._finished[name] = {"files": files, "result": result}
         self._write()
         return result
@@ -135,10 +136,10 @@ class Stages:
         """The stages before the first one with changed files, which later stages may depend on."""
         intact = {}
         total = sum(entry["bytes"] for stage in recorded.values() for entry in stage["files"].values())
-        with self._bars.counting("checking what is finished", total=total, unit="B") as bar:
+        with progress_bar("checking what is finished", total, unit="B", shown=self._progress) as advance:
             for name, stage in recorded.items():
                 try:
-                    check_file_entries(self._directory, stage["files"], hint=_AGAIN, advance=bar.update)
+                    check_file_entries(self._directory, stage["files"], hint=_AGAIN, advance=advance)
                 except DamagedFileError:
                     break
                 intact[name] = stage

@@ -19,7 +19,7 @@ from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.errors import UserError
 from sparsenmt.files import invalid_file, read_json, write_json
-from sparsenmt.progress import Bars, notify
+from sparsenmt.progress import notify, progress_over
 from sparsenmt.recipe import schema
 
 GIVEN = "given"
@@ -197,7 +197,7 @@ class CorpusTags:
     def _files(self) -> dict[int, TagFile]:
         return {number: TagFile(corpus.tags) for number, corpus in enumerate(self._corpora) if corpus.tags is not None}
 
-    def check(self, bars: Bars) -> None:
+    def check(self, progress: bool) -> None:
         """Check all given tags against their texts, and that there is a tagger for the other corpora.
 
         Raises:
@@ -208,7 +208,7 @@ class CorpusTags:
                 notify(file.warning)
             given = self.given(number)
             assert given is not None
-            for _ in bars.over(given, "checking tags"):
+            for _ in progress_over(given, "checking tags", shown=progress):
                 pass
         if len(self._files) < len(self._corpora):
             self._open_tagger()

@@ -20,6 +20,7 @@ import sentencepiece
 from numpy.typing import NDArray
 
 from sparsenmt.data.text import bounded_batches
+from sparsenmt.data.tokenizers.spans import Span, fill_unknown, spans_before_lowercase
 from sparsenmt.data.tokenizers.unigram_seeds import seed_tokens
 from sparsenmt.data.tokenizers.wire_format import without_field
 from sparsenmt.data.tokenizers.word_counts import LONGEST_WORD, WordCounts
@@ -118,11 +119,20 @@ class SentencePieceTokenizer:
         ids: list[list[int]] = self._processor.encode([self._prepared(line) for line in lines])
         return ids
 
-    def decode(self, ids: Sequence[int]) -> str:
-        return str(self._processor.decode([int(id_) for id_ in ids if id_ not in SKIPPED_IDS]))
+    def spans(self, line: str) -> list[Span]:
+        found = self._processor.encode(self._prepared(line), return_type="offset_mapping")
+        spans = [(int(begin), int(end)) for begin, end in found["offsets"]]
+        return spans_before_lowercase(line, spans) if self._lowercase else spans
 
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        return [str(self._processor.id_to_piece(int(id_))) for id_ in ids]
+    def decode(self, ids: Sequence[int], unknown: Sequence[str] = ()) -> str:
+        kept = [int(id_) for id_ in ids if id_ not in SKIPPED_IDS]
+        if not unknown:
+            return str(self._processor.decode(kept))
+        found = self._processor.decode(kept, return_type="offset_mapping")
+        return "".join(fill_unknown(kept, [found["text"][begin:end] for begin, end in found["offsets"]], unknown))
+
+    def pieces(self, ids: Sequence[int], unknown: Sequence[str] = ()) -> list[str]:
+        return list(fill_unknown(ids, [str(self._processor.id_to_piece(int(id_))) for id_ in ids], unknown))
 
     def save(self, directory: Path, stem: str) -> None:
         write_json(directory / f"{stem}.json", {"kind": "sentencepiece", "lowercase": self._lowercase})

@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsenmt.data.text import bounded_batches
+from sparsenmt.data.tokenizers.spans import Span, fill_unknown, spans_before_lowercase
 from sparsenmt.data.tokenizers.word_counts import LONGEST_WORD, WordCounts
 from sparsenmt.data.vocabulary import BOS, EOS, SKIPPED_IDS, SPACE, SPECIAL_TOKENS, UNK, UNKNOWN_SURFACE
 from sparsenmt.errors import UserError
@@ -88,13 +89,18 @@ class _SymbolTokenizer:
     def encode_batch(self, lines: Sequence[str]) -> list[list[int]]:
         return [self.encode(line) for line in lines]
 
-    def decode(self, ids: Sequence[int]) -> str:
-        return self._join(
-            UNKNOWN_SURFACE if id_ == UNK else self._pieces[id_] for id_ in map(int, ids) if id_ not in SKIPPED_IDS
-        )
+    def spans(self, line: str) -> list[Span]:
+        if not self._lowercase:
+            return self._spans(line)
+        return spans_before_lowercase(line, self._spans(line.lower()))
 
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        return [self._pieces[int(id_)] for id_ in ids]
+    def decode(self, ids: Sequence[int], unknown: Sequence[str] = ()) -> str:
+        kept = [int(id_) for id_ in ids if id_ not in SKIPPED_IDS]
+        names = [UNKNOWN_SURFACE if id_ == UNK else self._pieces[id_] for id_ in kept]
+        return self._join(fill_unknown(kept, names, unknown))
+
+    def pieces(self, ids: Sequence[int], unknown: Sequence[str] = ()) -> list[str]:
+        return list(fill_unknown(ids, [self._pieces[int(id_)] for id_ in ids], unknown))
 
     def save(self, directory: Path, stem: str) -> None:
         settings: dict[str, Any] = {"kind": self.kind, "lowercase": self._lowercase}
@@ -103,6 +109,10 @@ class _SymbolTokenizer:
         write_json(directory / f"{stem}.json", {**settings, "symbols": self._pieces[len(SPECIAL_TOKENS) :]})
 
     def _symbols(self, line: str) -> Iterable[str]:
+        raise NotImplementedError
+
+    def _spans(self, line: str) -> list[Span]:
+        """The places of the symbols in a line that is lowercased if need be."""
         raise NotImplementedError
 
     @staticmethod
@@ -152,6 +162,9 @@ class WordTokenizer(_SymbolTokenizer):
     def _symbols(self, line: str) -> Iterable[str]:
         return filter(None, line.split(" "))
 
+    def _spans(self, line: str) -> list[Span]:
+        return [found.span() for found in re.finditer("[^ ]+", line)]
+
     @staticmethod
     def _join(symbols: Iterable[str]) -> str:
         return " ".join(symbols)
@@ -178,6 +191,9 @@ class CharTokenizer(_SymbolTokenizer):
             for word in re.split("( )", line)  # keeps the spaces
         )
         return chain.from_iterable(words)
+
+    def _spans(self, line: str) -> list[Span]:
+        return list(pairwise(accumulate(map(len, self._symbols(line)), initial=0)))
 
     @staticmethod
     def _join(symbols: Iterable[str]) -> str:

@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsenmt.data.tokenizers.sentencepiece_tokenizer import SentencePieceTokenizer
+from sparsenmt.data.tokenizers.spans import Span
 from sparsenmt.data.tokenizers.symbol_tokenizers import CharTokenizer, WordTokenizer
+from sparsenmt.data.vocabulary import SPACE, UNK
 from sparsenmt.errors import UserError
 from sparsenmt.files import invalid_file, read_json, write_json
 from sparsenmt.recipe import schema
@@ -38,17 +40,39 @@ class Tokenizer(Protocol):
     def encode_batch(self, lines: Sequence[str]) -> list[list[int]]:
         """`encode` for many lines at once."""
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids; padding, BOS and EOS are skipped, an unknown token becomes U+2047."""
+    def spans(self, line: str) -> list[Span]:
+        """The places of the tokens of `encode` in the line; a space may belong to the token after it, or to none."""
 
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        """The tokens of ids as strings, special tokens included."""
+    def decode(self, ids: Sequence[int], unknown: Sequence[str] = ()) -> str:
+        """The text of ids; padding, BOS and EOS are skipped.
+
+        unknown: the texts of the unknown tokens, in order; empty: each becomes U+2047.
+        """
+
+    def pieces(self, ids: Sequence[int], unknown: Sequence[str] = ()) -> list[str]:
+        """The tokens of ids as strings, special tokens included.
+
+        unknown: as for `decode`; without texts, an unknown token is ``<unk>``.
+        """
 
     def save(self, directory: Path, stem: str) -> None:
         """Write ``{stem}.json`` and any other files of the tokenizer, named after ``stem``."""
 
 
+def character_count(tokenizer: Tokenizer) -> int:
+    """Count the tokens that are a single character; the space symbol is none."""
+    return sum(len(name) == 1 and name != SPACE for name in tokenizer.pieces(range(tokenizer.size)))
+
+
 _SYMBOL_TOKENIZERS: dict[str, type[CharTokenizer | WordTokenizer]] = {"char": CharTokenizer, "word": WordTokenizer}
+
+
+def unknown_texts(tokenizer: Tokenizer, line: str) -> list[str]:
+    """The text of every unknown token of a line, in order."""
+    ids = tokenizer.encode(line)
+    if UNK not in ids:
+        return []
+    return [line[begin:end] for id_, (begin, end) in zip(ids, tokenizer.spans(line), strict=True) if id_ == UNK]
 
 
 def train_tokenizer(options: schema.TokenizerSection, lines: Iterable[str]) -> Tokenizer:

@@ -71,4 +71,5 @@ def _detect(path: Path) -> str:
 
 def _must_exist(path: Path) -> None:
     if not path.exists():
-        raise UserError("there is no such file or folder", where=str(path), hint="Check the path of the suite.")
+        hint = "Check the path of the suite."
+        raise UserError("there is no such file or folder", where=str(path), hint=hint, missing=path)

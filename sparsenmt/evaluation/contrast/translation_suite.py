@@ -103,7 +103,7 @@ def _required_part(key: Path, part: str) -> Path:
     if found is None:
         missing = key.with_name(f"{stem}.{part}.txt")
         hint = "It consists of text, ref and key, line-aligned."
-        raise UserError("the suite has no such file", where=str(missing), hint=hint)
+        raise UserError("the suite has no such file", where=str(missing), hint=hint, missing=missing)
     return found
 
 

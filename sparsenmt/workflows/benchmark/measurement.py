@@ -68,7 +68,7 @@ class BenchmarkRequest:
     beam_size: int = 4
     batch_tokens: int = 4096
     dtypes: Sequence[DtypeName] = ()
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: str = "auto"
     repeats: int = 5
     threads: int | None = None
 
@@ -116,7 +116,7 @@ def benchmark(request: BenchmarkRequest) -> Report:
         UserError: an option or the model is invalid, or nothing is left to time.
     """
     use_threads(request.threads)
-    device = pick_device(request.device)
+    device = pick_device(request.device, "--device")
     benchmarked = _benchmarked_model(request)
     cases = _cases(request, device)
     check_lengths(benchmarked, cases)

@@ -1,6 +1,6 @@
 """Languages and texts that are written without spaces between words: Japanese, Chinese, Thai and others.
 
-A language says how its text is usually written; only the text itself says if somebody put spaces between its words.
+A language says how its text is usually written; only the text itself says if it has spaces between its words.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ _SYMBOL = re.compile(
     "\uff66-\uff9f\U00020000-\U000323af\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u0edc-\u0edf\u1780-\u17d3"
     "\u1000-\u103f\u1050-\u108f\u0f40-\u0fbc]"
 )
+_GAP = re.compile(rf"(?<={_SYMBOL.pattern})\s+(?={_SYMBOL.pattern})")
 _LETTER = re.compile(r"[^\W\d_]")
 _SYMBOLS_TO_A_SPACE = 10
-"""Fewer symbols to a space: somebody put spaces between words (2 in Japanese, 4 in Thai) or between characters."""
+"""Fewer symbols to a space: spaces were put between words (2 symbols in Japanese, 4 in Thai) or between characters."""
 _LINES = 2000
 """Lines that `is_unspaced` reads: enough for a share, and quick."""
 
@@ -54,3 +55,15 @@ def is_unspaced(lines: Iterable[str]) -> bool:
         others += len(_LETTER.findall(_SYMBOL.sub("", line)))
         spaces += len(line.split()) - 1 if own else 0
     return symbols > others and symbols > _SYMBOLS_TO_A_SPACE * spaces
+
+
+def has_segmented_words(lines: Iterable[str]) -> bool:
+    """Return True if spaces were put between the words, or characters, of scripts that are written without them.
+
+    The first 2,000 lines count. Spaces beside other scripts, as around an English name, say nothing.
+    """
+    symbols = gaps = 0
+    for line in islice(lines, _LINES):
+        symbols += len(_SYMBOL.findall(line))
+        gaps += len(_GAP.findall(line))
+    return 0 < symbols <= _SYMBOLS_TO_A_SPACE * gaps

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparsenmt.data.unspaced import is_unspaced, written_without_spaces
+from sparsenmt.data.word_spaces import has_segmented_words, is_unspaced, written_without_spaces
 
 
 @pytest.mark.parametrize("code", ["ja", "ja-JP", "zh", "zh_Hant", "zho_Hans", "jpn_Jpan", "th", "lo", "km", "my", "bo"])
@@ -54,3 +54,13 @@ def test_text_with_spaces(line: str) -> None:
 def test_the_whole_text_counts() -> None:
     assert is_unspaced(["OK", "彼は毎朝六時に起きて、近くの公園を走る。", "君は 行くの?"])
     assert not is_unspaced([])
+
+
+def test_words_that_were_separated() -> None:
+    assert has_segmented_words(["私 は その 本 を 図書館 で 借り まし た 。"])
+    assert has_segmented_words(["ฉัน ไป โรงเรียน ทุก วัน"])
+    assert not has_segmented_words(["The GPU を使う software is written in Rust.", "GPU を"]), (
+        "spaces of another script"
+    )
+    assert not has_segmented_words(["ฉันชอบกินข้าวกับปลา และดื่มน้ำเย็นทุกวันตอนเช้า"]), "a space between two clauses"
+    assert not has_segmented_words(["It will rain."]) and not has_segmented_words([])

@@ -1,0 +1,126 @@
+"""Source text in place of the unknown tokens of finished hypotheses, by attention (Jean et al. 2015, section 3.3).
+
+An unknown token is replaced by the source position that the last decoder layer attends to most when it predicts it,
+the mean over the heads; positions that filters have closed are never taken. A source token that is itself unknown, or
+stands in a line without spaces between words, gives its own text; any other one gives the whole word that it belongs
+to, without punctuation at its ends. Where successive tokens inside a word point to the same text, it is copied once.
+
+The attention is that of forced decoding along the hypotheses that have unknown tokens, so that the search stays fast.
+Shapes: N hypotheses, H heads, T target positions, S source positions.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from sparsenmt.data.batching import length_batches, pad
+from sparsenmt.data.tokenizers.spans import Span
+from sparsenmt.data.vocabulary import BOS, UNK, UNKNOWN_SURFACE
+from sparsenmt.data.word_spaces import is_unspaced
+from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, make_source
+from sparsenmt.decoding.scores import Hypothesis
+from sparsenmt.model.protocol import AttentionSeen
+from sparsenmt.recipe.schema import Decoding
+from sparsenmt.store import Bundle
+
+_EQUAL = 1e-6  # differences in attention that are rounding: the first of equal positions is taken
+_HINT = "Split the line, or use a machine with more memory."
+
+
+def copied_texts(
+    bundle: Bundle, outputs: Sequence[tuple[SourceLine, Hypothesis]], options: Decoding
+) -> list[tuple[str, ...]]:
+    """Return the texts that replace the unknown tokens of every hypothesis; U+2047 where there is nothing to copy.
+
+    Raises:
+        UserError: a batch does not fit into memory.
+    """
+    found: list[tuple[str, ...]] = [()] * len(outputs)
+    lengths = [max(len(line.ids), len(hypothesis.tokens)) for line, hypothesis in outputs]
+    repeats = not bool(bundle.tokenizers.target.word_starts[UNK])  # an unknown token may be a part of a word
+    for chosen in length_batches(lengths, options.batch_tokens):
+        lines, hypotheses = [outputs[i][0] for i in chosen], [outputs[i][1] for i in chosen]
+        with describe_out_of_memory(lines, "read along", batch_tokens=options.batch_tokens, single_hint=_HINT):
+            weights = _attention(bundle, lines, hypotheses, options)
+        for i, line, hypothesis, own in zip(chosen, lines, hypotheses, weights, strict=True):
+            places = [t for t, token in enumerate(hypothesis.tokens) if token == UNK]
+            spans = copied_spans(bundle, line, own[places].tolist())
+            texts = [UNKNOWN_SURFACE if span is None else line.text[slice(*span)] for span in spans]
+            for n in range(1, len(texts) if repeats else 0):
+                if places[n - 1] == places[n] - 1 and spans[n - 1] == spans[n] is not None:
+                    texts[n] = ""
+            found[i] = tuple(texts)
+    return found
+
+
+@torch.inference_mode()
+def _attention(
+    bundle: Bundle, lines: Sequence[SourceLine], hypotheses: Sequence[Hypothesis], options: Decoding
+) -> Tensor:
+    """(N, T, S) cross-attention of the last decoder layer, the mean over its heads; 0 at closed positions."""
+    source = make_source(bundle, lines)
+    (memory,) = bundle.model.encode(source, exits=options.encoder_exits).memories.values()
+    inputs, _ = pad([[BOS, *each.tokens[:-1]] for each in hypotheses])
+    last: dict[int, Tensor] = {}
+
+    def keep(seen: AttentionSeen) -> None:
+        if seen.site == "cross":
+            last.clear()
+            last[seen.step] = seen.weights
+
+    with bundle.model.listen(keep):
+        bundle.model.decode(inputs.to(bundle.device), memory, exits=options.decoder_exits)
+    (weights,) = last.values()
+    opened = source.valid if memory.gates is None else source.valid & (memory.gates != 0)
+    return (weights.double().mean(1) * opened[:, None]).cpu()
+
+
+def copied_spans(bundle: Bundle, line: SourceLine, weights: Sequence[Sequence[float]]) -> list[Span | None]:
+    """Return what each row of attention (S,) copies from a line: a span of its text; None where it sees nothing."""
+    spans = _copyable(bundle, line)
+    places = [i for i, span in enumerate(spans) if span is not None]
+    found: list[Span | None] = []
+    for row in weights:
+        most = max((row[i] for i in places), default=0.0)
+        found.append(next(spans[i] for i in places if row[i] >= most - _EQUAL) if most > 0 else None)
+    return found
+
+
+def _copyable(bundle: Bundle, line: SourceLine) -> list[Span | None]:
+    """Return the span that each source token stands for; None for separators of sentences, and for lone spaces."""
+    text, unspaced, documents = line.text, is_unspaced([line.text]), bundle.recipe.data.documents
+    found: list[Span | None] = []
+    for id_, (begin, end) in zip(line.ids[: line.kept], bundle.tokenizers.source.spans(text)[: line.kept], strict=True):
+        while begin < end and text[begin].isspace():
+            begin += 1
+        first, last = (begin, end) if id_ == UNK or unspaced else _word(text, begin, end)
+        separates = documents is not None and text[first:last] == documents.separator
+        found.append(None if first == last or separates else (first, last))
+    return found
+
+
+def _word(text: str, begin: int, end: int) -> Span:
+    """Return the word around a part of it, without the punctuation at its ends that is no part of the part.
+
+    An empty part, as a lone space is, belongs to the word after it; punctuation stands alone.
+    """
+    empty = begin == end
+    while empty and end < len(text) and text[end].isspace():
+        begin = end = end + 1
+    if not empty and all(map(_is_punctuation, text[begin:end])):
+        return begin, end
+    first, last = begin, end
+    while first > 0 and not text[first - 1].isspace():
+        first -= 1
+    while last < len(text) and not text[last].isspace():
+        last += 1
+    inner = [i for i in range(first, last) if begin <= i < end or not _is_punctuation(text[i])]
+    return (inner[0], inner[-1] + 1) if inner else (first, last)
+
+
+def _is_punctuation(character: str) -> bool:
+    return unicodedata.category(character).startswith("P")
