@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from sparsenmt.devices import byte_text, device_memory
+from sparsenmt.devices import device_memory
 from sparsenmt.errors import UserError
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.layers import BlockOptions, SiteHeads
@@ -22,6 +22,7 @@ from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.model.sockets import MemoryFilter, Transform
 from sparsenmt.model.stacks import SiteModules
 from sparsenmt.model.transformer import PositionOptions, Transformer, Vocabulary
+from sparsenmt.progress import byte_text
 from sparsenmt.recipe import schema
 from sparsenmt.recipe.load import load, load_resolved
 from sparsenmt.recipe.resolve import Setting

@@ -55,14 +55,6 @@ def device_memory(device: torch.device) -> int | None:
     return min((limit for limit in limits if limit > 0), default=None)
 
 
-def byte_text(count: float) -> str:
-    """Return a number of bytes for readers: "13.2 TB"."""
-    units = ["bytes", "kB", "MB", "GB", "TB", "PB"]
-    while count >= 1000 and len(units) > 1:
-        count, units = count / 1000, units[1:]
-    return f"{count:.{1 if count < 100 and units[0] != 'bytes' else 0}f} {units[0]}"
-
-
 def use_threads(wanted: int | None) -> None:
     """Set PyTorch's number of CPU threads: at least 1, at most the number of processors; None: leave it."""
     if wanted is not None:

@@ -196,10 +196,15 @@ class ProgressBar:
         return self._amount(number) if self._unit == "B" else f"{number:,} {self._unit}{plural}"
 
     def _amount(self, number: float) -> str:
-        if self._unit != "B":
-            return f"{number:,.0f}" if number >= 10 or number == int(number) else f"{number:.2g}"
-        power = min(max(len(f"{number:.0f}") - 1, 0) // 3, 4)
-        return f"{number / 1000**power:.{1 if power else 0}f} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
+        if self._unit == "B":
+            return byte_text(number)
+        return f"{number:,.0f}" if number >= 10 or number == int(number) else f"{number:.2g}"
+
+
+def byte_text(number: float) -> str:
+    """Return a number of bytes for readers, as ``13.2 GB``."""
+    power = min(max(len(f"{number:.0f}") - 1, 0) // 3, 5)
+    return f"{number / 1000**power:.{1 if power else 0}f} {('B', 'kB', 'MB', 'GB', 'TB', 'PB')[power]}"
 
 
 def duration(seconds: float) -> str:

@@ -82,9 +82,7 @@ _COPIED = (*_READ, "checkpoints")  # and what copies are made of
 _NO_MODEL_HINT = "Name a directory that `sparsenmt train` wrote."
 _NO_LINK_HINT = "Put the file or folder itself there. The model directory as a whole may be a link."
 _COPY_HINT = "Take the model directory from a copy, or train it again."
-_WEIGHTS_HINT = (
-    "Training writes them when it ends; `sparsenmt average` computes them from checkpoints, if there are any."
-)
+_WEIGHTS_HINT = "Training writes them when it ends; `sparsenmt average` computes them from checkpoints, if any."
 
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}

@@ -25,7 +25,7 @@ from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.model.sockets import Transform
 from sparsenmt.progress import progress_bar
-from sparsenmt.report.plots import Panel, panel_grid
+from sparsenmt.report.plots import Panel, describe, panel_grid
 from sparsenmt.report.tables import Report, Table, columns
 from sparsenmt.store import WEIGHTS, read_recipe
 from sparsenmt.tensors import load_tensors
@@ -71,7 +71,8 @@ def measure_alphas(session: AnalysisSession, *, heads: Sequence[Head] = ()) -> A
             )
     made = report(found)
     whole = replace(made, notes=(*made.notes, *notes), settings={"models": list(session.labels)})
-    return AnalysisResult(whole, lambda: panel_grid(panels(found, heads)))
+    title = session.plot_title(whole)
+    return AnalysisResult(whole, lambda: describe(panel_grid(panels(found, heads)), title))
 
 
 def _measure(label: str, directory: Path) -> AlphaResult | None:
@@ -244,7 +245,14 @@ def _histogram_panel(found: Sequence[AlphaResult], site: SiteName) -> Panel:
         counts = histogram([alpha for key, alpha in each.alphas.items() if key[0] == site])
         places = [LOW + i * (HIGH - LOW) / BINS for i in range(BINS)]
         series[each.model] = [*zip(places, map(float, counts), strict=True), (HIGH, 0.0)]
-    return Panel("alpha", "heads", series, title=site_title(site), style="steps", x_range=(LOW, HIGH))
+    return Panel(
+        "alpha (1: softmax, 2: sparsemax)",
+        "number of heads",
+        series,
+        title=site_title(site),
+        style="steps",
+        x_range=(LOW, HIGH),
+    )
 
 
 def _course_panel(found: AlphaResult, site: SiteName) -> Panel:

@@ -33,7 +33,9 @@ def measure_annotations(session: AnalysisSession, *, paint: Paint = brackets) ->
     notes = session.notes_on_filters(needed=False)
     session.check_drawable(len(session.lines))
     found = [AnnotationResult(each.label, each.bundle.tokenizers.source, each.gates()) for each in session.opened()]
-    return session.result(report(found), lambda: heatmaps(grid(found)), notes=notes, text=text(found, paint))
+    return session.result(
+        report(found), lambda: heatmaps(grid(found), "gate", most=1.0), notes=notes, text=text(found, paint)
+    )
 
 
 def annotated(each: GatedLine, tokenizer: Tokenizer, paint: Paint = brackets) -> str:
@@ -110,4 +112,5 @@ def _bar(each: AnnotationResult, line: GatedLine) -> Heatmap:
     gates = np.ones(len(line.line.ids)) if line.gates is None else line.gates
     names = shown_tokens(line.line.token_names(each.tokenizer))
     title = f"{each.model}, sentence {line.line.number + 1}"
-    return Heatmap(title, ["gate"], names, gates[None], line.dropped.tolist())
+    kept = line.dropped.tolist()
+    return Heatmap(title, ["gate"], names, gates[None], kept, column_label="source tokens; in brackets: dropped")

@@ -31,6 +31,12 @@ from sparsenmt.report.tables import Report, Table, columns
 STAND_IN = "(dropped)"
 MOST_MAPS = 64
 """Maps that one picture can hold."""
+_SIDES: dict[SiteName, tuple[str, str]] = {
+    "encoder_self": ("source", "source"),
+    "decoder_self": ("target", "target"),
+    "cross": ("target", "source"),
+}
+"""The side of the rows, and that of the columns."""
 _DOT = "·"  # a weight of exactly 0
 _GAP = "   "  # between maps that stand side by side
 
@@ -60,7 +66,9 @@ def measure_attention_maps(
     maps.sort(key=lambda each: each.sentence)  # models and heads stay in their order
     session.check_drawable(len(maps), "maps", most=MOST_MAPS, hint="with --layer, --head, --limit or --sentence")
     parts = [text(maps, terminal_width), *(["\n".join(notes)] if notes and choice.site == "cross" else [])]
-    return session.result(report(maps, choice), lambda: heatmaps(grid(maps)), notes=notes, text="\n\n".join(parts))
+    return session.result(
+        report(maps, choice), lambda: heatmaps(grid(maps), "attention weight"), notes=notes, text="\n\n".join(parts)
+    )
 
 
 def _check(model: AnalyzedModel, choice: MapChoice) -> None:
@@ -250,7 +258,21 @@ def grid(maps: Sequence[SentenceMap]) -> list[list[Heatmap]]:
     for each in maps:
         site = ", " if each.site == "cross" else f"\n{SITE_NAMES[each.site]}, "
         title = f"{each.title}{site}sentence {each.sentence}"
-        drawn = Heatmap(title, each.rows, each.columns, each.weights, each.dropped)
+        stack = {
+            "encoder_self": ("source", "source"),
+            "decoder_self": ("target", "target"),
+            "cross": ("target", "source"),
+        }
+        rows, keys = stack[each.site]
+        drawn = Heatmap(
+            title,
+            each.rows,
+            each.columns,
+            each.weights,
+            each.dropped,
+            row_label=f"{rows} tokens (queries)",
+            column_label=f"{keys} tokens (keys)",
+        )
         part = each.part if several or each.part is None else each.part[0]
         lines.setdefault((each.sentence, part), []).append(drawn)
     most = max(map(len, lines.values()))  # a line that is empty to one of the models' tokenizers is not drawn

@@ -224,8 +224,10 @@ def panels(found: Sequence[AttentionMassResult], threshold: float = THRESHOLD) -
         points = [*zip(_EDGES.tolist(), shares, strict=True), (float(_EDGES[-1]) + BIN, 0.0)]
         mean = "-" if each.retained_mean is None else f"{each.retained_mean:.2f}"
         under = "-" if each.under_threshold is None else f"{each.under_threshold:.1%}"
-        series = {f"mean {mean}; under {threshold:g}: {under}": points}
+        title = f"{each.model}\nmean {mean}; under {threshold:g}: {under}"
         label = f"summed attention of a retained word ({LAST:g}: and more)"
-        drawn = Panel(label, "share of retained words", series, title=each.model, percent="y", style="steps")
+        ends = (0.0, float(_EDGES[-1]) + BIN)
+        share, series = "share of retained words", {each.model: points}
+        drawn = Panel(label, share, series, title=title, percent="y", style="steps", x_range=ends)
         result.append(drawn)
     return result

@@ -230,4 +230,12 @@ def _panel(found: DenseSentencesResult, head: Head) -> Panel:
     }
     site, layer, number = head
     title = f"{site_title(site, found.model)}, head {head_name(layer, number)}"
-    return Panel("length", "density", series, title=title, percent="y", style="points", drawn=("expected",))
+    return Panel(
+        "length of the sentence (tokens)",
+        "density",
+        series,
+        title=title,
+        percent="y",
+        style="points",
+        drawn=("expected",),
+    )

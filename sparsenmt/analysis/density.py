@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from sparsenmt.analysis.alphas import learned_alphas
-from sparsenmt.analysis.labels import HEAD_COLUMNS, SITE_NAMES, Head, head_cells, number_ticks, site_title
+from sparsenmt.analysis.labels import HEAD_COLUMNS, SITE_NAMES, Head, head_cells, layer_label, number_ticks, site_title
 from sparsenmt.analysis.observe import Attended, TensorSums
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.model.sites import SITES, SiteName
@@ -195,7 +195,15 @@ def _histogram_panel(found: Sequence[DensityResult], site: SiteName) -> Panel:
         shares = [count / max(sum(total), 1) for count in total]
         series[each.model] = [*((i / BINS, share) for i, share in enumerate(shares)), (1.0, 0.0)]
     label = "share of heads on sentences"
-    return Panel("density", label, series, title=site_title(site), percent="xy", style="steps", x_range=(0.0, 1.0))
+    return Panel(
+        "density (share of visible positions with weight)",
+        label,
+        series,
+        title=site_title(site),
+        percent="xy",
+        style="steps",
+        x_range=(0.0, 1.0),
+    )
 
 
 def _layer_panel(found: DensityResult, site: SiteName) -> Panel:
@@ -209,4 +217,5 @@ def _layer_panel(found: DensityResult, site: SiteName) -> Panel:
         points += [(float(layer), values[rank]) for layer, values in ordered.items() if rank < len(values)]
         points.append((float("nan"), None))
     series, title, ticks = {found.model: points}, site_title(site, found.model), number_ticks(ordered)
-    return Panel("layer", "density of a head", series, title=title, percent="y", y_range=(0.0, 1.05), ticks=ticks)
+    where, density = layer_label(site), "density of a head"
+    return Panel(where, density, series, title=title, percent="y", y_range=(0.0, None), ticks=ticks)

@@ -287,7 +287,7 @@ def heat_maps(grids: Sequence[DepthGrid], timed: TimeReference | None) -> list[l
     ends = {}
     for name in measures:
         known = np.concatenate([values[~np.isnan(values)] for (_, each), values in found.items() if each == name])
-        ends[name] = (0.0 if name == "oracle" else float(known.min()), float(known.max()))
+        ends[name] = _ends(name, float(known.min()), float(known.max()))
     lines: list[list[ValueMap]] = [[] for _ in grids]
     for grid, line in zip(grids, lines, strict=True):
         n, m = _axes(grid)
@@ -295,6 +295,16 @@ def heat_maps(grids: Sequence[DepthGrid], timed: TimeReference | None) -> list[l
             title, values = f"{grid.name}\n{label}", found[grid.name, name]
             line.append(ValueMap(title, "encoder layers n", n, "decoder layers m", m, values, form, ends[name]))
     return lines
+
+
+def _ends(measure: str, least: float, most: float) -> tuple[float, float]:
+    """Return the ends of a scale of colours, which are so far apart that noise does not look like a difference."""
+    if measure == "oracle":
+        return 0.0, max(most, 0.2)
+    span = {"time": 0.5, "length": 0.1}.get(measure, 2.0)  # scores: of 100
+    missing = max(span - (most - least), 0.0)
+    low = max(least - missing / 2, 0.0)
+    return low, max(most + missing / 2, low + span)
 
 
 def _axes(grid: DepthGrid) -> tuple[list[str], list[str]]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sparsenmt.analysis.labels import SITE_NAMES, number_ticks, site_title
+from sparsenmt.analysis.labels import SITE_NAMES, layer_label, number_ticks, site_title
 from sparsenmt.analysis.observe import Attended
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.model.sites import SITES, SiteName
@@ -107,6 +107,6 @@ def panels(found: Mapping[str, Layers]) -> list[Panel]:
         }
         ticks, title = number_ticks(numbers), site_title(site)
         result.append(
-            Panel("layer", "Jensen-Shannon divergence", series, title=title, ticks=ticks, y_range=(0.0, None))
+            Panel(layer_label(site), "Jensen-Shannon divergence", series, title=title, ticks=ticks, y_range=(0.0, None))
         )
     return result

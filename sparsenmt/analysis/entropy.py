@@ -47,7 +47,9 @@ def measure_entropy(session: AnalysisSession, *, baseline: Path | None = None) -
                 hint="Name the dense model that the gated one was made from, or one with its tokenizer.",
             )
         found.append(measure(model.label, own, dense))
-    return session.result(report(found), lambda: curves(panels(found, name)), settings={"baseline": name}, notes=notes)
+    return session.result(
+        report(found), lambda: curves(panels(found, name), share_y=True), settings={"baseline": name}, notes=notes
+    )
 
 
 def _entropies(model: AnalyzedModel) -> list[LineEntropy]:

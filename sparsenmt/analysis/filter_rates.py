@@ -105,5 +105,7 @@ def panels(found: Mapping[str, Mapping[FilterPlace, FilterShares]]) -> list[Pane
     series = {
         model: sorted({key.depth: s.closed for key, s in shares.items()}.items()) for model, shares in found.items()
     }
-    ticks = number_ticks(sorted({depth for points in series.values() for depth, _ in points}))
-    return [Panel("encoder layers before the filter", "sparsity rate", series, percent="y", ticks=ticks)]
+    depths = sorted({depth for points in series.values() for depth, _ in points})
+    style: Literal["bars", "curves"] = "bars" if len(depths) == 1 else "curves"
+    label = "encoder layers before the filter"
+    return [Panel(label, "sparsity rate", series, percent="y", ticks=number_ticks(depths), style=style)]

@@ -63,6 +63,7 @@ def measure_head_ablation(
         report(found, site, test),
         lambda: curves(panels(found, site)),
         settings={"reference": str(reference), "site": site, **common},
+        caption="with the 95% interval of every difference",
     )
 
 
@@ -127,12 +128,15 @@ def panels(found: Mapping[str, Sequence[HeadScores]], site: SiteName) -> list[Pa
     result = []
     heads = sorted({row.head: row.name for rows in found.values() for row in rows if row.head is not None}.items())
     places = {head: float(i) for i, (head, _) in enumerate(heads)}
-    ticks = [(places[head], f"{head} {name}") for head, name in heads]
+    ticks = [(places[head], f"{head}\n{name}") for head, name in heads]
     for metric in next(iter(found.values()))[0].scores:
-        series = {}
+        series, intervals = {}, {}
         for model, rows in found.items():
             points = [(row.head, row.scores[metric].comparison) for row in rows]
-            series[model] = [(places[h], one.difference.value) for h, one in points if h is not None and one]
+            compared = [(places[head], one.difference) for head, one in points if head is not None and one]
+            series[model] = [(place, one.value) for place, one in compared]
+            intervals[model] = [(one.low, one.high) for _, one in compared]
         label = f"{METRICS[metric].label}, difference from all heads"
-        result.append(Panel("disabled head", label, series, title=site_title(site), style="bars", ticks=ticks))
+        named = f"disabled head of {site_title(site)}"
+        result.append(Panel(named, label, series, style="bars", ticks=ticks, intervals=intervals))
     return result

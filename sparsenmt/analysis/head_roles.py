@@ -78,7 +78,7 @@ def measure_head_roles(
         found.append(model.attend(counter, ["encoder_self"]).result(model.label, learned_alphas(model.bundle.model)))
     made = report(found, threshold=threshold, words=session.words)
     settings = {"words": session.words.origin}
-    return session.result(made, lambda: heatmaps(grid(found)), settings=settings)
+    return session.result(made, lambda: heatmaps(grid(found), "score", most=1.0), settings=settings)
 
 
 def interrogatives(language: str) -> frozenset[str]:
@@ -290,6 +290,6 @@ def grid(found: Sequence[HeadRolesResult]) -> list[list[Heatmap]]:
         names = [head_name(*head) for head in each.scores]
         values = [[np.nan if s[role] is None else s[role] for s in each.scores.values()] for role in ROLES]
         weights = np.array(values, dtype=np.float64)
-        title = f"{each.model}: scores of encoder heads, percent"
-        lines.append([Heatmap(title, ROLES, names, weights, [False] * len(names), most=1.0, percent=True)])
+        labels = {"row_label": "role", "column_label": "encoder head (layer.head)"}
+        lines.append([Heatmap(each.model, ROLES, names, weights, [False] * len(names), percent=True, **labels)])
     return lines

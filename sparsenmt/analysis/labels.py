@@ -34,6 +34,11 @@ def site_title(site: SiteName, model: str | None = None) -> str:
     return title if model is None else f"{model}, {title}"
 
 
+def layer_label(site: SiteName) -> str:
+    """Return the name of an axis of layers."""
+    return "encoder layer" if site == "encoder_self" else "decoder layer"
+
+
 def number_ticks(numbers: Iterable[int]) -> list[tuple[float, str]]:
     """Return the ticks of an axis of layers: one at every number."""
     return [(float(number), str(number)) for number in numbers]

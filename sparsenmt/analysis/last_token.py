@@ -142,4 +142,4 @@ def panels(found: Sequence[LastTokenResult]) -> list[Panel]:
     if found:
         series[EVEN] = [(float(layer), m.even) for layer, m in found[0].layers.items()]
     ticks = number_ticks(sorted({layer for each in found for layer in each.layers}))
-    return [Panel("decoder layer", "mass on the last source token", series, percent="y", ticks=ticks)]
+    return [Panel("decoder layer", "attention mass on the last source token", series, percent="y", ticks=ticks)]

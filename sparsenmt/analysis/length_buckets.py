@@ -99,6 +99,7 @@ def measure_by_length(
     return session.result(
         report(cells, length, disabled_heads, test),
         lambda: curves(panels(cells, length)),
+        caption=_left_out(cells),
         settings={"reference": str(reference), "edges": list(edges), "length": length, **common, **scoring.record()},
         notes=_notes_on_words(length, texts),
     )
@@ -250,13 +251,29 @@ def panels(cells: Mapping[str, Sequence[BucketScore]], length: Length = "referen
     """Draw one diagram for each metric: bars for each bucket, one colour for each system; all sentences last."""
     result = []
     for metric, group in cells.items():
-        names = [*dict.fromkeys(each.bucket for each in group if each.bucket != ALL), ALL]
+        counts = {each.bucket: each.sentences for each in group}
+        names = [*(name for name in counts if name != ALL and _is_drawn(counts[name], counts[ALL])), ALL]
         places = {name: float(i) for i, name in enumerate(names)}
         series: dict[str, list[tuple[float, float | None]]] = {}
         for each in group:
-            series.setdefault(each.system, []).append((places[each.bucket], each.score.score))
-        counts = {each.bucket: each.sentences for each in group}
-        ticks = [(place, f"{name} ({counts[name]:,})") for name, place in places.items()]
-        label = f"{describe(length)} (sentences)"
+            if each.bucket in places:
+                series.setdefault(each.system, []).append((places[each.bucket], each.score.score))
+        unit = "documents" if METRICS[metric].needs_documents else "sentences"
+        ticks = [(place, f"{name}\n{counts[name]:,}") for name, place in places.items()]
+        label = f"{describe(length)}, and number of {unit}"
         result.append(Panel(label, METRICS[metric].label, series, style="bars", ticks=ticks))
     return result
+
+
+def _is_drawn(sentences: int, whole: int) -> bool:
+    """Return True if a bucket has as many sentences as a comparison needs, or no bucket can have them."""
+    return sentences >= LEAST or whole < LEAST
+
+
+def _left_out(cells: Mapping[str, Sequence[BucketScore]]) -> str:
+    """Return the plot's caption, which names the buckets that are left out."""
+    few: dict[str, None] = {}
+    for group in cells.values():
+        counts = {each.bucket: each.sentences for each in group}
+        few |= {f"{name} ({n:,})": None for name, n in counts.items() if not _is_drawn(n, counts[ALL])}
+    return f"left out, with fewer than {LEAST} sentences: {', '.join(few)}" if few else ""

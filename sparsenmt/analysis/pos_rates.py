@@ -28,6 +28,9 @@ from sparsenmt.report.plots import Panel, curves
 from sparsenmt.report.tables import Report, Table, columns
 
 HEAD, LATER, SPACES, END, OVERALL = "BPEH", "BPEO", "space", "</s>", "overall"
+LEAST = 20
+"""Positions of a category that the plot shows."""
+_IN_WORDS = {HEAD: "split words, first token", LATER: "split words, later tokens"}
 CATEGORIES = ("content", "function", "punctuation", "rest", HEAD, LATER, SPACES, END)
 
 
@@ -53,7 +56,8 @@ def measure_pos_rates(
         with progress_bar(f"{model.label}: align", len(gated)) as advance:
             found.append(measure(model.label, gated, own, model.bundle.tokenizers.source, advance))
     origin = {"tags": str(session.tags or session.input) if given else tagger, "tagset": sentences[0].tagset}
-    return session.result(report(found, tagged), lambda: curves(panels(found)), settings=origin, notes=notes)
+    made = report(found, tagged)
+    return session.result(made, lambda: curves(panels(found)), settings=origin, notes=notes, caption=_left_out(found))
 
 
 def _tag(lines: Sequence[InputLine], tagger: str, language: str) -> list[TaggedSentence]:
@@ -193,14 +197,40 @@ def report(found: Sequence[PosResult], tagged: Sequence[CategorisedLine]) -> Rep
 
 
 def panels(found: Sequence[PosResult]) -> list[Panel]:
-    """Draw each category's rate against the overall rates of several models (Fig. 5), or bars for one model."""
-    names = [name for name in CATEGORIES if any(each.categories[name].positions for each in found)]
+    """Draw each category's rate against the overall rates of several models (Fig. 5), or bars for one model.
+
+    Categories of few positions are left out (`_left_out`): one position would fill the axis.
+    """
+    names = [name for name in CATEGORIES if _is_drawn(name, found)]
     if len(found) == 1:
-        places = list(enumerate(names))
-        points = [(float(i), found[0].categories[name].sparsity) for i, name in places]
-        overall = f"{found[0].model}, overall {found[0].overall.sparsity or 0:.1%}"
-        ticks = [(float(i), name) for i, name in places]
-        return [Panel("", "sparsity rate", {overall: points}, title=overall, percent="y", style="bars", ticks=ticks)]
+        rates = [(_IN_WORDS.get(name, name), found[0].categories[name]) for name in names]
+        points = [(float(i), rate.sparsity) for i, (_, rate) in enumerate(rates)]
+        ticks = [(float(i), f"{name.replace(', ', chr(10))}\n{r.positions:,}") for i, (name, r) in enumerate(rates)]
+        overall = found[0].overall.sparsity or 0.0
+        level = f"overall, {overall:.1%} of {found[0].overall.positions:,}", overall
+        label = "category, and number of source positions"
+        bars = {"category": points}
+        return [Panel(label, "sparsity rate", bars, percent="y", style="bars", ticks=ticks, level=level)]
     ordered = sorted(found, key=lambda each: each.overall.sparsity or 0.0)
-    series = {n: [(each.overall.sparsity or 0.0, each.categories[n].sparsity) for each in ordered] for n in names}
+    series = {
+        _IN_WORDS.get(name, name): [(each.overall.sparsity or 0.0, each.categories[name].sparsity) for each in ordered]
+        for name in names
+    }
     return [Panel("overall sparsity rate", "sparsity rate of the category", series, percent="xy")]
+
+
+def _is_drawn(name: str, found: Sequence[PosResult]) -> bool:
+    """Return True if a category has enough positions in all models, or no category can have them."""
+    least = min(each.categories[name].positions for each in found)
+    return least >= LEAST or (least > 0 and all(each.overall.positions < LEAST for each in found))
+
+
+def _left_out(found: Sequence[PosResult]) -> str:
+    """Return the plot's caption, which names the categories that are left out."""
+    counts = {name: min(each.categories[name].positions for each in found) for name in CATEGORIES}
+    few = [
+        f"{_IN_WORDS.get(name, name)} ({count:,})"
+        for name, count in counts.items()
+        if any(each.categories[name].positions for each in found) and not _is_drawn(name, found)
+    ]
+    return f"left out, with fewer than {LEAST} positions: {'; '.join(few)}" if few else ""

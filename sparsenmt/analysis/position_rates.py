@@ -193,9 +193,16 @@ def panels(found: Sequence[PositionResult]) -> list[Panel]:
             whole = "sentence" if unit == "sentence" else "word"
             label, x, ticks = f"relative position in the {whole}", [(i + 0.5) / BINS for i in range(BINS)], []
         else:
-            label, x = "token of a split word", [float(i) for i in range(1, MOST_PIECES + 1)]
+            label, x = "place of the token in a split word", [float(i) for i in range(1, MOST_PIECES + 1)]
             ticks = [*number_ticks(range(1, MOST_PIECES)), (float(MOST_PIECES), f"{MOST_PIECES}+")]
         own = [each for each in found if each.unit == unit]
         series = {each.model: list(zip(x, [each.rates[n].sparsity for n in names], strict=True)) for each in own}
-        result.append(Panel(label, "sparsity rate", series, percent="y", ticks=ticks))
+        level = None
+        if len(own) == 1:
+            overall, counts = own[0].overall, [own[0].rates[n].positions for n in names]
+            level = f"overall, {overall.sparsity or 0:.1%} of {overall.positions:,}", overall.sparsity or 0.0
+            if ticks:
+                ticks = [(at, f"{name}\n{count:,}") for (at, name), count in zip(ticks, counts, strict=True)]
+                label += ", and its number of source positions"
+        result.append(Panel(label, "sparsity rate", series, percent="y", ticks=ticks, level=level))
     return result

@@ -37,6 +37,8 @@ from sparsenmt.model.sites import SiteName
 from sparsenmt.progress import notify, progress_bar
 from sparsenmt.recipe.schema import Decoding
 from sparsenmt.report.model_labels import check_models, model_labels
+from sparsenmt.report.plot_labels import shortened
+from sparsenmt.report.plots import describe
 from sparsenmt.report.tables import Report, render
 from sparsenmt.store import Bundle, open_model, read_recipe
 
@@ -45,6 +47,7 @@ if TYPE_CHECKING:  # matplotlib is an optional package
 
 AnyObserver = TypeVar("AnyObserver", bound=Observer)
 _CONLLU = (".conllu", ".conllu.gz")
+_LONG_NAME = 40  # columns of a name in the title of a plot
 _ONE = "Leave one of the two out."
 _NO_LINE_PAIRS = "Line n of one must belong to line n of the other."
 MOST_DRAWN = 20
@@ -286,14 +289,26 @@ class AnalysisSession:
         settings: Mapping[str, Any] | None = None,
         notes: Sequence[str] = (),
         text: str | None = None,
+        caption: str = "",
     ) -> AnalysisResult:
-        """Make the result of a report on the text: add the session's settings, and these settings and notes."""
+        """Make the result of a report on the text: add the session's settings, and these settings and notes.
+
+        Args:
+            caption: what stands below the plot.
+        """
         named = self.input is not None or bool(self.sentences)
         common = {"models": list(self.labels), "input": self.text_name if named else None, "limit": self.limit}
         whole = replace(
             report, notes=(*report.notes, *notes), settings={**common, **report.settings, **(settings or {})}
         )
-        return AnalysisResult(whole, draw, text)
+        return AnalysisResult(whole, lambda: describe(draw(), self.plot_title(whole), caption=caption), text)
+
+    def plot_title(self, report: Report) -> str:
+        """Return the title of a plot: that of the report's first table; then its models, and the text."""
+        lines = "" if self.limit is None else f", first {self.limit:,} lines"
+        text = "" if self.input is None else f"; text: {shortened(self.input.name, _LONG_NAME)}{lines}"
+        models = ", ".join(shortened(label, _LONG_NAME) for label in self.labels)
+        return f"{report.tables[0].title}\n{models}{text}"
 
     def attention_settings(self, sites: Sequence[SiteName]) -> dict[str, object]:
         """Return the settings of a report on sites."""

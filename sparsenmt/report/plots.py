@@ -1,11 +1,17 @@
-"""Plots of reports as PNG or SVG, with matplotlib, which is an extra (``plots``) and imported when it is needed."""
+"""Plots of reports as PNG or SVG, with matplotlib, which is an extra (``plots``) and imported when it is needed.
+
+Labels may hold any text of a user: `label` escapes and shortens it, and `save` chooses fonts that have its characters.
+In SVG, text is drawn as outlines: the picture is the same where these fonts are missing.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,23 +20,32 @@ from numpy.typing import NDArray
 
 from sparsenmt.errors import UserError
 from sparsenmt.files import atomic_writer, explain_write_errors
+from sparsenmt.progress import notify
+from sparsenmt.report.columns import width
+from sparsenmt.report.fonts import fonts_for, without_remarks
+from sparsenmt.report.plot_labels import label, shortened
 
 if TYPE_CHECKING:  # matplotlib is an optional package
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
 
 SUFFIXES = (".png", ".svg")
 
 # The palette of Okabe and Ito, which colour-blind readers can tell apart.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-_CROWDED = 5
-"""More series than this have their legend beside the diagram."""
+_STROKES = ("-", "--", "-.", ":")
 _DROPPED = "#C00000"
 _CELL, _MARGIN, _LETTER = 0.28, 1.4, 0.075  # of a map, beside and below it, of its title, in inches
+_BAR = 1.1  # a colour scale and its numbers, in inches
 _NOTHING = 1e-9  # smaller weights are drawn as 0
 _DPI, _MOST_PIXELS = 150, 30_000  # matplotlib draws no side of 65,536 pixels
+_LONG_TICK, _LONG_NAME, _LONG_TITLE = 24, 36, 48
+"""Columns of a tick's label, of a series and of a title; longer ones lose their middle."""
+_LEAST_WIDTH, _LINE = 4.8, 0.2  # of a picture with a title, and a line of it, in inches
 
 
 def check_plot(path: Path) -> None:
@@ -61,9 +76,11 @@ class Panel:
         style: curves with markers; thin lines; points; the outline of a histogram, x being the left edges of bins; or
             bars side by side.
         ticks: (x, label) of the ticks; empty: those of a scale.
-        x_range: ends of the x axis; None: those of the points.
+        x_range: ends of the x axis; None: those of the points. A histogram loses an empty half.
         y_range: ends of the y axis; None: those of the points.
         drawn: series that are drawn as lines in a diagram of points.
+        intervals: name -> the ends of an interval for each point of the series; None: no interval.
+        level: name and y of a line to compare with.
     """
 
     x_label: str
@@ -76,6 +93,8 @@ class Panel:
     x_range: tuple[float, float] | None = None
     y_range: tuple[float, float | None] | None = None
     drawn: Sequence[str] = ()
+    intervals: Mapping[str, Sequence[tuple[float, float] | None]] = field(default_factory=dict)
+    level: tuple[str, float] | None = None
 
 
 def curves(panels: Sequence[Panel], *, share_y: bool = False) -> Figure:
@@ -84,27 +103,71 @@ def curves(panels: Sequence[Panel], *, share_y: bool = False) -> Figure:
 
 
 def panel_grid(lines: Sequence[Sequence[Panel]], *, share_y: bool = False) -> Figure:
-    """Draw equally long lines of panels, one below the other; ``share_y``: with one y scale for each line."""
-    figure = _figure(5.6 * len(lines[0]), 4.0 * len(lines))
+    """Draw equally long lines of panels, one below the other; ``share_y``: with one y scale for each line.
+
+    Legends stand beside the panels: one for all of them if all have the same series.
+    """
+    legends = {tuple(_legend_names(panel)) for line in lines for panel in line if panel.series}
+    together = len(legends) == 1
+    names = [name for legend in legends for name in legend]
+    beside = 0.35 + 0.085 * min(max(map(width, names)), _LONG_NAME) if names else 0.0
+    places_beside = 1 if together else len(lines[0])
+    across = sum(max(map(_width_of, column)) for column in zip(*lines, strict=True))
+    figure = _figure(across + beside * places_beside, 4.0 * len(lines))
     places = figure.subplots(len(lines), len(lines[0]), squeeze=False, sharey="row" if share_y else False)
+    shared: Mapping[str, Artist] = {}
     for line, axes in zip(lines, places, strict=True):
         for panel, axis in zip(line, axes, strict=True):
-            _draw(panel, axis)
+            drawn = _draw(panel, axis)
+            shared = shared or drawn
+            if drawn and not together:
+                _add_legend(axis, drawn, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    if together and shared:
+        _add_legend(figure, shared, loc="outside right center")
     return figure
 
 
-def _draw(panel: Panel, axis: Axes) -> None:
+def _width_of(panel: Panel) -> float:
+    """Return the width of a panel in inches: wider where there are many ticks."""
+    ticks = sum(1.5 + _columns_of_tick(name) for _, name in panel.ticks) * _LETTER
+    return min(max(5.0, ticks + 0.8), 9.0)
+
+
+def _columns_of_tick(name: str) -> int:
+    return max(width(shortened(line, _LONG_TICK)) for line in name.split("\n"))
+
+
+def _legend_names(panel: Panel) -> list[str]:
+    """Return the entries of a panel's legend: none where the title names the only series."""
+    names = list(panel.series)
+    level = [panel.level[0]] if panel.level is not None else []
+    return [*(names if len(names) > 1 else []), *level]
+
+
+def _add_legend(parent: Axes | Figure, drawn: Mapping[str, Artist], **place: Any) -> None:
+    # matplotlib leaves out names that begin with an underscore: they are written afterwards.
+    legend = parent.legend(list(drawn.values()), ["-"] * len(drawn), frameon=False, fontsize="small", **place)
+    for text, name in zip(legend.get_texts(), drawn, strict=True):
+        text.set_text(label(name, _LONG_NAME))
+
+
+def _draw(panel: Panel, axis: Axes) -> dict[str, Artist]:
+    """Draw a panel; returns the entries of its legend."""
     from matplotlib.ticker import MaxNLocator
 
+    axis.set_title(label(panel.title, _LONG_TITLE), fontsize="medium")
     if not panel.series:
         axis.set_axis_off()
-        axis.set_title(panel.title)
-        return
-    for i, (name, points) in enumerate(panel.series.items()):
-        _draw_series(panel, axis, i, name, points)
+        return {}
+    found: dict[str, Artist] = {
+        name: _draw_series(panel, axis, i, name, points) for i, (name, points) in enumerate(panel.series.items())
+    }
+    if panel.level is not None:
+        name, height = panel.level
+        found[name] = axis.axhline(height, color="black", linestyle="--", linewidth=1, label=name)
     if "x" in panel.percent:
         axis.xaxis.set_major_formatter(_percent)
-        axis.set_xlim(left=0)
+        axis.set_xlim(left=_left_end([x for points in panel.series.values() for x, _ in points]))
     if "y" in panel.percent:
         axis.yaxis.set_major_formatter(_percent)
         axis.set_ylim(bottom=0)
@@ -112,46 +175,78 @@ def _draw(panel: Panel, axis: Axes) -> None:
         axis.yaxis.set_major_locator(MaxNLocator(integer=True))
         axis.set_ylim(bottom=0)
     if panel.x_range is not None:
-        axis.set_xlim(*panel.x_range)
+        axis.set_xlim(*(panel.x_range if panel.style != "steps" else _without_empty_half(panel)))
     if panel.y_range is not None:
         axis.set_ylim(*panel.y_range)
     if panel.ticks:
-        axis.set_xticks([tick[0] for tick in panel.ticks], [tick[1] for tick in panel.ticks])
-        if max(len(tick[1]) for tick in panel.ticks) > 5:
-            for label in axis.get_xticklabels():
-                label.set(rotation=30, ha="right", rotation_mode="anchor")
-    axis.set_xlabel(panel.x_label)
-    axis.set_ylabel(panel.y_label)
-    axis.set_title(panel.title)
+        _set_ticks(panel, axis)
+    axis.set_xlabel(label(panel.x_label))
+    axis.set_ylabel(label(panel.y_label))
     axis.grid(alpha=0.3, axis="y" if panel.style == "bars" else "both")
     axis.set_axisbelow(True)
     if panel.style == "bars":
         axis.axhline(0.0, color="black", linewidth=0.8)
     axis.spines[["top", "right"]].set_visible(False)
-    if len(panel.series) > 1 or panel.style == "steps":
-        if len(panel.series) > _CROWDED or panel.style in ("bars", "lines"):  # these fill the diagram
-            axis.legend(frameon=False, fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
-        else:
-            axis.legend(frameon=False, fontsize="small", loc="best")
+    return {name: found[name] for name in _legend_names(panel)}
 
 
-def _draw_series(panel: Panel, axis: Axes, i: int, name: str, points: Points) -> None:
+def _set_ticks(panel: Panel, axis: Axes) -> None:
+    names = [label(name, _LONG_TICK) for _, name in panel.ticks]
+    axis.set_xticks([place for place, _ in panel.ticks], names)
+    if sum(1.5 + _columns_of_tick(name) for _, name in panel.ticks) * _LETTER > _width_of(panel):
+        for text in axis.get_xticklabels():
+            text.set(rotation=30, ha="right", rotation_mode="anchor")
+
+
+def _left_end(values: Sequence[float]) -> float | None:
+    """Return the left end of an axis of shares: 0, unless that leaves half of the axis empty."""
+    known = [value for value in values if not math.isnan(value)]
+    return None if known and min(known) > max(known) / 2 else 0.0
+
+
+def _without_empty_half(panel: Panel) -> tuple[float, float]:
+    """Return the range of a histogram's axis, without an end that is empty if that is half of it."""
+    low, high = panel.x_range or (0.0, 1.0)
+    bins = [(x, end) for points in panel.series.values() for (x, y), (end, _) in pairwise(points) if y]
+    if not bins:
+        return low, high
+    first, last = min(x for x, _ in bins), max(end for _, end in bins)
+    middle = (low + high) / 2
+    return (middle if first >= middle else low), (middle if last <= middle else high)
+
+
+def _draw_series(panel: Panel, axis: Axes, i: int, name: str, points: Points) -> Artist:
     x = [point[0] for point in points]
     y = [np.nan if point[1] is None else point[1] for point in points]
     colour = _COLOURS[i % len(_COLOURS)]
     marker = _MARKERS[(i + i // len(_COLOURS)) % len(_MARKERS)]  # no two of 64 series look alike
+    stroke = _STROKES[i % len(_STROKES)]
+    if panel.style == "bars":
+        size = 0.8 / len(panel.series)
+        x = [place + (i + 0.5) * size - 0.4 for place in x]
+        bars = axis.bar(x, y, size, color=colour, label=name)
+        _draw_intervals(panel, axis, name, x, "black")
+        return bars.patches[0]
+    # Where series lie upon one another, the first is the widest.
+    above = max(1.0 - i / 8, 0.4)
     if panel.style == "steps":
-        axis.step(x, y, where="post", color=colour, label=name)
-    elif panel.style == "bars":
-        width = 0.8 / len(panel.series)
-        axis.bar([place + (i + 0.5) * width - 0.4 for place in x], y, width, color=colour, label=name)
+        (line,) = axis.step(x, y, where="post", color=colour, linewidth=3 * above, linestyle=stroke, label=name)
     elif panel.style == "lines" or name in panel.drawn:
-        axis.plot(x, y, color=colour, linewidth=1, alpha=0.8, label=name)
+        (line,) = axis.plot(x, y, color=colour, linewidth=1, linestyle=stroke, alpha=0.8, label=name)
     elif panel.style == "points":
-        seen = 0.5 if i == 0 else 1.0  # the points of the first series overlap
-        axis.plot(x, y, color=colour, marker=marker, markersize=4 + i, linestyle="none", alpha=seen, label=name)
+        seen = 0.5 if i == 0 and panel.drawn else 1.0  # the points of the first series overlap
+        look: dict[str, Any] = {"marker": marker, "markersize": 4 + i if panel.drawn else 8, "alpha": seen}
+        (line,) = axis.plot(x, y, color=colour, linestyle="none", label=name, **look)
     else:
-        axis.plot(x, y, color=colour, marker=marker, markersize=5, label=name)
+        (line,) = axis.plot(x, y, color=colour, marker=marker, markersize=9 * above, linestyle=stroke, label=name)
+    _draw_intervals(panel, axis, name, x, colour)
+    return line
+
+
+def _draw_intervals(panel: Panel, axis: Axes, name: str, x: Sequence[float], colour: str) -> None:
+    for place, ends in zip(x, panel.intervals.get(name, ()), strict=False):
+        if ends is not None:
+            axis.plot([place, place], ends, color=colour, linewidth=1.2, marker="_", markersize=6, label="_interval")
 
 
 def _percent(value: float, _place: float) -> str:
@@ -165,8 +260,8 @@ class Heatmap:
     Args:
         weights: (T, S).
         dropped: True for columns whose names are marked.
-        most: the value of the darkest colour; None: the largest value.
         percent: True: the values stand in the cells, in percent.
+        row_label, column_label: names of the axes.
     """
 
     title: str
@@ -174,33 +269,56 @@ class Heatmap:
     columns: Sequence[str]
     weights: NDArray[np.float64]
     dropped: Sequence[bool]
-    most: float | None = None
     percent: bool = False
+    row_label: str = ""
+    column_label: str = ""
 
 
-def heatmaps(grid: Sequence[Sequence[Heatmap]]) -> Figure:
-    """Draw lines of maps: darker is more, white is exactly 0; the names of dropped columns are red, in brackets."""
-    colours = _scale()
+def heatmaps(grid: Sequence[Sequence[Heatmap]], scale: str = "weight", *, most: float | None = None) -> Figure:
+    """Draw lines of maps with one scale: darker is more, white is exactly 0; dropped columns: red names in brackets.
+
+    Args:
+        scale: the name of the scale of colours, which is in percent.
+        most: the value of the darkest colour; None: the largest value of all maps.
+    """
     heights = [max(1, *(len(each.rows) for each in line)) for line in grid]
     widths = [max(map(_columns_of, column)) for column in zip(*grid, strict=True)]
-    figure = _figure(sum(widths) * _CELL + _MARGIN * len(widths), sum(heights) * _CELL + _MARGIN * len(heights))
+    across = sum(widths) * _CELL + _MARGIN * len(widths) + _BAR
+    figure = _figure(across, max(sum(heights) * _CELL + _MARGIN * len(heights), 2.2))
     axes = figure.subplots(len(grid), len(widths), squeeze=False, width_ratios=widths, height_ratios=heights)
+    values = [float(np.nanmax(each.weights, initial=0.0)) for line in grid for each in line]
+    end = most or max(*values, 1e-6)
     for line, places in zip(grid, axes, strict=True):
         for each, axis in zip(line, places, strict=True):
-            most = each.most or max(float(each.weights.max(initial=0.0)), 1e-6)
-            weights = each.weights if each.weights.size else np.zeros((1, len(each.columns)))
-            axis.imshow(weights, cmap=colours, vmin=_NOTHING, vmax=most, aspect="auto", interpolation="nearest")
-            names = [f"[{name}]" if gone else name for name, gone in zip(each.columns, each.dropped, strict=True)]
-            axis.set_xticks(range(len(names)), _literal(names), rotation=90, fontsize=8)
-            axis.set_yticks(range(len(each.rows)), _literal(each.rows), fontsize=8)
-            axis.set_title(each.title, fontsize=9)
-            axis.tick_params(length=0)
-            if each.percent:
-                _write_values(axis, each.weights * 100, ".0f", dark=0.6 * most * 100, size=6)
-            for label, dropped in zip(axis.get_xticklabels(), each.dropped, strict=True):
-                if dropped:
-                    label.set_color(_DROPPED)
+            image = _draw_map(each, axis, end)
+    _add_scale(figure, image, axes, scale, _percent)
     return figure
+
+
+def _draw_map(each: Heatmap, axis: Axes, most: float) -> AxesImage:
+    weights = each.weights if each.weights.size else np.zeros((1, len(each.columns)))
+    image = axis.imshow(weights, cmap=_scale(), vmin=_NOTHING, vmax=most, aspect="auto", interpolation="nearest")
+    short = [shortened(name, _LONG_TICK) for name in each.columns]
+    names = [f"[{name}]" if gone else name for name, gone in zip(short, each.dropped, strict=True)]
+    axis.set_xticks(range(len(names)), list(map(label, names)), rotation=90, fontsize=8)
+    axis.set_yticks(range(len(each.rows)), [label(name, _LONG_TICK) for name in each.rows], fontsize=8)
+    axis.set_xlabel(label(each.column_label), fontsize=8)
+    axis.set_ylabel(label(each.row_label), fontsize=8)
+    axis.set_title(label(each.title, _LONG_TITLE), fontsize=9)
+    axis.tick_params(length=0)
+    if each.percent:
+        _write_values(axis, each.weights * 100, ".0f", dark=0.6 * most * 100, size=6)
+    for text, dropped in zip(axis.get_xticklabels(), each.dropped, strict=True):
+        if dropped:
+            text.set_color(_DROPPED)
+    return image
+
+
+def _add_scale(figure: Figure, image: AxesImage, axes: Any, name: str, form: Any) -> None:
+    """Add the scale of colours with its numbers, no longer than three inches."""
+    long = min(1.0, 3.0 / float(figure.get_size_inches()[1]))
+    bar = figure.colorbar(image, ax=axes, label=label(name), format=form, shrink=long, anchor=(0.0, 1.0), aspect=15)
+    bar.outline.set_visible(False)
 
 
 @dataclass(frozen=True)
@@ -224,10 +342,10 @@ class ValueMap:
 
 
 def value_maps(grid: Sequence[Sequence[ValueMap]]) -> Figure:
-    """Draw equally long lines of maps: darker is more, an empty cell is white."""
+    """Draw equally long lines of maps, each with its scale: darker is more, an empty cell is white."""
     widest = max(len(each.columns) for line in grid for each in line)
     tallest = max(len(each.rows) for line in grid for each in line)
-    size = (0.62 * widest + 1.6) * len(grid[0]), (0.42 * tallest + 1.2) * len(grid)
+    size = (max(0.62 * widest, 1.6) + 1.0 + _BAR) * len(grid[0]), (0.42 * tallest + 1.2) * len(grid)
     figure = _figure(*size)
     places = figure.subplots(len(grid), len(grid[0]), squeeze=False)
     for line, axes in zip(grid, places, strict=True):
@@ -240,13 +358,18 @@ def _draw_values(each: ValueMap, axis: Axes) -> None:
     known = each.values[~np.isnan(each.values)]
     least, most = each.ends or ((known.min(), known.max()) if known.size else (0.0, 1.0))
     span = max(float(most - least), 1e-9)
-    axis.imshow(each.values, cmap=_scale(), vmin=least, vmax=least + span, aspect="auto", interpolation="nearest")
-    axis.set_xticks(range(len(each.columns)), _literal(each.columns), fontsize=9)
-    axis.set_yticks(range(len(each.rows)), _literal(each.rows), fontsize=9)
-    axis.set_xlabel(each.column_label, fontsize=9)
-    axis.set_ylabel(each.row_label, fontsize=9)
-    axis.set_title(each.title.replace("$", r"\$"), fontsize=9)
+    image = axis.imshow(
+        each.values, cmap=_scale(), vmin=least, vmax=least + span, aspect="auto", interpolation="nearest"
+    )
+    axis.set_xticks(range(len(each.columns)), [label(name, _LONG_TICK) for name in each.columns], fontsize=9)
+    axis.set_yticks(range(len(each.rows)), [label(name, _LONG_TICK) for name in each.rows], fontsize=9)
+    axis.set_xlabel(label(each.column_label), fontsize=9)
+    axis.set_ylabel(label(each.row_label), fontsize=9)
+    axis.set_title(label(each.title, _LONG_TITLE), fontsize=9)
     axis.tick_params(length=0)
+    figure = axis.get_figure(root=True)
+    assert figure is not None
+    _add_scale(figure, image, axis, "", lambda value, _: format(value, each.form))
     _write_values(axis, each.values, each.form, dark=least + 0.6 * span, size=8)
 
 
@@ -268,8 +391,25 @@ def _scale() -> Colormap:
 
 def _columns_of(each: Heatmap) -> int:
     """Return the width of a map in columns: its own, or the width of its title."""
-    letters = max(map(len, each.title.split("\n")))
+    letters = max(min(width(line), _LONG_TITLE) for line in each.title.split("\n"))
     return max(1, len(each.columns), math.ceil((letters * _LETTER - _MARGIN) / _CELL))
+
+
+def describe(figure: Figure, title: str, *, caption: str = "") -> Figure:
+    """Write a title above the whole picture, and a caption below it; lines are broken where the picture ends."""
+    across, high = figure.get_size_inches()
+    across = max(float(across), _LEAST_WIDTH)
+    above = [part for line in title.split("\n") for part in _broken(line, round(across * 12))]
+    below = _broken(caption, round(across * 14))
+    figure.set_size_inches(across, high + _LINE * (len(above) + len(below)))
+    figure.suptitle(label("\n".join(above)), fontsize=10)
+    if below:
+        figure.supxlabel(label("\n".join(below)), fontsize=8)
+    return figure
+
+
+def _broken(line: str, columns: int) -> list[str]:
+    return [shortened(part, columns) for part in textwrap.wrap(line, columns, break_long_words=False)]
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -283,8 +423,10 @@ def save(figure: Figure, path: Path) -> None:
     kind = path.suffix.lower().removeprefix(".")
     # The same figure gives the same bytes: no date, no random ids.
     metadata: dict[str, Any] = {"Date": None} if kind == "svg" else {"Software": None}
+    settings: dict[Any, Any] = {"svg.hashsalt": "sparsenmt", "svg.fonttype": "path", "text.usetex": False}
     with (
-        matplotlib.rc_context({"svg.hashsalt": "sparsenmt"}),
+        matplotlib.rc_context(settings),
+        without_remarks(_set_fonts(figure, path)),
         explain_write_errors(path),
         atomic_writer(path) as stream,
     ):
@@ -292,12 +434,22 @@ def save(figure: Figure, path: Path) -> None:
         figure.savefig(stream, format=kind, dpi=dpi, metadata=metadata)
 
 
+def _set_fonts(figure: Figure, path: Path) -> str:
+    """Give all texts of a figure the fonts that they need; returns the characters that no font has, and tells them."""
+    from matplotlib.text import Text
+
+    texts: list[Any] = [text for text in figure.findobj(Text) if not text.get_text().isascii()]
+    choice = fonts_for(text.get_text() for text in texts)
+    for text in texts:
+        own = text.get_fontfamily()
+        text.set_fontfamily([*own, *(name for name in choice.families if name not in own)])
+    message = choice.message(str(path))
+    if message is not None:
+        notify(message)
+    return choice.missing
+
+
 def _figure(width: float, height: float) -> Figure:
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
-
-
-def _literal(names: Sequence[str]) -> list[str]:
-    """Escape dollar signs, which matplotlib would read as mathematics."""
-    return [name.replace("$", r"\$") for name in names]

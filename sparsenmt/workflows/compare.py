@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from sparsenmt.analysis.labels import SITE_NAMES
 from sparsenmt.decoding.decoding_time import time_decoding
@@ -19,7 +19,7 @@ from sparsenmt.metric import METRICS
 from sparsenmt.progress import progress_bar
 from sparsenmt.report.model_labels import check_models, model_labels
 from sparsenmt.report.output_files import ReportFiles
-from sparsenmt.report.plots import Panel, curves
+from sparsenmt.report.plots import Panel, curves, describe
 from sparsenmt.report.tables import Column, Report, Table, Value, columns
 from sparsenmt.store import read_recipe
 from sparsenmt.training.training_log import training_speed, training_time
@@ -33,6 +33,9 @@ from sparsenmt.workflows.evaluate import (
     translate_text,
 )
 from sparsenmt.workflows.test_sets import TestText, given_text, shared_text
+
+if TYPE_CHECKING:  # matplotlib is an optional package
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,7 @@ def compare_models(request: CompareRequest) -> Report:
     speeds = _decoding_speeds(labels, text, request) if request.speed else {}
     models = [ComparedModel(label, labels[label], own, speeds.get(label), tests[label]) for label, own in found.items()]
     made = _report(models, baseline, request, text, scoring)
-    request.files.write(made, lambda: curves(_panels(made), share_y=True))
+    request.files.write(made, lambda: _drawn(made))
     return made
 
 
@@ -275,21 +278,42 @@ def _notes(base: ComparedModel, scoring: ScoringOptions, request: CompareRequest
         yield f"decoding: target tokens/s{lines}, the models taking turns, fastest turn; ratio: to the baseline"
 
 
+def _drawn(found: Report) -> Figure:
+    """Draw quality against speed, with title and caption."""
+    baseline, metric = found.settings["baseline"], METRICS[found.settings["metrics"][0]].label
+    models = ", ".join(found.settings["models"])
+    title = f"{metric} against speed\n{models}; text: {found.settings['text']}"
+    caption = f"dashed: {baseline}; vertical lines: 95% interval of the difference from it, added to its {metric}"
+    drawn = curves(_panels(found), share_y=True)
+    return describe(drawn, title, caption=caption if len(found.settings["models"]) > 1 else "")
+
+
 def _panels(found: Report) -> list[Panel]:
     """Plot quality against the speeds of decoding and training that are known.
 
     Raises:
         UserError: no speed is known.
     """
-    metric, text, diagrams = found.settings["metrics"][0], found.settings["text"], []
+    metric, baseline, diagrams = found.settings["metrics"][0], found.settings["baseline"], []
+    label, models = METRICS[metric].label, found.tables[0].records()
+    base = next(float(each[metric]) for each in models if each["model"] == baseline)  # type: ignore[arg-type]
+    ends = {
+        str(each["model"]): (base + float(each["low"]), base + float(each["high"]))  # type: ignore[arg-type]
+        for each in found.tables[1].records()
+        if each["metric"] == label and each["low"] is not None
+    }
+    level = (f"{label} of {baseline}", base) if ends else None
     for name in ("decoding", "training"):
         series: dict[str, list[tuple[float, float | None]]] = {}
-        for record in found.tables[0].records():
+        for record in models:
             speed, quality = record[name], record[metric]
             if isinstance(speed, float) and isinstance(quality, float):
                 series[str(record["model"])] = [(speed, quality)]
         if series:
-            diagrams.append(Panel(f"{name}, target tokens/s", f"{METRICS[metric].label}, {text}", series))
+            intervals = {model: [ends.get(model)] for model in series}
+            words = f"speed of {name} (target tokens a second)"
+            text = f"{label} on {found.settings['text']}"
+            diagrams.append(Panel(words, text, series, style="points", intervals=intervals, level=level))
     if not diagrams:
         hint = "Leave --no-speed out."
         raise UserError("there is nothing to draw: no speed was measured", where="--plot", hint=hint)

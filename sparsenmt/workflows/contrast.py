@@ -15,8 +15,8 @@ from sparsenmt.devices import pick_device, use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.contrast.contrast_report import (
     ModelDecisions,
+    drawn,
     item_lines,
-    panels,
     report,
     report_notes,
     terminal_report,
@@ -34,7 +34,6 @@ from sparsenmt.progress import notify, progress_bar
 from sparsenmt.recipe.load import load
 from sparsenmt.report.model_labels import check_models, model_labels
 from sparsenmt.report.output_files import ReportFiles
-from sparsenmt.report.plots import curves
 from sparsenmt.report.tables import Report
 from sparsenmt.sparsity.registry import methods
 from sparsenmt.store import MANIFEST, Bundle, open_model, read_manifest, read_recipe
@@ -164,7 +163,7 @@ def contrast(request: ContrastRequest) -> ContrastResult:
         "exclude_training": [str(path) for path in request.training],
     }
     made = replace(made, settings={**made.settings, **chosen})
-    request.files.write(made, lambda: curves(panels(suite, models)))
+    request.files.write(made, lambda: drawn(suite, models))
     if request.items_file is not None:
         write_lines(request.items_file, item_lines(suite, models))
     return ContrastResult(suite, models, terminal_report(suite, models, notes))

@@ -47,7 +47,7 @@ from sparsenmt.progress import notify, progress_bar
 from sparsenmt.recipe.schema import Decoding
 from sparsenmt.report.model_labels import check_models, model_labels
 from sparsenmt.report.output_files import ReportFiles
-from sparsenmt.report.plots import save, value_maps
+from sparsenmt.report.plots import describe, save, value_maps
 from sparsenmt.report.tables import render, write_report
 from sparsenmt.store import (
     MANIFEST,
@@ -385,7 +385,9 @@ class _DepthTable:
         write_text(files[-1], f"{shown}\n")
         plot = self.request.plot or output / "table.png"
         if self.request.plot is not None or importlib.util.find_spec("matplotlib") is not None:
-            save(value_maps(heat_maps(grids, reference)), plot)
+            systems = ", ".join(each.name for each in self.systems)
+            drawn = f"quality and decoding time at every depth\n{systems}; text: {title}"
+            save(describe(value_maps(heat_maps(grids, reference)), drawn), plot)
             files.append(plot)
         return DepthTableResult(shown, files)
 

@@ -19,7 +19,7 @@ from sparsenmt.metric import METRICS
 from sparsenmt.progress import notify
 from sparsenmt.recipe.schema import AuxiliaryLoss, MemoryChoice, Ramp, Recipe
 from sparsenmt.report.output_files import ReportFiles
-from sparsenmt.report.plots import Panel, curves
+from sparsenmt.report.plots import Panel, curves, describe
 from sparsenmt.report.tables import Column, Report, Table, Value, columns
 from sparsenmt.runtime import is_main_process
 from sparsenmt.training.state import Progress
@@ -109,7 +109,9 @@ def finetune(request: FinetuneRequest) -> FinetuneResult:
         report = _compare(models, request.run)
     plot = output / "sweep.png" if importlib.util.find_spec("matplotlib") is not None else None
     files = ReportFiles(output / "sweep.json", output / "sweep.csv", plot)
-    return FinetuneResult(models, report, files.write(report, lambda: curves(_panels(report))))
+    title = f"quality against sparsity\n{output}"
+    written = files.write(report, lambda: describe(curves(_panels(report)), title))
+    return FinetuneResult(models, report, written)
 
 
 def _starting_point(request: FinetuneRequest) -> tuple[StartingPoint, Progress]:
@@ -258,6 +260,10 @@ def _panels(report: Report) -> list[Panel]:
     panels = []
     for name in dict.fromkeys(report.tables[0].column("set")):
         rows = [row for row in report.tables[0].records() if row["set"] == name]
-        points = sorted((float(row["sparsity"] or 0), float(row["quality"])) for row in rows)  # type: ignore[arg-type]
-        panels.append(Panel("sparsity rate", f"{rows[0]['metric']}, {name}", {"models": points}, percent="x"))
+        series: dict[str, list[tuple[float, float | None]]] = {
+            str(row["model"]): [(float(row["sparsity"] or 0), float(row["quality"]))]  # type: ignore[arg-type]
+            for row in sorted(rows, key=lambda row: float(row["sparsity"] or 0))
+        }
+        label = f"{METRICS[str(rows[0]['metric'])].label} on the {name} set"
+        panels.append(Panel("sparsity rate", label, series, percent="x", style="points"))
     return panels

@@ -24,7 +24,7 @@ from sparsenmt.recipe.schema import Recipe
 from sparsenmt.recipe.sweep import Sweep, axes_of, read_sweep
 from sparsenmt.recipe.variants import SEED, Variant
 from sparsenmt.report.output_files import ReportFiles
-from sparsenmt.report.plots import curves
+from sparsenmt.report.plots import curves, describe
 from sparsenmt.report.tables import render
 from sparsenmt.runtime import is_distributed, is_main_process
 from sparsenmt.training.checkpoints import find_checkpoints
@@ -360,7 +360,9 @@ class SweepPlan:
         write_text(written[-1], f"{text}\n")
         drawn = [] if sweep.layout is None else panels(sweep.layout, found)
         if drawn and importlib.util.find_spec("matplotlib") is not None:
-            written += ReportFiles(plot=self.output / "table.png").write(rows, lambda: curves(drawn))
+            written += ReportFiles(plot=self.output / "table.png").write(
+                rows, lambda: describe(curves(drawn), sweep.title or sweep.name)
+            )
         return SweepTable(text, written)
 
 

@@ -10,8 +10,9 @@ import torch
 
 from sparsenmt import assemble, devices
 from sparsenmt.assemble import build_model, check_training_memory
-from sparsenmt.devices import byte_text, device_memory
+from sparsenmt.devices import device_memory
 from sparsenmt.errors import UserError
+from sparsenmt.progress import byte_text
 from sparsenmt.recipe.schema import Model
 
 CPU = torch.device("cpu")
@@ -20,7 +21,7 @@ SIZES = {"source_size": 100, "target_size": 100}
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(5, "5 bytes"), (25_276_502_016, "25.3 GB"), (4.14e11, "414 GB"), (1.7e12, "1.7 TB"), (1e19, "10000 PB")],
+    [(5, "5 B"), (25_276_502_016, "25.3 GB"), (4.14e11, "414.0 GB"), (1.7e12, "1.7 TB"), (1e19, "10000.0 PB")],
 )
 def test_bytes_for_readers(count: float, text: str) -> None:
     assert byte_text(count) == text
@@ -40,7 +41,7 @@ def test_a_model_that_does_not_fit_is_refused_before_memory_is_taken(monkeypatch
     """The parameters of 824 GB are counted without one of them."""
     model = Model(preset="base", dimension=65536, feed_forward=262144)
     monkeypatch.setattr(assemble, "device_memory", lambda device: 10**11)
-    with pytest.raises(UserError, match=r"parameters take 2\.\d TB of memory; this machine has 100 GB") as caught:
+    with pytest.raises(UserError, match=r"parameters take 2\.\d TB of memory; this machine has 100.0 GB") as caught:
         build_model(model, **SIZES)
     assert caught.value.where == "model" and caught.value.hint
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sparsenmt.evaluation.contrast.decisions import Accuracy, Decision, McNemarComparison, compare_decisions
 from sparsenmt.evaluation.contrast.groups import LAST_DISTANCE, Grouping, ItemGroup, group
 from sparsenmt.evaluation.contrast.items import Item, Suite
-from sparsenmt.report.plots import Panel
+from sparsenmt.report.plots import Panel, Points, curves, describe
 from sparsenmt.report.tables import Column, Report, Table, Value, columns
+
+if TYPE_CHECKING:  # matplotlib is an optional package
+    from matplotlib.figure import Figure
 
 TITLES = {
     "overall": "Contrastive accuracy",
@@ -49,6 +54,9 @@ class ModelDecisions:
     def of(self, members: ItemGroup) -> list[Decision]:
         """Return the decisions on the items of a group."""
         return [self.decisions[i] for i in members.members]
+
+
+_Models = Sequence[ModelDecisions]
 
 
 def report(
@@ -141,13 +149,21 @@ def _side_by_side(grouping: Grouping, suite: Suite, models: Sequence[ModelDecisi
     return Table(grouping.name, TITLES[grouping.name], heads, tuple(rows))
 
 
+def drawn(suite: Suite, models: Sequence[ModelDecisions]) -> Figure:
+    """Draw accuracies, with title and caption."""
+    names = ", ".join(each.label for each in models)
+    caption = "vertical lines: 95% confidence, Wilson's score interval"
+    title = f"contrastive accuracy\n{names}; suite: {Path(suite.name).name}"
+    return describe(curves(panels(suite, models)), title, caption=caption)
+
+
 def panels(suite: Suite, models: Sequence[ModelDecisions]) -> list[Panel]:
     """Plot accuracy by distance for each of the most frequent types; without distances, by type or by origin."""
     found = {each.name: each for each in group(suite.items)}
     if "distances" in found:
-        return [_by_distance(name, groups, models) for name, groups in _by_type(found["distances"])]
+        return [_by_distance(suite.items, name, groups, models) for name, groups in _by_type(found["distances"])]
     names = [name for name in ("types", "origins", "domains") if name in found and len(found[name].groups) > 1]
-    return [_bars(found[names[0] if names else "types"], models)]
+    return [_bars(suite.items, found[names[0] if names else "types"], models)]
 
 
 def _by_type(grouping: Grouping) -> list[tuple[str, list[ItemGroup]]]:
@@ -158,27 +174,41 @@ def _by_type(grouping: Grouping) -> list[tuple[str, list[ItemGroup]]]:
     return [(name, types[name]) for name in types if name in most]
 
 
-def _by_distance(title: str, groups: Sequence[ItemGroup], models: Sequence[ModelDecisions]) -> Panel:
+def _by_distance(items: Sequence[Item], title: str, groups: Sequence[ItemGroup], models: _Models) -> Panel:
     names = [str(each.keys[1]) for each in groups]
     places = [LAST_DISTANCE + 1 if name.startswith(">") else int(name) for name in names]
-    series, ticks = _points(places, groups, models)
-    return Panel("distance in words", "accuracy (%)", series, title=title, ticks=ticks)
+    found = _panel("distance in words", items, list(zip(places, groups, strict=True)), models)
+    seen = [low for ends in found.intervals.values() for low, _ in filter(None, ends)]
+    chance = [found.level[1]] if found.level is not None else []
+    return replace(found, title=title, style="curves", y_range=(max(min([*seen, *chance]) - 0.05, 0.0), 1.02))
 
 
-def _bars(grouping: Grouping, models: Sequence[ModelDecisions]) -> Panel:
-    series, ticks = _points(range(len(grouping.groups)), grouping.groups, models)
-    return Panel(grouping.keys[0], "accuracy (%)", series, style="bars", ticks=ticks, y_range=(0, 100))
+def _bars(items: Sequence[Item], grouping: Grouping, models: _Models) -> Panel:
+    return _panel(grouping.keys[0], items, list(enumerate(grouping.groups)), models)
 
 
-def _points(
-    places: Sequence[float], groups: Sequence[ItemGroup], models: Sequence[ModelDecisions]
-) -> tuple[dict[str, list[tuple[float, float]]], list[tuple[float, str]]]:
-    """Return the accuracy of each model in each group, and the groups' names."""
-    pairs = list(zip(places, groups, strict=True))
-    series = {
-        each.label: [(place, 100 * Accuracy.of(each.of(own)).accuracy) for place, own in pairs] for each in models
-    }
-    return series, [(place, str(own.keys[-1])) for place, own in pairs]
+def _panel(label: str, items: Sequence[Item], groups: Sequence[tuple[int, ItemGroup]], models: _Models) -> Panel:
+    """Draw the accuracy of each model in each group with its interval, and the mean accuracy of random choice."""
+    series: dict[str, Points] = {}
+    intervals = {}
+    for each in models:
+        found = [(place, Accuracy.of(each.of(own))) for place, own in groups]
+        series[each.label] = [(float(place), one.accuracy) for place, one in found]
+        intervals[each.label] = [one.interval for _, one in found]
+    ticks = [(float(place), f"{own.keys[-1]}\n{len(own.members):,}") for place, own in groups]
+    count = sum(len(own.members) for _, own in groups)
+    level = "random choice", sum(_chance(items, own) * len(own.members) for _, own in groups) / count
+    return Panel(
+        f"{label}, and number of items",
+        "accuracy",
+        series,
+        percent="y",
+        style="bars",
+        ticks=ticks,
+        y_range=(0.0, 1.0),
+        intervals=intervals,
+        level=level,
+    )
 
 
 def item_lines(suite: Suite, models: Sequence[ModelDecisions]) -> list[str]:
