@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -30,6 +31,13 @@ class LogFile:
             self._descriptor = os.open(path, flags, 0o666)
         except OSError as error:
             raise _unwritable(path, error) from None
+        if _is_standard_stream(self._descriptor):
+            self.close()
+            raise UserError(
+                f"standard output or standard error goes to {path} already",
+                where=OPTION,
+                hint="Name another file, or leave it out: progress is plain lines where there is no terminal.",
+            )
 
     def write(self, lines: Sequence[str]) -> None:
         """Append lines with the time in front of each, and control characters as escapes."""
@@ -42,6 +50,18 @@ class LogFile:
     def close(self) -> None:
         """Close the file."""
         os.close(self._descriptor)
+
+
+def _is_standard_stream(descriptor: int) -> bool:
+    """Return True for the file that standard output or error is written to: each would overwrite the other's lines."""
+    own = os.fstat(descriptor)
+    if not stat.S_ISREG(own.st_mode):
+        return False
+    for other in (1, 2):
+        with suppress(OSError):
+            if os.path.samestat(own, os.fstat(other)):
+                return True
+    return False
 
 
 def _ends_with_line(path: Path) -> bool:

@@ -48,6 +48,7 @@ REASONS = {
     "sparsenmt.native.trials": "the table of measurements: no kernel in it",
     "sparsenmt.evaluation.contrast.groups": "how items are grouped in tables: no model in it",
     "sparsenmt.evaluation.contrast.translation_suite": "one format of suites a file",
+    "sparsenmt.report.fonts": "scripts, their fonts and packages: nothing is drawn in it, tested alone",
     "sparsenmt.export.readme": "text that users read: no weights in it",
     "sparsenmt.export.to_ctranslate2": "one target program a file; imports an optional package",
     "sparsenmt.model.compaction": "one function that drops, counts and merges positions (design rule 3), tested alone",

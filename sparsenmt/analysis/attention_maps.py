@@ -246,7 +246,7 @@ def report(maps: Sequence[SentenceMap], choice: MapChoice) -> Report:
                 rows.append((*start, q, query, position, key, int(each.dropped[c]), float(each.weights[q, c])))
     place = ("count sentence", "text model site", "count layer head")
     cell = ("count query_position", "text query", "count key_position", "text key", "count dropped", "number weight")
-    table = Table("maps", "attention", columns(*place, *cell), rows)
+    table = Table("maps", f"{site_title(choice.site)} of sentences", columns(*place, *cell), rows)
     chosen = {"layers": list(choice.layers), "heads": list(choice.heads), "apart": choice.apart}
     return Report("maps", (table,), settings={"site": choice.site, **chosen})
 

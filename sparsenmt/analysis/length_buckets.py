@@ -24,6 +24,7 @@ from sparsenmt.evaluation.metrics import by_document
 from sparsenmt.evaluation.sacrebleu_scorer import tokenizer
 from sparsenmt.evaluation.scorer import ScoringOptions, ScoringSettings
 from sparsenmt.evaluation.significance import PairedTest
+from sparsenmt.evaluation.tokenizer_choice import fitting_tokenizer
 from sparsenmt.metric import METRICS
 from sparsenmt.report.plots import Panel, curves
 from sparsenmt.report.tables import Report, Table, columns
@@ -81,6 +82,7 @@ def measure_by_length(
     length = length or ("reference-characters" if is_unspaced(references) else "reference-words")
     edges = edges or (CHARACTER_EDGES if length.endswith("characters") else EDGES)
     tokenizes = length.endswith("tokens")
+    asked = scoring.tokenize
     scoring, settings = session.scoring_settings(scoring, documents, references, tokenizes=tokenizes)
     count = counter(length, settings)
     # Everything is read and checked before a model translates.
@@ -91,6 +93,8 @@ def measure_by_length(
         for label, path in session.translations.items()
     }
     texts = _measured_texts(session, reference, references, source=length.startswith("source"), needed=bool(models))
+    if length == "source-tokens" and asked is None:  # the tokenizer of the scores fits the reference
+        count = counter(length, replace(settings, tokenize=fitting_tokenizer(None, texts)))
     for label, path in models.items():
         systems[label] = session.open(label, path, disabled[label]).texts(settings.documents)
     ordered = {label: systems[label] for label in session.labels}

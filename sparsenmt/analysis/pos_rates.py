@@ -201,7 +201,7 @@ def panels(found: Sequence[PosResult]) -> list[Panel]:
 
     Categories of few positions are left out (`_left_out`): one position would fill the axis.
     """
-    names = [name for name in CATEGORIES if _is_drawn(name, found)]
+    names = _drawn(found)
     if len(found) == 1:
         rates = [(_IN_WORDS.get(name, name), found[0].categories[name]) for name in names]
         points = [(float(i), rate.sparsity) for i, (_, rate) in enumerate(rates)]
@@ -219,18 +219,16 @@ def panels(found: Sequence[PosResult]) -> list[Panel]:
     return [Panel("overall sparsity rate", "sparsity rate of the category", series, percent="xy")]
 
 
-def _is_drawn(name: str, found: Sequence[PosResult]) -> bool:
-    """Return True if a category has enough positions in all models, or no category can have them."""
-    least = min(each.categories[name].positions for each in found)
-    return least >= LEAST or (least > 0 and all(each.overall.positions < LEAST for each in found))
+def _drawn(found: Sequence[PosResult]) -> list[str]:
+    """Return the categories that have enough positions in all models; all that have any where none has enough."""
+    least = {name: min(each.categories[name].positions for each in found) for name in CATEGORIES}
+    enough = [name for name in CATEGORIES if least[name] >= LEAST]
+    return enough or [name for name in CATEGORIES if any(each.categories[name].positions for each in found)]
 
 
 def _left_out(found: Sequence[PosResult]) -> str:
     """Return the plot's caption, which names the categories that are left out."""
-    counts = {name: min(each.categories[name].positions for each in found) for name in CATEGORIES}
-    few = [
-        f"{_IN_WORDS.get(name, name)} ({count:,})"
-        for name, count in counts.items()
-        if any(each.categories[name].positions for each in found) and not _is_drawn(name, found)
-    ]
-    return f"left out, with fewer than {LEAST} positions: {'; '.join(few)}" if few else ""
+    counts = {name: max(each.categories[name].positions for each in found) for name in CATEGORIES}
+    few = [n for n, count in counts.items() if count and n not in _drawn(found)]
+    named = "; ".join(f"{_IN_WORDS.get(name, name)} ({counts[name]:,})" for name in few)
+    return f"left out, with fewer than {LEAST} positions: {named}" if few else ""

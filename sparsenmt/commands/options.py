@@ -16,7 +16,7 @@ import click
 from sparsenmt.errors import UserError
 from sparsenmt.metric import METRICS
 from sparsenmt.model.sites import SITES
-from sparsenmt.recipe.choices import DecodingDtype, SignificanceMethod, UnknownTokens, device_name
+from sparsenmt.recipe.choices import DecodingDtype, SignificanceMethod, UnknownTokens, is_device_name
 from sparsenmt.strategy import STRATEGIES
 
 if TYPE_CHECKING:
@@ -64,10 +64,10 @@ def batch_tokens_option(note: str = "source tokens in a batch, padding included,
 
 
 def _device(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    try:
-        return None if value is None else device_name(value)
-    except ValueError as error:
-        raise UserError(str(error), where="--device", hint="Name a device of this machine, or leave it out.") from None
+    if value is not None and not is_device_name(value):
+        hint = "Name a device of this machine, or leave it out."
+        raise UserError(f"must be one of auto, cpu, cuda, cuda:N; not '{value}'", where="--device", hint=hint)
+    return value
 
 
 def device_option(default: str | None = "auto") -> Decorator:

@@ -158,7 +158,7 @@ class PreparedReport:
         found = " and ".join(f"{size:,} {side}" for side, size in small.items())
         return [
             f"vocabulary: {self.wanted_size:,} tokens were wanted, and unigram finds {found} ones: the training "
-            f"text repeats no other pieces; write data.tokenizer.vocabulary_size={min(small.values())}, or add text"
+            f"text repeats no other sequences; write data.tokenizer.vocabulary_size={min(small.values())}, or add text"
         ]
 
     def _coverage(self) -> list[str]:
@@ -168,10 +168,9 @@ class PreparedReport:
             return []
         if covered == 1 and max(self.characters) <= _MOST_LETTERS:
             return []
-        whole = (
-            "all of the training text" if covered == 1 else f"{covered:.10g} of the running text; others are unknown"
-        )
-        return [f"characters: {self._by_side(self.characters)}, {whole} (data.tokenizer.character_coverage)"]
+        running = f"{100 * covered:.10g}% of the running text; others are unknown"
+        found = "all of the training text" if covered == 1 else running
+        return [f"characters: {self._by_side(self.characters)}, {found} (data.tokenizer.character_coverage)"]
 
 
 def _corpus_report(entry: Mapping[str, Any], directory: Path) -> CorpusReport:

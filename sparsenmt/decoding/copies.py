@@ -92,16 +92,14 @@ def copied_spans(bundle: Bundle, line: SourceLine, weights: Sequence[Sequence[fl
 
 def _copyable(bundle: Bundle, line: SourceLine) -> list[Span | None]:
     """Return the span that each source token stands for; None for separators of sentences, and for lone spaces."""
-    text, unspaced = line.text, is_unspaced([line.text])
-    blocks = bundle.recipe.data.documents
-    separator = None if blocks is None else blocks.separator
+    text, unspaced, documents = line.text, is_unspaced([line.text]), bundle.recipe.data.documents
     found: list[Span | None] = []
     for id_, (begin, end) in zip(line.ids[: line.kept], bundle.tokenizers.source.spans(text)[: line.kept], strict=True):
         while begin < end and text[begin].isspace():
             begin += 1
         first, last = (begin, end) if id_ == UNK or unspaced else _word(text, begin, end)
-        nothing = first == last or text[first:last] == separator
-        found.append(None if nothing else (first, last))
+        separates = documents is not None and text[first:last] == documents.separator
+        found.append(None if first == last or separates else (first, last))
     return found
 
 

@@ -42,11 +42,16 @@ class KeptTranslations:
         identity: of the model.
         lines: the text.
         options: decoding options; their depth is ignored.
-        batch_tokens: the recipe's; translations made in batches of another size are the same.
+        batch_tokens: size of batches that the translations are kept under, whatever that of ``options``; None: that.
     """
 
     def __init__(
-        self, directory: Path, identity: ModelIdentity, lines: Sequence[str], options: Decoding, batch_tokens: int
+        self,
+        directory: Path,
+        identity: ModelIdentity,
+        lines: Sequence[str],
+        options: Decoding,
+        batch_tokens: int | None = None,
     ) -> None:
         self.lines = list(lines)
         self._options = options
@@ -54,7 +59,7 @@ class KeptTranslations:
             model=identity.digest,
             max_source_length=identity.max_source_length,
             text=sha256_text(json.dumps(self.lines)),
-            decoding={**options.at(None).recorded(), "batch_tokens": batch_tokens},
+            decoding={**options.at(None).recorded(), "batch_tokens": batch_tokens or options.batch_tokens},
             window=_WINDOW,
         )
         self.directory = directory / sha256_text(json.dumps(self._work, sort_keys=True))[:16]

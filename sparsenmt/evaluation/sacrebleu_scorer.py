@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,9 @@ from sacrebleu.metrics.ter import TER
 
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import WORD_TOKENIZERS, ScoringSettings
+
+# Without a handler, Python would print the library's messages as they are.
+logging.getLogger("sacrebleu").addHandler(logging.NullHandler())
 
 
 class SacrebleuScorer:

@@ -56,12 +56,17 @@ else:
     ValidationMetric = Literal[("loss", *(metric.name for metric in METRICS.values() if metric.validates))]
 
 
+def is_device_name(name: str) -> bool:
+    """Return True for ``auto``, ``cpu``, ``cuda`` and ``cuda:N``."""
+    return re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,3})?", name, re.ASCII) is not None
+
+
 def device_name(name: str) -> str:
     """Return the name of a device.
 
     Raises:
         ValueError: it is none.
     """
-    if re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,3})?", name, re.ASCII) is None:
+    if not is_device_name(name):
         raise ValueError(f"must be one of auto, cpu, cuda, cuda:N; not '{name}'")
     return name

@@ -25,7 +25,11 @@ class Layout(Section):
     """The layout of the table; an axis is a key of the variants' `at`, or `seed`, `set` or `metric`."""
 
     rows: str | list[str] = Field(description="Axis, or axes, whose labels name the rows.")
-    columns: str | list[str] = Field(description="Axis, or axes, whose labels name the columns.")
+    columns: str | list[str] = Field(
+        [],
+        description="Axis, or axes, whose labels name the columns. Default: sets and metrics, and without `cell` the "
+        "sparsity rate, where a filter decides, and the speed of training beside them.",
+    )
     sections: str | list[str] = Field([], description="Axis, or axes, whose labels get a table each.")
     cell: CellValue | Annotated[list[CellValue], Field(min_length=1)] = Field(
         "quality",
@@ -38,6 +42,17 @@ class Layout(Section):
         description="Labels, by axis, of the baseline of the significance tests: with `{system: 8L}` every variant is "
         "compared with the one that differs in `system` only. Default: no tests.",
     )
+
+    @property
+    def column_axes(self) -> tuple[str, ...]:
+        """The axes of the columns; without any, those of set and metric that the rows and sections leave."""
+        used = {*axes_of(self.rows), *axes_of(self.sections)}
+        return axes_of(self.columns) or tuple(axis for axis in ("set", "metric") if axis not in used)
+
+    @property
+    def adds_measured(self) -> bool:
+        """True if columns of other values stand beside the quality: the file names neither columns nor cells."""
+        return not self.model_fields_set & {"columns", "cell"}
 
     @property
     def cells(self) -> list[CellValue]:
@@ -237,6 +252,9 @@ def _layout_problems(node: YamlNode, file: SweepFile, variants: list[Variant]) -
             place: KeyPath = ("table", "baseline", axis)
             complaint = Complaint(f"no variant has the {axis} '{label}'", f"The labels are: {', '.join(labels[axis])}.")
             problems.append(Problem(nearest_origin(node, place), place, complaint))
+    if not file.table.column_axes:
+        complaint = Complaint("sets and metrics are in the rows or sections: no columns are left", "Add `columns`.")
+        problems.append(Problem(nearest_origin(node, ("table",)), ("table",), complaint))
     return problems or _shared_cells(node, file.table, variants)
 
 
@@ -250,7 +268,7 @@ def _named_axes(layout: Layout) -> Iterator[tuple[KeyPath, str]]:
 
 def _shared_cells(node: YamlNode, layout: Layout, variants: list[Variant]) -> list[Problem]:
     """A problem if two variants have the same labels on the table's axes; seeds share cells."""
-    shown = [axis for key in ("rows", "columns", "sections") for axis in axes_of(getattr(layout, key))]
+    shown = [*axes_of(layout.rows), *layout.column_axes, *axes_of(layout.sections)]
     first: dict[tuple[str | None, ...], Variant] = {}
     for variant in variants:
         place = tuple(variant.labels.get(axis) for axis in shown)

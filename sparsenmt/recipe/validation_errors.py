@@ -157,8 +157,8 @@ def describe(path: KeyPath, root: type[BaseModel] = Recipe) -> str:
     return f"{text} Default: {field.default if isinstance(field.default, str) else show(field.default)}."
 
 
-_OTHER_VALUES = {"gpu": "cuda", "float32": "fp32", "bfloat16": "bf16"}
-"""Values as other toolkits call them, of which others look more alike: "gpu" and "cpu"."""
+_OTHER_VALUES = {"float32": "fp32", "bfloat16": "bf16"}
+"""Values as other toolkits call them."""
 
 
 def _choice(expected: str, given: Any) -> Complaint:

@@ -7,6 +7,7 @@ with matplotlib's own font; others follow only for characters that it has not, c
 from __future__ import annotations
 
 import logging
+import re
 import unicodedata
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -113,6 +114,8 @@ _SCRIPTS: Final = {
 _NO_TEXT = ("cm", "STIX", "DejaVu Math", "Last Resort", "LastResort", "Adobe Blank")
 """Math fonts have other characters under the same codes; the last ones have a box for every character."""
 _COLOURED = "Color Emoji"  # matplotlib draws nothing of it
+_MISSING = r"Glyph (\d+) .*missing from"
+"""The warning of matplotlib about a character that no font of the list has."""
 _SHOWN = 8
 """Characters of a script that a message shows."""
 _SHAPES = (3, 11)
@@ -167,7 +170,9 @@ class FontChoice:
         if self.misshapen:
             names = ", ".join(script.name for script in scripts_of(self.misshapen))
             least = ".".join(map(str, _SHAPES))
-            lines.append(f"{plot}: matplotlib before {least} neither joins nor reorders letters ({names}): install it")
+            lines.append(
+                f"{plot}: matplotlib before {least} neither joins nor reorders letters ({names}): install another"
+            )
         return "\n".join(lines) or None
 
 
@@ -247,19 +252,23 @@ def _glyphs(family: str, characters: Collection[str]) -> set[str]:
 
 
 @contextmanager
-def without_remarks(characters: str = "") -> Iterator[None]:
-    """Silence what matplotlib says of a font that has another weight only, and of these missing characters."""
-    log = logging.getLogger("matplotlib.font_manager")
+def without_remarks() -> Iterator[set[str]]:
+    """Silence matplotlib about fonts of another weight and missing glyphs; yields a set that gets the latter."""
+    log, missing = logging.getLogger("matplotlib.font_manager"), set[str]()
     level = log.level
     log.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
-            if characters:
-                codes = "|".join(str(ord(one)) for one in characters)
-                warnings.filterwarnings("ignore", f"Glyph ({codes}) ", UserWarning)
-            yield
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.filterwarnings("always", _MISSING)
+            yield missing
     finally:
         log.setLevel(level)
+    for each in seen:
+        glyph = re.match(_MISSING, str(each.message))
+        if glyph is None:
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+        else:
+            missing.add(chr(int(glyph[1])))
 
 
 @cache

@@ -10,7 +10,7 @@ import importlib.util
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,7 +22,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.files import atomic_writer, explain_write_errors
 from sparsenmt.progress import notify
 from sparsenmt.report.columns import width
-from sparsenmt.report.fonts import fonts_for, without_remarks
+from sparsenmt.report.fonts import FontChoice, fonts_for, without_remarks
 from sparsenmt.report.plot_labels import label, shortened
 
 if TYPE_CHECKING:  # matplotlib is an optional package
@@ -424,18 +424,23 @@ def save(figure: Figure, path: Path) -> None:
     # The same figure gives the same bytes: no date, no random ids.
     metadata: dict[str, Any] = {"Date": None} if kind == "svg" else {"Software": None}
     settings: dict[Any, Any] = {"svg.hashsalt": "sparsenmt", "svg.fonttype": "path", "text.usetex": False}
+    choice = _set_fonts(figure)
     with (
         matplotlib.rc_context(settings),
-        without_remarks(_set_fonts(figure, path)),
+        without_remarks() as unseen,
         explain_write_errors(path),
         atomic_writer(path) as stream,
     ):
         dpi = min(_DPI, _MOST_PIXELS / max(figure.get_size_inches()))
         figure.savefig(stream, format=kind, dpi=dpi, metadata=metadata)
+    # A letter is drawn with the marks on it: without a font for the marks, matplotlib misses the letter, too.
+    message = replace(choice, missing=choice.missing or "".join(sorted(unseen))).message(str(path))
+    if message is not None:
+        notify(message)
 
 
-def _set_fonts(figure: Figure, path: Path) -> str:
-    """Give all texts of a figure the fonts that they need; returns the characters that no font has, and tells them."""
+def _set_fonts(figure: Figure) -> FontChoice:
+    """Give all texts of a figure the fonts that they need."""
     from matplotlib.text import Text
 
     texts: list[Any] = [text for text in figure.findobj(Text) if not text.get_text().isascii()]
@@ -443,10 +448,7 @@ def _set_fonts(figure: Figure, path: Path) -> str:
     for text in texts:
         own = text.get_fontfamily()
         text.set_fontfamily([*own, *(name for name in choice.families if name not in own)])
-    message = choice.message(str(path))
-    if message is not None:
-        notify(message)
-    return choice.missing
+    return choice
 
 
 def _figure(width: float, height: float) -> Figure:

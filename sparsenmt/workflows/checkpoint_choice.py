@@ -57,7 +57,7 @@ class CheckpointChoice:
 
     def describe(self) -> str:
         """Return what is taken and why, for a message."""
-        taken = mean_of(self.taken.checkpoints) if self.taken.updates[1:] else self.taken.name
+        taken = mean_of(self.taken.checkpoints)
         others = [f"{each.name}: {self._values(each)}" for each in self.candidates if each is not self.taken]
         if others:
             taken += f": the best on the validation text, {self._values(self.taken)} ({'; '.join(others)})"
@@ -139,9 +139,10 @@ def choose(
 
 def mean_of(checkpoints: Sequence[Checkpoint]) -> str:
     """Return which checkpoints were averaged, for a message."""
-    plural = "" if len(checkpoints) == 1 else "s"
+    if len(checkpoints) == 1:
+        return f"update {checkpoints[0].update}"
     updates = ", ".join(str(each.update) for each in checkpoints)
-    return f"the mean of {len(checkpoints)} checkpoint{plural}, update{plural} {updates}"
+    return f"the mean of {len(checkpoints)} checkpoints, updates {updates}"
 
 
 def warn_of_damage(model: Path, last: int, others: Sequence[int] = ()) -> list[str]:

@@ -22,6 +22,7 @@ from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.plots import Panel, curves, describe
 from sparsenmt.report.tables import Column, Report, Table, Value, columns
 from sparsenmt.runtime import is_main_process
+from sparsenmt.tensors import read_header
 from sparsenmt.training.state import Progress
 from sparsenmt.workflows.continue_training import check_vocabularies, counted_on, make_untrained, starting_point
 from sparsenmt.workflows.evaluate import AS_IN_RECIPE, Evaluation, ModelRun, evaluate, metric_of
@@ -246,13 +247,22 @@ def _compare(models: Mapping[str, Path], run: ModelRun) -> Report:
             difference = found.scores[key] - baseline.scores[key]
             measured = (found.scores[key], difference, tested.get("p_value"), found.sparsity)
             rows.append((name, kind, found.sentences, metric, *measured))
+    averaged = {name: _averaged(directory) for name, directory in models.items()}
+    means = [f"{name} {', '.join(updates)}" for name, updates in averaged.items() if updates]
     notes = (
         f"p value: against the first model, {PairedTest()}",
         "sparsity: share of source tokens, </s> included, whose gate is 0 in evaluation",
+        *([f"weights: the means of the checkpoints of updates: {'; '.join(means)}"] if means else []),
         *(f"{name.replace('_', ' ')} {value} in place of the recipe's" for name, value in run.record().items()),
         *signed,
     )
     return Report("sweep", (Table("sweep", "quality against sparsity", heads, tuple(rows)),), notes)
+
+
+def _averaged(directory: Path) -> list[str]:
+    """Return the updates of the checkpoints that a model's weights are the mean of; empty if it was not trained."""
+    notes = read_header(directory / store.WEIGHTS, hint="Train the model again.")[1]
+    return [each for each in notes.get("made_of", "").split(",") if each]
 
 
 def _panels(report: Report) -> list[Panel]:

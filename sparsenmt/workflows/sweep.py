@@ -269,7 +269,7 @@ class SweepPlan:
                         hint="Write `tokenize`, for all variants alike.",
                     )
         layout = self.sweep.layout
-        axes = () if layout is None else (*axes_of(layout.rows), *axes_of(layout.columns), *axes_of(layout.sections))
+        axes = () if layout is None else (*axes_of(layout.rows), *layout.column_axes, *axes_of(layout.sections))
         if len(first) > 1 and layout is not None and "metric" not in axes:
             (ours, one), (theirs, other) = list(first.items())[:2]
             raise UserError(

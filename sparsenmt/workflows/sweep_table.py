@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from statistics import mean, stdev
@@ -20,6 +20,8 @@ LEVEL = 0.05
 _SCATTER = "smaller than the seeds' scatter: Welch's 95% interval of the difference of means holds 0"
 _NONE, _WAITING = "-", "..."
 _MARKS = ("*", "+", "~")
+_BESIDE = ("sparsity", "training_speed")
+"""Values in columns of their own, in a table whose columns the file does not name."""
 Labels = tuple[str, ...]
 """One label for each axis of the rows, of the columns or of the sections."""
 _TITLES = {
@@ -141,7 +143,7 @@ class _Placement:
 
     def __init__(self, layout: Layout, observations: Sequence[Observation], cell: CellValue) -> None:
         self.layout, self.cell = layout, cell
-        self.row_axes, self.column_axes = axes_of(layout.rows), axes_of(layout.columns)
+        self.row_axes, self.column_axes = axes_of(layout.rows), layout.column_axes
         self.section_axes = axes_of(layout.sections)
         used = {*self.row_axes, *self.column_axes, *self.section_axes}
         # An axis that the table does not use is shown for its first label: the most important metric, the first set.
@@ -160,9 +162,9 @@ class _Placement:
         """Return the observations of a cell, one for each seed."""
         return self._found.get((section, row, column), [])
 
-    def numbers(self, section: Labels, row: Labels, column: Labels) -> list[float]:
-        """Return the values of a cell, one for each seed that is finished."""
-        values = [each.values.get(self.cell) for each in self.at(section, row, column)]
+    def numbers(self, section: Labels, row: Labels, column: Labels, name: str | None = None) -> list[float]:
+        """Return the values of a cell, or others by ``name``, one for each seed that is finished."""
+        values = [each.values.get(name or self.cell) for each in self.at(section, row, column)]
         return [value for value in values if value is not None]
 
     def rows_of(self, section: Labels) -> list[Labels]:
@@ -193,10 +195,14 @@ def grids(layout: Layout, observations: Sequence[Observation]) -> list[LaidOutTa
             body = [[text if text.endswith(_MARKS) else f"{text} " for text in line] for line in body]
         if layout.average:
             body = [[*line, _average(cells, section, row)] for line, row in zip(body, rows, strict=True)]
+        measured = _measured(cells, section, rows) if layout.adds_measured else {}
+        body = [[*line, *(texts[i] for texts in measured.values())] for i, line in enumerate(body)]
         found.append(
             LaidOutTable(
                 title=" | ".join(filter(None, [", ".join(_shown(cells.section_axes, section)), cells.cell_title])),
-                heads=_heads(cells, columns, marked=any(text.endswith(" ") for line in body for text in line)),
+                heads=_heads(
+                    cells, columns, measured, marked=any(text.endswith(" ") for line in body for text in line)
+                ),
                 rows=[[*head, *line] for head, line in zip(_row_heads(cells, rows), body, strict=True)],
                 names=len(cells.row_axes),
             )
@@ -204,7 +210,20 @@ def grids(layout: Layout, observations: Sequence[Observation]) -> list[LaidOutTa
     return found
 
 
-def _heads(cells: _Placement, columns: Sequence[Labels], *, marked: bool) -> list[list[str]]:
+def _measured(cells: _Placement, section: Labels, rows: Sequence[Labels]) -> dict[str, list[str]]:
+    """Return columns beside the quality, the texts of all rows by title: means, of what was measured at all."""
+    found: dict[str, list[str]] = {}
+    for name in _BESIDE:
+        values = [
+            [value for column in cells.columns_of(section) for value in cells.numbers(section, row, column, name)]
+            for row in rows
+        ]
+        if any(values):
+            found[_TITLES[name]] = [_number(mean(own), name) if own else _NONE for own in values]
+    return found
+
+
+def _heads(cells: _Placement, columns: Sequence[Labels], measured: Iterable[str], *, marked: bool) -> list[list[str]]:
     """Return the header, a line for each axis; repeated labels are left empty."""
     lines = []
     names = [_shown(cells.column_axes, column) for column in columns]
@@ -216,7 +235,8 @@ def _heads(cells: _Placement, columns: Sequence[Labels], *, marked: bool) -> lis
             line.append("" if before == name[: level + 1] else name[level] + " " * marked)
         first = list(cells.row_axes) if level == depth - 1 else [""] * len(cells.row_axes)
         average = ["AVG" if level == depth - 1 else ""] if cells.layout.average else []
-        lines.append([*first, *line, *average])
+        beside = [title if level == depth - 1 else "" for title in measured]
+        lines.append([*first, *line, *average, *beside])
     return lines
 
 
@@ -335,7 +355,7 @@ def panels(layout: Layout, observations: Sequence[Observation]) -> list[Panel]:
         zoom = None if numeric else _zoomed(values)
         found.append(
             Panel(
-                ", ".join(axes_of(layout.columns)),
+                ", ".join(layout.column_axes),
                 cells.cell_title + (" (cut axis)" if zoom is not None and zoom[0] else ""),
                 series,
                 title=", ".join(_shown(cells.section_axes, section)),
@@ -360,13 +380,17 @@ def report(name: str, title: str, observations: Sequence[Observation], axes: Seq
     With several seeds, a second table has the means over them.
     """
     axes = [axis for axis in axes if axis not in ("set", "metric")]
+    filtered = any(each.values.get("sparsity") is not None for each in observations)
+    tested = any(each.test is not None for each in observations)
+    timed = any(each.values.get("training_speed") is not None for each in observations)
     measured = (
-        *(Column("sentences", "count", False), *columns("score quality difference")),
-        *columns("number p_value", "hidden number sacrebleu_p"),
-        *(Column("parameters", "count"), Column("sparsity", "share"), Column("attended", "number")),
+        *(Column("sentences", "count", False), Column("quality", "score")),
+        *(Column("difference", "score", tested), Column("p_value", "number", tested)),
+        *columns("hidden number sacrebleu_p"),
+        *(Column("parameters", "count"), Column("sparsity", "share", filtered), Column("attended", "number")),
         *(
             Column("density", "share"),
-            Column("training_speed", "rate"),
+            Column("training_speed", "rate", timed),
             Column("training_seconds", "rate"),
             Column("signature", shown=False),
         ),

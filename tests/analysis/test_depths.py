@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -137,7 +138,21 @@ def test_a_grid_with_gaps() -> None:
 def test_values_stand_in_the_cells() -> None:
     values = np.array([[1.0, np.nan], [2.25, 3.5]])
     figure = value_maps([[ValueMap("cost $5", "n", ["1", "2"], "m", ["1", "2"], values, ".2f")]])
-    (axis,) = figure.axes
+    axis, scale = figure.axes
+    assert scale.get_ylim() == (1.0, 3.5)  # the numbers of the colours
     assert sorted(text.get_text() for text in axis.texts) == ["1.00", "2.25", "3.50"]
     assert (axis.get_xlabel(), axis.get_ylabel(), axis.get_title()) == ("m", "n", r"cost \$5")
     figure.savefig(io.BytesIO(), format="svg")
+
+
+def test_noise_does_not_look_like_a_difference() -> None:
+    """Colours end at least 2 points of a score apart, half of the reference's time, or a fifth of the sentences."""
+    grid = block()
+    cells = tuple(
+        replace(cell, scores={"bleu": 30.0 + i / 10, "chrf": 50.0 + i * 3}) for i, cell in enumerate(grid.cells)
+    )
+    times = TimeReference(grid.name, (2, 2), 40.0, 200)
+    (line,) = heat_maps([replace(grid, cells=cells)], times)
+    ends = {each.title.split("\n")[1]: each.ends for each in line}
+    assert ends["BLEU"] == pytest.approx((29.15, 31.15)) and ends["chrF2"] == (50.0, 59.0)
+    assert ends["relative decoding time"] == (0.0, 0.5) and ends["oracle's share of sentences"] == (0.0, 0.25)

@@ -37,5 +37,5 @@ def test_rows_are_scored_and_compared_with_all_heads() -> None:
     assert [row["disabled"] for row in rows] == ["-", "1", "2"] * 2
     assert rows[0]["difference"] is None and float(str(rows[2]["difference"])) < 0
     drawn = panels({"m": found}, "encoder_self")
-    assert len(drawn) == 2 and [label for _, label in drawn[0].ticks] == ["1 previous", "2 learned"]
+    assert len(drawn) == 2 and [label for _, label in drawn[0].ticks] == ["1\nprevious", "2\nlearned"]
     assert drawn[0].series["m"][1][1] == rows[2]["difference"]

@@ -107,7 +107,11 @@ def test_the_report_and_the_plot() -> None:
     assert rows["over 22", "b"]["sentences"] == 2 and rows["over 22", "b"]["p"] is None
     (panel,) = panels(cells)
     assert list(panel.series) == ["a", "b"]
-    assert [label for _, label in panel.ticks] == ["up to 5 (17)", "6 to 22 (43)", "over 22 (2)", "all (62)"]
+    assert [label for _, label in panel.ticks] == [
+        "up to 5\n17",
+        "6 to 22\n43",
+        "all\n62",
+    ]  # of 2 sentences nothing is drawn
     assert sorted(panel.series["a"]) == [(float(i), y) for i, (_, y) in enumerate(sorted(panel.series["a"]))]
 
 

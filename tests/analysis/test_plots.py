@@ -57,7 +57,7 @@ def test_panels_stand_in_lines_of_equal_length(tmp_path: Path) -> None:
 def test_values_stand_in_the_cells_but_for_what_was_not_measured(tmp_path: Path) -> None:
     weights = np.array([[0.125, np.nan, 1.0]])
     save(
-        heatmaps([[Heatmap("t", ["r"], ["a", "b", "c"], weights, [False] * 3, most=1.0, percent=True)]]),
+        heatmaps([[Heatmap("t", ["r"], ["a", "b", "c"], weights, [False] * 3, percent=True)]], most=1.0),
         tmp_path / "a.svg",
     )
     text = (tmp_path / "a.svg").read_bytes().decode()

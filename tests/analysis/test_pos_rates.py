@@ -9,9 +9,11 @@ import pytest
 from sparsenmt.analysis.gates import GatedLine, LineBatches, SparsityRate, gated_lines
 from sparsenmt.analysis.pos_rates import (
     CATEGORIES,
+    LEAST,
     OVERALL,
     CategorisedLine,
     PosResult,
+    _left_out,
     categorise,
     measure,
     panels,
@@ -111,7 +113,8 @@ def test_one_model_gives_bars_and_several_give_curves() -> None:
         0,
     )
     (bars,) = panels([one])
-    assert bars.style == "bars" and "overall 50.0%" in bars.title and len(bars.ticks) == len(CATEGORIES)
+    assert bars.style == "bars" and bars.level == ("overall, 50.0% of 80", 0.5) and len(bars.ticks) == len(CATEGORIES)
+    assert bars.ticks[0] == (0.0, "content\n10")
     (curve,) = panels([one, two])
     assert curve.series["content"] == [(0.25, 0.0), (0.5, 0.1)]
     words = [CategorisedLine(("a", "b", "c"), ("DT", "NN", "NN"), ("function", "content", "content"))]
@@ -122,3 +125,20 @@ def test_one_model_gives_bars_and_several_give_curves() -> None:
         ("two", "NN", "content", 4, 0, 0.0),
         ("two", "DT", "function", 1, 1, 1.0),
     ]
+
+
+def test_a_category_of_one_position_does_not_fill_the_axis() -> None:
+    """It is left out, and the caption says so; where all are small, all are drawn."""
+    many = {name: SparsityRate(LEAST, 2) for name in CATEGORIES} | {"rest": SparsityRate(1, 1)}
+    found = [PosResult("m", SparsityRate(141, 15), many, {}, 1, 0)]
+    (bars,) = panels(found)
+    assert [label for _, label in bars.ticks if "rest" in label] == [] and len(bars.ticks) == len(CATEGORIES) - 1
+    assert _left_out(found) == "left out, with fewer than 20 positions: rest (1)"
+    (curve,) = panels([*found, PosResult("n", SparsityRate(160, 15), {**many, "rest": SparsityRate(20, 1)}, {}, 1, 0)])
+    assert "rest" not in curve.series and "content" in curve.series
+    few = [
+        PosResult(
+            "m", SparsityRate(3, 1), {name: SparsityRate(i // 6, 0) for i, name in enumerate(CATEGORIES)}, {}, 1, 0
+        )
+    ]
+    assert len(panels(few)[0].ticks) == 2

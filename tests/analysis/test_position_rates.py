@@ -16,6 +16,7 @@ from sparsenmt.analysis.position_rates import (
     SPACES,
     PlaceInWord,
     Unit,
+    inside_word,
     measure,
     panels,
     place_name,
@@ -50,6 +51,10 @@ def test_places_of_characters(text: str, expected: list[tuple[int, int] | str]) 
     assert of_text(text) == expected
 
 
+def test_vowel_signs_are_of_the_word() -> None:
+    assert inside_word(list("(ที่)")) == range(1, 4)  # a consonant, a vowel sign and a tone mark
+
+
 @pytest.mark.parametrize(
     ("place", "unit", "name"),
     [
@@ -58,6 +63,8 @@ def test_places_of_characters(text: str, expected: list[tuple[int, int] | str]) 
         (PlaceInWord(4, 5), "characters", "0.9 to 1.0"),
         (PlaceInWord(1, 2), "characters", "0.9 to 1.0"),
         (PlaceInWord(1, 3), "characters", "0.5 to 0.6"),
+        (PlaceInWord(1, 3), "sentence", "0.5 to 0.6"),
+        (PlaceInWord(0, 1), "sentence", "alone in its sentence"),
         (PlaceInWord(3, 11), "characters", "0.3 to 0.4"),  # 0.3 in floats is 0.30000000000000004 or a little less
         (PlaceInWord(0, 1), "characters", ALONE),
         (PlaceInWord(0, 1), "pieces", ALONE),
@@ -121,4 +128,10 @@ def test_the_curve_has_a_point_a_bin_and_a_panel_a_unit() -> None:
         found.append(measure(kind, lines, bundle.tokenizers.source, unit))  # type: ignore[arg-type]
     first, second = panels(found)
     assert list(first.series) == ["char"] and len(first.series["char"]) == BINS
-    assert list(second.series) == ["bpe"] and [tick[1] for tick in second.ticks] == ["1", "2", "3", "4", "5+"]
+    assert list(second.series) == ["bpe"] and [tick[1].split("\n")[0] for tick in second.ticks] == [
+        "1",
+        "2",
+        "3",
+        "4",
+        "5+",
+    ]

@@ -54,6 +54,8 @@ def diagrams(figure: Figure) -> list[Diagram]:
     """Read the diagrams of a figure: curves, and bars, whose points are their numbers and heights."""
     found = []
     for axis in figure.axes:
+        if axis.get_label() == "<colorbar>":
+            continue
         lines = {
             str(line.get_label()): [(x, y) for x, y in np.asarray(line.get_xydata()).tolist()] for line in axis.lines
         }

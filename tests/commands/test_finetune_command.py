@@ -104,6 +104,7 @@ def test_a_sweep_goes_on_and_compares(command: Run, workspace: Path, drawn: dict
         )
         assert f"sparsity rate {row['sparsity']:.1%}" in scored.out.decode()
     assert all(name in result.out.decode() for name in names)
+    assert "weights: the means of the checkpoints of updates: dense 14; " in result.out.decode()
     csv = Path("sweep/sweep.csv").read_text().splitlines()
     assert len(csv) == 1 + len(rows) and csv[0].startswith("model,set,sentences,metric,quality")
     check_picture(Path("sweep/sweep.png"))
@@ -140,12 +141,13 @@ def test_a_recipe_with_filters(command: Run, workspace: Path) -> None:
         "base: small.yaml\nname: gated\ndirectory: gated\nmodel: {memory: [{name: l0drop}]}\n"
         "losses: {l0: {target: {from: 0.1, to: 0.5, steps: 2}}}\ntraining: {max_updates: 3}\n"
     )
-    keep = ["training.save_every=1", "training.choose_average=none", "--keep", "average"]
+    keep = ["training.save_every=1", "training.choose_average=none", "--keep", "average", "training.log_every=1"]
     result = command("finetune-l0", "model", "gated.yaml", *keep)
     assert result.code == 0, result.err
     recipe = read_recipe(Path("gated"))
     assert recipe.training.max_updates == 15 and recipe.training.average_last == 5
     assert "the mean of 3 checkpoints, updates 13, 14, 15" in result.err
+    assert result.err.count("closed 0.0% (target 50%), ") == 2 and "closed 0.0% (target 30%), " in result.err
 
 
 def test_training_from_scratch_with_a_rising_weight(command: Run, workspace: Path) -> None:

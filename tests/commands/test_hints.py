@@ -67,10 +67,12 @@ def test_more_hypotheses_than_a_search_without_a_beam_has(refused: Refused, meth
 
 @pytest.mark.parametrize(
     ("override", "meant"),
-    [("training.device=gpu", "cuda"), ("training.compute_dtype=float32", "fp32"), ("training.device=cpuu", "cpu")],
+    [("training.compute_dtype=float32", "fp32"), ("decoding.dtype=bfloat16", "bf16"), ("model.norm=prenorm", "pre")],
 )
 def test_words_of_other_toolkits(refused: Refused, override: str, meant: str) -> None:
     assert f"Did you mean `{meant}`?" in refused("train", "small.yaml", override)
+    message = refused("train", "small.yaml", "training.device=gpu")
+    assert "must be one of auto, cpu, cuda, cuda:N; not 'gpu'" in message and "Did you mean" not in message
 
 
 @pytest.mark.parametrize(

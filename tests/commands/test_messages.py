@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import io
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
 import pytest
 
-from sparsenmt import cli, log_file, progress
-from sparsenmt.commands import lazy_group, message_options
+from sparsenmt import cli, progress
+from sparsenmt.commands import message_options
 from sparsenmt.errors import UserError
 from sparsenmt.log_file import LogFile
 from tests.commands.support import Run
@@ -27,7 +29,7 @@ EVIL = "name\x1b[31m\r\u202e"
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """A clock that stands; the function puts it forward."""
     now = [1000.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
 
     def wait(seconds: float) -> None:
         now[0] += seconds
@@ -155,7 +157,7 @@ def body(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[Calla
 
     module = Module()
     monkeypatch.setattr(message_options, "_check", lambda path, values: None)
-    monkeypatch.setattr(lazy_group.importlib, "import_module", lambda name: module)
+    monkeypatch.setattr(importlib, "import_module", lambda name: module)
     monkeypatch.chdir(tmp_path)
     yield bodies
 
@@ -245,7 +247,7 @@ def test_a_full_disk_loses_lines_and_ends_nothing(
             raise OSError(errno.ENOSPC, "No space left on device")
         return write(descriptor, data[:room])
 
-    monkeypatch.setattr(log_file.os, "write", limited)
+    monkeypatch.setattr(os, "write", limited)
     body.append(tell)
     assert cli.run(["train", "--log-file", "run.log"]) == 0
     assert capsys.readouterr().out == "a result\n"
@@ -272,6 +274,20 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     assert refusal.value.hint is not None
     with pytest.raises(UserError, match="cannot be written: Is a directory"):
         LogFile(tmp_path)
+
+
+def test_the_file_of_standard_error_is_refused(tmp_path: Path) -> None:
+    """A shell's `2> run.log` does not append: each would overwrite the other's lines."""
+    kept = os.dup(2)
+    try:
+        with (tmp_path / "run.log").open("wb") as stream:
+            os.dup2(stream.fileno(), 2)
+        with pytest.raises(UserError, match="--log-file: standard output or standard error goes to"):
+            LogFile(tmp_path / "run.log")
+        LogFile(Path(os.devnull)).close()
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def test_a_log_that_was_cut_is_continued_on_a_line_of_its_own(tmp_path: Path) -> None:

@@ -123,6 +123,33 @@ def test_zhang_2021_table_2_with_two_values_a_cell() -> None:
     assert len(panels(layout, found)) == 2  # the first value is drawn
 
 
+def test_without_columns_sets_and_metrics_and_what_was_measured_are_shown() -> None:
+    found = [
+        replace(one, values={**one.values, **measured}) if one.values else one
+        for k, measured in (("2", {"sparsity": 0.4, "training_speed": 1234.0}), ("4", {"training_speed": 999.0}))
+        for set_ in ("dev", "test")
+        for one in (observed(20.0 + int(k) if set_ == "dev" else None, set=set_, k=k),)
+    ]
+    (grid,) = grids(Layout(rows="k"), found)
+    assert (
+        str(grid)
+        == """\
+     dev  test
+k   BLEU  BLEU  sparsity rate  target tokens/s in training
+----------------------------------------------------------
+2  22.00   ...          40.0%                        1,234
+4  24.00   ...              -                          999"""
+    )
+    dense = [replace(each, values={"quality": 1.0}) for each in found]
+    (grid,) = grids(Layout(rows="k"), dense)
+    assert grid.heads[-1] == ["k", "BLEU", "BLEU"]
+    (grid,) = grids(Layout(rows="k", cell="quality"), found)
+    assert grid.heads[-1] == ["k", "BLEU", "BLEU"]
+    (grid,) = grids(Layout(rows=["k", "set"]), dense)
+    assert grid.heads == [["k", "set", "BLEU"]]
+    assert [panel.series["2"] for panel in panels(Layout(rows="k"), dense)] == [[(0.0, 1.0), (1.0, 1.0)]]
+
+
 def test_seeds_what_is_to_come_and_other_cells() -> None:
     found = [
         observed(20.0, system="a", k="8", seed="1"),

@@ -58,6 +58,16 @@ def test_tables_of_scores(command: Run, place: Path, name: str) -> None:
     assert set(kept) in (set(), {*(f"{name} tokenize:char" for name in metrics[:-1]), "rouge1 unspaced"})
 
 
+def test_lengths_of_a_source_without_spaces(command: Run, place: Path) -> None:
+    """Its tokens are not those of the reference's tokenizer: by 13a every line had one."""
+    (place / "text").write_text(f"{UNSPACED[0]}\n" * scored.COUNT, encoding="utf-8", newline="\n")
+    call = ("analyze", "by-length", "reference", "--input", "text", "--reference", "reference", "--json", "r.json")
+    assert command(*call, "--length", "source-tokens", "--edges", "11,12").code == 0
+    rows = scored.tables("r.json")["by-length"]
+    assert {row["length"] for row in rows} == {"all", "12 to 12"}
+    assert json.loads(Path("r.json").read_bytes())["settings"]["tokenize"] == "13a", "of the scores"
+
+
 def test_scores_that_were_kept_by_13a_are_not_shown_as_characters(command: Run, place: Path) -> None:
     unspaced(place / "reference")
     call = ("compare", "model", *scored.GIVEN, "--no-speed", "--no-attention", "-m", "bleu", "--json", "r.json")

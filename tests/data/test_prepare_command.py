@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from click.testing import CliRunner
 
 from sparsenmt.commands.prepare import command
 from sparsenmt.data.prepare.pipeline import PreparedData
+from sparsenmt.data.text import write_lines
 from sparsenmt.errors import UserError
 from sparsenmt.recipe import schema
 
@@ -63,3 +65,23 @@ def test_mistakes(recipe: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"dev\.t has 1"):
         run(recipe)
     assert not (tmp_path / "prepared").exists()
+
+
+def test_a_unigram_vocabulary_that_is_smaller_than_wanted_says_so(recipe: Path) -> None:
+    output = run(recipe, "data.tokenizer.kind=unigram", "data.tokenizer.vocabulary_size=5000")
+    size = int(re.findall(r"unigram finds ([\d,]+) shared", output)[0].replace(",", ""))
+    assert "5,000 tokens were wanted" in output and f"data.tokenizer.vocabulary_size={size}," in output
+    enough = run(recipe, "data.tokenizer.kind=unigram", f"data.tokenizer.vocabulary_size={size}")
+    assert f"vocabulary: {size:,} shared tokens" in enough and "wanted" not in enough
+    with pytest.raises(UserError, match=r"target: a vocabulary of 5000 bpe tokens|source: a vocabulary of 5000 bpe"):
+        run(recipe, "data.tokenizer.shared=false", "model.tie_embeddings=none", "data.tokenizer.vocabulary_size=5000")
+
+
+def test_the_coverage_of_characters_is_told(recipe: Path, tmp_path: Path) -> None:
+    assert "characters: " not in run(recipe)  # an alphabet, as a whole
+    output = run(recipe, "data.tokenizer.kind=char", "data.tokenizer.character_coverage=0.9")
+    assert re.search(r"characters: \d+ shared, 90% of the running text; others are unknown", output)
+    many = "".join(map(chr, range(0x4E00, 0x4E00 + 1200)))
+    write_lines(tmp_path / "train0.s", [many[start : start + 4] for start in range(0, 1200, 4)])
+    output = run(recipe, "data.tokenizer.kind=char", "data.tokenizer.vocabulary_size=3000")
+    assert re.search(r"characters: 1,2\d\d shared, all of the training text", output)

@@ -7,15 +7,25 @@ from typing import Any
 import pytest
 import torch
 
-from sparsenmt.recipe.schema import AuxiliaryLoss
+from sparsenmt.recipe.schema import AuxiliaryLoss, Ramp
 from sparsenmt.training.gradients import BatchResult, UpdateTotals
-from sparsenmt.training.schedules import loss_weights, next_multiplier, update_multipliers
+from sparsenmt.training.schedules import closed_shares, loss_weights, next_multiplier, update_multipliers
 from sparsenmt.training.state import Multiplier, Progress
 from tests.training.support import read_progress
 
 
 def loss_of(**values: Any) -> AuxiliaryLoss:
     return AuxiliaryLoss.model_validate(values)
+
+
+def test_shares_of_closed_gates_are_shown_with_their_targets() -> None:
+    values = {"a_closed": 0.381, "b_closed": 0.0}
+    assert closed_shares({"a": loss_of(weight=0.3)}, values, 1) == ["closed 38.1%"]
+    rising = loss_of(target=Ramp(from_=0.0, to=0.5, steps=10))
+    assert closed_shares({"a": rising}, values, 4) == ["closed 38.1% (target 20%)"]
+    both = {"a": loss_of(weight=0.3), "b": rising}
+    assert closed_shares(both, values, 10) == ["a closed 38.1%", "b closed 0.0% (target 50%)"]
+    assert closed_shares({}, {}, 10) == []
 
 
 def test_weights_are_constant_or_follow_their_schedule_or_the_multiplier() -> None:

@@ -202,7 +202,8 @@ class _Preparation:
             try:
                 return train_tokenizer(options, progress_over(sampled, "learning the vocabulary", shown=self._progress))
             except UserError as error:
-                raise UserError(f"{name}: {error.message}", where=error.where, hint=error.hint) from None
+                error.message = f"{name}: {error.message}"
+                raise
 
         sources = [corpus.source for corpus in self._data.train]
         targets = [corpus.target for corpus in self._data.train]
