@@ -30,7 +30,7 @@ KERNEL_TESTS := tests/native/test_kernels.py tests/native/test_steps.py tests/na
 # One thread a process: the test processes share the cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
-.PHONY: help venv demo test test-slow sanitize mutants lint check format bench docs demo-corpus clean distclean
+.PHONY: help venv demo test test-slow sanitize mutants lint check format bench docs gallery demo-corpus clean distclean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## /|/' | while IFS='|' read -r name text; do \
@@ -100,6 +100,12 @@ bench: $(STAMP)  ## Time this project beside its peers (makes the peers' environ
 docs: $(STAMP)  ## Write the generated pages of docs/ again
 	$(BIN)/python -m tools.recipe_docs --output docs/recipes.md
 	$(BIN)/python -m tools.error_docs --output docs/errors.md
+
+# MODELS: model directories, of which the first one's test set is read.
+MODELS ?= runs/demo/model
+gallery: $(STAMP)  ## Draw all reports of the models in MODELS on one sheet, build/gallery.png
+	@mkdir -p build
+	$(BIN)/python -m tools.plot_gallery $(MODELS) --output build/gallery.png
 
 demo-corpus: $(STAMP)  ## Write the sentences of the demo corpus again, after a change of its grammar
 	$(BIN)/python -m tools.demo_corpus --output sparsenmt/data/demo_sentences.txt.gz

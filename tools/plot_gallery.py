@@ -31,16 +31,12 @@ _LINES = 200
 _SENTENCES = {"annotate": 3, "maps": 2, "ablate-heads": 60}
 """Report -> lines that it reads, where those of all reports are too many for a picture or take long."""
 _TRANSLATING = {"ablate-heads", "by-length"}
-_COLUMNS, _WIDTH = 3, 7.0  # pictures in a line, and the width of each in inches
+_WIDTH, _NAME, _DPI = 36.0, 0.4, 150  # of the sheet, and above each picture, in inches; pixels an inch
 _APART = ("--apart", "--site", "encoder_self")
 
 
 class Gallery:
-    """The pictures of a few models on one text, in a folder.
-
-    Args:
-        models: model directories, by the kind of what they can show: with gates, and others.
-    """
+    """The pictures of a few models on one text, in a folder; ``refused``: picture -> why there is none."""
 
     def __init__(self, folder: Path, models: Sequence[Path], source: Path, reference: Path, tags: Path | None) -> None:
         self.folder, self.models = folder, models
@@ -104,25 +100,31 @@ def _exchanged(line: str) -> str:
     return " ".join([*words[: middle - 1], *reversed(words[middle - 1 : middle + 1]), *words[middle + 1 :]])
 
 
-def sheet(pictures: Sequence[Path], columns: int = _COLUMNS) -> Figure:
-    """Put pictures into columns of equal width, each where the sheet is shortest; the name above each."""
+def sheet(pictures: Sequence[Path]) -> Figure:
+    """Put pictures into lines, all on one scale unless one is wider than the sheet, each below its name."""
     from matplotlib.figure import Figure
     from matplotlib.image import imread
 
-    images = {path.stem: imread(path) for path in pictures}
-    heights: list[float] = [0.0] * columns
-    places: list[tuple[str, Any, int, float, float]] = []
-    for name, image in images.items():
-        column, size = heights.index(min(heights)), _WIDTH * image.shape[0] / image.shape[1]
-        places.append((name, image, column, heights[column], size))
-        heights[column] += size + 0.5
-    width, height = _WIDTH * columns, max(heights)
-    figure = Figure(figsize=(width, height))
-    for name, image, column, top, size in places:
-        axis = figure.add_axes((column / columns, 1 - (top + 0.4 + size) / height, 1 / columns, size / height))
+    places: list[tuple[str, Any, int, float, float, float]] = []
+    lines: list[tuple[float, float]] = []  # the width and the height of what stands in each
+    for path in pictures:
+        image = imread(path)
+        scale = min(1 / _DPI, _WIDTH / image.shape[1])
+        height, width = (size * scale for size in image.shape[:2])
+        free = (i for i, (used, high) in enumerate(lines) if used + width < _WIDTH + 0.01 and height < high)
+        line = next(free, len(lines))
+        lines[line:] = lines[line:] or [(0.0, height + _NAME)]
+        places.append((path.stem, image, line, lines[line][0], width, height))
+        lines[line] = lines[line][0] + width, lines[line][1]
+    tops = [sum(high for _, high in lines[:i]) for i in range(len(lines))]
+    size = _WIDTH, sum(high for _, high in lines)
+    figure = Figure(figsize=size)
+    for name, image, line, x, width, height in places:
+        y = tops[line] + _NAME
+        axis = figure.add_axes((x / size[0], 1 - (y + height) / size[1], width / size[0], height / size[1]))
         axis.imshow(image)
         axis.set_axis_off()
-        axis.set_title(name, fontsize=12, fontweight="bold", loc="left")
+        axis.set_title(name, fontsize=12, fontweight="bold", loc="left", pad=3)
     return figure
 
 

@@ -38,7 +38,7 @@ def measure_density(session: AnalysisSession, *, sites: Sequence[SiteName] = SIT
         for model in session.opened()
     ]
     settings = session.attention_settings(sites)
-    return session.result(report(found), lambda: panel_grid(panels(found)), settings=settings)
+    return session.result(report(found), lambda: panel_grid(panels(found), share_y=True), settings=settings)
 
 
 def sentence_densities(seen: Attended) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -20,8 +20,8 @@ from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.tagging.tagsets import TagSet, report_category, tag_category, unknown_tags_warning
 from sparsenmt.data.tagging.word_alignment import align_words
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
-from sparsenmt.data.unspaced import is_unspaced
 from sparsenmt.data.vocabulary import EOS, SPACE
+from sparsenmt.data.word_spaces import is_unspaced
 from sparsenmt.errors import UserError
 from sparsenmt.progress import notify, progress_bar
 from sparsenmt.report.plots import Panel, curves

@@ -18,8 +18,8 @@ from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.tagging.taggers import Tagger, open_tagger
 from sparsenmt.data.tagging.word_alignment import align_words
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
-from sparsenmt.data.unspaced import is_unspaced
 from sparsenmt.data.word_boundaries import word_ids
+from sparsenmt.data.word_spaces import is_unspaced
 from sparsenmt.decoding.inputs import SourceLine
 from sparsenmt.errors import UserError
 from sparsenmt.progress import progress_bar

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from sparsenmt.data.batching import length_batches, pad
 from sparsenmt.data.tokenizers.spans import Span
-from sparsenmt.data.unspaced import is_unspaced
 from sparsenmt.data.vocabulary import BOS, UNK, UNKNOWN_SURFACE
+from sparsenmt.data.word_spaces import is_unspaced
 from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, make_source
 from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.model.protocol import AttentionSeen

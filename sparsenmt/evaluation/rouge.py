@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sparsenmt.data.unspaced import is_unspaced
+from sparsenmt.data.word_spaces import is_unspaced
 from sparsenmt.evaluation.scorer import ScoringSettings
 
 _MARKER = re.compile(r"(?<!\S)<n>(?!\S)")

@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
 
-from sparsenmt.data.unspaced import base_language, has_segmented_words, is_unspaced, written_without_spaces
+from sparsenmt.data.word_spaces import base_language, has_segmented_words, is_unspaced, written_without_spaces
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import check_tokenizer
 from sparsenmt.evaluation.scorer import DEFAULT_TOKENIZER, WORD_TOKENIZERS, ScoringOptions

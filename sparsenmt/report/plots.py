@@ -129,12 +129,13 @@ def panel_grid(lines: Sequence[Sequence[Panel]], *, share_y: bool = False) -> Fi
 
 def _width_of(panel: Panel) -> float:
     """Return the width of a panel in inches: wider where there are many ticks."""
-    ticks = sum(1.5 + _columns_of_tick(name) for _, name in panel.ticks) * _LETTER
-    return min(max(5.0, ticks + 0.8), 9.0)
+    return min(max(5.0, _width_of_ticks(panel) + 0.8), 9.0)
 
 
-def _columns_of_tick(name: str) -> int:
-    return max(width(shortened(line, _LONG_TICK)) for line in name.split("\n"))
+def _width_of_ticks(panel: Panel) -> float:
+    """Return the inches that the labels of ticks at equal distances need."""
+    columns = [max(width(shortened(line, _LONG_TICK)) for line in name.split("\n")) for _, name in panel.ticks]
+    return max((a + b + 3 for a, b in pairwise(columns)), default=0) / 2 * len(columns) * 0.085
 
 
 def _legend_names(panel: Panel) -> list[str]:
@@ -192,8 +193,8 @@ def _draw(panel: Panel, axis: Axes) -> dict[str, Artist]:
 
 def _set_ticks(panel: Panel, axis: Axes) -> None:
     names = [label(name, _LONG_TICK) for _, name in panel.ticks]
-    axis.set_xticks([place for place, _ in panel.ticks], names)
-    if sum(1.5 + _columns_of_tick(name) for _, name in panel.ticks) * _LETTER > _width_of(panel):
+    axis.set_xticks([place for place, _ in panel.ticks], names, fontsize=9)
+    if _width_of_ticks(panel) + 0.8 > _width_of(panel):
         for text in axis.get_xticklabels():
             text.set(rotation=30, ha="right", rotation_mode="anchor")
 

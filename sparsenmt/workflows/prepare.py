@@ -8,7 +8,7 @@ from sparsenmt.assemble import methods_of_words, required_features
 from sparsenmt.data.prepare import pipeline
 from sparsenmt.data.prepared_data import PreparedData, PreparedReport
 from sparsenmt.data.text import read_lines
-from sparsenmt.data.unspaced import is_unspaced
+from sparsenmt.data.word_spaces import is_unspaced
 from sparsenmt.errors import UserError
 from sparsenmt.interrupts import resumable
 from sparsenmt.progress import notify

@@ -83,7 +83,7 @@ def test_every_script_has_advice(name: str, character: str) -> None:
 def test_an_old_matplotlib_says_that_it_does_not_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fonts, "_shapes", lambda: False)
     message = fonts_for([HEBREW]).message("p.png")  # matplotlib's own font has Hebrew
-    assert message == "p.png: matplotlib before 3.11 neither joins nor reorders letters (Hebrew): install another"
+    assert message == "p.png: matplotlib before 3.11 neither joins nor reorders letters (Hebrew): install a newer one"
 
 
 def panel(**changes: object) -> Panel:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparsenmt.data.unspaced import has_segmented_words, is_unspaced, written_without_spaces
+from sparsenmt.data.word_spaces import has_segmented_words, is_unspaced, written_without_spaces
 
 
 @pytest.mark.parametrize("code", ["ja", "ja-JP", "zh", "zh_Hant", "zho_Hans", "jpn_Jpan", "th", "lo", "km", "my", "bo"])
