@@ -33,7 +33,7 @@ from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.state import Progress
 from sparsenmt.workflows.decode import DecodeRequest
 from sparsenmt.workflows.distill import DistilledCorpus, DistillRequest
-from sparsenmt.workflows.evaluate import Evaluation, SiteAttention, _path_and_key, kept_evaluation
+from sparsenmt.workflows.evaluate import AS_IN_RECIPE, Evaluation, SiteAttention, _path_and_key, kept_evaluation
 from sparsenmt.workflows.prepare import open_prepared, prepare
 from sparsenmt.workflows.run_checks import check_start
 from sparsenmt.workflows.test_sets import TestText
@@ -254,7 +254,7 @@ def test_kept_translations(place: Path) -> None:
 def test_kept_evaluation(place: Path) -> None:
     model = place / "model"
     text = TestText("text", place / "text.en", place / "text.de")
-    path, key = _path_and_key(model, text, store.model_identity(model))
+    path, key = _path_and_key(model, text, store.model_identity(model), AS_IN_RECIPE)
     attention = {"cross": SiteAttention(1.0, 2.0, None, 3)}
     tests = {"bleu x": {"difference": 0.1}}
     Evaluation(path, key, ["a", "b"], 7, 0.5, {"bleu": 1.0}, {"bleu": "x"}, attention, tests).save()

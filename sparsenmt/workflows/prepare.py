@@ -12,7 +12,7 @@ from sparsenmt.data.word_spaces import is_unspaced
 from sparsenmt.errors import UserError
 from sparsenmt.interrupts import resumable
 from sparsenmt.progress import notify
-from sparsenmt.recipe.schema import Data, Recipe
+from sparsenmt.recipe.schema import Data, Recipe, TokenizerSection
 
 MOST_UNKNOWN = 0.01
 """A larger share of unknown tokens is worth a warning."""
@@ -53,23 +53,26 @@ def warn_of_missing_words(recipe: Recipe, sources: Iterable[str]) -> None:
 
 def unknown_warnings(report: PreparedReport, data: Data) -> list[str]:
     """Return a warning for every side of a corpus with too many unknown tokens, with the likely cause."""
-    options, usual = (
-        data.tokenizer,
-        [max(shares) for shares in zip(*(each.unknown_shares() for each in report.corpora), strict=True)],
-    )
-    size = f"data.tokenizer.vocabulary_size ({options.vocabulary_size:,})"
-    coverage = f"data.tokenizer.character_coverage ({options.character_coverage:g})"
-    cause = {"word": f"words that are too rare for {size}", "char": f"characters beyond {coverage} or {size}"}.get(
-        options.kind, f"characters beyond {coverage}"
-    )
-    found = []
+    usual = [max(shares) for shares in zip(*(each.unknown_shares() for each in report.corpora), strict=True)]
+    cause, found = _cause_of_unknown(data.tokenizer), []
     for each in (*report.corpora, report.dev):
         for side, share, of_training in zip(("source", "target"), each.unknown_shares(), usual, strict=True):
-            if share <= MOST_UNKNOWN:
-                continue
-            why = f"{cause}: raise it" if of_training > MOST_UNKNOWN else _OTHER_TEXT
-            found.append(f"{each.name}: {share:.1%} of the {side} tokens are unknown: {why}")
+            if share > MOST_UNKNOWN:
+                why = cause if of_training > MOST_UNKNOWN else _OTHER_TEXT
+                found.append(f"{each.name}: {share:.1%} of the {side} tokens are unknown: {why}")
     return found
+
+
+def _cause_of_unknown(options: TokenizerSection) -> str:
+    """Return the reason why tokens of the training text are unknown, and the key to change, if one helps."""
+    size = f"data.tokenizer.vocabulary_size ({options.vocabulary_size:,})"
+    if options.kind == "word":
+        return f"words that are too rare for {size}: raise it"
+    coverage = f"data.tokenizer.character_coverage ({options.character_coverage:g})"
+    limits = ([coverage] if options.character_coverage < 1 else []) + ([size] if options.kind == "char" else [])
+    if limits:
+        return f"characters beyond {' or '.join(limits)}: raise it"
+    return "characters that the tokenizer cannot keep, such as control characters"
 
 
 def open_prepared(recipe: Recipe) -> PreparedData:

@@ -26,7 +26,7 @@ CHARACTERS = CharTokenizer([SPACE, *"abc"], lowercase=False)
 class Subwords:
     """Pieces as SentencePiece writes them: all that the views ask of a tokenizer."""
 
-    def pieces(self, ids: list[int]) -> list[str]:
+    def pieces(self, ids: list[int], unknown: tuple[str, ...] = ()) -> list[str]:
         return ["</s>" if id_ == EOS else ["▁ho", "use", "▁the", "."][id_ - 4] for id_ in ids]
 
 

@@ -217,7 +217,7 @@ MISTAKES = [
         "error: --plot: 21 sentences are too many for one picture: it holds 20\n",
     ),
     ("maps some --input long --plot a.png", "error: --plot: 21 sentences are too many for one picture: it holds 20\n"),
-    ("pos some --input text --language xx", "error: data.tagger"),
+    ("pos some --input text --language xx", "error: --tagger"),
 ]
 
 

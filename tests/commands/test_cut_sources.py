@@ -62,14 +62,19 @@ def test_every_reader_cuts_alike(cut: Result, command: Run, workspace: Path) -> 
         )
         assert long.code == short.code == 0
         assert long.out == short.out
-        assert long.err.count(told) == 1 and long.err.replace(told, "") == short.err
-        assert "warning" not in long.err
+        assert long.err.count(told) == 1 and _known(long.err).replace(told, "") == _known(short.err)
+        assert "warning" not in _known(long.err)
+
+
+def _known(messages: str) -> str:
+    """Return messages without the one about lines that are mostly unknown to the small vocabulary."""
+    return "".join(f"{line}\n" for line in messages.splitlines() if "mostly unknown" not in line)
 
 
 def test_one_line_of_a_stream_is_cut(cut: Result, command: Run) -> None:
     result = command("decode", "cut", "--json", stdin=b"a b c d e\nf\n")
     assert [json.loads(line)["source"] for line in result.lines] == ["a b c d e", "f"]
-    assert result.err == f"1 source was cut to {LIMIT} tokens (data.filters.max_source_length)\n"
+    assert _known(result.err) == f"1 source was cut to {LIMIT} tokens (data.filters.max_source_length)\n"
 
 
 def test_what_the_positions_cut_is_named_line_by_line(command: Run, workspace: Path) -> None:

@@ -143,8 +143,8 @@ class FakeModel:
         self.cut = 0
         self.sparsity: float | None = None
 
-    def open_model(self, directory: str, *, disabled: object) -> Any:
-        assert directory == Path("model") and not disabled
+    def open_model(self, directory: str, *, device: torch.device, disabled: object) -> Any:
+        assert directory == Path("model") and isinstance(device, torch.device) and not disabled
         return self.bundle
 
     def line(self, number: int) -> SourceLine:
