@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import sacrebleu
 import sacrebleu.significance
+import torch
 
 from sparsenmt.cli import run
 from sparsenmt.data.features.feature_set import FeatureSet
