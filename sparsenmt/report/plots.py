@@ -123,6 +123,8 @@ def panel_grid(lines: Sequence[Sequence[Panel]], *, share_y: bool = False) -> Fi
             shared = shared or drawn
             if drawn and not together:
                 _add_legend(axis, drawn, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        for panel, axis in zip(line, axes, strict=True):  # all are drawn: a shared scale holds the points of all
+            _set_y_limits(panel, axis)
     if together and shared:
         _add_legend(figure, shared, loc="outside right center")
     return figure
@@ -172,14 +174,10 @@ def _draw(panel: Panel, axis: Axes) -> dict[str, Artist]:
         axis.set_xlim(left=_left_end([x for points in panel.series.values() for x, _ in points]))
     if "y" in panel.percent:
         axis.yaxis.set_major_formatter(_percent)
-        axis.set_ylim(bottom=0)
     if panel.style == "steps" and "y" not in panel.percent:
         axis.yaxis.set_major_locator(MaxNLocator(integer=True))
-        axis.set_ylim(bottom=0)
     if panel.x_range is not None:
         axis.set_xlim(*(panel.x_range if panel.style != "steps" else _without_empty_half(panel)))
-    if panel.y_range is not None:
-        axis.set_ylim(*panel.y_range)
     if panel.ticks:
         _set_ticks(panel, axis)
     axis.set_xlabel(label(panel.x_label))
@@ -190,6 +188,13 @@ def _draw(panel: Panel, axis: Axes) -> dict[str, Artist]:
         axis.axhline(0.0, color="black", linewidth=0.8)
     axis.spines[["top", "right"]].set_visible(False)
     return {name: found[name] for name in _legend_names(panel)}
+
+
+def _set_y_limits(panel: Panel, axis: Axes) -> None:
+    if panel.series and ("y" in panel.percent or panel.style == "steps"):
+        axis.set_ylim(bottom=0)
+    if panel.series and panel.y_range is not None:
+        axis.set_ylim(*panel.y_range)
 
 
 def _set_ticks(panel: Panel, axis: Axes) -> None:

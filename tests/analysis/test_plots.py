@@ -47,6 +47,16 @@ def test_pictures_are_valid_and_reproducible(tmp_path: Path, suffix: str) -> Non
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
+def test_a_shared_scale_holds_the_points_of_all_panels() -> None:
+    """A later panel may have the largest value: its curve was cut off at the top."""
+    low, high = ([(0.0, 0.1), (1.0, top)] for top in (0.2, 0.9))
+    for style in ("curves", "steps"):
+        panels = [Panel("x", "y", {"a": points}, percent="y", style=style) for points in (low, high, low)]
+        for axis in curves(panels, share_y=True).axes:
+            bottom, top = axis.get_ylim()
+            assert bottom == 0 and 0.9 < top < 1.0
+
+
 def test_panels_stand_in_lines_of_equal_length(tmp_path: Path) -> None:
     figure = panel_grid([PANELS[:3], PANELS[3:6]])
     assert len(figure.axes) == 6
