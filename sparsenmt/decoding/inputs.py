@@ -78,10 +78,9 @@ class UnknownLines:
     """
 
     def __init__(self, bundle: Bundle, side: Literal["source", "target"] = "source") -> None:
-        data = bundle.recipe.data
-        language, unnamed = getattr(data, f"{side}_language"), type(data).model_fields[f"{side}_language"].default
+        language = getattr(bundle.recipe.data, f"{side}_language")
         self._tokenizer: Tokenizer = getattr(bundle.tokenizers, side)
-        self._side = side if language == unnamed else f"{side} ({language})"
+        self._side = side if language == side else f"{side} ({language})"  # the side is the default
         self._vocabulary = "the model's vocabulary" if bundle.tokenizers.shared else f"the {side} vocabulary"
         self._read, self._found, self._first = 0, 0, list[int]()
 
