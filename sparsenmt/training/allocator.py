@@ -32,10 +32,12 @@ class HeapTrimmer:
     """Trims the heap when the process has grown to twice the memory that updates need.
 
     Batches of changing shapes fragment glibc's heap: without trimming, training in bf16 grows with every update, by
-    about 20 MB with batches of 4,096 tokens and by far more with larger ones (docs/experiments.md).
+    about 20 MB with batches of 4,096 tokens and by far more with larger ones (docs/experiments.md). It begins by
+    trimming: what an earlier run of this process has left, as in a sweep, is not needed.
     """
 
     def __init__(self) -> None:
+        trim_heap()
         self._needed = 0  # largest resident size after an update that followed a trim
         self._trimmed = True
 

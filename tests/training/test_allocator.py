@@ -44,7 +44,23 @@ def test_it_is_given_back_when_the_process_has_doubled(monkeypatch: pytest.Monke
     assert [free.after_update() for _ in range(10)] == [False] * 3 + [True] + [False] * 2 + [True] + [False] * 2 + [
         True
     ]
-    assert len(released) == 3
+    assert len(released) == 4, "the first before all updates"
+
+
+def test_what_an_earlier_run_left_is_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of one process, as in a sweep, would each be allowed twice what the one before had reached."""
+    size = [100]
+    monkeypatch.setattr(allocator, "resident_bytes", lambda: size[0])
+    monkeypatch.setattr(allocator, "trim_heap", lambda: size.__setitem__(0, 100))
+    reached = []
+    for _ in range(4):
+        free, most = HeapTrimmer(), 0
+        for _ in range(50):
+            size[0] += 10
+            most = max(most, size[0])
+            free.after_update()
+        reached.append(most)
+    assert max(reached) == reached[0] == 230
 
 
 def test_where_the_system_does_not_say_nothing_happens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
