@@ -1,4 +1,4 @@
-"""What is told of a path that does not exist, and hints that can help."""
+"""Messages about paths that do not exist, and hints that can help."""
 
 from __future__ import annotations
 

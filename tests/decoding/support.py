@@ -211,7 +211,7 @@ class TinyBundle:
     chosen_depth: tuple[int, int] | None = None
     cuts_by_choice: bool = False
     separator: str | None = None
-    """Of the sentences in blocks."""
+    """The word between the sentences of a block; None: single sentences are read."""
 
     @property
     def recipe(self) -> Any:
