@@ -258,12 +258,7 @@ def grid(maps: Sequence[SentenceMap]) -> list[list[Heatmap]]:
     for each in maps:
         site = ", " if each.site == "cross" else f"\n{SITE_NAMES[each.site]}, "
         title = f"{each.title}{site}sentence {each.sentence}"
-        stack = {
-            "encoder_self": ("source", "source"),
-            "decoder_self": ("target", "target"),
-            "cross": ("target", "source"),
-        }
-        rows, keys = stack[each.site]
+        rows, keys = _SIDES[each.site]
         drawn = Heatmap(
             title,
             each.rows,
