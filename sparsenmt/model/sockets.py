@@ -115,6 +115,51 @@ class Transform(nn.Module):
         return SoftmaxKernel() if self.fusable else None
 
 
+class ScoreTerm(nn.Module):
+    """A term of the scores that depends on the query and on the distance of the key, at a self-attention site.
+
+    The engine asks for the term at distances, and moves it to the keys. Distances count to the left: a key after the
+    query has a negative one.
+    """
+
+    def content(self, q: Tensor) -> Tensor:
+        """Queries of the product with the keys, which may have a bias. q (B, H, Q, E) -> (B, H, Q, E)."""
+        return q
+
+    def forward(self, q: Tensor, distances: Tensor) -> Tensor:
+        """q (B, H, Q, E), distances (N) int64 -> (B, H, Q, N), scaled by the engine like the product with the keys."""
+        raise NotImplementedError
+
+
+class Span(nn.Module):
+    """A factor of attention weights that depends on the head and on the distance of the key, at self-attention."""
+
+    on: ClassVar[Literal["scores", "weights"]] = "scores"
+    """``scores``: its logarithm is added before the transform; ``weights``: it multiplies the weights, which then are
+    normalised again. With a softmax both are the same."""
+
+    @property
+    def reach(self) -> int:
+        """The largest distance at which any head's factor is not 0: keys beyond are neither computed nor cached."""
+        raise NotImplementedError
+
+    def forward(self, distances: Tensor) -> Tensor:
+        """distances (Q, K) >= 0 -> (H, Q, K) in [0, 1]; exactly 0 at keys that are not attended to."""
+        raise NotImplementedError
+
+    def losses(self) -> Mapping[str, Tensor]:
+        """Losses of the parameters, by name: scalars."""
+        return {}
+
+    def bounds(self) -> Mapping[str, tuple[float, float]]:
+        """Least and largest values of its parameters, by name: training clamps them after every update."""
+        return {}
+
+    def logged(self) -> Mapping[str, Tensor]:
+        """Values for the training log, as `Transform.logged`."""
+        return {}
+
+
 class FixedHeads(Protocol):
     """Heads with fixed attention weights: they have values, but no query and key projections."""
 

@@ -78,10 +78,16 @@ class Heads(Section):
 
 
 class Site(Section):
-    """An attention site: the keys that a query may see, how scores become weights, and its heads."""
+    """An attention site: the keys that a query may see, scores by distance, how scores become weights, and its heads."""
 
     pattern: MethodChoice = Field(MethodChoice(name="full"), description="The keys that a query may see.")
     transform: MethodChoice = Field(MethodChoice(name="softmax"), description="How scores become weights.")
+    position: MethodChoice | None = Field(
+        None, description="A term of the scores by query and distance (self-attention only). Default: none."
+    )
+    span: MethodChoice | None = Field(
+        None, description="A factor of the weights by head and distance (self-attention only). Default: none."
+    )
     heads: Heads = Field(Heads(), description="Number of heads, and fixed heads.")
 
 
@@ -110,11 +116,20 @@ class Model(Section):
     dimension: PositiveInt = Field(512, le=2**16, description="Model dimension D.")
     feed_forward: PositiveInt = Field(2048, le=2**20, description="Inner dimension of the feed-forward networks.")
     heads: PositiveInt = Field(8, le=2**16, description="Number of attention heads; must divide `dimension`.")
-    encoder_layers: PositiveInt = Field(6, le=1000, description="Number of encoder layers N.")
+    encoder_layers: NonNegativeInt = Field(
+        6, le=1000, description="Number of encoder layers N; 0 for a language model, which has no encoder."
+    )
     decoder_layers: PositiveInt = Field(6, le=1000, description="Number of decoder layers M.")
     norm: Literal["pre", "post"] = Field("pre", description="Layer normalisation before or after each sub-layer.")
     activation: Literal["relu", "gelu", "silu"] = Field("relu", description="Activation of the feed-forward networks.")
-    positions: Literal["sinusoidal", "learned"] = Field("sinusoidal", description="Position encodings.")
+    positions: Literal["sinusoidal", "learned", "none"] = Field(
+        "sinusoidal", description="Encodings of absolute positions."
+    )
+    segment_memory: NonNegativeInt = Field(
+        0,
+        le=2**20,
+        description="Language models: positions before a segment of text to which its positions still attend.",
+    )
     max_positions: PositiveInt = Field(1024, le=2**20, description="Longest sequence, in tokens; longer input is cut.")
     tie_embeddings: Literal["all", "target", "none"] = Field(
         "all",

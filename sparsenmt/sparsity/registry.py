@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict
 
 from sparsenmt.errors import UserError
 
-Socket = Literal["pattern", "transform", "heads", "memory", "depth"]
+Socket = Literal["pattern", "transform", "position", "span", "heads", "memory", "depth"]
 SOCKETS: tuple[Socket, ...] = get_args(Socket)
 
 
@@ -69,6 +69,9 @@ BUILD_CONTEXT: Mapping[Socket, str] = {
     "pattern": "build(options, site: str) -> Pattern | None (None: everything is visible)",
     "transform": "build(options, site: str, heads: int) -> Transform, for each execution step; heads: number of "
     "learned heads; with `shares`, also place: MethodPlace",
+    "position": "build(options, site: str, heads: int, size: int, dimension: int, place: MethodPlace) -> ScoreTerm, for "
+    "each execution step; heads: number of learned heads; size: of a head; dimension: of the model",
+    "span": "build(options, site: str, heads: int) -> Span, for each execution step; heads: number of learned heads",
     "heads": "build(options, site: str, heads: int) -> FixedHeads; heads: number of all heads of the site",
     "memory": "build(options, dimension: int) -> MemoryFilter, for each place",
     "depth": "build(options, encoder_layers: int, decoder_layers: int) -> DepthPlan",
@@ -77,6 +80,7 @@ BUILD_CONTEXT: Mapping[Socket, str] = {
 _BUILT_IN = (
     *("full", "window", "block", "dilated", "global_pattern", "random_pattern", "bigbird"),
     *("softmax", "sparsemax", "entmax15", "entmax", "topk", "topk_oow"),
+    *("relative", "distance_vectors", "adaptive_span"),
     *("plain", "recurrent", "tied_multi", "l0drop", "pos", "freq", "inv_freq", "group", "fixed_token", "fixed_word"),
 )
 _methods: dict[tuple[Socket, str], Method] = {}
