@@ -309,11 +309,12 @@ class MultiHeadAttention(nn.Module):
         if self.fixed is not None:
             parts.append(self.fixed.weights(keys))
         if q is not None and kv.keys is not None:
-            parts.append(
-                distance_weights(q, kv.keys, keys, step.distance_sockets)
-                if step.by_distance
-                else weigh(q, kv.keys, keys, step.transform)
-            )
+            if step.by_distance:
+                weights, seen = distance_weights(q, kv.keys, keys, step.distance_sockets)
+            else:
+                weights, seen = weigh(q, kv.keys, keys, step.transform), keys
+            parts.append(weights)
+            keys = seen if self.fixed is None else keys
         step.tell(step.without_disabled(torch.cat([part.to(parts[-1].dtype) for part in parts], 1), 1), keys)
 
     def pack(self, how: Packing, *, self_attention: bool) -> None:

@@ -95,8 +95,8 @@ def _factors(span: Span, first: int, queries: int, keys: int, device: torch.devi
 
 def distance_weights(
     q: Tensor, k: Tensor, keys: Keys, sockets: DistanceSockets, *, first: int | None = None, exact: bool = True
-) -> Tensor:
-    """q (B, H, Q, E), k (B, H, K, E), keys restricted -> weights (B, H, Q, K).
+) -> tuple[Tensor, Keys]:
+    """q (B, H, Q, E), k (B, H, K, E), keys restricted -> weights (B, H, Q, K), and the keys within the span.
 
     Args:
         keys: of all rows, or of n rows that stand for B / n each.
@@ -108,7 +108,7 @@ def distance_weights(
     if exact or not transform.fusable:
         q, k = at_least_single(q), at_least_single(k)
     scores = _scores(q, k, sockets.position, first, sockets.causal)
-    factors = None if span is None else _factors(span, first, *scores.shape[-2:], scores.device)
+    factors = None if span is None else _factors(span, first, q.shape[2], k.shape[2], scores.device)
     if factors is not None:
         keys = replace(keys, allowed=keys.visible() & (factors > 0))
     before = factors if span is not None and span.on == "scores" else None
@@ -121,7 +121,7 @@ def distance_weights(
     if factors is not None and before is None:
         mass = mass * factors.to(mass.dtype)
         mass = mass / mass.sum(-1, keepdim=True).clamp_min(torch.finfo(mass.dtype).tiny)
-    return mass
+    return mass, keys
 
 
 def _logarithm(factors: Tensor) -> Tensor:
@@ -175,8 +175,8 @@ def attend_by_distance(q: Tensor, k: Tensor, v: Tensor, keys: Keys, sockets: Dis
 def _attend(
     q: Tensor, k: Tensor, v: Tensor, keys: Keys, sockets: DistanceSockets, dropout: float, first: int | None = None
 ) -> Tensor:
-    weights = distance_weights(q, k, keys, sockets, first=first, exact=False).to(v.dtype)
-    return drop_out(weights, dropout) @ v
+    weights, _ = distance_weights(q, k, keys, sockets, first=first, exact=False)
+    return drop_out(weights.to(v.dtype), dropout) @ v
 
 
 @dataclass(frozen=True)
@@ -214,5 +214,5 @@ def _attend_in_bands(
     restricted = restrict(band, sockets.pattern, sockets.causal)
     parts = asked.flatten(0, 1), by_block(k), by_block(v)
     context = _attend(*parts, restricted, sockets, dropout, first=bands.left)
-    joined = context.unflatten(0, (rows, -1)).transpose(1, 2).flatten(2, 3)  # (B, H, n * b, E)
+    joined: Tensor = context.unflatten(0, (rows, -1)).transpose(1, 2).flatten(2, 3)  # (B, H, n * b, E)
     return joined[:, :, :queries]

@@ -134,7 +134,7 @@ class ScoreTerm(nn.Module):
 class Span(nn.Module):
     """A factor of attention weights that depends on the head and on the distance of the key, at self-attention."""
 
-    on: ClassVar[Literal["scores", "weights"]] = "scores"
+    on: Literal["scores", "weights"] = "scores"
     """``scores``: its logarithm is added before the transform; ``weights``: it multiplies the weights, which then are
     normalised again. With a softmax both are the same."""
 

@@ -268,7 +268,9 @@ class Decoder(nn.Module):
             block = self.layers[self.plan[t]]
             assert isinstance(block, TransformerBlock)
             inputs.append(x)
-            memory = before.states[t][:, max(before.states[t].shape[1] - keep[t], 0) :]
+            memory, most = before.states[t], keep[t]
+            if most is not None:
+                memory = memory[:, max(memory.shape[1] - most, 0) :]
             seen = block.self_input(torch.cat([memory, x], 1) if memory.shape[1] else x)
             q, kv = block.own.project_queries(seen[:, -length:]), block.own.project_keys_values(seen)
             positions = torch.arange(end - seen.shape[1], end, device=x.device).expand(rows, -1)

@@ -323,8 +323,8 @@ class Transformer(nn.Module):
         found: dict[str, dict[SiteName, list[list[float]]]] = {}
         for step in self.modules():
             if isinstance(step, AttentionStep):
-                methods = [step.transform, *([step.span] if step.span is not None else [])]
-                for name, values in [item for method in methods for item in method.logged().items()]:
+                values_of = dict(step.transform.logged()) | ({} if step.span is None else dict(step.span.logged()))
+                for name, values in values_of.items():
                     found.setdefault(name, {}).setdefault(step.site, []).append(values.double().tolist())
         return found
 

@@ -87,7 +87,8 @@ class RelativePositions(ScoreTerm):
 
     def _project(self, distances: Tensor) -> Tensor:
         projected = sinusoids(distances, self.weight.shape[1]).to(self.weight.dtype) @ self.weight.t()
-        return projected.unflatten(-1, (-1, self._size)).transpose(0, 1)
+        split: Tensor = projected.unflatten(-1, (-1, self._size))
+        return split.transpose(0, 1)
 
 
 @register("position", NAME, options=RelativeOptions, examples=({}, {"untie": True}))
