@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-
 PositionKind = Literal["sinusoidal", "learned", "none"]
 
 

@@ -78,7 +78,7 @@ class Heads(Section):
 
 
 class Site(Section):
-    """An attention site: the keys that a query may see, scores by distance, how scores become weights, and its heads."""
+    """An attention site: the keys that a query may see, how scores become weights, distances, and its heads."""
 
     pattern: MethodChoice = Field(MethodChoice(name="full"), description="The keys that a query may see.")
     transform: MethodChoice = Field(MethodChoice(name="softmax"), description="How scores become weights.")

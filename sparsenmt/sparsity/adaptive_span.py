@@ -6,10 +6,10 @@ Eq. 2, and the weights are m(x) exp(score), normalised (Eq. 3). The loss is S ti
 over the layers; training clamps s to [0, 1].
 Shapes: H heads, Q queries, K keys.
 
-With a softmax, Eq. 3 is the softmax after adding log m to the scores. A transform in place of the softmax may come after
-the factor (``mask: scores``) or before it (``mask: weights``: its weights are multiplied and normalised again). So top-k
-with ``scores`` keeps the k largest weights after the span, as the code of Zhao et al. does, and with ``weights`` the k
-largest scores before it, as their Eq. 6 says.
+With a softmax, Eq. 3 is the softmax after adding log m to the scores. A transform in place of the softmax may come
+after the factor (``mask: scores``) or before it (``mask: weights``: its weights are multiplied, then normalised again).
+So top-k with ``scores`` keeps the k largest weights after the span, as the code of Zhao et al. does, and with
+``weights`` the k largest scores of the keys within reach, as their Eq. 6 says.
 """
 
 from __future__ import annotations

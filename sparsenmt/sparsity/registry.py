@@ -69,8 +69,8 @@ BUILD_CONTEXT: Mapping[Socket, str] = {
     "pattern": "build(options, site: str) -> Pattern | None (None: everything is visible)",
     "transform": "build(options, site: str, heads: int) -> Transform, for each execution step; heads: number of "
     "learned heads; with `shares`, also place: MethodPlace",
-    "position": "build(options, site: str, heads: int, size: int, dimension: int, place: MethodPlace) -> ScoreTerm, for "
-    "each execution step; heads: number of learned heads; size: of a head; dimension: of the model",
+    "position": "build(options, site: str, heads: int, size: int, dimension: int, place: MethodPlace) -> ScoreTerm, "
+    "for each execution step; heads: number of learned heads; size: of a head; dimension: of the model",
     "span": "build(options, site: str, heads: int) -> Span, for each execution step; heads: number of learned heads",
     "heads": "build(options, site: str, heads: int) -> FixedHeads; heads: number of all heads of the site",
     "memory": "build(options, dimension: int) -> MemoryFilter, for each place",
