@@ -114,7 +114,7 @@ def test_memory_is_as_long_as_the_longest_span() -> None:
     model = language_model(9, CASES["span"][1])
     shares = [p for name, p in model.named_parameters() if name.endswith("span.share")]
     with torch.no_grad():
-        for share, longest in zip(shares, (1.5, 3.0), strict=True):
+        for share, longest in zip(shares, (1.5, 2.5), strict=True):
             share.copy_(torch.tensor([longest, 0.5, 0.0, 1.0]) / 9)
     _, memory = model.read_segment(text(1, 30))
     assert [each.shape[1] for each in memory.states] == [4, 5]  # the farthest key has a factor: less than span and ramp
