@@ -19,7 +19,7 @@ from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.layers import BlockOptions, SiteHeads
 from sparsenmt.model.protocol import Source
 from sparsenmt.model.sites import SITES, SiteName
-from sparsenmt.model.sockets import MemoryFilter, ScoreTerm, Span, Transform
+from sparsenmt.model.sockets import ContentPattern, MemoryFilter, ScoreTerm, Span, Transform
 from sparsenmt.model.stacks import SiteModules
 from sparsenmt.model.transformer import PositionOptions, Transformer, Vocabulary
 from sparsenmt.progress import byte_text
@@ -129,6 +129,26 @@ def _score_term(
     return term
 
 
+def _content(
+    model: schema.Model, name: SiteName, shared: dict[Hashable, Any], heads: int, step: int, block: int
+) -> ContentPattern:
+    site: schema.Site = getattr(model.attention, name)
+    size = model.dimension // (site.heads.count or model.heads)
+    sizes = {"heads": heads, "size": size, "dimension": model.dimension}
+    where, place = f"model.attention.{name}.pattern", MethodPlace(step, block, shared)
+    content: ContentPattern = _build("pattern", site.pattern, where, site=name, place=place, **sizes)
+    if content.grouped:
+        by_head = _transform(model, name, {}, heads, step, block).logged()
+        for part, present in (("position", site.position), ("span", site.span), ("transform", by_head or None)):
+            if present is not None:
+                raise UserError(
+                    f"{site.pattern.name} attends in groups of positions, which this {part} cannot be used in",
+                    where=f"model.attention.{name}.{part}",
+                    hint=f"Leave the {part} out, or choose options of the pattern without groups.",
+                )
+    return content
+
+
 def _span(model: schema.Model, name: SiteName, heads: int, step: int, block: int) -> Span:
     site: schema.Site = getattr(model.attention, name)
     assert site.span is not None
@@ -163,10 +183,12 @@ def _site(model: schema.Model, name: SiteName, shared: dict[Hashable, Any]) -> S
                 where=f"{key}.heads.disabled",
                 hint="Count heads from 1, fixed heads first.",
             )
+    per_step = registry.get("pattern", site.pattern.name).per_step
     return SiteModules(
         heads=SiteHeads(count, given, frozenset(site.heads.disabled)),
         transform=partial(_transform, model, name, shared),
-        pattern=_build("pattern", site.pattern, f"{key}.pattern", site=name),
+        pattern=None if per_step else _build("pattern", site.pattern, f"{key}.pattern", site=name),
+        content=partial(_content, model, name, shared) if per_step else None,
         position=None if site.position is None else partial(_score_term, model, name, shared),
         span=None if site.span is None else partial(_span, model, name),
     )
@@ -320,8 +342,11 @@ def patterns_without_gain(section: schema.Model, model: Transformer) -> list[str
     notes = []
     for name in SITES:
         stack = model.encoder if name == "encoder_self" else model.decoder
-        pattern = stack.steps.at(0, "cross" if name == "cross" else "self").pattern
-        if pattern is not None and (pattern.reach is None or name == "cross"):
+        if not stack.steps or (name == "cross" and not section.encoder_layers):
+            continue
+        step = stack.steps.at(0, "cross" if name == "cross" else "self")
+        pattern = step.pattern
+        if step.content is not None or (pattern is not None and (pattern.reach is None or name == "cross")):
             chosen = getattr(section.attention, name).pattern.name
             notes.append(f"model.attention.{name}.pattern ({chosen}): it only masks, no time is saved")
     return notes

@@ -24,11 +24,12 @@ from sparsenmt.model.attend import (
     weigh,
 )
 from sparsenmt.model.bands import band_layout
+from sparsenmt.model.content_attention import attend_by_content, content_weights
 from sparsenmt.model.linear import Linear, Packing, Product, release_weights
 from sparsenmt.model.protocol import AttentionListener, AttentionSeen
 from sparsenmt.model.relative_attention import DistanceSockets, attend_by_distance, distance_weights
 from sparsenmt.model.sites import SiteName
-from sparsenmt.model.sockets import FixedHeads, Keys, Pattern, ScoreTerm, SoftmaxKernel, Span, Transform
+from sparsenmt.model.sockets import ContentPattern, FixedHeads, Keys, Pattern, ScoreTerm, SoftmaxKernel, Span, Transform
 from sparsenmt.native.kernels import kernels
 
 
@@ -117,6 +118,7 @@ class AttentionStep(nn.Module):
         disabled: Collection[int] = (),
         position: ScoreTerm | None = None,
         span: Span | None = None,
+        content: ContentPattern | None = None,
     ) -> None:
         super().__init__()
         self.site: SiteName = site
@@ -125,6 +127,7 @@ class AttentionStep(nn.Module):
         self.pattern = pattern
         self.position = position
         self.span = span
+        self.content = content
         self.causal = site == "decoder_self"
         self.disabled = frozenset(disabled)  # numbers, from 1, of heads whose output is zero
         self.banded = True  # compute in bands where the pattern has a reach and that is faster
@@ -137,7 +140,12 @@ class AttentionStep(nn.Module):
     @property
     def fused(self) -> bool:
         """True if learned heads take the fused route."""
-        return self.pattern is None and self.transform.fusable and not self.by_distance
+        return self.pattern is None and self.transform.fusable and not self._special
+
+    @property
+    def _special(self) -> bool:
+        """True if more than positions, causality and a transform of scores decides."""
+        return self.by_distance or self.content is not None
 
     @property
     def by_distance(self) -> bool:
@@ -158,7 +166,7 @@ class AttentionStep(nn.Module):
     @property
     def softmax_kernel(self) -> SoftmaxKernel | None:
         """The kernel that computes a decoding step of learned heads; None: there is none."""
-        computable = self.pattern is None and not self.transform.position_dependent and not self.by_distance
+        computable = self.pattern is None and not self.transform.position_dependent and not self._special
         return self.transform.softmax_kernel() if computable else None
 
     def memory_mask(self, keys: Keys, dtype: torch.dtype) -> AttentionMask | None:
@@ -286,6 +294,8 @@ class MultiHeadAttention(nn.Module):
         dropout = self.dropout if self.training else 0.0
         length = q.shape[2]
         pattern, transform = step.pattern, step.transform
+        if step.content is not None:
+            return attend_by_content(q, k, v, keys, step.content, step.distance_sockets, dropout)
         if step.by_distance:
             return attend_by_distance(q, k, v, keys, step.distance_sockets, dropout)
         if step.fused:
@@ -309,7 +319,9 @@ class MultiHeadAttention(nn.Module):
         if self.fixed is not None:
             parts.append(self.fixed.weights(keys))
         if q is not None and kv.keys is not None:
-            if step.by_distance:
+            if step.content is not None:
+                weights, seen = content_weights(q, kv.keys, keys, step.content, step.distance_sockets)
+            elif step.by_distance:
                 weights, seen = distance_weights(q, kv.keys, keys, step.distance_sockets)
             else:
                 weights, seen = weigh(q, kv.keys, keys, step.transform), keys

@@ -18,7 +18,7 @@ from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.segment_memory import SegmentMemory
 from sparsenmt.model.sites import SiteName
-from sparsenmt.model.sockets import Gates, Keys
+from sparsenmt.model.sockets import ContentPattern, Gates, Keys
 
 
 @dataclass(frozen=True)
@@ -188,6 +188,10 @@ class TranslationModel(Protocol):
 
     def parameter_losses(self) -> dict[str, Tensor]:
         """Return the losses that depend on parameters alone, by name: scalars."""
+        ...
+
+    def content_patterns(self) -> list[ContentPattern]:
+        """Return the patterns that follow queries and keys in training."""
         ...
 
     def bounds(self) -> dict[str, tuple[float, float]]:

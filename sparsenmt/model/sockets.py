@@ -160,6 +160,48 @@ class Span(nn.Module):
         return {}
 
 
+@dataclass(frozen=True)
+class Groups:
+    """Groups of positions, each of which attends within itself. A position may be in several groups, or in none."""
+
+    queries: Tensor  # (B, H, C, W) indices of queries, rising
+    keys: Tensor  # (B, H, C, U) indices of keys, rising
+
+
+class ContentPattern(nn.Module):
+    """The keys that a query may see, decided by the queries and keys themselves, at a self-attention site.
+
+    In training it may gather statistics of the queries and keys; `pending` holds them until an update is complete.
+    """
+
+    grouped: ClassVar[bool] = False
+    """True if `groups` gives groups."""
+    decodes: ClassVar[bool] = True
+    """False if later positions decide what a query sees, so that a text cannot be decoded step by step."""
+
+    def prepare(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """The queries and keys of which scores are formed. q (B, H, Q, E), k (B, H, K, E)."""
+        return q, k
+
+    def forward(self, q: Tensor, k: Tensor, keys: Keys) -> Tensor:
+        """Prepared q (B, H, Q, E) and k (B, H, K, E) -> bool, broadcastable to (B, H, Q, K)."""
+        raise NotImplementedError
+
+    def groups(self, q: Tensor, k: Tensor, keys: Keys) -> Groups | None:
+        """Groups in place of the last heads of the mask: a query's output is the mean over its groups; None: none."""
+        return None
+
+    def pending(self) -> list[Tensor]:
+        """Sums since `forget` was called, in the order of `update`; processes add theirs up in place."""
+        return []
+
+    def update(self) -> None:
+        """Apply the pending sums after an update of the parameters."""
+
+    def forget(self) -> None:
+        """Drop the pending sums: an update begins."""
+
+
 class FixedHeads(Protocol):
     """Heads with fixed attention weights: they have values, but no query and key projections."""
 

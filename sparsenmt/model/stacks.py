@@ -24,7 +24,7 @@ from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import AttentionListener, Decided, GateListener, GateShares, GatesSeen
 from sparsenmt.model.segment_memory import SegmentMemory
 from sparsenmt.model.sites import SiteName
-from sparsenmt.model.sockets import Gates, Keys, MemoryFilter, Pattern, ScoreTerm, Span, Transform
+from sparsenmt.model.sockets import ContentPattern, Gates, Keys, MemoryFilter, Pattern, ScoreTerm, Span, Transform
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,13 @@ class SiteModules:
     heads: SiteHeads
     transform: Callable[[int, int, int], Transform]
     pattern: Pattern | None = None
+    content: Callable[[int, int, int], ContentPattern] | None = None
     position: Callable[[int, int, int], ScoreTerm] | None = None
     span: Callable[[int, int, int], Span] | None = None
 
     def obstacle(self, transform: Transform) -> str | None:
         """The reason why dropped positions cannot be merged into a stand-in before this site (design rule 3)."""
-        if self.pattern is not None:
+        if self.pattern is not None or self.content is not None:
             return "a pattern"
         if self.heads.fixed is not None:
             return "fixed heads"
@@ -64,6 +65,7 @@ class Steps(nn.ModuleList):
                 step,
                 transform=site.transform(learned, step, plan[step]),
                 pattern=site.pattern,
+                content=None if site.content is None else site.content(learned, step, plan[step]),
                 position=None if site.position is None else site.position(learned, step, plan[step]),
                 span=None if site.span is None else site.span(learned, step, plan[step]),
                 listeners=listeners,
