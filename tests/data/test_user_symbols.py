@@ -13,7 +13,7 @@ from sparsenmt.data.word_boundaries import word_ids
 from sparsenmt.errors import UserError
 from sparsenmt.recipe import checks, schema
 
-KINDS = ("bpe", "unigram", "char", "word")
+KINDS = ("bpe", "unigram", "char", "word", "byte")
 SYMBOLS = ["<n>", "<doc>", "#P1#", "a,b", "|"]
 Lines = Callable[..., list[str]]
 
