@@ -10,9 +10,21 @@ from pydantic import ValidationError
 from sparsenmt.metric import METRICS
 from sparsenmt.recipe.errors import Complaint, Problem, YamlOrigin
 from sparsenmt.recipe.key_paths import KeyPath, key_path
-from sparsenmt.recipe.schema import Data, Documents, Filters, Model, Section, TokenizerSection, Training
+from sparsenmt.recipe.schema import (
+    BYTE_TOKENS,
+    TASK_KEYS,
+    Data,
+    Decoding,
+    Documents,
+    Filters,
+    Model,
+    Section,
+    TokenizerSection,
+    Training,
+)
 from sparsenmt.recipe.socket_methods import socket_at
-from sparsenmt.recipe.yaml_tree import YamlNode, child, find, mapping, nearest_origin, plain, replace_all
+from sparsenmt.recipe.validation_errors import describe
+from sparsenmt.recipe.yaml_tree import YamlNode, child, find, items, mapping, nearest_origin, plain, replace_all
 
 _SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")  # as in every vocabulary
 _RESERVED = "\u2581"  # stands for a space inside tokens
@@ -147,6 +159,9 @@ def _tokenizer(tokenizer: TokenizerSection) -> Iterator[Contradiction]:
     here, symbols = "data.tokenizer", tokenizer.user_symbols
     size = f"{here}.vocabulary_size"
     least, counted, keys = len(_SPECIAL), "special tokens", [size]
+    if tokenizer.kind == "byte" and tokenizer.vocabulary_size != (tokens := BYTE_TOKENS + len(symbols)):
+        complaint = Complaint(f"bytes and special tokens are {tokens}", f"Leave the key out, or write {tokens}.")
+        yield Contradiction(_keys(size, f"{here}.kind"), complaint)
     if tokenizer.vocabulary_size > least:
         least, counted, keys = least + len(symbols), "special tokens and user symbols", [size, f"{here}.user_symbols"]
     if tokenizer.vocabulary_size <= least:
@@ -208,7 +223,7 @@ def _data(data: Data) -> Iterator[Contradiction]:
             yield Contradiction(_keys(f"data.train.{index}.name"), complaint)
     corpora = {f"data.train.{index}": corpus for index, corpus in enumerate(data.train)}
     for key, text in {**corpora, "data.dev": data.dev, "data.test": data.test}.items():
-        if text is not None and text.source == text.target:
+        if text is not None and text.source and text.source == text.target:
             complaint = Complaint("source and target are the same file", "Name the file of each language.")
             yield Contradiction(_keys(f"{key}.target", f"{key}.source"), complaint)
     if data.documents is not None:
@@ -272,6 +287,107 @@ _SECTION_CHECKS: tuple[tuple[type[Section], str, Callable[[Any], Iterator[Contra
 
 
 # Several sections
+
+
+def _is_written(recipe: YamlNode, key: KeyPath) -> bool:
+    node = find(recipe, key)
+    return node is not None and node.value is not None
+
+
+def _is_language_model(recipe: YamlNode) -> bool:
+    task = find(recipe, ("data", "task"))
+    return task is not None and task.value == "language_model"
+
+
+def _task(recipe: YamlNode) -> Iterator[Contradiction]:
+    """Keys belong to a task, and every corpus has the texts of its task."""
+    own, other = ("language_model", "translation") if _is_language_model(recipe) else ("translation", "language_model")
+    texts = {"translation": ("source", "target"), "language_model": ("text",)}
+    foreign = {"translation": ("source", "target", "tags", "documents"), "language_model": ("text",)}[other]
+    count = len(items(find(recipe, ("data", "train"))))
+    places: list[KeyPath] = [*(("data", "train", index) for index in range(count)), ("data", "dev"), ("data", "test")]
+    corpora = [place for place in places if isinstance(getattr(find(recipe, place), "value", None), dict)]
+    for key in [*_keys(*TASK_KEYS[other]), *((*place, name) for place in corpora for name in foreign)]:
+        if _is_written(recipe, key):
+            yield Contradiction((key, ("data", "task")), _foreign(own))
+    for place in corpora:
+        for name in texts[own]:
+            key = (*place, name)
+            if find(recipe, key) is None:
+                complaint = Complaint("this key is required", f"Add it. Its meaning: {describe(key)}")
+                yield Contradiction((key,), complaint)
+
+
+def _foreign(own: str) -> Complaint:
+    if own == "language_model":
+        return Complaint(
+            "has no meaning for a language model, which has one text and no encoder",
+            "Remove it, or set `data.task` to translation.",
+        )
+    return Complaint("belongs to a language model", "Remove it, or set `data.task` to language_model.")
+
+
+def _language_model(recipe: YamlNode) -> Iterator[Contradiction]:
+    """Segments, batches and memory of a language model must fit each other and the positions."""
+    model, training = _section(recipe, Model, "model"), _section(recipe, Training, "training")
+    decoding = _section(recipe, Decoding, "decoding")
+    if not _is_language_model(recipe) or model is None or training is None or decoding is None:
+        return
+    length, batch = training.segment_length, training.batch_tokens
+    if batch < length:
+        complaint = Complaint(
+            f"a batch of {batch} tokens has no place for a segment of {length}",
+            "Raise `training.batch_tokens`, or lower `training.segment_length`.",
+        )
+        yield Contradiction(_keys("training.batch_tokens", "training.segment_length"), complaint)
+    if training.loss_normalization == "sentences":
+        complaint = Complaint("a language model reads a text without dividing it into sentences", "Write tokens.")
+        yield Contradiction(_keys("training.loss_normalization"), complaint)
+    if decoding.unknown == "copy":
+        complaint = Complaint("a language model has no source to copy from", "Write allow or forbid.")
+        yield Contradiction(_keys("decoding.unknown"), complaint)
+    if model.positions == "none":
+        return
+    for section, memory in (("model", model.segment_memory), ("decoding", decoding.segment_memory)):
+        if memory:
+            complaint = Complaint(
+                f"the absolute positions of a segment begin at 0: those of {memory} tokens before it would be negative",
+                "Set `model.positions` to none and give the self-attention relative positions "
+                "(`model.attention.decoder_self.position`), or leave the memory out.",
+            )
+            yield Contradiction(_keys(f"{section}.segment_memory", "model.positions"), complaint)
+    for section, tokens in (("training", length), ("decoding", decoding.segment_length)):
+        if tokens is not None and tokens > model.max_positions:
+            complaint = Complaint(
+                f"a segment of {tokens} tokens does not fit {model.max_positions} positions",
+                f"Set `model.max_positions` to {tokens} or more, or lower `{section}.segment_length`.",
+            )
+            yield Contradiction(_keys(f"{section}.segment_length", "model.max_positions"), complaint)
+
+
+def _encoder(recipe: YamlNode) -> Iterator[Contradiction]:
+    """A translation model has an encoder."""
+    layers = find(recipe, ("model", "encoder_layers"))
+    if layers is not None and layers.value == 0 and not _is_language_model(recipe):
+        complaint = Complaint(
+            "without an encoder there is no source to translate",
+            "Write 1 or more, or set `data.task` to language_model and leave the key out.",
+        )
+        yield Contradiction(_keys("model.encoder_layers", "data.task"), complaint)
+
+
+def _position_encodings(recipe: YamlNode) -> Iterator[Contradiction]:
+    """A translation model must know the order of its tokens."""
+    positions = find(recipe, ("model", "positions"))
+    if positions is None or positions.value != "none" or _is_language_model(recipe):
+        return
+    sites = [f"model.attention.{side}_self.position" for side in ("encoder", "decoder")]
+    if missing := [key for key in sites if not _is_written(recipe, key_path(key))]:
+        complaint = Complaint(
+            "without position encodings, the self-attention does not know the order of tokens",
+            f"Add relative positions, `{missing[0]}: {{name: relative}}`, or write sinusoidal.",
+        )
+        yield Contradiction(_keys("model.positions"), complaint)
 
 
 def _losses(recipe: YamlNode) -> Iterator[Contradiction]:
@@ -351,4 +467,13 @@ def _validation_metric(recipe: YamlNode) -> Iterator[Contradiction]:
     yield Contradiction(_keys("training.validation.metric", "data.dev.documents"), complaint)
 
 
-_RECIPE_CHECKS = (_losses, _shared_table, _positions, _validation_metric)
+_RECIPE_CHECKS = (
+    _task,
+    _language_model,
+    _encoder,
+    _position_encodings,
+    _losses,
+    _shared_table,
+    _positions,
+    _validation_metric,
+)

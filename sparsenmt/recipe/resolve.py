@@ -12,6 +12,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.recipe.choices import PRESETS
 from sparsenmt.recipe.errors import Complaint, Problem, ProblemError, YamlOrigin, dotted, show
 from sparsenmt.recipe.key_paths import KeyPath, key_path
+from sparsenmt.recipe.schema import TASK_KEYS
 from sparsenmt.recipe.socket_methods import PLACE_KEYS, socket_at
 from sparsenmt.recipe.yaml_tree import (
     YamlNode,
@@ -30,7 +31,7 @@ from sparsenmt.recipe.yaml_tree import (
 _MOST_FILES = 100  # that a recipe includes
 _MOST_BYTES = 2_000_000  # of all its files: a file that is included twice is read twice
 _MOST_PARTS = 50  # of an override's key
-_FILES = ("source", "target", "tags", "documents")  # of a corpus
+_FILES = ("source", "target", "text", "tags", "documents")  # of a corpus
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]*))?\}")
 
 
@@ -215,7 +216,7 @@ def _set_item(node: YamlNode | None, path: KeyPath, parts: Sequence[str], value:
 
 
 def expand_preset(recipe: YamlNode) -> YamlNode:
-    """The recipe with the sizes of ``model.preset`` filled in; their origin is the preset's line.
+    """The recipe with the sizes of ``model.preset`` filled in, those of its task; their origin is the preset's line.
 
     An unknown preset is left to the validation.
     """
@@ -223,7 +224,10 @@ def expand_preset(recipe: YamlNode) -> YamlNode:
     if preset is None or not isinstance(preset.value, str) or preset.value not in PRESETS:
         return recipe
     model = mapping(recipe)["model"]
-    sizes = {key: tree(size, preset.origin) for key, size in PRESETS[preset.value].items()}
+    task = find(recipe, ("data", "task"))
+    other = TASK_KEYS["translation"] if task is not None and task.value == "language_model" else ()
+    chosen = {key: size for key, size in PRESETS[preset.value].items() if f"model.{key}" not in other}
+    sizes = {key: tree(size, preset.origin) for key, size in chosen.items()}
     # The preset's name stays first, for the reader of a dumped recipe.
     merged = {"preset": preset, **sizes, **mapping(model)}
     return YamlNode({**mapping(recipe), "model": YamlNode(merged, model.origin)}, recipe.origin)

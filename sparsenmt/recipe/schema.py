@@ -6,7 +6,7 @@ methods, and `recipe.load` receives them as a mapping from names to types.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -17,6 +17,9 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
 )
 
 from sparsenmt.recipe.choices import (
@@ -35,6 +38,18 @@ class Section(BaseModel):
     """A part of the recipe: immutable, unknown keys forbidden."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    younger: ClassVar[frozenset[str]] = frozenset()
+    """Keys that are younger than records on disk: values and hashes hold them only where they are not the default."""
+
+    @model_serializer(mode="wrap")
+    def serialized(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The section as plain values."""
+        values: dict[str, Any] = handler(self)
+        for name in self.younger & values.keys():
+            if getattr(self, name) == type(self).model_fields[name].default:
+                del values[name]
+        return values
 
 
 class MethodChoice(BaseModel):
@@ -90,6 +105,8 @@ class Site(Section):
     )
     heads: Heads = Field(Heads(), description="Number of heads, and fixed heads.")
 
+    younger = frozenset({"position", "span"})
+
 
 class Attention(Section):
     """The three attention sites."""
@@ -117,18 +134,13 @@ class Model(Section):
     feed_forward: PositiveInt = Field(2048, le=2**20, description="Inner dimension of the feed-forward networks.")
     heads: PositiveInt = Field(8, le=2**16, description="Number of attention heads; must divide `dimension`.")
     encoder_layers: NonNegativeInt = Field(
-        6, le=1000, description="Number of encoder layers N; 0 for a language model, which has no encoder."
+        6, le=1000, description="Number of encoder layers N. A language model has none."
     )
     decoder_layers: PositiveInt = Field(6, le=1000, description="Number of decoder layers M.")
     norm: Literal["pre", "post"] = Field("pre", description="Layer normalisation before or after each sub-layer.")
     activation: Literal["relu", "gelu", "silu"] = Field("relu", description="Activation of the feed-forward networks.")
     positions: Literal["sinusoidal", "learned", "none"] = Field(
-        "sinusoidal", description="Encodings of absolute positions."
-    )
-    segment_memory: NonNegativeInt = Field(
-        0,
-        le=2**20,
-        description="Language models: positions before a segment of text to which its positions still attend.",
+        "sinusoidal", description="Absolute position encodings, added to the embeddings."
     )
     max_positions: PositiveInt = Field(1024, le=2**20, description="Longest sequence, in tokens; longer input is cut.")
     tie_embeddings: Literal["all", "target", "none"] = Field(
@@ -143,6 +155,13 @@ class Model(Section):
         MethodChoice(name="plain"),
         description="Which layers run, which share their weights, and which exits are trained.",
     )
+    segment_memory: NonNegativeInt = Field(
+        0,
+        le=2**20,
+        description="Language models: number of positions before a segment whose states every layer attends to.",
+    )
+
+    younger = frozenset({"segment_memory"})
 
 
 class Ramp(Section):
@@ -186,11 +205,18 @@ class AuxiliaryLoss(Section):
 
 
 class Corpus(Section):
-    """A line-aligned pair of text files, plain or gzipped."""
+    """A line-aligned pair of text files; of a language model, one text. Files are plain or gzipped."""
 
-    name: str | None = Field(None, description="Name in reports. Default: the source file's name.")
-    source: str = Field(description="Path of the source text, relative to the folder of the recipe that names it.")
-    target: str = Field(description="Path of the target text, line-aligned with the source.")
+    name: str | None = Field(None, description="Name in reports. Default: the name of the source file, or of the text.")
+    source: str = Field(
+        "",
+        description="Path of the source text, relative to the folder of the recipe that names it. Required for a "
+        "translation.",
+    )
+    target: str = Field(
+        "", description="Path of the target text, line-aligned with the source. Required for a translation."
+    )
+    text: str = Field("", description="Path of the text of a language model, which requires it.")
     tags: str | None = Field(
         None,
         description="Path of part-of-speech tags of the source, for methods that read them: CoNLL-U, or lines of "
@@ -205,15 +231,30 @@ class Corpus(Section):
         1.0, le=10_000, description="How often the corpus is seen in an epoch (2 = twice, 0.5 = half of it)."
     )
 
+    younger = frozenset({"source", "target", "text"})
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The path of every text by its key: source and target, or the text of a language model."""
+        return {"text": self.text} if self.text else {"source": self.source, "target": self.target}
+
+
+BYTE_TOKENS = 260
+"""Tokens of a vocabulary of bytes: 256, and the special tokens."""
+
 
 class TokenizerSection(Section):
     """The conversion of text to tokens."""
 
-    kind: Literal["bpe", "unigram", "char", "word"] = Field(
-        "bpe", description="SentencePiece BPE or unigram, characters, or white-space separated words."
+    kind: Literal["bpe", "unigram", "char", "word", "byte"] = Field(
+        "bpe",
+        description="SentencePiece BPE or unigram, characters, white-space separated words, or the bytes of UTF-8.",
     )
     vocabulary_size: PositiveInt = Field(
-        8000, le=2**24, description="Number of tokens in a vocabulary (an upper bound for char and word)."
+        8000,
+        le=2**24,
+        description="Number of tokens in a vocabulary (an upper bound for char and word). Bytes have 256, and the "
+        "special tokens.",
     )
     shared: bool = Field(True, description="One vocabulary for both languages.")
     character_coverage: float = Field(1.0, gt=0, le=1, description="Share of characters that the vocabulary covers.")
@@ -229,6 +270,15 @@ class TokenizerSection(Section):
         description="Words that are a single token each, such as markers `<n>` between turns or sentences and `<doc>` "
         "between documents; they count in `vocabulary_size`.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _count_bytes(cls, values: Any) -> Any:
+        """Fill in the number of bytes and special tokens."""
+        if isinstance(values, dict) and values.get("kind") == "byte" and "vocabulary_size" not in values:
+            symbols = values.get("user_symbols")
+            return {**values, "vocabulary_size": BYTE_TOKENS + (len(symbols) if isinstance(symbols, list) else 0)}
+        return values
 
 
 class TaggerSection(Section):
@@ -280,10 +330,17 @@ class Documents(Section):
 class Data(Section):
     """Text, tokenizer and the prepared binary data."""
 
+    task: Literal["translation", "language_model"] = Field(
+        "translation",
+        description="`translation`: from a source to a target; `language_model`: a decoder without a source, of one "
+        "text.",
+    )
     directory: str = Field(description="Directory of the binary data that `prepare` writes and `train` reads.")
     source_language: str = Field("source", description="Language code of the source, such as `en`; used by the tagger.")
     target_language: str = Field(
-        "target", description="Language code of the target, such as `ja`; for reports and for the words of scores."
+        "target",
+        description="Language code of the target, or of a language model's text, such as `ja`; for reports and for the "
+        "words of scores.",
     )
     train: list[Corpus] = Field(min_length=1, description="Training corpora.")
     dev: Corpus = Field(description="Validation text.")
@@ -298,6 +355,13 @@ class Data(Section):
         description="Pack the sentences of documents into blocks; `{}` packs with the defaults. Default: every line "
         "is independent.",
     )
+
+    younger = frozenset({"task"})
+
+    @property
+    def is_language_model(self) -> bool:
+        """True if the task is a language model, False if it is a translation."""
+        return self.task == "language_model"
 
 
 class Optimizer(Section):
@@ -351,6 +415,18 @@ class Training(Section):
     accumulate_tokens: PositiveInt | None = Field(
         None,
         description="Tokens per update, if more than `batch_tokens`: gradients of several batches are accumulated.",
+    )
+    streams: PositiveInt = Field(
+        16,
+        le=2**20,
+        description="Language models: number of equal parts of the text that are read side by side, each from its "
+        "beginning to its end.",
+    )
+    segment_length: PositiveInt = Field(
+        512,
+        le=2**20,
+        description="Language models: tokens of a segment. An update reads one segment of every stream, in batches of "
+        "`batch_tokens` tokens.",
     )
     learning_rate: PositiveFloat = Field(5e-4, description="Peak learning rate.")
     schedule: Literal["inverse_sqrt", "linear", "constant"] = Field(
@@ -434,6 +510,18 @@ class Decoding(Section):
     decoder_layers: PositiveInt | None = Field(
         None, description="Number of decoder layers to run, from the first on. Default: the deepest trained exit."
     )
+    segment_length: PositiveInt | None = Field(
+        None,
+        le=2**20,
+        description="Language models: tokens that are scored at once. Default: `training.segment_length`.",
+    )
+    segment_memory: NonNegativeInt | None = Field(
+        None,
+        le=2**20,
+        description="Language models: positions that are kept for the next segment. Default: `model.segment_memory`.",
+    )
+
+    younger = frozenset({"segment_length", "segment_memory"})
 
     def recorded(self) -> dict[str, Any]:
         """These settings as JSON values, for records of what an output depends on.
@@ -463,6 +551,21 @@ class Decoding(Section):
         return self.model_copy(update={"encoder_layers": encoder, "decoder_layers": decoder})
 
 
+TASK_KEYS: dict[str, tuple[str, ...]] = {
+    "translation": (
+        *("model.encoder_layers", "model.tie_embeddings", "model.attention.encoder_self", "model.attention.cross"),
+        *("model.memory", "data.source_language", "data.tokenizer.shared", "data.filters", "data.tagger"),
+        *("data.documents", "training.accumulate_tokens", "training.validation.tokenize"),
+        *("training.validation.beam_size", "training.validation.max_sentences", "decoding.encoder_layers"),
+    ),
+    "language_model": (
+        *("model.segment_memory", "training.streams", "training.segment_length"),
+        *("decoding.segment_length", "decoding.segment_memory"),
+    ),
+}
+"""The keys that have a meaning for one task only; those of corpora aside."""
+
+
 class Recipe(Section):
     """A complete run: a Transformer with sparsity methods plugged into its sockets, its data, training and decoding."""
 
@@ -473,3 +576,25 @@ class Recipe(Section):
     data: Data = Field(description="Text, tokenizer and the prepared data.")
     training: Training = Field(Training(), description="The training run.")
     decoding: Decoding = Field(Decoding(), description="Defaults of decoding.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_encoder(cls, values: Any) -> Any:
+        """Fill in that a language model has no encoder layers."""
+        data, model = (values.get(key) or {} for key in ("data", "model")) if isinstance(values, dict) else ({}, {})
+        if isinstance(data, dict) and isinstance(model, dict) and data.get("task") == "language_model":
+            return {**values, "model": {**model, "encoder_layers": 0}}
+        return values
+
+    @model_serializer(mode="wrap")
+    def serialized(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The recipe as plain values, without the keys of the other task."""
+        values: dict[str, Any] = handler(self)
+        for task, keys in TASK_KEYS.items():
+            for key in keys if task != self.data.task else ():
+                *sections, last = key.split(".")
+                section: Any = values
+                for name in sections:
+                    section = section.get(name, {})
+                section.pop(last, None)
+        return values

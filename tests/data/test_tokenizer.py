@@ -12,7 +12,7 @@ from sparsenmt.data.vocabulary import BOS, EOS, PAD, SPACE, SPECIAL_TOKENS, UNK,
 from sparsenmt.errors import UserError
 from sparsenmt.recipe import schema
 
-KINDS = ("bpe", "unigram", "char", "word")
+KINDS = ("bpe", "unigram", "char", "word", "byte")
 Lines = Callable[..., list[str]]
 
 
@@ -103,7 +103,7 @@ def test_odd_characters_do_no_harm(kind: str, lines: Lines) -> None:
     for line in ("c\rd", "x\u2028y", "日本 語"):
         assert tokenizer.decode(tokenizer.encode(line)) == line
     # To SentencePiece a NUL is always unknown; to the others it is a character as any other.
-    nul = "\x00" if kind in ("char", "word") else UNKNOWN_SURFACE
+    nul = "\x00" if kind in ("char", "word", "byte") else UNKNOWN_SURFACE
     assert tokenizer.decode(tokenizer.encode("a\x00b")) == f"a{nul}b"
 
 
@@ -169,6 +169,41 @@ def test_characters_have_a_space_of_their_own() -> None:
     # The space has a place in the vocabulary even where no training line holds one.
     assert trained("char", ["abc"], size=5).pieces([4]) == [SPACE]
     assert trained("char", ["aaaaaaaab"], character_coverage=0.8).pieces(range(4, 6)) == [SPACE, "a"]
+
+
+def test_every_text_comes_back_from_bytes(tmp_path: Path) -> None:
+    tokenizer = trained("byte", ["any text"])
+    assert tokenizer.size == schema.BYTE_TOKENS == schema.TokenizerSection(kind="byte").vocabulary_size
+    for line in ("Käse  für 日本 🙂", "\u2581 \x00\t\x85\u2028", " ", "<s>"):
+        ids = tokenizer.encode(line)
+        assert len(ids) == len(line.encode()) and tokenizer.decode(ids) == line
+    assert tokenizer.pieces(tokenizer.encode("a b~ü\x7f")) == ["a", SPACE, "b", "~", "<0xC3>", "<0xBC>", "<0x7F>"]
+    assert tokenizer.spans("aü日b") == [(0, 1), (1, 2), (1, 2), (2, 3), (2, 3), (2, 3), (3, 4)]
+
+
+def test_bytes_that_are_no_text() -> None:
+    tokenizer = trained("byte", ["any text"])
+    first, second = tokenizer.encode("ü")
+    assert tokenizer.decode([first]) == tokenizer.decode([second]) == "\ufffd"
+    assert tokenizer.decode([first, *tokenizer.encode("a"), second]) == "\ufffda\ufffd"
+    line_feed = tokenizer.encode("\t")[0] + 1
+    assert tokenizer.decode([line_feed]) == "\ufffd"
+    assert tokenizer.decode([UNK, first, second, UNK], ["日", "x"]) == "日üx"
+    assert tokenizer.decode([UNK]) == UNKNOWN_SURFACE
+
+
+def test_markers_between_bytes(tmp_path: Path) -> None:
+    tokenizer = trained("byte", ["any text"], size=262, user_symbols=["<n>", "é"])
+    tokenizer.save(tmp_path, "x")
+    for each in (tokenizer, load_tokenizer(tmp_path, "x")):
+        ids = each.encode("a <n> é <n>é")
+        assert each.pieces(ids) == ["a", SPACE, "<n>", SPACE, "é", SPACE, "<", "n", ">", "<0xC3>", "<0xA9>"]
+        assert each.decode(ids) == "a <n> é <n>é"
+        assert each.spans("é <n>é")[:3] == [(0, 1), (1, 2), (2, 3)]
+    path = tmp_path / "x.json"
+    path.write_text(path.read_text(encoding="utf-8").replace("<0x00>", "<0x0>"), encoding="utf-8")
+    with pytest.raises(UserError, match="not a vocabulary of bytes"):
+        load_tokenizer(tmp_path, "x")
 
 
 def test_broken_directories(tmp_path: Path) -> None:

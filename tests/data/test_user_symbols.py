@@ -13,7 +13,7 @@ from sparsenmt.data.word_boundaries import word_ids
 from sparsenmt.errors import UserError
 from sparsenmt.recipe import checks, schema
 
-KINDS = ("bpe", "unigram", "char", "word")
+KINDS = ("bpe", "unigram", "char", "word", "byte")
 SYMBOLS = ["<n>", "<doc>", "#P1#", "a,b", "|"]
 Lines = Callable[..., list[str]]
 
@@ -100,7 +100,7 @@ def test_symbols_count_in_the_vocabulary_size(lines: Lines) -> None:
 
 
 def test_a_text_of_nothing_but_symbols(kind: str) -> None:
-    if kind in ("char", "word"):
+    if kind in ("char", "word", "byte"):
         tokenizer = trained(kind, ["<n> <n>"], ["<n>"])
         assert tokenizer.decode(tokenizer.encode("<n> <n>")) == "<n> <n>"
     else:
@@ -121,7 +121,7 @@ def test_lowercase(kind: str, lines: Lines) -> None:
     tokenizer = trained(kind, [line.upper() for line in lines(300)], ["<n>"], lowercase=True)
     assert tokenizer.pieces(tokenizer.encode("<N> <n>")) == [
         name(kind, "<n>"),
-        *([SPACE] if kind == "char" else []),
+        *([SPACE] if kind in ("char", "byte") else []),
         name(kind, "<n>"),
     ]
 

@@ -1,4 +1,4 @@
-"""Tokenizers with a list of symbols as vocabulary: characters, or words between spaces."""
+"""Tokenizers with a list of symbols as vocabulary: characters, words between spaces, or bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sparsenmt.data.tokenizers.spans import Span, fill_unknown, spans_before_low
 from sparsenmt.data.tokenizers.word_counts import LONGEST_WORD, WordCounts
 from sparsenmt.data.vocabulary import BOS, EOS, SKIPPED_IDS, SPACE, SPECIAL_TOKENS, UNK, UNKNOWN_SURFACE
 from sparsenmt.errors import UserError
-from sparsenmt.files import read_json, write_json
+from sparsenmt.files import invalid_file, read_json, write_json
 from sparsenmt.recipe import schema
 from sparsenmt.records import typed
 
@@ -186,10 +186,7 @@ class CharTokenizer(_SymbolTokenizer):
     def _symbols(self, line: str) -> Iterable[str]:
         if not self._user_symbols:
             return line.replace(" ", SPACE)
-        words = (
-            (word,) if word in self._user_symbols else word.replace(" ", SPACE)
-            for word in re.split("( )", line)  # keeps the spaces
-        )
+        words = ((word,) if word in self._user_symbols else word.replace(" ", SPACE) for word in _with_spaces(line))
         return chain.from_iterable(words)
 
     def _spans(self, line: str) -> list[Span]:
@@ -227,3 +224,80 @@ class CharTokenizer(_SymbolTokenizer):
 
     def _find_word_starts(self) -> NDArray[np.bool_]:
         return np.array([piece == SPACE for piece in self._pieces], dtype=np.bool_)
+
+
+_BYTES = [SPACE if byte == 32 else chr(byte) if 32 < byte < 127 else f"<0x{byte:02X}>" for byte in range(256)]
+"""The names of bytes: printable ASCII characters, and hexadecimal numbers."""
+
+
+class ByteTokenizer(_SymbolTokenizer):
+    """The bytes of UTF-8; nothing is unknown. A space belongs to the following word.
+
+    Bytes that are not valid UTF-8 are decoded to U+FFFD, and so is a line feed, which no line contains.
+    """
+
+    kind = "byte"
+
+    def __init__(self, symbols: Sequence[str], *, lowercase: bool, user_symbols: Sequence[str] = ()) -> None:
+        super().__init__(symbols, lowercase=lowercase, user_symbols=user_symbols)
+        self._first = self.size - len(_BYTES)
+        """The id of byte 0."""
+
+    @classmethod
+    def train(cls, options: schema.TokenizerSection, lines: Iterator[str]) -> Self:
+        """Take all bytes, whatever the text; an empty text is an error of ``lines``."""
+        next(lines, None)
+        symbols = [*options.user_symbols, *_BYTES]
+        return cls(symbols, lowercase=options.lowercase, user_symbols=options.user_symbols)
+
+    @classmethod
+    def load(cls, directory: Path, stem: str) -> Self:
+        """Read what `save` wrote."""
+        loaded = super().load(directory, stem)
+        if loaded._pieces[loaded._first :] != _BYTES:
+            raise invalid_file(directory / f"{stem}.json", "not a vocabulary of bytes")
+        return loaded
+
+    def encode(self, line: str) -> list[int]:
+        if self._lowercase:
+            line = line.lower()
+        return [id_ for part in self._parts(line) for id_ in self._part_ids(part)]
+
+    def decode(self, ids: Sequence[int], unknown: Sequence[str] = ()) -> str:
+        kept = [int(id_) for id_ in ids if id_ not in SKIPPED_IDS]
+        texts = fill_unknown(kept, [UNKNOWN_SURFACE if id_ == UNK else self._pieces[id_] for id_ in kept], unknown)
+        encoded = (
+            text.encode() if id_ < self._first else bytes([id_ - self._first])
+            for id_, text in zip(kept, texts, strict=True)
+        )
+        return b"".join(encoded).decode("utf-8", errors="replace").replace("\n", "\ufffd")
+
+    def _parts(self, line: str) -> list[str]:
+        """Divide a line into user symbols and the text between them."""
+        return _with_spaces(line) if self._user_symbols else [line]
+
+    def _part_ids(self, part: str) -> Iterable[int]:
+        if part in self._user_symbols:
+            return (self._ids[part],)
+        return (byte + self._first for byte in part.encode("utf-8", errors="replace"))
+
+    def _spans(self, line: str) -> list[Span]:
+        """The places of the symbols; all bytes of a character have its place."""
+        spans: list[Span] = []
+        start = 0
+        for part in self._parts(line):
+            if part in self._user_symbols:
+                spans.append((start, start + len(part)))
+            else:
+                places = enumerate(part, start)
+                spans += [(at, at + 1) for at, character in places for _ in character.encode("utf-8", errors="replace")]
+            start += len(part)
+        return spans
+
+    def _find_word_starts(self) -> NDArray[np.bool_]:
+        return np.array([piece == SPACE for piece in self._pieces], dtype=np.bool_)
+
+
+def _with_spaces(line: str) -> list[str]:
+    """The words of a line and the spaces between them."""
+    return re.split("( )", line)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sparsenmt.data.tokenizers.sentencepiece_tokenizer import SentencePieceTokenizer
 from sparsenmt.data.tokenizers.spans import Span
-from sparsenmt.data.tokenizers.symbol_tokenizers import CharTokenizer, WordTokenizer
+from sparsenmt.data.tokenizers.symbol_tokenizers import ByteTokenizer, CharTokenizer, WordTokenizer
 from sparsenmt.data.vocabulary import SPACE, UNK
 from sparsenmt.errors import UserError
 from sparsenmt.files import invalid_file, read_json, write_json
@@ -64,7 +64,11 @@ def character_count(tokenizer: Tokenizer) -> int:
     return sum(len(name) == 1 and name != SPACE for name in tokenizer.pieces(range(tokenizer.size)))
 
 
-_SYMBOL_TOKENIZERS: dict[str, type[CharTokenizer | WordTokenizer]] = {"char": CharTokenizer, "word": WordTokenizer}
+_SYMBOL_TOKENIZERS: dict[str, type[CharTokenizer | WordTokenizer | ByteTokenizer]] = {
+    "char": CharTokenizer,
+    "word": WordTokenizer,
+    "byte": ByteTokenizer,
+}
 
 
 def unknown_texts(tokenizer: Tokenizer, line: str) -> list[str]:
