@@ -12,6 +12,7 @@ from sparsenmt.recipe.errors import Complaint, Problem, YamlOrigin
 from sparsenmt.recipe.key_paths import KeyPath, key_path
 from sparsenmt.recipe.schema import (
     BYTE_TOKENS,
+    OPTIMIZER_KEYS,
     TASK_KEYS,
     Data,
     Decoding,
@@ -269,12 +270,15 @@ def _training(training: Training) -> Iterator[Contradiction]:
             "Raise it, lower `training.batch_tokens`, or leave the key out: then a batch is an update.",
         )
         yield Contradiction(_keys("training.accumulate_tokens", "training.batch_tokens"), complaint)
-    if training.schedule == "linear" and training.warmup_updates >= training.max_updates:
+    if training.falls_to_zero and training.warmup_updates >= training.max_updates:
         complaint = Complaint(
-            f"the linear schedule has no updates left after a warm-up of {training.warmup_updates}",
+            f"the {training.schedule} schedule has no updates left after a warm-up of {training.warmup_updates}",
             f"Lower `training.warmup_updates`, or raise `training.max_updates`, which is {training.max_updates}.",
         )
         yield Contradiction(_keys("training.warmup_updates", "training.max_updates"), complaint)
+    if training.clip == "step" and training.optimizer.name != "adagrad":
+        complaint = Complaint("clips the steps of Adagrad only", "Write total or tensor.")
+        yield Contradiction(_keys("training.clip", "training.optimizer.name"), complaint)
 
 
 _SECTION_CHECKS: tuple[tuple[type[Section], str, Callable[[Any], Iterator[Contradiction]]], ...] = (
@@ -363,6 +367,18 @@ def _language_model(recipe: YamlNode) -> Iterator[Contradiction]:
                 f"Set `model.max_positions` to {tokens} or more, or lower `{section}.segment_length`.",
             )
             yield Contradiction(_keys(f"{section}.segment_length", "model.max_positions"), complaint)
+
+
+def _optimizer(recipe: YamlNode) -> Iterator[Contradiction]:
+    """Constants belong to an optimizer."""
+    here = "training.optimizer"
+    name = find(recipe, key_path(f"{here}.name"))
+    chosen = "adam" if name is None else name.value
+    for other, keys in OPTIMIZER_KEYS.items():
+        for key in _keys(*(f"{here}.{key}" for key in keys if other != chosen)):
+            if _is_written(recipe, key):
+                complaint = Complaint(f"belongs to {other}", f"Remove it, or set `{here}.name` to {other}.")
+                yield Contradiction((key, *_keys(f"{here}.name")), complaint)
 
 
 def _encoder(recipe: YamlNode) -> Iterator[Contradiction]:
@@ -470,6 +486,7 @@ def _validation_metric(recipe: YamlNode) -> Iterator[Contradiction]:
 _RECIPE_CHECKS = (
     _task,
     _language_model,
+    _optimizer,
     _encoder,
     _position_encodings,
     _losses,

@@ -12,7 +12,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.recipe.choices import PRESETS
 from sparsenmt.recipe.errors import Complaint, Problem, ProblemError, YamlOrigin, dotted, show
 from sparsenmt.recipe.key_paths import KeyPath, key_path
-from sparsenmt.recipe.schema import TASK_KEYS
+from sparsenmt.recipe.schema import OPTIMIZER_KEYS, TASK_KEYS
 from sparsenmt.recipe.socket_methods import PLACE_KEYS, socket_at
 from sparsenmt.recipe.yaml_tree import (
     YamlNode,
@@ -39,7 +39,7 @@ def overlay(below: YamlNode, above: YamlNode, path: KeyPath = ()) -> YamlNode:
     """``above`` laid over ``below``: mappings are merged, lists and scalars replaced.
 
     A method mapping whose ``name`` changes loses the options of the replaced method, except options given on the
-    command line, which are meant for the new method.
+    command line, which are meant for the new method; so does the optimizer.
     """
     if not isinstance(below.value, dict) or not isinstance(above.value, dict):
         return above
@@ -48,6 +48,9 @@ def overlay(below: YamlNode, above: YamlNode, path: KeyPath = ()) -> YamlNode:
     if socket is not None and _name(above) is not None and _name(above) != _name(below):
         place = PLACE_KEYS.get(socket, ())
         kept = {key: value for key, value in kept.items() if value.origin.is_override or key in place}
+    elif path == ("training", "optimizer") and _name(above) in OPTIMIZER_KEYS:
+        foreign = {key for name, keys in OPTIMIZER_KEYS.items() if name != _name(above) for key in keys}
+        kept = {key: value for key, value in kept.items() if value.origin.is_override or key not in foreign}
     merged = dict(kept)
     for key, value in above.value.items():
         merged[key] = overlay(merged[key], value, (*path, key)) if key in merged else value

@@ -365,12 +365,25 @@ class Data(Section):
 
 
 class Optimizer(Section):
-    """Adam (Kingma and Ba 2015)."""
+    """Adam (Kingma and Ba 2015) or Adagrad (Duchi et al. 2011), and its constants."""
 
-    beta1: float = Field(0.9, ge=0, lt=1, description="Decay of the first moment.")
-    beta2: float = Field(0.98, ge=0, lt=1, description="Decay of the second moment.")
+    name: Literal["adam", "adagrad"] = Field("adam", description="`adam`, or `adagrad`.")
+    beta1: float = Field(0.9, ge=0, lt=1, description="Adam's decay of the first moment.")
+    beta2: float = Field(0.98, ge=0, lt=1, description="Adam's decay of the second moment.")
     epsilon: PositiveFloat = Field(1e-9, description="Term that avoids division by zero.")
-    weight_decay: NonNegativeFloat = Field(0.0, description="Decoupled weight decay (AdamW) of matrices.")
+    weight_decay: NonNegativeFloat = Field(0.0, description="Adam's decoupled weight decay (AdamW) of matrices.")
+    initial_sum: NonNegativeFloat = Field(0.0, description="Adagrad's sums of squared gradients before training.")
+
+    @model_serializer(mode="wrap")
+    def serialized(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The section as plain values, without the keys of the other optimizer; `name` is younger than recipes."""
+        values: dict[str, Any] = handler(self)
+        foreign = {key for name, keys in OPTIMIZER_KEYS.items() if name != self.name for key in keys}
+        return {key: value for key, value in values.items() if key not in foreign and (key, value) != ("name", "adam")}
+
+
+OPTIMIZER_KEYS = {"adam": ("beta1", "beta2", "weight_decay"), "adagrad": ("initial_sum",)}
+"""The keys of `training.optimizer` that have a meaning for one optimizer only."""
 
 
 class Validation(Section):
@@ -429,14 +442,20 @@ class Training(Section):
         "`batch_tokens` tokens.",
     )
     learning_rate: PositiveFloat = Field(5e-4, description="Peak learning rate.")
-    schedule: Literal["inverse_sqrt", "linear", "constant"] = Field(
+    schedule: Literal["inverse_sqrt", "linear", "cosine", "constant"] = Field(
         "inverse_sqrt",
-        description="Learning rate after the warm-up: falls with 1/sqrt(update), falls linearly to 0 at "
-        "`max_updates`, or stays constant.",
+        description="Learning rate after the warm-up: falls with 1/sqrt(update), falls linearly or as half a cosine to "
+        "0 at `max_updates`, or stays constant.",
     )
     warmup_updates: NonNegativeInt = Field(4000, description="Updates over which the learning rate rises linearly.")
-    optimizer: Optimizer = Field(Optimizer(), description="Adam's constants.")
-    clip_norm: PositiveFloat | None = Field(1.0, description="Largest norm of the gradient.")
+    optimizer: Optimizer = Field(Optimizer(), description="The optimizer and its constants.")
+    clip_norm: PositiveFloat | None = Field(1.0, description="Largest norm of the gradient; null: any.")
+    clip: Literal["total", "tensor", "step"] = Field(
+        "total",
+        description="Object of `clip_norm`. `total`: the whole gradient; `tensor`: the gradient of each parameter; "
+        "`step`: the same, but only the step of Adagrad is shortened, and its sums take the gradient as it is "
+        "(Sukhbaatar et al. 2019).",
+    )
     skip_nonfinite: NonNegativeInt = Field(
         0, description="Number of updates with a non-finite loss or gradient to skip before training stops."
     )
@@ -465,6 +484,13 @@ class Training(Section):
         "target decide first, and with a loss that has a weight only there is no choice. `none`: the mean of exactly "
         "`average_last`.",
     )
+
+    younger = frozenset({"clip"})
+
+    @property
+    def falls_to_zero(self) -> bool:
+        """True if the learning rate of every update depends on `max_updates`, after which it is 0."""
+        return self.schedule in ("linear", "cosine")
 
 
 class Decoding(Section):

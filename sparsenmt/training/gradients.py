@@ -5,6 +5,7 @@ Shapes: B sentences, T target positions, S source positions, D model dimension.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -205,6 +206,30 @@ def sample_exit_pairs(plan: DepthPlan, seed: Sequence[int]) -> ExitPairs:
         sides.append({int(n) for n in generator.choice(exits, count or len(exits), replace=False)})
         factor *= len(exits) / len(sides[-1])
     return {(n, m): share * factor for (n, m), share in pairs.items() if n in sides[0] and m in sides[1]}
+
+
+def clip_gradients(
+    parameters: Sequence[nn.Parameter], bound: float | None, clip: Literal["total", "tensor", "step"]
+) -> tuple[float, list[float]]:
+    """Clip the gradients of an update; a parameter without one is left out.
+
+    With ``step``, gradients stay as they are, and the learning rate of a parameter is scaled instead. So the Adagrad of
+    Sukhbaatar et al. 2019 shortens a step by the norm of its gradient, but sums the squares of the gradient itself.
+
+    Returns:
+        the norm of the whole gradient before, and the factor of each parameter's learning rate.
+    """
+    factors, limit = [1.0] * len(parameters), math.inf if bound is None else bound
+    if clip == "total":
+        return float(nn.utils.clip_grad_norm_(parameters, limit)), factors
+    gradients = [torch.zeros(()) if each.grad is None else each.grad for each in parameters]
+    norms = torch.stack([torch.linalg.vector_norm(each).cpu() for each in gradients])
+    if clip == "step":
+        factors = [min(limit / (norm + 1e-10), 1.0) for norm in norms.tolist()]
+    elif bound is not None:
+        for parameter in parameters:
+            nn.utils.clip_grad_norm_([parameter], bound)
+    return float(torch.linalg.vector_norm(norms)), factors
 
 
 def fill_missing_gradients(plan: DepthPlan, parameters: Iterable[nn.Parameter]) -> None:

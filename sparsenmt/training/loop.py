@@ -10,7 +10,6 @@ from signal import SIGTERM
 from typing import NoReturn
 
 import torch
-from torch import nn
 
 from sparsenmt.data.batching import Batch, EpochPlan, IndexBatch, collate
 from sparsenmt.data.dataset import Dataset
@@ -27,6 +26,7 @@ from sparsenmt.training.gradients import (
     Objective,
     UpdateTotals,
     accumulate_gradients,
+    clip_gradients,
     fill_missing_gradients,
     sample_exit_pairs,
 )
@@ -225,17 +225,18 @@ class Trainer:
                 self._stop()
             results.append(self._accumulate(batch.to(self.device), objective, totals))
             self.weights.collect()
-        parameters: list[nn.Parameter] = list(self.weights.named.values())
+        parameters = [parameter for parameter in self.weights.named.values() if parameter.requires_grad]
         fill_missing_gradients(self.model.plan, parameters)
         self.workers.sum_gradients(parameters)
-        norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.options.clip_norm or math.inf))
+        norm, factors = clip_gradients(parameters, self.options.clip_norm, self.options.clip)
         result = self._sum(results)
         if not (math.isfinite(result.loss) and math.isfinite(norm)):
             self._skip(real, results, result.loss, norm)
             return False
         rate = learning_rate(self.progress.update + 1, self.options)
+        by_parameter = dict(zip(parameters, factors, strict=True))
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * by_parameter[group["params"][0]]
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.weights.publish()

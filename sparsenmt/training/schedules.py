@@ -19,7 +19,8 @@ from sparsenmt.training.state import Multiplier, Progress
 def learning_rate(update: int, options: Training) -> float:
     """The learning rate of an update, numbered from 1: linear warmup, then the schedule.
 
-    ``inverse_sqrt`` is that of Vaswani et al. 2017, 5.3, given its peak. ``linear`` reaches 0 after the last update.
+    ``inverse_sqrt`` is that of Vaswani et al. 2017, 5.3, given its peak. ``linear`` and ``cosine`` (Loshchilov and
+    Hutter 2017, Eq. 5, without restarts) reach 0 after the last update.
     """
     peak, warmup, last = options.learning_rate, options.warmup_updates, options.max_updates
     if update < warmup:
@@ -28,6 +29,9 @@ def learning_rate(update: int, options: Training) -> float:
         return peak * math.sqrt(max(warmup, 1) / update)
     if options.schedule == "linear":
         return peak * max(last + 1 - update, 0) / max(last + 1 - warmup, 1)
+    if options.schedule == "cosine":
+        left = max(last + 1 - update, 0) / max(last + 1 - warmup, 1)
+        return peak * (1 - math.cos(math.pi * left)) / 2
     return peak
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from sparsenmt.errors import UserError
 from sparsenmt.recipe.schema import Optimizer
 from sparsenmt.training.precision import MasterWeights
 
@@ -96,35 +97,55 @@ class Progress:
 
 
 def make_optimizer(weights: MasterWeights, options: Optimizer) -> torch.optim.Optimizer:
-    """Adam (Kingma and Ba 2015) with decoupled weight decay on matrices. The training loop sets the learning rate."""
-    matrices = [p for p in weights.named.values() if p.dim() >= 2]
-    others = [p for p in weights.named.values() if p.dim() < 2]
+    """Adam (Kingma and Ba 2015) with decoupled weight decay on matrices, or Adagrad (Duchi et al. 2011).
+
+    The training loop sets the learning rate; with Adagrad every parameter is a group and has its own.
+    """
+    parameters = [parameter for parameter in weights.named.values() if parameter.requires_grad]
+    if options.name == "adagrad":
+        groups = [{"params": [parameter]} for parameter in parameters]
+        initial = options.initial_sum
+        return torch.optim.Adagrad(groups, lr=0.0, initial_accumulator_value=initial, eps=options.epsilon)
+    matrices = [p for p in parameters if p.dim() >= 2]
+    others = [p for p in parameters if p.dim() < 2]
     groups = [{"params": matrices, "weight_decay": options.weight_decay}, {"params": others, "weight_decay": 0.0}]
     groups = [group for group in groups if group["params"]]
     betas = (options.beta1, options.beta2)
     return torch.optim.AdamW(groups, lr=0.0, betas=betas, eps=options.epsilon, fused=True)
 
 
-_MOMENTS = ("exp_avg", "exp_avg_sq", "step")
+def _state_keys(optimizer: torch.optim.Optimizer) -> tuple[str, ...]:
+    return ("sum", "step") if isinstance(optimizer, torch.optim.Adagrad) else ("exp_avg", "exp_avg_sq", "step")
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer, weights: MasterWeights) -> dict[str, Tensor]:
-    """Adam's moments by parameter name."""
+    """The optimizer's tensors by parameter name: Adam's moments, Adagrad's sums."""
     return {
         f"{name}/{key}": optimizer.state[parameter][key].detach().clone()
         for name, parameter in weights.named.items()
         if parameter in optimizer.state
-        for key in _MOMENTS
+        for key in _state_keys(optimizer)
     }
 
 
 def load_optimizer_state(
     optimizer: torch.optim.Optimizer, weights: MasterWeights, tensors: Mapping[str, Tensor]
 ) -> None:
-    """Restore Adam's moments."""
+    """Restore the optimizer's tensors.
+
+    Raises:
+        UserError: they are those of another optimizer.
+    """
+    keys = _state_keys(optimizer)
+    if any(name.rpartition("/")[2] not in keys for name in tensors):
+        raise UserError(
+            "the checkpoint was written with another optimizer",
+            where="training.optimizer.name",
+            hint="Name that one, or begin with the weights alone.",
+        )
     for name, parameter in weights.named.items():
         if f"{name}/step" in tensors:
-            state = {key: tensors[f"{name}/{key}"] for key in _MOMENTS}
+            state = {key: tensors[f"{name}/{key}"] for key in keys}
             optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in state.items()}
 
 

@@ -123,8 +123,8 @@ def _is_harmless(key: str, old: Any, new: Any, recipe: Recipe, done: Progress | 
     """Return True if a resumed run with the change equals an uninterrupted run that had it from its start."""
     if _HARMLESS.fullmatch(key) or key == _TOKENIZER:
         return True
-    if key not in _LIMITS or (key == "training.max_updates" and recipe.training.schedule == "linear"):
-        return False  # a linear schedule falls to the last update: with another one, earlier rates were others
+    if key not in _LIMITS or (key == "training.max_updates" and recipe.training.falls_to_zero):
+        return False  # the schedule falls to the last update: with another one, earlier rates were others
     if new is None or (old is not None and new > old):
         return True
     reached = None if done is None else _reached(key, done)  # patience: an earlier validation may have reached it

@@ -146,14 +146,15 @@ def test_all_keys_that_differ_are_listed(begun: Path) -> None:
     assert "log_every" not in caught.value.message and caught.value.where == str(begun)
 
 
-def test_a_linear_schedule_cannot_become_longer(begun: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_a_schedule_that_ends_cannot_become_longer(begun: Path, tmp_path: Path, schedule: str) -> None:
     """It falls to the last update: the updates that were done would have had other rates."""
-    directory = tmp_path / "linear"
+    directory = tmp_path / schedule
     shutil.copytree(begun, directory)
-    store.write_recipe(directory, recipe_with(directory, training__schedule="linear"))
-    check(directory, training__schedule="linear", training__max_epochs=10)
+    store.write_recipe(directory, recipe_with(directory, training__schedule=schedule))
+    check(directory, training__schedule=schedule, training__max_epochs=10)
     with pytest.raises(UserError, match=r"training\.max_updates is 200 instead of 100"):
-        check(directory, training__schedule="linear", training__max_updates=200)
+        check(directory, training__schedule=schedule, training__max_updates=200)
     with pytest.raises(UserError, match=r"training\.schedule"):
         check(directory, training__schedule="constant", training__max_updates=200)
 
@@ -165,12 +166,13 @@ def test_a_limit_that_was_passed_is_told(begun: Path) -> None:
     assert "To end it where it is, write training.max_updates=50 training.max_epochs=5." in caught.value.hint
 
 
-def test_a_linear_schedule_cannot_become_shorter(begun: Path, tmp_path: Path) -> None:
-    directory = tmp_path / "linear"
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_a_schedule_that_ends_cannot_become_shorter(begun: Path, tmp_path: Path, schedule: str) -> None:
+    directory = tmp_path / schedule
     shutil.copytree(begun, directory)
-    store.write_recipe(directory, recipe_with(directory, training__schedule="linear"))
+    store.write_recipe(directory, recipe_with(directory, training__schedule=schedule))
     with pytest.raises(UserError, match=r"training\.max_updates is 60 instead of 100"):
-        check(directory, training__schedule="linear", training__max_updates=60)
+        check(directory, training__schedule=schedule, training__max_updates=60)
 
 
 def test_limits_that_were_none(begun: Path, tmp_path: Path) -> None:

@@ -152,6 +152,17 @@ def test_one_wrong_override(tmp_path: Path, override: str, expected: str) -> Non
             "training: {schedule: linear, max_updates: 10}\n",
             "the linear schedule has no updates left after a warm-up of 4000",
         ),
+        (
+            "training: {schedule: cosine, max_updates: 10}\n",
+            "the cosine schedule has no updates left after a warm-up of 4000",
+        ),
+        (
+            "training: {optimizer: {name: adagrad, beta2: 0.9}}\n",
+            "training.optimizer.beta2: belongs to adam\n  Remove it, or set `training.optimizer.name` to adam.",
+        ),
+        ("training: {optimizer: {name: adagrad, weight_decay: 0.0}}\n", "optimizer.weight_decay: belongs to adam"),
+        ("training: {optimizer: {initial_sum: 0.1}}\n", "training.optimizer.initial_sum: belongs to adagrad"),
+        ("training: {clip: step}\n", "training.clip: clips the steps of Adagrad only"),
     ],
 )
 def test_keys_that_contradict_each_other(tmp_path: Path, extra: str, expected: str) -> None:

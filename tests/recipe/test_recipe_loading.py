@@ -96,6 +96,14 @@ def test_bases_are_merged_under(tmp_path: Path) -> None:
     assert (training.optimizer.beta1, training.optimizer.beta2) == (0.5, 0.9)
 
 
+def test_another_optimizer_loses_the_constants_of_the_one_below(tmp_path: Path) -> None:
+    below = "training: {optimizer: {beta1: 0.5, epsilon: 1.0e-8}}\n"
+    for override in ("training.optimizer.name=adagrad", "training.optimizer={name: adagrad}"):
+        optimizer = load_text(tmp_path, below, override).training.optimizer
+        assert (optimizer.name, optimizer.beta1, optimizer.epsilon) == ("adagrad", 0.9, 1e-8)
+    assert load_text(tmp_path, below, "training.optimizer.name=adam").training.optimizer.beta1 == 0.5
+
+
 def test_later_bases_lie_over_earlier_ones_and_lists_are_replaced(tmp_path: Path) -> None:
     write(tmp_path, MINIMAL + "training: {seed: 5}\n", "one.yaml")
     write(

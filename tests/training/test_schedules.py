@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Literal
 
 import pytest
+import torch
 
 from sparsenmt.recipe.schema import Ramp, Training
 from sparsenmt.training import schedules
 from sparsenmt.training.schedules import final_value, value_at
 
-Schedule = Literal["inverse_sqrt", "linear", "constant"]
+Schedule = Literal["inverse_sqrt", "linear", "cosine", "constant"]
 
 
 def learning_rate(update: int, *, peak: float, schedule: Schedule, warmup: int, last: int) -> float:
@@ -29,7 +30,7 @@ def test_inverse_square_root_is_that_of_the_paper() -> None:
         assert found == pytest.approx(paper)
 
 
-@pytest.mark.parametrize("schedule", ["inverse_sqrt", "linear", "constant"])
+@pytest.mark.parametrize("schedule", ["inverse_sqrt", "linear", "cosine", "constant"])
 def test_warm_up_is_linear_and_reaches_the_peak(schedule: Schedule) -> None:
     values = [learning_rate(u, peak=2.0, schedule=schedule, warmup=10, last=50) for u in range(1, 51)]
     assert values[:10] == pytest.approx([0.2 * u for u in range(1, 11)])
@@ -44,11 +45,31 @@ def test_linear_falls_to_zero_after_the_last_update() -> None:
     assert [rate(10), rate(60), rate(109), rate(110), rate(500)] == pytest.approx([1.0, 0.5, 0.01, 0.0, 0.0])
 
 
+def test_cosine_is_half_a_cosine_that_ends_after_the_last_update() -> None:
+    def rate(update: int) -> float:
+        return learning_rate(update, peak=2.0, schedule="cosine", warmup=10, last=109)
+
+    golden = {10: 2.0, 35: 1 + 0.5**0.5, 60: 1.0, 85: 1 - 0.5**0.5, 110: 0.0, 500: 0.0}
+    assert [rate(update) for update in golden] == pytest.approx(list(golden.values()))
+    assert 0 < rate(109) < 1e-3
+
+
+def test_cosine_is_that_of_pytorch() -> None:
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([parameter], lr=0.3)
+    theirs = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 40)
+    for update in range(40):
+        own = learning_rate(update, peak=0.3, schedule="cosine", warmup=0, last=39)
+        assert own == pytest.approx(theirs.get_last_lr()[0])
+        optimizer.step()
+        theirs.step()
+
+
 def test_constant_stays() -> None:
     assert {learning_rate(u, peak=0.5, schedule="constant", warmup=0, last=9) for u in range(1, 20)} == {0.5}
 
 
-@pytest.mark.parametrize("schedule", ["inverse_sqrt", "linear", "constant"])
+@pytest.mark.parametrize("schedule", ["inverse_sqrt", "linear", "cosine", "constant"])
 def test_without_warm_up_or_with_one_longer_than_the_run(schedule: Schedule) -> None:
     assert 0 < learning_rate(1, peak=1.0, schedule=schedule, warmup=0, last=100) <= 1.0
     assert learning_rate(1, peak=1.0, schedule=schedule, warmup=1, last=1) == 1.0

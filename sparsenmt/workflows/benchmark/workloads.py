@@ -26,7 +26,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.model.protocol import Source
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe import schema
-from sparsenmt.training.gradients import Objective, UpdateTotals, accumulate_gradients
+from sparsenmt.training.gradients import Objective, UpdateTotals, accumulate_gradients, clip_gradients
 from sparsenmt.training.precision import MasterWeights
 from sparsenmt.training.state import make_optimizer
 from sparsenmt.workflows.benchmark.flops import Arithmetic, count_arithmetic
@@ -146,7 +146,7 @@ class DecodingWorkload:
 
 
 class TrainingWorkload:
-    """Updates on one batch, as in `sparsenmt train`: forward, loss, backward, clipping, Adam."""
+    """Updates on one batch, as in `sparsenmt train`: forward, loss, backward, clipping, optimizer."""
 
     def __init__(
         self, benchmarked: BenchmarkModel, sizes: WorkloadSizes, dtype: torch.dtype, device: torch.device
@@ -155,7 +155,7 @@ class TrainingWorkload:
         self._benchmarked = benchmarked
         options = benchmarked.recipe.training
         self._objective = Objective(options.label_smoothing, options.loss_normalization, benchmarked.auxiliary)
-        self._clip = options.clip_norm
+        self._clip = options.clip_norm, options.clip
         source = benchmarked.to_source(benchmarked.random_rows(sizes.sentences, sizes.source_length))
         self._batch = _batch(source, benchmarked.random_rows(sizes.sentences, sizes.target_length, target=True))
         self._on_device = self._batch.to(device)
@@ -170,7 +170,7 @@ class TrainingWorkload:
         self._gradients(self._model, self._on_device)
         self._weights.collect()
         parameters = list(self._weights.named.values())
-        torch.nn.utils.clip_grad_norm_(parameters, self._clip or float("inf"))
+        clip_gradients(parameters, *self._clip)
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         self._weights.publish()
