@@ -1,0 +1,138 @@
+"""The text of a language model as token ids: memory-mapped, with the counts that its measures are divided by.
+
+Every line is its tokens and `EOS`, which stands for the line feed; the text is its lines, one after the other. A
+directory with one raw little-endian array and one small JSON file:
+
+``meta.json``   name, number of tokens, type of the array, counts of the text
+``text.bin``    the ids of all lines, each line ended by EOS
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparsenmt.data.dataset import count_token, create_array, id_type, map_array
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer
+from sparsenmt.data.vocabulary import EOS
+from sparsenmt.errors import UserError
+from sparsenmt.files import name_file_in_errors, read_json, write_json
+from sparsenmt.records import Count, typed
+
+_HINT = "Run `sparsenmt prepare` again."
+
+
+@dataclass(frozen=True)
+class TextCounts:
+    """Sizes of a text, whatever its tokens are."""
+
+    lines: Count = 0
+    characters: Count = 0
+    """Unicode characters, with a line feed for every line."""
+    words: Count = 0
+    """What stands between white space, and one word more for every line end."""
+
+    @classmethod
+    def of(cls, lines: Sequence[str]) -> TextCounts:
+        """Count lines without their line feeds."""
+        words = sum(len(line.split()) for line in lines)
+        return cls(len(lines), len(lines) + sum(map(len, lines)), len(lines) + words)
+
+    def __add__(self, other: TextCounts) -> TextCounts:
+        return TextCounts(self.lines + other.lines, self.characters + other.characters, self.words + other.words)
+
+
+def encode_lines(tokenizer: Tokenizer, lines: Sequence[str]) -> NDArray[np.int64]:
+    """The ids of lines as one array, each line ended by EOS."""
+    ids = tokenizer.encode_batch(lines)
+    return np.fromiter(chain.from_iterable(chain(line, (EOS,)) for line in ids), dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class _TextMeta:
+    """The contents of ``meta.json``."""
+
+    name: str
+    tokens: Count
+    type: Literal["<u2", "<u4"]
+    counts: TextCounts
+
+
+class TextWriter:
+    """Writes the ids of a text; a context manager, after which they are complete.
+
+    Args:
+        directory: created if it is missing; files of an older text are overwritten.
+        name: the corpus's name, for reports.
+    """
+
+    def __init__(self, directory: Path, *, name: str, tokenizer: Tokenizer) -> None:
+        self._directory, self._name, self._tokenizer = Path(directory), name, tokenizer
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._type = id_type(tokenizer.size)
+        self._files = ExitStack()
+        self._ids = self._files.enter_context(create_array(self._directory / "text.bin"))
+        self._tokens = 0
+        self.counts = TextCounts()
+        """Counts of the lines so far."""
+
+    def append(self, lines: Sequence[str]) -> None:
+        """Append lines without their line feeds."""
+        ids = encode_lines(self._tokenizer, lines)
+        with name_file_in_errors(self._directory):
+            self._ids.write(ids.astype(self._type).tobytes())
+        self._tokens += len(ids)
+        self.counts += TextCounts.of(lines)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with name_file_in_errors(self._directory):
+            self._files.close()
+        if kind is None:
+            meta = {"name": self._name, "tokens": self._tokens, "type": self._type.str, "counts": asdict(self.counts)}
+            write_json(self._directory / "meta.json", meta)
+
+
+class TextDataset:
+    """The ids of a text, read-only and memory-mapped; several processes may open it.
+
+    Args:
+        directory: written by `TextWriter`.
+
+    Raises:
+        UserError: a file is missing or has a wrong size.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = Path(directory)
+        path = self.directory / "meta.json"
+        meta = typed(read_json(path), _TextMeta, path, hint=_HINT)
+        self.name = meta.name
+        self.counts = meta.counts
+        self.ids: NDArray[np.integer] = map_array(self.directory, "text", np.dtype(meta.type), meta.tokens)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def check_contents(self, size: int) -> None:
+        """Check that the ids are in a vocabulary of this size, and that every line has its end.
+
+        Raises:
+            UserError: they are not, as is possible in files that another program wrote.
+        """
+        ends = count_token(self.ids, EOS)
+        if self.ids.max(initial=0) >= size or ends != self.counts.lines or (len(self) and self.ids[-1] != EOS):
+            message = "the prepared data have ids that are not in their vocabulary, or lines without an end"
+            raise UserError(message, where=str(self.directory), hint=_HINT)
