@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -59,32 +60,23 @@ METRICS: dict[str, Metric] = {metric.name: metric for metric in _RECORDS}
 
 
 @dataclass(frozen=True)
-class TextCounts:
-    """The sizes of a text. The end of a line is a character, a token and a word of its own."""
-
-    tokens: int
-    characters: int
-    words: int
-
-
-@dataclass(frozen=True)
 class TextMetric:
     """The facts about a metric of language models, all of which are better the lower they are.
 
     Args:
         name, label: as those of `Metric`.
-        per: field of `TextCounts` by which the negative log-likelihood is divided.
+        per: unit of the text by whose number the negative log-likelihood is divided; the end of a line is one of each.
         bits: True for the mean in bits, False for its exponential.
     """
 
     name: str
     label: str
-    per: str
+    per: Literal["token", "character", "word"]
     bits: bool = False
 
-    def value(self, nats: float, counts: TextCounts) -> float:
-        """The metric of a text with this negative log-likelihood in nats."""
-        mean = nats / max(int(getattr(counts, self.per)), 1)
+    def value(self, nats: float, units: int) -> float:
+        """The metric of a text with this negative log-likelihood in nats and number of units."""
+        mean = nats / max(units, 1)
         if self.bits:
             return mean / math.log(2)
         return math.exp(mean) if mean < _MOST_NATS else math.inf
@@ -94,9 +86,9 @@ _MOST_NATS = 700  # larger exponents overflow
 TEXT_METRICS: dict[str, TextMetric] = {
     metric.name: metric
     for metric in (
-        TextMetric("bpc", "BPC", "characters", bits=True),
-        TextMetric("perplexity", "perplexity", "tokens"),
-        TextMetric("word_perplexity", "word perplexity", "words"),
+        TextMetric("bpc", "BPC", "character", bits=True),
+        TextMetric("perplexity", "perplexity", "token"),
+        TextMetric("word_perplexity", "word perplexity", "word"),
     )
 }
 """By name, in the order of tables."""
