@@ -1,6 +1,6 @@
 """The quality of a language model on a text: its likelihood by character, token and word.
 
-Bits per character are the mean negative log-likelihood of all tokens, in bits, over the number of characters, line feeds
+Bits per character are the negative log-likelihood of all tokens, in bits, over the number of characters, line feeds
 included: models with different vocabularies can be compared by it, and by the perplexity of words, but not by that of
 tokens.
 """
