@@ -19,7 +19,7 @@ from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.layers import BlockOptions, SiteHeads
 from sparsenmt.model.protocol import Source
 from sparsenmt.model.sites import SITES, SiteName
-from sparsenmt.model.sockets import MemoryFilter, Transform
+from sparsenmt.model.sockets import ContentPattern, MemoryFilter, ScoreTerm, Span, Transform
 from sparsenmt.model.stacks import SiteModules
 from sparsenmt.model.transformer import PositionOptions, Transformer, Vocabulary
 from sparsenmt.progress import byte_text
@@ -56,8 +56,12 @@ def chosen_methods(model: schema.Model) -> list[tuple[str, Method, schema.Method
         site: schema.Site = getattr(model.attention, name)
         key = f"model.attention.{name}"
         choices += [(f"{key}.pattern", "pattern", site.pattern), (f"{key}.transform", "transform", site.transform)]
-        if site.heads.given is not None:
-            choices.append((f"{key}.heads.given", "heads", site.heads.given))
+        optional: list[tuple[str, Socket, schema.MethodChoice | None]] = [
+            (f"{key}.position", "position", site.position),
+            (f"{key}.span", "span", site.span),
+            (f"{key}.heads.given", "heads", site.heads.given),
+        ]
+        choices += [(where, socket, choice) for where, socket, choice in optional if choice is not None]
     choices += [(f"model.memory.{i}", "memory", choice) for i, choice in enumerate(model.memory)]
     choices.append(("model.depth", "depth", model.depth))
     return [(key, registry.get(socket, choice.name), choice) for key, socket, choice in choices]
@@ -97,9 +101,9 @@ def depth_plan(model: schema.Model) -> DepthPlan:
     Raises:
         UserError: the depth method's options have no meaning here.
     """
-    layers = {"encoder_layers": model.encoder_layers, "decoder_layers": model.decoder_layers}
+    layers = {"encoder_layers": model.encoder_layers or 1, "decoder_layers": model.decoder_layers}
     plan: DepthPlan = _build("depth", model.depth, "model.depth", **layers)
-    return plan
+    return plan if model.encoder_layers else plan.without_encoder()
 
 
 def _transform(
@@ -111,6 +115,45 @@ def _transform(
     context = {"place": MethodPlace(step, block, shared)} if shares else {}
     transform: Transform = _build("transform", site.transform, key, site=name, heads=heads, **context)
     return transform
+
+
+def _score_term(
+    model: schema.Model, name: SiteName, shared: dict[Hashable, Any], heads: int, step: int, block: int
+) -> ScoreTerm:
+    site: schema.Site = getattr(model.attention, name)
+    assert site.position is not None
+    size = model.dimension // (site.heads.count or model.heads)
+    sizes = {"heads": heads, "size": size, "dimension": model.dimension}
+    where, place = f"model.attention.{name}.position", MethodPlace(step, block, shared)
+    term: ScoreTerm = _build("position", site.position, where, site=name, place=place, **sizes)
+    return term
+
+
+def _content(
+    model: schema.Model, name: SiteName, shared: dict[Hashable, Any], heads: int, step: int, block: int
+) -> ContentPattern:
+    site: schema.Site = getattr(model.attention, name)
+    size = model.dimension // (site.heads.count or model.heads)
+    sizes = {"heads": heads, "size": size, "dimension": model.dimension}
+    where, place = f"model.attention.{name}.pattern", MethodPlace(step, block, shared)
+    content: ContentPattern = _build("pattern", site.pattern, where, site=name, place=place, **sizes)
+    if content.grouped:
+        by_head = _transform(model, name, {}, heads, step, block).logged()
+        for part, present in (("position", site.position), ("span", site.span), ("transform", by_head or None)):
+            if present is not None:
+                raise UserError(
+                    f"{site.pattern.name} attends in groups of positions, which this {part} cannot be used in",
+                    where=f"model.attention.{name}.{part}",
+                    hint=f"Leave the {part} out, or choose options of the pattern without groups.",
+                )
+    return content
+
+
+def _span(model: schema.Model, name: SiteName, heads: int, step: int, block: int) -> Span:
+    site: schema.Site = getattr(model.attention, name)
+    assert site.span is not None
+    span: Span = _build("span", site.span, f"model.attention.{name}.span", site=name, heads=heads)
+    return span
 
 
 def _site(model: schema.Model, name: SiteName, shared: dict[Hashable, Any]) -> SiteModules:
@@ -140,21 +183,27 @@ def _site(model: schema.Model, name: SiteName, shared: dict[Hashable, Any]) -> S
                 where=f"{key}.heads.disabled",
                 hint="Count heads from 1, fixed heads first.",
             )
+    per_step = registry.get("pattern", site.pattern.name).per_step
     return SiteModules(
         heads=SiteHeads(count, given, frozenset(site.heads.disabled)),
         transform=partial(_transform, model, name, shared),
-        pattern=_build("pattern", site.pattern, f"{key}.pattern", site=name),
+        pattern=None if per_step else _build("pattern", site.pattern, f"{key}.pattern", site=name),
+        content=partial(_content, model, name, shared) if per_step else None,
+        position=None if site.position is None else partial(_score_term, model, name, shared),
+        span=None if site.span is None else partial(_span, model, name),
     )
 
 
 def _check_some_learned(site: schema.Site, key: str, *, learned: int) -> None:
-    """Refuse a transform and a pattern if the site has no learned heads that would use them."""
+    """Refuse methods for scores and weights if the site has no learned heads that would use them."""
     usual = schema.Site()
     for part, chosen, default, reason in (
         ("transform", site.transform, usual.transform, "none has scores"),
         ("pattern", site.pattern, usual.pattern, "their weights do not depend on a pattern"),
+        ("position", site.position, usual.position, "none has scores"),
+        ("span", site.span, usual.span, "their weights do not depend on a span"),
     ):
-        if not learned and chosen.name != default.name:
+        if not learned and chosen is not None and chosen != default:
             raise UserError(
                 f"{chosen.name} has no effect: all heads are fixed, {reason}",
                 where=f"{key}.{part}",
@@ -264,7 +313,7 @@ def _build_transformer(model: schema.Model, *, source_size: int, target_size: in
                 activation_dropout=model.dropout.activation,
             ),
             Vocabulary(source_size, target_size, model.tie_embeddings),
-            PositionOptions(model.positions, model.max_positions),
+            PositionOptions(model.positions, model.max_positions, model.segment_memory),
             plan,
             sites,
             output=output,
@@ -293,8 +342,11 @@ def patterns_without_gain(section: schema.Model, model: Transformer) -> list[str
     notes = []
     for name in SITES:
         stack = model.encoder if name == "encoder_self" else model.decoder
-        pattern = stack.steps.at(0, "cross" if name == "cross" else "self").pattern
-        if pattern is not None and (pattern.reach is None or name == "cross"):
+        if not stack.steps or (name == "cross" and not section.encoder_layers):
+            continue
+        step = stack.steps.at(0, "cross" if name == "cross" else "self")
+        pattern = step.pattern
+        if step.content is not None or (pattern is not None and (pattern.reach is None or name == "cross")):
             chosen = getattr(section.attention, name).pattern.name
             notes.append(f"model.attention.{name}.pattern ({chosen}): it only masks, no time is saved")
     return notes
@@ -324,7 +376,7 @@ def check_recipe(recipe: schema.Recipe) -> None:
             heads = _site(model, name, shared).heads
             learned = heads.count - (heads.fixed.heads if heads.fixed is not None else 0)
             _transform(model, name, shared, learned, 0, 0)
-        if recipe.losses or model.memory:
+        if recipe.losses or model.memory or any(getattr(model.attention, name).span for name in SITES):
             _check_losses_of_small_model(recipe)
 
 
@@ -366,10 +418,13 @@ def check_losses(recipe: schema.Recipe, model: Transformer) -> None:
 
 def loss_names(recipe: schema.Recipe, model: Transformer) -> set[str]:
     """The names of the auxiliary losses of a model's methods."""
+    found = set(model.parameter_losses())
+    if not model.plan.encoder:
+        return found
     tokens = torch.full((1, 2), 4, device=next(model.parameters()).device)
     features = {name: torch.zeros_like(tokens) for name in required_features(recipe)}
     with torch.no_grad():
-        return set(model.encode(Source(tokens, torch.ones_like(tokens, dtype=torch.bool), features)).losses)
+        return found | set(model.encode(Source(tokens, torch.ones_like(tokens, dtype=torch.bool), features)).losses)
 
 
 def _compare_losses(recipe: schema.Recipe, found: set[str]) -> None:

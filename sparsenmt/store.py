@@ -50,7 +50,7 @@ from sparsenmt.files import (
 )
 from sparsenmt.model.depth_plan import Depth
 from sparsenmt.model.sites import SiteName
-from sparsenmt.model.sockets import MemoryFilter, Transform
+from sparsenmt.model.sockets import ContentPattern, MemoryFilter, ScoreTerm, Span, Transform
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.choices import DecodingDtype
 from sparsenmt.recipe.load import dump
@@ -503,7 +503,7 @@ def starting_weights(directory: Path, model: torch.nn.Module) -> tuple[dict[str,
     methods_own = {
         f"{prefix}.{name}"
         for prefix, module in model.named_modules()
-        if isinstance(module, MemoryFilter | Transform)
+        if isinstance(module, MemoryFilter | Transform | ScoreTerm | Span | ContentPattern)
         for name in module.state_dict()
     }
     added = sorted((own.keys() - found.keys()) & methods_own)

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sparsenmt.data.vocabulary import BOS, EOS
+from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.scores import (
     Hypothesis,
     candidates,
@@ -111,6 +111,7 @@ class Beam:
         numbers = torch.tensor(batch.numbers, device=device)
         self.model = model
         self.options = options
+        self._first = batch.first_tokens
         self.cache = model.new_cache(memory, exits=options.decoder_exits)
         self.state = BeamState.initial(numbers, batch.limits, options.beam_size, dtype)
 
@@ -140,7 +141,7 @@ class Beam:
         while len(self) > left:
             tokens = self.state.tokens
             begun = tokens.shape[2] > 0
-            last = tokens[:, :, -1].reshape(-1, 1) if begun else tokens.new_full((len(self), 1), BOS)
+            last = tokens[:, :, -1].reshape(-1, 1) if begun else self._first
             hidden = self.model.decode(last, self.cache.memory, cache=self.cache, exits=self.options.decoder_exits)
             (states,) = hidden.values()
             rows = self.advance(*self.candidates(states[:, -1]))

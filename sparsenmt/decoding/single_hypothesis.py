@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 import torch
 from torch import Tensor
 
-from sparsenmt.data.vocabulary import BOS, EOS
+from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.scores import forbid, hypothesis_of, log_normalizer
 from sparsenmt.decoding.strategies import EncodedBatch, ErrorContext, Results, Strategy
 from sparsenmt.model.protocol import TranslationModel
@@ -47,7 +47,7 @@ def extend_hypotheses(model: TranslationModel, batch: EncodedBatch, options: Dec
     tokens = torch.empty(count, 0, dtype=torch.long, device=device)
     wide = torch.float64 if memory.states.dtype == torch.float64 else torch.float32
     totals = torch.zeros(count, dtype=wide, device=device)
-    last = torch.full((count, 1), BOS, device=device)
+    last = batch.first_tokens
     found: Results = {}
     while len(rows):
         (states,) = model.decode(last, cache.memory, cache=cache, exits=options.decoder_exits).values()

@@ -12,8 +12,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
+from sparsenmt.data.vocabulary import BOS
 from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import TranslationModel
@@ -35,6 +37,13 @@ class EncodedBatch:
     limits: Tensor  # (B) maximum lengths, </s> included
     numbers: list[int]  # of the sentences in the results
     line_numbers: list[int]  # of the sentences in the input
+    prompts: Tensor | None = None  # (B, P) tokens that a language model continues; None: outputs begin with BOS alone
+
+    @property
+    def first_tokens(self) -> Tensor:
+        """(B, P + 1): BOS and the prompts."""
+        begin = torch.full((len(self.limits), 1), BOS, device=self.limits.device)
+        return begin if self.prompts is None else torch.cat([begin, self.prompts], 1)
 
 
 class Strategy(ABC):

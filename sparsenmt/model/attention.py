@@ -24,10 +24,12 @@ from sparsenmt.model.attend import (
     weigh,
 )
 from sparsenmt.model.bands import band_layout
+from sparsenmt.model.content_attention import attend_by_content, content_weights
 from sparsenmt.model.linear import Linear, Packing, Product, release_weights
 from sparsenmt.model.protocol import AttentionListener, AttentionSeen
+from sparsenmt.model.relative_attention import DistanceSockets, attend_by_distance, distance_weights
 from sparsenmt.model.sites import SiteName
-from sparsenmt.model.sockets import FixedHeads, Keys, Pattern, SoftmaxKernel, Transform
+from sparsenmt.model.sockets import ContentPattern, FixedHeads, Keys, Pattern, ScoreTerm, SoftmaxKernel, Span, Transform
 from sparsenmt.native.kernels import kernels
 
 
@@ -114,12 +116,18 @@ class AttentionStep(nn.Module):
         pattern: Pattern | None,
         listeners: list[AttentionListener],
         disabled: Collection[int] = (),
+        position: ScoreTerm | None = None,
+        span: Span | None = None,
+        content: ContentPattern | None = None,
     ) -> None:
         super().__init__()
         self.site: SiteName = site
         self.step = step
         self.transform = transform
         self.pattern = pattern
+        self.position = position
+        self.span = span
+        self.content = content
         self.causal = site == "decoder_self"
         self.disabled = frozenset(disabled)  # numbers, from 1, of heads whose output is zero
         self.banded = True  # compute in bands where the pattern has a reach and that is faster
@@ -132,12 +140,33 @@ class AttentionStep(nn.Module):
     @property
     def fused(self) -> bool:
         """True if learned heads take the fused route."""
-        return self.pattern is None and self.transform.fusable
+        return self.pattern is None and self.transform.fusable and not self._special
+
+    @property
+    def _special(self) -> bool:
+        """True if more than positions, causality and a transform of scores decides."""
+        return self.by_distance or self.content is not None
+
+    @property
+    def by_distance(self) -> bool:
+        """True if scores or weights depend on distances."""
+        return self.position is not None or self.span is not None
+
+    @property
+    def distance_sockets(self) -> DistanceSockets:
+        """The sockets of `relative_attention`."""
+        return DistanceSockets(self.transform, self.pattern, self.position, self.span, self.causal, self.banded)
+
+    @property
+    def reach(self) -> int | None:
+        """The largest distance to the left at which a key is seen; None: no bound."""
+        found = self.distance_sockets.reach
+        return None if found is None else found[0]
 
     @property
     def softmax_kernel(self) -> SoftmaxKernel | None:
         """The kernel that computes a decoding step of learned heads; None: there is none."""
-        computable = self.pattern is None and not self.transform.position_dependent
+        computable = self.pattern is None and not self.transform.position_dependent and not self._special
         return self.transform.softmax_kernel() if computable else None
 
     def memory_mask(self, keys: Keys, dtype: torch.dtype) -> AttentionMask | None:
@@ -265,6 +294,10 @@ class MultiHeadAttention(nn.Module):
         dropout = self.dropout if self.training else 0.0
         length = q.shape[2]
         pattern, transform = step.pattern, step.transform
+        if step.content is not None:
+            return attend_by_content(q, k, v, keys, step.content, step.distance_sockets, dropout)
+        if step.by_distance:
+            return attend_by_distance(q, k, v, keys, step.distance_sockets, dropout)
         if step.fused:
             # A single query sees everything before it: no causal mask is needed.
             causal = step.causal and length > 1
@@ -286,7 +319,14 @@ class MultiHeadAttention(nn.Module):
         if self.fixed is not None:
             parts.append(self.fixed.weights(keys))
         if q is not None and kv.keys is not None:
-            parts.append(weigh(q, kv.keys, keys, step.transform))
+            if step.content is not None:
+                weights, seen = content_weights(q, kv.keys, keys, step.content, step.distance_sockets)
+            elif step.by_distance:
+                weights, seen = distance_weights(q, kv.keys, keys, step.distance_sockets)
+            else:
+                weights, seen = weigh(q, kv.keys, keys, step.transform), keys
+            parts.append(weights)
+            keys = seen if self.fixed is None else keys
         step.tell(step.without_disabled(torch.cat([part.to(parts[-1].dtype) for part in parts], 1), 1), keys)
 
     def pack(self, how: Packing, *, self_attention: bool) -> None:

@@ -21,7 +21,8 @@ def fastest_first(depths: Iterable[Depth]) -> list[Depth]:
 class DepthPlan:
     """The block that runs at each step, and the exits that are trained.
 
-    ``encoder[t]`` is the index of the block that step t executes; exits count steps from 1.
+    ``encoder[t]`` is the index of the block that step t executes; exits count steps from 1. A language model has no
+    encoder steps, and the encoder exit 0.
     """
 
     encoder: tuple[int, ...]
@@ -36,6 +37,8 @@ class DepthPlan:
     def __post_init__(self) -> None:
         for side, drawn in zip(("encoder", "decoder"), self.drawn, strict=True):
             steps, exits = getattr(self, side), getattr(self, f"{side}_exits")
+            if side == "encoder" and not steps and exits == (0,):
+                continue
             if not steps or sorted(set(steps)) != list(range(max(steps) + 1)):
                 raise ValueError(f"{side}: blocks must be numbered from 0 without gaps, not {steps}")
             if list(exits) != sorted(set(exits)) or not exits or exits[0] < 1 or exits[-1] > len(steps):
@@ -64,6 +67,11 @@ class DepthPlan:
     def depth(self, encoder_layers: int | None, decoder_layers: int | None) -> Depth:
         """The requested depth; None stands for the deepest exit of that side."""
         return encoder_layers or self.encoder_exits[-1], decoder_layers or self.decoder_exits[-1]
+
+    def without_encoder(self) -> DepthPlan:
+        """The plan of a language model with this decoder."""
+        weights = None if self.weights is None else self.weights[-1:]
+        return DepthPlan((), self.decoder, (0,), self.decoder_exits, weights, (None, self.drawn[1]))
 
     def depths(self) -> list[Depth]:
         """The trained pairs of exits, the fastest first."""

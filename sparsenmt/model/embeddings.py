@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+PositionKind = Literal["sinusoidal", "learned", "none"]
+
 
 def sinusoids(length: int, dimension: int) -> Tensor:
     """(length, D) sines in the first half of the dimensions, cosines in the second (Vaswani et al. 2017, 3.5).
@@ -29,12 +31,13 @@ class Positions(nn.Module):
     """Encodings of absolute positions, learned or sinusoidal.
 
     Args:
-        kind: ``sinusoidal`` grows on demand; ``learned`` ends at ``maximum``.
+        kind: ``sinusoidal`` grows on demand; ``learned`` ends at ``maximum``; ``none``: zeros.
     """
 
-    def __init__(self, kind: Literal["sinusoidal", "learned"], dimension: int, maximum: int) -> None:
+    def __init__(self, kind: PositionKind, dimension: int, maximum: int) -> None:
         super().__init__()
         self.weight: nn.Parameter | None = None
+        self._none = kind == "none"
         self._dimension = dimension
         # In float64 and no buffer: rounded at use, so that every precision has the same function.
         self._table = sinusoids(256, dimension)
@@ -45,8 +48,10 @@ class Positions(nn.Module):
     def forward(self, start: int | Tensor, length: int, like: Tensor) -> Tensor:
         """Encodings of positions start, start + 1, ... with the dtype and device of ``like``.
 
-        start: one for all rows -> (length, D); or (B), one for each -> (B, length, D).
+        start: one for all rows -> (length, D); or (B), one for each -> (B, length, D). Without encodings: a zero.
         """
+        if self._none:
+            return like.new_zeros(())
         end = length + (start if isinstance(start, int) else int(start.max()))
         if self.weight is not None:
             if end > self.weight.shape[0]:

@@ -230,6 +230,8 @@ class KVCache:
         buffers: the pool of its buffers, which go back to it when the cache is garbage-collected.
         projected: cross-attention keys and values by block, where they are projected already.
         read_depth: computes `compiled_depth` of a new cache; None: 0.
+        keep: of every step, the positions before new ones that can still be attended to; None: all, of a step or of
+            all steps.
     """
 
     def __init__(
@@ -240,7 +242,9 @@ class KVCache:
         buffers: BufferPool | None = None,
         projected: dict[int, KeysValues] | None = None,
         read_depth: Callable[[KVCache], int] | None = None,
+        keep: Sequence[int | None] | None = None,
     ) -> None:
+        self._keep = keep
         self._buffers = buffers or BufferPool()
         self._memory = memory
         self._stepwise = stepwise
@@ -266,11 +270,8 @@ class KVCache:
         self._slots.append(rows, count, self._memory.states.device)
         self.length += count
 
-    def append(self, step: int, new: KeysValues, keep: int | None) -> tuple[SlottedKeysValues, int]:
+    def append(self, step: int, new: KeysValues) -> tuple[SlottedKeysValues, int]:
         """Add projected keys and values to a step.
-
-        Args:
-            keep: positions before the new ones that can still be attended to (a pattern's reach); None: all.
 
         Returns:
             everything that is kept, and the position of the first.
@@ -278,7 +279,7 @@ class KVCache:
         if step not in self._steps:
             keys_buffer = None if new.keys is None else _PositionBuffer(self._buffers)
             self._steps[step] = _StepCache(keys_buffer, _PositionBuffer(self._buffers))
-        own = self._steps[step]
+        own, keep = self._steps[step], None if self._keep is None else self._keep[step]
         keys = None if own.keys is None or new.keys is None else own.keys.append(new.keys, keep)
         values = own.values.append(new.values, keep)
         count = values.shape[0]
@@ -375,6 +376,7 @@ class KVCache:
                 for block in self._memory_kv
             },
             read_depth=self._read_depth,
+            keep=self._keep,
         )
         merged.length = int(lengths.max())
         starts = merged.length - lengths

@@ -1,4 +1,4 @@
-"""A translation model as training, decoding and analysis see it.
+"""A model as training, decoding and analysis see it.
 
 Shapes: B sentences, R hypotheses a sentence, J hypotheses that are still open, H heads, Q queries, K keys, S source
 positions, T target positions, D model dimension, V vocabulary.
@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.memory import Memory
+from sparsenmt.model.segment_memory import SegmentMemory
 from sparsenmt.model.sites import SiteName
-from sparsenmt.model.sockets import Gates, Keys
+from sparsenmt.model.sockets import ContentPattern, Gates, Keys
 
 
 @dataclass(frozen=True)
@@ -166,6 +167,37 @@ class TranslationModel(Protocol):
         """
         ...
 
+    def read_segment(
+        self, tokens: Tensor, before: SegmentMemory | None = None, *, exits: Sequence[int] | None = None
+    ) -> tuple[dict[int, Tensor], SegmentMemory]:
+        """Run a language model on the next segment of every row's text, for training.
+
+        Args:
+            tokens: (B, T).
+            before: the memory after the segments before; None: the text begins here.
+            exits: default: the deepest trained one.
+
+        Returns:
+            {depth: hidden states (B, T, D)}, and the memory after the segment, without gradient.
+        """
+        ...
+
+    def no_source(self, rows: int) -> Memory:
+        """Return the empty memory with which a language model decodes this many rows."""
+        ...
+
+    def parameter_losses(self) -> dict[str, Tensor]:
+        """Return the losses that depend on parameters alone, by name: scalars."""
+        ...
+
+    def content_patterns(self) -> list[ContentPattern]:
+        """Return the patterns that follow queries and keys in training."""
+        ...
+
+    def bounds(self) -> dict[str, tuple[float, float]]:
+        """Return the least and largest values of bounded parameters, by name: training clamps them."""
+        ...
+
     @property
     def output_table(self) -> nn.Parameter:
         """(V, D): the unpacked matrix of `project`. Training writes its gradient itself."""
@@ -184,8 +216,15 @@ class TranslationModel(Protocol):
         """
         ...
 
-    def new_cache(self, memory: Memory, *, exits: Sequence[int] | None = None) -> DecoderCache:
-        """Make the cache of a search. ``exits``: as those of its calls of `decode`."""
+    def new_cache(
+        self, memory: Memory, *, exits: Sequence[int] | None = None, segment_memory: int | None = None
+    ) -> DecoderCache:
+        """Make the cache of a search.
+
+        Args:
+            exits: as those of its calls of `decode`.
+            segment_memory: of a language model, another number of positions to keep than its own.
+        """
         ...
 
     def listen(self, listener: AttentionListener) -> AbstractContextManager[None]:

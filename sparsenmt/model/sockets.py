@@ -115,6 +115,93 @@ class Transform(nn.Module):
         return SoftmaxKernel() if self.fusable else None
 
 
+class ScoreTerm(nn.Module):
+    """A term of the scores that depends on the query and on the distance of the key, at a self-attention site.
+
+    The engine asks for the term at distances, and moves it to the keys. Distances count to the left: a key after the
+    query has a negative one.
+    """
+
+    def content(self, q: Tensor) -> Tensor:
+        """Queries of the product with the keys, which may have a bias. q (B, H, Q, E) -> (B, H, Q, E)."""
+        return q
+
+    def forward(self, q: Tensor, distances: Tensor) -> Tensor:
+        """q (B, H, Q, E), distances (N) int64 -> (B, H, Q, N), scaled by the engine like the product with the keys."""
+        raise NotImplementedError
+
+
+class Span(nn.Module):
+    """A factor of attention weights that depends on the head and on the distance of the key, at self-attention."""
+
+    on: Literal["scores", "weights"] = "scores"
+    """``scores``: its logarithm is added before the transform; ``weights``: it multiplies the weights, which then are
+    normalised again. With a softmax both are the same."""
+
+    @property
+    def reach(self) -> int:
+        """The largest distance at which any head's factor is not 0: keys beyond are neither computed nor cached."""
+        raise NotImplementedError
+
+    def forward(self, distances: Tensor) -> Tensor:
+        """distances (Q, K) >= 0 -> (H, Q, K) in [0, 1]; exactly 0 at keys that are not attended to."""
+        raise NotImplementedError
+
+    def losses(self) -> Mapping[str, Tensor]:
+        """Losses of the parameters, by name: scalars."""
+        return {}
+
+    def bounds(self) -> Mapping[str, tuple[float, float]]:
+        """Least and largest values of its parameters, by name: training clamps them after every update."""
+        return {}
+
+    def logged(self) -> Mapping[str, Tensor]:
+        """Values for the training log, as `Transform.logged`."""
+        return {}
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Groups of positions, each of which attends within itself. A position may be in several groups, or in none."""
+
+    queries: Tensor  # (B, H, C, W) indices of queries, rising
+    keys: Tensor  # (B, H, C, U) indices of keys, rising
+
+
+class ContentPattern(nn.Module):
+    """The keys that a query may see, decided by the queries and keys themselves, at a self-attention site.
+
+    In training it may gather statistics of the queries and keys; `pending` holds them until an update is complete.
+    """
+
+    grouped: ClassVar[bool] = False
+    """True if `groups` gives groups."""
+    decodes: ClassVar[bool] = True
+    """False if later positions decide what a query sees, so that a text cannot be decoded step by step."""
+
+    def prepare(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """The queries and keys of which scores are formed. q (B, H, Q, E), k (B, H, K, E)."""
+        return q, k
+
+    def forward(self, q: Tensor, k: Tensor, keys: Keys) -> Tensor:
+        """Prepared q (B, H, Q, E) and k (B, H, K, E) -> bool, broadcastable to (B, H, Q, K)."""
+        raise NotImplementedError
+
+    def groups(self, q: Tensor, k: Tensor, keys: Keys) -> Groups | None:
+        """Groups in place of the last heads of the mask: a query's output is the mean over its groups; None: none."""
+        return None
+
+    def pending(self) -> list[Tensor]:
+        """Sums since `forget` was called, in the order of `update`; processes add theirs up in place."""
+        return []
+
+    def update(self) -> None:
+        """Apply the pending sums after an update of the parameters."""
+
+    def forget(self) -> None:
+        """Drop the pending sums: an update begins."""
+
+
 class FixedHeads(Protocol):
     """Heads with fixed attention weights: they have values, but no query and key projections."""
 

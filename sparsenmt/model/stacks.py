@@ -22,24 +22,33 @@ from sparsenmt.model.layers import BlockOptions, SiteHeads, TransformerBlock
 from sparsenmt.model.linear import Packing
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import AttentionListener, Decided, GateListener, GateShares, GatesSeen
+from sparsenmt.model.segment_memory import SegmentMemory
 from sparsenmt.model.sites import SiteName
-from sparsenmt.model.sockets import Gates, Keys, MemoryFilter, Pattern, Transform
+from sparsenmt.model.sockets import ContentPattern, Gates, Keys, MemoryFilter, Pattern, ScoreTerm, Span, Transform
 
 
 @dataclass(frozen=True)
 class SiteModules:
-    """One attention site: its heads, its pattern, and how to make the transform of a step."""
+    """One attention site: its heads, its pattern, and how to make what a step has of its own.
+
+    The makers are called with the number of learned heads, the step and its block.
+    """
 
     heads: SiteHeads
-    transform: Callable[[int, int, int], Transform]  # learned heads, step, block -> transform of the step
+    transform: Callable[[int, int, int], Transform]
     pattern: Pattern | None = None
+    content: Callable[[int, int, int], ContentPattern] | None = None
+    position: Callable[[int, int, int], ScoreTerm] | None = None
+    span: Callable[[int, int, int], Span] | None = None
 
     def obstacle(self, transform: Transform) -> str | None:
         """The reason why dropped positions cannot be merged into a stand-in before this site (design rule 3)."""
-        if self.pattern is not None:
+        if self.pattern is not None or self.content is not None:
             return "a pattern"
         if self.heads.fixed is not None:
             return "fixed heads"
+        if self.position is not None or self.span is not None:
+            return "scores that depend on distances"
         return "a transform that depends on positions" if transform.position_dependent else None
 
 
@@ -56,6 +65,9 @@ class Steps(nn.ModuleList):
                 step,
                 transform=site.transform(learned, step, plan[step]),
                 pattern=site.pattern,
+                content=None if site.content is None else site.content(learned, step, plan[step]),
+                position=None if site.position is None else site.position(learned, step, plan[step]),
+                span=None if site.span is None else site.span(learned, step, plan[step]),
                 listeners=listeners,
                 disabled=site.heads.disabled,
             )
@@ -147,18 +159,18 @@ def run_filters(
 
 
 class Encoder(nn.Module):
-    """A stack of self-attention blocks."""
+    """A stack of self-attention blocks; empty in a language model."""
 
     def __init__(
         self, options: BlockOptions, plan: Sequence[int], site: SiteModules, listeners: list[AttentionListener]
     ) -> None:
         super().__init__()
         self.plan = tuple(plan)
-        self.layers = nn.ModuleList(TransformerBlock(options, site.heads) for _ in range(max(plan) + 1))
+        self.layers = nn.ModuleList(TransformerBlock(options, site.heads) for _ in set(plan))
         self.steps = Steps({"self": ("encoder_self", site)}, plan, listeners)
         # A pre-norm stack ends with a normalisation; so does, at every exit, the model that is cut to that depth.
-        self.norm = nn.LayerNorm(options.dimension) if options.norm == "pre" else nn.Identity()
-        self.obstacle = site.obstacle(self.steps.at(0, "self").transform)
+        self.norm = nn.LayerNorm(options.dimension) if options.norm == "pre" and plan else nn.Identity()
+        self.obstacle = site.obstacle(self.steps.at(0, "self").transform) if plan else None
 
     def step(self, t: int, memory: Memory) -> Memory:
         """Execute step ``t``."""
@@ -183,25 +195,35 @@ def _memory_keys(memory: Memory, positions: Tensor) -> Keys:
 
 
 class Decoder(nn.Module):
-    """A stack of causal self-attention and cross-attention blocks."""
+    """A stack of causal self-attention and cross-attention blocks.
+
+    Args:
+        cross: None: a language model, whose blocks have self-attention only.
+        segment_memory: most positions before a segment that a language model attends to; None: all.
+    """
 
     def __init__(
         self,
         options: BlockOptions,
         plan: Sequence[int],
         own: SiteModules,
-        cross: SiteModules,
+        cross: SiteModules | None,
         listeners: list[AttentionListener],
+        segment_memory: int | None = None,
     ) -> None:
         super().__init__()
         self.plan = tuple(plan)
-        self.layers = nn.ModuleList(TransformerBlock(options, own.heads, cross.heads) for _ in range(max(plan) + 1))
-        sites: dict[str, tuple[SiteName, SiteModules]] = {"self": ("decoder_self", own), "cross": ("cross", cross)}
+        read = None if cross is None else cross.heads
+        self.layers = nn.ModuleList(TransformerBlock(options, own.heads, read) for _ in set(plan))
+        sites: dict[str, tuple[SiteName, SiteModules]] = {"self": ("decoder_self", own)}
+        if cross is not None:
+            sites["cross"] = ("cross", cross)
         self.steps = Steps(sites, plan, listeners)
         self.norm = nn.LayerNorm(options.dimension) if options.norm == "pre" else nn.Identity()
-        self.obstacle = cross.obstacle(self.steps.at(0, "cross").transform)
-        reach = None if own.pattern is None or own.heads.fixed is not None else own.pattern.reach
-        self._keep = None if reach is None else reach[0]
+        self.obstacle = None if cross is None else cross.obstacle(self.steps.at(0, "cross").transform)
+        self._reads_source = cross is not None
+        self._all_heads_reach = own.heads.fixed is None  # fixed heads may see everything
+        self._segment_memory = segment_memory
         self.compiled: CompiledDecoder | None = None  # after `pack`, if possible
 
     def forward(self, x: Tensor, memory: Memory, cache: KVCache | None, exits: Sequence[int]) -> dict[int, Tensor]:
@@ -214,28 +236,74 @@ class Decoder(nn.Module):
                 return {exits[0]: self.compiled.run(x, cache, exits[0])}
         first = start if isinstance(start, int) else start[:, None]
         positions = (first + torch.arange(length, device=x.device)).expand(rows, -1)
-        cross_keys = _memory_keys(memory, positions)
+        cross_keys = _memory_keys(memory, positions) if self._reads_source else None
         # Also without a cache, a block that several steps execute projects the memory once.
         seen = KVCache(memory, stepwise=False) if cache is None else cache
         result = {}
         known: dict[int, Keys] = {}
         for t in range(max(exits)):
             block = self.layers[self.plan[t]]
-            assert isinstance(block, TransformerBlock) and block.cross is not None
+            assert isinstance(block, TransformerBlock)
             x = self._add_self(t, block, x, positions, cache, known)
-            step = self.steps.at(t, "cross")
-            kv = seen.memory_keys_values(self.plan[t], block.cross.project_keys_values)
-            mask = seen.memory_mask(t, partial(step.memory_mask, cross_keys, kv.values.dtype))
-            x = block.add_feed_forward(block.add_cross(x, kv, cross_keys, step, mask))
+            if block.cross is not None and cross_keys is not None:
+                step = self.steps.at(t, "cross")
+                kv = seen.memory_keys_values(self.plan[t], block.cross.project_keys_values)
+                mask = seen.memory_mask(t, partial(step.memory_mask, cross_keys, kv.values.dtype))
+                x = block.add_cross(x, kv, cross_keys, step, mask)
+            x = block.add_feed_forward(x)
             if t + 1 in exits:
                 result[t + 1] = self.norm(x)
         return result
 
-    def new_cache(self, memory: Memory, exits: Sequence[int], buffers: BufferPool) -> KVCache:
-        """Make the cache of a search that runs to these exits."""
-        compiled = self.compiled
+    def read_segment(
+        self, x: Tensor, before: SegmentMemory, exits: Sequence[int]
+    ) -> tuple[dict[int, Tensor], SegmentMemory]:
+        """x (B, T, D) the embedded tokens of a segment -> {depth: (B, T, D)}, and the memory after it.
+
+        Keys and values of the positions in the memory are projected anew, with the present weights.
+        """
+        rows, length, _ = x.shape
+        end = before.length + length
+        keep = [self._kept_before(t, self._segment_memory) for t in range(len(self.plan))]
+        inputs, result = [], {}
+        for t in range(max(exits)):
+            block = self.layers[self.plan[t]]
+            assert isinstance(block, TransformerBlock)
+            inputs.append(x)
+            memory, most = before.states[t], keep[t]
+            if most is not None:
+                memory = memory[:, max(memory.shape[1] - most, 0) :]
+            seen = block.self_input(torch.cat([memory, x], 1) if memory.shape[1] else x)
+            q, kv = block.own.project_queries(seen[:, -length:]), block.own.project_keys_values(seen)
+            positions = torch.arange(end - seen.shape[1], end, device=x.device).expand(rows, -1)
+            keys = Keys((positions[:1] >= 0).expand(rows, -1), positions[:, -length:], positions)
+            x = block.add_feed_forward(block.add_self(x, q, kv, keys, self.steps.at(t, "self")))
+            if t + 1 in exits:
+                result[t + 1] = self.norm(x)
+        inputs += [x[:, :0]] * (len(self.plan) - len(inputs))
+        return result, before.after(inputs, keep)
+
+    def empty_segment_memory(self, like: Tensor) -> SegmentMemory:
+        """The memory before a text; ``like`` (B, T, D)."""
+        return SegmentMemory(tuple(like.new_empty(like.shape[0], 0, like.shape[2]) for _ in self.plan))
+
+    def _kept_before(self, t: int, segment_memory: int | None) -> int | None:
+        """Positions before new ones that step ``t`` can still attend to; None: all."""
+        reach = self.steps.at(t, "self").reach if self._all_heads_reach else None
+        return min((most for most in (reach, segment_memory) if most is not None), default=None)
+
+    def new_cache(
+        self, memory: Memory, exits: Sequence[int], buffers: BufferPool, segment_memory: int | None = None
+    ) -> KVCache:
+        """Make the cache of a search that runs to these exits.
+
+        segment_memory: another number of positions than that of the model. A language model without segment memory
+            keeps all positions: the text is one segment.
+        """
+        compiled, kept = self.compiled, segment_memory if segment_memory is not None else self._segment_memory
         if compiled is None or len(exits) != 1:
-            return KVCache(memory, buffers=buffers)
+            keep = [self._kept_before(t, kept or None) for t in range(len(self.plan))]
+            return KVCache(memory, buffers=buffers, keep=keep)
 
         def read_depth(cache: KVCache) -> int:
             valid = cache.memory.valid
@@ -247,6 +315,10 @@ class Decoder(nn.Module):
     def pack(self, how: Packing) -> None:
         """Pack all blocks, as `TransformerBlock.pack`, and compile the decoding step if that is faster."""
         blocks = [block for block in self.layers if isinstance(block, TransformerBlock)]
+        if not self._reads_source:
+            for block in blocks:
+                block.pack(how)
+            return
         sockets = [(self.steps.at(t, "self"), self.steps.at(t, "cross")) for t in range(len(self.plan))]
         chosen = CompiledDecoder.is_chosen(blocks, sockets, how.dtype or blocks[0].own.o.weight.dtype)
         for block in blocks:
@@ -267,7 +339,7 @@ class Decoder(nn.Module):
         kv: KeysValues | SlottedKeysValues = new
         first, count = 0, x.shape[1]
         if cache is not None:
-            kv, first = cache.append(t, new, self._keep)
+            kv, first = cache.append(t, new)
             count = kv.length
         if count not in known:
             seen, starts = positions, None if cache is None else cache.row_starts(x.shape[0])

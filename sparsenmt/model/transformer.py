@@ -1,4 +1,4 @@
-"""The encoder-decoder Transformer (Vaswani et al. 2017) with five sockets.
+"""The Transformer (Vaswani et al. 2017) with its sockets: encoder and decoder, or a decoder alone as a language model.
 
 One forward path: `encode`, `decode`, `project`. Training, forced scoring and search all use it; the cache is the only
 difference between them.
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from sparsenmt.model.attention import AttentionStep
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.dropout import dropout
-from sparsenmt.model.embeddings import Positions, embed
+from sparsenmt.model.embeddings import PositionKind, Positions, embed
 from sparsenmt.model.kv_cache import BufferPool, KVCache
 from sparsenmt.model.layers import BlockOptions, FeedForward
 from sparsenmt.model.linear import (
@@ -34,9 +34,12 @@ from sparsenmt.model.linear import (
 )
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import AttentionListener, DecoderCache, Encoded, GateListener, Source
+from sparsenmt.model.segment_memory import SegmentMemory
 from sparsenmt.model.sites import SITES, SiteName
-from sparsenmt.model.sockets import MemoryFilter, Transform
+from sparsenmt.model.sockets import ContentPattern, MemoryFilter, Span, Transform
 from sparsenmt.model.stacks import Decisions, Decoder, Encoder, SiteModules, run_filters
+
+_WIDE = (Transform, Span, ContentPattern, MemoryFilter)  # methods that compute in fp32 at least
 
 
 @dataclass(frozen=True)
@@ -50,10 +53,14 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class PositionOptions:
-    """Kind of position encodings, and the longest sequence."""
+    """Kind of position encodings, and the longest sequence.
 
-    kind: Literal["sinusoidal", "learned"]
+    segment_memory: positions before a segment of text that a language model attends to.
+    """
+
+    kind: PositionKind
     maximum: int
+    segment_memory: int = 0
 
 
 def own_exit(exits: Sequence[int], depth: int) -> int:
@@ -109,7 +116,7 @@ class Transformer(nn.Module):
         options: of all blocks.
         vocabulary: sizes and sharing of the tables.
         positions: position encodings.
-        plan: which blocks run at which steps, and the exits.
+        plan: which blocks run at which steps, and the exits; of a language model, without encoder steps.
         sites: the attention sites ``encoder_self``, ``decoder_self``, ``cross``.
         output: filters after the encoder, each for all exits or by exit.
         between: filters after each step but the last; empty: none.
@@ -140,9 +147,13 @@ class Transformer(nn.Module):
             {side: Positions(positions.kind, options.dimension, positions.maximum) for side in ("source", "target")}
         )
         own_encoder, own_decoder, cross = sites
-        self._head_names = {name: site.heads.names for name, site in zip(SITES, sites, strict=True)}
+        self._head_names = {
+            name: site.heads.names if plan.encoder or name == "decoder_self" else ()
+            for name, site in zip(SITES, sites, strict=True)
+        }
         self.encoder = Encoder(options, plan.encoder, own_encoder, self._listeners)
-        self.decoder = Decoder(options, plan.decoder, own_decoder, cross, self._listeners)
+        read, memory = (cross, None) if plan.encoder else (None, positions.segment_memory)
+        self.decoder = Decoder(options, plan.decoder, own_decoder, read, self._listeners, memory)
         self.memory = MemoryFilters(output, between)
         self._packed_output: Product | None = None
         self._buffer_pool = BufferPool()
@@ -235,6 +246,39 @@ class Transformer(nn.Module):
         hidden: dict[int, Tensor] = self.decoder(x, memory, cache, wanted)
         return hidden
 
+    def read_segment(
+        self, tokens: Tensor, before: SegmentMemory | None = None, *, exits: Sequence[int] | None = None
+    ) -> tuple[dict[int, Tensor], SegmentMemory]:
+        x = self._embed(tokens, "target")
+        wanted = tuple(exits) if exits is not None else self.plan.decoder_exits[-1:]
+        memory = self.decoder.empty_segment_memory(x) if before is None else before
+        found: tuple[dict[int, Tensor], SegmentMemory] = self.decoder.read_segment(x, memory, wanted)
+        return found
+
+    def no_source(self, rows: int) -> Memory:
+        table = self.output_table
+        nowhere = torch.empty(rows, 0, dtype=torch.long, device=table.device)
+        states = torch.empty(rows, 0, table.shape[1], dtype=table.dtype, device=table.device)
+        return Memory(states, nowhere.bool(), nowhere)
+
+    def parameter_losses(self) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        for module in self.modules():
+            for name, value in module.losses().items() if isinstance(module, Span) else ():
+                found[name] = found[name] + value if name in found else value
+        return found
+
+    def content_patterns(self) -> list[ContentPattern]:
+        return [module for module in self.modules() if isinstance(module, ContentPattern)]
+
+    def bounds(self) -> dict[str, tuple[float, float]]:
+        return {
+            f"{prefix}.{name}": limits
+            for prefix, module in self.named_modules()
+            if isinstance(module, Span)
+            for name, limits in module.bounds().items()
+        }
+
     @property
     def output_table(self) -> nn.Parameter:
         table: nn.Parameter = self.embeddings[self._keys[2]]
@@ -253,9 +297,11 @@ class Transformer(nn.Module):
             return None
         return product.continuations(hidden, scores, never, width)
 
-    def new_cache(self, memory: Memory, *, exits: Sequence[int] | None = None) -> DecoderCache:
+    def new_cache(
+        self, memory: Memory, *, exits: Sequence[int] | None = None, segment_memory: int | None = None
+    ) -> DecoderCache:
         wanted = tuple(exits) if exits is not None else self.plan.decoder_exits[-1:]
-        cache: KVCache = self.decoder.new_cache(memory, wanted, self._buffer_pool)
+        cache: KVCache = self.decoder.new_cache(memory, wanted, self._buffer_pool, segment_memory)
         return cache
 
     @contextmanager
@@ -282,7 +328,8 @@ class Transformer(nn.Module):
         found: dict[str, dict[SiteName, list[list[float]]]] = {}
         for step in self.modules():
             if isinstance(step, AttentionStep):
-                for name, values in step.transform.logged().items():
+                values_of = dict(step.transform.logged()) | ({} if step.span is None else dict(step.span.logged()))
+                for name, values in values_of.items():
                     found.setdefault(name, {}).setdefault(step.site, []).append(values.double().tolist())
         return found
 
@@ -316,7 +363,7 @@ class Transformer(nn.Module):
         self.eval().requires_grad_(False)
         output = self.embeddings[self._keys[2]]
         rounded = dtype if rounds(output, dtype) else None  # then only products are rounded
-        keep = {id(p) for m in self.modules() if isinstance(m, Transform | MemoryFilter) for p in m.parameters()}
+        keep = {id(p) for m in self.modules() if isinstance(m, _WIDE) for p in m.parameters()}
         for parameter in self.parameters():
             if id(parameter) not in keep:  # methods compute in fp32: their parameters stay
                 parameter.data = parameter.data.to(torch.float32 if rounded else dtype)

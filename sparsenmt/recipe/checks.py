@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from sparsenmt.metric import METRICS
+from sparsenmt.metric import METRICS, TEXT_METRICS
 from sparsenmt.recipe.errors import Complaint, Problem, YamlOrigin
 from sparsenmt.recipe.key_paths import KeyPath, key_path
 from sparsenmt.recipe.schema import (
@@ -368,6 +368,17 @@ def _language_model(recipe: YamlNode) -> Iterator[Contradiction]:
             yield Contradiction(_keys(f"{section}.segment_length", "model.max_positions"), complaint)
 
 
+def _encoder(recipe: YamlNode) -> Iterator[Contradiction]:
+    """A translation model has an encoder."""
+    layers = find(recipe, ("model", "encoder_layers"))
+    if layers is not None and layers.value == 0 and not _is_language_model(recipe):
+        complaint = Complaint(
+            "without an encoder there is no source to translate",
+            "Write 1 or more, or set `data.task` to language_model and leave the key out.",
+        )
+        yield Contradiction(_keys("model.encoder_layers", "data.task"), complaint)
+
+
 def _position_encodings(recipe: YamlNode) -> Iterator[Contradiction]:
     """A translation model must know the order of its tokens."""
     positions = find(recipe, ("model", "positions"))
@@ -449,7 +460,14 @@ def _positions(recipe: YamlNode) -> Iterator[Contradiction]:
 def _validation_metric(recipe: YamlNode) -> Iterator[Contradiction]:
     """A metric of documents needs the document boundaries of the validation text."""
     metric, ids = find(recipe, ("training", "validation", "metric")), find(recipe, ("data", "dev", "documents"))
-    record = METRICS.get(str(metric.value)) if metric is not None else None
+    name = None if metric is None else str(metric.value)
+    own, other = (TEXT_METRICS, METRICS) if _is_language_model(recipe) else (METRICS, TEXT_METRICS)
+    if name in other:
+        kind, task = ("translations", "translation") if other is METRICS else ("language models", "language_model")
+        names = ", ".join(["loss", *(each for each in own if getattr(own[each], "validates", True))])
+        complaint = Complaint(f"is a metric of {kind}", f"Choose one of {names}; or set `data.task` to {task}.")
+        yield Contradiction(_keys("training.validation.metric", "data.task"), complaint)
+    record = METRICS.get(name or "")
     if record is None or not record.needs_documents or (ids is not None and ids.value is not None):
         return
     complaint = Complaint(
@@ -459,4 +477,12 @@ def _validation_metric(recipe: YamlNode) -> Iterator[Contradiction]:
     yield Contradiction(_keys("training.validation.metric", "data.dev.documents"), complaint)
 
 
-_RECIPE_CHECKS = (_language_model, _position_encodings, _losses, _shared_table, _positions, _validation_metric)
+_RECIPE_CHECKS = (
+    _language_model,
+    _encoder,
+    _position_encodings,
+    _losses,
+    _shared_table,
+    _positions,
+    _validation_metric,
+)

@@ -93,11 +93,19 @@ class Heads(Section):
 
 
 class Site(Section):
-    """An attention site: the keys that a query may see, how scores become weights, and its heads."""
+    """An attention site: the keys that a query may see, how scores become weights, distances, and its heads."""
 
     pattern: MethodChoice = Field(MethodChoice(name="full"), description="The keys that a query may see.")
     transform: MethodChoice = Field(MethodChoice(name="softmax"), description="How scores become weights.")
+    position: MethodChoice | None = Field(
+        None, description="A term of the scores by query and distance (self-attention only). Default: none."
+    )
+    span: MethodChoice | None = Field(
+        None, description="A factor of the weights by head and distance (self-attention only). Default: none."
+    )
     heads: Heads = Field(Heads(), description="Number of heads, and fixed heads.")
+
+    younger = frozenset({"position", "span"})
 
 
 class Attention(Section):
@@ -125,7 +133,9 @@ class Model(Section):
     dimension: PositiveInt = Field(512, le=2**16, description="Model dimension D.")
     feed_forward: PositiveInt = Field(2048, le=2**20, description="Inner dimension of the feed-forward networks.")
     heads: PositiveInt = Field(8, le=2**16, description="Number of attention heads; must divide `dimension`.")
-    encoder_layers: PositiveInt = Field(6, le=1000, description="Number of encoder layers N.")
+    encoder_layers: NonNegativeInt = Field(
+        6, le=1000, description="Number of encoder layers N. A language model has none."
+    )
     decoder_layers: PositiveInt = Field(6, le=1000, description="Number of decoder layers M.")
     norm: Literal["pre", "post"] = Field("pre", description="Layer normalisation before or after each sub-layer.")
     activation: Literal["relu", "gelu", "silu"] = Field("relu", description="Activation of the feed-forward networks.")
@@ -556,6 +566,29 @@ TASK_KEYS: dict[str, tuple[str, ...]] = {
 """The keys that have a meaning for one task only; those of corpora aside."""
 
 
+_LANGUAGE_MODEL_DEFAULTS = {
+    "model.encoder_layers": 0,
+    "training.label_smoothing": 0.0,
+    "training.validation.metric": "bpc",
+}
+
+
+def _is_language_model(data: Any) -> bool:
+    return (isinstance(data, Data) and data.is_language_model) or (
+        isinstance(data, dict) and data.get("task") == "language_model"
+    )
+
+
+def _with_default(section: Any, path: list[str], value: Any) -> Any:
+    """Values with another one at a path where there is none; sections that are not plain mappings stay."""
+    if not isinstance(section, dict):
+        return section
+    key, *rest = path
+    if rest:
+        return {**section, key: _with_default(section.get(key, {}), rest, value)}
+    return {key: value, **section}
+
+
 class Recipe(Section):
     """A complete run: a Transformer with sparsity methods plugged into its sockets, its data, training and decoding."""
 
@@ -566,6 +599,16 @@ class Recipe(Section):
     data: Data = Field(description="Text, tokenizer and the prepared data.")
     training: Training = Field(Training(), description="The training run.")
     decoding: Decoding = Field(Decoding(), description="Defaults of decoding.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _task_defaults(cls, values: Any) -> Any:
+        """Fill in what is different by default in a language model, which has no encoder."""
+        if not isinstance(values, dict) or not _is_language_model(values.get("data")):
+            return values
+        for key, value in _LANGUAGE_MODEL_DEFAULTS.items():
+            values = _with_default(values, key.split("."), value)
+        return values
 
     @model_serializer(mode="wrap")
     def serialized(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -22,6 +22,8 @@ Methods = Mapping[str, Mapping[str, type[BaseModel]]]
 SOCKETS: dict[tuple[str, ...], str] = {
     ("model", "attention", "*", "pattern"): "pattern",
     ("model", "attention", "*", "transform"): "transform",
+    ("model", "attention", "*", "position"): "position",
+    ("model", "attention", "*", "span"): "span",
     ("model", "attention", "*", "heads", "given"): "heads",
     ("model", "memory", "#"): "memory",
     ("model", "depth"): "depth",

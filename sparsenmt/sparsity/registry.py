@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict
 
 from sparsenmt.errors import UserError
 
-Socket = Literal["pattern", "transform", "heads", "memory", "depth"]
+Socket = Literal["pattern", "transform", "position", "span", "heads", "memory", "depth"]
 SOCKETS: tuple[Socket, ...] = get_args(Socket)
 
 
@@ -48,6 +48,7 @@ class Method:
     requires: frozenset[str] = frozenset()  # source features that it reads
     examples: tuple[Mapping[str, Any], ...] = ({},)  # options that the conformance kit tries, as in a recipe
     shares: bool = False  # `build` also takes `place`, to share parameters between execution steps
+    per_step: bool = False  # a pattern that is built for each execution step, as a `ContentPattern`
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,13 @@ Place = MethodPlace
 
 
 BUILD_CONTEXT: Mapping[Socket, str] = {
-    "pattern": "build(options, site: str) -> Pattern | None (None: everything is visible)",
+    "pattern": "build(options, site: str) -> Pattern | None (None: everything is visible); with `per_step`, the "
+    "arguments of a position, -> ContentPattern, for each execution step",
     "transform": "build(options, site: str, heads: int) -> Transform, for each execution step; heads: number of "
     "learned heads; with `shares`, also place: MethodPlace",
+    "position": "build(options, site: str, heads: int, size: int, dimension: int, place: MethodPlace) -> ScoreTerm, "
+    "for each execution step; heads: number of learned heads; size: of a head; dimension: of the model",
+    "span": "build(options, site: str, heads: int) -> Span, for each execution step; heads: number of learned heads",
     "heads": "build(options, site: str, heads: int) -> FixedHeads; heads: number of all heads of the site",
     "memory": "build(options, dimension: int) -> MemoryFilter, for each place",
     "depth": "build(options, encoder_layers: int, decoder_layers: int) -> DepthPlan",
@@ -77,6 +82,7 @@ BUILD_CONTEXT: Mapping[Socket, str] = {
 _BUILT_IN = (
     *("full", "window", "block", "dilated", "global_pattern", "random_pattern", "bigbird"),
     *("softmax", "sparsemax", "entmax15", "entmax", "topk", "topk_oow"),
+    *("relative", "distance_vectors", "adaptive_span", "routing"),
     *("plain", "recurrent", "tied_multi", "l0drop", "pos", "freq", "inv_freq", "group", "fixed_token", "fixed_word"),
 )
 _methods: dict[tuple[Socket, str], Method] = {}
@@ -91,6 +97,7 @@ def register(
     requires: frozenset[str] = frozenset(),
     examples: Sequence[Mapping[str, Any]] = ({},),
     shares: bool = False,
+    per_step: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorate a class or function to register it as a method; arguments as for `Method`.
 
@@ -104,7 +111,7 @@ def register(
         known = _methods.get((socket, name))
         if known is not None and known.build is not build:
             raise ValueError(f"{socket} method {name!r} is registered already, by {known.build!r}")
-        _methods[socket, name] = Method(socket, name, options, build, requires, tuple(examples), shares)
+        _methods[socket, name] = Method(socket, name, options, build, requires, tuple(examples), shares, per_step)
         return build
 
     return add

@@ -33,7 +33,10 @@ from tests.toys import TOYS, registered
 Norm = Literal["pre", "post"]
 NORMS: tuple[Norm, ...] = ("pre", "post")
 PLACES = {
-    **{socket: tuple(f"{site}.{socket}" for site in SITES) for socket in ("pattern", "transform", "heads")},
+    **{
+        socket: tuple(f"{site}.{socket}" for site in SITES)
+        for socket in ("pattern", "transform", "position", "span", "heads")
+    },
     "memory": ("memory.output", "memory.between"),
     "depth": ("depth",),
 }

@@ -1,0 +1,50 @@
+"""Learned vectors for distances: the score of query i and key j is q_i . (k_j + p_(i-j)).
+
+Shaw, Uszkoreit and Vaswani 2018, "Self-Attention with Relative Position Representations"; with the heads of a layer
+sharing the vectors, the positions of Sukhbaatar, Grave, Bojanowski and Joulin 2019, "Adaptive Attention Span in
+Transformers", section 2.
+Shapes: B rows, H heads, Q queries, N distances, E head size.
+"""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from sparsenmt.model.sockets import ScoreTerm
+from sparsenmt.sparsity.distances import check_self_attention
+from sparsenmt.sparsity.registry import MethodPlace, Options, register
+
+
+class DistanceVectorOptions(Options):
+    maximum: int = Field(
+        1024, ge=1, le=2**20, description="Number of distances with vectors of their own; farther keys share the last."
+    )
+
+
+class DistanceVectors(ScoreTerm):
+    """A vector for each distance, shared by the heads; on both sides if later keys are visible.
+
+    Args:
+        maximum: distances 0 to maximum - 1 have vectors of their own.
+        causal: keys are not after their queries.
+    """
+
+    def __init__(self, maximum: int, size: int, *, causal: bool) -> None:
+        super().__init__()
+        self._before = 0 if causal else maximum - 1
+        self._last = maximum - 1
+        self.weight = nn.Parameter(torch.randn(self._before + maximum, size) * size**-0.5)
+
+    def forward(self, q: Tensor, distances: Tensor) -> Tensor:
+        rows = distances.clamp(-self._before, self._last) + self._before
+        return q @ self.weight.index_select(0, rows).to(q.dtype).t()
+
+
+@register("position", "distance_vectors", options=DistanceVectorOptions, examples=({"maximum": 16}, {"maximum": 3}))
+def build(
+    options: DistanceVectorOptions, *, site: str, heads: int, size: int, dimension: int, place: MethodPlace
+) -> DistanceVectors:
+    check_self_attention(site)
+    return DistanceVectors(options.maximum, size, causal=site == "decoder_self")
