@@ -60,12 +60,24 @@ METRICS: dict[str, Metric] = {metric.name: metric for metric in _RECORDS}
 
 
 @dataclass(frozen=True)
+class TextCounts:
+    """The sizes of a text. The end of a line is a character, a token and a word of its own."""
+
+    tokens: int = 0
+    characters: int = 0
+    words: int = 0
+
+    def __add__(self, other: TextCounts) -> TextCounts:
+        return TextCounts(self.tokens + other.tokens, self.characters + other.characters, self.words + other.words)
+
+
+@dataclass(frozen=True)
 class TextMetric:
     """The facts about a metric of language models, all of which are better the lower they are.
 
     Args:
         name, label: as those of `Metric`.
-        per: unit of the text by whose number the negative log-likelihood is divided; the end of a line is one of each.
+        per: unit of the text by whose number, in `TextCounts`, the negative log-likelihood is divided.
         bits: True for the mean in bits, False for its exponential.
     """
 
@@ -74,8 +86,9 @@ class TextMetric:
     per: Literal["token", "character", "word"]
     bits: bool = False
 
-    def value(self, nats: float, units: int) -> float:
-        """The metric of a text with this negative log-likelihood in nats and number of units."""
+    def value(self, nats: float, counts: TextCounts) -> float:
+        """The metric of a text with this negative log-likelihood in nats."""
+        units = {"token": counts.tokens, "character": counts.characters, "word": counts.words}[self.per]
         mean = nats / max(units, 1)
         if self.bits:
             return mean / math.log(2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -190,13 +191,13 @@ def _show_text(model: Path, text: Path, use: dict[str, Any], *, as_json: bool) -
     quality, reading = score_text_file(TextUse(model, **use), text)
     values = {name: quality.value(name) for name in TEXT_METRICS}
     if as_json:
-        sizes = {"tokens": quality.tokens, "characters": quality.counts.characters, "words": quality.counts.words}
+        sizes = dataclasses.asdict(quality.counts)
         read = {"segment_length": reading.segment_length, "segment_memory": reading.segment_memory}
         show_json(json.dumps({**values, "loss": quality.value("loss"), **sizes, **read}))
         return
     rows = [(record.label, values[name], f"per {record.per}") for name, record in TEXT_METRICS.items()]
     table = Table("score", f"{text}", (Column("metric"), Column("value", "number"), Column("unit")), rows)
-    counts = f"{quality.tokens:,} tokens, {quality.counts.characters:,} characters, {quality.counts.words:,} words"
+    counts = f"{quality.counts.tokens:,} tokens, {quality.counts.characters:,} characters, {quality.counts.words:,} words"
     how = f"segments of {reading.segment_length:,} tokens with a memory of {reading.segment_memory:,} positions"
     show(render(Report("score", (table,), (counts, how))))
 

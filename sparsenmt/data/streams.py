@@ -5,7 +5,7 @@ Shapes: B streams, T tokens of a segment.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import overload
@@ -51,7 +51,8 @@ class Segment:
     """One segment of every stream.
 
     Args:
-        starts: the positions in the epoch's text at which the streams' segments begin, counted on behind its end.
+        starts: the positions in the epoch's text at which the segment begins in each stream; past its end, it is read
+            again from its beginning.
         length: tokens of the segment, T.
     """
 
@@ -186,13 +187,3 @@ class StreamPlan:
                 copies.append([ids[start : start + some], ids[: max(0, start + some - len(ids))]])
         order = generator.permutation(len(copies))
         return [part for number in order for part in copies[number] if len(part)]
-
-
-def text_segments(ids: NDArray[np.integer], segment_length: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Read a whole text as one stream, for evaluation: (1, T) inputs and targets of every segment, as `Segment.read`.
-
-    The last segment may be shorter.
-    """
-    text = _JoinedText([ids])
-    for start in range(0, len(ids), segment_length):
-        yield Segment(text, [start], min(segment_length, len(ids) - start)).read()

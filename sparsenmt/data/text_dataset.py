@@ -1,9 +1,9 @@
-"""The text of a language model as token ids: memory-mapped, with the counts that its measures are divided by.
+"""The text of a language model as token ids: memory-mapped, with the sizes that its metrics divide by.
 
 Every line is its tokens and `EOS`, which stands for the line feed; the text is its lines, one after the other. A
 directory with one raw little-endian array and one small JSON file:
 
-``meta.json``   name, number of tokens, type of the array, counts of the text
+``meta.json``   name, type of the array, sizes of the text
 ``text.bin``    the ids of all lines, each line ended by EOS
 """
 
@@ -20,40 +20,23 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from sparsenmt.data.dataset import count_token, create_array, id_type, map_array
+from sparsenmt.data.dataset import create_array, id_type, map_array
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.errors import UserError
 from sparsenmt.files import name_file_in_errors, read_json, write_json
-from sparsenmt.records import Count, typed
+from sparsenmt.metric import TextCounts
+from sparsenmt.records import typed
 
 _HINT = "Run `sparsenmt prepare` again."
 
 
-@dataclass(frozen=True)
-class TextCounts:
-    """Sizes of a text, whatever its tokens are."""
-
-    lines: Count = 0
-    characters: Count = 0
-    """Unicode characters, with a line feed for every line."""
-    words: Count = 0
-    """What stands between white space, and one word more for every line end."""
-
-    @classmethod
-    def of(cls, lines: Sequence[str]) -> TextCounts:
-        """Count lines without their line feeds."""
-        words = sum(len(line.split()) for line in lines)
-        return cls(len(lines), len(lines) + sum(map(len, lines)), len(lines) + words)
-
-    def __add__(self, other: TextCounts) -> TextCounts:
-        return TextCounts(self.lines + other.lines, self.characters + other.characters, self.words + other.words)
-
-
-def encode_lines(tokenizer: Tokenizer, lines: Sequence[str]) -> NDArray[np.int64]:
-    """The ids of lines as one array, each line ended by EOS."""
-    ids = tokenizer.encode_batch(lines)
-    return np.fromiter(chain.from_iterable(chain(line, (EOS,)) for line in ids), dtype=np.int64)
+def encode_lines(tokenizer: Tokenizer, lines: Sequence[str]) -> tuple[NDArray[np.int64], TextCounts]:
+    """The ids of lines without their line feeds, each line ended by EOS, and the sizes of the text."""
+    encoded = tokenizer.encode_batch(lines)
+    ids = np.fromiter(chain.from_iterable(chain(line, (EOS,)) for line in encoded), dtype=np.int64)
+    characters, words = sum(map(len, lines)), sum(len(line.split()) for line in lines)
+    return ids, TextCounts(len(ids), len(lines) + characters, len(lines) + words)
 
 
 @dataclass(frozen=True)
@@ -61,7 +44,6 @@ class _TextMeta:
     """The contents of ``meta.json``."""
 
     name: str
-    tokens: Count
     type: Literal["<u2", "<u4"]
     counts: TextCounts
 
@@ -80,17 +62,15 @@ class TextWriter:
         self._type = id_type(tokenizer.size)
         self._files = ExitStack()
         self._ids = self._files.enter_context(create_array(self._directory / "text.bin"))
-        self._tokens = 0
         self.counts = TextCounts()
-        """Counts of the lines so far."""
+        """Sizes of the text so far."""
 
     def append(self, lines: Sequence[str]) -> None:
         """Append lines without their line feeds."""
-        ids = encode_lines(self._tokenizer, lines)
+        ids, counts = encode_lines(self._tokenizer, lines)
         with name_file_in_errors(self._directory):
             self._ids.write(ids.astype(self._type).tobytes())
-        self._tokens += len(ids)
-        self.counts += TextCounts.of(lines)
+        self.counts += counts
 
     def __enter__(self) -> Self:
         return self
@@ -101,7 +81,7 @@ class TextWriter:
         with name_file_in_errors(self._directory):
             self._files.close()
         if kind is None:
-            meta = {"name": self._name, "tokens": self._tokens, "type": self._type.str, "counts": asdict(self.counts)}
+            meta = {"name": self._name, "type": self._type.str, "counts": asdict(self.counts)}
             write_json(self._directory / "meta.json", meta)
 
 
@@ -121,18 +101,17 @@ class TextDataset:
         meta = typed(read_json(path), _TextMeta, path, hint=_HINT)
         self.name = meta.name
         self.counts = meta.counts
-        self.ids: NDArray[np.integer] = map_array(self.directory, "text", np.dtype(meta.type), meta.tokens)
+        self.ids: NDArray[np.integer] = map_array(self.directory, "text", np.dtype(meta.type), meta.counts.tokens)
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def check_contents(self, size: int) -> None:
-        """Check that the ids are in a vocabulary of this size, and that every line has its end.
+        """Check that the ids are in a vocabulary of this size, and that the last line has its end.
 
         Raises:
             UserError: they are not, as is possible in files that another program wrote.
         """
-        ends = count_token(self.ids, EOS)
-        if self.ids.max(initial=0) >= size or ends != self.counts.lines or (len(self) and self.ids[-1] != EOS):
-            message = "the prepared data have ids that are not in their vocabulary, or lines without an end"
+        if self.ids.max(initial=0) >= size or (len(self) and self.ids[-1] != EOS):
+            message = "the prepared data have ids that are not in their vocabulary, or no end"
             raise UserError(message, where=str(self.directory), hint=_HINT)

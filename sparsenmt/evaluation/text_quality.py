@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sparsenmt.data.text_dataset import TextCounts
-from sparsenmt.metric import TEXT_METRICS
+from sparsenmt.metric import TEXT_METRICS, TextCounts
 
 
 @dataclass(frozen=True)
@@ -20,23 +19,19 @@ class TextQuality:
 
     Args:
         nats: of all tokens.
-        tokens: their number, line ends included.
         counts: sizes of the text.
         segments: nats and number of tokens of each segment, in order.
     """
 
     nats: float
-    tokens: int
     counts: TextCounts
     segments: Sequence[tuple[float, int]] = ()
 
     def value(self, metric: str) -> float:
         """The value of one of `metric.TEXT_METRICS`, or of ``loss``, the mean over tokens in nats."""
         if metric == "loss":
-            return self.nats / max(self.tokens, 1)
-        units = {"token": self.tokens, "character": self.counts.characters, "word": self.counts.words}
-        record = TEXT_METRICS[metric]
-        return record.value(self.nats, units[record.per])
+            return self.nats / max(self.counts.tokens, 1)
+        return TEXT_METRICS[metric].value(self.nats, self.counts)
 
     def values(self) -> dict[str, float]:
         """The loss and all metrics, by name."""

@@ -10,12 +10,13 @@ import torch
 from numpy.typing import NDArray
 
 from sparsenmt.data.text import bounded_batches, read_lines
-from sparsenmt.data.text_dataset import TextCounts, encode_lines
+from sparsenmt.data.text_dataset import encode_lines
 from sparsenmt.data.vocabulary import UNK
 from sparsenmt.decoding.text_scores import score_text
 from sparsenmt.devices import pick_device, use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.text_quality import TextQuality
+from sparsenmt.metric import TextCounts
 from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.progress import notify, progress_bar
 from sparsenmt.recipe.schema import Recipe
@@ -93,7 +94,7 @@ def measure(
             advance=advance,
         ):
             segments += [(-float(part.double().sum()), len(part)) for part in values.split(reading.segment_length)]
-    return TextQuality(sum(nats for nats, _ in segments), len(ids), counts, segments)
+    return TextQuality(sum(nats for nats, _ in segments), counts, segments)
 
 
 def score_text_file(use: TextUse, text: Path) -> tuple[TextQuality, TextReading]:
@@ -112,14 +113,15 @@ def score_text_file(use: TextUse, text: Path) -> tuple[TextQuality, TextReading]
     reading = TextReading.of(bundle.recipe, use)
     _check_reading(bundle, reading, use)
     tokenizer = bundle.tokenizers.target
-    ids = np.concatenate([encode_lines(tokenizer, part) for part in bounded_batches(lines, len)])
+    parts = [encode_lines(tokenizer, part) for part in bounded_batches(lines, len)]
+    ids, counts = np.concatenate([part for part, _ in parts]), sum((own for _, own in parts), TextCounts())
     unknown = int((ids == UNK).sum()) / len(ids)
     if unknown > _MOST_UNKNOWN:
         notify(
             f"warning: {text}: {unknown:.1%} of the tokens are unknown to the model's vocabulary, and count as one "
             "token each: another language or script than that of the training text?"
         )
-    return measure(bundle.model, ids, TextCounts.of(lines), reading, device), reading
+    return measure(bundle.model, ids, counts, reading, device), reading
 
 
 def check_language_model(bundle: Bundle, directory: Path) -> None:

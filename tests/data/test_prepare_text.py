@@ -17,9 +17,9 @@ from sparsenmt.data.prepare.pipeline import check_prepared_data, prepare
 from sparsenmt.data.prepare.stages import Stages
 from sparsenmt.data.prepared_data import PreparedData, PreparedText, read_manifest
 from sparsenmt.data.text import write_lines
-from sparsenmt.data.text_dataset import TextCounts
 from sparsenmt.data.vocabulary import BOS, EOS, PAD, UNK
 from sparsenmt.errors import UserError
+from sparsenmt.metric import TextCounts
 from sparsenmt.recipe import schema
 
 Lines = Callable[..., list[str]]
@@ -64,10 +64,11 @@ def test_text_goes_in_and_comes_out(make_text: MakeText, lines: Lines, kind: str
     assert prepared.tokenizer is prepared.tokenizers.source and prepared.features.names == ()
     texts = [[*lines(120), *ODD], lines(60, seed=1), lines(30, seed=2)]
     for dataset, text, told in zip([*prepared.train, prepared.dev], texts, [*report.corpora, report.dev], strict=True):
-        assert dataset.counts == TextCounts.of(text)
+        words = sum(len(line.split()) + 1 for line in text)
+        assert dataset.counts == TextCounts(len(dataset), len("\n".join(text)) + 1, words)
         expected = [[*prepared.tokenizer.encode(line), EOS] for line in text]
         assert dataset.ids.tolist() == [id_ for line in expected for id_ in line]
-        assert (told.lines, told.characters) == (dataset.counts.lines, dataset.counts.characters)
+        assert (told.lines, told.characters) == (len(text), dataset.counts.characters)
         assert (told.tokens, told.unknown) == (len(dataset), (dataset.ids == UNK).sum())
         assert not {BOS, PAD} & set(dataset.ids.tolist())
     decoded = [prepared.tokenizer.decode(prepared.tokenizer.encode(line)) for line in ODD]

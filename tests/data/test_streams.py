@@ -10,11 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from sparsenmt.data.streams import EpochSegments, StreamPlan, text_segments
-from sparsenmt.data.text_dataset import TextCounts, TextDataset, TextWriter, encode_lines
+from sparsenmt.data.streams import EpochSegments, StreamPlan
+from sparsenmt.data.text_dataset import TextDataset, TextWriter, encode_lines
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, train_tokenizer
 from sparsenmt.data.vocabulary import BOS, EOS, UNK
 from sparsenmt.errors import UserError
+from sparsenmt.metric import TextCounts
 from sparsenmt.recipe import schema
 
 STREAMS, LENGTH = 4, 5
@@ -165,23 +166,15 @@ def test_a_text_that_is_too_short(text: Callable[..., TextDataset]) -> None:
     assert StreamPlan([dataset], [1.1], STREAMS, LENGTH, seed=1).segments == 1
 
 
-def test_a_whole_text_is_one_stream() -> None:
-    ids = np.arange(100, 123, dtype="<u2")
-    parts = list(text_segments(ids, 10))
-    assert [part[1].shape for part in parts] == [(1, 10), (1, 10), (1, 3)]
-    assert torch.cat([part[1] for part in parts], 1).tolist() == [ids.tolist()]
-    assert torch.cat([part[0] for part in parts], 1).tolist() == [[BOS, *ids[:-1].tolist()]]
-    assert list(text_segments(ids[:0], 10)) == []
-
-
 def test_lines_become_ids_and_counts(tmp_path: Path) -> None:
     tokenizer = train_tokenizer(schema.TokenizerSection(kind="byte"), ["text"])
     lines = ["Käse für 日本", "", "  two\twords "]
-    ids = encode_lines(tokenizer, lines)
+    ids, counts = encode_lines(tokenizer, lines)
     assert tokenizer.decode(ids[ids != EOS].tolist()) == "".join(lines)
     assert (ids == EOS).sum() == 3 and ids[-1] == EOS and UNK not in ids
-    counts = TextCounts.of(lines)
-    assert counts == TextCounts(lines=3, characters=11 + 0 + 12 + 3, words=3 + 0 + 2 + 3)
+    assert counts == TextCounts(
+        tokens=len("".join(lines).encode()) + 3, characters=11 + 0 + 12 + 3, words=3 + 0 + 2 + 3
+    )
     with TextWriter(tmp_path / "x", name="some", tokenizer=tokenizer) as writer:
         writer.append(lines[:1])
         writer.append(lines[1:])

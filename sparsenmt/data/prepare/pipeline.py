@@ -237,10 +237,18 @@ class _TextPreparation(_Preparation):
             read_lines(corpus.text), f"encoding {name}", total=self._inputs.lines[number], shown=self._progress
         )
         with TextWriter(directory, name=name, tokenizer=tokenizers.target) as writer:
-            for some in bounded_batches(lines, len):
-                writer.append(some)
-        ids, counts = TextDataset(directory).ids, writer.counts
-        return asdict(TextReport(name, corpus.weight, counts.lines, counts.characters, len(ids), count_token(ids, UNK)))
+            for batch in bounded_batches(lines, len):
+                writer.append(batch)
+        ids = TextDataset(directory).ids
+        report = TextReport(
+            name=name,
+            weight=corpus.weight,
+            lines=self._inputs.lines[number],
+            characters=writer.counts.characters,
+            tokens=len(ids),
+            unknown=count_token(ids, UNK),
+        )
+        return asdict(report)
 
 
 class _PairPreparation(_Preparation):
