@@ -197,7 +197,8 @@ def _show_text(model: Path, text: Path, use: dict[str, Any], *, as_json: bool) -
         return
     rows = [(record.label, values[name], f"per {record.per}") for name, record in TEXT_METRICS.items()]
     table = Table("score", f"{text}", (Column("metric"), Column("value", "number"), Column("unit")), rows)
-    counts = f"{quality.counts.tokens:,} tokens, {quality.counts.characters:,} characters, {quality.counts.words:,} words"
+    sizes = quality.counts
+    counts = f"{sizes.tokens:,} tokens, {sizes.characters:,} characters, {sizes.words:,} words"
     how = f"segments of {reading.segment_length:,} tokens with a memory of {reading.segment_memory:,} positions"
     show(render(Report("score", (table,), (counts, how))))
 
