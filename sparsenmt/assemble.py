@@ -376,7 +376,7 @@ def check_recipe(recipe: schema.Recipe) -> None:
             heads = _site(model, name, shared).heads
             learned = heads.count - (heads.fixed.heads if heads.fixed is not None else 0)
             _transform(model, name, shared, learned, 0, 0)
-        if recipe.losses or model.memory:
+        if recipe.losses or model.memory or any(getattr(model.attention, name).span for name in SITES):
             _check_losses_of_small_model(recipe)
 
 
@@ -418,10 +418,13 @@ def check_losses(recipe: schema.Recipe, model: Transformer) -> None:
 
 def loss_names(recipe: schema.Recipe, model: Transformer) -> set[str]:
     """The names of the auxiliary losses of a model's methods."""
+    found = set(model.parameter_losses())
+    if not model.plan.encoder:
+        return found
     tokens = torch.full((1, 2), 4, device=next(model.parameters()).device)
     features = {name: torch.zeros_like(tokens) for name in required_features(recipe)}
     with torch.no_grad():
-        return set(model.encode(Source(tokens, torch.ones_like(tokens, dtype=torch.bool), features)).losses)
+        return found | set(model.encode(Source(tokens, torch.ones_like(tokens, dtype=torch.bool), features)).losses)
 
 
 def _compare_losses(recipe: schema.Recipe, found: set[str]) -> None:

@@ -1,4 +1,4 @@
-"""The metrics of translation quality: one record each, from which all choices, labels and directions are derived.
+"""The metrics of translations and language models: one record each, from which all choices and labels are derived.
 
 A new metric is one record in `METRICS` and, if no scorer fits, a scorer that the record names. Imports nothing heavy:
 the command line offers these names.
@@ -6,7 +6,9 @@ the command line offers these names.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -55,3 +57,56 @@ _RECORDS = (
 )
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _RECORDS}
 """By name, in the order of tables."""
+
+
+@dataclass(frozen=True)
+class TextCounts:
+    """The sizes of a text. The end of a line is a character, a token and a word of its own."""
+
+    tokens: int = 0
+    characters: int = 0
+    words: int = 0
+
+    def __add__(self, other: TextCounts) -> TextCounts:
+        return TextCounts(self.tokens + other.tokens, self.characters + other.characters, self.words + other.words)
+
+
+@dataclass(frozen=True)
+class TextMetric:
+    """The facts about a metric of language models, all of which are better the lower they are.
+
+    Args:
+        name, label: as those of `Metric`.
+        per: unit of the text by whose number, in `TextCounts`, the negative log-likelihood is divided.
+        bits: True for the mean in bits, False for its exponential.
+    """
+
+    name: str
+    label: str
+    per: Literal["token", "character", "word"]
+    bits: bool = False
+
+    def value(self, nats: float, counts: TextCounts) -> float:
+        """The metric of a text with this negative log-likelihood in nats."""
+        units = {"token": counts.tokens, "character": counts.characters, "word": counts.words}[self.per]
+        mean = nats / max(units, 1)
+        if self.bits:
+            return mean / math.log(2)
+        return math.exp(mean) if mean < _MOST_NATS else math.inf
+
+
+_MOST_NATS = 700  # larger exponents overflow
+TEXT_METRICS: dict[str, TextMetric] = {
+    metric.name: metric
+    for metric in (
+        TextMetric("bpc", "BPC", "character", bits=True),
+        TextMetric("perplexity", "perplexity", "token"),
+        TextMetric("word_perplexity", "word perplexity", "word"),
+    )
+}
+"""By name, in the order of tables."""
+
+
+def lower_is_better(name: str) -> bool:
+    """Return True for error rates, the loss, and the metrics of language models."""
+    return name == "loss" or name in TEXT_METRICS or METRICS[name].lower_is_better

@@ -1,7 +1,8 @@
-"""``sparsenmt score``: score translations against references, or a model on a test set."""
+"""``sparsenmt score``: score translations against references, a model on a test set, a language model on a text."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -40,7 +41,7 @@ _MODEL_OPTIONS = {
     "decoder_layers": "--decoder-layers",
 }
 """Field of `ModelUse` -> option."""
-_HINT = "See `sparsenmt score --help` for the three ways to call it."
+_HINT = "See `sparsenmt score --help` for the ways to call it."
 
 
 @click.command("score")
@@ -58,6 +59,15 @@ _HINT = "See `sparsenmt score --help` for the three ways to call it."
 @click.option("--source", type=PATH, help="With --model: the source text.")
 @tags_option
 @click.option("--target", type=PATH, help="With --model: print the log-probability of this translation of the source.")
+@click.option("--text", type=PATH, help="With the --model of a language model: the text to score.")
+@click.option(
+    "--segment-length", type=click.IntRange(1), help="With --text: tokens that are read at once. Default: the recipe's."
+)
+@click.option(
+    "--segment-memory",
+    type=click.IntRange(min=0),
+    help="With --text: positions before a segment to which it attends. Default: the recipe's.",
+)
 @depth_options
 @disabled_heads_option
 @evaluation_options
@@ -69,12 +79,15 @@ def command(
     model: Path | None,
     source: Path | None,
     target: Path | None,
+    text: Path | None,
+    segment_length: int | None,
+    segment_memory: int | None,
     as_json: bool,
     scoring: ScoringOptions,
     sacrebleu_p: bool,
     **options: Any,
 ) -> None:
-    """Score translations, or a model on a test set.
+    """Score translations, a model on a test set, or a language model on a text.
 
     \b
     sparsenmt score HYP --reference REF [--reference REF2] [--baseline HYP2]
@@ -83,6 +96,8 @@ def command(
         translate S with a model, then the same
     sparsenmt score --model DIR --source S --target T
         log-probability that the model gives to every line and token of T
+    sparsenmt score --model DIR --text FILE
+        bits per character and perplexity of a language model on a text
 
     Files are UTF-8, one sentence per line, plain or gzipped. For ROUGE-Lsum the marker <n> separates sentences of a
     line.
@@ -90,6 +105,17 @@ def command(
     With --documents, d-BLEU compares whole documents. A model that was trained on blocks of sentences then reads
     blocks, and its output is split into lines again; with --target, every block gets a log-probability.
     """
+    segments = {"segment_length": segment_length, "segment_memory": segment_memory}
+    if text is not None:
+        given = {"HYP": hypothesis, "--reference": references, "--baseline": baseline, "--source": source}
+        _check_text(model, given | {"--target": target}, scoring, options)
+        assert model is not None
+        chosen = {name: options[name] for name in ("threads", "device", "decoder_layers")}
+        _show_text(model, text, segments | chosen, as_json=as_json)
+        return
+    for name, value in segments.items():
+        if value is not None:
+            raise UserError("needs --text", where="--" + name.replace("_", "-"), hint=_HINT)
     _check_files(hypothesis, references, baseline, model, source, target)
     use = {name: options.pop(name) for name in _MODEL_OPTIONS}
     for name, option in _MODEL_OPTIONS.items():
@@ -142,6 +168,39 @@ def _check_files(
         raise UserError("needs either --target or --reference", where="--model", hint=_HINT)
     if target is not None and baseline is not None:
         raise UserError("needs --reference", where="--baseline", hint=_HINT)
+
+
+def _check_text(model: Path | None, given: dict[str, Any], scoring: ScoringOptions, options: dict[str, Any]) -> None:
+    """Raise UserError if options are given that have no meaning for the text of a language model."""
+    if model is None:
+        raise UserError("needs --model", where="--text", hint=_HINT)
+    for name in ("tags", "documents", "disabled_heads", "encoder_layers", "beam_size", "batch_tokens"):
+        given["--disable-heads" if name == "disabled_heads" else "--" + name.replace("_", "-")] = options[name]
+    given |= {"--metric": scoring.metrics, "--lowercase": scoring.lowercase, "--tokenize": scoring.tokenize}
+    for name, value in given.items():
+        if value:
+            raise UserError("has no meaning with --text: a language model has one text", where=name, hint=_HINT)
+
+
+def _show_text(model: Path, text: Path, use: dict[str, Any], *, as_json: bool) -> None:
+    """Print the metrics of a language model on a text: a table, or a JSON object."""
+    from sparsenmt.metric import TEXT_METRICS
+    from sparsenmt.report.tables import Column, Report, Table, render
+    from sparsenmt.workflows.score_text import TextUse, score_text_file
+
+    quality, reading = score_text_file(TextUse(model, **use), text)
+    values = {name: quality.value(name) for name in TEXT_METRICS}
+    if as_json:
+        sizes = dataclasses.asdict(quality.counts)
+        read = {"segment_length": reading.segment_length, "segment_memory": reading.segment_memory}
+        show_json(json.dumps({**values, "loss": quality.value("loss"), **sizes, **read}))
+        return
+    rows = [(record.label, values[name], f"per {record.per}") for name, record in TEXT_METRICS.items()]
+    table = Table("score", f"{text}", (Column("metric"), Column("value", "number"), Column("unit")), rows)
+    sizes = quality.counts
+    counts = f"{sizes.tokens:,} tokens, {sizes.characters:,} characters, {sizes.words:,} words"
+    how = f"segments of {reading.segment_length:,} tokens with a memory of {reading.segment_memory:,} positions"
+    show(render(Report("score", (table,), (counts, how))))
 
 
 def _show(result: ScoreResult, options: ScoreOptions, *, as_json: bool, sacrebleu_p: bool) -> None:

@@ -31,6 +31,7 @@ from sparsenmt.records import Count, is_plain_name, typed
 _OFFSET = np.dtype("<i8")
 _LINE = np.dtype("<i8")
 _FEATURE = np.dtype("<i4")
+_COUNTED = 1 << 24  # tokens that are compared at once
 _HINT = "Run `sparsenmt prepare` again."
 
 
@@ -60,7 +61,7 @@ class DatasetWriter:
             _SideWriter(self._directory, "source", id_type(source_size), self._files),
             _SideWriter(self._directory, "target", id_type(target_size), self._files),
         ]
-        self._lines = self._files.enter_context(_create(self._directory / "lines.bin"))
+        self._lines = self._files.enter_context(create_array(self._directory / "lines.bin"))
 
     def append(self, source: Sequence[Sequence[int]], target: Sequence[Sequence[int]], lines: Iterable[int]) -> None:
         """Append pairs.
@@ -91,7 +92,8 @@ class DatasetWriter:
             write_json(self._directory / "meta.json", self._meta)
 
 
-def _create(path: Path) -> BinaryIO:
+def create_array(path: Path) -> BinaryIO:
+    """Open a new file for the bytes of an array; a link is refused."""
     return open(path, "wb", opener=no_follow)
 
 
@@ -101,8 +103,8 @@ class _SideWriter:
     def __init__(self, directory: Path, name: str, type_: np.dtype[Any], files: ExitStack) -> None:
         self.name = name
         self.type = type_
-        self._ids = files.enter_context(_create(directory / f"{name}.bin"))
-        self._offsets = files.enter_context(_create(directory / f"{name}.offsets.bin"))
+        self._ids = files.enter_context(create_array(directory / f"{name}.bin"))
+        self._offsets = files.enter_context(create_array(directory / f"{name}.offsets.bin"))
         self._end = 0
         self._offsets.write(np.zeros(1, dtype=_OFFSET).tobytes())
 
@@ -206,20 +208,34 @@ class Dataset:
             start = stop
 
     def _map(self, stem: str, type_: DTypeLike, count: int) -> NDArray[Any]:
-        path = self.directory / f"{stem}.bin"
-        expected = count * np.dtype(type_).itemsize
-        try:
-            size = path.stat().st_size
-        except OSError:
-            raise UserError("the prepared data lack a file", where=str(path), hint=_HINT) from None
-        if size != expected:
-            raise UserError(
-                f"the prepared data are damaged: {size:,} bytes instead of {expected:,}", where=str(path), hint=_HINT
-            )
-        if not count:  # an empty file cannot be mapped
-            return np.zeros(0, dtype=type_)
-        # A plain array over the map: slicing np.memmap costs several times more.
-        return np.asarray(np.memmap(path, dtype=type_, mode="r", shape=(count,)))
+        return map_array(self.directory, stem, type_, count)
+
+
+def map_array(directory: Path, stem: str, type_: DTypeLike, count: int) -> NDArray[Any]:
+    """(count,) the memory-mapped array of a prepared split.
+
+    Raises:
+        UserError: the file is missing or has another size.
+    """
+    path = directory / f"{stem}.bin"
+    expected = count * np.dtype(type_).itemsize
+    try:
+        size = path.stat().st_size
+    except OSError:
+        raise UserError("the prepared data lack a file", where=str(path), hint=_HINT) from None
+    if size != expected:
+        raise UserError(
+            f"the prepared data are damaged: {size:,} bytes instead of {expected:,}", where=str(path), hint=_HINT
+        )
+    if not count:  # an empty file cannot be mapped
+        return np.zeros(0, dtype=type_)
+    # A plain array over the map: slicing np.memmap costs several times more.
+    return np.asarray(np.memmap(path, dtype=type_, mode="r", shape=(count,)))
+
+
+def count_token(ids: NDArray[np.integer], token: int) -> int:
+    """Count a token in ids, which may be larger than the memory."""
+    return sum(int((ids[first : first + _COUNTED] == token).sum()) for first in range(0, len(ids), _COUNTED))
 
 
 def write_features(directory: Path, names: Sequence[str], rows: Iterable[Mapping[str, NDArray[np.int64]]]) -> None:
@@ -231,7 +247,7 @@ def write_features(directory: Path, names: Sequence[str], rows: Iterable[Mapping
         rows: feature -> values of one or several successive pairs, one for each token, in order.
     """
     with name_file_in_errors(directory), ExitStack() as files:
-        streams = {name: files.enter_context(_create(directory / f"feature.{name}.bin")) for name in names}
+        streams = {name: files.enter_context(create_array(directory / f"feature.{name}.bin")) for name in names}
         for row in rows:
             for name, stream in streams.items():
                 stream.write(row[name].astype(_FEATURE).tobytes())

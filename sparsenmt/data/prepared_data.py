@@ -7,6 +7,8 @@
 ``dev/``              the validation `Dataset`; ``dev.source.txt`` and ``dev.target.txt`` are its raw text,
                       ``dev.tags.txt`` its tags if a feature needs them, ``dev.documents.txt`` the ids of its documents
                       if the recipe names them
+
+Of a language model, the corpora are `TextDataset`, and there are no features and no raw text.
 """
 
 from __future__ import annotations
@@ -14,10 +16,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -27,7 +29,8 @@ from sparsenmt.data.prepare.corpus_files import TAGS
 from sparsenmt.data.prepare.filters import FilterCounts
 from sparsenmt.data.tagging.tagged_text import TagFile, TaggedSentence
 from sparsenmt.data.text import read_lines, read_parallel
-from sparsenmt.data.tokenizers.tokenizer import Tokenizers
+from sparsenmt.data.text_dataset import TextDataset
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers
 from sparsenmt.errors import UserError
 from sparsenmt.files import DamagedFileError, read_json, read_sealed, sha256_text, write_sealed
 from sparsenmt.progress import notify, progress_bar
@@ -91,16 +94,39 @@ class CorpusReport:
 
 
 @dataclass(frozen=True)
+class TextReport:
+    """Counts of one prepared text of a language model. Tokens include EOS."""
+
+    name: str
+    weight: float
+    lines: Count
+    characters: Count
+    tokens: Count
+    unknown: Count
+
+    def unknown_shares(self) -> tuple[float]:
+        """The share of unknown tokens, EOS not counted."""
+        return (self.unknown / max(self.tokens - self.lines, 1),)
+
+    def describe(self) -> str:
+        """Describe the text in one line."""
+        parts = [f"{self.name}: {self.lines:,} lines, {self.characters:,} characters, {self.tokens:,} tokens"]
+        if self.unknown:
+            parts.append(f"{self.unknown_shares()[0]:.2%} of them unknown")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True)
 class PreparedReport:
     """The result of `prepare`."""
 
     directory: Path
     up_to_date: bool
     """True if the data were already prepared, and nothing was written."""
-    corpora: list[CorpusReport]
-    dev: CorpusReport
+    corpora: list[CorpusReport] | list[TextReport]
+    dev: CorpusReport | TextReport
     vocabulary_sizes: tuple[int, int]
-    """Tokens of the source and of the target vocabulary."""
+    """Tokens of the source and of the target vocabulary; of a language model, twice the same."""
     shared: bool
     """True if both languages share one vocabulary."""
     fingerprint: str
@@ -116,11 +142,12 @@ class PreparedReport:
         """The report on the data of a manifest."""
         source_size, target_size = manifest["vocabulary_sizes"]
         tokenizer, characters = manifest["settings"]["tokenizer"], manifest.get("vocabulary_characters")
+        reports = typed(manifest, _Reports, directory / MANIFEST, hint=_HINT)
         return cls(
             directory=directory,
             up_to_date=up_to_date,
-            corpora=[_corpus_report(entry, directory) for entry in manifest["corpora"]],
-            dev=_corpus_report(manifest["dev"], directory),
+            corpora=reports.corpora,
+            dev=reports.dev,
             vocabulary_sizes=(source_size, target_size),
             shared=tokenizer["shared"],
             fingerprint=manifest["fingerprint"],
@@ -143,6 +170,8 @@ class PreparedReport:
         )
 
     def _by_side(self, counts: tuple[int, int]) -> str:
+        if isinstance(self.dev, TextReport):
+            return f"{counts[0]:,}"
         return f"{counts[0]:,} shared" if self.shared else f"{counts[0]:,} source and {counts[1]:,} target"
 
     def _shortfall(self) -> list[str]:
@@ -156,6 +185,7 @@ class PreparedReport:
         if self.tokenizer_kind != "unigram" or not small:
             return []
         found = " and ".join(f"{size:,} {side}" for side, size in small.items())
+        found = self._by_side(self.vocabulary_sizes) if isinstance(self.dev, TextReport) else found
         return [
             f"vocabulary: {self.wanted_size:,} tokens were wanted, and unigram finds {found} ones: the training "
             f"text repeats no other sequences; write data.tokenizer.vocabulary_size={min(small.values())}, or add text"
@@ -164,7 +194,7 @@ class PreparedReport:
     def _coverage(self) -> list[str]:
         """A line on the characters of the vocabularies, where some are left out or they are those of no alphabet."""
         covered = self.character_coverage
-        if self.tokenizer_kind == "word" or self.characters is None:
+        if self.tokenizer_kind in ("word", "byte") or self.characters is None:
             return []
         if covered == 1 and max(self.characters) <= _MOST_LETTERS:
             return []
@@ -173,18 +203,20 @@ class PreparedReport:
         return [f"characters: {self._by_side(self.characters)}, {found} (data.tokenizer.character_coverage)"]
 
 
-def _corpus_report(entry: Mapping[str, Any], directory: Path) -> CorpusReport:
-    return typed(entry, CorpusReport, directory / MANIFEST, hint=_HINT)
+@dataclass(frozen=True)
+class _Reports:
+    """The reports of a manifest."""
+
+    corpora: Annotated[list[CorpusReport], Field(min_length=1)] | Annotated[list[TextReport], Field(min_length=1)]
+    dev: CorpusReport | TextReport
 
 
 @dataclass(frozen=True)
-class _PreparedManifest:
+class _PreparedManifest(_Reports):
     """The types of values in a manifest, except ``files``."""
 
     settings: _PreparedSettings
-    inputs: list[_PreparedText]
-    corpora: Annotated[list[CorpusReport], Field(min_length=1)]
-    dev: CorpusReport
+    inputs: list[_InputText]
     vocabulary_sizes: tuple[Count, Count]
     fingerprint: str
     vocabulary_characters: tuple[Count, Count] | None = None
@@ -194,6 +226,7 @@ class _PreparedManifest:
 class _PreparedSettings:
     tokenizer: _PreparedTokenizer
     tagger: _PreparedTagger | None = None
+    task: Literal["translation", "language_model"] = "translation"
 
 
 @dataclass(frozen=True)
@@ -210,7 +243,7 @@ class _PreparedTagger:
 
 
 @dataclass(frozen=True)
-class _PreparedText:
+class _InputText:
     role: str
     bytes: Count
     sha256: str
@@ -249,7 +282,7 @@ class PreparedData:
 
     @classmethod
     def _open(cls, directory: Path, *, progress: bool) -> PreparedData:
-        manifest = read_manifest(directory)
+        manifest = _manifest_of_task(directory, "translation")
         verify_files(directory, manifest, progress)
         tokenizers = Tokenizers.load(directory / "tokenizers")
         features = FeatureSet.load(directory / "features", tokenizers)
@@ -277,6 +310,68 @@ class PreparedData:
             fingerprint=manifest["fingerprint"],
             dev_documents=dev_documents,
         )
+
+
+@dataclass(frozen=True)
+class PreparedText:
+    """Everything that the training of a language model reads: its tokenizer and its texts."""
+
+    tokenizers: Tokenizers
+    """The tokenizer, as that of both sides."""
+    train: list[TextDataset]
+    train_weights: list[float]
+    dev: TextDataset
+    fingerprint: str
+    """Hash of the tokenizer, texts and settings."""
+    features: FeatureSet = field(default_factory=lambda: FeatureSet({}))
+    """None: they are of a source."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the text."""
+        return self.tokenizers.target
+
+    @classmethod
+    def open(cls, directory: Path | str, *, progress: bool = True) -> PreparedText:
+        """Open a directory that `prepare` wrote for a language model, after verifying every file's hash.
+
+        Args:
+            progress: show the progress on stderr.
+
+        Raises:
+            UserError: it is missing, of another version, or of a translation.
+            DamagedFileError: a file is missing or has changed.
+        """
+        return read_consistently(Path(directory), ["."], partial(cls._open, progress=progress))
+
+    @classmethod
+    def _open(cls, directory: Path, *, progress: bool) -> PreparedText:
+        manifest = _manifest_of_task(directory, "language_model")
+        verify_files(directory, manifest, progress)
+        tokenizers = Tokenizers.load(directory / "tokenizers")
+        corpora = manifest["corpora"]
+        train = [TextDataset(train_directory(directory, number)) for number in range(len(corpora))]
+        for dataset in (*train, dev := TextDataset(directory / "dev")):
+            dataset.check_contents(tokenizers.target.size)
+        weights = [corpus["weight"] for corpus in corpora]
+        return cls(tokenizers, train, weights, dev, manifest["fingerprint"])
+
+
+def _manifest_of_task(directory: Path, task: str) -> dict[str, Any]:
+    """Read the manifest of prepared data of a task.
+
+    Raises:
+        UserError: they are of the other task; or as `read_manifest`.
+    """
+    manifest = read_manifest(directory)
+    prepared = manifest["settings"].get("task", "translation")
+    if prepared != task:
+        raise UserError(
+            f"the data were prepared for `data.task: {prepared}`",
+            where=str(directory),
+            hint="Run `sparsenmt prepare` with the recipe, or name another data.directory.",
+        )
+    return manifest
 
 
 def train_directory(directory: Path, number: int) -> Path:

@@ -12,7 +12,7 @@ import torch
 from sparsenmt.data.batching import length_batches
 from sparsenmt.data.input_line import InputLine, numbered_lines
 from sparsenmt.data.text import text_windows
-from sparsenmt.data.tokenizers.tokenizer import Tokenizer
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer, unknown_texts
 from sparsenmt.data.vocabulary import UNK
 from sparsenmt.decoding.ahead import encode_ahead
 from sparsenmt.decoding.copies import copied_texts
@@ -37,6 +37,7 @@ class Translation:
         hypotheses: best first; an empty line has one empty hypothesis.
         closed: source positions, `</s>` included, whose gate is 0; None where no filter decided.
         depth: encoder and decoder layers, where every line has its own.
+        prompt: tokens before those of the hypotheses, where a language model continues the line.
     """
 
     source: SourceLine
@@ -44,10 +45,18 @@ class Translation:
     tokenizer: Tokenizer = field(repr=False, compare=False)
     closed: int | None = None
     depth: tuple[int, int] | None = None
+    prompt: tuple[int, ...] = ()
 
     def best_texts(self, count: int) -> list[str]:
         """Return the texts of the best hypotheses; they are detokenized here, as most callers need one only."""
-        return [one_line(self.tokenizer.decode(each.tokens, each.copied)) for each in self.hypotheses[:count]]
+        return [one_line(self._decode(each)) for each in self.hypotheses[:count]]
+
+    def _decode(self, hypothesis: Hypothesis) -> str:
+        if not self.prompt:
+            return self.tokenizer.decode(hypothesis.tokens, hypothesis.copied)
+        unknown = unknown_texts(self.tokenizer, self.source.text) if UNK in self.prompt else ()
+        more = ("\u2047",) * hypothesis.tokens.count(UNK) if unknown else ()
+        return self.tokenizer.decode([*self.prompt, *hypothesis.tokens], [*unknown, *more] or hypothesis.copied)
 
     @cached_property
     def text(self) -> str:

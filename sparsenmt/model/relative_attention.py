@@ -37,7 +37,12 @@ class DistanceSockets:
 
     @property
     def reach(self) -> tuple[int, int] | None:
-        """The largest distances to the left and to the right at which a key is seen; None: no bound."""
+        """The largest distances to the left and to the right at which a key is seen; None: no bound.
+
+        A pattern without a reach may choose among all visible keys, so that none can be left out beside it.
+        """
+        if self.pattern is not None and self.pattern.reach is None:
+            return None
         bounds = [] if self.span is None else [(self.span.reach, 0 if self.causal else self.span.reach)]
         if self.pattern is not None and self.pattern.reach is not None:
             bounds.append((self.pattern.reach[0], 0 if self.causal else self.pattern.reach[1]))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from sparsenmt.metric import METRICS
+from sparsenmt.metric import METRICS, TEXT_METRICS
 from sparsenmt.recipe.errors import Complaint, Problem, YamlOrigin
 from sparsenmt.recipe.key_paths import KeyPath, key_path
 from sparsenmt.recipe.schema import (
@@ -41,12 +41,15 @@ class Contradiction(NamedTuple):
 def contradictions(recipe: YamlNode, known: list[Problem]) -> list[Problem]:
     """Contradictions between keys; a check is skipped if one of its keys has a problem already."""
     wrong = {problem.path for problem in known}
-    problems = []
-    around = {path[:length] for path in wrong for length in range(1, len(path) + 1)}
-    for found in _check(_without(recipe, wrong)):
-        if not any(_concerns(key, wrong, around) for key in found.keys):
-            blamed = next((key for key in found.keys if find(recipe, key) is not None), found.keys[0])
-            problems.append(Problem(_blamed_origin(recipe, found.keys), blamed, found.complaint))
+    problems: list[Problem] = []
+    # A key of another task is not compared with others; of an unknown task, no key is known.
+    for check in (_check,) if ("data", "task") in wrong else (_task, _check):
+        around = {path[:length] for path in wrong for length in range(1, len(path) + 1)}
+        for found in list(check(_without(recipe, wrong))):
+            if not any(_concerns(key, wrong, around) for key in found.keys):
+                blamed = next((key for key in found.keys if find(recipe, key) is not None), found.keys[0])
+                problems.append(Problem(_blamed_origin(recipe, found.keys), blamed, found.complaint))
+        wrong |= {problem.path for problem in problems}
     return problems
 
 
@@ -473,7 +476,14 @@ def _positions(recipe: YamlNode) -> Iterator[Contradiction]:
 def _validation_metric(recipe: YamlNode) -> Iterator[Contradiction]:
     """A metric of documents needs the document boundaries of the validation text."""
     metric, ids = find(recipe, ("training", "validation", "metric")), find(recipe, ("data", "dev", "documents"))
-    record = METRICS.get(str(metric.value)) if metric is not None else None
+    name = None if metric is None else str(metric.value)
+    own, other = (TEXT_METRICS, METRICS) if _is_language_model(recipe) else (METRICS, TEXT_METRICS)
+    if name in other:
+        kind, task = ("translations", "translation") if other is METRICS else ("language models", "language_model")
+        names = ", ".join(["loss", *(each for each in own if getattr(own[each], "validates", True))])
+        complaint = Complaint(f"is a metric of {kind}", f"Choose one of {names}; or set `data.task` to {task}.")
+        yield Contradiction(_keys("training.validation.metric", "data.task"), complaint)
+    record = METRICS.get(name or "")
     if record is None or not record.needs_documents or (ids is not None and ids.value is not None):
         return
     complaint = Complaint(
@@ -484,7 +494,6 @@ def _validation_metric(recipe: YamlNode) -> Iterator[Contradiction]:
 
 
 _RECIPE_CHECKS = (
-    _task,
     _language_model,
     _optimizer,
     _encoder,

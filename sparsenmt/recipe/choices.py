@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal
 
-from sparsenmt.metric import METRICS
+from sparsenmt.metric import METRICS, TEXT_METRICS
 from sparsenmt.strategy import STRATEGIES
 
 # base and big: Vaswani et al. 2017, Table 3; tiny and small are this project's, for tests and small corpora.
@@ -53,7 +53,7 @@ else:
     Preset = Literal[tuple(PRESETS)]
     DecodingMethod = Literal[tuple(STRATEGIES)]
     MetricName = Literal[tuple(METRICS)]
-    ValidationMetric = Literal[("loss", *(metric.name for metric in METRICS.values() if metric.validates))]
+    ValidationMetric = Literal[("loss", *(name for name, each in METRICS.items() if each.validates), *TEXT_METRICS)]
 
 
 def is_device_name(name: str) -> bool:

@@ -592,6 +592,29 @@ TASK_KEYS: dict[str, tuple[str, ...]] = {
 """The keys that have a meaning for one task only; those of corpora aside."""
 
 
+_LANGUAGE_MODEL_DEFAULTS = {
+    "model.encoder_layers": 0,
+    "training.label_smoothing": 0.0,
+    "training.validation.metric": "bpc",
+}
+
+
+def _is_language_model(data: Any) -> bool:
+    return (isinstance(data, Data) and data.is_language_model) or (
+        isinstance(data, dict) and data.get("task") == "language_model"
+    )
+
+
+def _with_default(section: Any, path: list[str], value: Any) -> Any:
+    """Values with another one at a path where there is none; sections that are not plain mappings stay."""
+    if not isinstance(section, dict):
+        return section
+    key, *rest = path
+    if rest:
+        return {**section, key: _with_default(section.get(key, {}), rest, value)}
+    return {key: value, **section}
+
+
 class Recipe(Section):
     """A complete run: a Transformer with sparsity methods plugged into its sockets, its data, training and decoding."""
 
@@ -605,11 +628,12 @@ class Recipe(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_encoder(cls, values: Any) -> Any:
-        """Fill in that a language model has no encoder layers."""
-        data, model = (values.get(key) or {} for key in ("data", "model")) if isinstance(values, dict) else ({}, {})
-        if isinstance(data, dict) and isinstance(model, dict) and data.get("task") == "language_model":
-            return {**values, "model": {**model, "encoder_layers": 0}}
+    def _task_defaults(cls, values: Any) -> Any:
+        """Fill in what is different by default in a language model, which has no encoder."""
+        if not isinstance(values, dict) or not _is_language_model(values.get("data")):
+            return values
+        for key, value in _LANGUAGE_MODEL_DEFAULTS.items():
+            values = _with_default(values, key.split("."), value)
         return values
 
     @model_serializer(mode="wrap")

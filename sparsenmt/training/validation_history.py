@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from sparsenmt.metric import METRICS
+from sparsenmt.metric import lower_is_better
 from sparsenmt.recipe.schema import AuxiliaryLoss, Training
 from sparsenmt.training.schedules import final_value
 from sparsenmt.training.state import Progress, ValidationResult
@@ -32,8 +32,7 @@ def rank(
     If losses have a target, validations within its tolerance come first, then those nearest to it: otherwise the
     best one would be an early one, whose gates are still open.
     """
-    lower_is_better = metric == "loss" or METRICS[metric].lower_is_better
-    sign = 1.0 if lower_is_better else -1.0
+    sign = 1.0 if lower_is_better(metric) else -1.0
     return math.isnan(values[metric]), _excess(values, losses), sign * values[metric], values["loss"]
 
 

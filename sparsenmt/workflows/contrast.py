@@ -204,8 +204,9 @@ def _training_texts(paths: Sequence[Path]) -> Iterator[tuple[Side, Iterable[str]
             yield "either", _lines_with_progress(path)
             continue
         for corpus in corpora:
-            yield "source", _lines_with_progress(corpus.source)
-            yield "target", _lines_with_progress(corpus.target)
+            for key, text in corpus.files.items():
+                side: Side = "source" if key == "source" else "target" if key == "target" else "either"
+                yield side, _lines_with_progress(text)
 
 
 def _lines_with_progress(path: Path | str) -> Iterator[str]:

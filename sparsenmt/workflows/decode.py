@@ -20,6 +20,7 @@ from sparsenmt.data.documents import DocumentBlock
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.text import check_readable, write_lines
 from sparsenmt.decoding import documents as document_decoding
+from sparsenmt.decoding.continuations import continue_lines
 from sparsenmt.decoding.disabled_heads import read_disabled_heads
 from sparsenmt.decoding.documents import BlockTranslation, Mismatches, translate_documents
 from sparsenmt.decoding.inputs import UnknownLines, cut_summary, cut_warning
@@ -175,11 +176,36 @@ def decoding_options(base: schema.Decoding, settings: Mapping[str, Any], n_best:
     return options
 
 
+def _check_continuation(request: DecodeRequest, bundle: Bundle) -> None:
+    """Refuse options that have no meaning for the continuation of prompts.
+
+    Raises:
+        UserError: there is such an option, or the model cannot decode.
+    """
+    options = {
+        **{"--tags": request.tags, "--documents": request.documents, "--encoder-layers": request.encoder_layers},
+        **{"--depth": request.select_depth, "--unknown copy": request.settings.get("unknown") == "copy"},
+    }
+    for name, value in options.items():
+        if value:
+            raise UserError(
+                "has no meaning for a language model, which has no source", where=name, hint="Leave the option out."
+            )
+    if not all(pattern.decodes for pattern in bundle.model.content_patterns()):
+        raise UserError(
+            "the model cannot decode: later positions decide what a query sees",
+            where=str(request.model),
+            hint="Train with a pattern that looks back only (of `routing`: `assignment: nearest`).",
+        )
+
+
 class _Translator:
     """A model with everything that decides about its output, beside the input."""
 
     def __init__(self, request: DecodeRequest, bundle: Bundle) -> None:
         self.request, self.bundle = request, bundle
+        if bundle.recipe.data.is_language_model:
+            _check_continuation(request, bundle)
         options = decoding_options(bundle.recipe.decoding, request.settings, request.n_best)
         self.options = at_depth(bundle.model.plan, options, request.encoder_layers, request.decoder_layers)
         self.selector = open_selector(request.model, bundle) if request.select_depth else None
@@ -213,6 +239,8 @@ class _Translator:
         self, lines: Iterable[InputLine], advance: Callable[[int], object], count_line: Callable[[Translation], object]
     ) -> Iterator[tuple[int, list[str]]]:
         translate = translate_lines if self.selector is None else self.selector.translate
+        if self.bundle.recipe.data.is_language_model:
+            translate = continue_lines
         for found in translate(self.bundle, lines, self.options, advance=advance, window=self.window):
             count_line(found)
             yield 1, _render_line(found, self.request.n_best, self.request.as_json)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from sparsenmt.assemble import methods_of_words, required_features
 from sparsenmt.data.prepare import pipeline
-from sparsenmt.data.prepared_data import PreparedData, PreparedReport
+from sparsenmt.data.prepared_data import PreparedData, PreparedReport, PreparedText
 from sparsenmt.data.text import read_lines
 from sparsenmt.data.word_spaces import is_unspaced
 from sparsenmt.errors import UserError
@@ -16,7 +16,8 @@ from sparsenmt.recipe.schema import Data, Recipe, TokenizerSection
 
 MOST_UNKNOWN = 0.01
 """A larger share of unknown tokens is worth a warning."""
-_OTHER_TEXT = "another language or script than the training text, or swapped sides (data.dev.source, data.dev.target)"
+_OTHER_TEXT = "another language or script than the training text"
+_SWAPPED = "swapped sides (data.dev.source, data.dev.target)"
 
 
 def prepare(recipe: Recipe) -> PreparedReport:
@@ -30,9 +31,10 @@ def prepare(recipe: Recipe) -> PreparedReport:
     for warning in unknown_warnings(report, recipe.data):
         notify(f"warning: {warning}")
     dev = recipe.data.dev
-    warn_of_missing_words(recipe, read_lines(dev.source))
+    if not recipe.data.is_language_model:
+        warn_of_missing_words(recipe, read_lines(dev.source))
     if recipe.data.tokenizer.kind == "word":
-        for side, path in (("source", dev.source), ("target", dev.target)):
+        for side, path in dev.files.items():
             if is_unspaced(read_lines(path)):
                 notify(
                     f"warning: data.tokenizer.kind: words are what stands between spaces, and the {side} has none "
@@ -56,9 +58,10 @@ def unknown_warnings(report: PreparedReport, data: Data) -> list[str]:
     usual = [max(shares) for shares in zip(*(each.unknown_shares() for each in report.corpora), strict=True)]
     cause, found = _cause_of_unknown(data.tokenizer), []
     for each in (*report.corpora, report.dev):
-        for side, share, of_training in zip(("source", "target"), each.unknown_shares(), usual, strict=True):
+        for side, share, of_training in zip(data.dev.files, each.unknown_shares(), usual, strict=True):
             if share > MOST_UNKNOWN:
-                why = cause if of_training > MOST_UNKNOWN else _OTHER_TEXT
+                other = _OTHER_TEXT if side == "text" else f"{_OTHER_TEXT}, or {_SWAPPED}"
+                why = cause if of_training > MOST_UNKNOWN else other
                 found.append(f"{each.name}: {share:.1%} of the {side} tokens are unknown: {why}")
     return found
 
@@ -82,10 +85,30 @@ def open_prepared(recipe: Recipe) -> PreparedData:
         UserError: there are none, they are damaged, or they were prepared with other settings.
     """
     data = PreparedData.open(recipe.data.directory)
-    if pipeline.check_prepared_data(recipe.data, required_features(recipe)) != data.fingerprint:
+    _check_not_replaced(recipe, data.fingerprint)
+    return data
+
+
+def open_prepared_text(recipe: Recipe) -> PreparedText:
+    """Open the prepared data of a language model's recipe.
+
+    Raises:
+        UserError: there are none, they are damaged, or they were prepared with other settings.
+    """
+    data = PreparedText.open(recipe.data.directory)
+    _check_not_replaced(recipe, data.fingerprint)
+    return data
+
+
+def _check_not_replaced(recipe: Recipe, fingerprint: str) -> None:
+    """Check that the data that were opened are those of the recipe, and still there.
+
+    Raises:
+        UserError: they are not.
+    """
+    if pipeline.check_prepared_data(recipe.data, required_features(recipe)) != fingerprint:
         raise UserError(
             "the prepared data were replaced while they were read",
             where=recipe.data.directory,
             hint="Start the command again when no other process writes to them.",
         )
-    return data

@@ -19,15 +19,11 @@ TAGS, DOCUMENTS = "tags", "documents"
 
 
 def input_files(data: schema.Data, *, tags: bool = False) -> list[tuple[str, str]]:
-    """Role and path of every file: source and target of the training corpora and of `dev`; then their tags, if wanted;
-    then the document ids of corpora that are packed, and of `dev`.
+    """Role and path of every file: source and target, or text, of the training corpora and of `dev`; then their tags,
+    if wanted; then the document ids of corpora that are packed, and of `dev`.
     """
     roles = [(f"train-{number}", corpus) for number, corpus in enumerate(data.train)] + [("dev", data.dev)]
-    texts = [
-        (f"{role}.{side}", path)
-        for role, corpus in roles
-        for side, path in (("source", corpus.source), ("target", corpus.target))
-    ]
+    texts = [(f"{role}.{side}", path) for role, corpus in roles for side, path in corpus.files.items()]
     tagged = [(f"{role}.{TAGS}", corpus.tags) for role, corpus in roles if tags and corpus.tags is not None]
     packed = roles if data.documents is not None else roles[-1:]
     ids = [(f"{role}.{DOCUMENTS}", corpus.documents) for role, corpus in packed if corpus.documents is not None]
@@ -46,7 +42,7 @@ def corpus_names(corpora: Sequence[schema.Corpus]) -> list[str]:
     Raises:
         UserError: two are the same.
     """
-    names = [corpus.name or Path(corpus.source).name for corpus in corpora]
+    names = [corpus.name or Path(corpus.text or corpus.source).name for corpus in corpora]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise UserError(
             f"two training corpora are called {repeated[0]!r}",
@@ -116,18 +112,19 @@ class CorpusFiles:
         ]
 
     @property
-    def pairs(self) -> list[int]:
-        """The number of pairs of each corpus; `dev` is the last."""
-        return [source.survey.lines for source, _ in self._sides]
+    def lines(self) -> list[int]:
+        """The number of lines, or pairs, of each corpus; `dev` is the last."""
+        return [files[0].survey.lines for files in self._corpora]
 
     @property
-    def _sides(self) -> list[tuple[CorpusFile, CorpusFile]]:
-        """Source and target of each corpus; `dev` is the last."""
-        return [
-            (file, self.by_role[role.replace(".source", ".target")])
-            for role, file in self.by_role.items()
-            if role.endswith(".source")
-        ]
+    def _corpora(self) -> list[list[CorpusFile]]:
+        """Source and target, or the text, of each corpus; `dev` is the last."""
+        corpora: dict[str, list[CorpusFile]] = {}
+        for role, file in self.by_role.items():
+            name, _, kind = role.partition(".")
+            if kind not in (TAGS, DOCUMENTS):
+                corpora.setdefault(name, []).append(file)
+        return list(corpora.values())
 
     def warn(self) -> None:
         """Warn about unusual line ends."""
@@ -150,13 +147,11 @@ class CorpusFiles:
                 )
 
     def _check_alignment(self) -> None:
-        for sides in self._sides:
-            paths = [file.path for file in sides]
-            check_aligned(paths, [file.survey.lines for file in sides])
-            if not sides[0].survey.lines:
-                raise UserError(
-                    "the corpus is empty", where=f"{paths[0]} and {paths[1]}", hint="Check the paths in the recipe."
-                )
+        for files in self._corpora:
+            paths = [file.path for file in files]
+            check_aligned(paths, [file.survey.lines for file in files])
+            if not files[0].survey.lines:
+                raise UserError("the corpus is empty", where=" and ".join(paths), hint="Check the paths in the recipe.")
 
     def _check_documents(self) -> None:
         """Check that ids are as many as lines, and that the lines of each document are consecutive."""
@@ -168,9 +163,9 @@ class CorpusFiles:
                 check_id_count(file.path, source.path, count, source.survey.lines)
 
     def _check_duplicates(self, names: Sequence[str]) -> None:
-        seen: dict[tuple[str, str], str] = {}
-        for name, (source, target) in zip(names, self._sides, strict=False):  # without dev
-            text = source.survey.sha256, target.survey.sha256
+        seen: dict[tuple[str, ...], str] = {}
+        for name, files in zip(names, self._corpora, strict=False):  # without dev
+            text = tuple(file.survey.sha256 for file in files)
             if text in seen:
                 raise UserError(
                     f"the corpora {seen[text]!r} and {name!r} contain the same text",
@@ -180,12 +175,14 @@ class CorpusFiles:
             seen[text] = name
 
     def _check_dev(self) -> None:
-        for file in self._sides[-1]:
+        files = self._corpora[-1]
+        for file in files:
             if file.survey.blank:
+                sides = " on both sides" if len(files) > 1 else ""
                 raise UserError(
                     "every line of the validation text is blank",
                     where=file.path,
-                    hint="Name validation text with words on both sides in data.dev.",
+                    hint=f"Name validation text with words{sides} in data.dev.",
                 )
 
 

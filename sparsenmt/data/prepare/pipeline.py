@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Collection, Hashable, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain, count, islice, repeat, tee
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from sparsenmt import __version__
-from sparsenmt.data.dataset import Dataset, DatasetWriter, write_features
+from sparsenmt.data.dataset import Dataset, DatasetWriter, count_token, write_features
 from sparsenmt.data.documents import BlockPacker, BlockSentence, DocumentBlock, read_document_ids, tokenizer_settings
 from sparsenmt.data.features.feature_set import FeatureSet, need_tags
 from sparsenmt.data.prepare.corpus_files import TAGS, CorpusFiles, corpus_names, file_stamp, input_files
@@ -35,6 +32,7 @@ from sparsenmt.data.prepared_data import (
     CorpusReport,
     PreparedData,
     PreparedReport,
+    TextReport,
     check_replaceable,
     content_hashes,
     matching_manifest,
@@ -45,6 +43,7 @@ from sparsenmt.data.prepared_data import (
 from sparsenmt.data.tagging.source_tagger import CorpusTags
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.text import bounded_batches, read_lines, read_parallel, write_lines
+from sparsenmt.data.text_dataset import TextDataset, TextWriter
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, character_count, train_tokenizer
 from sparsenmt.data.vocabulary import UNK
 from sparsenmt.errors import UserError
@@ -57,7 +56,6 @@ __all__ = ["PreparedData", "PreparedReport", "check_prepared_data", "prepare"]
 
 _FEATURE_TOKENS = 1 << 20  # tokens whose features are computed at once
 _TAGGED_TOKENS = 1 << 14  # the same if each line is tagged, so that the progress bar moves
-_COUNTED = 1 << 24  # tokens that are compared at once
 _SAMPLE_SEED = 1  # of the choice of lines that vocabularies are trained on
 
 
@@ -72,6 +70,12 @@ def prepare(data: schema.Data, *, features: Collection[str] = (), progress: bool
     Raises:
         UserError: the input or the settings are wrong. Nothing is left half-written.
     """
+    if data.is_language_model and features:
+        raise UserError(
+            f"the recipe's methods read {', '.join(sorted(features))} of a source, and a language model has none",
+            where="model.attention.decoder_self",
+            hint="Choose other methods.",
+        )
     with_tags = need_tags(features)
     directory = Path(data.directory).resolve()
     settings = preparation_settings(data, features)
@@ -87,7 +91,8 @@ def prepare(data: schema.Data, *, features: Collection[str] = (), progress: bool
             return PreparedReport.from_manifest(directory, manifest, up_to_date=True)
         check_replaceable(directory)
         complete = (staging / MANIFEST).exists() and matching_manifest(staging, settings, inputs.entries, progress)
-        manifest = complete or _Preparation(data, inputs, sorted(features), staging, progress).run(settings)
+        kind = _TextPreparation if data.is_language_model else _PairPreparation
+        manifest = complete or kind(data, inputs, sorted(features), staging, progress).run(settings)
         remove_stage_record(staging)
         publish_directory(staging, directory)
     return PreparedReport.from_manifest(directory, manifest, up_to_date=False)
@@ -103,6 +108,9 @@ def preparation_settings(data: schema.Data, features: Collection[str]) -> dict[s
     tokenizer = tokenizer_settings(data).model_dump()
     if not tokenizer["user_symbols"]:  # data that were prepared before the key existed stay valid
         del tokenizer["user_symbols"]
+    train = [{"name": name, "weight": corpus.weight} for name, corpus in zip(names, data.train, strict=True)]
+    if data.is_language_model:
+        return {"task": data.task, "tokenizer": tokenizer, "train": train}
     tags = need_tags(features)
     tagger = {"name": data.tagger.name, "language": data.tagger.language or data.source_language}
     given = [role for role, _ in input_files(data, tags=True) if role.endswith(f".{TAGS}")]
@@ -111,7 +119,7 @@ def preparation_settings(data: schema.Data, features: Collection[str]) -> dict[s
         "tokenizer": tokenizer,
         "filters": data.filters.model_dump(),
         **({"documents": data.documents.model_dump(exclude={"source_length"})} if data.documents is not None else {}),
-        "train": [{"name": name, "weight": corpus.weight} for name, corpus in zip(names, data.train, strict=True)],
+        "train": train,
         "features": sorted(features),
     }
 
@@ -160,8 +168,7 @@ class _Preparation:
     def run(self, settings: dict[str, Any]) -> dict[str, Any]:
         """Run the stages that are not finished, and return the manifest."""
         self._inputs.warn()
-        if self._tags is not None:
-            self._tags.check(self._progress)
+        self._check()
         task = {
             "format": FORMAT,
             "version": __version__,
@@ -173,12 +180,7 @@ class _Preparation:
         stages.run("vocabularies", self._train_tokenizers)
         tokenizers = Tokenizers.load(self._staging / "tokenizers")
         reports = [stages.run(name, partial(self._write, n, tokenizers)) for n, name in enumerate(stage_names)]
-        stages.run("validation text", self._write_dev_text)
-        stages.run("features", partial(self._fit_features, tokenizers))
-        if self._features:
-            features = FeatureSet.load(self._staging / "features", tokenizers)
-            for number, name in enumerate(stage_names):
-                stages.run(f"features of {name}", partial(self._write_features, number, features, tokenizers))
+        self._complete(stages, stage_names, tokenizers)
         self._inputs.check_unchanged()
         return write_manifest(
             self._staging,
@@ -191,23 +193,90 @@ class _Preparation:
             files=stages.files,
         )
 
-    def _train_tokenizers(self) -> None:
-        """Train the tokenizers on all training corpora, each once, whatever its weight."""
-        options = tokenizer_settings(self._data)
-        total = sum(self._inputs.pairs[:-1])
+    def _check(self) -> None:
+        """Check what the stages need before the first one runs.
 
+        Raises:
+            UserError: it is missing or does not fit the texts.
+        """
+
+    def _train_tokenizers(self) -> None:
+        """Train the tokenizers on all training corpora, each once, whatever its weight, and save them."""
+        raise NotImplementedError
+
+    def _write(self, number: int, tokenizers: Tokenizers) -> dict[str, Any]:
+        """Encode and store a corpus, and return its report.
+
+        Raises:
+            UserError: nothing of it is left.
+        """
+        raise NotImplementedError
+
+    def _complete(self, stages: Stages, names: Sequence[str], tokenizers: Tokenizers) -> None:
+        """Run the stages after the corpora, which have these names."""
+
+    def _trained(self, *sides: list[str]) -> Tokenizer:
+        """Train a tokenizer on the texts of one or several sides of the corpora."""
+        options = tokenizer_settings(self._data)
+        total = sum(self._inputs.lines[:-1])
+        lines = chain.from_iterable(read_lines(path) for side in sides for path in side)
+        sampled = sample_lines(lines, total=total * len(sides), wanted=options.max_training_lines)
+        return train_tokenizer(options, progress_over(sampled, "learning the vocabulary", shown=self._progress))
+
+
+class _TextPreparation(_Preparation):
+    """The preparation of the texts of a language model."""
+
+    def _train_tokenizers(self) -> None:
+        tokenizer = self._trained([corpus.text for corpus in self._data.train])
+        Tokenizers(tokenizer, tokenizer, shared=True).save(self._staging / "tokenizers")
+
+    def _write(self, number: int, tokenizers: Tokenizers) -> dict[str, Any]:
+        corpus, name, directory = self._corpora[number], self._names[number], self._directories[number]
+        lines = progress_over(
+            read_lines(corpus.text), f"encoding {name}", total=self._inputs.lines[number], shown=self._progress
+        )
+        with TextWriter(directory, name=name, tokenizer=tokenizers.target) as writer:
+            for batch in bounded_batches(lines, len):
+                writer.append(batch)
+        ids = TextDataset(directory).ids
+        report = TextReport(
+            name=name,
+            weight=corpus.weight,
+            lines=self._inputs.lines[number],
+            characters=writer.counts.characters,
+            tokens=len(ids),
+            unknown=count_token(ids, UNK),
+        )
+        return asdict(report)
+
+
+class _PairPreparation(_Preparation):
+    """The preparation of the sentence pairs of a translation."""
+
+    def _check(self) -> None:
+        if self._tags is not None:
+            self._tags.check(self._progress)
+
+    def _complete(self, stages: Stages, names: Sequence[str], tokenizers: Tokenizers) -> None:
+        stages.run("validation text", self._write_dev_text)
+        stages.run("features", partial(self._fit_features, tokenizers))
+        if self._features:
+            features = FeatureSet.load(self._staging / "features", tokenizers)
+            for number, name in enumerate(names):
+                stages.run(f"features of {name}", partial(self._write_features, number, features, tokenizers))
+
+    def _train_tokenizers(self) -> None:
         def train(name: str, *sides: list[str]) -> Tokenizer:
-            lines = chain.from_iterable(read_lines(path) for side in sides for path in side)
-            sampled = sample_lines(lines, total=total * len(sides), wanted=options.max_training_lines)
             try:
-                return train_tokenizer(options, progress_over(sampled, "learning the vocabulary", shown=self._progress))
+                return self._trained(*sides)
             except UserError as error:
                 error.message = f"{name}: {error.message}"
                 raise
 
         sources = [corpus.source for corpus in self._data.train]
         targets = [corpus.target for corpus in self._data.train]
-        if options.shared:
+        if tokenizer_settings(self._data).shared:
             both = train("both languages", sources, targets)
             tokenizers = Tokenizers(both, both, shared=True)
         else:
@@ -236,7 +305,7 @@ class _Preparation:
             )
         dataset = Dataset(directory, with_features=False)
         source, target = dataset.source_ids, dataset.target_ids
-        unknown = {"source_unknown": _unknown(source), "target_unknown": _unknown(target)}
+        unknown = {"source_unknown": count_token(source, UNK), "target_unknown": count_token(target, UNK)}
         report = CorpusReport(name, corpus.weight, counts, len(source), len(target), **unknown)
         if documents is not None:
             report = replace(report, documents=documents, blocks=len(dataset))
@@ -266,7 +335,7 @@ class _Preparation:
         lines = progress_over(
             read_parallel([corpus.source, corpus.target]),
             f"encoding {self._names[number]}",
-            total=self._inputs.pairs[number],
+            total=self._inputs.lines[number],
             shown=self._progress,
         )
         for rows in bounded_batches(lines, lambda row: len(row[0]) + len(row[1])):
@@ -377,11 +446,6 @@ def sample_lines(lines: Iterable[str], *, total: int, wanted: int) -> Iterator[s
         if (total - number) * generator.random() < wanted:
             wanted -= 1
             yield line
-
-
-def _unknown(ids: NDArray[np.integer]) -> int:
-    """The number of unknown tokens, counted part by part."""
-    return sum(int((ids[first : first + _COUNTED] == UNK).sum()) for first in range(0, len(ids), _COUNTED))
 
 
 def _kept(items: Iterable[T], dataset: Dataset) -> Iterator[T]:

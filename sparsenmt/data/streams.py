@@ -1,0 +1,189 @@
+"""Streams: a text that is read in segments, in several places at once.
+
+Shapes: B streams, T tokens of a segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sparsenmt.data.text_dataset import TextDataset
+from sparsenmt.data.vocabulary import BOS
+from sparsenmt.errors import UserError
+
+
+@dataclass(frozen=True)
+class _JoinedText:
+    """The corpora of an epoch, one after the other, as ranges of their memory-mapped ids."""
+
+    parts: Sequence[NDArray[np.integer]]
+
+    @cached_property
+    def _ends(self) -> NDArray[np.int64]:
+        return np.cumsum([len(part) for part in self.parts], dtype=np.int64)
+
+    def __len__(self) -> int:
+        return int(self._ends[-1]) if len(self.parts) else 0
+
+    def read(self, first: int, out: NDArray[np.int64]) -> None:
+        """Copy the ids from a position on; after the last token follows the first."""
+        done = 0
+        while done < len(out):
+            position = (first + done) % len(self)
+            number = int(np.searchsorted(self._ends, position, side="right"))
+            part = self.parts[number]
+            start = position - (int(self._ends[number]) - len(part))
+            ids = part[start : start + len(out) - done]
+            out[done : done + len(ids)] = ids
+            done += len(ids)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One segment of every stream.
+
+    Args:
+        starts: the positions in the epoch's text at which the segment begins in each stream; past its end, it is read
+            again from its beginning.
+        length: tokens of the segment, T.
+    """
+
+    text: _JoinedText
+    starts: Sequence[int]
+    length: int
+
+    @property
+    def rows(self) -> int:
+        """Number of streams B."""
+        return len(self.starts)
+
+    @property
+    def tokens(self) -> int:
+        """Number of targets of all streams."""
+        return self.rows * self.length
+
+    def read(self, first: int = 0, last: int | None = None) -> tuple[Tensor, Tensor]:
+        """Read the streams from row ``first`` to before row ``last``; None: to the end.
+
+        Returns:
+            (B, T) inputs: the token before each target; where a stream begins with the first token of the text, BOS.
+            (B, T) targets.
+        """
+        starts = self.starts[first:last]
+        ids = np.empty((len(starts), self.length + 1), dtype=np.int64)
+        for row, start in zip(ids, starts, strict=True):
+            if start:
+                self.text.read(start - 1, row)
+            else:
+                row[0] = BOS
+                self.text.read(start, row[1:])
+        both = torch.from_numpy(ids)
+        return both[:, :-1].contiguous(), both[:, 1:].contiguous()
+
+
+class EpochSegments(Sequence[Segment]):
+    """The segments of one epoch in order, created on access; a stream continues from each segment to the next.
+
+    Args:
+        starts: the positions in the text at which the streams begin.
+        count: number of segments of a stream.
+        length: tokens of a segment.
+    """
+
+    def __init__(self, text: _JoinedText, starts: Sequence[int], count: int, length: int) -> None:
+        self._text, self._starts, self._count, self._length = text, starts, count, length
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, place: int) -> Segment: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Segment]: ...
+    def __getitem__(self, place: int | slice) -> Segment | list[Segment]:
+        numbers = range(self._count)[place]
+        if isinstance(numbers, range):
+            return [self._segment(number) for number in numbers]
+        return self._segment(numbers)
+
+    def _segment(self, number: int) -> Segment:
+        return Segment(self._text, [start + number * self._length for start in self._starts], self._length)
+
+
+class StreamPlan:
+    """The streams of every epoch, as a pure function of the seed and the epoch.
+
+    The corpora of an epoch are shuffled, each as often as its weight says, and joined; the joined text is rotated by a
+    random number of tokens and divided into equal streams of whole segments. The remainder, shorter than one segment of
+    every stream, is left out: through the rotation, another one every epoch.
+
+    Args:
+        datasets: the training corpora.
+        weights: how often each corpus is seen in an epoch; 0.5 is a new random half, in one range, every epoch.
+        streams: number of streams.
+        segment_length: tokens of a segment.
+        seed: the random seed.
+
+    Raises:
+        UserError: the text is shorter than one segment of every stream.
+    """
+
+    def __init__(
+        self, datasets: Sequence[TextDataset], weights: Sequence[float], streams: int, segment_length: int, seed: int
+    ) -> None:
+        if len(datasets) != len(weights):
+            raise ValueError(f"{len(datasets)} datasets but {len(weights)} weights")
+        self._texts = [dataset.ids for dataset in datasets]
+        self._weights = list(weights)
+        self._streams, self._length, self._seed = streams, segment_length, seed
+        tokens = sum(
+            int(weight) * len(ids) + round(weight % 1.0 * len(ids))
+            for ids, weight in zip(self._texts, self._weights, strict=True)
+        )
+        self.segments = tokens // (streams * segment_length)
+        """Number of segments of an epoch."""
+        if not self.segments:
+            raise UserError(
+                f"the training text of {tokens:,} tokens is shorter than one segment of {segment_length:,} tokens in "
+                f"each of {streams:,} streams",
+                where="training.streams",
+                hint="Lower `training.streams` or `training.segment_length`, or add text.",
+            )
+
+    def batches(self, epoch: int, rank: int = 0, world_size: int = 1) -> EpochSegments:
+        """The segments of an epoch: of every stream, or of the share of one of several ranks.
+
+        Raises:
+            UserError: the streams cannot be divided equally among the ranks.
+        """
+        if self._streams % world_size:
+            raise UserError(
+                f"{self._streams:,} streams cannot be divided among {world_size:,} processes",
+                where="training.streams",
+                hint="Write a multiple of the number of processes.",
+            )
+        generator = np.random.default_rng([self._seed, epoch])
+        text = _JoinedText(self._parts(generator))
+        offset = int(generator.integers(len(text)))
+        stride = self.segments * self._length
+        starts = [(offset + number * stride) % len(text) for number in range(rank, self._streams, world_size)]
+        return EpochSegments(text, starts, self.segments, self._length)
+
+    def _parts(self, generator: np.random.Generator) -> list[NDArray[np.integer]]:
+        """The ranges of an epoch's joined text."""
+        copies: list[list[NDArray[np.integer]]] = []
+        for ids, weight in zip(self._texts, self._weights, strict=True):
+            copies.extend([[ids]] * int(weight))
+            if some := round(weight % 1.0 * len(ids)):
+                start = int(generator.integers(len(ids)))
+                copies.append([ids[start : start + some], ids[: max(0, start + some - len(ids))]])
+        order = generator.permutation(len(copies))
+        return [part for number in order for part in copies[number] if len(part)]

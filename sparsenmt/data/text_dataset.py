@@ -1,0 +1,117 @@
+"""The text of a language model as token ids: memory-mapped, with the sizes that its metrics divide by.
+
+Every line is its tokens and `EOS`, which stands for the line feed; the text is its lines, one after the other. A
+directory with one raw little-endian array and one small JSON file:
+
+``meta.json``   name, type of the array, sizes of the text
+``text.bin``    the ids of all lines, each line ended by EOS
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparsenmt.data.dataset import create_array, id_type, map_array
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer
+from sparsenmt.data.vocabulary import EOS
+from sparsenmt.errors import UserError
+from sparsenmt.files import name_file_in_errors, read_json, write_json
+from sparsenmt.metric import TextCounts
+from sparsenmt.records import typed
+
+_HINT = "Run `sparsenmt prepare` again."
+
+
+def encode_lines(tokenizer: Tokenizer, lines: Sequence[str]) -> tuple[NDArray[np.int64], TextCounts]:
+    """The ids of lines without their line feeds, each line ended by EOS, and the sizes of the text."""
+    encoded = tokenizer.encode_batch(lines)
+    ids = np.fromiter(chain.from_iterable(chain(line, (EOS,)) for line in encoded), dtype=np.int64)
+    characters, words = sum(map(len, lines)), sum(len(line.split()) for line in lines)
+    return ids, TextCounts(len(ids), len(lines) + characters, len(lines) + words)
+
+
+@dataclass(frozen=True)
+class _TextMeta:
+    """The contents of ``meta.json``."""
+
+    name: str
+    type: Literal["<u2", "<u4"]
+    counts: TextCounts
+
+
+class TextWriter:
+    """Writes the ids of a text; a context manager, after which they are complete.
+
+    Args:
+        directory: created if it is missing; files of an older text are overwritten.
+        name: the corpus's name, for reports.
+    """
+
+    def __init__(self, directory: Path, *, name: str, tokenizer: Tokenizer) -> None:
+        self._directory, self._name, self._tokenizer = Path(directory), name, tokenizer
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._type = id_type(tokenizer.size)
+        self._files = ExitStack()
+        self._ids = self._files.enter_context(create_array(self._directory / "text.bin"))
+        self.counts = TextCounts()
+        """Sizes of the text so far."""
+
+    def append(self, lines: Sequence[str]) -> None:
+        """Append lines without their line feeds."""
+        ids, counts = encode_lines(self._tokenizer, lines)
+        with name_file_in_errors(self._directory):
+            self._ids.write(ids.astype(self._type).tobytes())
+        self.counts += counts
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with name_file_in_errors(self._directory):
+            self._files.close()
+        if kind is None:
+            meta = {"name": self._name, "type": self._type.str, "counts": asdict(self.counts)}
+            write_json(self._directory / "meta.json", meta)
+
+
+class TextDataset:
+    """The ids of a text, read-only and memory-mapped; several processes may open it.
+
+    Args:
+        directory: written by `TextWriter`.
+
+    Raises:
+        UserError: a file is missing or has a wrong size.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = Path(directory)
+        path = self.directory / "meta.json"
+        meta = typed(read_json(path), _TextMeta, path, hint=_HINT)
+        self.name = meta.name
+        self.counts = meta.counts
+        self.ids: NDArray[np.integer] = map_array(self.directory, "text", np.dtype(meta.type), meta.counts.tokens)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def check_contents(self, size: int) -> None:
+        """Check that the ids are in a vocabulary of this size, and that the last line has its end.
+
+        Raises:
+            UserError: they are not, as is possible in files that another program wrote.
+        """
+        if self.ids.max(initial=0) >= size or (len(self) and self.ids[-1] != EOS):
+            message = "the prepared data have ids that are not in their vocabulary, or no end"
+            raise UserError(message, where=str(self.directory), hint=_HINT)

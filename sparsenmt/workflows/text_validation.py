@@ -1,0 +1,30 @@
+"""The validation of a language model: the likelihood of the whole validation text, read as one stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+
+from sparsenmt import store
+from sparsenmt.assemble import build_model
+from sparsenmt.data.prepared_data import PreparedText
+from sparsenmt.recipe.schema import Recipe
+from sparsenmt.workflows.score_text import TextReading, measure
+
+
+def make_text_validator(
+    recipe: Recipe, data: PreparedText, device: torch.device
+) -> Callable[[Mapping[str, torch.Tensor]], dict[str, float]]:
+    """Build the validation of a recipe, with a model of its own: weights in fp32 -> values by name."""
+    size = data.tokenizer.size
+    model = build_model(recipe.model, source_size=size, target_size=size, seed=recipe.training.seed).to(device)
+    reading, metric = TextReading.of(recipe), recipe.training.validation.metric
+
+    def validate(weights: Mapping[str, torch.Tensor]) -> dict[str, float]:
+        store.load_weights(model, weights, "validation")
+        model.pack(torch.float32)
+        quality = measure(model, data.dev.ids, data.dev.counts, reading, device, shown=False)
+        return {name: quality.value(name) for name in dict.fromkeys(("loss", metric))}
+
+    return validate

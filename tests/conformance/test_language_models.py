@@ -1,0 +1,122 @@
+"""Every method of self-attention in a language model, alone and in pairs: segments, steps and one pass are the same.
+
+A method joins by being registered, as in `cases`.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import zlib
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from sparsenmt.assemble import build_model
+from sparsenmt.model.segment_memory import SegmentMemory
+from sparsenmt.model.transformer import Transformer
+from tests.conformance.cases import NORMS, VOCABULARY, Case, accepted, plugs
+from tests.conformance.checks import EXACT, SINGLE, assert_same
+from tests.conformance.support import language_model_section
+from tests.toys import registered
+
+ROWS, LENGTH = 2, 23
+SITE = "decoder_self."
+OWN = [plug for plug in accepted(plugs()) if plug.place.startswith(SITE) and not plug.method.requires]
+# Patterns by absolute positions and transforms by features of a source are tried; fixed heads know the end of a text.
+TRIED = [plug for plug in OWN if plug.method.socket in ("pattern", "transform", "position", "span")]
+FIRST = [plug for plug in TRIED if plug.options == plug.method.examples[0]]
+PAIRS = [
+    (a, b)
+    for a, b in itertools.combinations(FIRST, 2)
+    if a.place != b.place and {a.method.socket, b.method.socket} & {"position", "span"}
+]
+CASES = [
+    Case(chosen, NORMS[zlib.crc32(str(chosen).encode()) % 2]) for chosen in [(), *((plug,) for plug in TRIED), *PAIRS]
+]
+each_case = pytest.mark.parametrize("case", CASES, ids=map(str, CASES))
+
+
+def build(case: Case) -> tuple[Transformer, Tensor]:
+    """The model in float64 with random biases and norms, and a text."""
+    with registered():
+        model = build_model(
+            language_model_section(case), source_size=VOCABULARY, target_size=VOCABULARY, seed=case.seed
+        )
+    rng = torch.Generator().manual_seed(case.seed)
+    model.double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.15 * torch.randn(parameter.shape, generator=rng, dtype=torch.float64)
+    return model, torch.randint(4, VOCABULARY, (ROWS, LENGTH), generator=rng)
+
+
+def whole(model: Transformer, text: Tensor) -> dict[str, Tensor]:
+    return {"states": model.read_segment(text)[0][2]}
+
+
+def in_segments(model: Transformer, text: Tensor, size: int) -> dict[str, Tensor]:
+    memory: SegmentMemory | None = None
+    parts = []
+    for segment in text.split(size, 1):
+        hidden, memory = model.read_segment(segment, memory)
+        parts.append(hidden[2])
+    return {"states": torch.cat(parts, 1)}
+
+
+def in_steps(model: Transformer, text: Tensor) -> dict[str, Tensor]:
+    cache = model.new_cache(model.no_source(ROWS))
+    parts = [model.decode(part, cache.memory, cache=cache)[2] for part in text.split([1, 1, 7, 1, 9, 1, 3], 1)]
+    return {"states": torch.cat(parts, 1)}
+
+
+@each_case
+@torch.no_grad()
+def test_segments_and_steps_equal_one_pass(case: Case) -> None:
+    model, text = build(case)
+    expected = whole(model, text)
+    assert_same(in_segments(model, text, 9), expected, "segments = one pass", EXACT)
+    assert_same(in_steps(model, text), expected, "steps = one pass", EXACT)
+    assert_same({"states": model.decode(text, model.no_source(ROWS))[2]}, expected, "decode = read_segment", EXACT)
+
+
+@each_case
+def test_gradients_are_those_of_one_pass_without_memory_and_reach_every_parameter(case: Case) -> None:
+    model, text = build(case)
+    model.read_segment(text)[0][2].square().sum().backward()
+    missing = [name for name, p in model.named_parameters() if p.requires_grad and (p.grad is None or not p.grad.any())]
+    assert not [name for name in missing if "steps." in name or "weight" in name], missing
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is None or bool(parameter.grad.isfinite().all()), name
+
+
+@each_case
+@torch.no_grad()
+def test_listeners_see_weights_that_sum_to_one_over_visible_keys(case: Case) -> None:
+    model, text = build(case)
+    expected, seen = whole(model, text), []
+
+    def listen(found: Any) -> None:
+        visible = found.keys.visible().expand(found.weights.shape)
+        assert not bool((found.weights[~visible] != 0).any())
+        sums, some = found.weights.sum(-1), visible.any(-1)
+        torch.testing.assert_close(sums[some], torch.ones_like(sums[some]), atol=EXACT, rtol=0)
+        seen.append(found.step)
+
+    with model.listen(listen):
+        assert_same(whole(model, text), expected, "listening changes nothing", EXACT)
+    assert seen == [0, 1]
+
+
+@each_case
+@torch.no_grad()
+def test_packed_and_single_precision(case: Case) -> None:
+    model, text = build(case)
+    model.float()
+    expected = whole(model, text)
+    assert_same(in_steps(model, text), expected, "fp32, steps", SINGLE)
+    packed = copy.deepcopy(model)
+    packed.pack(torch.float32)
+    assert_same(in_steps(packed, text), expected, "packed, steps", SINGLE)
