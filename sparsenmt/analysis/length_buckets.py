@@ -17,7 +17,7 @@ from typing import Literal
 from sparsenmt.analysis.compared_scores import SCORE_COLUMNS, ComparedScore, compared_scores, signature_notes
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.data.text import read_lines
-from sparsenmt.data.word_spaces import is_unspaced
+from sparsenmt.data.word_spaces import character_count, is_unspaced
 from sparsenmt.decoding.disabled_heads import heads_by_model
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import by_document
@@ -136,11 +136,6 @@ def _measured_texts(
 def word_count(line: str) -> int:
     """Count the words between spaces."""
     return len(line.split())
-
-
-def character_count(line: str) -> int:
-    """Count the characters but white space."""
-    return len("".join(line.split()))
 
 
 def counter(length: Length, settings: ScoringSettings) -> Callable[[str], int]:
