@@ -210,8 +210,8 @@ def evaluate(
     """Translate a text with a model by its recipe's options and measure it; kept results are not measured again.
 
     Args:
-        scoring: its metrics, and their settings; without a tokenizer: the one that fits the text, which the names of
-            scores hold then.
+        scoring: its metrics, and their settings; `fit_to_text` completes them where nobody has, and the names of scores
+            hold the tokenizer then.
         attention: True to measure the attention along the reference, too.
         run: device and changes to the options.
 
@@ -220,7 +220,7 @@ def evaluate(
     """
     check_metrics_fit(text, scoring)
     identity = model_identity(directory)
-    if scoring.tokenize is None:
+    if scoring.unspaced is None:
         scoring = fit_to_text(scoring, text.read()[1], {str(directory): read_recipe(directory)})
     found = _kept(directory, text, identity, run)
     unseen = attention and (found is None or found.attention is None)
