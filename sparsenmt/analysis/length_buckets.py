@@ -32,7 +32,7 @@ from sparsenmt.report.tables import Report, Table, columns
 EDGES = (10, 20, 30, 40, 50)
 """The greatest length of each bucket; the bucket after them has no limit."""
 CHARACTER_EDGES = (20, 40, 60, 80, 100)
-"""The same in characters: a word of Chinese or Japanese has about two."""
+"""The greatest length of each bucket in characters: a word of Chinese or Japanese has about two."""
 COMPARE_MT_EDGES = (9, 19, 29, 39, 49, 59)
 """The bins of compare-mt (Neubig et al. 2019) for lengths: below 10, 10 to 19, ... 50 to 59, 60 and more."""
 Length = Literal[

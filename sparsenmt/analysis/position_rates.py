@@ -108,7 +108,7 @@ def inside_word(names: Sequence[str]) -> range:
 
 
 def _is_of_word(character: str) -> bool:
-    """True of letters, digits, and marks on letters, such as the vowel signs of Thai."""
+    """Return True for letters, digits, and marks on letters, such as the vowel signs of Thai."""
     return character.isalnum() or unicodedata.category(character)[0] == "M"
 
 

@@ -253,7 +253,10 @@ def _compare(models: Mapping[str, Path], run: ModelRun) -> Report:
         f"p value: against the first model, {PairedTest()}",
         "sparsity: share of source tokens, </s> included, whose gate is 0 in evaluation",
         *([f"weights: the means of the checkpoints of updates: {'; '.join(means)}"] if means else []),
-        *(f"{name.replace('_', ' ')} {value} in place of the recipe's" for name, value in run.record().items()),
+        *(
+            f"beam search: {name.replace('_', ' ')} {value} in place of the recipe's"
+            for name, value in run.record().items()
+        ),
         *signed,
     )
     return Report("sweep", (Table("sweep", "quality against sparsity", heads, tuple(rows)),), notes)
