@@ -208,7 +208,7 @@ def evaluate(
     """Translate a text with a model by its recipe's options and measure it; kept results are not measured again.
 
     Args:
-        scoring: its metrics, and their settings; `fit_to_text` completes them where nobody has, and the names of scores
+        scoring: its metrics, and their settings; `fit_to_text` completes them if need be, and the names of scores
             hold the tokenizer then.
         attention: True to measure the attention along the reference, too.
         run: device and changes to the options.
