@@ -64,13 +64,6 @@ def alphabet_size(tokenizer: Tokenizer) -> int:
     return sum(len(name) == 1 and name != SPACE for name in tokenizer.pieces(range(tokenizer.size)))
 
 
-_SYMBOL_TOKENIZERS: dict[str, type[CharTokenizer | WordTokenizer | ByteTokenizer]] = {
-    "char": CharTokenizer,
-    "word": WordTokenizer,
-    "byte": ByteTokenizer,
-}
-
-
 def unknown_texts(tokenizer: Tokenizer, line: str) -> list[str]:
     """The text of every unknown token of a line, in order."""
     ids = tokenizer.encode(line)
