@@ -5,7 +5,7 @@ Shapes: B streams, T tokens of a segment.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import overload
@@ -21,10 +21,22 @@ from sparsenmt.errors import UserError
 
 
 @dataclass(frozen=True)
+class _TextRange:
+    """A range of a corpus's tokens."""
+
+    text: TextDataset
+    first: int
+    last: int
+
+    def __len__(self) -> int:
+        return self.last - self.first
+
+
+@dataclass(frozen=True)
 class _JoinedText:
     """The corpora of an epoch, one after the other, as ranges of their memory-mapped ids."""
 
-    parts: Sequence[NDArray[np.integer]]
+    parts: Sequence[_TextRange]
 
     @cached_property
     def _ends(self) -> NDArray[np.int64]:
@@ -33,17 +45,23 @@ class _JoinedText:
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self.parts) else 0
 
-    def read(self, first: int, out: NDArray[np.int64]) -> None:
-        """Copy the ids from a position on; after the last token follows the first."""
-        done = 0
-        while done < len(out):
-            position = (first + done) % len(self)
+    def ranges(self, first: int, count: int) -> Iterator[_TextRange]:
+        """The ranges of some tokens from a position on; after the last token follows the first."""
+        while count:
+            position = first % len(self)
             number = int(np.searchsorted(self._ends, position, side="right"))
             part = self.parts[number]
-            start = position - (int(self._ends[number]) - len(part))
-            ids = part[start : start + len(out) - done]
-            out[done : done + len(ids)] = ids
-            done += len(ids)
+            start = part.last - (int(self._ends[number]) - position)
+            found = _TextRange(part.text, start, min(start + count, part.last))
+            yield found
+            first, count = first + len(found), count - len(found)
+
+    def read(self, first: int, out: NDArray[np.int64]) -> None:
+        """Copy the ids from a position on."""
+        done = 0
+        for part in self.ranges(first, len(out)):
+            out[done : done + len(part)] = part.text.ids[part.first : part.last]
+            done += len(part)
 
 
 @dataclass(frozen=True)
@@ -87,6 +105,11 @@ class Segment:
                 self.text.read(start, row[1:])
         both = torch.from_numpy(ids)
         return both[:, :-1].contiguous(), both[:, 1:].contiguous()
+
+    def ranges(self, first: int = 0, last: int | None = None) -> Iterator[tuple[TextDataset, int, int]]:
+        """The corpora of the targets that `read` returns, with the first token and the one after the last."""
+        for start in self.starts[first:last]:
+            yield from ((each.text, each.first, each.last) for each in self.text.ranges(start, self.length))
 
 
 class EpochSegments(Sequence[Segment]):
@@ -141,12 +164,12 @@ class StreamPlan:
     ) -> None:
         if len(datasets) != len(weights):
             raise ValueError(f"{len(datasets)} datasets but {len(weights)} weights")
-        self._texts = [dataset.ids for dataset in datasets]
+        self._texts = list(datasets)
         self._weights = list(weights)
         self._streams, self._length, self._seed = streams, segment_length, seed
         tokens = sum(
-            int(weight) * len(ids) + round(weight % 1.0 * len(ids))
-            for ids, weight in zip(self._texts, self._weights, strict=True)
+            int(weight) * len(text) + round(weight % 1.0 * len(text))
+            for text, weight in zip(self._texts, self._weights, strict=True)
         )
         self.segments = tokens // (streams * segment_length)
         """Number of segments of an epoch."""
@@ -177,13 +200,15 @@ class StreamPlan:
         starts = [(offset + number * stride) % len(text) for number in range(rank, self._streams, world_size)]
         return EpochSegments(text, starts, self.segments, self._length)
 
-    def _parts(self, generator: np.random.Generator) -> list[NDArray[np.integer]]:
+    def _parts(self, generator: np.random.Generator) -> list[_TextRange]:
         """The ranges of an epoch's joined text."""
-        copies: list[list[NDArray[np.integer]]] = []
-        for ids, weight in zip(self._texts, self._weights, strict=True):
-            copies.extend([[ids]] * int(weight))
-            if some := round(weight % 1.0 * len(ids)):
-                start = int(generator.integers(len(ids)))
-                copies.append([ids[start : start + some], ids[: max(0, start + some - len(ids))]])
+        copies: list[list[_TextRange]] = []
+        for text, weight in zip(self._texts, self._weights, strict=True):
+            size = len(text)
+            copies.extend([[_TextRange(text, 0, size)]] * int(weight))
+            if some := round(weight % 1.0 * size):
+                start = int(generator.integers(size))
+                end = start + some
+                copies.append([_TextRange(text, start, min(end, size)), _TextRange(text, 0, max(0, end - size))])
         order = generator.permutation(len(copies))
         return [part for number in order for part in copies[number] if len(part)]

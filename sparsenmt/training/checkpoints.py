@@ -1,5 +1,7 @@
 """Checkpoints on disk: ``checkpoints/update-00012000/`` with weights, optimizer, random states and progress.
 
+Those of a language model hold the memory of its streams, too.
+
 A checkpoint is written under a temporary name, flushed to disk and renamed, so a directory of that name is complete.
 Its ``manifest.json``, written last, holds the hashes of all files and of itself, so that later damage is detected.
 """
@@ -85,6 +87,10 @@ class Checkpoint:
     def random(self) -> dict[str, Tensor]:
         return self._tensors("random")
 
+    def streams(self) -> dict[str, Tensor]:
+        """What the training task carries from one update to the next; empty if there is nothing."""
+        return self._tensors("streams") if (self.path / "streams.safetensors").exists() else {}
+
     def progress(self) -> Progress:
         path = self.path / "progress.json"
         return typed(read_json(path, hint=_HINT), Progress, path, hint=_HINT)
@@ -168,11 +174,13 @@ def write_checkpoint(
     weights: Mapping[str, Tensor],
     optimizer: Mapping[str, Tensor],
     random: Mapping[str, Tensor],
+    streams: Mapping[str, Tensor] | None = None,
     interim: bool = False,
 ) -> Checkpoint:
     """Write a checkpoint; one of the same update is replaced.
 
     Args:
+        streams: see `Checkpoint.streams`.
         interim: see `Checkpoint.interim`.
 
     Raises:
@@ -182,6 +190,8 @@ def write_checkpoint(
     with name_file_in_errors(final), empty_partial(final, "writes this checkpoint") as partial:
         for name, tensors in (("weights", weights), ("optimizer", optimizer), ("random", random)):
             save_tensors(partial / f"{name}.safetensors", tensors)
+        if streams:
+            save_tensors(partial / "streams.safetensors", streams)
         write_text(partial / "progress.json", progress.to_json() + "\n")
         manifest = {"format": FORMAT, "update": progress.update, "interim": interim, "files": file_entries(partial)}
         write_sealed(partial / MANIFEST, manifest)

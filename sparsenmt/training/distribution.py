@@ -244,6 +244,14 @@ class Workers:
                     parameter.grad = torch.zeros_like(parameter)
                 dist.all_reduce(parameter.grad)
 
+    def sum_tensors(self, tensors: Iterable[Tensor]) -> None:
+        """Replace every tensor by its sum over all processes, in place."""
+        if self.size == 1:
+            return
+        with self._connected():
+            for tensor in tensors:
+                dist.all_reduce(tensor)
+
     def sum(self, values: list[float], device: torch.device) -> list[float]:
         """Element-wise sums over all processes."""
         if self.size == 1:
@@ -255,8 +263,8 @@ class Workers:
 
     def gather(self, values: Tensor, device: torch.device) -> list[Tensor]:
         """The tensors of all processes by rank, on the CPU; shape and dtype must be equal in all."""
-        if self.size == 1:
-            return [values]
+        if self.size == 1 or not values.numel():
+            return [values] * self.size
         own = values.to(device)
         parts = [torch.empty_like(own) for _ in range(self.size)]
         with self._connected():

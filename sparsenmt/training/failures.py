@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from sparsenmt.data.batching import Batch, IndexBatch
 from sparsenmt.data.dataset import Dataset
+from sparsenmt.data.text_dataset import TextDataset
+from sparsenmt.data.vocabulary import EOS
 from sparsenmt.errors import UserError
 from sparsenmt.training.gradients import BatchResult
 
+_Batch = TypeVar("_Batch")
 _RANGES = 20  # ranges of lines that are named for each corpus
 
 
@@ -26,6 +30,18 @@ def describe_lines(datasets: Sequence[Dataset], batches: Sequence[IndexBatch]) -
     return "; ".join(parts)
 
 
+def describe_ranges(ranges: Iterable[tuple[TextDataset, int, int]]) -> str:
+    """The lines of texts, from 1, in these ranges of tokens: ``books, lines 3-9, 40 (8 in all)``."""
+    found: dict[str, set[int]] = {}
+    for text, first, last in ranges:
+        line = int(np.count_nonzero(text.ids[:first] == EOS)) + 1
+        count = int(np.count_nonzero(text.ids[first : last - 1] == EOS)) + 1
+        found.setdefault(text.name, set()).update(range(line, line + count))
+    return "; ".join(
+        f"{name}, lines {_ranges(sorted(lines))} ({len(lines):,} in all)" for name, lines in sorted(found.items())
+    )
+
+
 def _ranges(lines: Sequence[int]) -> str:
     """Sorted numbers as text: ``3, 17-19``."""
     runs: list[list[int]] = []
@@ -38,7 +54,7 @@ def _ranges(lines: Sequence[int]) -> str:
     return f"{shown}, ..." if len(runs) > _RANGES else shown
 
 
-def nonfinite_batches(batches: Sequence[IndexBatch], results: Sequence[BatchResult]) -> Sequence[IndexBatch]:
+def nonfinite_batches(batches: Sequence[_Batch], results: Sequence[BatchResult]) -> Sequence[_Batch]:
     """The batches whose loss is not finite; all of them if only the gradient is not."""
     bad = [batch for batch, result in zip(batches, results, strict=True) if not math.isfinite(result.loss)]
     return bad or batches
@@ -63,4 +79,14 @@ def out_of_memory_error(batch: Batch) -> UserError:
         where="training.batch_tokens",
         hint="Lower it (training.accumulate_tokens keeps the size of an update), or exclude long pairs with "
         "data.filters.max_length.",
+    )
+
+
+def segment_memory_error(rows: int, length: int) -> UserError:
+    """The error of a batch of segments that does not fit into memory."""
+    return UserError(
+        f"out of memory in a batch of {rows:,} segments of {length:,} tokens",
+        where="training.batch_tokens",
+        hint="Lower it: an update still reads one segment of every stream. Or lower training.segment_length, "
+        "training.streams or model.segment_memory.",
     )

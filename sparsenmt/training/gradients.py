@@ -75,8 +75,8 @@ class BatchResult:
     loss: float
     nll: float  # sum over real target tokens, mean over pairs of exits by their shares
     auxiliary: Mapping[str, float]
-    closed: Mapping[str, float] = field(default_factory=dict)  # loss -> share of source positions with gate 0
-    partial: Mapping[str, float] = field(default_factory=dict)  # loss -> share of gates strictly between 0 and 1
+    closed: Mapping[str, float] = field(default_factory=dict)  # loss of gates -> share of source positions with gate 0
+    partial: Mapping[str, float] = field(default_factory=dict)  # loss of gates -> share strictly between 0 and 1
 
 
 def accumulate_gradients(
@@ -93,7 +93,8 @@ def accumulate_gradients(
     # Losses are summed in fp32, or in float64 if the model computes in it.
     doubles = any(memory.states.dtype == torch.float64 for memory in encoded.memories.values())
     dtype = torch.float64 if doubles else torch.float32
-    rows = _TargetRows(batch, objective.token_weights(batch.target_valid, totals).to(dtype))
+    weights = objective.token_weights(batch.target_valid, totals).to(dtype)
+    rows = TargetRows(batch.target_output, batch.target_valid, weights)
     likelihood = torch.zeros(2, dtype=dtype, device=batch.target_output.device)  # loss, nll
     states, gradients = [], []
     for n, memory in encoded.memories.items():
@@ -112,18 +113,20 @@ def accumulate_gradients(
     return BatchResult(loss, nll, auxiliary, closed, partial)
 
 
-class _TargetRows:
+class TargetRows:
     """The N target positions of a batch that are not padding: only these are projected.
 
     Args:
+        targets: (B, T).
+        valid: (B, T) bool.
         weights: (N) weight of each position's loss.
     """
 
-    def __init__(self, batch: Batch, weights: Tensor) -> None:
+    def __init__(self, targets: Tensor, valid: Tensor, weights: Tensor) -> None:
         self.weights = weights
-        self.index = batch.target_valid.flatten().nonzero().squeeze(1)  # (N) of B * T
-        self.target = batch.target_output.flatten()[self.index]
-        self.all = len(self.index) == batch.target_valid.numel()
+        self.index = valid.flatten().nonzero().squeeze(1)  # (N) of B * T
+        self.target = targets.flatten()[self.index]
+        self.all = len(self.index) == valid.numel()
 
     def backward(
         self, model: TranslationModel, hidden: Mapping[int, Tensor], shares: Mapping[int, float], smoothing: float
@@ -150,6 +153,16 @@ class _TargetRows:
     def _scatter(self, rows: Tensor, states: Tensor) -> Tensor:
         """(N, D) -> (B * T, D), zero at padding."""
         return rows if self.all else torch.zeros_like(states).index_copy_(0, self.index, rows)
+
+
+def add_parameter_losses(model: TranslationModel, weights: Mapping[str, float]) -> BatchResult:
+    """Add the gradients of the losses that depend on parameters alone: once an update, in one process."""
+    found = model.parameter_losses()
+    weighted = [weights[name] * value for name, value in found.items() if weights[name] and value.requires_grad]
+    if weighted:
+        torch.stack(weighted).sum().backward()
+    values = {name: float(value.detach()) for name, value in found.items()}
+    return BatchResult(sum(weights[name] * value for name, value in values.items()), 0.0, values)
 
 
 def _backward_encoder(

@@ -11,21 +11,19 @@ from typing import NoReturn
 
 import torch
 
-from sparsenmt.data.batching import Batch, EpochPlan, IndexBatch, collate
-from sparsenmt.data.dataset import Dataset
-from sparsenmt.errors import UserError, is_out_of_memory
+from sparsenmt.errors import UserError
 from sparsenmt.interrupts import Interrupted, Signals, listening
 from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.recipe.schema import AuxiliaryLoss, Training
 from sparsenmt.training.allocator import HeapTrimmer
 from sparsenmt.training.checkpoints import Checkpoint, prune_checkpoints, write_checkpoint
 from sparsenmt.training.distribution import Workers
-from sparsenmt.training.failures import describe_lines, nonfinite_batches, nonfinite_error, out_of_memory_error
+from sparsenmt.training.failures import nonfinite_error
 from sparsenmt.training.gradients import (
     BatchResult,
     Objective,
     UpdateTotals,
-    accumulate_gradients,
+    add_parameter_losses,
     clip_gradients,
     fill_missing_gradients,
     sample_exit_pairs,
@@ -42,6 +40,7 @@ from sparsenmt.training.state import (
     optimizer_state,
     random_states,
 )
+from sparsenmt.training.task import TrainingTask, UpdateBatches
 from sparsenmt.training.training_log import TrainingLog, head_values
 from sparsenmt.training.validation_history import best_updates, limit_reached, scheduled_validations
 
@@ -55,8 +54,7 @@ class Trainer:
     Args:
         model: on its device; its parameters have the dtype that it computes in.
         weights: the model's master weights.
-        datasets: the training corpora.
-        plan: the batches of every epoch.
+        task: the batches of every epoch, and their gradients.
         options: the recipe's ``training`` section.
         losses: weights and targets of the auxiliary losses.
         directory: model directory.
@@ -67,8 +65,7 @@ class Trainer:
         self,
         model: TranslationModel,
         weights: MasterWeights,
-        datasets: Sequence[Dataset],
-        plan: EpochPlan,
+        task: TrainingTask,
         options: Training,
         *,
         losses: Mapping[str, AuxiliaryLoss],
@@ -77,7 +74,7 @@ class Trainer:
         workers: Workers,
         device: torch.device,
     ) -> None:
-        self.model, self.weights, self.datasets, self.plan, self.options = model, weights, datasets, plan, options
+        self.model, self.weights, self.task, self.options = model, weights, task, options
         self.losses, self.directory, self.validate = losses, directory, validate
         self.workers, self.device = workers, device
         self.progress = Progress(workers=workers.size)
@@ -86,8 +83,8 @@ class Trainer:
         self._extended = False  # the run was finished before with lower limits
         self._heap = HeapTrimmer()
         self.optimizer = make_optimizer(weights, options.optimizer)
-        wanted = options.accumulate_tokens or options.batch_tokens
-        self._batches_per_update = math.ceil(wanted / options.batch_tokens)
+        self._of_parameters = frozenset(model.parameter_losses())
+        self._bounds = model.bounds()
         self._mark_boundary()
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -106,9 +103,8 @@ class Trainer:
         shapes = {name: tuple(parameter.shape) for name, parameter in self.weights.named.items()}
         self.weights.load(checkpoint.weights(shapes))
         load_optimizer_state(self.optimizer, self.weights, checkpoint.optimizer())
-        own = f"{self.workers.rank}/"
-        states = {key.removeprefix(own): value for key, value in checkpoint.random().items() if key.startswith(own)}
-        load_random_states(states, self.device)
+        load_random_states(self._own(checkpoint.random()), self.device)
+        self.task.restore(self._own(checkpoint.streams()))
         self.progress, self._saved = progress, None if checkpoint.interim else checkpoint.update
         if progress.finished and not self._done():
             # The limits were raised: forget a validation that only took place because the run ended here.
@@ -117,6 +113,11 @@ class Trainer:
         self._mark_boundary()
         if self._saved is not None:
             self._prune()  # the run may have been killed after writing this checkpoint and before removing older ones
+
+    def _own(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Those of this process."""
+        own = f"{self.workers.rank}/"
+        return {key.removeprefix(own): value for key, value in tensors.items() if key.startswith(own)}
 
     def take_over(self, checkpoint: Checkpoint) -> None:
         """Continue another run: with its weights, moments and update counter, but new epochs.
@@ -141,10 +142,9 @@ class Trainer:
             Interrupted: by a signal; the state after the last complete update is saved.
         """
         options, progress = self.options, self.progress
-        first = self._epoch(progress.epoch)
-        total = options.max_updates
+        size, total = self.task.batches_per_update, options.max_updates
         if options.max_epochs is not None:
-            total = min(total, options.max_epochs * math.ceil(len(first) / self._batches_per_update))
+            total = min(total, options.max_epochs * math.ceil(self.task.count_batches(progress.epoch) / size))
         written = self.directory if self.workers.is_main_process else None
         self._log = TrainingLog(written, total=total, initial=progress.update)
         try:
@@ -154,13 +154,13 @@ class Trainer:
                     if self._extended:
                         self._save(interim=True)  # no checkpoint was due where the shorter run ended
                 while not self._done():
-                    batches, epoch = self._epoch(progress.epoch), progress.epoch
+                    epoch, batches = progress.epoch, self.task.count_batches(progress.epoch)
                     if not batches:
                         break
                     while progress.epoch == epoch and not self._done():
-                        end = min(progress.batches_done + self._batches_per_update, len(batches))
-                        updated = self._update(batches[progress.batches_done : end])
-                        self._advance(end, len(batches))
+                        end = min(progress.batches_done + size, batches)
+                        updated = self._update(end)
+                        self._advance(end, batches)
                         if updated:
                             self._after_update()
                 self._finish()
@@ -191,57 +191,75 @@ class Trainer:
         note = f"{self.directory}: saved after update {progress.update:,}"
         raise Interrupted(number, note if self.workers.is_main_process else "", resumable=self.workers.is_main_process)
 
-    def _epoch(self, epoch: int) -> Sequence[IndexBatch]:
-        """This process's batches, padded with empty ones to the number of the main process."""
-        plan, workers = self.plan, self.workers
-        own = plan.batches(epoch, workers.rank, workers.size)
-        return own if workers.is_main_process else own.padded(len(plan.batches(epoch, 0, workers.size)))
-
     def _done(self) -> bool:
         return limit_reached(self.progress, self.options, self.losses)
 
-    def _objective(self) -> Objective:
+    def _objective(self, weights: Mapping[str, float]) -> Objective:
         options, progress = self.options, self.progress
-        auxiliary = loss_weights(self.losses, progress.multipliers, progress.update)
+        auxiliary = {name: weight for name, weight in weights.items() if name not in self._of_parameters}
         pairs = sample_exit_pairs(self.model.plan, (options.seed, progress.update, progress.skipped))
         return Objective(options.label_smoothing, options.loss_normalization, auxiliary, pairs)
 
-    def _update(self, index_batches: Sequence[IndexBatch]) -> bool:
-        """Do forward, backward and optimizer step for one update; False if it was skipped as not finite."""
-        began = time.perf_counter()
-        real = [each for each in index_batches if len(each)]
-        cpu_batches = [collate(self.datasets, each) for each in real]
-        own = UpdateTotals.of(cpu_batches)
-        signalled = float(self._signals.number is not None)
+    def _update(self, end: int) -> bool:
+        """Do the update whose last batch comes before ``end``; False if it was skipped as not finite."""
+        began, progress = time.perf_counter(), self.progress
+        batches = self.task.read(progress.epoch, progress.batches_done, end)
+        own, signalled = batches.totals, float(self._signals.number is not None)
         *sums, stop = self.workers.sum([own.target_tokens, own.source_tokens, own.sentences, signalled], self.device)
         if stop:
             self._stop()
         totals = UpdateTotals(*(int(x) for x in sums))
-        objective = self._objective()
-        self.model.train()
-        results = []
-        for batch in cpu_batches:
-            if self.workers.size == 1 and self._signals.number is not None:
-                self._stop()
-            results.append(self._accumulate(batch.to(self.device), objective, totals))
-            self.weights.collect()
+        results, result = self._accumulate(batches, totals)
         parameters = [parameter for parameter in self.weights.named.values() if parameter.requires_grad]
         fill_missing_gradients(self.model.plan, parameters)
         self.workers.sum_gradients(parameters)
         norm, factors = clip_gradients(parameters, self.options.clip_norm, self.options.clip)
-        result = self._sum(results)
         if not (math.isfinite(result.loss) and math.isfinite(norm)):
-            self._skip(real, results, result.loss, norm)
+            self._skip(batches.describe(results), result.loss, norm)
+            batches.complete(skipped=True)
             return False
-        rate = learning_rate(self.progress.update + 1, self.options)
-        by_parameter = dict(zip(parameters, factors, strict=True))
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate * by_parameter[group["params"][0]]
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        self.weights.publish()
+        rate = learning_rate(progress.update + 1, self.options)
+        self._step(rate, dict(zip(parameters, factors, strict=True)))
+        batches.complete(skipped=False)
         self._report(result, rate, norm, totals, time.perf_counter() - began)
         return True
+
+    def _accumulate(self, batches: UpdateBatches, totals: UpdateTotals) -> tuple[list[BatchResult], BatchResult]:
+        """Add the gradients of this process's batches; returns their losses, and those of the update."""
+        progress, results = self.progress, []
+        weights = loss_weights(self.losses, progress.multipliers, progress.update)
+        objective = self._objective(weights)
+        for pattern in self.model.content_patterns():
+            pattern.forget()
+        self.model.train()
+        for number in range(len(batches)):
+            if self.workers.size == 1 and self._signals.number is not None:
+                self._stop()
+            results.append(batches.add_gradients(number, objective, totals))
+            self.weights.collect()
+        if not (self._of_parameters and self.workers.is_main_process):
+            return results, self._sum(results)
+        of_parameters = add_parameter_losses(self.model, weights)
+        self.weights.collect()
+        return results, self._sum([*results, of_parameters])
+
+    def _step(self, rate: float, factors: Mapping[torch.nn.Parameter, float]) -> None:
+        """Change the weights.
+
+        Args:
+            factors: of the learning rate of each parameter.
+        """
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate * factors[group["params"][0]]
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        with torch.no_grad():
+            for name, (low, high) in self._bounds.items():
+                self.weights.named[name].clamp_(low, high)
+        for pattern in self.model.content_patterns():
+            self.workers.sum_tensors(pattern.pending())
+            pattern.update()
+        self.weights.publish()
 
     def _report(self, result: BatchResult, rate: float, norm: float, totals: UpdateTotals, seconds: float) -> None:
         """Count an update, and log it."""
@@ -260,9 +278,8 @@ class Trainer:
             progress.recent = RunningSums()
         self._heap.after_update()
 
-    def _skip(self, batches: Sequence[IndexBatch], results: Sequence[BatchResult], loss: float, norm: float) -> None:
+    def _skip(self, lines: str, loss: float, norm: float) -> None:
         """Skip an update whose loss or gradient is not finite; UserError if too many were skipped."""
-        lines = describe_lines(self.datasets, nonfinite_batches(batches, results))
         update, progress = self.progress.update + 1, self.progress
         if progress.skipped >= self.options.skip_nonfinite:
             raise nonfinite_error(update, loss, norm, lines, progress.skipped)
@@ -271,24 +288,19 @@ class Trainer:
         self._log.record("skipped", progress.update, skipped=progress.skipped, lines=lines)
         self._log.notify(f"warning: skipped update {update}, whose loss or gradient is not finite; {lines}")
 
-    def _accumulate(self, batch: Batch, objective: Objective, totals: UpdateTotals) -> BatchResult:
-        try:
-            return accumulate_gradients(self.model, batch, objective, totals)
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            raise out_of_memory_error(batch) from None
-
     def _sum(self, results: Sequence[BatchResult]) -> BatchResult:
         """Sum the losses of an update over its batches and over all processes."""
         names = sorted(self.losses)
+        gates = [name for name in names if name not in self._of_parameters]
+        parts = [("auxiliary", name) for name in names]
+        parts += [(part, name) for part in ("closed", "partial") for name in gates]
         shares = [sum(result.loss for result in results), sum(result.nll for result in results)]
-        for part in ("auxiliary", "closed", "partial"):
-            shares += [sum(getattr(result, part)[name] for result in results) for name in names]
+        shares += [sum(getattr(result, part).get(name, 0.0) for result in results) for part, name in parts]
         loss, nll, *others = self.workers.sum(shares, self.device)
-        n = len(names)
-        auxiliary, closed, partial = (dict(zip(names, others[i * n : (i + 1) * n], strict=True)) for i in range(3))
-        return BatchResult(loss, nll, auxiliary, closed, partial)
+        found: dict[str, dict[str, float]] = {"auxiliary": {}, "closed": {}, "partial": {}}
+        for (part, name), value in zip(parts, others, strict=True):
+            found[part][name] = value
+        return BatchResult(loss, nll, **found)
 
     def _after_update(self) -> None:
         update, options = self.progress.update, self.options
@@ -300,7 +312,7 @@ class Trainer:
 
     def _measure(self) -> dict[str, float]:
         """Validate in the main process, and share the values so that all processes decide alike."""
-        closed = [f"{name}_closed" for name in self.losses]
+        closed = [f"{name}_closed" for name in self.losses if name not in self._of_parameters]
         names = list(dict.fromkeys(["loss", *closed, self.options.validation.metric]))
         values: Mapping[str, float] = dict.fromkeys(names, 0.0)
         if self.workers.is_main_process:
@@ -339,7 +351,14 @@ class Trainer:
     def _save(self, *, interim: bool = False) -> None:
         if self._saved == self.progress.update:
             return
-        states = {key: self.workers.gather(value, self.device) for key, value in self._random.items()}
+        random, streams = (
+            {
+                f"{rank}/{key}": each
+                for key, value in tensors.items()
+                for rank, each in enumerate(self.workers.gather(value, self.device))
+            }
+            for tensors in (self._random, self.task.state())
+        )
         if self.workers.is_main_process:
             self._log.sync()
             write_checkpoint(
@@ -347,7 +366,8 @@ class Trainer:
                 self.progress,
                 weights=self.weights.state(),
                 optimizer=optimizer_state(self.optimizer, self.weights),
-                random={f"{rank}/{key}": each for key, all_ in states.items() for rank, each in enumerate(all_)},
+                random=random,
+                streams=streams,
                 interim=interim,
             )
             self._prune()

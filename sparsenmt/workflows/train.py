@@ -27,6 +27,7 @@ from sparsenmt.training.checkpoints import Checkpoint, average_weights, clean_ch
 from sparsenmt.training.distribution import Workers
 from sparsenmt.training.loop import Trainer, Validate
 from sparsenmt.training.precision import MasterWeights, pick_dtype
+from sparsenmt.training.sentence_pairs import TranslationTask
 from sparsenmt.training.state import Progress
 from sparsenmt.training.training_log import truncate_log
 from sparsenmt.training.validation_history import limit_reached, losses_without_target
@@ -204,8 +205,7 @@ def make_trainer(
     trainer = Trainer(
         model,
         weights,
-        data.train,
-        plan,
+        TranslationTask(model, data.train, plan, options, workers, device),
         options,
         losses=recipe.losses,
         directory=directory,

@@ -23,7 +23,7 @@ from safetensors.torch import save_file
 from sparsenmt.data.dataset import Dataset
 from sparsenmt.errors import UserError
 from sparsenmt.interrupts import Interrupted
-from sparsenmt.training import loop
+from sparsenmt.training import sentence_pairs
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.distribution import Workers
 from tests.training.support import EXITS, make_trainer, small_model, training_options
@@ -48,7 +48,7 @@ def main() -> None:
         trainer.restore(found[-1])
     rank, batch, how = stop.split(":")
     if int(rank) == workers.rank:
-        loop.accumulate_gradients = stopped_at(int(batch), how, loop.accumulate_gradients)  # type: ignore[assignment]
+        sentence_pairs.accumulate_gradients = stopped_at(int(batch), how, sentence_pairs.accumulate_gradients)  # type: ignore[assignment]
     try:
         trainer.run()
     except UserError as error:

@@ -18,7 +18,7 @@ from sparsenmt.data.dataset import Dataset
 from sparsenmt.interrupts import Interrupted
 from sparsenmt.recipe.schema import Training
 from sparsenmt.store import METRICS_FILE
-from sparsenmt.training import checkpoints, loop
+from sparsenmt.training import checkpoints, loop, sentence_pairs
 from sparsenmt.training.checkpoints import clean_checkpoints, find_checkpoints
 from sparsenmt.training.loop import Trainer
 from sparsenmt.training.training_log import truncate_log
@@ -64,7 +64,7 @@ class Moments:
     def watch(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Look over the shoulders of the loop."""
         for module, name, before, after in (
-            (loop, "accumulate_gradients", "batch", "step"),
+            (sentence_pairs, "accumulate_gradients", "batch", "step"),
             (loop, "write_checkpoint", "save", "saved"),
             (checkpoints, "save_tensors", "file", "filed"),
             (checkpoints, "publish_directory", "rename", "renamed"),

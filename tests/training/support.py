@@ -30,6 +30,7 @@ from sparsenmt.training.distribution import Workers
 from sparsenmt.training.gradients import Objective
 from sparsenmt.training.loop import Trainer, Validate
 from sparsenmt.training.precision import MasterWeights
+from sparsenmt.training.sentence_pairs import TranslationTask
 from sparsenmt.training.state import Progress
 
 PIECES = 17
@@ -198,15 +199,22 @@ def make_trainer(
     """A trainer of a small fp32 model."""
     directory.mkdir(parents=True, exist_ok=True)
     model = model if model is not None else small_model(dtype=torch.float32)
+    plan = EpochPlan([dataset], [1.0], options.batch_tokens, options.seed)
+    workers, device = workers or Workers(), torch.device("cpu")
     return Trainer(
         model,
         MasterWeights(model, dtype),
-        [dataset],
-        EpochPlan([dataset], [1.0], options.batch_tokens, options.seed),
+        TranslationTask(model, [dataset], plan, options, workers, device),
         options,
         losses={},
         directory=directory,
         validate=validate or Script([1.0]),
-        workers=workers or Workers(),
-        device=torch.device("cpu"),
+        workers=workers,
+        device=device,
     )
+
+
+def plan_of(trainer: Trainer) -> EpochPlan:
+    """The batches of a trainer that `make_trainer` made."""
+    assert isinstance(trainer.task, TranslationTask)
+    return trainer.task.plan

@@ -26,7 +26,7 @@ from sparsenmt.training import distribution
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.distribution import Launch, Workers
 from sparsenmt.training.loop import Trainer
-from tests.training.support import DRAWN, EXITS, make_trainer, small_model, training_options, write_dataset
+from tests.training.support import DRAWN, EXITS, make_trainer, plan_of, small_model, training_options, write_dataset
 
 LIMITS = {"max_epochs": 2, "max_updates": 999}
 
@@ -121,7 +121,7 @@ def test_workers_share_an_update(tmp_path: Path, size: int, plan: DepthPlan) -> 
         return made
 
     alone = trainer("alone", 45, 45 * size, Workers())
-    assert len(alone.plan.batches(0)) % size, "choose another batch size: this one hides the hard case"
+    assert len(plan_of(alone).batches(0)) % size, "choose another batch size: this one hides the hard case"
     alone.run()
     shared = _Shared(size, threading.Barrier(size))
     together = [trainer("together", 45, 45, Threads(rank, size, shared)) for rank in range(size)]

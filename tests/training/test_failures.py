@@ -19,13 +19,21 @@ from sparsenmt.data.batching import Batch, IndexBatch
 from sparsenmt.data.dataset import Dataset
 from sparsenmt.errors import UserError
 from sparsenmt.interrupts import Interrupted
-from sparsenmt.training import checkpoints, loop
+from sparsenmt.training import checkpoints, sentence_pairs
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.failures import describe_lines, nonfinite_batches
 from sparsenmt.training.gradients import BatchResult
 from sparsenmt.training.loop import Trainer
 from tests.training.interrupting import Killed, Moments, Runs, assert_same, kill, outcome, terminate
-from tests.training.support import dataset_of, make_trainer, pairs, small_model, training_options, write_dataset
+from tests.training.support import (
+    dataset_of,
+    make_trainer,
+    pairs,
+    plan_of,
+    small_model,
+    training_options,
+    write_dataset,
+)
 
 
 def batch_of(*chosen: tuple[int, int]) -> IndexBatch:
@@ -86,7 +94,7 @@ class Poison:
     gradient_only: bool = False
 
     def apply(self, patch: pytest.MonkeyPatch) -> None:
-        clean = loop.accumulate_gradients
+        clean = sentence_pairs.accumulate_gradients
 
         def poisoned(model: torch.nn.Module, batch: Batch, *arguments: Any) -> BatchResult:
             result = clean(model, batch, *arguments)  # type: ignore[arg-type]
@@ -97,7 +105,7 @@ class Poison:
                     parameter.grad.fill_(self.value)
             return result if self.gradient_only else dataclasses.replace(result, loss=self.value)
 
-        patch.setattr(loop, "accumulate_gradients", poisoned)
+        patch.setattr(sentence_pairs, "accumulate_gradients", poisoned)
 
 
 class PlanWithout:
@@ -124,7 +132,7 @@ def dataset(tmp_path: Path) -> Dataset:
 
 def lines_with_pair(trainer: Trainer, epoch: int) -> list[int]:
     """Numbers, from 1, of the lines of the batch that holds the pair."""
-    (found,) = [batch for batch in trainer.plan.batches(epoch) if PAIR in batch.index]
+    (found,) = [batch for batch in plan_of(trainer).batches(epoch) if PAIR in batch.index]
     return sorted(int(index) + 1 for index in found.index)
 
 
@@ -168,7 +176,7 @@ def test_an_update_is_left_out(
         return make_trainer(tmp_path / name, dataset, options, model=model, validate=Moments().validate, dtype=dtype)
 
     without = trainer("without")
-    without.plan = PlanWithout(without.plan, PAIR, accumulate)  # type: ignore[assignment]
+    without.task.plan = PlanWithout(plan_of(without), PAIR, accumulate)  # type: ignore[attr-defined]
     without.run()
     skipping = trainer("skipping")
     with pytest.MonkeyPatch.context() as patch:
@@ -297,7 +305,7 @@ def test_out_of_memory_names_the_batch_and_the_key(
     tmp_path: Path, dataset: Dataset, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = make_trainer(tmp_path / "model", dataset, training_options(save_every=2, max_updates=99))
-    clean, seen = loop.accumulate_gradients, []
+    clean, seen = sentence_pairs.accumulate_gradients, []
 
     def accumulate(model: Any, batch: Batch, *arguments: Any) -> BatchResult:
         seen.append(batch)
@@ -305,7 +313,7 @@ def test_out_of_memory_names_the_batch_and_the_key(
             raise error
         return clean(model, batch, *arguments)
 
-    monkeypatch.setattr(loop, "accumulate_gradients", accumulate)
+    monkeypatch.setattr(sentence_pairs, "accumulate_gradients", accumulate)
     with pytest.raises(UserError) as caught:
         trainer.run()
     rows, source, target = seen[-1].sentences, seen[-1].source.shape[1], seen[-1].target_input.shape[1]
@@ -319,7 +327,7 @@ def test_other_errors_are_not_taken_for_it(tmp_path: Path, dataset: Dataset, mon
     def accumulate(*arguments: object) -> None:
         raise RuntimeError("shapes cannot be multiplied")
 
-    monkeypatch.setattr(loop, "accumulate_gradients", accumulate)
+    monkeypatch.setattr(sentence_pairs, "accumulate_gradients", accumulate)
     with pytest.raises(RuntimeError, match="multiplied"):
         make_trainer(tmp_path / "model", dataset, training_options()).run()
 

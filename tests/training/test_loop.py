@@ -33,6 +33,7 @@ from tests.training.support import (
     make_trainer,
     naive_loss,
     pairs,
+    plan_of,
     small_model,
     training_options,
     write_dataset,
@@ -174,10 +175,10 @@ def test_the_log_has_what_transforms_report(tmp_path: Path, dataset: Dataset, dt
 def test_stops_after_its_epochs(tmp_path: Path, dataset: Dataset) -> None:
     options = training_options(max_updates=1000, max_epochs=2)
     trainer = make_trainer(tmp_path / "model", dataset, options)
-    length = len(trainer.plan.batches(0))
+    length = len(plan_of(trainer).batches(0))
     progress = trainer.run()
     assert (progress.epoch, progress.batches_done) == (2, 0)
-    assert progress.update == length + len(trainer.plan.batches(1))
+    assert progress.update == length + len(plan_of(trainer).batches(1))
     once = sum(int(n) for n in dataset.target_lengths)
     assert progress.target_tokens == 2 * once  # every token of every epoch, once
 
@@ -185,7 +186,7 @@ def test_stops_after_its_epochs(tmp_path: Path, dataset: Dataset) -> None:
 def test_accumulation_joins_batches(tmp_path: Path, dataset: Dataset) -> None:
     options = training_options(max_epochs=1, max_updates=1000, accumulate_tokens=130)
     trainer = make_trainer(tmp_path / "model", dataset, options)
-    batches = len(trainer.plan.batches(0))
+    batches = len(plan_of(trainer).batches(0))
     assert trainer.run().update == math.ceil(batches / 3)  # 130 tokens are 3 batches of 60
 
 

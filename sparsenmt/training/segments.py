@@ -1,0 +1,146 @@
+"""The training task of language models: one segment of every stream an update, and the memory of the segments before.
+
+The memory of the streams (Dai et al. 2019, section 3.2) is replaced when an update is complete. So an update that is
+discarded is repeated from the same memory. It is empty at the beginning of an epoch, and after an update that was
+skipped: then the next segment does not follow the one in memory.
+Shapes: B rows, T tokens of a segment, D model dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from sparsenmt.data.streams import EpochSegments, Segment, StreamPlan
+from sparsenmt.errors import is_out_of_memory
+from sparsenmt.model.protocol import TranslationModel
+from sparsenmt.model.segment_memory import SegmentMemory
+from sparsenmt.recipe.schema import Training
+from sparsenmt.training.distribution import Workers
+from sparsenmt.training.failures import describe_ranges, nonfinite_batches, segment_memory_error
+from sparsenmt.training.gradients import BatchResult, Objective, TargetRows, UpdateTotals
+
+Rows = tuple[int, int]
+"""The first stream of a batch, and the one after its last."""
+
+
+class LanguageModelTask:
+    """The streams of a run, and their memory. A batch is some of the streams that this process reads.
+
+    Args:
+        model: on its device.
+        plan: the segments of every epoch.
+        options: the recipe's ``training`` section.
+    """
+
+    batches_per_update = 1  # of the plan: an update reads one segment of every stream
+
+    def __init__(
+        self, model: TranslationModel, plan: StreamPlan, options: Training, workers: Workers, device: torch.device
+    ) -> None:
+        self.model, self.plan, self.device = model, plan, device
+        self._workers = workers
+        self._rows = max(options.batch_tokens // options.segment_length, 1)
+        self._epoch: tuple[int, EpochSegments] | None = None
+        self.memory: tuple[SegmentMemory, ...] = ()
+        """After the last update, of each batch; empty: the streams begin."""
+
+    def _segments(self, epoch: int) -> EpochSegments:
+        if self._epoch is None or self._epoch[0] != epoch:
+            self._epoch = epoch, self.plan.batches(epoch, self._workers.rank, self._workers.size)
+        return self._epoch[1]
+
+    def batch_rows(self, streams: int) -> list[Rows]:
+        """Divide streams into batches."""
+        return [(first, min(first + self._rows, streams)) for first in range(0, streams, self._rows)]
+
+    def count_batches(self, epoch: int) -> int:
+        """As `TrainingTask.count_batches`."""
+        return len(self._segments(epoch))
+
+    def read(self, epoch: int, first: int, last: int) -> SegmentBatches:
+        """As `TrainingTask.read`; an update reads one segment of every stream."""
+        segments = self._segments(epoch)
+        if first == 0:
+            self.memory = ()
+        return SegmentBatches(self, segments[first], ends=last >= len(segments))
+
+    def state(self) -> dict[str, Tensor]:
+        """The memory of all streams; nothing at the beginning of an epoch."""
+        return SegmentMemory.concatenate(self.memory).tensors() if self.memory else {}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """As `TrainingTask.restore`."""
+        self.memory = ()
+        if state:
+            whole = SegmentMemory.of(state, self.device)
+            parts = [whole.select(slice(*rows)) for rows in self.batch_rows(len(whole.states[0]))]
+            self.memory = tuple(SegmentMemory.concatenate([part]) for part in parts)  # copies, not views of the whole
+
+
+class SegmentBatches:
+    """One segment of every stream, in batches.
+
+    Args:
+        ends: the segment is the last one of the epoch.
+    """
+
+    def __init__(self, task: LanguageModelTask, segment: Segment, *, ends: bool) -> None:
+        self._task, self._segment, self._ends = task, segment, ends
+        self._rows = task.batch_rows(segment.rows)
+        self._after: list[SegmentMemory] = []
+        self.totals = UpdateTotals(segment.tokens, 0, segment.rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add_gradients(self, number: int, objective: Objective, totals: UpdateTotals) -> BatchResult:
+        """As `UpdateBatches.add_gradients`."""
+        task = self._task
+        inputs, targets = (each.to(task.device) for each in self._segment.read(*self._rows[number]))
+        before = task.memory[number] if task.memory else None
+        try:
+            result, after = accumulate_segment_gradients(task.model, inputs, targets, before, objective, totals)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise segment_memory_error(*inputs.shape) from None
+        self._after.append(after)
+        return result
+
+    def describe(self, results: Sequence[BatchResult]) -> str:
+        """As `UpdateBatches.describe`."""
+        chosen = nonfinite_batches(self._rows, results)
+        return describe_ranges(part for rows in chosen for part in self._segment.ranges(*rows))
+
+    def complete(self, *, skipped: bool) -> None:
+        """As `UpdateBatches.complete`."""
+        self._task.memory = () if skipped or self._ends else tuple(self._after)
+
+
+def accumulate_segment_gradients(
+    model: TranslationModel,
+    inputs: Tensor,
+    targets: Tensor,
+    before: SegmentMemory | None,
+    objective: Objective,
+    totals: UpdateTotals,
+) -> tuple[BatchResult, SegmentMemory]:
+    """Add the gradients of one segment of some streams, (B, T) on the model's device.
+
+    Returns:
+        the shares of the update's losses, and the memory after the segment.
+    """
+    pairs = model.plan.pairs() if objective.pairs is None else objective.pairs
+    shares: dict[int, float] = {}
+    for (_, exit_), share in pairs.items():
+        shares[exit_] = shares.get(exit_, 0.0) + share
+    hidden, after = model.read_segment(inputs, before, exits=tuple(shares))
+    doubles = any(states.dtype == torch.float64 for states in hidden.values())
+    valid = torch.ones_like(targets, dtype=torch.bool)
+    weights = objective.token_weights(valid, totals).to(torch.float64 if doubles else torch.float32)
+    rows = TargetRows(targets, valid, weights)
+    loss, nll = rows.backward(model, hidden, shares, objective.smoothing).tolist()
+    return BatchResult(loss, nll, {}), after

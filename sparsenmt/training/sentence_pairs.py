@@ -1,0 +1,98 @@
+"""The training task of translation: batches of sentence pairs, which nothing connects."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from sparsenmt.data.batching import EpochBatches, EpochPlan, IndexBatch, collate
+from sparsenmt.data.dataset import Dataset
+from sparsenmt.errors import is_out_of_memory
+from sparsenmt.model.protocol import TranslationModel
+from sparsenmt.recipe.schema import Training
+from sparsenmt.training.distribution import Workers
+from sparsenmt.training.failures import describe_lines, nonfinite_batches, out_of_memory_error
+from sparsenmt.training.gradients import BatchResult, Objective, UpdateTotals, accumulate_gradients
+
+
+class TranslationTask:
+    """The sentence pairs of a run.
+
+    Args:
+        model: on its device.
+        datasets: the training corpora.
+        plan: the batches of every epoch.
+        options: the recipe's ``training`` section.
+    """
+
+    def __init__(
+        self,
+        model: TranslationModel,
+        datasets: Sequence[Dataset],
+        plan: EpochPlan,
+        options: Training,
+        workers: Workers,
+        device: torch.device,
+    ) -> None:
+        self.model, self.datasets, self.plan, self.device = model, datasets, plan, device
+        self._workers = workers
+        self._epoch: tuple[int, EpochBatches] | None = None
+        wanted = options.accumulate_tokens or options.batch_tokens
+        self.batches_per_update = math.ceil(wanted / options.batch_tokens)
+
+    def _batches(self, epoch: int) -> EpochBatches:
+        """This process's batches, padded with empty ones to the number of the main process."""
+        if self._epoch is None or self._epoch[0] != epoch:
+            plan, workers = self.plan, self._workers
+            own = plan.batches(epoch, workers.rank, workers.size)
+            if not workers.is_main_process:
+                own = own.padded(len(plan.batches(epoch, 0, workers.size)))
+            self._epoch = epoch, own
+        return self._epoch[1]
+
+    def count_batches(self, epoch: int) -> int:
+        """As `TrainingTask.count_batches`."""
+        return len(self._batches(epoch))
+
+    def read(self, epoch: int, first: int, last: int) -> PairBatches:
+        """As `TrainingTask.read`."""
+        return PairBatches(self, [each for each in self._batches(epoch)[first:last] if len(each)])
+
+    def state(self) -> dict[str, Tensor]:
+        """Nothing is carried from one update to the next."""
+        return {}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """There is nothing to restore."""
+
+
+class PairBatches:
+    """The sentence pairs of one update."""
+
+    def __init__(self, task: TranslationTask, chosen: Sequence[IndexBatch]) -> None:
+        self._task, self._chosen = task, chosen
+        self._batches = [collate(task.datasets, each) for each in chosen]
+        self.totals = UpdateTotals.of(self._batches)
+
+    def __len__(self) -> int:
+        return len(self._chosen)
+
+    def add_gradients(self, number: int, objective: Objective, totals: UpdateTotals) -> BatchResult:
+        """As `UpdateBatches.add_gradients`."""
+        batch = self._batches[number].to(self._task.device)
+        try:
+            return accumulate_gradients(self._task.model, batch, objective, totals)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise out_of_memory_error(batch) from None
+
+    def describe(self, results: Sequence[BatchResult]) -> str:
+        """As `UpdateBatches.describe`."""
+        return describe_lines(self._task.datasets, nonfinite_batches(self._chosen, results))
+
+    def complete(self, *, skipped: bool) -> None:
+        """Nothing is carried to the next update."""
