@@ -72,7 +72,11 @@ def unknown_texts(tokenizer: Tokenizer, line: str) -> list[str]:
     return [line[begin:end] for id_, (begin, end) in zip(ids, tokenizer.spans(line), strict=True) if id_ == UNK]
 
 
-_SYMBOL_TOKENIZERS: dict[str, type[CharTokenizer | WordTokenizer]] = {"char": CharTokenizer, "word": WordTokenizer}
+_SYMBOL_TOKENIZERS: dict[str, type[CharTokenizer | WordTokenizer | ByteTokenizer]] = {
+    "char": CharTokenizer,
+    "word": WordTokenizer,
+    "byte": ByteTokenizer,
+}
 
 
 def train_tokenizer(options: schema.TokenizerSection, lines: Iterable[str]) -> Tokenizer:
