@@ -232,3 +232,9 @@ class MemoryFilter(nn.Module):
         In decoding, states may come in lower precision than the filter's parameters, which stay in fp32.
         """
         raise NotImplementedError
+
+
+WIDE = (Transform, Span, ContentPattern, MemoryFilter)
+"""Modules of methods that compute in fp32 at least: their parameters are never rounded."""
+METHODS = (*WIDE, ScoreTerm)
+"""Modules of methods that may have parameters."""
