@@ -42,6 +42,10 @@ class Metric:
     spaced: bool = False
     by_language: bool = False
 
+    def uses_tokenizer(self, unspaced: bool | None) -> bool:
+        """Return True if the tokenizer changes its values; ``unspaced``: of the text; None: not known yet."""
+        return self.tokenized or (self.spaced and unspaced is not False)
+
 
 _RECORDS = (
     Metric("bleu", "BLEU", "sacrebleu_scorer:bleu", default=True, tokenized=True),

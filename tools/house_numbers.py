@@ -41,6 +41,7 @@ REASONS = {
     "sparsenmt.data.features.source_features": "the features themselves; `feature_set` saves a set of them",
     "sparsenmt.data.features.word_frequency": "counts and ranks of words: no feature in it",
     "sparsenmt.data.prepare.stages": "what is done already in a directory: no text in it",
+    "sparsenmt.data.tagging.taggers": "the tagging programs themselves, with their words and tags: no token in it",
     "sparsenmt.data.tokenizers.symbol_tokenizers": "one kind of tokenizer a file",
     "sparsenmt.data.tokenizers.unigram_seeds": "an algorithm of its own, that sentencepiece lacks",
     "sparsenmt.data.tokenizers.wire_format": "a reader of protocol buffers",

@@ -35,6 +35,7 @@ from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.analysis.text_words import TextWords
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
+from sparsenmt.data.word_spaces import base_language
 from sparsenmt.decoding.inputs import SourceLine
 from sparsenmt.report.plots import Heatmap, heatmaps
 from sparsenmt.report.tables import Column, Report, Table, columns
@@ -83,7 +84,7 @@ def measure_head_roles(
 
 def interrogatives(language: str) -> frozenset[str]:
     """Return the interrogative words of a language; empty for an unknown one."""
-    return frozenset(INTERROGATIVES.get(language.replace("_", "-").split("-")[0].lower(), "").split())
+    return frozenset(INTERROGATIVES.get(base_language(language), "").split())
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def sentence_structure(
     ids = line.ids
     if cut.lines is None and not tokenizer.keeps_word_boundaries:
         return SentenceStructure([-1] * len(ids), None, [])
-    names = tokenizer.pieces(list(ids))
+    names = line.token_names(tokenizer)
     places: dict[int, list[int]] = {}
     for i, word in enumerate(cut.indices(line, tokenizer).tolist() if cut.known else range(len(ids))):
         if ids[i] != EOS and names[i] != SPACE:
@@ -124,7 +125,7 @@ def sentence_structure(
             for i in group:
                 clusters[i] = count
             count += 1
-        text = "".join(names[i].removeprefix(SPACE) for i in whole).strip("'\"“”„«»().,;:!?¿").lower()
+        text = "".join(names[i].removeprefix(SPACE) for i in whole).strip(" '\"“”„«»().,;:!?¿").lower()
         if mark is not None and text in words:
             asking += [i for i in whole if i < mark]
     return SentenceStructure(clusters if cut.known else [-1] * len(ids), mark, asking)

@@ -17,7 +17,7 @@ from typing import Literal
 from sparsenmt.analysis.compared_scores import SCORE_COLUMNS, ComparedScore, compared_scores, signature_notes
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.data.text import read_lines
-from sparsenmt.data.word_spaces import is_unspaced
+from sparsenmt.data.word_spaces import character_count, is_unspaced
 from sparsenmt.decoding.disabled_heads import heads_by_model
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import by_document
@@ -32,7 +32,7 @@ from sparsenmt.report.tables import Report, Table, columns
 EDGES = (10, 20, 30, 40, 50)
 """The greatest length of each bucket; the bucket after them has no limit."""
 CHARACTER_EDGES = (20, 40, 60, 80, 100)
-"""The same in characters: a word of Chinese or Japanese has about two."""
+"""The greatest length of each bucket in characters: a word of Chinese or Japanese has about two."""
 COMPARE_MT_EDGES = (9, 19, 29, 39, 49, 59)
 """The bins of compare-mt (Neubig et al. 2019) for lengths: below 10, 10 to 19, ... 50 to 59, 60 and more."""
 Length = Literal[
@@ -136,11 +136,6 @@ def _measured_texts(
 def word_count(line: str) -> int:
     """Count the words between spaces."""
     return len(line.split())
-
-
-def character_count(line: str) -> int:
-    """Count the characters but white space."""
-    return len("".join(line.split()))
 
 
 def counter(length: Length, settings: ScoringSettings) -> Callable[[str], int]:

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 from sparsenmt.analysis.gates import RATE_COLUMNS, GatedLine, SparsityRate, overall_rate
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
-from sparsenmt.analysis.text_words import UNSPACED, open_text_tagger
+from sparsenmt.analysis.text_words import REPORT_REMEDY, UNSPACED
 from sparsenmt.data.input_line import InputLine
+from sparsenmt.data.tagging.source_tagger import open_tagger_for_text
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.tagging.tagsets import TagSet, report_category, tag_category, unknown_tags_warning
 from sparsenmt.data.tagging.word_alignment import align_words
@@ -62,10 +63,10 @@ def measure_pos_rates(
 
 def _tag(lines: Sequence[InputLine], tagger: str, language: str) -> list[TaggedSentence]:
     """Split lines into words, and tag them."""
-    tool = open_text_tagger(tagger, language, "--tagger")
-    if tagger == "hanta" and is_unspaced(line.text for line in lines):
+    tool = open_tagger_for_text(tagger, language, "--tagger", remedy=REPORT_REMEDY)
+    if tool.needs_spaces and is_unspaced(line.text for line in lines):
         raise UserError(
-            f"{UNSPACED}, and hanta finds words between spaces",
+            f"{UNSPACED}, and {tagger} finds words between spaces",
             where="--tagger",
             hint="Choose spacy or stanza and name the --language, or give tags with --tags.",
         )

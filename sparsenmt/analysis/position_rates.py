@@ -77,13 +77,13 @@ class PlaceInWord:
     outside: str | None = None
 
 
-def places(ids: Sequence[int], tokenizer: Tokenizer, words: Sequence[int] | None = None) -> list[PlaceInWord]:
+def places(line: SourceLine, tokenizer: Tokenizer, words: Sequence[int] | None = None) -> list[PlaceInWord]:
     """Return the place of every token of one sentence, EOS included, (S,).
 
     Args:
         words: the word of every token; None: words stand between spaces.
     """
-    names = tokenizer.pieces(list(ids))
+    ids, names = line.ids, line.token_names(tokenizer)
     words = word_ids(ids, tokenizer).tolist() if words is None else words
     found = [PlaceInWord()] * len(ids)
     for _, group in groupby(range(len(ids)), key=words.__getitem__):
@@ -108,7 +108,7 @@ def inside_word(names: Sequence[str]) -> range:
 
 
 def _is_of_word(character: str) -> bool:
-    """True of letters, digits, and marks on letters, such as the vowel signs of Thai."""
+    """Return True for letters, digits, and marks on letters, such as the vowel signs of Thai."""
     return character.isalnum() or unicodedata.category(character)[0] == "M"
 
 
@@ -142,7 +142,7 @@ def measure(
     positions, dropped = dict.fromkeys(rows, 0), dict.fromkeys(rows, 0)
     for each in lines:
         groups = _groups(each.line, tokenizer, unit, words or TextWords())
-        found = places(each.line.ids, tokenizer, groups)
+        found = places(each.line, tokenizer, groups)
         for place, closed in zip(found, each.dropped.tolist(), strict=True):
             name = place_name(place, unit)
             positions[name] += 1

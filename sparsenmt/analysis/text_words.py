@@ -15,18 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsenmt.data.input_line import InputLine
-from sparsenmt.data.tagging.taggers import Tagger, open_tagger
+from sparsenmt.data.tagging.source_tagger import open_tagger_for_text
 from sparsenmt.data.tagging.word_alignment import align_words
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.word_boundaries import word_ids
 from sparsenmt.data.word_spaces import is_unspaced
 from sparsenmt.decoding.inputs import SourceLine
-from sparsenmt.errors import UserError
 from sparsenmt.progress import progress_bar
 
 SPACES, TAGS, UNKNOWN = "spaces", "tags", "unknown"
 UNSPACED = "the text has no spaces between words"
 _REMEDY = "name a tagger that finds words with --words, or give tags"
+REPORT_REMEDY = "Reports take the language with --language, and tags with --tags."
 
 
 @dataclass(frozen=True)
@@ -66,22 +66,6 @@ class TextWords:
         return [] if self.lines is None else [f"words: those of {origin}"]
 
 
-def open_text_tagger(name: str, language: str, option: str) -> Tagger:
-    """Open a tagger that an option of a report names.
-
-    Raises:
-        UserError: it is not installed, or does not cover the language.
-    """
-    try:
-        return open_tagger(name, language)
-    except UserError as error:
-        raise UserError(
-            f"words cannot be found: {error.message}",
-            where=option,
-            hint="Install it with its data for the language, name the language by --language, or give --tags.",
-        ) from None
-
-
 def find_words(lines: Sequence[InputLine], segmenter: str | None, language: str) -> TextWords:
     """Find the words of a text: by the segmenter if one is named, between spaces, or in its tags.
 
@@ -93,7 +77,7 @@ def find_words(lines: Sequence[InputLine], segmenter: str | None, language: str)
         UserError: the segmenter is not available, or does not cover the language.
     """
     if segmenter is not None:
-        tool = open_text_tagger(segmenter, language, "--words")
+        tool = open_tagger_for_text(segmenter, language, "--words", need="words cannot be found", remedy=REPORT_REMEDY)
         found = []
         with progress_bar("words", len(lines)) as advance:
             for line in lines:

@@ -16,7 +16,7 @@ import click
 from sparsenmt.errors import UserError
 from sparsenmt.metric import METRICS
 from sparsenmt.model.sites import SITES
-from sparsenmt.recipe.choices import DecodingDtype, SignificanceMethod, UnknownTokens, is_device_name
+from sparsenmt.recipe.choices import LARGEST_BEAM, DecodingDtype, SignificanceMethod, UnknownTokens, is_device_name
 from sparsenmt.strategy import STRATEGIES
 
 if TYPE_CHECKING:
@@ -29,7 +29,9 @@ DTYPES = get_args(DecodingDtype)
 
 dump_config_option = click.option("--dump-config", is_flag=True, help="Print the resolved recipe and exit.")
 threads_option = click.option("--threads", type=click.IntRange(1), help="Number of CPU threads.  [default: all cores]")
-beam_size_option = click.option("--beam-size", type=click.IntRange(1), help="Beam size.  [default: the recipe's]")
+beam_size_option = click.option(
+    "--beam-size", type=click.IntRange(1, LARGEST_BEAM), help="Beam size.  [default: the recipe's]"
+)
 disabled_heads_option = click.option(
     "--disable-heads",
     "disabled_heads",
@@ -99,7 +101,7 @@ training_processor_options = stacked(
     click.option("--threads", type=click.IntRange(1), help="Number of CPU threads.  [default: the recipe's]"),
     device_option(None),
 )
-"""The same for commands that train; see `training_overrides`."""
+"""``--threads`` and ``--device`` for commands that train; see `training_overrides`."""
 
 evaluation_options = stacked(beam_size_option, batch_tokens_option())
 """``--beam-size`` and ``--batch-tokens``, for commands that translate as recipes say."""

@@ -192,15 +192,15 @@ def _show_text(model: Path, text: Path, use: dict[str, Any], *, as_json: bool) -
     values = {name: quality.value(name) for name in TEXT_METRICS}
     if as_json:
         sizes = dataclasses.asdict(quality.counts)
-        read = {"segment_length": reading.segment_length, "segment_memory": reading.segment_memory}
-        show_json(json.dumps({**values, "loss": quality.value("loss"), **sizes, **read}))
+        how = {"segment_length": reading.segment_length, "segment_memory": reading.segment_memory}
+        show_json(json.dumps({**values, "loss": quality.value("loss"), **sizes, **how}))
         return
     rows = [(record.label, values[name], f"per {record.per}") for name, record in TEXT_METRICS.items()]
     table = Table("score", f"{text}", (Column("metric"), Column("value", "number"), Column("unit")), rows)
-    sizes = quality.counts
-    counts = f"{sizes.tokens:,} tokens, {sizes.characters:,} characters, {sizes.words:,} words"
-    how = f"segments of {reading.segment_length:,} tokens with a memory of {reading.segment_memory:,} positions"
-    show(render(Report("score", (table,), (counts, how))))
+    read = quality.counts
+    counts = f"{read.tokens:,} tokens, {read.characters:,} characters, {read.words:,} words"
+    segments = f"segments of {reading.segment_length:,} tokens with a memory of {reading.segment_memory:,} positions"
+    show(render(Report("score", (table,), (counts, segments))))
 
 
 def _show(result: ScoreResult, options: ScoreOptions, *, as_json: bool, sacrebleu_p: bool) -> None:

@@ -33,6 +33,11 @@ _LINES = 2000
 """Lines that `is_unspaced` reads: enough for a share, and quick."""
 
 
+def character_count(text: str) -> int:
+    """Count the characters but white space."""
+    return len("".join(text.split()))
+
+
 def base_language(code: str) -> str:
     """Return the language of a code with a country or a script: "ja" of "ja-JP", "zho" of "zho_Hans"."""
     return re.split("[-_]", code.strip().lower(), maxsplit=1)[0]

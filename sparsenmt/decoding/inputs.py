@@ -16,6 +16,7 @@ from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.text import bounded_batches
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, unknown_texts
 from sparsenmt.data.vocabulary import EOS, UNK
+from sparsenmt.data.word_spaces import character_count
 from sparsenmt.errors import UserError, is_out_of_memory
 from sparsenmt.model.protocol import Source
 from sparsenmt.progress import notify
@@ -86,12 +87,11 @@ class UnknownLines:
 
     def add(self, number: int, ids: Sequence[int], text: str) -> bool:
         """Read a line, numbered from 0; return True if it is mostly unknown."""
-        characters = len("".join(text.split()))
+        characters = character_count(text)
         self._read += characters > 0
         if UNK not in ids:
             return False
-        unknown = "".join(unknown_texts(self._tokenizer, text))
-        if 2 * len("".join(unknown.split())) <= characters:
+        if 2 * sum(map(character_count, unknown_texts(self._tokenizer, text))) <= characters:
             return False
         self._found += 1
         self._first += [number + 1] if len(self._first) < _NAMED else []

@@ -141,6 +141,25 @@ def check_tokenizer(name: str, where: str = "--tokenize") -> None:
         raise
 
 
+def check_use_of_tokenizer(options: ScoringOptions) -> None:
+    """Refuse a tokenizer that changes nothing; that of TER is known when the text is.
+
+    Raises:
+        UserError: as said.
+    """
+    used = [METRICS[name] for name in options.metrics]
+    if options.tokenize is None or any(metric.uses_tokenizer(options.unspaced) for metric in used):
+        return
+    labels = ", ".join(metric.label for metric in used)
+    spaced = " of a text with spaces between words" if any(metric.spaced for metric in used) else ""
+    users = ", ".join(name for name, metric in METRICS.items() if metric.tokenized)
+    raise UserError(
+        f"changes nothing: {labels}{spaced} uses no tokenizer of sacrebleu's",
+        where="--tokenize",
+        hint=f"Leave it out, or add a metric that uses one: {users}.",
+    )
+
+
 def check_scoring(
     options: ScoringOptions,
     *,
@@ -166,16 +185,8 @@ def check_scoring(
         raise UserError(
             "none of these metrics uses documents", where="--documents", hint="Add --metric dbleu, or leave it out."
         )
-    used = [METRICS[name] for name in options.metrics]
-    tokenizes = tokenizes or any(metric.tokenized or (metric.spaced and options.unspaced) for metric in used)
-    if options.tokenize is not None and not tokenizes:
-        labels = ", ".join(METRICS[name].label for name in options.metrics)
-        users = ", ".join(name for name, metric in METRICS.items() if metric.tokenized)
-        raise UserError(
-            f"changes nothing: {labels} uses no tokenizer of sacrebleu's",
-            where="--tokenize",
-            hint=f"Leave it out, or add a metric that uses one: {users}.",
-        )
+    if not tokenizes:
+        check_use_of_tokenizer(options)
     for name in options.metrics:
         _scorer(name, options.settings())  # a scorer makes its tokenizer, which may be unknown or not installed
 

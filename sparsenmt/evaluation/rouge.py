@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sparsenmt.data.word_spaces import is_unspaced
+from sparsenmt.data.word_spaces import base_language, is_unspaced
 from sparsenmt.evaluation.scorer import ScoringSettings
 
 _MARKER = re.compile(r"(?<!\S)<n>(?!\S)")
@@ -33,7 +33,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?…])([\"'”’»)\]]*)\s+|(?<=[。！？]
 
 def is_english(language: str) -> bool:
     """Return True if a language code means English: en, en-GB, eng ..."""
-    return re.split(r"[-_]", language.lower())[0] in {"en", "eng", "english"}
+    return base_language(language) in {"en", "eng", "english"}
 
 
 def words(text: str, *, unspaced: bool = False) -> list[str]:

@@ -49,14 +49,14 @@ class ScoringOptions:
         lowercase: as in `ScoringSettings`.
         tokenize: as in `ScoringSettings`; None: not chosen yet, or 13a.
         language: as in `ScoringSettings`; None: the models' target language, or English.
-        unspaced: as in `ScoringSettings`.
+        unspaced: as in `ScoringSettings`; None: not known yet.
     """
 
     metrics: tuple[str, ...] = ()
     lowercase: bool = False
     tokenize: str | None = None
     language: str | None = None
-    unspaced: bool = False
+    unspaced: bool | None = None
 
     def with_default(self, metrics: Sequence[str]) -> Self:
         """Return these options without repeated metrics, or with ``metrics`` if they name none."""
@@ -72,13 +72,14 @@ class ScoringOptions:
             only: some of the metrics; empty: all.
         """
         tokenize, spoken = self.tokenize or DEFAULT_TOKENIZER, self.language or language or "en"
-        return ScoringSettings(tuple(only) or self.metrics, self.lowercase, tokenize, spoken, documents, self.unspaced)
+        metrics, unspaced = tuple(only) or self.metrics, bool(self.unspaced)
+        return ScoringSettings(metrics, self.lowercase, tokenize, spoken, documents, unspaced)
 
     def key(self, metric: str) -> str:
         """Return the name of a metric with the settings that change its value: the metric alone for the defaults."""
         record, tokenize, parts = METRICS[metric], self.tokenize or DEFAULT_TOKENIZER, [metric]
         parts += ["lowercase"] if self.lowercase else []
-        tokenized = record.tokenized or (record.spaced and self.unspaced)
+        tokenized = record.uses_tokenizer(bool(self.unspaced))
         parts += [f"tokenize:{tokenize}"] if tokenized and tokenize != DEFAULT_TOKENIZER else []
         parts += [f"language:{self.language}"] if record.by_language and self.language is not None else []
         parts += ["unspaced"] if record.by_language and self.unspaced else []

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from sparsenmt.data.word_spaces import base_language, has_segmented_words, is_unspaced, written_without_spaces
 from sparsenmt.errors import UserError
-from sparsenmt.evaluation.metrics import check_tokenizer
+from sparsenmt.evaluation.metrics import check_tokenizer, check_use_of_tokenizer
 from sparsenmt.evaluation.scorer import DEFAULT_TOKENIZER, WORD_TOKENIZERS, ScoringOptions
 from sparsenmt.metric import METRICS
 from sparsenmt.progress import notify
@@ -84,13 +84,16 @@ def fit_to_text(
         tell: is told what is not as expected; called once for each matter.
 
     Raises:
-        UserError: the recipes lead to different tokenizers, or theirs cannot be used.
+        UserError: the recipes lead to different tokenizers, theirs cannot be used, or the one that is asked for changes
+            nothing.
     """
     language = scoring.language or _language(recipes)
     unspaced = lacks_spaces(language, references)
-    used = [METRICS[name] for name in scoring.metrics if METRICS[name].tokenized or (METRICS[name].spaced and unspaced)]
+    scoring = replace(scoring, unspaced=unspaced)
+    used = [METRICS[name] for name in scoring.metrics if METRICS[name].uses_tokenizer(unspaced)]
     if not used and not tokenizes:
-        return replace(scoring, unspaced=unspaced)
+        check_use_of_tokenizer(scoring)
+        return scoring
     label = used[0].label if used else "length"
     chosen = scoring.tokenize or _of_recipes(scoring, references, recipes, tell)
     if unspaced and chosen in WORD_TOKENIZERS:
@@ -108,7 +111,7 @@ def fit_to_text(
         tell(f"the text of language {language} has spaces between words: {label} compares these words, by {chosen}")
     if scoring.tokenize is None and chosen in ("13a", "intl") and looks_tokenized(references):
         tell(f"warning: {_tokenized('the references', label, chosen)}")
-    return replace(scoring, tokenize=chosen, unspaced=unspaced)
+    return replace(scoring, tokenize=chosen)
 
 
 def warn_of_tokens(translations: Sequence[str], scoring: ScoringOptions, references: Sequence[str]) -> None:

@@ -31,6 +31,8 @@ PRESETS: dict[str, dict[str, int]] = {
 }
 """Model sizes by name: keys of a recipe's `model` section with their values."""
 
+LARGEST_BEAM = 10_000
+
 DecodingDtype = Literal["auto", "fp32", "bf16", "int8"]
 LengthPenalty = Literal["gnmt", "average", "none"]
 UnknownTokens = Literal["allow", "forbid", "copy"]

@@ -23,6 +23,7 @@ from pydantic import (
 )
 
 from sparsenmt.recipe.choices import (
+    LARGEST_BEAM,
     DecodingDtype,
     DecodingMethod,
     LengthPenalty,
@@ -400,7 +401,7 @@ class Validation(Section):
         description="sacrebleu's tokenizer for BLEU, d-BLEU and `length`, here and in `score`, `compare` and `sweep`. "
         "Default: what fits `data.target_language` and the text: 13a, or `zh`, `ja-mecab`, `ko-mecab` or `char`.",
     )
-    beam_size: PositiveInt = Field(4, le=10_000, description="Beam size of validation.")
+    beam_size: PositiveInt = Field(4, le=LARGEST_BEAM, description="Beam size of validation.")
     patience: PositiveInt | None = Field(None, description="Stop after this many validations without a new best.")
     max_sentences: PositiveInt | None = Field(
         None, description="Decode only this many sentences, from the beginning of the validation text."
@@ -499,7 +500,7 @@ class Decoding(Section):
     method: DecodingMethod = Field("beam", description="Search method.")
     beam_size: PositiveInt = Field(
         4,
-        le=10_000,
+        le=LARGEST_BEAM,
         description="Hypotheses per sentence. The search stops when this many have ended with `</s>`, "
         "or at the longest output.",
     )

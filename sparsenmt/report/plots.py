@@ -191,10 +191,11 @@ def _draw(panel: Panel, axis: Axes) -> dict[str, Artist]:
 
 
 def _set_y_limits(panel: Panel, axis: Axes) -> None:
-    if panel.series and ("y" in panel.percent or panel.style == "steps"):
-        axis.set_ylim(bottom=0)
-    if panel.series and panel.y_range is not None:
-        axis.set_ylim(*panel.y_range)
+    from_zero = (0.0, None) if "y" in panel.percent or panel.style == "steps" else None
+    ends = panel.y_range or from_zero
+    if panel.series and ends is not None:
+        room = max(axis.get_ylim()[1], 1.05 * axis.dataLim.y1)  # for markers, where all values are far from 0
+        axis.set_ylim(ends[0], room if ends[1] is None else ends[1])
 
 
 def _set_ticks(panel: Panel, axis: Axes) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -108,8 +109,8 @@ def make_optimizer(weights: MasterWeights, options: Optimizer) -> torch.optim.Op
         return torch.optim.Adagrad(single, lr=0.0, initial_accumulator_value=initial, eps=options.epsilon)
     matrices = [p for p in parameters if p.dim() >= 2]
     others = [p for p in parameters if p.dim() < 2]
-    groups = [{"params": matrices, "weight_decay": options.weight_decay}, {"params": others, "weight_decay": 0.0}]
-    groups = [group for group in groups if group["params"]]
+    decayed: list[dict[str, Any]] = [{"params": matrices, "weight_decay": options.weight_decay}]
+    groups = [group for group in (*decayed, {"params": others, "weight_decay": 0.0}) if group["params"]]
     betas = (options.beta1, options.beta2)
     return torch.optim.AdamW(groups, lr=0.0, betas=betas, eps=options.epsilon, fused=True)
 

@@ -270,7 +270,7 @@ def _notes(base: ComparedModel, scoring: ScoringOptions, request: CompareRequest
     yield f"difference: {first} less that of {base.label}; p-value: {request.test}"
     yield from (f"{METRICS[name].label}: {base.found.signatures[scoring.key(name)]}" for name in scoring.metrics)
     if request.beam_size is not None:
-        yield f"beam size {request.beam_size} in place of the recipes'"
+        yield f"beam search: beam size {request.beam_size} in place of the recipes'"
     yield "training: target tokens/s by the training's own log, which other work on the machine slows down"
     yield "training seconds: of all updates by that log, without validations; estimated for logs of older versions"
     if base.speed is not None:

@@ -42,7 +42,7 @@ from sparsenmt.records import check_file_entries, file_entries_of, file_entry, t
 from sparsenmt.runtime import is_distributed
 from sparsenmt.store import MANIFEST as MODEL_MANIFEST
 from sparsenmt.store import model_identity, read_recipe
-from sparsenmt.workflows.decode import DecodeRequest, decode
+from sparsenmt.workflows.decode import DecodeRequest, decode, decoding_options
 from sparsenmt.workflows.prepare import prepare
 from sparsenmt.workflows.run_checks import same_vocabularies
 from sparsenmt.workflows.train import train
@@ -214,17 +214,14 @@ def _work(request: DistillRequest, corpora: Sequence[DistilledCorpus]) -> dict[s
     identity = model_identity(teacher.model)
     # Threads and window change nothing but near ties.
     options = {
-        **teacher.settings,
         "dtype": teacher.dtype,
         "encoder_layers": teacher.encoder_layers,
         "decoder_layers": teacher.decoder_layers,
         "depth": "auto" if teacher.select_depth else None,
         "disabled": list(teacher.disabled_heads) or None,
     }
-    decoding = read_recipe(teacher.model).decoding.recorded()
+    decoding = decoding_options(read_recipe(teacher.model).decoding, teacher.settings).recorded()
     decoding |= {name: value for name, value in options.items() if value is not None}
-    if decoding.get("unknown") == "allow":  # as `Decoding.recorded`
-        del decoding["unknown"]
     found = {}
     for each in corpora:
         beside = (each.corpus.tags, each.corpus.documents)

@@ -20,6 +20,7 @@ from sparsenmt.analysis.observe import TargetLine, observe
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.decoding.documents import pack_pairs, source_lines, translate_aligned
 from sparsenmt.decoding.inputs import SourceLine, read_sources, warn_of_unknown_sources
+from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import Translation, sparsity_rate, translate_lines
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import check_scoring, corpus_scores
@@ -172,7 +173,8 @@ class ModelRun:
 
     def options(self, recipe: Recipe) -> Decoding:
         """Return the decoding options that decide about the translations of a recipe's model."""
-        return recipe.decoding if self.beam_size is None else recipe.decoding.model_copy(update=self._width)
+        changed = recipe.decoding.model_copy(update=self.record())
+        return recipe.decoding if strategy_of(changed).width == strategy_of(recipe.decoding).width else changed
 
     def open(self, directory: Path) -> Bundle:
         """Open a model; its recipe has the changed options."""
@@ -183,11 +185,7 @@ class ModelRun:
 
     def record(self) -> dict[str, int]:
         """Return the changes for a report; empty if translations are those of the recipes."""
-        return {} if self.beam_size is None else self._width
-
-    @property
-    def _width(self) -> dict[str, int]:
-        return {"beam_size": self.beam_size or 1}
+        return {} if self.beam_size is None else {"beam_size": self.beam_size}
 
 
 AS_IN_RECIPE = ModelRun()
@@ -210,8 +208,8 @@ def evaluate(
     """Translate a text with a model by its recipe's options and measure it; kept results are not measured again.
 
     Args:
-        scoring: its metrics, and their settings; without a tokenizer: the one that fits the text, which the names of
-            scores hold then.
+        scoring: its metrics, and their settings; `fit_to_text` completes them if need be, and the names of scores
+            hold the tokenizer then.
         attention: True to measure the attention along the reference, too.
         run: device and changes to the options.
 
@@ -220,7 +218,7 @@ def evaluate(
     """
     check_metrics_fit(text, scoring)
     identity = model_identity(directory)
-    if scoring.tokenize is None:
+    if scoring.unspaced is None:
         scoring = fit_to_text(scoring, text.read()[1], {str(directory): read_recipe(directory)})
     found = _kept(directory, text, identity, run)
     unseen = attention and (found is None or found.attention is None)

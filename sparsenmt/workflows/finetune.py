@@ -139,24 +139,24 @@ def _read_recipe(request: FinetuneRequest) -> Recipe:
                 hint="Add one, as in `memory: [{name: l0drop}]`, or leave the recipe out.",
             )
         return recipe
-    aims = any(each.startswith("losses") and "target" in each for each in request.overrides)  # beside it, no weight
-    penalty = [] if aims else ["losses={l0: {weight: 0}}"]
-    overrides = ["model.memory=[{name: l0drop}]", *penalty, *request.overrides]
+    overrides = ["model.memory=[{name: l0drop}]", "losses={l0: {}}", *request.overrides]
     recipe = load_recipe(request.model / store.RECIPE, overrides)
+    given = {name: each for name, each in recipe.losses.items() if each.target is not None or each.weight is not None}
+    free = {name: each.model_copy(update={"weight": 0.0}) for name, each in recipe.losses.items()}
     if request.updates is None:
         raise UserError(
             "the number of updates is missing",
             where="--updates",
             hint="The paper takes a sixth of the model's own updates; or name a recipe.",
         )
-    set_by_hand = any(each.target is not None or each.weight not in (None, 0) for each in recipe.losses.values())
+    set_by_hand = any(each.weight != 0 for each in given.values())
     if not request.weights and not request.targets and request.updates and not set_by_hand:
         raise UserError(
             "neither the share of gates to close nor the weight of their penalty is given",
             where="--target",
             hint="Give --target X, the share; or --weight X; or a recipe.",
         )
-    return recipe
+    return recipe.model_copy(update={"losses": {**free, **given}})
 
 
 def _recipes(request: FinetuneRequest, recipe: Recipe, output: Path, progress: Progress) -> dict[str, Recipe]:
@@ -253,7 +253,10 @@ def _compare(models: Mapping[str, Path], run: ModelRun) -> Report:
         f"p value: against the first model, {PairedTest()}",
         "sparsity: share of source tokens, </s> included, whose gate is 0 in evaluation",
         *([f"weights: the means of the checkpoints of updates: {'; '.join(means)}"] if means else []),
-        *(f"{name.replace('_', ' ')} {value} in place of the recipe's" for name, value in run.record().items()),
+        *(
+            f"beam search: {name.replace('_', ' ')} {value} in place of the recipe's"
+            for name, value in run.record().items()
+        ),
         *signed,
     )
     return Report("sweep", (Table("sweep", "quality against sparsity", heads, tuple(rows)),), notes)

@@ -20,6 +20,7 @@ LEVEL = 0.05
 _SCATTER = "smaller than the seeds' scatter: Welch's 95% interval of the difference of means holds 0"
 _NONE, _WAITING = "-", "..."
 _MARKS = ("*", "+", "~")
+_SHARES = ("sparsity", "density")
 _BESIDE = ("sparsity", "training_speed")
 """Values in columns of their own, in a table whose columns the file does not name."""
 Labels = tuple[str, ...]
@@ -277,7 +278,7 @@ def _average(cells: _Placement, section: Labels, row: Labels) -> str:
 
 
 def _number(value: float, cell: str) -> str:
-    if cell in ("sparsity", "density"):
+    if cell in _SHARES:
         return f"{value:.1%}"
     if cell in ("parameters", "training_speed", "training_seconds"):
         return f"{value:,.0f}"
@@ -356,9 +357,11 @@ def panels(layout: Layout, observations: Sequence[Observation]) -> list[Panel]:
         found.append(
             Panel(
                 ", ".join(layout.column_axes),
-                cells.cell_title + (" (cut axis)" if zoom is not None and zoom[0] else ""),
+                cells.cell_title
+                + (f"\naxis from {_number(zoom[0], cells.cell)}, not from 0" if zoom and zoom[0] else ""),
                 series,
                 title=", ".join(_shown(cells.section_axes, section)),
+                percent="y" if cells.cell in _SHARES else "",
                 style="curves" if numeric else "bars",
                 ticks=[(float(x), label) for x, label in enumerate(labels)],
                 y_range=zoom,
@@ -368,10 +371,10 @@ def panels(layout: Layout, observations: Sequence[Observation]) -> list[Panel]:
 
 
 def _zoomed(values: Sequence[float]) -> tuple[float, float]:
-    """Return the ends of an axis on which bars differ visibly: from 0, unless all are far from it."""
+    """Return the ends of an axis on which bars differ visibly: from 0, unless that leaves half of the axis alike."""
     low, high = min(values), max(values)
     spread = max(high - low, abs(high) * 0.02, 1e-9)
-    return (low - spread if low - spread > 0 else 0.0, high + 0.1 * spread)
+    return (low - spread if low - spread > high / 2 else 0.0, high + 0.1 * spread)
 
 
 def report(name: str, title: str, observations: Sequence[Observation], axes: Sequence[str]) -> Report:

@@ -13,7 +13,8 @@ import torch
 from sparsenmt import store
 from sparsenmt.assemble import build_model, check_losses, check_training_memory, without_gain
 from sparsenmt.data.batching import EpochPlan
-from sparsenmt.data.prepared_data import PreparedData
+from sparsenmt.data.prepared_data import PreparedData, PreparedText
+from sparsenmt.data.streams import StreamPlan
 from sparsenmt.devices import pick_device, use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringOptions
@@ -27,13 +28,16 @@ from sparsenmt.training.checkpoints import Checkpoint, average_weights, clean_ch
 from sparsenmt.training.distribution import Workers
 from sparsenmt.training.loop import Trainer, Validate
 from sparsenmt.training.precision import MasterWeights, pick_dtype
+from sparsenmt.training.segments import LanguageModelTask
 from sparsenmt.training.sentence_pairs import TranslationTask
 from sparsenmt.training.state import Progress
+from sparsenmt.training.task import TrainingTask
 from sparsenmt.training.training_log import truncate_log
 from sparsenmt.training.validation_history import limit_reached, losses_without_target
 from sparsenmt.workflows.checkpoint_choice import choose, mean_of, mean_sizes, warn_of_damage
-from sparsenmt.workflows.prepare import open_prepared, warn_of_missing_words
+from sparsenmt.workflows.prepare import open_prepared, open_prepared_text, warn_of_missing_words
 from sparsenmt.workflows.run_checks import check_lengths, check_start, same_vocabularies
+from sparsenmt.workflows.text_validation import make_text_validator
 from sparsenmt.workflows.validation import check_validation, make_validator, recorded_tokenizer, validation_scoring
 
 
@@ -94,15 +98,13 @@ def train(recipe: Recipe, start: StartingPoint | None = None) -> None:
     device = pick_device(options.device)
     with resumable():
         workers = Workers.join(device)
-        data = open_prepared(recipe)
-        check_lengths(recipe, data)
-        check_validation(recipe)
+        data = _open_data(recipe)
         sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
         check_training_memory(recipe.model, **sizes, device=device)
         with _open_run(recipe, data.fingerprint, start, workers) as run:
             progress = None if run.newest is None else run.newest.progress()
             tell = notify if workers.is_main_process else _keep_silent
-            scoring = validation_scoring(recipe, data, progress, tell)
+            scoring = validation_scoring(recipe, data, progress, tell) if isinstance(data, PreparedData) else None
             if run.newest is not None and run.is_complete(recipe):
                 notify(f"{run.path}: the run ended after update {run.newest.update:,}; nothing is left to do")
                 return
@@ -118,6 +120,16 @@ def train(recipe: Recipe, start: StartingPoint | None = None) -> None:
             if workers.is_main_process:
                 finish(recipe, run.path, trainer.progress, trainer.validate)
             workers.barrier()  # the weights exist when the function returns, in every process
+
+
+def _open_data(recipe: Recipe) -> PreparedData | PreparedText:
+    """Open the prepared data of a recipe and check that its model and its validation fit them."""
+    if recipe.data.is_language_model:
+        return open_prepared_text(recipe)
+    data = open_prepared(recipe)
+    check_lengths(recipe, data)
+    check_validation(recipe)
+    return data
 
 
 @contextmanager
@@ -155,7 +167,7 @@ def _newest_progress(directory: Path) -> Progress | None:
     return Progress() if found else None
 
 
-def _begin_or_resume(run: _RunDirectory, recipe: Recipe, data: PreparedData, trainer: Trainer) -> None:
+def _begin_or_resume(run: _RunDirectory, recipe: Recipe, data: PreparedData | PreparedText, trainer: Trainer) -> None:
     """Write a new model directory; or restore the newest checkpoint and drop what was logged after it."""
     leads = trainer.workers.is_main_process
     if run.newest is None:
@@ -175,7 +187,7 @@ def _begin_or_resume(run: _RunDirectory, recipe: Recipe, data: PreparedData, tra
 
 def make_trainer(
     recipe: Recipe,
-    data: PreparedData,
+    data: PreparedData | PreparedText,
     directory: Path,
     device: torch.device,
     workers: Workers,
@@ -186,26 +198,36 @@ def make_trainer(
 
     Args:
         start: as for `train`; None also where the trainer is restored from a checkpoint of its own.
-        scoring: `validation_scoring`; None: that of a new run.
+        scoring: `validation_scoring` of a translation; None: that of a new run.
     """
-    scoring = scoring or validation_scoring(recipe, data)
     options = recipe.training
     sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
     model = build_model(recipe.model, **sizes, seed=options.seed).to(device)
     check_losses(recipe, model)
     for note in without_gain(recipe.model, model) if workers.is_main_process else ():
         notify(f"warning: {note}")
-    if workers.is_main_process:
-        warn_of_missing_words(recipe, (source for source, _ in data.dev_lines))
     if start is not None and start.checkpoint is None:
         _load_starting_weights(recipe, model, start.directory, report=workers.is_main_process)
-    validator = make_validator(recipe, data, device, scoring)
+    task: TrainingTask
+    validator: Validate
+    tokenizer = None
+    if isinstance(data, PreparedData):
+        if workers.is_main_process:
+            warn_of_missing_words(recipe, (source for source, _ in data.dev_lines))
+        scoring = scoring or validation_scoring(recipe, data)
+        tokenizer = recorded_tokenizer(scoring)
+        validator = make_validator(recipe, data, device, scoring)
+        plan = EpochPlan(data.train, data.train_weights, options.batch_tokens, options.seed)
+        task = TranslationTask(model, data.train, plan, options, workers, device)
+    else:
+        validator = make_text_validator(recipe, data, device)
+        streams = StreamPlan(data.train, data.train_weights, options.streams, options.segment_length, options.seed)
+        task = LanguageModelTask(model, streams, options, workers, device)
     weights = MasterWeights(model, pick_dtype(options.compute_dtype, device))
-    plan = EpochPlan(data.train, data.train_weights, options.batch_tokens, options.seed)
     trainer = Trainer(
         model,
         weights,
-        TranslationTask(model, data.train, plan, options, workers, device),
+        task,
         options,
         losses=recipe.losses,
         directory=directory,
@@ -215,7 +237,7 @@ def make_trainer(
     )
     if start is not None and start.checkpoint is not None:
         trainer.take_over(start.checkpoint)
-    trainer.progress.tokenizer = recorded_tokenizer(scoring)
+    trainer.progress.tokenizer = tokenizer
     return trainer
 
 

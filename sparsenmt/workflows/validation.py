@@ -53,7 +53,7 @@ def validation_scoring(
     began = progress.tokenizer or DEFAULT_TOKENIZER
     # Runs of older versions took no notice of the text, and name no tokenizer.
     unspaced = progress.tokenizer is not None and lacks_spaces(language, references)
-    if not (METRICS[metric].tokenized or (METRICS[metric].spaced and unspaced)):
+    if not METRICS[metric].uses_tokenizer(unspaced):
         return ScoringOptions((metric,), unspaced=unspaced)
     if asked is not None and asked != began:
         raise UserError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -39,7 +41,7 @@ class Pieces:
     def word_starts(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         return np.array([False, False, False, True, *(name.startswith("▁") for name in self.names)])
 
-    def pieces(self, ids: list[int]) -> list[str]:
+    def pieces(self, ids: list[int], unknown: Sequence[str] = ()) -> list[str]:
         return ["</s>" if id_ == EOS else self.names[id_ - 4] for id_ in ids]
 
 
@@ -72,6 +74,12 @@ def test_in_a_text_without_spaces_between_words_nothing_merges() -> None:
     known = TextWords("stanza", [["何", "が", "見える", "?"]])
     found = cut("▁何", "が", "見", "える", "?", words=frozenset(["何"]), found=known)
     assert found == SentenceStructure([0, 1, 2, 2, 3, -1], 4, [0])
+
+
+def test_unknown_words_and_marks_are_read_in_the_text() -> None:
+    tokenizer, text = WordTokenizer(["me"], lowercase=False), "me Haus me ?"
+    line = SourceLine(0, text, [*tokenizer.encode(text), EOS])
+    assert sentence_structure(line, tokenizer, WORDS, TextWords()) == SentenceStructure([0, 1, 2, 3, -1], 3, [1])
 
 
 def test_without_word_boundaries_there_are_no_words() -> None:

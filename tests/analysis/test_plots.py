@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -55,6 +56,14 @@ def test_a_shared_scale_holds_the_points_of_all_panels() -> None:
         for axis in curves(panels, share_y=True).axes:
             bottom, top = axis.get_ylim()
             assert bottom == 0 and 0.9 < top < 1.0
+
+
+def test_values_far_from_0_have_room_above_them() -> None:
+    """The scale began at 0 and ended at the values, so that half of each marker was cut off."""
+    for panel in (Panel("x", "y", {"a": POINTS}, percent="y"), Panel("x", "y", {"a": POINTS}, y_range=(0.0, None))):
+        flat = replace(panel, series={"a": [(0.0, 0.300), (1.0, 0.301)]})
+        bottom, top = curves([flat]).axes[0].get_ylim()
+        assert bottom == 0 and 0.31 < top < 0.33
 
 
 def test_panels_stand_in_lines_of_equal_length(tmp_path: Path) -> None:

@@ -25,13 +25,14 @@ from sparsenmt.analysis.position_rates import (
 )
 from sparsenmt.data.tokenizers.symbol_tokenizers import CharTokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
+from sparsenmt.decoding.inputs import SourceLine
 from tests.analysis.support import OUTPUT, gated_bundle, sources, tokenizer
 
 CHARACTERS = CharTokenizer([SPACE, *"abcdefghijklmnopqrstuvwxyzA.,'\"-!"], lowercase=False)
 
 
 def of_text(text: str) -> list[tuple[int, int] | str]:
-    found = places([*CHARACTERS.encode(text), EOS], CHARACTERS)
+    found = places(SourceLine(0, text, [*CHARACTERS.encode(text), EOS]), CHARACTERS)
     return [each.outside or (each.index, each.length) for each in found]
 
 
@@ -44,6 +45,7 @@ def of_text(text: str) -> list[tuple[int, int] | str]:
         ("- a", [PUNCTUATION, SPACES, (0, 1), END]),
         ("a  b", [(0, 1), SPACES, SPACES, (0, 1), END]),
         ("aéb", [(0, 3), (1, 3), (2, 3), END]),  # unknown, but a character of the word
+        ("(aé)", [PUNCTUATION, (0, 2), (1, 2), PUNCTUATION, END]),  # unknown marks are marks
         ("", [END]),
     ],
 )
@@ -81,9 +83,10 @@ def test_rows_of_places(place: PlaceInWord, unit: Unit, name: str) -> None:
 
 def test_pieces_of_subwords() -> None:
     pieces = tokenizer("bpe")
-    ids = pieces.encode("Katzen steht am")
+    text = "Katzen steht am"
+    ids = pieces.encode(text)
     names = [name.removeprefix(SPACE) for name in pieces.pieces(ids)]
-    found = places([*ids, EOS], pieces)
+    found = places(SourceLine(0, text, [*ids, EOS]), pieces)
     assert found[-1].outside == END
     text, word = "", 0
     for name, place in zip(names, found, strict=False):
@@ -105,7 +108,7 @@ def test_rates_are_those_of_loops(kind: str, unit: Unit) -> None:
     positions: Counter[str] = Counter()
     dropped: Counter[str] = Counter()
     for each in lines:
-        for place, gate in zip(places(each.line.ids, pieces), each.gates.tolist(), strict=True):  # type: ignore[union-attr]
+        for place, gate in zip(places(each.line, pieces), each.gates.tolist(), strict=True):  # type: ignore[union-attr]
             positions[place_name(place, unit)] += 1
             dropped[place_name(place, unit)] += gate == 0
     found = measure("m", lines, pieces, unit)

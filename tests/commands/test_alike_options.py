@@ -11,6 +11,8 @@ import pytest
 
 from sparsenmt.cli import cli
 from sparsenmt.commands.lazy_group import LazyGroup
+from sparsenmt.store import read_recipe
+from sparsenmt.workflows.evaluate import ModelRun
 from tests.commands.support import Run
 
 MACHINE = ("--threads", "--device", "--beam-size", "--batch-tokens")
@@ -133,6 +135,20 @@ def test_kept_evaluations_know_the_beam_and_not_the_machine(command: Run) -> Non
     _, again = compare("--threads", "1", "--device", "cpu", "--batch-tokens", "64", "--beam-size", "2")
     assert again == first and Path("model/evaluation", own).read_bytes() == content, "2 is the recipe's beam size"
     text, wider = compare("--beam-size", "1")
-    assert "beam size 1 in place of the recipes'" in text
+    assert "beam search: beam size 1 in place of the recipes'" in text
     assert wider == {own, own.replace(".json", "-beam1.json")}
     assert Path("model/evaluation", own).read_bytes() == content
+
+
+def test_a_beam_size_changes_models_of_beam_search_only(workspace: Path) -> None:
+    """Models of greedy search were translated again, and their results kept as those of a beam."""
+    recipe = read_recipe(Path("model"))
+    greedy = recipe.model_copy(update={"decoding": recipe.decoding.model_copy(update={"method": "greedy"})})
+    assert ModelRun(beam_size=7).options(recipe).beam_size == 7
+    assert ModelRun(beam_size=7).options(greedy) == greedy.decoding
+
+
+def test_a_beam_is_as_large_as_in_a_recipe(refused: Run) -> None:
+    """`compare` and `score` took any number, and computed for hours."""
+    for arguments in (["score", "--model", "model"], ["compare", "model"], ["decode", "model"]):
+        assert "10001 is not in the range 1<=x<=10000" in str(refused(*arguments, "--beam-size", "10001"))

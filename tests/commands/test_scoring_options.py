@@ -213,7 +213,7 @@ def test_ids_that_do_not_fit(refused: Callable[..., str], place: Path) -> None:
     ("change", "message"),
     [
         ("tokenize: chars\n", "sweep.yaml: tokenize: there is no tokenizer 'chars'"),
-        ("metrics: [ter]\ntokenize: char\n", "sweep.yaml: tokenize: changes nothing: TER uses no tokenizer"),
+        ("metrics: [ter]\ntokenize: char\n", "sweep.yaml: tokenize: changes nothing: TER of a text with spaces"),
         ("lowercase: maybe\n", "sweep.yaml:8: lowercase"),
     ],
 )

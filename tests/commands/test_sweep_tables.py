@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from sparsenmt.evaluation.significance import PairedTest
-from sparsenmt.recipe.sweep import Layout
+from sparsenmt.recipe.sweep import CellValue, Layout
+from sparsenmt.report.plots import Panel
 from sparsenmt.workflows.sweep_table import Observation, grids, notes, panels, report
 
 
@@ -121,6 +122,19 @@ def test_zhang_2021_table_2_with_two_values_a_cell() -> None:
         "ROUGE-Lsum | sparsity rate\npattern       test\n------------------\nBaseline      0.0%\nPOS Pattern  39.6%",
     ]
     assert len(panels(layout, found)) == 2  # the first value is drawn
+
+
+def test_bars_say_where_their_axis_begins_unless_it_is_0() -> None:
+    def panel(*values: float, cell: CellValue = "quality") -> Panel:
+        labels = {"metric": "bleu", "set": "test"}
+        found = [Observation("x", {"k": f"k{v}", "size": "base", **labels}, {cell: v}) for v in values]
+        return panels(Layout(rows="k", columns="size", cell=cell), found)[0]
+
+    assert panel(31.0, 30.0).y_label == "BLEU, test\naxis from 29.00, not from 0"
+    assert panel(31.0, 30.0).y_range == (29.0, 31.1)
+    low = panel(9.9, 5.0)  # an axis from 0.1 would hide nothing and need a note
+    assert (low.y_label, low.y_range) == ("BLEU, test", (0.0, 9.9 + 0.49))
+    assert panel(0.4, 0.5, cell="sparsity").percent == "y"
 
 
 def test_without_columns_sets_and_metrics_and_what_was_measured_are_shown() -> None:

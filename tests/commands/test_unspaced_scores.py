@@ -21,6 +21,8 @@ from sparsenmt.files import read_sealed, seal_text, unseal_text
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.state import Progress
 from sparsenmt.workflows import validation
+from sparsenmt.workflows.evaluate import evaluate
+from sparsenmt.workflows.test_sets import TestText
 from sparsenmt.workflows.validation import recorded_tokenizer, validation_scoring
 from tests.commands import test_scoring_options as scored
 from tests.commands.support import Run
@@ -56,6 +58,26 @@ def test_tables_of_scores(command: Run, place: Path, name: str) -> None:
     assert all(score.signature in shown for score in scores)
     kept = [key for file in Path("model/evaluation").glob("*.json") for key in read_sealed(file)["scores"]]
     assert set(kept) in (set(), {*(f"{name} tokenize:char" for name in metrics[:-1]), "rouge1 unspaced"})
+
+
+def test_a_tokenizer_for_ter_alone(command: Run, refused: Callable[..., str], place: Path) -> None:
+    """It changes the scores of text without spaces only; it was refused for all text."""
+    calls = [("score", "text", "--reference", "reference"), ("compare", "model", *scored.GIVEN, "--no-speed")]
+    for call in calls:
+        message = refused(*call, "-m", "ter", "--tokenize", "char")
+        assert "--tokenize: changes nothing: TER of a text with spaces between words uses no tokenizer" in message
+    unspaced(place / "reference")
+    for call in calls:
+        found = command(*call, "-m", "ter", "--tokenize", "char")
+        assert found.code == 0 and "tok:char+tercom" in found.out.decode(), found.err
+
+
+def test_programs_that_name_a_tokenizer(place: Path) -> None:
+    """TER was that of the text between spaces, as nobody had looked at the text."""
+    unspaced(place / "reference")
+    text = TestText("text", place / "text", place / "reference")
+    found = evaluate(Path("model"), text, ScoringOptions(("ter",), tokenize="char"), attention=False)
+    assert list(found.scores) == ["ter tokenize:char"]
 
 
 def test_lengths_of_a_source_without_spaces(command: Run, place: Path) -> None:

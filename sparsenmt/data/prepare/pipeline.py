@@ -44,7 +44,7 @@ from sparsenmt.data.tagging.source_tagger import CorpusTags
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.text import bounded_batches, read_lines, read_parallel, write_lines
 from sparsenmt.data.text_dataset import TextDataset, TextWriter
-from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, character_count, train_tokenizer
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers, alphabet_size, train_tokenizer
 from sparsenmt.data.vocabulary import UNK
 from sparsenmt.errors import UserError
 from sparsenmt.files import describe_changes, has_leftovers, publish_directory
@@ -189,7 +189,7 @@ class _Preparation:
             corpora=reports[:-1],
             dev=reports[-1],
             vocabulary_sizes=(tokenizers.source.size, tokenizers.target.size),
-            vocabulary_characters=(character_count(tokenizers.source), character_count(tokenizers.target)),
+            vocabulary_characters=(alphabet_size(tokenizers.source), alphabet_size(tokenizers.target)),
             files=stages.files,
         )
 

@@ -48,12 +48,21 @@ class TokenTags:
     """(N,) 1 for the second and later tokens of a split word, 0 for all others."""
 
 
-def open_tagger_for_text(name: str, language: str, where: str) -> Tagger:
+def open_tagger_for_text(
+    name: str,
+    language: str,
+    where: str,
+    *,
+    need: str = "part-of-speech tags are needed, and none are given",
+    remedy: str = "`decode` and `score` take tags with --tags, recipes as `tags` beside `source`.",
+) -> Tagger:
     """Open a tagger for text without tags.
 
     Args:
         name: of the tagger, or `GIVEN`.
-        where: what names the tagger, for messages.
+        where: the key, option or file that names the tagger, for messages.
+        need: the reason for opening it.
+        remedy: a sentence on how to do without it.
 
     Raises:
         UserError: there is none, or it is not available here.
@@ -68,11 +77,7 @@ def open_tagger_for_text(name: str, language: str, where: str) -> Tagger:
     try:
         return open_tagger(name, language)
     except UserError as error:
-        raise UserError(
-            f"part-of-speech tags are needed, and none are given: {error.message}",
-            where=where,
-            hint=f"{error.hint} `decode` and `score` take tags with --tags, recipes as `tags` beside `source`.",
-        ) from None
+        raise UserError(f"{need}: {error.message}", where=where, hint=f"{error.hint} {remedy}") from None
 
 
 class SourceTagger:
@@ -85,7 +90,7 @@ class SourceTagger:
         version: of the tagger that tagged the training data; None: none did.
         given_tagset: of the tags that were given beside the training data; None: none were given.
         tagger_tagset: of the tagger that tagged the training data; None: none did.
-        where: what names the tagger, for messages.
+        where: the key or file that names the tagger, for messages.
     """
 
     def __init__(

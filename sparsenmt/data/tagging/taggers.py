@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sparsenmt.data.tagging.tagsets import TagSet, WordCategory, tag_category
+from sparsenmt.data.word_spaces import base_language
 from sparsenmt.errors import UserError
 
 _CACHED_WORDS = 1 << 16
@@ -28,6 +29,8 @@ class Tagger(Protocol):
     version: str
     """Version of the package, and of the model if it has one."""
     tagset: TagSet
+    needs_spaces: bool
+    """True if it finds words between spaces only, so that those of Japanese, Chinese and Thai are whole sentences."""
 
     def tokenize(self, line: str) -> list[str]:
         """The words of a line; concatenated, they are its characters without white space."""
@@ -44,14 +47,13 @@ def open_tagger(name: str, language: str) -> Tagger:
     Raises:
         UserError: there is no such tagger, it is not installed, or it does not cover the language.
     """
-    code = re.split(r"[-_]", language.lower())[0]
     try:
         tagger = _TAGGERS[name]
     except KeyError:
         raise UserError(
             f"unknown tagger {name!r}", where="data.tagger.name", hint=f"There are: {', '.join(_TAGGERS)}."
         ) from None
-    return tagger(code)
+    return tagger(base_language(language))
 
 
 _CLITICS = {
@@ -98,6 +100,7 @@ def split_words(line: str, language: str) -> list[str]:
 class _HanTa:
     """The Hanover Tagger (Wartena 2019): a second-order hidden Markov model over words and their morphemes."""
 
+    needs_spaces = True
     _MODELS: dict[str, tuple[str, TagSet]] = {
         "en": ("morphmodel_en.pgz", "c5"),
         "de": ("morphmodel_ger.pgz", "stts"),
@@ -155,6 +158,8 @@ class _HanTa:
 class _SpaCy:
     """An installed spaCy pipeline for the language: its ``tag_`` if that is a known tag set, otherwise UPOS."""
 
+    needs_spaces = False
+
     def __init__(self, language: str) -> None:
         try:
             import spacy
@@ -186,6 +191,7 @@ class _Stanza:
     """Stanza's tokenizer and tagger with installed models; UPOS."""
 
     tagset: TagSet = "ud"
+    needs_spaces = False
 
     def __init__(self, language: str) -> None:
         try:

@@ -59,16 +59,9 @@ class Tokenizer(Protocol):
         """Write ``{stem}.json`` and any other files of the tokenizer, named after ``stem``."""
 
 
-def character_count(tokenizer: Tokenizer) -> int:
+def alphabet_size(tokenizer: Tokenizer) -> int:
     """Count the tokens that are a single character; the space symbol is none."""
     return sum(len(name) == 1 and name != SPACE for name in tokenizer.pieces(range(tokenizer.size)))
-
-
-_SYMBOL_TOKENIZERS: dict[str, type[CharTokenizer | WordTokenizer | ByteTokenizer]] = {
-    "char": CharTokenizer,
-    "word": WordTokenizer,
-    "byte": ByteTokenizer,
-}
 
 
 def unknown_texts(tokenizer: Tokenizer, line: str) -> list[str]:
@@ -77,6 +70,13 @@ def unknown_texts(tokenizer: Tokenizer, line: str) -> list[str]:
     if UNK not in ids:
         return []
     return [line[begin:end] for id_, (begin, end) in zip(ids, tokenizer.spans(line), strict=True) if id_ == UNK]
+
+
+_SYMBOL_TOKENIZERS: dict[str, type[CharTokenizer | WordTokenizer | ByteTokenizer]] = {
+    "char": CharTokenizer,
+    "word": WordTokenizer,
+    "byte": ByteTokenizer,
+}
 
 
 def train_tokenizer(options: schema.TokenizerSection, lines: Iterable[str]) -> Tokenizer:
