@@ -495,6 +495,11 @@ def test_workers_share_the_streams(tmp_path: Path, text: TextDataset, site: dict
             assert torch.equal(each.weights.state()[name], value), name
 
 
+def test_streams_that_the_processes_do_not_divide(tmp_path: Path, text: TextDataset) -> None:
+    with pytest.raises(UserError, match="4 streams cannot be divided among 3 processes"):
+        make_trainer(tmp_path, text, workers=Workers(1, 3))
+
+
 # --- errors ------------------------------------------------------------------------------------------------------
 
 
