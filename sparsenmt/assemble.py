@@ -402,10 +402,11 @@ def _check_losses_of_small_model(recipe: schema.Recipe) -> None:
     if sizes["dimension"] > _SMALL:
         return
     try:
-        found = loss_names(recipe, build_model(model.model_copy(update=sizes), source_size=8, target_size=8))
+        small = build_model(model.model_copy(update=sizes), source_size=8, target_size=8)
+        found = loss_names(recipe, small)
     except Exception:  # a method needs the real size: `train` checks the real model
         return
-    _compare_losses(recipe, found)
+    _compare_losses(recipe, found, set(small.parameter_losses()))
 
 
 def check_losses(recipe: schema.Recipe, model: Transformer) -> None:
@@ -413,7 +414,7 @@ def check_losses(recipe: schema.Recipe, model: Transformer) -> None:
 
     The untrained model runs on two tokens.
     """
-    _compare_losses(recipe, loss_names(recipe, model))
+    _compare_losses(recipe, loss_names(recipe, model), set(model.parameter_losses()))
 
 
 def loss_names(recipe: schema.Recipe, model: Transformer) -> set[str]:
@@ -427,7 +428,7 @@ def loss_names(recipe: schema.Recipe, model: Transformer) -> set[str]:
         return found | set(model.encode(Source(tokens, torch.ones_like(tokens, dtype=torch.bool), features)).losses)
 
 
-def _compare_losses(recipe: schema.Recipe, found: set[str]) -> None:
+def _compare_losses(recipe: schema.Recipe, found: set[str], of_parameters: set[str]) -> None:
     for name in sorted(recipe.losses.keys() - found):
         raise UserError(
             f"no method of the recipe has a loss {name!r}",
@@ -440,3 +441,10 @@ def _compare_losses(recipe: schema.Recipe, found: set[str]) -> None:
             where="losses",
             hint=f"Add {name}: {{weight: ...}}; the weight 0 leaves it out.",
         )
+    for name in sorted(of_parameters):
+        if recipe.losses[name].target is not None:
+            raise UserError(
+                f"the loss {name!r} depends on parameters alone: there are no gates of which a share could be closed",
+                where=f"losses.{name}.target",
+                hint=f"Write a weight instead: {name}: {{weight: ...}}.",
+            )

@@ -212,6 +212,19 @@ def test_losses_are_those_of_the_methods(losses: dict[str, float], where: str, w
         assert caught.value.where == where and caught.value.hint
 
 
+def test_a_loss_of_parameters_has_no_target() -> None:
+    spans = section(attention={"decoder_self": {"span": {"name": "adaptive_span", "maximum": 8, "ramp": 4}}})
+    chosen = recipe(spans, span=0.1)
+    model = build_model(chosen.model, source_size=9, target_size=9)
+    check_recipe(chosen)
+    check_losses(chosen, model)
+    aimed = chosen.model_copy(update={"losses": {"span": schema.AuxiliaryLoss(target=0.4)}})
+    for attempt in (check_recipe, lambda whole: check_losses(whole, model)):
+        with pytest.raises(UserError, match="depends on parameters alone") as caught:
+            attempt(aimed)
+        assert caught.value.where == "losses.span.target" and caught.value.hint
+
+
 def test_a_method_that_needs_its_real_size_is_left_to_training() -> None:
     @register("memory", "toy_large")
     def build(options: Options, *, dimension: int) -> torch.nn.Module:

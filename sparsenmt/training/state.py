@@ -104,9 +104,9 @@ def make_optimizer(weights: MasterWeights, options: Optimizer) -> torch.optim.Op
     """
     parameters = [parameter for parameter in weights.named.values() if parameter.requires_grad]
     if options.name == "adagrad":
-        groups = [{"params": [parameter]} for parameter in parameters]
+        single = [{"params": [parameter]} for parameter in parameters]
         initial = options.initial_sum
-        return torch.optim.Adagrad(groups, lr=0.0, initial_accumulator_value=initial, eps=options.epsilon)
+        return torch.optim.Adagrad(single, lr=0.0, initial_accumulator_value=initial, eps=options.epsilon)
     matrices = [p for p in parameters if p.dim() >= 2]
     others = [p for p in parameters if p.dim() < 2]
     decayed: list[dict[str, Any]] = [{"params": matrices, "weight_decay": options.weight_decay}]

@@ -18,13 +18,16 @@ from sparsenmt.data.dataset import Dataset
 from sparsenmt.interrupts import Interrupted
 from sparsenmt.recipe.schema import Training
 from sparsenmt.store import METRICS_FILE
-from sparsenmt.training import checkpoints, loop, sentence_pairs
+from sparsenmt.training import checkpoints, loop, segments, sentence_pairs
 from sparsenmt.training.checkpoints import clean_checkpoints, find_checkpoints
 from sparsenmt.training.loop import Trainer
 from sparsenmt.training.training_log import truncate_log
 from tests.training.support import make_trainer, small_model
 
 _TIMES = ("time", "seconds", "training_seconds", "tokens_per_second")
+
+
+_TENSORS = ("weights", "optimizer", "random", "streams")
 
 
 class Killed(BaseException):
@@ -65,6 +68,7 @@ class Moments:
         """Look over the shoulders of the loop."""
         for module, name, before, after in (
             (sentence_pairs, "accumulate_gradients", "batch", "step"),
+            (segments, "accumulate_segment_gradients", "batch", "step"),
             (loop, "write_checkpoint", "save", "saved"),
             (checkpoints, "save_tensors", "file", "filed"),
             (checkpoints, "publish_directory", "rename", "renamed"),
@@ -152,7 +156,7 @@ def outcome(directory: Path) -> dict[str, Any]:
         "interim": [checkpoint.update for checkpoint in found if checkpoint.interim],
         "progress": progress,
         "tensors": [
-            [(checkpoint.path / f"{name}.safetensors").read_bytes() for name in ("weights", "optimizer", "random")]
+            [path.read_bytes() for name in _TENSORS if (path := checkpoint.path / f"{name}.safetensors").exists()]
             for checkpoint in found
         ],
     }

@@ -8,9 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -27,77 +25,9 @@ from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.distribution import Launch, Workers
 from sparsenmt.training.loop import Trainer
 from tests.training.support import DRAWN, EXITS, make_trainer, plan_of, small_model, training_options, write_dataset
+from tests.training.threads import Meeting, run_threads
 
 LIMITS = {"max_epochs": 2, "max_updates": 999}
-
-
-@dataclass(frozen=True)
-class _Shared:
-    """What the threads of a run have in common."""
-
-    size: int
-    barrier: threading.Barrier
-    values: dict[int, list[float]] = field(default_factory=dict)
-    gradients: dict[int, list[torch.Tensor]] = field(default_factory=dict)
-    gathered: dict[int, torch.Tensor] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Threads(Workers):
-    """Workers that are threads of one process."""
-
-    shared: _Shared | None = None
-
-    def _meet(self) -> _Shared:
-        assert self.shared is not None
-        self.shared.barrier.wait(timeout=30)
-        return self.shared
-
-    def sum(self, values: list[float], device: torch.device) -> list[float]:
-        assert self.shared is not None
-        self.shared.values[self.rank] = values
-        shared = self._meet()
-        found = [sum(column) for column in zip(*(shared.values[rank] for rank in range(self.size)), strict=True)]
-        self._meet()
-        return found
-
-    def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        own = list(parameters)
-        assert self.shared is not None
-        self.shared.gradients[self.rank] = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in own]
-        shared = self._meet()
-        for i, parameter in enumerate(own):
-            parameter.grad = sum((shared.gradients[rank][i] for rank in range(self.size)), torch.zeros_like(parameter))
-        self._meet()
-
-    def gather(self, values: torch.Tensor, device: torch.device) -> list[torch.Tensor]:
-        assert self.shared is not None
-        self.shared.gathered[self.rank] = values
-        shared = self._meet()
-        found = [shared.gathered[rank] for rank in range(self.size)]
-        self._meet()
-        return found
-
-    def barrier(self) -> None:
-        self._meet()
-
-
-def run_threads(trainers: list[Trainer]) -> None:
-    errors: list[BaseException] = []
-
-    def work(trainer: Trainer) -> None:
-        try:
-            trainer.run()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=work, args=(trainer,)) for trainer in trainers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
-    assert not errors, errors[0]
-    assert not any(thread.is_alive() for thread in threads)
 
 
 def metrics(directory: Path) -> list[dict[str, float]]:
@@ -123,8 +53,7 @@ def test_workers_share_an_update(tmp_path: Path, size: int, plan: DepthPlan) -> 
     alone = trainer("alone", 45, 45 * size, Workers())
     assert len(plan_of(alone).batches(0)) % size, "choose another batch size: this one hides the hard case"
     alone.run()
-    shared = _Shared(size, threading.Barrier(size))
-    together = [trainer("together", 45, 45, Threads(rank, size, shared)) for rank in range(size)]
+    together = [trainer("together", 45, 45, workers) for workers in Meeting.of(size)]
     run_threads(together)
     for other in together:
         assert other.progress.update == alone.progress.update
