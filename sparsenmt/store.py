@@ -50,7 +50,7 @@ from sparsenmt.files import (
 )
 from sparsenmt.model.depth_plan import Depth
 from sparsenmt.model.sites import SiteName
-from sparsenmt.model.sockets import METHODS
+from sparsenmt.model.sockets import method_weights
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.choices import DecodingDtype
 from sparsenmt.recipe.load import dump
@@ -501,13 +501,7 @@ def starting_weights(directory: Path, model: torch.nn.Module) -> tuple[dict[str,
     if not path.exists():
         raise UserError("the model has no weights", where=str(path), hint=_WEIGHTS_HINT)
     own, found = model.state_dict(), read_consistently(directory, _READ, _all_weights)
-    methods_own = {
-        f"{prefix}.{name}"
-        for prefix, module in model.named_modules()
-        if isinstance(module, METHODS)
-        for name in module.state_dict()
-    }
-    added = sorted((own.keys() - found.keys()) & methods_own)
+    added = sorted((own.keys() - found.keys()) & method_weights(model))
     weights = {**{name: own[name] for name in added}, **found}
     if _shapes(weights) != _shapes(own):
         raise UserError(differing_shapes(_shapes(own), _shapes(weights)), where=str(path), hint=_FITTING)

@@ -236,5 +236,10 @@ class MemoryFilter(nn.Module):
 
 WIDE = (Transform, Span, ContentPattern, MemoryFilter)
 """Modules of methods that compute in fp32 at least: their parameters are never rounded."""
-METHODS = (*WIDE, ScoreTerm)
-"""Modules of methods that may have parameters."""
+_METHODS = (*WIDE, ScoreTerm)
+
+
+def method_weights(model: nn.Module) -> set[str]:
+    """The names of the weights of a model that belong to methods."""
+    modules = [(prefix, module) for prefix, module in model.named_modules() if isinstance(module, _METHODS)]
+    return {f"{prefix}.{name}" for prefix, module in modules for name in module.state_dict()}
