@@ -102,6 +102,8 @@ def train(recipe: Recipe, start: StartingPoint | None = None) -> None:
         if isinstance(data, PreparedData):
             check_lengths(recipe, data)
             check_validation(recipe)
+        else:
+            _streams(recipe, data).batches(0, workers.rank, workers.size)  # refused before anything is written
         sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
         check_training_memory(recipe.model, **sizes, device=device)
         with _open_run(recipe, data.fingerprint, start, workers) as run:
@@ -214,8 +216,7 @@ def make_trainer(
         task = TranslationTask(model, data.train, plan, options, workers, device)
     else:
         validator = make_text_validator(recipe, data, device)
-        streams = StreamPlan(data.train, data.train_weights, options.streams, options.segment_length, options.seed)
-        task = LanguageModelTask(model, streams, options, workers, device)
+        task = LanguageModelTask(model, _streams(recipe, data), options, workers, device)
     weights = MasterWeights(model, pick_dtype(options.compute_dtype, device))
     trainer = Trainer(
         model,
@@ -232,6 +233,12 @@ def make_trainer(
         trainer.take_over(start.checkpoint)
     trainer.progress.tokenizer = tokenizer
     return trainer
+
+
+def _streams(recipe: Recipe, data: PreparedText) -> StreamPlan:
+    """Return the streams of a language model's training; UserError if the text is too short for them."""
+    options = recipe.training
+    return StreamPlan(data.train, data.train_weights, options.streams, options.segment_length, options.seed)
 
 
 def _keep_silent(message: str) -> None:

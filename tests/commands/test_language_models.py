@@ -1,0 +1,187 @@
+"""Language models from the command line: prepare, train and resume, score, decode, average; and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from sparsenmt import store
+from sparsenmt.cli import run
+from sparsenmt.data.demo_corpus import write_demo_corpus
+from sparsenmt.data.text_dataset import encode_lines
+from sparsenmt.data.vocabulary import BOS
+from tests.commands.support import Run
+
+RECIPE = """\
+name: text
+directory: lm
+model:
+  preset: tiny
+  dimension: 32
+  feed_forward: 64
+  heads: 2
+  decoder_layers: 2
+  positions: none
+  segment_memory: 32
+  attention:
+    decoder_self:
+      position: {name: distance_vectors, maximum: 32}
+      span: {name: adaptive_span, maximum: 32, ramp: 8}
+losses: {span: {weight: 1.0e-4}}
+data:
+  task: language_model
+  directory: prepared-text
+  target_language: en
+  train: [{name: demo, text: texts/train.en}]
+  dev: {text: texts/dev.en}
+  tokenizer: {kind: byte}
+training:
+  device: cpu
+  compute_dtype: fp32
+  threads: 1
+  max_updates: 12
+  streams: 4
+  segment_length: 16
+  batch_tokens: 32
+  learning_rate: 3e-3
+  warmup_updates: 4
+  validation: {every: 6}
+  log_every: 6
+  save_every: 4
+  keep_last: 3
+decoding: {method: greedy, max_length_factor: 0, max_length_offset: 12}
+"""
+
+
+@pytest.fixture(scope="module")
+def text_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with texts/, prepared-text/, lm/ and text.yaml. To be left as it is."""
+    folder = tmp_path_factory.mktemp("text-model")
+    write_demo_corpus(folder / "texts", train=120, dev=12, test=12)
+    (folder / "text.yaml").write_text(RECIPE, encoding="utf-8", newline="\n")
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        assert run(["prepare", "text.yaml"]) == 0
+        assert run(["train", "text.yaml"]) == 0
+    finally:
+        os.chdir(before)
+    return folder
+
+
+@pytest.fixture
+def texts(text_model: Path, command: Run) -> Run:
+    """`command`, with the language model beside the small translation model in its folder."""
+    for name in ("texts", "prepared-text", "lm"):
+        shutil.copytree(text_model / name, name)
+    shutil.copy(text_model / "text.yaml", "text.yaml")
+    return command
+
+
+@torch.no_grad()
+def bits(directory: str, text: Path) -> float:
+    """Bits per character of a text, by one pass over it."""
+    bundle = store.open_model(directory, dtype=None, any_task=True)
+    ids, counts = encode_lines(bundle.tokenizers.target, text.read_bytes().decode().removesuffix("\n").split("\n"))
+    tokens = torch.from_numpy(ids)
+    cache = bundle.model.new_cache(bundle.model.no_source(1), segment_memory=10_000)
+    inputs = torch.cat([torch.tensor([BOS]), tokens[:-1]])[None]
+    (hidden,) = bundle.model.decode(inputs, cache.memory, cache=cache).values()
+    values = bundle.model.project(hidden[0]).log_softmax(-1).gather(1, tokens[:, None])
+    return -float(values.double().sum()) / counts.characters / torch.tensor(2.0).log().item()
+
+
+def test_score_reads_the_whole_text_with_memory(texts: Run) -> None:
+    expected = bits("lm", Path("texts/test.en"))  # spans end within the segment memory, so that one pass is the same
+    for length in ("1", "16", "1000"):
+        found = json.loads(
+            texts(
+                "score", "--model", "lm", "--text", "texts/test.en", "--segment-length", length, "--json"
+            ).out.decode()
+        )
+        assert found["bpc"] == pytest.approx(expected, rel=1e-4)
+        assert found["tokens"] == found["characters"] == len(Path("texts/test.en").read_bytes())
+        assert found["perplexity"] == pytest.approx(2 ** found["bpc"], rel=1e-6)
+    table = texts("score", "--model", "lm", "--text", "texts/test.en").out.decode()
+    assert "BPC" in table and "segments of 16 tokens with a memory of 32 positions" in table
+
+
+def test_validation_is_the_score_of_the_validation_text(texts: Run) -> None:
+    lines = [json.loads(line) for line in Path("lm/metrics.jsonl").read_bytes().decode().splitlines()]
+    last = [line for line in lines if line["kind"] == "validation"][-1]
+    found = json.loads(texts("score", "--model", "lm", "--text", "texts/dev.en", "--json").out)
+    assert last["update"] == 12 and last["bpc"] == pytest.approx(found["bpc"], rel=1e-5)
+    train = [line for line in lines if line["kind"] == "train"][-1]
+    assert len(train["heads"]["span"]["decoder_self"]) == 2 and train["span"] > 0
+    first, second = (line["bpc"] for line in lines if line["kind"] == "validation")
+    assert second < first
+
+
+def test_an_interrupted_run_is_the_same_in_the_end(texts: Run) -> None:
+    texts("train", "text.yaml", "directory=again", "training.max_updates=7")
+    found = texts("train", "text.yaml", "directory=again")
+    assert "resumes after update 7" in found.err
+    assert store.weights_digest(Path("again")) == store.weights_digest(Path("lm"))
+
+
+def test_lines_are_continued(texts: Run) -> None:
+    prompts = b"a dog\n\nthe small cat \n"
+    for options in ((), ("--method", "beam", "--beam-size", "3"), ("--method", "sample", "--seed", "3")):
+        outputs = texts("decode", "lm", *options, stdin=prompts).lines
+        assert len(outputs) == 3
+        assert outputs[0].startswith("a dog") and outputs[2].startswith("the small cat ")
+        assert len(outputs[1]) <= 12
+    found = texts("decode", "lm", "--method", "beam", "--n-best", "2", "--json", stdin=b"a dog\n").out.decode()
+    line = json.loads(found)
+    assert line["source"] == "a dog" and len(line["hypotheses"]) == 2
+    assert all(each["text"].startswith("a dog") for each in line["hypotheses"])
+
+
+def test_checkpoints_are_averaged_by_bits_per_character(texts: Run) -> None:
+    found = texts("average", "lm", "--last", "1,2", "-o", "mean")
+    assert found.code == 0 and "bpc" in found.out.decode()
+    assert texts("score", "--model", "mean", "--text", "texts/test.en").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("decode", "lm", "--tags", "texts/dev.en", "-i", "texts/dev.en"), "--tags: has no meaning"),
+        (("decode", "lm", "--documents", "texts/dev.en", "-i", "texts/dev.en"), "--documents: has no meaning"),
+        (("decode", "lm", "--encoder-layers", "1"), "--encoder-layers: has no meaning"),
+        (("decode", "lm", "--unknown", "copy"), "--unknown copy: has no meaning"),
+        (("score", "--model", "lm", "--source", "texts/dev.en", "--reference", "texts/dev.de"), "a language model"),
+        (("score", "--model", "model", "--text", "texts/dev.en"), "model: the model translates"),
+        (("score", "--text", "texts/dev.en"), "--text: needs --model"),
+        (("score", "--model", "lm", "--text", "texts/dev.en", "--metric", "bleu"), "--metric: has no meaning"),
+        (("score", "--model", "lm", "--segment-length", "4"), "--segment-length: needs --text"),
+        (("compare", "lm", "model"), "a language model"),
+        (("export", "lm", "out", "--to", "safetensors-hf"), "a language model"),
+        (("benchmark", "lm"), "a language model"),
+        (("analyze", "density", "lm", "--input", "texts/dev.en"), "a language model"),
+        (("depth-table", "lm"), "a language model"),
+        (("slice", "lm", "out", "-n", "1", "-m", "1"), "a language model"),
+        (("train", "text.yaml", "directory=other", "training.streams=1000"), "shorter than one segment"),
+        (("train", "text.yaml", "directory=other", "losses.span.target=0.5"), "losses.span"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(texts: Run, arguments: tuple[str, ...], message: str) -> None:
+    found = texts(*arguments)
+    assert found.code == 2 and message in found.err and "Traceback" not in found.err
+    assert not Path("other").exists() and not Path("out").exists()
+
+
+def test_a_pattern_that_sees_later_positions_trains_and_does_not_decode(texts: Run) -> None:
+    kept = [line for line in RECIPE.split("\n") if "span" not in line and "position: " not in line]
+    pattern = "      pattern: {name: routing, clusters: 2, local: 1, assignment: balanced}"
+    kept.insert(kept.index("    decoder_self:") + 1, pattern)
+    Path("leak.yaml").write_bytes("\n".join(kept).encode())
+    trained = texts("train", "leak.yaml", "directory=leak", "training.max_updates=2")
+    assert trained.code == 0, trained.err
+    found = texts("decode", "leak", stdin=b"a dog\n")
+    assert found.code == 2 and "later positions decide" in found.err
