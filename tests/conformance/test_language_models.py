@@ -36,7 +36,16 @@ PAIRS = [
 CASES = [
     Case(chosen, NORMS[zlib.crc32(str(chosen).encode()) % 2]) for chosen in [(), *((plug,) for plug in TRIED), *PAIRS]
 ]
-each_case = pytest.mark.parametrize("case", CASES, ids=map(str, CASES))
+
+
+def _with_pattern(case: Case) -> bool:
+    return len(case.plugs) > 1 and any(plug.method.socket == "pattern" for plug in case.plugs)
+
+
+each_case = pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, id=str(case), marks=pytest.mark.slow if _with_pattern(case) else ()) for case in CASES],
+)
 
 
 def build(case: Case) -> tuple[Transformer, Tensor]:
