@@ -59,11 +59,9 @@ class LanguageModelTask:
         return [(first, min(first + self._rows, streams)) for first in range(0, streams, self._rows)]
 
     def count_batches(self, epoch: int) -> int:
-        """As `TrainingTask.count_batches`."""
         return len(self._segments(epoch))
 
     def read(self, epoch: int, first: int, last: int) -> SegmentBatches:
-        """As `TrainingTask.read`; an update reads one segment of every stream."""
         segments = self._segments(epoch)
         if first == 0:
             self.memory = ()
@@ -74,7 +72,6 @@ class LanguageModelTask:
         return SegmentMemory.concatenate(self.memory).tensors() if self.memory else {}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """As `TrainingTask.restore`."""
         self.memory = ()
         if state:
             whole = SegmentMemory.of(state, self.device)
@@ -99,7 +96,6 @@ class SegmentBatches:
         return len(self._rows)
 
     def add_gradients(self, number: int, objective: Objective, totals: UpdateTotals) -> BatchResult:
-        """As `UpdateBatches.add_gradients`."""
         task = self._task
         inputs, targets = (each.to(task.device) for each in self._segment.read(*self._rows[number]))
         before = task.memory[number] if task.memory else None
@@ -113,12 +109,10 @@ class SegmentBatches:
         return result
 
     def describe(self, results: Sequence[BatchResult]) -> str:
-        """As `UpdateBatches.describe`."""
         chosen = nonfinite_batches(self._rows, results)
         return describe_ranges(part for rows in chosen for part in self._segment.ranges(*rows))
 
     def complete(self, *, skipped: bool) -> None:
-        """As `UpdateBatches.complete`."""
         self._task.memory = () if skipped or self._ends else tuple(self._after)
 
 

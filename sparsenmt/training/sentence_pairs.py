@@ -54,11 +54,9 @@ class TranslationTask:
         return self._epoch[1]
 
     def count_batches(self, epoch: int) -> int:
-        """As `TrainingTask.count_batches`."""
         return len(self._batches(epoch))
 
     def read(self, epoch: int, first: int, last: int) -> PairBatches:
-        """As `TrainingTask.read`."""
         return PairBatches(self, [each for each in self._batches(epoch)[first:last] if len(each)])
 
     def state(self) -> dict[str, Tensor]:
@@ -81,7 +79,6 @@ class PairBatches:
         return len(self._chosen)
 
     def add_gradients(self, number: int, objective: Objective, totals: UpdateTotals) -> BatchResult:
-        """As `UpdateBatches.add_gradients`."""
         batch = self._batches[number].to(self._task.device)
         try:
             return accumulate_gradients(self._task.model, batch, objective, totals)
@@ -91,7 +88,6 @@ class PairBatches:
             raise out_of_memory_error(batch) from None
 
     def describe(self, results: Sequence[BatchResult]) -> str:
-        """As `UpdateBatches.describe`."""
         return describe_lines(self._task.datasets, nonfinite_batches(self._chosen, results))
 
     def complete(self, *, skipped: bool) -> None:
