@@ -50,11 +50,12 @@ from sparsenmt.files import (
 )
 from sparsenmt.model.depth_plan import Depth
 from sparsenmt.model.sites import SiteName
-from sparsenmt.model.sockets import ContentPattern, MemoryFilter, ScoreTerm, Span, Transform
+from sparsenmt.model.sockets import method_weights
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.choices import DecodingDtype
 from sparsenmt.recipe.load import dump
 from sparsenmt.recipe.schema import Recipe, Site
+from sparsenmt.recipe.task import check_translates
 from sparsenmt.recipe.yaml_tree import parse_plain, read_limited
 from sparsenmt.records import (
     check_file_entries,
@@ -500,13 +501,7 @@ def starting_weights(directory: Path, model: torch.nn.Module) -> tuple[dict[str,
     if not path.exists():
         raise UserError("the model has no weights", where=str(path), hint=_WEIGHTS_HINT)
     own, found = model.state_dict(), read_consistently(directory, _READ, _all_weights)
-    methods_own = {
-        f"{prefix}.{name}"
-        for prefix, module in model.named_modules()
-        if isinstance(module, MemoryFilter | Transform | ScoreTerm | Span | ContentPattern)
-        for name in module.state_dict()
-    }
-    added = sorted((own.keys() - found.keys()) & methods_own)
+    added = sorted((own.keys() - found.keys()) & method_weights(model))
     weights = {**{name: own[name] for name in added}, **found}
     if _shapes(weights) != _shapes(own):
         raise UserError(differing_shapes(_shapes(own), _shapes(weights)), where=str(path), hint=_FITTING)
@@ -540,6 +535,7 @@ def open_model(
     device: torch.device | str = "auto",
     dtype: torch.dtype | Literal["recipe"] | DecodingDtype | None = torch.float32,
     disabled: Mapping[SiteName, Collection[int]] | None = None,
+    any_task: bool = False,
 ) -> Bundle:
     """Open a model directory for decoding.
 
@@ -548,6 +544,7 @@ def open_model(
         dtype: of the packed weights, or its name in recipes, or ``recipe`` for the dtype of the model's recipe; None
             leaves the weights unpacked, as they were trained.
         disabled: heads, from 1, that give zeros in addition to those of the recipe; `Bundle.recipe` has them, too.
+        any_task: open a language model, too, which otherwise is a UserError.
     """
     device = pick_device(device, "--device") if isinstance(device, str) else device
 
@@ -557,6 +554,8 @@ def open_model(
         stored = _stored_recipe(real)
         owner = _owner(manifest["files"], stored)
         recipe = _disabling(load_resolved_recipe(stored, origin=str(real / RECIPE)), disabled or {})
+        if not any_task:
+            check_translates(recipe, directory)
         tokenizers = Tokenizers.load(real / "tokenizers")
         features = FeatureSet.load(real / "features", tokenizers)
         sizes = {"source_size": tokenizers.source.size, "target_size": tokenizers.target.size}

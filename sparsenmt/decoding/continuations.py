@@ -1,4 +1,4 @@
-"""Continuation of lines by a language model: every line is a prompt, which an output repeats and goes on from."""
+"""Continuation of lines by a language model: an output is the line, the prompt, and what follows it."""
 
 from __future__ import annotations
 

@@ -232,3 +232,14 @@ class MemoryFilter(nn.Module):
         In decoding, states may come in lower precision than the filter's parameters, which stay in fp32.
         """
         raise NotImplementedError
+
+
+WIDE = (Transform, Span, ContentPattern, MemoryFilter)
+"""Modules of methods that compute in fp32 at least: their parameters are never rounded."""
+_METHODS = (*WIDE, ScoreTerm)
+
+
+def method_weights(model: nn.Module) -> set[str]:
+    """The names of the weights of a model that belong to methods."""
+    modules = [(prefix, module) for prefix, module in model.named_modules() if isinstance(module, _METHODS)]
+    return {f"{prefix}.{name}" for prefix, module in modules for name in module.state_dict()}

@@ -36,10 +36,8 @@ from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import AttentionListener, DecoderCache, Encoded, GateListener, Source
 from sparsenmt.model.segment_memory import SegmentMemory
 from sparsenmt.model.sites import SITES, SiteName
-from sparsenmt.model.sockets import ContentPattern, MemoryFilter, Span, Transform
+from sparsenmt.model.sockets import WIDE, ContentPattern, MemoryFilter, Span
 from sparsenmt.model.stacks import Decisions, Decoder, Encoder, SiteModules, run_filters
-
-_WIDE = (Transform, Span, ContentPattern, MemoryFilter)  # methods that compute in fp32 at least
 
 
 @dataclass(frozen=True)
@@ -363,7 +361,7 @@ class Transformer(nn.Module):
         self.eval().requires_grad_(False)
         output = self.embeddings[self._keys[2]]
         rounded = dtype if rounds(output, dtype) else None  # then only products are rounded
-        keep = {id(p) for m in self.modules() if isinstance(m, _WIDE) for p in m.parameters()}
+        keep = {id(p) for m in self.modules() if isinstance(m, WIDE) for p in m.parameters()}
         for parameter in self.parameters():
             if id(parameter) not in keep:  # methods compute in fp32: their parameters stay
                 parameter.data = parameter.data.to(torch.float32 if rounded else dtype)

@@ -13,17 +13,17 @@ from sparsenmt.recipe.key_paths import KeyPath, key_path
 from sparsenmt.recipe.schema import (
     BYTE_TOKENS,
     OPTIMIZER_KEYS,
-    TASK_KEYS,
     Data,
     Decoding,
     Documents,
     Filters,
     Model,
-    Section,
     TokenizerSection,
     Training,
 )
+from sparsenmt.recipe.section import Section
 from sparsenmt.recipe.socket_methods import socket_at
+from sparsenmt.recipe.task_keys import TASK_KEYS
 from sparsenmt.recipe.validation_errors import describe
 from sparsenmt.recipe.yaml_tree import YamlNode, child, find, items, mapping, nearest_origin, plain, replace_all
 
@@ -404,7 +404,7 @@ def _position_encodings(recipe: YamlNode) -> Iterator[Contradiction]:
     if missing := [key for key in sites if not _is_written(recipe, key_path(key))]:
         complaint = Complaint(
             "without position encodings, the self-attention does not know the order of tokens",
-            f"Add relative positions, `{missing[0]}: {{name: relative}}`, or write sinusoidal.",
+            f"Add relative positions, `{missing[0]}: {{name: ...}}`, or write sinusoidal.",
         )
         yield Contradiction(_keys("model.positions"), complaint)
 

@@ -6,7 +6,7 @@ methods, and `recipe.load` receives them as a mapping from names to types.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -33,24 +33,8 @@ from sparsenmt.recipe.choices import (
     ValidationMetric,
     device_name,
 )
-
-
-class Section(BaseModel):
-    """A part of the recipe: immutable, unknown keys forbidden."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    younger: ClassVar[frozenset[str]] = frozenset()
-    """Keys that are younger than records on disk: values and hashes hold them only where they are not the default."""
-
-    @model_serializer(mode="wrap")
-    def serialized(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """The section as plain values."""
-        values: dict[str, Any] = handler(self)
-        for name in self.younger & values.keys():
-            if getattr(self, name) == type(self).model_fields[name].default:
-                del values[name]
-        return values
+from sparsenmt.recipe.section import Section
+from sparsenmt.recipe.task_keys import with_task_defaults, without_foreign_keys
 
 
 class MethodChoice(BaseModel):
@@ -578,44 +562,6 @@ class Decoding(Section):
         return self.model_copy(update={"encoder_layers": encoder, "decoder_layers": decoder})
 
 
-TASK_KEYS: dict[str, tuple[str, ...]] = {
-    "translation": (
-        *("model.encoder_layers", "model.tie_embeddings", "model.attention.encoder_self", "model.attention.cross"),
-        *("model.memory", "data.source_language", "data.tokenizer.shared", "data.filters", "data.tagger"),
-        *("data.documents", "training.accumulate_tokens", "training.validation.tokenize"),
-        *("training.validation.beam_size", "training.validation.max_sentences", "decoding.encoder_layers"),
-    ),
-    "language_model": (
-        *("model.segment_memory", "training.streams", "training.segment_length"),
-        *("decoding.segment_length", "decoding.segment_memory"),
-    ),
-}
-"""The keys that have a meaning for one task only; those of corpora aside."""
-
-
-_LANGUAGE_MODEL_DEFAULTS = {
-    "model.encoder_layers": 0,
-    "training.label_smoothing": 0.0,
-    "training.validation.metric": "bpc",
-}
-
-
-def _is_language_model(data: Any) -> bool:
-    return (isinstance(data, Data) and data.is_language_model) or (
-        isinstance(data, dict) and data.get("task") == "language_model"
-    )
-
-
-def _with_default(section: Any, path: list[str], value: Any) -> Any:
-    """Values with another one at a path where there is none; sections that are not plain mappings stay."""
-    if not isinstance(section, dict):
-        return section
-    key, *rest = path
-    if rest:
-        return {**section, key: _with_default(section.get(key, {}), rest, value)}
-    return {key: value, **section}
-
-
 class Recipe(Section):
     """A complete run: a Transformer with sparsity methods plugged into its sockets, its data, training and decoding."""
 
@@ -631,21 +577,9 @@ class Recipe(Section):
     @classmethod
     def _task_defaults(cls, values: Any) -> Any:
         """Fill in what is different by default in a language model, which has no encoder."""
-        if not isinstance(values, dict) or not _is_language_model(values.get("data")):
-            return values
-        for key, value in _LANGUAGE_MODEL_DEFAULTS.items():
-            values = _with_default(values, key.split("."), value)
-        return values
+        return with_task_defaults(values)
 
     @model_serializer(mode="wrap")
     def serialized(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """The recipe as plain values, without the keys of the other task."""
-        values: dict[str, Any] = handler(self)
-        for task, keys in TASK_KEYS.items():
-            for key in keys if task != self.data.task else ():
-                *sections, last = key.split(".")
-                section: Any = values
-                for name in sections:
-                    section = section.get(name, {})
-                section.pop(last, None)
-        return values
+        return without_foreign_keys(handler(self), self.data.task)

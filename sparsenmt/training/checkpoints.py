@@ -88,7 +88,7 @@ class Checkpoint:
         return self._tensors("random")
 
     def streams(self) -> dict[str, Tensor]:
-        """The state that the training task carries from one update to the next; empty if there is none."""
+        """Return the state of the training task between two updates; empty if it has none."""
         return self._tensors("streams") if (self.path / "streams.safetensors").exists() else {}
 
     def progress(self) -> Progress:

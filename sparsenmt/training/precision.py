@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from sparsenmt.model.sockets import ContentPattern, MemoryFilter, Span, Transform
+from sparsenmt.model.sockets import WIDE
 
 
 def pick_dtype(wanted: Literal["auto", "fp32", "bf16"], device: torch.device) -> torch.dtype:
@@ -47,7 +47,7 @@ class MasterWeights:
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
         names = {id(p): name for name, p in model.named_parameters()}
-        methods = (m for m in model.modules() if isinstance(m, Transform | Span | ContentPattern | MemoryFilter))
+        methods = (m for m in model.modules() if isinstance(m, WIDE))
         wide = {id(p) for module in methods for p in module.parameters()}
         self.named: dict[str, nn.Parameter] = {}  # name -> master weight
         self._pairs: list[tuple[nn.Parameter, nn.Parameter]] = []  # (model parameter, master weight)

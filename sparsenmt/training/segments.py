@@ -59,9 +59,11 @@ class LanguageModelTask:
         return [(first, min(first + self._rows, streams)) for first in range(0, streams, self._rows)]
 
     def count_batches(self, epoch: int) -> int:
+        """Implement `TrainingTask.count_batches`."""
         return len(self._segments(epoch))
 
     def read(self, epoch: int, first: int, last: int) -> SegmentBatches:
+        """Implement `TrainingTask.read`; an update reads one segment of every stream."""
         segments = self._segments(epoch)
         if first == 0:
             self.memory = ()
@@ -72,6 +74,7 @@ class LanguageModelTask:
         return SegmentMemory.concatenate(self.memory).tensors() if self.memory else {}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Implement `TrainingTask.restore`."""
         self.memory = ()
         if state:
             whole = SegmentMemory.of(state, self.device)
@@ -96,6 +99,7 @@ class SegmentBatches:
         return len(self._rows)
 
     def add_gradients(self, number: int, objective: Objective, totals: UpdateTotals) -> BatchResult:
+        """Implement `UpdateBatches.add_gradients`."""
         task = self._task
         inputs, targets = (each.to(task.device) for each in self._segment.read(*self._rows[number]))
         before = task.memory[number] if task.memory else None
@@ -109,10 +113,12 @@ class SegmentBatches:
         return result
 
     def describe(self, results: Sequence[BatchResult]) -> str:
+        """Implement `UpdateBatches.describe`."""
         chosen = nonfinite_batches(self._rows, results)
         return describe_ranges(part for rows in chosen for part in self._segment.ranges(*rows))
 
     def complete(self, *, skipped: bool) -> None:
+        """Implement `UpdateBatches.complete`."""
         self._task.memory = () if skipped or self._ends else tuple(self._after)
 
 

@@ -54,9 +54,11 @@ class TranslationTask:
         return self._epoch[1]
 
     def count_batches(self, epoch: int) -> int:
+        """Implement `TrainingTask.count_batches`."""
         return len(self._batches(epoch))
 
     def read(self, epoch: int, first: int, last: int) -> PairBatches:
+        """Implement `TrainingTask.read`."""
         return PairBatches(self, [each for each in self._batches(epoch)[first:last] if len(each)])
 
     def state(self) -> dict[str, Tensor]:
@@ -79,6 +81,7 @@ class PairBatches:
         return len(self._chosen)
 
     def add_gradients(self, number: int, objective: Objective, totals: UpdateTotals) -> BatchResult:
+        """Implement `UpdateBatches.add_gradients`."""
         batch = self._batches[number].to(self._task.device)
         try:
             return accumulate_gradients(self._task.model, batch, objective, totals)
@@ -88,6 +91,7 @@ class PairBatches:
             raise out_of_memory_error(batch) from None
 
     def describe(self, results: Sequence[BatchResult]) -> str:
+        """Implement `UpdateBatches.describe`."""
         return describe_lines(self._task.datasets, nonfinite_batches(self._chosen, results))
 
     def complete(self, *, skipped: bool) -> None:

@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sparsenmt import store
+from sparsenmt.data.prepared_data import PreparedData
 from sparsenmt.devices import pick_device, use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.files import check_absent
 from sparsenmt.progress import notify
 from sparsenmt.report.tables import Report
 from sparsenmt.training.checkpoints import Checkpoint, average_weights, find_checkpoints
+from sparsenmt.training.loop import Validate
 from sparsenmt.workflows.checkpoint_choice import CheckpointChoice, choose, mean_of, warn_of_damage
-from sparsenmt.workflows.prepare import open_prepared
+from sparsenmt.workflows.prepare import open_data
+from sparsenmt.workflows.text_validation import make_text_validator
 from sparsenmt.workflows.validation import make_validator, validation_scoring
 
 
@@ -105,7 +108,7 @@ def _validated(
     recipe = store.read_recipe(model)
     use_threads(threads or recipe.training.threads)
     computes = pick_device(device or recipe.training.device, "--device" if device else "training.device")
-    data = open_prepared(recipe)
+    data = open_data(recipe)
     if data.fingerprint != fingerprint:
         raise UserError(
             "other data than the model was trained on",
@@ -115,5 +118,9 @@ def _validated(
     newest = found[-1]
     newest.check("progress.json")
     progress = newest.progress()
-    validator = make_validator(recipe, data, computes, validation_scoring(recipe, data, progress))
-    return choose(found, sizes, progress.validated, recipe, validator, tokenizer=progress.tokenizer)
+    validate: Validate
+    if isinstance(data, PreparedData):
+        validate = make_validator(recipe, data, computes, validation_scoring(recipe, data, progress))
+    else:
+        validate = make_text_validator(recipe, data, computes)
+    return choose(found, sizes, progress.validated, recipe, validate, tokenizer=progress.tokenizer)

@@ -125,7 +125,7 @@ def decode(request: DecodeRequest, write: Callable[[str], object] = print) -> No
     use_threads(request.threads)
     device = pick_device(request.device, "--device")
     disabled = read_disabled_heads(request.model, request.disabled_heads)
-    bundle = open_model(request.model, device=device, dtype=request.dtype or "recipe", disabled=disabled)
+    bundle = open_model(request.model, device=device, dtype=request.dtype or "recipe", disabled=disabled, any_task=True)
     for note in without_gain(bundle.recipe.model, bundle.model):
         notify(f"warning: {note}")
     translator = _Translator(request, bundle)

@@ -89,6 +89,11 @@ def open_prepared(recipe: Recipe) -> PreparedData:
     return data
 
 
+def open_data(recipe: Recipe) -> PreparedData | PreparedText:
+    """Open the prepared data of a recipe of either task; errors are those of `open_prepared`."""
+    return open_prepared_text(recipe) if recipe.data.is_language_model else open_prepared(recipe)
+
+
 def open_prepared_text(recipe: Recipe) -> PreparedText:
     """Open the prepared data of a language model's recipe.
 

@@ -20,6 +20,7 @@ from sparsenmt.metric import TextCounts
 from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.progress import notify, progress_bar
 from sparsenmt.recipe.schema import Recipe
+from sparsenmt.recipe.task import check_language_model
 from sparsenmt.store import Bundle, open_model
 
 _MOST_UNKNOWN = 0.01
@@ -108,8 +109,8 @@ def score_text_file(use: TextUse, text: Path) -> tuple[TextQuality, TextReading]
     lines = list(read_lines(text))
     if not lines:
         raise UserError("the file has no lines", where=str(text), hint="Name the file that was meant.")
-    bundle = open_model(use.model, device=device)
-    check_language_model(bundle, use.model)
+    bundle = open_model(use.model, device=device, any_task=True)
+    check_language_model(bundle.recipe, use.model)
     reading = TextReading.of(bundle.recipe, use)
     _check_reading(bundle, reading, use)
     tokenizer = bundle.tokenizers.target
@@ -122,16 +123,6 @@ def score_text_file(use: TextUse, text: Path) -> tuple[TextQuality, TextReading]
             "token each: another language or script than that of the training text?"
         )
     return measure(bundle.model, ids, counts, reading, device), reading
-
-
-def check_language_model(bundle: Bundle, directory: Path) -> None:
-    """Raise UserError unless a model is a language model."""
-    if not bundle.recipe.data.is_language_model:
-        raise UserError(
-            "the model translates: it gives probabilities to targets of sources, not to a text",
-            where=str(directory),
-            hint="Give --source and --target, or --source and --reference.",
-        )
 
 
 def _check_reading(bundle: Bundle, reading: TextReading, use: TextUse) -> None:

@@ -405,6 +405,12 @@ def plan_sweep(
             variant = replace(variant, start=folder / str(variant.start))
         runs.append(VariantRun(variant, recipe.model_copy(update=named)))
     for run in runs:
+        if run.recipe.data.is_language_model:
+            raise UserError(
+                "a sweep translates and scores; language models are trained one by one for now",
+                where=f"variant {run.name}: data.task",
+                hint="Run `sparsenmt train` for each recipe, then `sparsenmt score --model DIR --text FILE`.",
+            )
         if "test" in sweep.sets and run.recipe.data.test is None:
             raise UserError(
                 f"the recipe of variant {run.name} has no `data.test`",

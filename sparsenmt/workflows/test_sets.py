@@ -12,6 +12,7 @@ from sparsenmt.data.text import check_readable, read_parallel
 from sparsenmt.errors import UserError
 from sparsenmt.files import sha256_file
 from sparsenmt.recipe.schema import Recipe
+from sparsenmt.recipe.task import check_translates
 from sparsenmt.store import read_recipe
 
 
@@ -106,7 +107,9 @@ def shared_text(models: Mapping[str, Path], kind: str) -> TestText:
     found: dict[str, TestText] = {}
     hint = "Name a text with --source and --reference."
     for label, directory in models.items():
-        text = recipe_text(read_recipe(directory), kind)
+        recipe = read_recipe(directory)
+        check_translates(recipe, directory)
+        text = recipe_text(recipe, kind)
         if text is None:
             raise UserError(f"the model's recipe has no `data.{kind}`", where=str(directory), hint=hint)
         found[label] = text

@@ -35,7 +35,7 @@ from sparsenmt.training.task import TrainingTask
 from sparsenmt.training.training_log import truncate_log
 from sparsenmt.training.validation_history import limit_reached, losses_without_target
 from sparsenmt.workflows.checkpoint_choice import choose, mean_of, mean_sizes, warn_of_damage
-from sparsenmt.workflows.prepare import open_prepared, open_prepared_text, warn_of_missing_words
+from sparsenmt.workflows.prepare import open_data, warn_of_missing_words
 from sparsenmt.workflows.run_checks import check_lengths, check_start, same_vocabularies
 from sparsenmt.workflows.text_validation import make_text_validator
 from sparsenmt.workflows.validation import check_validation, make_validator, recorded_tokenizer, validation_scoring
@@ -98,7 +98,10 @@ def train(recipe: Recipe, start: StartingPoint | None = None) -> None:
     device = pick_device(options.device)
     with resumable():
         workers = Workers.join(device)
-        data = _open_data(recipe)
+        data = open_data(recipe)
+        if isinstance(data, PreparedData):
+            check_lengths(recipe, data)
+            check_validation(recipe)
         sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
         check_training_memory(recipe.model, **sizes, device=device)
         with _open_run(recipe, data.fingerprint, start, workers) as run:
@@ -120,16 +123,6 @@ def train(recipe: Recipe, start: StartingPoint | None = None) -> None:
             if workers.is_main_process:
                 finish(recipe, run.path, trainer.progress, trainer.validate)
             workers.barrier()  # the weights exist when the function returns, in every process
-
-
-def _open_data(recipe: Recipe) -> PreparedData | PreparedText:
-    """Open the prepared data of a recipe and check that its model and its validation fit them."""
-    if recipe.data.is_language_model:
-        return open_prepared_text(recipe)
-    data = open_prepared(recipe)
-    check_lengths(recipe, data)
-    check_validation(recipe)
-    return data
 
 
 @contextmanager

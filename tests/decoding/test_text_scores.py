@@ -48,7 +48,7 @@ def at_once(model: Transformer, tokens: np.ndarray[Any, Any], before: int = BOS)
 
 @pytest.mark.parametrize("length", [1, 7, 53, 100])
 def test_a_stream_with_memory_equals_one_pass(length: int) -> None:
-    model = model_of(64, position={"name": "relative"})
+    model = model_of(64, position={"name": "transformer_xl"})
     torch.testing.assert_close(scores(model, length, 64), at_once(model, TEXT), atol=1e-9, rtol=0)
 
 
@@ -63,7 +63,7 @@ def test_without_memory_each_segment_is_read_alone_after_the_token_before_it(row
 
 
 def test_a_longer_memory_than_that_of_training() -> None:
-    model = model_of(3, position={"name": "relative"})
+    model = model_of(3, position={"name": "transformer_xl"})
     assert not torch.allclose(scores(model, 5, 3), at_once(model, TEXT))
     torch.testing.assert_close(scores(model, 5, 60), at_once(model, TEXT), atol=1e-9, rtol=0)
 
@@ -79,7 +79,7 @@ def test_probabilities_that_are_not_finite_are_refused() -> None:
 @pytest.mark.parametrize("options", [{"method": "greedy"}, {"method": "beam", "beam_size": 3}, {"method": "sample"}])
 def test_prompts_are_continued(options: dict[str, Any]) -> None:
     """The log-probability of an output is that of its tokens after the prompt."""
-    model = model_of(16, position={"name": "relative"}).eval()
+    model = model_of(16, position={"name": "transformer_xl"}).eval()
     prompts = torch.from_numpy(TEXT[:14]).view(2, 7)
     batch = EncodedBatch(model.no_source(2), torch.tensor([12, 20]), [0, 1], [0, 1], prompts)
     decoding = Decoding(**options, length_penalty="none")

@@ -13,7 +13,7 @@ from sparsenmt.model.transformer import Transformer
 from tests.model.support import TARGET_SIZE, random_model
 
 SPAN = {"name": "adaptive_span", "maximum": 9, "ramp": 3, "init": 0.3}
-RELATIVE = {"name": "relative"}
+RELATIVE = {"name": "transformer_xl"}
 VECTORS = {"name": "distance_vectors", "maximum": 9}
 CASES: dict[str, tuple[int, dict[str, Any]]] = {  # the segment memory covers what the heads see
     "relative": (512, {"position": RELATIVE}),

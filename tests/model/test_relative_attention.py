@@ -16,8 +16,8 @@ from sparsenmt.sparsity import registry
 from sparsenmt.sparsity.adaptive_span import AdaptiveSpan
 from sparsenmt.sparsity.distance_vectors import DistanceVectors
 from sparsenmt.sparsity.registry import MethodPlace
-from sparsenmt.sparsity.relative import RelativePositions
 from sparsenmt.sparsity.topk import TopK
+from sparsenmt.sparsity.transformer_xl import RelativePositions
 
 HEADS, SIZE, DIMENSION = 2, 3, 8
 CASES = {  # queries, keys: a text, its continuation after a memory, one step, more keys than a block of a band
@@ -74,7 +74,7 @@ def plain_score(term: None, head: int, q: Tensor, k: Tensor, distance: int) -> T
 
 
 SCORES: dict[str, tuple[Callable[..., Tensor], Callable[[], ScoreTerm | None]]] = {
-    "relative": (relative_score, lambda: term_of("relative")),
+    "transformer_xl": (relative_score, lambda: term_of("transformer_xl")),
     "distance_vectors": (vector_score, lambda: term_of("distance_vectors", maximum=6)),
     "none": (plain_score, lambda: None),
 }
@@ -207,7 +207,7 @@ def test_bands_read_only_the_keys_in_reach() -> None:
     assert bool(attend_by_distance(q, hidden, v, keys, sockets, 0.0).isfinite().all())
 
 
-@pytest.mark.parametrize("kind", ["relative", "distance_vectors"])
+@pytest.mark.parametrize("kind", ["transformer_xl", "distance_vectors"])
 def test_later_keys_have_negative_distances(kind: str) -> None:
     options = {"maximum": 4} if kind == "distance_vectors" else {}
     term, (q, k, v, keys) = term_of(kind, "encoder_self", **options), inputs(6, 6, rows=1)

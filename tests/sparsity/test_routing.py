@@ -169,7 +169,10 @@ def test_a_mixed_model_has_a_number_of_local_heads_for_each_layer() -> None:
     [
         ({"pattern": {"name": "routing", "local": 9}}, "pattern"),
         ({"pattern": {"name": "routing", "local": [1]}}, "pattern"),
-        ({"pattern": {"name": "routing", "assignment": "balanced"}, "position": {"name": "relative"}}, "position"),
+        (
+            {"pattern": {"name": "routing", "assignment": "balanced"}, "position": {"name": "transformer_xl"}},
+            "position",
+        ),
         ({"pattern": {"name": "routing", "assignment": "balanced"}, "transform": {"name": "entmax"}}, "transform"),
     ],
 )

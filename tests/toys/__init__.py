@@ -13,7 +13,10 @@ from contextlib import contextmanager
 from sparsenmt.sparsity import registry
 from sparsenmt.sparsity.registry import Method
 
-_FILES = ("tag_filter", "faint_filter", "temperature", "recency", "lookback", "scattered", "left_heads", "revisit")
+_FILES = (
+    *("tag_filter", "faint_filter", "temperature", "recency", "lookback", "scattered", "left_heads", "revisit"),
+    *("slope", "fading_span"),
+)
 
 
 def _load() -> tuple[Method, ...]:

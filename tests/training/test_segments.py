@@ -40,8 +40,11 @@ from tests.training.threads import Meeting, run_threads
 
 STREAMS, LENGTH, SEGMENTS = 4, 6, 5
 SPAN = {"name": "adaptive_span", "maximum": 7, "ramp": 3, "init": 0.3}
-SITE = {"position": {"name": "relative"}, "span": SPAN, "transform": {"name": "topk", "k": 4}}
-ROUTING = {"pattern": {"name": "routing", "clusters": 3, "local": 2, "window": 3}, "position": {"name": "relative"}}
+SITE = {"position": {"name": "transformer_xl"}, "span": SPAN, "transform": {"name": "topk", "k": 4}}
+ROUTING = {
+    "pattern": {"name": "routing", "clusters": 3, "local": 2, "window": 3},
+    "position": {"name": "transformer_xl"},
+}
 LOSSES = {"span": AuxiliaryLoss(weight=0.05)}
 OPTIONS = training_options(
     streams=STREAMS,

@@ -18,11 +18,11 @@ from sparsenmt.model.sockets import ScoreTerm
 from sparsenmt.sparsity.distances import check_self_attention
 from sparsenmt.sparsity.registry import MethodPlace, Options, register
 
-NAME = "relative"
+NAME = "transformer_xl"
 _DEVIATION = 0.02  # of the initial biases, as in the authors' code
 
 
-class RelativeOptions(Options):
+class TransformerXLOptions(Options):
     untie: bool = Field(False, description="Give every layer biases of its own; otherwise the layers of a site share.")
 
 
@@ -91,9 +91,9 @@ class RelativePositions(ScoreTerm):
         return split.transpose(0, 1)
 
 
-@register("position", NAME, options=RelativeOptions, examples=({}, {"untie": True}))
+@register("position", NAME, options=TransformerXLOptions, examples=({}, {"untie": True}))
 def build(
-    options: RelativeOptions, *, site: str, heads: int, size: int, dimension: int, place: MethodPlace
+    options: TransformerXLOptions, *, site: str, heads: int, size: int, dimension: int, place: MethodPlace
 ) -> RelativePositions:
     check_self_attention(site)
     owner = None if options.untie else place.shared.get((NAME, site))

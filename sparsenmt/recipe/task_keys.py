@@ -1,0 +1,58 @@
+"""The keys and defaults of a recipe that depend on its task: translation, or a language model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+TASK_KEYS: dict[str, tuple[str, ...]] = {
+    "translation": (
+        *("model.encoder_layers", "model.tie_embeddings", "model.attention.encoder_self", "model.attention.cross"),
+        *("model.memory", "data.source_language", "data.tokenizer.shared", "data.filters", "data.tagger"),
+        *("data.documents", "training.accumulate_tokens", "training.validation.tokenize"),
+        *("training.validation.beam_size", "training.validation.max_sentences", "decoding.encoder_layers"),
+    ),
+    "language_model": (
+        *("model.segment_memory", "training.streams", "training.segment_length"),
+        *("decoding.segment_length", "decoding.segment_memory"),
+    ),
+}
+"""The keys that have a meaning for one task only; those of corpora aside."""
+
+
+_LANGUAGE_MODEL_DEFAULTS = {
+    "model.encoder_layers": 0,
+    "training.label_smoothing": 0.0,
+    "training.validation.metric": "bpc",
+}
+
+
+def with_task_defaults(recipe: Any) -> Any:
+    """Plain values of a recipe, with what is different by default in a language model, which has no encoder."""
+    data = recipe.get("data") if isinstance(recipe, dict) else None
+    if not isinstance(data, dict) or data.get("task") != "language_model":
+        return recipe
+    for key, value in _LANGUAGE_MODEL_DEFAULTS.items():
+        recipe = _with_default(recipe, key.split("."), value)
+    return recipe
+
+
+def without_foreign_keys(values: dict[str, Any], task: str) -> dict[str, Any]:
+    """Plain values of a recipe, without the keys of the other task; they are changed in place."""
+    for other, keys in TASK_KEYS.items():
+        for key in keys if other != task else ():
+            *sections, last = key.split(".")
+            section: Any = values
+            for name in sections:
+                section = section.get(name, {})
+            section.pop(last, None)
+    return values
+
+
+def _with_default(section: Any, path: list[str], value: Any) -> Any:
+    """Values with another one at a path where there is none; sections that are not plain mappings stay."""
+    if not isinstance(section, dict):
+        return section
+    key, *rest = path
+    if rest:
+        return {**section, key: _with_default(section.get(key, {}), rest, value)}
+    return {key: value, **section}

@@ -1,0 +1,33 @@
+"""A span that fades linearly and that every head has learned: a query sees keys at most six positions away."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from sparsenmt.model.sockets import Span
+from sparsenmt.sparsity.registry import Options, register
+
+REACH = 6
+
+
+class FadingSpan(Span):
+    """1 at the query, rate_h less at every position, 0 beyond the reach."""
+
+    on = "weights"
+    reach = REACH
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.rates = nn.Parameter(torch.linspace(0.02, 0.1, heads))
+
+    def forward(self, distances: Tensor) -> Tensor:
+        factors = 1 - self.rates[:, None, None] * distances
+        return factors.clamp_min(0.01).masked_fill(distances > REACH, 0.0)
+
+
+@register("span", "toy_fading")
+def build(options: Options, *, site: str, heads: int) -> FadingSpan:
+    if site == "cross":
+        raise ValueError("there are no distances")
+    return FadingSpan(heads)
