@@ -8,7 +8,8 @@ import pytest
 
 from sparsenmt.errors import UserError
 from sparsenmt.recipe.load import dump, load_resolved
-from sparsenmt.recipe.schema import TASK_KEYS, Decoding, Model, Recipe
+from sparsenmt.recipe.schema import Decoding, Model, Recipe
+from sparsenmt.recipe.task_keys import TASK_KEYS
 from sparsenmt.recipe.yaml_tree import parse_plain
 from tests.recipe.support import METHODS, MINIMAL, load_text
 
