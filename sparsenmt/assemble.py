@@ -103,7 +103,15 @@ def depth_plan(model: schema.Model) -> DepthPlan:
     """
     layers = {"encoder_layers": model.encoder_layers or 1, "decoder_layers": model.decoder_layers}
     plan: DepthPlan = _build("depth", model.depth, "model.depth", **layers)
-    return plan if model.encoder_layers else plan.without_encoder()
+    if model.encoder_layers:
+        return plan
+    if plan.drawn[1] is not None and model.segment_memory:
+        raise UserError(
+            "layers that an update does not run have no memory of its segment",
+            where="model.depth.sample",
+            hint="Train all exits in every update, or leave `model.segment_memory` out.",
+        )
+    return plan.without_encoder()
 
 
 def _transform(

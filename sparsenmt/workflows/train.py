@@ -265,7 +265,8 @@ def finish(recipe: Recipe, directory: Path, progress: Progress, validate: Valida
     found = find_checkpoints(directory)
     training = recipe.training
     last = min(training.average_last, len(found))
-    free = losses_without_target(recipe.losses)
+    # A language model has losses of parameters only, which do not compete with its quality on the validation text.
+    free = [] if recipe.data.is_language_model else losses_without_target(recipe.losses)
     choice = None
     if last and (training.choose_average == "none" or free):
         taken = tuple(found[-last:])

@@ -28,6 +28,13 @@ SHIPPED = {
     "dialogsum-rule-group",
     "dialogsum-rule-inv-freq",
     "dialogsum-rule-pos",
+    "enwik8-adaptive-span",
+    "enwik8-adaptive-span-topk",
+    "enwik8-block",
+    "enwik8-routing",
+    "enwik8-routing-topk",
+    "enwik8-transformer-xl",
+    "enwik8-transformer-xl-topk",
     "europarl-doc",
     "europarl-sentences",
     "iwslt14-de-en",
@@ -79,6 +86,8 @@ SHIPPED = {
     "tanaka-ja-en-l0drop",
     "tatoeba-de-en",
     "ted-en-de-doc",
+    "text8-adaptive-span",
+    "text8-adaptive-span-topk",
     "wikisum",
     "wikisum-l0drop",
     "wmt14-en-de",
@@ -141,7 +150,7 @@ def test_of_a_shipped_recipe_a_model_can_be_built(path: Path, monkeypatch: pytes
     from sparsenmt.sparsity.registry import methods
 
     monkeypatch.setenv("SPARSENMT_DATA", "data")
-    recipe = load(path, methods(), ["data.filters.max_ratio=null"], check_recipe)
+    recipe = load(path, methods(), [], check_recipe)
     model = build_model(recipe.model, source_size=8, target_size=8, seed=1)
     assert len(model.encoder.steps) == recipe.model.encoder_layers
     assert len(model.memory.output) == sum(choice.at == "output" for choice in recipe.model.memory)
@@ -233,7 +242,8 @@ def test_gates_and_blocks_of_all_recipes(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setenv("SPARSENMT_DATA", "data")
     recipes = {path.stem: load(path, methods()) for path in RECIPES}
-    penalised = {name: recipe for name, recipe in recipes.items() if recipe.losses and recipe.losses["l0"].weight != 0}
+    gated = {name: recipe for name, recipe in recipes.items() if "l0" in recipe.losses}
+    penalised = {name: recipe for name, recipe in gated.items() if recipe.losses["l0"].weight != 0}
     by_tokens = [name for name, recipe in penalised.items() if recipe.training.loss_normalization != "sentences"]
     assert len(penalised) > 10 and by_tokens == []
     packed = {name: recipe.data.documents for name, recipe in recipes.items() if recipe.data.documents is not None}
@@ -264,3 +274,39 @@ def test_the_corpora_that_are_there_are_found(real_data: Path, monkeypatch: pyte
         data = load(ROOT / "recipes" / f"{name}.yaml", METHODS).data
         for corpus in (*data.train, data.dev, *([data.test] if data.test is not None else [])):
             assert Path(corpus.source).is_file() and Path(corpus.target).is_file()
+
+
+def test_the_published_settings_of_language_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dai et al. 2019 and Sukhbaatar et al. 2019: enwik8, base and small; the example that Zhao et al. name for Roy."""
+    from sparsenmt.assemble import build_model
+    from sparsenmt.sparsity.registry import methods
+
+    monkeypatch.setenv("SPARSENMT_DATA", "data")
+    names = ("transformer-xl", "transformer-xl-topk", "adaptive-span", "adaptive-span-topk", "routing", "routing-topk")
+    found = {name: load(ROOT / f"recipes/enwik8-{name}.yaml", methods()) for name in names}
+    for name in names[:4]:
+        model = found[name].model
+        assert (model.decoder_layers, model.dimension, model.feed_forward, model.heads) == (12, 512, 2048, 8)
+        assert found[name].training.segment_length == 512 and found[name].data.tokenizer.kind == "byte"
+    sites = {name: recipe.model.attention.decoder_self for name, recipe in found.items()}
+    k = {name: site.transform.options.get("k") for name, site in sites.items()}
+    assert k == dict(zip(names, (None, 64, None, 8, None, 16), strict=True))
+
+    xl, span, routing = found["transformer-xl"], found["adaptive-span"], found["routing"]
+    assert (xl.training.streams, xl.training.max_updates, xl.training.learning_rate) == (22, 400_000, 2.5e-4)
+    assert (xl.model.segment_memory, xl.model.dropout.residual, xl.model.dropout.attention) == (512, 0.1, 0)
+    optimizer = span.training.optimizer
+    assert (span.training.streams, span.training.max_updates, span.training.learning_rate) == (64, 600_000, 0.07)
+    assert (optimizer.name, span.training.warmup_updates, span.training.clip_norm) == ("adagrad", 32_000, 0.03)
+    assert (span.model.segment_memory, span.model.dropout.residual, span.losses["span"].weight) == (8192, 0.3, 5e-7)
+    chosen = sites["adaptive-span"].span
+    assert chosen is not None and (chosen.options["maximum"], chosen.options["ramp"]) == (8192, 32)
+    own = sites["routing"].pattern.options
+    assert (own["local"], own["window"]) == ([8, 8, 8, 4, 4, 4], 128)
+    assert (routing.training.streams, routing.training.segment_length) == (16, 4096)
+    assert (routing.training.batch_tokens, routing.training.max_updates) == (4 * 4096, 100_000)
+    assert routing.training.clip_norm == 0.5
+
+    for name, millions in (("transformer-xl", 41), ("adaptive-span", 38)):  # as the papers say
+        built = build_model(found[name].model, source_size=204, target_size=204, seed=1)
+        assert sum(parameter.numel() for parameter in built.parameters()) // 10**6 == millions
