@@ -73,3 +73,12 @@ def training_batches(work: dict[str, Any]) -> list[tuple[Ids, Ids, Ids]]:
             shifted = np.where(output == EOS, PAD, output)[:, :-1]
             batches.append((source, np.concatenate([start, shifted], axis=1), output))
     return batches
+
+
+def language_batches(work: dict[str, Any]) -> list[tuple[Ids, Ids]]:
+    """Return ``steps`` random segments of a text, inputs and targets: (streams, segment_length) each."""
+    shape = (work["streams"], work["steps"] * work["segment_length"] + 1)
+    text = np.random.default_rng(0).integers(EOS + 1, work["vocabulary"], shape)
+    length = work["segment_length"]
+    firsts = range(0, shape[1] - 1, length)
+    return [(text[:, first : first + length], text[:, first + 1 : first + length + 1]) for first in firsts]

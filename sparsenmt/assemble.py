@@ -146,8 +146,9 @@ def _content(
     where, place = f"model.attention.{name}.pattern", MethodPlace(step, block, shared)
     content: ContentPattern = _build("pattern", site.pattern, where, site=name, place=place, **sizes)
     if content.grouped:
-        by_head = _transform(model, name, {}, heads, step, block).logged()
-        for part, present in (("position", site.position), ("span", site.span), ("transform", by_head or None)):
+        transform = _transform(model, name, {}, heads, step, block)
+        unfit = bool(transform.logged()) or transform.position_dependent
+        for part, present in (("position", site.position), ("span", site.span), ("transform", unfit or None)):
             if present is not None:
                 raise UserError(
                     f"{site.pattern.name} attends in groups of positions, which this {part} cannot be used in",
@@ -384,8 +385,24 @@ def check_recipe(recipe: schema.Recipe) -> None:
             heads = _site(model, name, shared).heads
             learned = heads.count - (heads.fixed.heads if heads.fixed is not None else 0)
             _transform(model, name, shared, learned, 0, 0)
+            if registry.get("pattern", getattr(model.attention, name).pattern.name).per_step:
+                _check_keys(recipe, name, _content(model, name, shared, learned, 0, 0))
         if recipe.losses or model.memory or any(getattr(model.attention, name).span for name in SITES):
             _check_losses_of_small_model(recipe)
+
+
+def _check_keys(recipe: schema.Recipe, name: SiteName, content: ContentPattern) -> None:
+    """Refuse a pattern that needs more keys than there ever are."""
+    model = recipe.model
+    most = model.max_positions
+    if recipe.data.is_language_model:
+        most = recipe.training.segment_length + model.segment_memory
+    if content.least_keys > most:
+        raise UserError(
+            f"{getattr(model.attention, name).pattern.name} needs {content.least_keys:,} keys, and there are {most:,}",
+            where=f"model.attention.{name}.pattern",
+            hint="Lower its number of clusters, or read longer segments.",
+        )
 
 
 def _check_depth(decoding: schema.Decoding, plan: DepthPlan) -> None:

@@ -24,9 +24,10 @@ def command(model: Path, **options: Any) -> None:
     """Translate text with the model in MODEL_DIR.
 
     The text is UTF-8, one sentence per line, plain or (from a file) gzipped. Every input line gives one output line, in
-    the same order; an empty line gives an empty line. A line that is too long for the model is cut, with a warning. If
-    the recipe cuts sources, the number of cut lines is reported at the end. Options that are not given are those of the
-    recipe that the model was trained with (its `decoding` section).
+    the same order; an empty line gives an empty line. A language model continues every line, also an empty one. A line
+    that is too long for the model is cut, with a warning. If the recipe cuts sources, the number of cut lines is
+    reported at the end. Options that are not given are those of the recipe that the model was trained with (its
+    `decoding` section).
 
     With --documents, a model that was trained on blocks of sentences (`data.documents` of its recipe) gets the lines of
     each document in such blocks, and every line still gives one line. If a translation has fewer sentences than its

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sparsenmt.data.text_dataset import TextDataset
-from sparsenmt.data.vocabulary import BOS
+from sparsenmt.data.vocabulary import EOS
 from sparsenmt.errors import UserError
 
 
@@ -92,7 +92,7 @@ class Segment:
         """Read the streams from row ``first`` to before row ``last``; None: to the end.
 
         Returns:
-            (B, T) inputs: the token before each target; where a stream begins with the first token of the text, BOS.
+            (B, T) inputs: the token before each target; where a stream begins with the text, EOS.
             (B, T) targets.
         """
         starts = self.starts[first:last]
@@ -101,7 +101,7 @@ class Segment:
             if start:
                 self.text.read(start - 1, row)
             else:
-                row[0] = BOS
+                row[0] = EOS
                 self.text.read(start, row[1:])
         both = torch.from_numpy(ids)
         return both[:, :-1].contiguous(), both[:, 1:].contiguous()

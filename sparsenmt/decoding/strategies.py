@@ -15,7 +15,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sparsenmt.data.vocabulary import BOS
+from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import TranslationModel
@@ -37,13 +37,14 @@ class EncodedBatch:
     limits: Tensor  # (B) maximum lengths, </s> included
     numbers: list[int]  # of the sentences in the results
     line_numbers: list[int]  # of the sentences in the input
-    prompts: Tensor | None = None  # (B, P) tokens that a language model continues; None: outputs begin with BOS alone
+    prompts: Tensor | None = None  # (B, P) tokens that a language model continues; None: a translation
 
     @property
     def first_tokens(self) -> Tensor:
-        """(B, P + 1): BOS and the prompts."""
-        begin = torch.full((len(self.limits), 1), BOS, device=self.limits.device)
-        return begin if self.prompts is None else torch.cat([begin, self.prompts], 1)
+        """(B, P + 1): BOS; or the end of a line before, and the prompts."""
+        begin = BOS if self.prompts is None else EOS
+        first = torch.full((len(self.limits), 1), begin, device=self.limits.device)
+        return first if self.prompts is None else torch.cat([first, self.prompts], 1)
 
 
 class Strategy(ABC):

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sparsenmt.data.vocabulary import BOS
+from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.forced_decoding import token_log_probabilities
 from sparsenmt.errors import UserError
 from sparsenmt.model.protocol import TranslationModel
@@ -46,7 +46,7 @@ def score_text(
         UserError: a log-probability is not finite.
     """
     cache = model.new_cache(model.no_source(1), exits=exits, segment_memory=segment_memory) if segment_memory else None
-    previous, first = BOS, 0
+    previous, first = EOS, 0  # a text begins after the end of a line
     while first < len(tokens):
         count = segment_length if cache is not None else _whole(len(tokens) - first, segment_length, rows)
         wanted = torch.from_numpy(tokens[first : first + count].astype(np.int64)).to(device)

@@ -176,6 +176,8 @@ class ContentPattern(nn.Module):
 
     grouped: ClassVar[bool] = False
     """True if `groups` gives groups."""
+    least_keys: int = 1
+    """Number of keys below which the pattern has no meaning."""
     decodes: ClassVar[bool] = True
     """False if later positions decide what a query sees, so that a text cannot be decoded step by step."""
 

@@ -152,7 +152,7 @@ def describe(path: KeyPath, root: type[BaseModel] = Recipe) -> str:
     if field is None or not field.description:
         return "see docs/recipes.md."
     text = f"{field.description.rstrip('.')}."
-    if field.is_required() or not isinstance(field.default, (bool, int, float, str)):
+    if field.is_required() or not isinstance(field.default, (bool, int, float, str)) or field.default == "":
         return text
     return f"{text} Default: {field.default if isinstance(field.default, str) else show(field.default)}."
 

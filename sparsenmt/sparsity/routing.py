@@ -45,6 +45,7 @@ class Routing(ContentPattern):
     def __init__(self, local: int, routed: int, size: int, options: RoutingOptions, *, causal: bool) -> None:
         super().__init__()
         self.local, self.options, self.causal = local, options, causal
+        self.least_keys = options.clusters
         first = F.normalize(torch.randn(routed, options.clusters, size), dim=-1)
         self.centroids = nn.Parameter(first, requires_grad=False)
         self._sums: Tensor | None = None  # (R, C, E + 1): of queries and keys, and their number
@@ -65,7 +66,7 @@ class Routing(ContentPattern):
 
     def forward(self, q: Tensor, k: Tensor, keys: Keys) -> Tensor:
         own, other = self._similarity(q).argmax(-1), self._similarity(k).argmax(-1)  # (B, R, Q), (B, R, K)
-        if self.training:
+        if self.training and not self.grouped:
             self._gather(q, own)
             self._gather(k, other)
         mask = own[..., :, None] == other[..., None, :]

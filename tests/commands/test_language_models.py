@@ -14,7 +14,7 @@ from sparsenmt import store
 from sparsenmt.cli import run
 from sparsenmt.data.demo_corpus import write_demo_corpus
 from sparsenmt.data.text_dataset import encode_lines
-from sparsenmt.data.vocabulary import BOS
+from sparsenmt.data.vocabulary import EOS
 from tests.commands.support import Run
 
 RECIPE = """\
@@ -90,7 +90,7 @@ def bits(directory: str, text: Path) -> float:
     ids, counts = encode_lines(bundle.tokenizers.target, text.read_bytes().decode().removesuffix("\n").split("\n"))
     tokens = torch.from_numpy(ids)
     cache = bundle.model.new_cache(bundle.model.no_source(1), segment_memory=10_000)
-    inputs = torch.cat([torch.tensor([BOS]), tokens[:-1]])[None]
+    inputs = torch.cat([torch.tensor([EOS]), tokens[:-1]])[None]
     (hidden,) = bundle.model.decode(inputs, cache.memory, cache=cache).values()
     values = bundle.model.project(hidden[0]).log_softmax(-1).gather(1, tokens[:, None])
     return -float(values.double().sum()) / counts.characters / torch.tensor(2.0).log().item()

@@ -13,7 +13,7 @@ from torch import Tensor
 from sparsenmt.data.streams import EpochSegments, StreamPlan
 from sparsenmt.data.text_dataset import TextDataset, TextWriter, encode_lines
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, train_tokenizer
-from sparsenmt.data.vocabulary import BOS, EOS, UNK
+from sparsenmt.data.vocabulary import EOS, UNK
 from sparsenmt.errors import UserError
 from sparsenmt.metric import TextCounts
 from sparsenmt.recipe import schema
@@ -76,7 +76,7 @@ def test_streams_are_contiguous(text: Callable[..., TextDataset]) -> None:
         assert [after[token] for token in targets[:, :-1].flatten().tolist()] == targets[:, 1:].flatten().tolist()
         # The token before a stream is that of the text, also of another stream; the text's first has none.
         for before, first in zip(inputs[:, 0].tolist(), targets[:, 0].tolist(), strict=True):
-            assert before == BOS if first == ids[0] else after[before] == first
+            assert before == EOS if first == ids[0] else after[before] == first
 
 
 def test_nothing_stands_before_the_first_token(
@@ -85,7 +85,7 @@ def test_nothing_stands_before_the_first_token(
     dataset = text("a", 100, 39)
     plan = StreamPlan([dataset], [1.0], STREAMS, LENGTH, seed=1)
     ids = dataset.ids.tolist()
-    for offset, expected in ((0, [BOS, ids[9], ids[19], ids[29]]), (35, [ids[34], ids[4], ids[14], ids[24]])):
+    for offset, expected in ((0, [EOS, ids[9], ids[19], ids[29]]), (35, [ids[34], ids[4], ids[14], ids[24]])):
         parts = plan._parts
 
         class Offset:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sparsenmt.data.vocabulary import BOS
+from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.strategies import EncodedBatch, strategy_of
 from sparsenmt.decoding.text_scores import score_text
 from sparsenmt.errors import UserError
@@ -39,7 +39,7 @@ def scores(model: Transformer, length: int, memory: int, rows: int = 4) -> Tenso
     return torch.cat(list(parts))
 
 
-def at_once(model: Transformer, tokens: np.ndarray[Any, Any], before: int = BOS) -> Tensor:
+def at_once(model: Transformer, tokens: np.ndarray[Any, Any], before: int = EOS) -> Tensor:
     wanted = torch.from_numpy(tokens)
     inputs = torch.cat([torch.tensor([before]), wanted[:-1]])[None]
     hidden = model.decode(inputs, model.no_source(1))[2]
@@ -56,7 +56,7 @@ def test_a_stream_with_memory_equals_one_pass(length: int) -> None:
 def test_without_memory_each_segment_is_read_alone_after_the_token_before_it(rows: int) -> None:
     model = model_of(0)
     expected = [
-        at_once(model, TEXT[first : first + 8], BOS if first == 0 else int(TEXT[first - 1]))
+        at_once(model, TEXT[first : first + 8], EOS if first == 0 else int(TEXT[first - 1]))
         for first in range(0, len(TEXT), 8)
     ]
     torch.testing.assert_close(scores(model, 8, 0, rows), torch.cat(expected), atol=1e-9, rtol=0)

@@ -18,6 +18,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.progress import progress_bar
 from sparsenmt.recipe import schema
+from sparsenmt.recipe.task import check_translates
 from sparsenmt.report.tables import Column, Report, Table, columns
 from sparsenmt.store import DTYPES, open_model
 from sparsenmt.training.precision import pick_dtype
@@ -143,7 +144,9 @@ def _benchmarked_model(request: BenchmarkRequest) -> BenchmarkModel:
     if request.preset is not None:
         raise UserError("is given beside a model", where="--preset", hint="Leave one of the two out.")
     if model.suffix in (".yaml", ".yml") and not model.is_dir():
-        return recipe_model(load_recipe(model, request.overrides), str(model), vocabulary)
+        recipe = load_recipe(model, request.overrides)
+        check_translates(recipe, model)
+        return recipe_model(recipe, str(model), vocabulary)
     for value, option in ((request.overrides, "OVERRIDES"), (vocabulary, "--vocabulary")):
         if value:
             raise UserError("a trained model cannot be changed", where=option, hint="Name a recipe, or leave it out.")
