@@ -58,6 +58,7 @@ def score_text(
         if not bool(values.isfinite().all()):
             raise UserError(
                 f"the model's probabilities of tokens {first + 1:,} to {first + len(wanted):,} are not finite",
+                where="the text",
                 hint="The model is damaged, or its training diverged: take an earlier checkpoint.",
             )
         previous, first = int(wanted[-1]), first + len(wanted)

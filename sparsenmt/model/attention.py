@@ -140,10 +140,10 @@ class AttentionStep(nn.Module):
     @property
     def fused(self) -> bool:
         """True if learned heads take the fused route."""
-        return self.pattern is None and self.transform.fusable and not self._special
+        return self.pattern is None and self.transform.fusable and not self.special
 
     @property
-    def _special(self) -> bool:
+    def special(self) -> bool:
         """True if more than positions, causality and a transform of scores decides."""
         return self.by_distance or self.content is not None
 
@@ -166,7 +166,7 @@ class AttentionStep(nn.Module):
     @property
     def softmax_kernel(self) -> SoftmaxKernel | None:
         """The kernel that computes a decoding step of learned heads; None: there is none."""
-        computable = self.pattern is None and not self.transform.position_dependent and not self._special
+        computable = self.pattern is None and not self.transform.position_dependent and not self.special
         return self.transform.softmax_kernel() if computable else None
 
     def memory_mask(self, keys: Keys, dtype: torch.dtype) -> AttentionMask | None:
@@ -325,8 +325,11 @@ class MultiHeadAttention(nn.Module):
                 weights, seen = distance_weights(q, kv.keys, keys, step.distance_sockets)
             else:
                 weights, seen = weigh(q, kv.keys, keys, step.transform), keys
+            if parts and step.special:  # fixed heads see what spans and clusters hide
+                both = keys.visible().expand(parts[0].shape), seen.visible().expand(weights.shape)
+                seen = replace(keys, allowed=torch.cat(both, 1))
             parts.append(weights)
-            keys = seen if self.fixed is None else keys
+            keys = seen
         step.tell(step.without_disabled(torch.cat([part.to(parts[-1].dtype) for part in parts], 1), 1), keys)
 
     def pack(self, how: Packing, *, self_attention: bool) -> None:

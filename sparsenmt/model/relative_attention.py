@@ -125,7 +125,8 @@ def distance_weights(
         mass = transform(scores, _for_rows(keys, len(scores)))
     if factors is not None and before is None:
         mass = mass * factors.to(mass.dtype)
-        mass = mass / mass.sum(-1, keepdim=True).clamp_min(torch.finfo(mass.dtype).tiny)
+        total = mass.sum(-1, keepdim=True)
+        mass = mass / total.masked_fill(total == 0, 1.0)  # fully masked rows
     return mass, keys
 
 

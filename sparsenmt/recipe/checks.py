@@ -41,15 +41,18 @@ class Contradiction(NamedTuple):
 def contradictions(recipe: YamlNode, known: list[Problem]) -> list[Problem]:
     """Contradictions between keys; a check is skipped if one of its keys has a problem already."""
     wrong = {problem.path for problem in known}
+    sound = _without(recipe, wrong)
     problems: list[Problem] = []
     # A key of another task is not compared with others; of an unknown task, no key is known.
     for check in (_check,) if ("data", "task") in wrong else (_task, _check):
         around = {path[:length] for path in wrong for length in range(1, len(path) + 1)}
-        for found in list(check(_without(recipe, wrong))):
+        for found in list(check(sound)):
             if not any(_concerns(key, wrong, around) for key in found.keys):
                 blamed = next((key for key in found.keys if find(recipe, key) is not None), found.keys[0])
                 problems.append(Problem(_blamed_origin(recipe, found.keys), blamed, found.complaint))
-        wrong |= {problem.path for problem in problems}
+        if more := {problem.path for problem in problems} - wrong:
+            wrong |= more
+            sound = _without(recipe, wrong)
     return problems
 
 

@@ -282,5 +282,5 @@ def refused() -> frozenset[str]:
 
 
 def visible_keys(keys: Keys, weights: Tensor) -> Tensor:
-    """`Keys.visible`, (B, H, Q, K)."""
-    return keys.visible().expand(weights.shape)
+    """`Keys.visible` of the last heads, (B, H, Q, K)."""
+    return keys.visible()[:, -weights.shape[1] :].expand(weights.shape)

@@ -120,7 +120,9 @@ def learned_steps(bench: Bench, wanted: Callable[[Any], bool]) -> set[bool]:
 
 def check_bands(bench: Bench) -> None:
     """Banded = masked, and bands are gathered wherever a self-attention's pattern has a reach, and nowhere else."""
-    expected = learned_steps(bench, lambda step: step.pattern is not None and step.pattern.reach is not None)
+    expected = learned_steps(
+        bench, lambda step: step.pattern is not None and step.pattern.reach is not None and not step.by_distance
+    )
     with mock.patch.object(attention, "attend_banded", wraps=attention.attend_banded) as banded:
         with_bands = bench.outputs()
         assert {call.kwargs["causal"] for call in banded.call_args_list} == expected, (
@@ -138,7 +140,7 @@ def check_bands(bench: Bench) -> None:
 
 def check_fused(bench: Bench) -> None:
     """The fused route = the general one, wherever it is taken."""
-    expected = learned_steps(bench, lambda step: step.pattern is None and step.transform.fusable)
+    expected = learned_steps(bench, lambda step: step.fused)
     for compact in (False, True):
         with mock.patch.object(attention, "attend_fused", wraps=attention.attend_fused) as fused:
             routed = bench.outputs(compact=compact)

@@ -129,13 +129,13 @@ def test_what_is_stored_is_what_naive_copies_give(keep: int | None, gradients: b
     """Over many steps: more room is made, rows are doubled, left out and reordered."""
     torch.manual_seed(0)
     memory = Memory(torch.zeros(3, 1, 8), torch.ones(3, 1, dtype=torch.bool), torch.zeros(3, 1, dtype=torch.long))
-    cache = KVCache(memory)
+    cache = KVCache(memory, keep=[keep])
     naive = torch.empty(2, 3, 2, 0, 4)  # keys and values, row by row
     for step in range(90):
         new = torch.randn(2, naive.shape[1], 2, 1 + step % 3, 4, requires_grad=gradients)
         naive = torch.cat([naive if keep is None else naive[..., max(naive.shape[3] - keep, 0) :, :], new], 3)
         cache.advance(new.shape[1], new.shape[3])
-        stored, first = cache.append(0, KeysValues(new[0], new[1]), keep)
+        stored, first = cache.append(0, KeysValues(new[0], new[1]))
         assert first == cache.length - naive.shape[3] and stored.length == naive.shape[3]
         found = stored.gather()
         assert found.keys is not None and found.keys.requires_grad is gradients

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from sparsenmt.errors import UserError
-from sparsenmt.metric import METRICS
+from sparsenmt.metric import METRICS, TEXT_METRICS
 from sparsenmt.recipe.choices import PRESETS, DecodingDtype
 from sparsenmt.recipe.schema import Decoding, Model, Validation
 from sparsenmt.recipe.sweep import SweepFile
@@ -19,7 +19,7 @@ from tests.recipe.support import load_text
 
 def test_choices_are_those_of_the_tables() -> None:
     validation = get_args(Validation.model_fields["metric"].annotation)
-    assert validation == ("loss", *(name for name, metric in METRICS.items() if metric.validates))
+    assert validation == ("loss", *(name for name, metric in METRICS.items() if metric.validates), *TEXT_METRICS)
     assert "length" not in validation
     (sweep,) = get_args(SweepFile.model_fields["metrics"].annotation)
     assert get_args(sweep) == tuple(METRICS) and "length" in get_args(sweep)
@@ -29,7 +29,9 @@ def test_choices_are_those_of_the_tables() -> None:
 
 
 def test_mistakes_name_the_choices(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"must be one of loss, bleu, .*dbleu; not 'blue'\n  Did you mean `bleu`\?"):
+    with pytest.raises(
+        UserError, match=r"must be one of loss, bleu, .*word_perplexity; not 'blue'\n  Did you mean `bleu`\?"
+    ):
         load_text(tmp_path, "training: {validation: {metric: blue}}\n")
     with pytest.raises(UserError, match="must be one of beam, greedy, sample; not 'viterbi'"):
         load_text(tmp_path, "decoding: {method: viterbi}\n")

@@ -80,7 +80,11 @@ FORMULAS = (
             "peak * max(warmup, 1) / update",
         ),
         ("warmup from 0", "return peak * update / warmup", "return peak * (update - 1) / warmup"),
-        ("a linear schedule that ends one update early", "max(last + 1 - update, 0)", "max(last - update, 0)"),
+        (
+            "a linear schedule that ends one update early",
+            "peak * max(last + 1 - update, 0)",
+            "peak * max(last - update, 0)",
+        ),
         ("a ramp from update 0 wherever it begins", "max(update - value.after, 0)", "max(update, 0)"),
         ("a controller that releases as slowly as it pulls", "else loss.release * distance", "else distance"),
         ("a controller without a brake", "- loss.damping * speed", ""),
@@ -390,8 +394,8 @@ FORMULAS = (
         ("tests/sparsity/test_depth_methods.py", "tests/training/test_exits.py"),
         (
             "exits without the last normalisation",
-            "result[t + 1] = self.norm(x)",
-            "result[t + 1] = self.norm(x) if t + 1 == max(exits) else x",
+            "                result[t + 1] = self.norm(x)\n        return result\n",
+            "                result[t + 1] = self.norm(x) if t + 1 == max(exits) else x\n        return result\n",
         ),
         (
             "the first block at every step",
