@@ -17,7 +17,7 @@ from sparsenmt.data.prepare.pipeline import check_prepared_data, prepare
 from sparsenmt.data.prepare.stages import Stages
 from sparsenmt.data.prepared_data import PreparedData, PreparedText, read_manifest
 from sparsenmt.data.text import write_lines
-from sparsenmt.data.vocabulary import EOS, PAD, UNK
+from sparsenmt.data.vocabulary import BOS, EOS, PAD, UNK
 from sparsenmt.errors import UserError
 from sparsenmt.metric import TextCounts
 from sparsenmt.recipe import schema
@@ -70,7 +70,7 @@ def test_text_goes_in_and_comes_out(make_text: MakeText, lines: Lines, kind: str
         assert dataset.ids.tolist() == [id_ for line in expected for id_ in line]
         assert (told.lines, told.characters) == (len(text), dataset.counts.characters)
         assert (told.tokens, told.unknown) == (len(dataset), (dataset.ids == UNK).sum())
-        assert not {EOS, PAD} & set(dataset.ids.tolist())
+        assert not {BOS, PAD} & set(dataset.ids.tolist())
     decoded = [prepared.tokenizer.decode(prepared.tokenizer.encode(line)) for line in ODD]
     if kind in ("byte", "char"):
         assert decoded == ODD
