@@ -85,6 +85,7 @@ bench: $(STAMP)  ## Time this project beside its peers (makes the peers' environ
 	$(BIN)/python benchmarks/l0drop_decode.py
 	$(BIN)/python benchmarks/l0drop_training.py
 	$(BIN)/python benchmarks/train_vs_transformers.py
+	$(BIN)/python benchmarks/language_model.py
 	$(BIN)/python benchmarks/bf16_loss.py
 	$(BIN)/python benchmarks/native_choice.py
 	$(BIN)/python benchmarks/entmax_functions.py

@@ -13,7 +13,7 @@ import transformers
 from torch.nn import functional as F
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from protocol import language_batches, serve, work_from_arguments
+from protocol import BOS, EOS, language_batches, serve, work_from_arguments
 
 
 def main() -> None:
@@ -28,6 +28,8 @@ def main() -> None:
             n_layer=work["decoder_layers"],
             n_head=work["heads"],
             n_inner=work["feed_forward"],
+            bos_token_id=BOS,
+            eos_token_id=EOS,
             resid_pdrop=work["dropout"],
             embd_pdrop=work["dropout"],
             attn_pdrop=work["attention_dropout"],

@@ -120,6 +120,19 @@ def test_memory_is_as_long_as_the_longest_span() -> None:
     assert [each.shape[1] for each in memory.states] == [4, 5]  # the farthest key has a factor: less than span and ramp
 
 
+@torch.no_grad()
+def test_the_cache_holds_as_many_positions_as_the_longest_span_of_a_layer() -> None:
+    model, tokens = language_model(9, CASES["span"][1]), text(1, 40)
+    shares = [p for name, p in model.named_parameters() if name.endswith("span.share")]
+    for share, longest in zip(shares, (1.5, 2.5), strict=True):
+        share.copy_(torch.tensor([longest, 0.5, 0.0, 1.0]) / 9)
+    cache = model.new_cache(model.no_source(1))
+    for step in range(40):
+        model.decode(tokens[:, step : step + 1], cache.memory, cache=cache)
+    held = [own.values.content.shape[0] for own in cache._steps.values()]  # type: ignore[attr-defined]
+    assert held == [4 + 1, 5 + 1]  # those within reach, and the query's own
+
+
 def test_every_parameter_gets_a_gradient() -> None:
     for memory, site in CASES.values():
         model = language_model(memory, site)
