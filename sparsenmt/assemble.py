@@ -125,15 +125,22 @@ def _transform(
     return transform
 
 
+def _step_context(
+    model: schema.Model, name: SiteName, shared: dict[Hashable, Any], heads: int, step: int, block: int
+) -> dict[str, Any]:
+    """The arguments of methods that are built for each execution step with the sizes of the site."""
+    count = getattr(model.attention, name).heads.count or model.heads
+    sizes = {"heads": heads, "size": model.dimension // count, "dimension": model.dimension}
+    return {"site": name, "place": MethodPlace(step, block, shared), **sizes}
+
+
 def _score_term(
     model: schema.Model, name: SiteName, shared: dict[Hashable, Any], heads: int, step: int, block: int
 ) -> ScoreTerm:
     site: schema.Site = getattr(model.attention, name)
     assert site.position is not None
-    size = model.dimension // (site.heads.count or model.heads)
-    sizes = {"heads": heads, "size": size, "dimension": model.dimension}
-    where, place = f"model.attention.{name}.position", MethodPlace(step, block, shared)
-    term: ScoreTerm = _build("position", site.position, where, site=name, place=place, **sizes)
+    context = _step_context(model, name, shared, heads, step, block)
+    term: ScoreTerm = _build("position", site.position, f"model.attention.{name}.position", **context)
     return term
 
 
@@ -141,10 +148,8 @@ def _content(
     model: schema.Model, name: SiteName, shared: dict[Hashable, Any], heads: int, step: int, block: int
 ) -> ContentPattern:
     site: schema.Site = getattr(model.attention, name)
-    size = model.dimension // (site.heads.count or model.heads)
-    sizes = {"heads": heads, "size": size, "dimension": model.dimension}
-    where, place = f"model.attention.{name}.pattern", MethodPlace(step, block, shared)
-    content: ContentPattern = _build("pattern", site.pattern, where, site=name, place=place, **sizes)
+    context = _step_context(model, name, shared, heads, step, block)
+    content: ContentPattern = _build("pattern", site.pattern, f"model.attention.{name}.pattern", **context)
     if content.grouped:
         transform = _transform(model, name, {}, heads, step, block)
         unfit = bool(transform.logged()) or transform.position_dependent

@@ -82,7 +82,7 @@ BUILD_CONTEXT: Mapping[Socket, str] = {
 _BUILT_IN = (
     *("full", "window", "block", "dilated", "global_pattern", "random_pattern", "bigbird"),
     *("softmax", "sparsemax", "entmax15", "entmax", "topk", "topk_oow"),
-    *("transformer_xl", "distance_vectors", "adaptive_span", "routing"),
+    *("transformer_xl", "distance_vectors", "adaptive_span", "routing_transformer"),
     *("plain", "recurrent", "tied_multi", "l0drop", "pos", "freq", "inv_freq", "group", "fixed_token", "fixed_word"),
 )
 _methods: dict[tuple[Socket, str], Method] = {}

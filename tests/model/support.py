@@ -49,3 +49,13 @@ def random_source(lengths: tuple[int, ...] = (7, 4, 6), seed: int = 1) -> Source
 
 def random_target(rows: int, length: int, seed: int = 2) -> Tensor:
     return torch.randint(4, TARGET_SIZE, (rows, length), generator=torch.Generator().manual_seed(seed))
+
+
+def assert_same_function(found: Tensor, expected: Tensor, leaves: list[Tensor]) -> None:
+    """Two outputs are the same to 1e-9, and so are the gradients of a random projection of them."""
+    assert float((found - expected).detach().abs().max()) < 1e-9
+    direction = torch.randn(found.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    ours = torch.autograd.grad((found * direction).sum(), leaves)
+    theirs = torch.autograd.grad((expected * direction).sum(), leaves)
+    for own, other in zip(ours, theirs, strict=True):
+        assert float((own - other).abs().max()) < 1e-9

@@ -18,6 +18,7 @@ from sparsenmt.sparsity.distance_vectors import DistanceVectors
 from sparsenmt.sparsity.registry import MethodPlace
 from sparsenmt.sparsity.topk import TopK
 from sparsenmt.sparsity.transformer_xl import RelativePositions
+from tests.model.support import assert_same_function
 
 HEADS, SIZE, DIMENSION = 2, 3, 8
 CASES = {  # queries, keys: a text, its continuation after a memory, one step, more keys than a block of a band
@@ -113,16 +114,6 @@ def inputs(queries: int, keys: int, rows: int = 2) -> tuple[Tensor, Tensor, Tens
     return draw(queries), draw(keys), draw(keys), known
 
 
-def compare(found: Tensor, expected: Tensor, leaves: list[Tensor]) -> None:
-    """Outputs, and gradients of a random projection of them."""
-    assert float((found - expected).detach().abs().max()) < 1e-9
-    direction = torch.randn(found.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    ours = torch.autograd.grad((found * direction).sum(), leaves)
-    theirs = torch.autograd.grad((expected * direction).sum(), leaves)
-    for own, other in zip(ours, theirs, strict=True):
-        assert float((own - other).abs().max()) < 1e-9
-
-
 @pytest.mark.parametrize("kind", SCORES)
 @pytest.mark.parametrize("case", ["text", "segment after a memory", "one step"])
 def test_scores_by_distance_equal_loops(kind: str, case: str) -> None:
@@ -131,7 +122,7 @@ def test_scores_by_distance_equal_loops(kind: str, case: str) -> None:
     expected = naive(q, k, v, lambda *given: score(term, *given))
     sockets = DistanceSockets(softmax(), None, term, None, causal=True)
     leaves = [q, k, v, *(term.parameters() if term is not None else ())]
-    compare(attend_by_distance(q, k, v, keys, sockets, 0.0), expected, leaves)
+    assert_same_function(attend_by_distance(q, k, v, keys, sockets, 0.0), expected, leaves)
 
 
 @pytest.mark.parametrize("mask", ["scores", "weights"])
@@ -140,7 +131,7 @@ def test_spans_equal_loops(case: str, mask: str) -> None:
     spans, (q, k, v, keys) = (1.5, 4.0), inputs(*CASES[case])
     expected = naive(q, k, v, lambda *given: plain_score(None, *given), spans)
     sockets = DistanceSockets(softmax(), None, None, span_of(*spans, mask=mask), causal=True)
-    compare(attend_by_distance(q, k, v, keys, sockets, 0.0), expected, [q, k, v])
+    assert_same_function(attend_by_distance(q, k, v, keys, sockets, 0.0), expected, [q, k, v])
 
 
 def test_the_gradient_of_a_span_is_that_of_its_difference_quotient() -> None:
@@ -174,7 +165,7 @@ def test_top_k_with_a_mask_of_scores_keeps_the_largest_weights_within_the_span()
     factors = torch.tensor([[[factor(z, int(d)) * (d >= 0) for d in row] for row in distance] for z in spans])
     weights = scores.masked_fill(distance < 0, -math.inf).softmax(-1) * factors
     expected = reference_top_k(weights / (weights.sum(-1, keepdim=True) + 1e-300), 3) @ v
-    compare(attend_by_distance(q, k, v, keys, sockets, 0.0), expected, [q, k, v])
+    assert_same_function(attend_by_distance(q, k, v, keys, sockets, 0.0), expected, [q, k, v])
 
 
 def test_top_k_with_a_mask_of_weights_keeps_the_largest_scores_of_keys_within_reach() -> None:
@@ -185,7 +176,7 @@ def test_top_k_with_a_mask_of_weights_keeps_the_largest_scores_of_keys_within_re
     scores = (q @ k.transpose(-1, -2) / math.sqrt(SIZE)).masked_fill(factors == 0, -math.inf)
     kept = scores.masked_fill(scores < scores.topk(3, -1).values[..., -1:], -math.inf).softmax(-1) * factors
     expected = (kept / kept.sum(-1, keepdim=True)) @ v
-    compare(attend_by_distance(q, k, v, keys, sockets, 0.0), expected, [q, k, v])
+    assert_same_function(attend_by_distance(q, k, v, keys, sockets, 0.0), expected, [q, k, v])
 
 
 @pytest.mark.parametrize("kind", SCORES)
@@ -196,7 +187,7 @@ def test_keys_that_are_not_computed_equal_keys_that_are_masked(kind: str, mask: 
     masked = DistanceSockets(softmax(), None, term, span, causal=True, banded=False)
     leaves = [q, k, v, *span.parameters(), *(term.parameters() if term is not None else ())]
     found, expected = (attend_by_distance(q, k, v, keys, each, 0.0) for each in (sockets, masked))
-    compare(found, expected, leaves)
+    assert_same_function(found, expected, leaves)
 
 
 def test_bands_read_only_the_keys_in_reach() -> None:
@@ -224,4 +215,4 @@ def test_later_keys_have_negative_distances(kind: str) -> None:
         for i in range(6):
             values = torch.stack([score(h, q[0, h, i], k[0, h, j], i - j) for j in range(6)])
             expected[0, h, i] = values.softmax(0) @ v[0, h]
-    compare(attend_by_distance(q, k, v, keys, sockets, 0.0), expected, [q, k, v, *term.parameters()])
+    assert_same_function(attend_by_distance(q, k, v, keys, sockets, 0.0), expected, [q, k, v, *term.parameters()])

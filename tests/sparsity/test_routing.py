@@ -17,9 +17,9 @@ from sparsenmt.model.relative_attention import DistanceSockets
 from sparsenmt.model.sockets import Keys, Transform
 from sparsenmt.sparsity import registry
 from sparsenmt.sparsity.registry import MethodPlace
-from sparsenmt.sparsity.routing import Routing
+from sparsenmt.sparsity.routing_transformer import Routing
 from sparsenmt.sparsity.topk import TopK
-from tests.model.support import random_model
+from tests.model.support import assert_same_function, random_model
 
 ROWS, HEADS, LENGTH, SIZE, LOCAL = 2, 3, 8, 4, 1
 TRANSFORMS = {"softmax": {}, "topk": {"k": 2}, "entmax15": {}}
@@ -68,15 +68,6 @@ def one_row(transform: Transform, scores: Tensor, head: int) -> Tensor:
     return weights[0, head, 0]
 
 
-def compare(found: Tensor, expected: Tensor, leaves: list[Tensor]) -> None:
-    assert float((found - expected).detach().abs().max()) < 1e-9
-    direction = torch.randn(found.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    ours = torch.autograd.grad((found * direction).sum(), leaves)
-    theirs = torch.autograd.grad((expected * direction).sum(), leaves)
-    for own, other in zip(ours, theirs, strict=True):
-        assert float((own - other).abs().max()) < 1e-9
-
-
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_nearest_assignment_equals_loops(name: str) -> None:
     content, transform, (q, k, v, keys) = routing(), transform_of(name), inputs()
@@ -95,7 +86,7 @@ def test_nearest_assignment_equals_loops(name: str) -> None:
                     scores = torch.stack([query @ vectors[j] / math.sqrt(SIZE) for j in seen])
                     expected[b, h, i] = one_row(transform, scores, h) @ v[b, h, seen]
     sockets = DistanceSockets(transform, None, None, None, causal=True)
-    compare(attend_by_content(q, k, v, keys, content, sockets, 0.0), expected, [q, k, v])
+    assert_same_function(attend_by_content(q, k, v, keys, content, sockets, 0.0), expected, [q, k, v])
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
@@ -122,9 +113,9 @@ def test_balanced_assignment_equals_loops(name: str) -> None:
                     expected[b, h, i] = torch.stack(found).mean(0)
     sockets = DistanceSockets(transform, None, None, None, causal=True)
     context = attend_by_content(q, k, v, keys, content, sockets, 0.0)
-    compare(context[:, LOCAL:], expected[:, LOCAL:], [q, k, v])
+    assert_same_function(context[:, LOCAL:], expected[:, LOCAL:], [q, k, v])
     weights, seen_keys = content_weights(q, k, restrict(keys, None, causal=True), content, sockets)
-    compare(weights @ v, attend_by_content(q, k, v, keys, content, sockets, 0.0), [q, k, v])
+    assert_same_function(weights @ v, attend_by_content(q, k, v, keys, content, sockets, 0.0), [q, k, v])
     assert not bool((weights > 0)[~seen_keys.visible()].any())
 
 

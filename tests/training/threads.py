@@ -14,7 +14,7 @@ from sparsenmt.training.loop import Trainer
 
 @dataclass(frozen=True)
 class Meeting:
-    """What the threads of a run have in common."""
+    """The state that the threads of a run share."""
 
     size: int
     barrier: threading.Barrier
