@@ -32,7 +32,7 @@ def content_weights(
         visible = own.visible().expand(len(q), split, -1, -1)
         return torch.cat([weights, found], 1), replace(keys, allowed=torch.cat([visible, allowed], 1))
     keys = replace(keys, allowed=keys.visible() & seen)
-    if sockets.position is not None or sockets.span is not None:
+    if sockets.by_distance:
         return distance_weights(q, k, keys, sockets)
     return weigh(q, k, keys, sockets.transform), keys
 
@@ -52,7 +52,7 @@ def attend_by_content(
         weights = grouped.weights(q[:, split:], k[:, split:], transform).to(v.dtype)
         return torch.cat([local, grouped.context(drop_out(weights, dropout), v[:, split:], q.shape[2])], 1)
     keys = replace(keys, allowed=keys.visible() & seen)
-    if sockets.position is not None or sockets.span is not None:
+    if sockets.by_distance:
         weights, _ = distance_weights(q, k, keys, sockets, exact=False)
         return drop_out(weights.to(v.dtype), dropout) @ v
     return attend_masked(q, k, v, keys, transform, dropout)

@@ -36,6 +36,11 @@ class DistanceSockets:
     banded: bool = True
 
     @property
+    def by_distance(self) -> bool:
+        """True if scores or weights depend on distances."""
+        return self.position is not None or self.span is not None
+
+    @property
     def reach(self) -> tuple[int, int] | None:
         """The largest distances to the left and to the right at which a key is seen; None: no bound.
 

@@ -165,6 +165,7 @@ def test_a_mixed_model_has_a_number_of_local_heads_for_each_layer() -> None:
             "position",
         ),
         ({"pattern": {"name": "routing", "assignment": "balanced"}, "transform": {"name": "entmax"}}, "transform"),
+        ({"pattern": {"name": "routing", "assignment": "balanced"}, "transform": {"name": "topk_oow"}}, "transform"),
     ],
 )
 def test_what_has_no_meaning_is_refused(site: dict[str, Any], key: str) -> None:
