@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -66,24 +67,36 @@ class TextReading:
             layers = use.decoder_layers or layers
         return cls(length, memory, max(training.batch_tokens // length, 1), None if layers is None else (layers,))
 
+    def record(self) -> dict[str, Any]:
+        """What the likelihoods depend on: not the number of segments that are computed at once."""
+        exits = None if self.exits is None else list(self.exits)
+        return {"segment_length": self.segment_length, "segment_memory": self.segment_memory, "exits": exits}
 
-def measure(
+    @property
+    def words(self) -> str:
+        """The segments in words."""
+        memory = f" with a memory of {self.segment_memory:,} positions" if self.segment_memory else ""
+        return f"segments of {self.segment_length:,} tokens{memory}"
+
+
+def token_nats(
     model: TranslationModel,
     ids: NDArray[np.integer],
-    counts: TextCounts,
     reading: TextReading,
     device: torch.device,
     *,
     shown: bool = True,
-) -> TextQuality:
-    """Measure the likelihood of a text.
+    label: str = "score",
+) -> NDArray[np.float64]:
+    """Compute the negative log-likelihood of every token of a text, (N,).
 
     Args:
-        ids: its tokens, with `EOS` at the end of each line.
+        ids: (N) the tokens, with `EOS` at the end of each line.
         shown: show the progress.
+        label: of the progress.
     """
-    segments = []
-    with progress_bar("score", len(ids), unit="token", shown=shown) as advance:
+    found = []
+    with progress_bar(label, len(ids), unit="token", shown=shown) as advance:
         for values in score_text(
             model,
             ids,
@@ -94,8 +107,41 @@ def measure(
             exits=reading.exits,
             advance=advance,
         ):
-            segments += [(-float(part.double().sum()), len(part)) for part in values.split(reading.segment_length)]
-    return TextQuality(sum(nats for nats, _ in segments), counts, segments)
+            found.append(-values.double().cpu().numpy())
+    return np.concatenate(found)
+
+
+@dataclass(frozen=True)
+class EncodedText:
+    """A text as a model's tokens.
+
+    Args:
+        ids: (N) the tokens, with `EOS` at the end of each line.
+    """
+
+    lines: list[str]
+    ids: NDArray[np.int64]
+    counts: TextCounts
+
+
+def read_text(bundle: Bundle, text: Path) -> EncodedText:
+    """Read a text with the tokenizer of a language model; warn of unknown tokens.
+
+    Raises:
+        UserError: the text is empty or cannot be read.
+    """
+    lines = list(read_lines(text))
+    if not lines:
+        raise UserError("the file has no lines", where=str(text), hint="Name the file that was meant.")
+    parts = [encode_lines(bundle.tokenizers.target, part) for part in bounded_batches(lines, len)]
+    ids, counts = np.concatenate([part for part, _ in parts]), sum((own for _, own in parts), TextCounts())
+    unknown = int((ids == UNK).sum()) / len(ids)
+    if unknown > _MOST_UNKNOWN:
+        notify(
+            f"warning: {text}: {unknown:.1%} of the tokens are unknown to the model's vocabulary, and count as one "
+            "token each: another language or script than that of the training text?"
+        )
+    return EncodedText(lines, ids, counts)
 
 
 def score_text_file(use: TextUse, text: Path) -> tuple[TextQuality, TextReading]:
@@ -106,23 +152,13 @@ def score_text_file(use: TextUse, text: Path) -> tuple[TextQuality, TextReading]
     """
     use_threads(use.threads)
     device = pick_device(use.device, "--device")
-    lines = list(read_lines(text))
-    if not lines:
-        raise UserError("the file has no lines", where=str(text), hint="Name the file that was meant.")
     bundle = open_model(use.model, device=device, any_task=True)
     check_language_model(bundle.recipe, use.model)
     reading = TextReading.of(bundle.recipe, use)
     _check_reading(bundle, reading, use)
-    tokenizer = bundle.tokenizers.target
-    parts = [encode_lines(tokenizer, part) for part in bounded_batches(lines, len)]
-    ids, counts = np.concatenate([part for part, _ in parts]), sum((own for _, own in parts), TextCounts())
-    unknown = int((ids == UNK).sum()) / len(ids)
-    if unknown > _MOST_UNKNOWN:
-        notify(
-            f"warning: {text}: {unknown:.1%} of the tokens are unknown to the model's vocabulary, and count as one "
-            "token each: another language or script than that of the training text?"
-        )
-    return measure(bundle.model, ids, counts, reading, device), reading
+    encoded = read_text(bundle, text)
+    nats = token_nats(bundle.model, encoded.ids, reading, device)
+    return TextQuality(float(nats.sum()), encoded.counts), reading
 
 
 def _check_reading(bundle: Bundle, reading: TextReading, use: TextUse) -> None:
