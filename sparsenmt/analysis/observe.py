@@ -7,20 +7,23 @@ Shapes: B sentences, H heads, Q queries, K keys, T target positions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from sparsenmt.analysis.gates import HINT_SPLIT, LineBatches
 from sparsenmt.data.batching import pad
 from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, not_finite
+from sparsenmt.decoding.text_scores import TextReading, score_text
 from sparsenmt.model.memory import Memory
-from sparsenmt.model.protocol import AttentionSeen, TranslationModel
+from sparsenmt.model.protocol import AttentionSeen
 from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.store import Bundle
 
@@ -149,15 +152,20 @@ def _decode(
 
 
 def observe_text(
-    model: TranslationModel, observers: Sequence[Observer], segments: Callable[[], Iterator[Tensor]]
+    bundle: Bundle,
+    ids: NDArray[np.integer],
+    reading: TextReading,
+    observers: Sequence[Observer],
+    advance: Callable[[int], object] | None = None,
 ) -> None:
-    """Run a language model over a text while observers are told the attention; each segment counts as a sentence.
+    """Read a text with a language model while observers are told the attention; each segment counts as a sentence.
 
     Args:
-        segments: reads the text with the model, as `text_scores.score_text` does.
+        ids: (N) the tokens of the text.
+        advance: is told the number of tokens of each segment.
 
     Raises:
-        UserError: as ``segments``.
+        UserError: a probability is not finite.
     """
     read = 0
 
@@ -166,6 +174,6 @@ def observe_text(
         real = torch.ones(rows, queries, dtype=torch.bool, device=seen.weights.device)
         _tell(observers, seen, real, list(range(read, read + rows)))
 
-    with model.listen(relay):
-        for _ in segments():
+    with bundle.model.listen(relay):
+        for _ in score_text(bundle.model, ids, reading, bundle.device, advance=advance):
             read += 1

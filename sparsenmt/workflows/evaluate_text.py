@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from sparsenmt.analysis.density import DensityCounter
 from sparsenmt.analysis.observe import observe_text
-from sparsenmt.decoding.text_scores import score_text
+from sparsenmt.data.text import read_lines
+from sparsenmt.decoding.text_scores import TextReading, encode_text
 from sparsenmt.devices import pick_device
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringOptions
@@ -31,7 +30,7 @@ from sparsenmt.workflows.evaluation_file import (
     evaluation_path,
     site_attention,
 )
-from sparsenmt.workflows.score_text import TextReading, read_text, token_nats
+from sparsenmt.workflows.score_text import token_nats
 from sparsenmt.workflows.test_sets import PlainText, TestText
 
 ATTENTION_TOKENS = 32_768
@@ -135,7 +134,7 @@ def evaluate_text(directory: Path, text: PlainText, *, attention: bool = True, d
         return found
     bundle = open_model(directory, device=pick_device(device, "--device"), any_task=True)
     check_identity(bundle, identity, directory)
-    encoded = read_text(bundle, text.path)
+    encoded = encode_text(bundle.tokenizers.target, list(read_lines(text.path)), str(text.path))
     reading = TextReading.of(bundle.recipe)
     label = f"{directory.name}: {text.name}"
     if found is None:
@@ -219,18 +218,5 @@ def _measure_attention(
     """Measure the attention over the beginning of a text."""
     counter = DensityCounter()
     with progress_bar(f"{label}: attention", len(ids), unit="token") as advance:
-
-        def segments() -> Iterator[Tensor]:
-            return score_text(
-                bundle.model,
-                ids,
-                segment_length=reading.segment_length,
-                segment_memory=reading.segment_memory,
-                rows=reading.rows,
-                device=bundle.device,
-                exits=reading.exits,
-                advance=advance,
-            )
-
-        observe_text(bundle.model, [counter], segments)
+        observe_text(bundle, ids, reading, [counter], advance)
     return site_attention(counter.result(label))

@@ -9,9 +9,10 @@ import torch
 from sparsenmt import store
 from sparsenmt.assemble import build_model
 from sparsenmt.data.prepared_data import PreparedText
+from sparsenmt.decoding.text_scores import TextReading
 from sparsenmt.evaluation.text_quality import TextQuality
 from sparsenmt.recipe.schema import Recipe
-from sparsenmt.workflows.score_text import TextReading, token_nats
+from sparsenmt.workflows.score_text import token_nats
 
 
 def make_text_validator(
