@@ -402,9 +402,9 @@ def report(name: str, title: str, observations: Sequence[Observation], axes: Seq
         *columns("hidden number sacrebleu_p"),
         *(Column("parameters", "count"), Column("sparsity", "share", filtered), Column("attended", "number")),
         *(
-            Column("fewer_attended", "number", texts and tested),
+            *([Column("fewer_attended", "number", tested)] if texts else []),
             Column("density", "share"),
-            *(Column("mean_span", "number", spanned), Column("longest_span", "number", spanned)),
+            *([Column("mean_span", "number", spanned), Column("longest_span", "number", spanned)] if texts else []),
             Column("training_speed", "rate", timed),
             Column("training_seconds", "rate"),
             Column("signature", shown=False),

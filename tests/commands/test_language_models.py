@@ -179,7 +179,8 @@ def test_checkpoints_are_averaged_by_bits_per_character(texts: Run) -> None:
     ],
 )
 def test_what_has_no_meaning_is_refused(texts: Run, arguments: tuple[str, ...], message: str) -> None:
-    mixed = "name: mixed\ndirectory: other\nrecipe: text.yaml\nvariants: [{name: a}, {name: b, recipe: model/recipe.yaml}]\n"
+    variants = "[{name: a}, {name: b, recipe: model/recipe.yaml}]"
+    mixed = f"name: mixed\ndirectory: other\nrecipe: text.yaml\nsets: [dev]\nvariants: {variants}\n"
     Path("mixed.yaml").write_bytes(mixed.encode())
     found = texts(*arguments)
     assert found.code == 2 and message in found.err and "Traceback" not in found.err
