@@ -435,6 +435,8 @@ def plan_sweep(
                 where=f"variant {run.name}: data.task",
                 hint="Write a sweep file for each task.",
             )
+        if run.recipe.data.is_language_model and model_run.beam_size is not None:
+            raise UserError("language models are not searched", where="--beam-size", hint="Leave it out.")
         if "test" in sweep.sets and run.recipe.data.test is None:
             raise UserError(
                 f"the recipe of variant {run.name} has no `data.test`",

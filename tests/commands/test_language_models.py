@@ -170,6 +170,8 @@ def test_checkpoints_are_averaged_by_bits_per_character(texts: Run) -> None:
         (("analyze", "density", "lm", "--input", "texts/dev.en", "--beam-size", "2"), "--beam-size: has no meaning"),
         (("analyze", "attention-mass", "lm", "--input", "texts/dev.en"), "a language model"),
         (("sweep", "mixed.yaml"), "different tasks"),
+        (("sweep", "text-sweep.yaml", "--beam-size", "2"), "--beam-size: language models are not searched"),
+        (("sweep", "text-sweep.yaml", "-m", "bleu"), "--metric: bleu compares translations"),
         (("export", "lm", "out", "--to", "safetensors-hf"), "a language model"),
         (("benchmark", "lm"), "a language model"),
         (("depth-table", "lm"), "a language model"),
@@ -182,6 +184,7 @@ def test_what_has_no_meaning_is_refused(texts: Run, arguments: tuple[str, ...], 
     variants = "[{name: a}, {name: b, recipe: model/recipe.yaml}]"
     mixed = f"name: mixed\ndirectory: other\nrecipe: text.yaml\nsets: [dev]\nvariants: {variants}\n"
     Path("mixed.yaml").write_bytes(mixed.encode())
+    Path("text-sweep.yaml").write_bytes(mixed.replace(variants, "[{name: a}]").encode())
     found = texts(*arguments)
     assert found.code == 2 and message in found.err and "Traceback" not in found.err
     assert not Path("other").exists() and not Path("out").exists()
