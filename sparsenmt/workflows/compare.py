@@ -293,7 +293,8 @@ def _models(
     filtered, timed = any(model.found.sparsity is not None for model in models), base.speed is not None
     of_texts = [model.found for model in models if isinstance(model.found, TextEvaluation)]
     spanned = any(found.spans for found in of_texts)
-    span_columns = [Column("mean_span", "number", spanned), Column("longest_span", "number", spanned)] if of_texts else []
+    kinds = [Column("mean_span", "number", spanned), Column("longest_span", "number", spanned)]
+    span_columns = kinds if of_texts else []
     kind = _kind(scoring)
     heads = (
         *(Column("model"), *(Column(name, kind) for name in (*scoring.metrics, "difference"))),
