@@ -37,24 +37,34 @@ ATTENTION_TOKENS = 32_768
 """Tokens at the beginning of a text whose attention is measured: all weights are formed for it, which takes time."""
 
 
+@dataclass(frozen=True)
+class TextBlock:
+    """A block of lines: its negative log-likelihood in nats, and its sizes."""
+
+    nats: float
+    tokens: int
+    characters: int
+    words: int
+
+
 @dataclass(kw_only=True)
 class TextEvaluation(KeptEvaluation):
     """One language model on one text.
 
     Args:
-        blocks: nats, tokens, characters and words of each block of lines (`text_quality.block_qualities`).
+        blocks: those of `text_quality.block_qualities`.
         spans: of every head by layer; empty without learned spans.
         reading: the segments in which the text was read, in words.
     """
 
-    blocks: list[list[float]]
+    blocks: list[TextBlock]
     spans: list[list[float]] = field(default_factory=list)
     reading: str = ""
 
     @property
     def qualities(self) -> list[TextQuality]:
         """The quality of every block."""
-        return [TextQuality(nats, TextCounts(*(round(each) for each in sizes))) for nats, *sizes in self.blocks]
+        return [TextQuality(each.nats, TextCounts(each.tokens, each.characters, each.words)) for each in self.blocks]
 
     @property
     def quality(self) -> TextQuality:
@@ -140,7 +150,7 @@ def evaluate_text(directory: Path, text: PlainText, *, attention: bool = True, d
     if found is None:
         nats = token_nats(bundle.model, encoded.ids, reading, bundle.device, label=label)
         blocks = [
-            [each.nats, each.counts.tokens, each.counts.characters, each.counts.words]
+            TextBlock(each.nats, each.counts.tokens, each.counts.characters, each.counts.words)
             for each in block_qualities(nats, encoded.ids, encoded.lines)
         ]
         path, key = _path_and_key(directory, text)
