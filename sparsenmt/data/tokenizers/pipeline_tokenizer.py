@@ -146,7 +146,7 @@ def _read(description: bytes) -> tuple[Any, bytes, dict[str, int]]:
     except Exception as error:  # the package raises nothing more specific
         raise ValueError(f"the package refuses the description: {error}") from None
     if "ByteLevel" in kinds:
-        return tokenizer, text.encode(), {character: byte for byte, character in enumerate(_byte_characters())}
+        return tokenizer, text.encode(), {character: byte for byte, character in enumerate(byte_characters())}
     if "Metaspace" in kinds or "Replace" in kinds:
         return tokenizer, text.encode(), {}
     raise ValueError(f"a decoder of an unknown kind: {', '.join(sorted(map(str, kinds)))}")
@@ -169,7 +169,7 @@ def load_package() -> Any:
     return tokenizers
 
 
-def _byte_characters() -> list[str]:
+def byte_characters() -> list[str]:
     """The character that stands for each byte: visible ones for themselves, as in GPT-2."""
     visible = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = iter(range(256, 512))
