@@ -256,14 +256,6 @@ class TokenizerSection(Section):
         "between documents; they count in `vocabulary_size`.",
     )
 
-    directory: str | None = Field(
-        None,
-        description="Directory of a model, such as an imported one, or of prepared data, whose tokenizers are taken, "
-        "instead of learning some; `shared` must be theirs, and the other keys then say nothing.",
-    )
-
-    younger = frozenset({"directory"})
-
     @model_validator(mode="before")
     @classmethod
     def _count_bytes(cls, values: Any) -> Any:

@@ -50,7 +50,6 @@ from sparsenmt.errors import UserError
 from sparsenmt.files import describe_changes, has_leftovers, publish_directory
 from sparsenmt.progress import notify, progress_bar, progress_over
 from sparsenmt.recipe import schema
-from sparsenmt.records import file_entries
 
 T = TypeVar("T")
 __all__ = ["PreparedData", "PreparedReport", "check_prepared_data", "prepare"]
@@ -109,8 +108,6 @@ def preparation_settings(data: schema.Data, features: Collection[str]) -> dict[s
     tokenizer = tokenizer_settings(data).model_dump()
     if not tokenizer["user_symbols"]:  # data that were prepared before the key existed stay valid
         del tokenizer["user_symbols"]
-    if (taken := tokenizer.pop("directory", None)) is not None:
-        tokenizer["files"] = {name: entry["sha256"] for name, entry in file_entries(_tokenizers_of(taken)).items()}
     train = [{"name": name, "weight": corpus.weight} for name, corpus in zip(names, data.train, strict=True)]
     if data.is_language_model:
         return {"task": data.task, "tokenizer": tokenizer, "train": train}
@@ -125,15 +122,6 @@ def preparation_settings(data: schema.Data, features: Collection[str]) -> dict[s
         "train": train,
         "features": sorted(features),
     }
-
-
-def _tokenizers_of(directory: str) -> Path:
-    """The tokenizers of a model or of prepared data; UserError if there are none."""
-    found = Path(directory) / "tokenizers"
-    if not found.is_dir():
-        where = "data.tokenizer.directory"
-        raise UserError(f"there are no tokenizers in {directory}", where=where, hint="Name a model directory.")
-    return found
 
 
 def check_prepared_data(data: schema.Data, features: Collection[str], *, progress: bool = True) -> str:
@@ -189,8 +177,7 @@ class _Preparation:
         }
         stages = Stages(self._staging, task, self._progress)
         stage_names = [directory.name for directory in self._directories]
-        given = self._data.tokenizer.directory
-        stages.run("vocabularies", self._train_tokenizers if given is None else partial(self._take_tokenizers, given))
+        stages.run("vocabularies", self._train_tokenizers)
         tokenizers = Tokenizers.load(self._staging / "tokenizers")
         reports = [stages.run(name, partial(self._write, n, tokenizers)) for n, name in enumerate(stage_names)]
         self._complete(stages, stage_names, tokenizers)
@@ -216,10 +203,6 @@ class _Preparation:
     def _train_tokenizers(self) -> None:
         """Train the tokenizers on all training corpora, each once, whatever its weight, and save them."""
         raise NotImplementedError
-
-    def _take_tokenizers(self, directory: str) -> None:
-        """Take the tokenizers of a model."""
-        Tokenizers.load(_tokenizers_of(directory)).save(self._staging / "tokenizers")
 
     def _write(self, number: int, tokenizers: Tokenizers) -> dict[str, Any]:
         """Encode and store a corpus, and return its report.
