@@ -83,8 +83,11 @@ def read(directory: Path) -> ForeignModel:
         UserError: the architecture is not among `FAMILIES`, or a file is missing or does not fit.
     """
     config = Config.read(directory)
-    tokenizers, source_ids, target_ids = HuggingFaceTokenizers.read(directory, config.values)
-    return convert(config, read_weights(directory), tokenizers, source_ids, target_ids)
+    tokens = HuggingFaceTokenizers.read(directory, config.values)
+    found = convert(config, read_weights(directory), tokens.tokenizers, tokens.source_ids, tokens.target_ids)
+    sides = zip(("source_language", "target_language"), tokens.languages, strict=True)
+    found.recipe["data"] |= {key: code for key, code in sides if code is not None}
+    return found
 
 
 @dataclass(frozen=True)
