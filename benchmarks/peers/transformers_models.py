@@ -50,7 +50,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         {**FAIRSEQ, "activation_function": "gelu", "scale_embedding": False, "tie_word_embeddings": False},
     ),
 }
-LENGTHS, NEW_TOKENS, BEAM = (7, 4, 6), 12, 3
+LENGTHS, NEW_TOKENS, BEAM = (7, 4, 6, 3, 5), 12, 3
 
 
 def make(folder: Path) -> None:
@@ -66,6 +66,10 @@ def make(folder: Path) -> None:
             for own, buffer in model.named_buffers():
                 if own == "final_logits_bias":
                     buffer += torch.randn(buffer.shape)
+            # Towards EOS, so that outputs end.
+            decoder, end = model.model.decoder, model.lm_head.weight[keys["eos_token_id"]]
+            last = decoder.layer_norm if hasattr(decoder, "layer_norm") else decoder.layers[-1].final_layer_norm
+            last.bias += 2.5 * end / end.norm()
         model.generation_config = transformers.GenerationConfig(
             **{key: keys.get(key) for key in ("pad_token_id", "eos_token_id", "decoder_start_token_id")},
             **{"num_beams": BEAM, "length_penalty": 1.0, "early_stopping": True, "max_length": NEW_TOKENS + 1},

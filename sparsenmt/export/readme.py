@@ -116,6 +116,10 @@ def _notes(bundle: Bundle, plain: PlainTransformer, target: str, sentencepiece: 
     notes = []
     if target == "safetensors-hf" and plain.tie != "all" and not architecture(plain).has_two_vocabularies:
         notes.append("Transformers 5 or later: earlier ones give both sides of such a model one table, silently.")
+    if bundle.tokenizers.frames:
+        notes.append(
+            "The code above puts no tokens of languages around sentences: `tokenizers/frames.json` says which belong."
+        )
     if sentencepiece and data.tokenizer.lowercase:
         notes.append("The model was trained on lowercased text: lowercase the lines first.")
     if strategy_of(decoding).penalizes_length and decoding.length_penalty == "gnmt" and decoding.alpha:

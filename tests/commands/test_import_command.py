@@ -115,7 +115,7 @@ MISTAKES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda at: (at / "model.safetensors").write_bytes((at / "model.safetensors").read_bytes()[:-9]),
         "the file has another size than its header says",
     ),
-    "no tokenizer": (lambda at: (at / "source.spm").unlink(), "source.spm"),
+    "no tokenizer": (lambda at: (at / "source.spm").unlink(), "a file of the model's tokenizer is missing"),
 }
 
 
