@@ -46,11 +46,11 @@ def backward_through_projection(
     size = table.shape[0] - len(never)
     uniform = smoothing / size
     columns = table.sum(0, dtype=wide)  # (D) W^T 1
-    for each in (table,) if bias is None else (table, bias):
-        if each.grad is None:
-            each.grad = torch.zeros_like(each)
+    if table.grad is None:
+        table.grad = torch.zeros_like(table)
     mean_bias = 0.0
     if bias is not None:
+        bias.grad = torch.zeros_like(bias) if bias.grad is None else bias.grad
         columns -= table[never].sum(0, dtype=wide)
         mean_bias = float(bias.index_fill(0, never, 0.0).sum(dtype=wide)) / size
     buffer = hidden.new_empty(min(CHUNK_ROWS, len(hidden)), table.shape[0])

@@ -41,7 +41,7 @@ def test_an_exported_model_comes_back(command: Run, exported: Path) -> None:
     assert first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_training_goes_on_with_its_own_vocabularies(command: Run, exported: Path) -> None:
+def test_training_goes_on_with_its_own_vocabularies(command: Run, exported: Path, refused: Callable[..., str]) -> None:
     assert command("import", exported, "back").code == 0
     recipe = read_recipe(Path("back"))
     assert recipe.data.tokenizer.from_model == str(Path("back").resolve())
@@ -52,6 +52,10 @@ def test_training_goes_on_with_its_own_vocabularies(command: Run, exported: Path
     tuned = command("finetune-l0", "back", "small.yaml", *options, *changes, *gates)
     assert tuned.code == 0, tuned.err
     assert command("decode", "tuned", stdin=b"a house\n").code == 0
+    message = refused("prepare", "small.yaml", "data.tokenizer={from_model: nowhere, shared: true}")
+    assert "there are no tokenizers of a model" in message
+    two = ("data.tokenizer={from_model: back, shared: false}", "model.tie_embeddings=none", "data.directory=other")
+    assert "the tokenizers are one for both languages" in refused("prepare", "small.yaml", *two)
 
 
 def test_other_weights_of_the_same_model(command: Run, exported: Path) -> None:
