@@ -19,6 +19,7 @@ import os
 import platform
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +29,7 @@ from torch import Tensor
 import sparsenmt
 from sparsenmt.assemble import build_model, load_resolved_recipe
 from sparsenmt.data.features.feature_set import FeatureSet
+from sparsenmt.data.tokenizers.frame import FramePair
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.devices import pick_device
 from sparsenmt.errors import UserError
@@ -144,15 +146,30 @@ class Bundle:
         """Return the identity of the model, which cached results depend on."""
         return _identity(self.recipe, self.weights_digest, self.files)
 
+    @cached_property
+    def frames(self) -> FramePair:
+        """The tokens around sources and targets, of the languages of `decoding`.
+
+        Raises:
+            UserError: the model does not have these languages, or needs one that is not given.
+        """
+        options = self.recipe.decoding
+        return self.tokenizers.frames.choose(options.source_language, options.target_language)
+
     @property
     def max_positions(self) -> int:
-        """Most tokens of a source or target, `</s>` included."""
+        """Most tokens of a source or target, `</s>` and frame included."""
         return self.recipe.model.max_positions
 
     @property
     def max_source_length(self) -> int:
-        """Most source tokens that are read, `</s>` not counted."""
-        return _max_source_length(self.recipe)
+        """Most source tokens that are read, `</s>` and frame not counted."""
+        return min(_max_source_length(self.recipe), self.max_positions - 1 - self.frames.source.size)
+
+    @property
+    def max_target_length(self) -> int:
+        """Most target tokens that fit, `</s>` and frame not counted."""
+        return self.max_positions - 1 - self.frames.target.size
 
     @property
     def depth(self) -> Depth:
@@ -537,6 +554,7 @@ def open_model(
     device: torch.device | str = "auto",
     dtype: torch.dtype | Literal["recipe"] | DecodingDtype | None = torch.float32,
     disabled: Mapping[SiteName, Collection[int]] | None = None,
+    languages: tuple[str | None, str | None] = (None, None),
     any_task: bool = False,
 ) -> Bundle:
     """Open a model directory for decoding.
@@ -546,6 +564,7 @@ def open_model(
         dtype: of the packed weights, or its name in recipes, or ``recipe`` for the dtype of the model's recipe; None
             leaves the weights unpacked, as they were trained.
         disabled: heads, from 1, that give zeros in addition to those of the recipe; `Bundle.recipe` has them, too.
+        languages: of source and target, instead of those of the recipe; `Bundle.recipe` has them, too.
         any_task: open a language model, too, which otherwise is a UserError.
     """
     device = pick_device(device, "--device") if isinstance(device, str) else device
@@ -556,6 +575,7 @@ def open_model(
         stored = _stored_recipe(real)
         owner = _owner(manifest["files"], stored)
         recipe = _disabling(load_resolved_recipe(stored, origin=str(real / RECIPE)), disabled or {})
+        recipe = _with_languages(recipe, *languages)
         if not any_task:
             check_translates(recipe, directory)
         tokenizers = Tokenizers.load(real / "tokenizers")
@@ -566,6 +586,8 @@ def open_model(
         return Bundle(recipe, tokenizers, features, model, device, digest, manifest["files"])
 
     bundle = read_consistently(Path(directory), _READ, read)
+    if any(languages):
+        _ = bundle.frames  # refuses what the model does not have
     model = bundle.model.to(device).eval()
     chosen = _named_dtype(model, bundle.recipe.decoding.dtype if dtype == "recipe" else dtype)
     if chosen is not None:
@@ -587,6 +609,13 @@ def _named_dtype(model: Transformer, name: torch.dtype | str | None) -> torch.dt
             hint="Give --dtype fp32, bf16 or auto.",
         )
     return dtype
+
+
+def _with_languages(recipe: Recipe, source: str | None, target: str | None) -> Recipe:
+    """Return the recipe with these languages, where there are any."""
+    given = {"source_language": source, "target_language": target}
+    decoding = recipe.decoding.model_copy(update={key: code for key, code in given.items() if code is not None})
+    return recipe.model_copy(update={"decoding": decoding})
 
 
 def _disabling(recipe: Recipe, disabled: Mapping[SiteName, Collection[int]]) -> Recipe:

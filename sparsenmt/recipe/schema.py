@@ -526,6 +526,12 @@ class Decoding(Section):
     decoder_layers: PositiveInt | None = Field(
         None, description="Number of decoder layers to run, from the first on. Default: the deepest trained exit."
     )
+    source_language: str | None = Field(
+        None, description="Code of the source's language, of a model of several; `sparsenmt import` names them."
+    )
+    target_language: str | None = Field(
+        None, description="Code of the language to translate to, of a model of several; also in training."
+    )
     segment_length: PositiveInt | None = Field(
         None,
         le=2**20,
@@ -537,7 +543,7 @@ class Decoding(Section):
         description="Language models: positions that are kept for the next segment. Default: `model.segment_memory`.",
     )
 
-    younger = frozenset({"segment_length", "segment_memory"})
+    younger = frozenset({"segment_length", "segment_memory", "source_language", "target_language"})
 
     def recorded(self) -> dict[str, Any]:
         """These settings as JSON values, for records of what an output depends on.

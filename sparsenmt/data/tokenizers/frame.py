@@ -63,6 +63,9 @@ class FramePair:
     target: Frame = field(default_factory=Frame)
 
 
+NO_FRAMES = FramePair()
+
+
 @dataclass(frozen=True)
 class Frames:
     """The frames of a model by its languages. In places of tokens, a side stands for the token of its language.
