@@ -86,7 +86,7 @@ def read(directory: Path) -> ForeignModel:
     tokens = HuggingFaceTokenizers.read(directory, config.values)
     found = convert(config, read_weights(directory), tokens.tokenizers, tokens.source_ids, tokens.target_ids)
     sides = zip(("source_language", "target_language"), tokens.languages, strict=True)
-    found.recipe["data"] |= {key: code for key, code in sides if code is not None}
+    found.recipe["decoding"] |= {key: code for key, code in sides if code is not None}
     return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -33,7 +32,8 @@ class ImportRequest:
         source: the model of another program.
         output: the model directory that is written.
         name: of the model; None: that of the source.
-        languages: codes of source and target; None: those that the model names.
+        languages: codes of source and target; None: those that the model names. Of a model of several languages the
+            ones that it translates unless others are given.
     """
 
     source: Path
@@ -77,9 +77,16 @@ def _read(source: Path) -> tuple[ForeignModel, list[Path]]:
 def _recipe(request: ImportRequest, found: ForeignModel) -> Recipe:
     """The recipe of the model. It has no training data: its paths are those where a user will put them."""
     output = request.output.resolve()
-    data: dict[str, Any] = dict(found.recipe.get("data", {}))
+    data, decoding = dict(found.recipe.get("data", {})), dict(found.recipe.get("decoding", {}))
+    frames = found.tokenizers.frames
     sides = zip(("source_language", "target_language"), request.languages, ("source", "target"), strict=True)
-    data |= {key: given or data.get(key, usual) for key, given, usual in sides}
+    for key, given, usual in sides:
+        if frames.languages and given is not None:
+            decoding[key] = given
+        code = given or decoding.get(key) or data.get(key, usual)
+        data[key] = code.partition("_")[0]  # en_XX and eng_Latn are text in en and eng
+    if None not in (chosen := (decoding.get("source_language"), decoding.get("target_language"))):
+        frames.choose(*chosen)
     languages = data["source_language"], data["target_language"]
     places = [dict(zip(("source", "target"), (f"{part}.{code}" for code in languages), strict=True)) for part in _DATA]
     if languages[0] == languages[1]:  # as of summaries
@@ -88,7 +95,8 @@ def _recipe(request: ImportRequest, found: ForeignModel) -> Recipe:
     data["tokenizer"] = {**data.get("tokenizer", {}), "from_model": str(output)}
     name = request.name or request.source.resolve().name
     return load_resolved_recipe(
-        {**found.recipe, "name": name, "directory": str(output), "data": data}, origin=str(request.source)
+        {**found.recipe, "name": name, "directory": str(output), "data": data, "decoding": decoding},
+        origin=str(request.source),
     )
 
 
