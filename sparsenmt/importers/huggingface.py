@@ -407,7 +407,7 @@ def _their_name(name: str) -> str:
 
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     **{"repetition_penalty": (1.0,), "encoder_no_repeat_ngram_size": (0,), "diversity_penalty": (0.0,)},
-    **{"num_beam_groups": (1,), "suppress_tokens": ([],), "begin_suppress_tokens": ([],), "typical_p": (1.0,)},
+    **{"num_beam_groups": (1,), "begin_suppress_tokens": ([],), "typical_p": (1.0,)},
     **{"penalty_alpha": (0.0,), "exponential_decay_length_penalty": (), "forced_decoder_ids": ([],)},
 }
 """Settings of a search that this program does not have, with the values that change nothing."""
@@ -415,14 +415,14 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 def decoding_settings(config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The `decoding` section for the settings of a search, and notes on those that this program does not have."""
-    beams, longest = int(config.get("num_beams", 1)), int(config.get("max_length", 20))
+    beams, longest = int(config.get("num_beams", 1)), config.get("max_length")
     if (new := config.get("max_new_tokens")) is not None:
         longest = int(new) + 1  # theirs counts the token with which the decoder begins
     penalty = float(config.get("length_penalty", 1.0))
     section: dict[str, Any] = {
         "beam_size": beams,
         **{"length_penalty": "average", "alpha": max(penalty, 0.0)},
-        **{"max_length_factor": 0.0, "max_length_offset": max(longest - 1, 1)},
+        **({} if longest is None else {"max_length_factor": 0.0, "max_length_offset": max(int(longest) - 1, 1)}),
         "min_length": max(int(config.get("min_length", 0)) - 1, 0),
         "no_repeat_ngram": int(config.get("no_repeat_ngram_size", 0)),
     }
@@ -437,12 +437,17 @@ def decoding_settings(config: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
             "The search ends when as many hypotheses as the beam is wide have ended; that of Transformers, without "
             "early_stopping, when no other can become better."
         )
-    bad = [row for row in config.get("bad_words_ids") or [] if row != [config["pad_token_id"]]]
+    bad = [*(config.get("bad_words_ids") or []), *([token] for token in config.get("suppress_tokens") or [])]
+    start = config.get("decoder_start_token_id")
+    never = [config["pad_token_id"], *([] if start == config.get("eos_token_id") else [start])]
+    bad = [row for row in bad if row not in [[token] for token in never]]
     if [config.get("unk_token_id")] in bad:
         section["unknown"] = "forbid"
         bad.remove([config["unk_token_id"]])
     if bad:
-        notes.append(f"{len(bad)} of the sequences in bad_words_ids may come: there is no key for them.")
+        notes.append(
+            f"{len(bad)} of the sequences in bad_words_ids and suppress_tokens may come: there is no key for them."
+        )
     for key, values in _NEUTRAL.items():
         if config.get(key) is not None and config[key] not in values:
             notes.append(f"{key}: {config[key]} is not available, and left out.")
