@@ -430,7 +430,7 @@ def decoding_settings(config: Mapping[str, Any]) -> tuple[dict[str, Any], list[s
     if penalty < 0:
         notes.append(f"length_penalty {penalty:g} is not available: hypotheses are ranked by their log-probability.")
     if config.get("do_sample"):
-        section |= {"method": "sampling", "temperature": float(config.get("temperature", 1.0))}
+        section |= {"method": "sample", "temperature": float(config.get("temperature", 1.0))}
         section |= {"top_k": int(config.get("top_k", 50)), "top_p": float(config.get("top_p", 1.0))}
     elif beams > 1 and config.get("early_stopping") is not True:
         notes.append(

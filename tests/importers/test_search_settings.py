@@ -31,4 +31,4 @@ def test_what_is_left_out_is_said() -> None:
 
 def test_sampling() -> None:
     section, notes = decoding_settings({**TOKENS, "do_sample": True, "top_k": 10, "temperature": 0.7})
-    assert (section["method"], section["top_k"], section["temperature"], notes) == ("sampling", 10, 0.7, [])
+    assert (section["method"], section["top_k"], section["temperature"], notes) == ("sample", 10, 0.7, [])
