@@ -131,7 +131,7 @@ class HuggingFaceTokenizers:
             UserError: a file is missing, damaged, or does not fit the others.
         """
         files = _Files(directory, config)
-        if config["model_type"] == "marian":
+        if config["model_type"] == "marian" or files.path("source.spm"):  # also what `export` writes
             return _read_marian(files)
         tokens = _read_tokens(files)
         order = _Order.of(tokens.names, files, rows=config["vocab_size"])
