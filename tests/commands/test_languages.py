@@ -16,7 +16,7 @@ Refused = Callable[..., str]
 
 LANGUAGES = {"en_XX": 20, "de_DE": 21, "fr_XX": 22}
 FRAMES = Frames(LANGUAGES, source_prefix=["source"], target_prefix=["target"])
-SMALL = ("training.validation.metric=loss", "data.directory=several-data", "data.tokenizer.directory=several")
+SMALL = ("training.validation.metric=loss", "data.directory=several-data", "data.tokenizer.from_model=several")
 
 
 @pytest.fixture
@@ -62,4 +62,4 @@ def test_a_language_that_is_missing_is_asked_for(refused: Refused, workspace: Pa
     FRAMES.save(workspace / "several" / "tokenizers" / "frames.json")
     assert command("prepare", "small.yaml", *SMALL).code == 0
     assert "--source-language" in refused("train", "small.yaml", *SMALL, "directory=other")
-    assert "no tokenizers" in refused("prepare", "small.yaml", "data.directory=x", "data.tokenizer.directory=corpus")
+    assert "there are no tokenizers" in refused("prepare", "small.yaml", "data.directory=x", "data.tokenizer.from_model=corpus")
