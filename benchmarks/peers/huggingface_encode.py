@@ -25,7 +25,7 @@ def main() -> None:
         found = {}
         for name in case["texts"]:
             lines = Path(name).read_text(encoding="utf-8").split("\n")
-            source = [tokenizer(line)["input_ids"] for line in lines]
+            source = [tokenizer(case["before"] + line)["input_ids"] for line in lines]
             target = [tokenizer(text_target=line)["input_ids"] for line in lines]
             decoded = [tokenizer.decode(ids, skip_special_tokens=True) for ids in source]
             found[name] = {"source": source, "target": target, "decoded": decoded}

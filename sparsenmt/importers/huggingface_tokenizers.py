@@ -193,14 +193,18 @@ class _Order:
             message = f"the tokenizer has {len(names):,} tokens, and the model's tables have {rows:,} rows"
             raise UserError(message, where=str(files.directory), hint=_TAKE_ALL)
         places = {name: id_ for id_, name in reversed(list(enumerate(names)))}
-        chosen = [files.config.get(f"{key}_token_id") for key in ("pad", "eos", "decoder_start")]
-        pad, eos, start = (id_ if isinstance(id_, int) and 0 <= id_ < rows else -1 for id_ in chosen)
-        pad = places.get("<pad>", -1) if pad < 0 else pad
-        eos = places.get("</s>", -1) if eos < 0 else eos
-        unknown = places.get("<unk>", -1)
-        if start not in (pad, eos) and start != places.get("<s>"):  # none, or the token of a language
-            start = eos
-        others = [id_ for id_ in range(rows) if id_ not in {pad, unknown, start, eos}]
+
+        def special(key: str, name: str) -> int:
+            """The id that the configuration names, unless it is that of another vocabulary."""
+            id_ = files.config.get(f"{key}_token_id")
+            known = isinstance(id_, int) and 0 <= id_ < rows
+            return id_ if known and (name not in places or names[id_ : id_ + 1] == [name]) else places.get(name, -1)
+
+        pad, eos, unknown = special("pad", "<pad>"), special("eos", "</s>"), places.get("<unk>", -1)
+        start = files.config.get("decoder_start_token_id")
+        start = start if isinstance(start, int) and 0 <= start < rows else eos
+        alone = {start} & {places.get("<s>", -1)}  # otherwise BOS is a second place of another token
+        others = [id_ for id_ in range(rows) if id_ not in {pad, unknown, eos} | alone]
         unused = range(len(names), rows)
         all_names = [*names, *(f"<unused_{id_}>" for id_ in unused)]
         theirs = [pad, unknown, start, eos, *others]

@@ -62,4 +62,6 @@ def test_a_language_that_is_missing_is_asked_for(refused: Refused, workspace: Pa
     FRAMES.save(workspace / "several" / "tokenizers" / "frames.json")
     assert command("prepare", "small.yaml", *SMALL).code == 0
     assert "--source-language" in refused("train", "small.yaml", *SMALL, "directory=other")
-    assert "there are no tokenizers" in refused("prepare", "small.yaml", "data.directory=x", "data.tokenizer.from_model=corpus")
+    assert "there are no tokenizers" in refused(
+        "prepare", "small.yaml", "data.directory=x", "data.tokenizer.from_model=corpus"
+    )
