@@ -62,7 +62,7 @@ def lines_of(patterns: Iterable[str]) -> list[str]:
     files = [path for pattern in patterns for path in sorted(DATA.glob(pattern))]
     read = []
     for path in files:
-        with gzip.open(path, "rt", encoding="utf-8", errors="replace") as stream:
+        with gzip.open(path, "rt", encoding="utf-8", errors="replace", newline="\n") as stream:
             read.append([line.rstrip("\n") for line in islice(stream, LINES)])
     turns = [line.strip() for row in zip(*read, strict=False) for line in row if line.strip()]
     return turns[:LINES]
@@ -288,7 +288,7 @@ def write_golden(folder: Path) -> None:
     }
     for name, family in families.items():
         family.write(folder / name)
-    (folder / "lines.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
+    (folder / "lines.txt").write_bytes(("\n".join(SENTENCES)).encode())
     found = {}
     for (name, family), (there,) in zip(
         families.items(), theirs(folder, families, [folder / "lines.txt"]), strict=True
@@ -297,7 +297,7 @@ def write_golden(folder: Path) -> None:
         found[name] = {"config": family.config, "languages": family.languages, "class": family.kind, **there}
     source = f"{' '.join(PEERS['tokenizers'])}, benchmarks/tokenizer_parity.py --golden"
     text = json.dumps({"source": source, "families": found}, ensure_ascii=False)
-    (folder / "ids.json").write_text(text.replace(', "config"', ',\n"config"') + "\n", encoding="utf-8")
+    (folder / "ids.json").write_bytes((text.replace(', "config"', ',\n"config"') + "\n").encode())
 
 
 def main() -> None:
@@ -310,7 +310,7 @@ def main() -> None:
         folder = Path(name)
         paths = [folder / f"{text}.txt" for text in texts]
         for path, lines in zip(paths, texts.values(), strict=True):
-            path.write_text("\n".join(lines), encoding="utf-8")
+            path.write_bytes(("\n".join(lines)).encode())
         for name, family in families.items():
             family.write(folder / name)
         print(f"of {LINES:,} lines each: ids as a source / as a target / text of the source, of lines without <unk>")

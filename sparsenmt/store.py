@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 import sparsenmt
-from sparsenmt.assemble import build_model, load_resolved_recipe
+from sparsenmt.assemble import DTYPES, build_model, load_resolved_recipe, named_dtype
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.tokenizers.frame import FramePair
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
@@ -56,7 +56,8 @@ from sparsenmt.model.sockets import method_weights
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.choices import DecodingDtype
 from sparsenmt.recipe.load import dump
-from sparsenmt.recipe.schema import Recipe, Site
+from sparsenmt.recipe.model_use import with_languages, without_heads
+from sparsenmt.recipe.schema import Recipe
 from sparsenmt.recipe.task import check_translates
 from sparsenmt.recipe.yaml_tree import parse_plain, read_limited
 from sparsenmt.records import (
@@ -86,10 +87,6 @@ _NO_MODEL_HINT = "Name a directory that `sparsenmt train` wrote."
 _NO_LINK_HINT = "Put the file or folder itself there. The model directory as a whole may be a link."
 _COPY_HINT = "Take the model directory from a copy, or train it again."
 _WEIGHTS_HINT = "Training writes them when it ends; `sparsenmt average` computes them from checkpoints, if any."
-
-
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
-"""Name in recipes -> data type of matrix products."""
 
 
 @dataclass(frozen=True)
@@ -148,13 +145,8 @@ class Bundle:
 
     @cached_property
     def frames(self) -> FramePair:
-        """The tokens around sources and targets, of the languages of `decoding`.
-
-        Raises:
-            UserError: the model does not have these languages, or needs one that is not given.
-        """
-        options = self.recipe.decoding
-        return self.tokenizers.frames.choose(options.source_language, options.target_language)
+        """The tokens around sources and targets, of the languages of `decoding`; UserError if these cannot be used."""
+        return self.tokenizers.frames.of(self.recipe.decoding)
 
     @property
     def max_positions(self) -> int:
@@ -574,8 +566,8 @@ def open_model(
         _check_files(real, manifest["files"])
         stored = _stored_recipe(real)
         owner = _owner(manifest["files"], stored)
-        recipe = _disabling(load_resolved_recipe(stored, origin=str(real / RECIPE)), disabled or {})
-        recipe = _with_languages(recipe, *languages)
+        recipe = without_heads(load_resolved_recipe(stored, origin=str(real / RECIPE)), disabled or {})
+        recipe = with_languages(recipe, *languages)
         if not any_task:
             check_translates(recipe, directory)
         tokenizers = Tokenizers.load(real / "tokenizers")
@@ -589,41 +581,7 @@ def open_model(
     if any(languages):
         _ = bundle.frames  # refuses what the model does not have
     model = bundle.model.to(device).eval()
-    chosen = _named_dtype(model, bundle.recipe.decoding.dtype if dtype == "recipe" else dtype)
+    chosen = named_dtype(model, bundle.recipe.decoding.dtype if dtype == "recipe" else dtype)
     if chosen is not None:
         model.pack(chosen, final=True)
     return replace(bundle, dtype=chosen)
-
-
-def _named_dtype(model: Transformer, name: torch.dtype | str | None) -> torch.dtype | None:
-    """Return the dtype of that name, ``auto`` by a measurement; UserError if this machine cannot decode in it."""
-    if not isinstance(name, str):
-        return name
-    if name == "auto":
-        return model.fastest_dtype()
-    dtype = DTYPES[name]
-    if not model.packs(dtype):
-        raise UserError(
-            "int8 matrix products need a processor with AVX-512 VNNI, and a C++ compiler",
-            where="decoding.dtype",
-            hint="Give --dtype fp32, bf16 or auto.",
-        )
-    return dtype
-
-
-def _with_languages(recipe: Recipe, source: str | None, target: str | None) -> Recipe:
-    """Return the recipe with these languages, where there are any."""
-    given = {"source_language": source, "target_language": target}
-    decoding = recipe.decoding.model_copy(update={key: code for key, code in given.items() if code is not None})
-    return recipe.model_copy(update={"decoding": decoding})
-
-
-def _disabling(recipe: Recipe, disabled: Mapping[SiteName, Collection[int]]) -> Recipe:
-    """Return the recipe with these heads disabled in addition."""
-    sites: dict[str, Site] = {}
-    for name, more in disabled.items():
-        site: Site = getattr(recipe.model.attention, name)
-        heads = site.heads.model_copy(update={"disabled": sorted({*site.heads.disabled, *more})})
-        sites[name] = site.model_copy(update={"heads": heads})
-    attention = recipe.model.attention.model_copy(update=sites)
-    return recipe.model_copy(update={"model": recipe.model.model_copy(update={"attention": attention})})

@@ -24,7 +24,7 @@ def main() -> None:
         tokenizer = getattr(transformers, case["class"]).from_pretrained(case["directory"], **languages)
         found = {}
         for name in case["texts"]:
-            lines = Path(name).read_text(encoding="utf-8").split("\n")
+            lines = Path(name).read_bytes().decode().split("\n")
             source = [tokenizer(case["before"] + line)["input_ids"] for line in lines]
             target = [tokenizer(text_target=line)["input_ids"] for line in lines]
             decoded = [tokenizer.decode(ids, skip_special_tokens=True) for ids in source]

@@ -237,7 +237,7 @@ def _read_tokens(files: _Files) -> _Tokens:
 
 
 def _sentencepiece_pieces(files: _Files, *names: str) -> tuple[bytes, list[str]]:
-    """A SentencePiece model, and its pieces.
+    """A SentencePiece model, and its tokens.
 
     Raises:
         UserError: it is missing or damaged.
@@ -255,14 +255,14 @@ def _sentencepiece_pieces(files: _Files, *names: str) -> tuple[bytes, list[str]]
 
 
 def _check_pieces(files: _Files, pieces: Sequence[str], first: Sequence[str]) -> None:
-    """Raise UserError unless a SentencePiece model begins with these pieces, as those of its family do."""
+    """Raise UserError unless a SentencePiece model begins with these tokens, as those of its family do."""
     if list(pieces[: len(first)]) != list(first):
         path = files.required(*SENTENCEPIECE_FILES)
-        raise UserError(f"the model's pieces do not begin with {', '.join(first)}", where=str(path), hint=_TAKE_ALL)
+        raise UserError(f"the model's tokens do not begin with {', '.join(first)}", where=str(path), hint=_TAKE_ALL)
 
 
 def _read_fairseq(files: _Files) -> _Tokens:
-    """The tokens of mBART and NLLB: the pieces moved by one, then languages, then the mask."""
+    """The tokens of mBART and NLLB: SentencePiece's moved by one, then languages, then the mask."""
     model, pieces = _sentencepiece_pieces(files, *SENTENCEPIECE_FILES)
     _check_pieces(files, pieces, ("<unk>", "<s>", "</s>"))
     names = ["<s>", "<pad>", "</s>", "<unk>", *pieces[3:]]
@@ -281,7 +281,7 @@ def _read_fairseq(files: _Files) -> _Tokens:
 
 
 def _read_m2m(files: _Files) -> _Tokens:
-    """The tokens of M2M-100: a vocabulary of pieces, then languages. NLLB, of the same type, has no vocabulary."""
+    """The tokens of M2M-100: a vocabulary, then languages. NLLB, of the same type, has no vocabulary."""
     if files.path("vocab.json") is None:
         return _read_fairseq(files)
     model, _ = _sentencepiece_pieces(files, *SENTENCEPIECE_FILES)
@@ -295,7 +295,7 @@ def _read_m2m(files: _Files) -> _Tokens:
 
 
 def _read_pegasus(files: _Files) -> _Tokens:
-    """The tokens of PEGASUS: padding, EOS, two masks and ``<unk_N>`` of pre-training, then the pieces from <unk> on."""
+    """The tokens of PEGASUS: padding, EOS, masks and ``<unk_N>`` of pre-training, then SentencePiece's from <unk>."""
     model, pieces = _sentencepiece_pieces(files, *SENTENCEPIECE_FILES)
     _check_pieces(files, pieces, ("<pad>", "</s>", "<unk>"))
     offset = int((files.json("tokenizer_config.json") or {}).get("offset", _PEGASUS_OFFSET))
@@ -313,7 +313,7 @@ _SENTENCEPIECE: dict[str, Callable[[_Files], _Tokens]] = {
 def _read_byte_pairs(files: _Files) -> _Tokens:
     """The tokens of byte-level BPE: ``vocab.json`` and ``merges.txt``."""
     names = files.vocabulary(files.required("vocab.json"))
-    lines = files.required("merges.txt").read_text(encoding="utf-8").splitlines()
+    lines = files.required("merges.txt").read_bytes().decode("utf-8", errors="replace").split("\n")
     pairs = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
     settings = files.json("tokenizer_config.json") or {}
     description = byte_pair_description(

@@ -134,8 +134,7 @@ def _is_harmless(key: str, old: Any, new: Any, recipe: Recipe, done: Progress | 
 
 def frames_of(recipe: Recipe, data: PreparedData) -> FramePair:
     """Return the tokens around sentences in training; UserError if the languages are not those of the vocabularies."""
-    options = recipe.decoding
-    return data.tokenizers.frames.choose(options.source_language, options.target_language)
+    return data.tokenizers.frames.of(recipe.decoding)
 
 
 def check_lengths(recipe: Recipe, data: PreparedData) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.errors import UserError
 from sparsenmt.files import invalid_file, read_json, write_json
+from sparsenmt.recipe import schema
 from sparsenmt.records import typed
 
 _NAMED = 12  # languages that a message lists
@@ -88,6 +89,10 @@ class Frames:
     def uses(self, side: str) -> bool:
         """True if the language of a side is one of the tokens."""
         return side in (*self.source_prefix, *self.source_suffix, self.target_start, *self.target_prefix)
+
+    def of(self, options: schema.Decoding) -> FramePair:
+        """The frames of the languages of decoding options; errors as for `choose`."""
+        return self.choose(options.source_language, options.target_language)
 
     def choose(self, source: str | None, target: str | None) -> FramePair:
         """The frames of a pair of languages.

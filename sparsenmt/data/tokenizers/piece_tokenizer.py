@@ -1,4 +1,4 @@
-"""The pieces of a SentencePiece model with ids of their own, as the models of other programs number them."""
+"""The tokens of a SentencePiece model with ids of their own, as the models of other programs number them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _PieceSettings:
 
 
 class PieceTokenizer:
-    """A SentencePiece model divides the text; a table numbers the pieces, and may have others, which decode to text.
+    """A SentencePiece model divides the text; a table numbers its tokens, and may have others, which decode to text.
 
     Args:
         model: the bytes of SentencePiece's own model file.
@@ -45,7 +45,7 @@ class PieceTokenizer:
         self._pieces = [*SPECIAL_TOKENS, *pieces]
         self.size = len(self._pieces)
         if not model or not all(len(SPECIAL_TOKENS) <= id_ < self.size for id_ in self.markers):
-            raise ValueError("no SentencePiece model, or markers beyond the pieces")
+            raise ValueError("no SentencePiece model, or markers beyond the vocabulary")
         try:
             self._processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
             own = [self._processor.id_to_piece(id_) for id_ in range(self._processor.get_piece_size())]
@@ -90,7 +90,7 @@ class PieceTokenizer:
         table = self._table
         if self._unknown not in own:
             return [table[id_] for id_ in own]
-        # What the model does not know may be a piece all the same: of the other language of a joint vocabulary.
+        # What the model does not know may be a token all the same: of the other language of a joint vocabulary.
         return [self._ids.get(name, UNK) for name in self._processor.encode(line, out_type=str)]
 
     def spans(self, line: str) -> list[Span]:
@@ -100,7 +100,7 @@ class PieceTokenizer:
     def decode(self, ids: Sequence[int], unknown: Sequence[str] = ()) -> str:
         kept = [int(id_) for id_ in ids if id_ not in self._skipped]
         names = [UNKNOWN_SURFACE if id_ == UNK else self._pieces[id_] for id_ in kept]
-        # A piece that the model does not have is decoded to itself, with a visible space.
+        # A token that the model does not have is decoded to itself, with a visible space.
         text = str(self._processor.decode(list(fill_unknown(kept, names, unknown))))
         return text.replace(SPACE, " ").strip(" ")
 
