@@ -100,7 +100,15 @@ class Frames:
         Raises:
             UserError: the model does not have the language, has no languages, or needs one that is not given.
         """
-        tokens = {side: self._token(side, code) for side, code in (("source", source), ("target", target))}
+        given = {"source": source, "target": target}
+        if missing := [side for side, code in given.items() if code is None and self.uses(side)]:
+            sides, options = " and ".join(missing), " and ".join(f"--{side}-language" for side in missing)
+            raise UserError(
+                f"the model translates between {len(self.languages)} languages, and not all are given: {sides}",
+                where=f"decoding.{missing[0]}_language",
+                hint=f"Give {options}, of: {self._listed()}.",
+            )
+        tokens = {side: self._token(side, code) for side, code in given.items()}
 
         def filled(place: int | str) -> int:
             return place if isinstance(place, int) else tokens[place]
@@ -111,20 +119,14 @@ class Frames:
         )
 
     def _token(self, side: str, code: str | None) -> int:
-        """The token of a side's language; EOS if no place asks for it.
+        """The token of a side's language; EOS without one, which no place asks for.
 
         Raises:
-            UserError: as for `choose`.
+            UserError: the model does not have the language, or has none.
         """
         where = f"decoding.{side}_language"
         if code is None:
-            if not self.uses(side):
-                return EOS
-            raise UserError(
-                f"the model translates between {len(self.languages)} languages, and the {side} language is not given",
-                where=where,
-                hint=f"Give --{side}-language, one of: {self._listed()}.",
-            )
+            return EOS
         if not self.languages:
             raise UserError(
                 f"the model has no languages to choose from, but {code!r} is given", where=where, hint="Leave it out."
