@@ -21,7 +21,7 @@ from sparsenmt.model.protocol import Source
 from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.model.sockets import ContentPattern, MemoryFilter, ScoreTerm, Span, Transform
 from sparsenmt.model.stacks import SiteModules
-from sparsenmt.model.transformer import PositionOptions, Transformer, Vocabulary
+from sparsenmt.model.transformer import EmbeddingOptions, PositionOptions, Transformer, Vocabulary
 from sparsenmt.progress import byte_text
 from sparsenmt.recipe import schema
 from sparsenmt.recipe.load import load, load_resolved
@@ -285,7 +285,8 @@ def check_memory(
     """
     memory = device_memory(device)
     blocks = model.encoder_layers + model.decoder_layers
-    matrices = blocks * (12 * model.dimension**2 + 3 * model.dimension * model.feed_forward)
+    wide = max(model.feed_forward, model.decoder_feed_forward or 0)
+    matrices = blocks * (12 * model.dimension**2 + 3 * model.dimension * wide)
     rough = matrices + model.dimension * (2 * source_size + 2 * target_size + 2 * model.max_positions)
     if memory is None or rough * bytes_each < memory:  # not counted exactly: the first model on "meta" takes a second
         return
@@ -325,11 +326,17 @@ def _build_transformer(model: schema.Model, *, source_size: int, target_size: in
                 residual_dropout=model.dropout.residual,
                 attention_dropout=model.dropout.attention,
                 activation_dropout=model.dropout.activation,
+                norm_epsilon=model.norm_epsilon,
+                final_norm=model.final_norm,
             ),
-            Vocabulary(source_size, target_size, model.tie_embeddings),
-            PositionOptions(model.positions, model.max_positions, model.segment_memory),
+            Vocabulary(source_size, target_size, model.tie_embeddings, model.output_bias),
+            PositionOptions(
+                model.positions, model.max_positions, model.segment_memory, model.sinusoids, model.first_position
+            ),
             plan,
             sites,
+            embedding=EmbeddingOptions(model.embedding_scale == "sqrt", model.embedding_norm),
+            decoder_feed_forward=model.decoder_feed_forward,
             output=output,
             between=between if any(between) else (),
         )
@@ -478,3 +485,23 @@ def _compare_losses(recipe: schema.Recipe, found: set[str], of_parameters: set[s
                 where=f"losses.{name}.target",
                 hint=f"Write a weight instead: {name}: {{weight: ...}}.",
             )
+
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
+"""Name in recipes -> data type of matrix products."""
+
+
+def named_dtype(model: Transformer, name: torch.dtype | str | None) -> torch.dtype | None:
+    """Return the dtype of that name, ``auto`` by a measurement; UserError if this machine cannot decode in it."""
+    if not isinstance(name, str):
+        return name
+    if name == "auto":
+        return model.fastest_dtype()
+    dtype = DTYPES[name]
+    if not model.packs(dtype):
+        raise UserError(
+            "int8 matrix products need a processor with AVX-512 VNNI, and a C++ compiler",
+            where="decoding.dtype",
+            hint="Give --dtype fp32, bf16 or auto.",
+        )
+    return dtype

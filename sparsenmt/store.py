@@ -19,6 +19,7 @@ import os
 import platform
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,8 +27,9 @@ import torch
 from torch import Tensor
 
 import sparsenmt
-from sparsenmt.assemble import build_model, load_resolved_recipe
+from sparsenmt.assemble import DTYPES, build_model, load_resolved_recipe, named_dtype
 from sparsenmt.data.features.feature_set import FeatureSet
+from sparsenmt.data.tokenizers.frame import FramePair
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.devices import pick_device
 from sparsenmt.errors import UserError
@@ -54,7 +56,8 @@ from sparsenmt.model.sockets import method_weights
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.choices import DecodingDtype
 from sparsenmt.recipe.load import dump
-from sparsenmt.recipe.schema import Recipe, Site
+from sparsenmt.recipe.model_use import with_languages, without_heads
+from sparsenmt.recipe.schema import Recipe
 from sparsenmt.recipe.task import check_translates
 from sparsenmt.recipe.yaml_tree import parse_plain, read_limited
 from sparsenmt.records import (
@@ -84,10 +87,6 @@ _NO_MODEL_HINT = "Name a directory that `sparsenmt train` wrote."
 _NO_LINK_HINT = "Put the file or folder itself there. The model directory as a whole may be a link."
 _COPY_HINT = "Take the model directory from a copy, or train it again."
 _WEIGHTS_HINT = "Training writes them when it ends; `sparsenmt average` computes them from checkpoints, if any."
-
-
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
-"""Name in recipes -> data type of matrix products."""
 
 
 @dataclass(frozen=True)
@@ -144,15 +143,25 @@ class Bundle:
         """Return the identity of the model, which cached results depend on."""
         return _identity(self.recipe, self.weights_digest, self.files)
 
+    @cached_property
+    def frames(self) -> FramePair:
+        """The tokens around sources and targets, of the languages of `decoding`; UserError if these cannot be used."""
+        return self.tokenizers.frames.of(self.recipe.decoding)
+
     @property
     def max_positions(self) -> int:
-        """Most tokens of a source or target, `</s>` included."""
+        """Most tokens of a source or target, `</s>` and frame included."""
         return self.recipe.model.max_positions
 
     @property
     def max_source_length(self) -> int:
-        """Most source tokens that are read, `</s>` not counted."""
-        return _max_source_length(self.recipe)
+        """Most source tokens that are read, `</s>` and frame not counted."""
+        return min(_max_source_length(self.recipe), self.max_positions - 1 - self.frames.source.size)
+
+    @property
+    def max_target_length(self) -> int:
+        """Most target tokens that fit, `</s>` and frame not counted."""
+        return self.max_positions - 1 - self.frames.target.size
 
     @property
     def depth(self) -> Depth:
@@ -203,17 +212,18 @@ def initialise(
     fingerprint: str,
     *,
     started_from: Mapping[str, str] | None = None,
+    imported_from: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a model directory except for the weights. The manifest is written last: without it, the rest is invalid.
 
     Args:
         started_from: path and hash of the weights that training starts from; None: random ones.
+        imported_from: of a model of another program, its path, the hashes of its weights, and notes.
     """
     make_directory(directory)
     (directory / METRICS_FILE).unlink(missing_ok=True)
     tokenizers.save(directory / "tokenizers")
     features.save(directory / "features")
-    text = dump(recipe)
     for part in _PARTS:
         sync_tree(directory / part)
     write_recipe(directory, recipe)
@@ -221,11 +231,12 @@ def initialise(
         "format": FORMAT,
         "data_fingerprint": fingerprint,
         "started_from": dict(started_from) if started_from else None,
+        **({"imported_from": dict(imported_from)} if imported_from else {}),
         "files": {f"{part}/{name}": entry for part in _PARTS for name, entry in file_entries(directory / part).items()},
         "provenance": {
             "sparsenmt": sparsenmt.__version__,
             "git_revision": git_revision(),
-            "recipe_sha256": hashlib.sha256(text.encode()).hexdigest(),
+            "recipe_sha256": hashlib.sha256(dump(recipe).encode()).hexdigest(),
             "seed": recipe.training.seed,
             "torch": torch.__version__,
             "python": platform.python_version(),
@@ -535,6 +546,7 @@ def open_model(
     device: torch.device | str = "auto",
     dtype: torch.dtype | Literal["recipe"] | DecodingDtype | None = torch.float32,
     disabled: Mapping[SiteName, Collection[int]] | None = None,
+    languages: tuple[str | None, str | None] = (None, None),
     any_task: bool = False,
 ) -> Bundle:
     """Open a model directory for decoding.
@@ -544,6 +556,7 @@ def open_model(
         dtype: of the packed weights, or its name in recipes, or ``recipe`` for the dtype of the model's recipe; None
             leaves the weights unpacked, as they were trained.
         disabled: heads, from 1, that give zeros in addition to those of the recipe; `Bundle.recipe` has them, too.
+        languages: of source and target, instead of those of the recipe; `Bundle.recipe` has them, too.
         any_task: open a language model, too, which otherwise is a UserError.
     """
     device = pick_device(device, "--device") if isinstance(device, str) else device
@@ -553,7 +566,8 @@ def open_model(
         _check_files(real, manifest["files"])
         stored = _stored_recipe(real)
         owner = _owner(manifest["files"], stored)
-        recipe = _disabling(load_resolved_recipe(stored, origin=str(real / RECIPE)), disabled or {})
+        recipe = without_heads(load_resolved_recipe(stored, origin=str(real / RECIPE)), disabled or {})
+        recipe = with_languages(recipe, *languages)
         if not any_task:
             check_translates(recipe, directory)
         tokenizers = Tokenizers.load(real / "tokenizers")
@@ -564,35 +578,10 @@ def open_model(
         return Bundle(recipe, tokenizers, features, model, device, digest, manifest["files"])
 
     bundle = read_consistently(Path(directory), _READ, read)
+    if any(languages):
+        _ = bundle.frames  # refuses what the model does not have
     model = bundle.model.to(device).eval()
-    chosen = _named_dtype(model, bundle.recipe.decoding.dtype if dtype == "recipe" else dtype)
+    chosen = named_dtype(model, bundle.recipe.decoding.dtype if dtype == "recipe" else dtype)
     if chosen is not None:
         model.pack(chosen, final=True)
     return replace(bundle, dtype=chosen)
-
-
-def _named_dtype(model: Transformer, name: torch.dtype | str | None) -> torch.dtype | None:
-    """Return the dtype of that name, ``auto`` by a measurement; UserError if this machine cannot decode in it."""
-    if not isinstance(name, str):
-        return name
-    if name == "auto":
-        return model.fastest_dtype()
-    dtype = DTYPES[name]
-    if not model.packs(dtype):
-        raise UserError(
-            "int8 matrix products need a processor with AVX-512 VNNI, and a C++ compiler",
-            where="decoding.dtype",
-            hint="Give --dtype fp32, bf16 or auto.",
-        )
-    return dtype
-
-
-def _disabling(recipe: Recipe, disabled: Mapping[SiteName, Collection[int]]) -> Recipe:
-    """Return the recipe with these heads disabled in addition."""
-    sites: dict[str, Site] = {}
-    for name, more in disabled.items():
-        site: Site = getattr(recipe.model.attention, name)
-        heads = site.heads.model_copy(update={"disabled": sorted({*site.heads.disabled, *more})})
-        sites[name] = site.model_copy(update={"heads": heads})
-    attention = recipe.model.attention.model_copy(update=sites)
-    return recipe.model_copy(update={"model": recipe.model.model_copy(update={"attention": attention})})

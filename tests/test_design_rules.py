@@ -316,14 +316,18 @@ def keyword(call: ast.Call, name: str) -> ast.expr | None:
 
 
 def pickle_uses(module: ast.Module) -> Iterator[ast.AST]:
+    calls = [node for node in ast.walk(module) if isinstance(node, ast.Call)]
+    only = {id(call.func): keyword(call, "weights_only") for call in calls}  # tensors: the pickles of other programs
     for node in ast.walk(module):
         match node:
             case ast.Import(names=names) if any(alias.name.split(".")[0] in PICKLES for alias in names):
                 yield node
             case ast.ImportFrom(module=str(name)) if name.split(".")[0] in PICKLES:
                 yield node
-            case ast.Attribute(value=ast.Name(id="torch"), attr="load" | "save"):
-                yield node
+            case ast.Attribute(value=ast.Name(id="torch"), attr="load" | "save" as name):
+                given = only.get(id(node))
+                if not (name == "load" and isinstance(given, ast.Constant) and given.value is True):
+                    yield node
             case ast.Call(func=ast.Attribute(value=ast.Name(id="np" | "numpy"), attr="load")):
                 allowed = keyword(node, "allow_pickle")
                 if not (isinstance(allowed, ast.Constant) and allowed.value is False):
@@ -341,6 +345,8 @@ def test_no_pickle_is_loaded() -> None:
         ("import pickle", 1),
         ("from joblib import load", 1),
         ("torch.load('x')", 1),
+        ("torch.load('x', weights_only=wanted)", 1),
+        ("torch.load('x', weights_only=True)", 0),
         ("np.load('x')", 1),
         ("np.load('x', allow_pickle=True)", 1),
         ("np.load('x', allow_pickle=False)", 0),

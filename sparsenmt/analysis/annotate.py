@@ -42,7 +42,7 @@ def annotated(each: GatedLine, tokenizer: Tokenizer, paint: Paint = brackets) ->
     """Return a sentence with marks. A dropped space that is a token of its own is shown as the sign for it."""
     names = [printable(name) for name in each.line.token_names(tokenizer)]
     marked, text, state = "", "", False  # successive tokens that are all kept, or all dropped, are marked together
-    for id_, name, dropped in zip(each.line.ids, names, each.dropped.tolist(), strict=True):
+    for id_, name, dropped in zip(each.line.plain_ids, names, each.dropped.tolist(), strict=True):
         apart = id_ == EOS or (name.startswith(SPACE) and name != SPACE)
         shown = name.removeprefix(SPACE) if apart else (name if dropped else name.replace(SPACE, " "))
         if text and dropped == state:

@@ -128,7 +128,7 @@ class MassCounter:
 
     def add(self, seen: CrossAttentionMap) -> None:
         """Count one sentence."""
-        ids, dropped = seen.source.line.ids, seen.source.dropped
+        ids, dropped = seen.source.line.plain_ids, seen.source.dropped
         self._rate += SparsityRate(len(ids), int(dropped.sum()))
         rows = slice(None) if self._eos else np.array(seen.target) != EOS
         columns = np.ones(len(ids), dtype=np.bool_) if self._eos else np.array(ids) != EOS

@@ -107,7 +107,7 @@ def sentence_structure(
         words: interrogative words, in lower case.
         cut: the words of the text.
     """
-    ids = line.ids
+    ids = line.plain_ids
     if cut.lines is None and not tokenizer.keeps_word_boundaries:
         return SentenceStructure([-1] * len(ids), None, [])
     names = line.token_names(tokenizer)

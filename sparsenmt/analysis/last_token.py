@@ -49,7 +49,8 @@ class LastTokenCounter:
             return
         lines = [self._lines[place] for place in seen.places]
         weights = seen.weights.double()
-        last = torch.tensor([len(each.line.ids) - 1 for each in lines], device=weights.device)  # at least one token
+        ends = [len(each.line.frame.prefix) + each.line.kept for each in lines]  # after at least one token
+        last = torch.tensor(ends, device=weights.device)
         real = seen.real[:, None].double()  # (B, 1, T)
         masses = []
         for place in (last, last - 1):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
@@ -19,7 +19,8 @@ from torch import Tensor
 
 from sparsenmt.analysis.gates import HINT_SPLIT, LineBatches
 from sparsenmt.data.batching import pad
-from sparsenmt.data.vocabulary import BOS, EOS
+from sparsenmt.data.tokenizers.frame import Frame
+from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, not_finite
 from sparsenmt.decoding.text_scores import TextReading, score_text
 from sparsenmt.model.memory import Memory
@@ -40,16 +41,18 @@ class TargetLine:
     """True if EOS follows; a translation that was cut at the maximum length has none."""
     unknown: Sequence[str] = ()
     """The texts of the unknown tokens, in order, for reports."""
+    frame: Frame = field(default_factory=Frame)
+    """The tokens before the sentence."""
 
     @property
     def ids(self) -> list[int]:
-        """All target positions."""
-        return [*self.tokens, EOS] if self.ended else list(self.tokens)
+        """All target positions, those of a prefix included."""
+        return [*self.frame.prefix, *self.tokens, EOS] if self.ended else [*self.frame.prefix, *self.tokens]
 
     @property
     def inputs(self) -> list[int]:
-        """The decoder's inputs, one for each target position: BOS, and all positions but the last."""
-        return [BOS, *self.ids[:-1]]
+        """The decoder's inputs, one for each target position: its start, and all positions but the last."""
+        return [self.frame.start, *self.ids[:-1]]
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def measure_pos_rates(
     """
     notes = session.notes_on_filters(needed=True)
     given = [line.tags for line in session.lines if line.tags is not None]
-    sentences = given or _tag(session.lines, tagger, language or session.source_language)
+    sentences = given or _tag(session.lines, tagger, language or session.text_language)
     tagged, warning = categorise(sentences, sentences[0].tagset)
     if warning is not None:
         notify(warning)
@@ -152,7 +152,7 @@ def label_positions(
     Returns:
         categories and tags; the number of words; the number of words that have no token of their own.
     """
-    ids = each.line.ids
+    ids = each.line.plain_ids
     alignment = align_words(tokenizer, ids, tagged.words)
     names = tokenizer.pieces(ids)
     labels: list[tuple[str, str | None]] = []

@@ -22,7 +22,6 @@ from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
 from sparsenmt.analysis.text_words import TextWords
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE
-from sparsenmt.data.word_boundaries import word_ids
 from sparsenmt.decoding.inputs import SourceLine
 from sparsenmt.errors import UserError
 from sparsenmt.report.plots import Panel, curves
@@ -83,8 +82,8 @@ def places(line: SourceLine, tokenizer: Tokenizer, words: Sequence[int] | None =
     Args:
         words: the word of every token; None: words stand between spaces.
     """
-    ids, names = line.ids, line.token_names(tokenizer)
-    words = word_ids(ids, tokenizer).tolist() if words is None else words
+    ids, names = line.plain_ids, line.token_names(tokenizer)
+    words = TextWords().indices(line, tokenizer).tolist() if words is None else words
     found = [PlaceInWord()] * len(ids)
     for _, group in groupby(range(len(ids)), key=words.__getitem__):
         members = list(group)
@@ -154,7 +153,7 @@ def measure(
 def _groups(line: SourceLine, tokenizer: Tokenizer, unit: Unit, words: TextWords) -> list[int]:
     """Return the word of every token; with the unit "sentence" the sentence is the only word beside EOS."""
     if unit == "sentence":
-        return [int(id_ == EOS) for id_ in line.ids]
+        return [int(id_ == EOS) for id_ in line.plain_ids]
     found: list[int] = words.indices(line, tokenizer).tolist()
     return found
 

@@ -92,6 +92,7 @@ class AnalysisSession:
         for_plot: True: refuse what does not fit one picture.
         segmenter: a tagger that splits the text into words; None: see `find_words`.
         language: of the text, for segmenter and tagger; None: the first model's source language.
+        source_language, target_language: codes of models of several languages; None: the recipes'.
     """
 
     models: Sequence[Path]
@@ -107,6 +108,8 @@ class AnalysisSession:
     for_plot: bool = False
     segmenter: str | None = None
     language: str | None = None
+    source_language: str | None = None
+    target_language: str | None = None
 
     @cached_property
     def labels(self) -> dict[str, Path]:
@@ -182,10 +185,10 @@ class AnalysisSession:
         Raises:
             UserError: the segmenter is not available, or does not cover the language.
         """
-        return find_words(self.lines, self.segmenter, self.source_language)
+        return find_words(self.lines, self.segmenter, self.text_language)
 
     @property
-    def source_language(self) -> str:
+    def text_language(self) -> str:
         """The language of the text: as named, or the first model's source language."""
         return self.language or read_recipe(self.models[0]).data.source_language
 
@@ -253,7 +256,8 @@ class AnalysisSession:
         any_task: bool = False,
     ) -> AnalyzedModel:
         """Open one model, which need not be one of the session's, without the ``disabled`` heads of its sites."""
-        bundle = open_model(directory, device=self.device, disabled=disabled, any_task=any_task)
+        languages = self.source_language, self.target_language
+        bundle = open_model(directory, device=self.device, disabled=disabled, any_task=any_task, languages=languages)
         return AnalyzedModel(self, label, bundle)
 
     def scoring_settings(
@@ -400,10 +404,10 @@ class AnalyzedModel:
     @cached_property
     def targets(self) -> list[TargetLine]:
         """The target of every source: the given translations, or the model's own."""
-        session, most = self.session, self.bundle.max_positions - 1
+        session, most, frame = self.session, self.bundle.max_target_length, self.bundle.frames.target
         if session.target is None:
             best = [each.hypotheses[0] for each in self.translate() if not each.source.empty]
-            return [TargetLine(each.tokens, each.ended, each.copied) for each in best]
+            return [TargetLine(each.tokens, each.ended, each.copied, frame) for each in best]
         lines = session.read_beside(session.target, len(session.lines), session.text_name)
         found, rows, tokenizer = [], [], self.bundle.tokenizers.target
         for source in self.sources:
@@ -412,7 +416,8 @@ class AnalyzedModel:
             if len(ids) > most:
                 name = f"{session.target}, line {source.number + 1},"
                 notify(cut_warning(name, most, len(ids) - most, "read"))
-            found.append(TargetLine(ids[:most], unknown=unknown_texts(tokenizer, lines[source.number])))
+            unknown = unknown_texts(tokenizer, lines[source.number])
+            found.append(TargetLine(ids[:most], unknown=unknown, frame=frame))
         warn_of_unknown_lines(self.bundle, rows, str(session.target), "target")
         return found
 

@@ -49,11 +49,16 @@ class TextWords:
     def indices(self, line: SourceLine, tokenizer: Tokenizer) -> NDArray[np.int64]:
         """Return the word of every token, (S,): numbers from 0 that never decrease.
 
-        ``</s>`` is a word of its own, and so is a token that belongs to no word of a segmenter.
+        ``</s>`` is a word of its own, and so is a token that belongs to no word of a segmenter, or to a frame.
         """
+        own, before, after = self._of_sentence(line, tokenizer), len(line.frame.prefix), len(line.frame.suffix)
+        more = own[-1] + 1 + np.arange(after, dtype=np.int64)
+        return np.concatenate([np.arange(before, dtype=np.int64), own + before, more + before])
+
+    def _of_sentence(self, line: SourceLine, tokenizer: Tokenizer) -> NDArray[np.int64]:
         if self.lines is None:
-            return word_ids(line.ids, tokenizer)
-        found = align_words(tokenizer, line.ids, self.lines[line.number]).words
+            return word_ids(line.sentence, tokenizer)
+        found = align_words(tokenizer, line.sentence, self.lines[line.number]).words
         starts = (found < 0) | (np.diff(found, prepend=-1) != 0)
         starts[:1] = True
         return np.cumsum(starts, dtype=np.int64) - 1

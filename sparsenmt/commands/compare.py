@@ -9,6 +9,7 @@ import click
 from sparsenmt.commands.options import (
     PATH,
     evaluation_options,
+    language_options,
     processor_options,
     report_options,
     sacrebleu_p_option,
@@ -39,6 +40,7 @@ from sparsenmt.commands.options import (
     help="Time batches of this number of lines of similar length.  [default: the recipe's `decoding.batch_tokens`]",
 )
 @evaluation_options
+@language_options
 @processor_options
 @report_options(plot="Draw quality against speed to this file, .png or .svg.")
 def command(**options: Any) -> None:

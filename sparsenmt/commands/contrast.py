@@ -12,6 +12,7 @@ from sparsenmt.commands.options import (
     batch_tokens_option,
     depth_options,
     disabled_heads_option,
+    language_options,
     processor_options,
     report_options,
     tags_option,
@@ -42,6 +43,7 @@ from sparsenmt.evaluation.contrast.items import FORMATS
 @batch_tokens_option("sources in a batch times the longest, or times its targets")
 @depth_options
 @disabled_heads_option
+@language_options
 @processor_options
 @report_options(plot="Draw accuracies to this file, .png or .svg.")
 @click.option("--items", "items_file", type=PATH, help="Write every item with its scores to this file, tab-separated.")

@@ -94,6 +94,18 @@ def stacked(*options: Decorator) -> Decorator:
     return decorate
 
 
+language_options = stacked(
+    *(
+        click.option(
+            f"--{side}-language",
+            metavar="CODE",
+            help=f"Code of the {side} language, for a model of several languages.  [default: the recipe's]",
+        )
+        for side in ("source", "target")
+    )
+)
+"""``--source-language`` and ``--target-language``, for commands with which a multilingual model reads text."""
+
 processor_options = stacked(threads_option, device_option())
 """``--threads`` and ``--device``, for commands that open models."""
 
@@ -187,6 +199,7 @@ decoding_options = stacked(
         help="auto: let the model's selector choose the layers for every line; see `sparsenmt select-depth`.",
     ),
     disabled_heads_option,
+    language_options,
     processor_options,
     click.option(
         "--window",

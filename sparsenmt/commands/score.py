@@ -16,6 +16,7 @@ from sparsenmt.commands.options import (
     disabled_heads_option,
     documents_option,
     evaluation_options,
+    language_options,
     processor_options,
     sacrebleu_p_option,
     scoring_options,
@@ -37,6 +38,8 @@ _MODEL_OPTIONS = {
     "device": "--device",
     "tags": "--tags",
     "disabled_heads": "--disable-heads",
+    "source_language": "--source-language",
+    "target_language": "--target-language",
     "encoder_layers": "--encoder-layers",
     "decoder_layers": "--decoder-layers",
 }
@@ -70,6 +73,7 @@ _HINT = "See `sparsenmt score --help` for the ways to call it."
 )
 @depth_options
 @disabled_heads_option
+@language_options
 @evaluation_options
 @processor_options
 def command(
@@ -174,7 +178,8 @@ def _check_text(model: Path | None, given: dict[str, Any], scoring: ScoringOptio
     """Raise UserError if options are given that have no meaning for the text of a language model."""
     if model is None:
         raise UserError("needs --model", where="--text", hint=_HINT)
-    for name in ("tags", "documents", "disabled_heads", "encoder_layers", "beam_size", "batch_tokens"):
+    languages = ("source_language", "target_language")
+    for name in ("tags", "documents", "disabled_heads", "encoder_layers", "beam_size", "batch_tokens", *languages):
         given["--disable-heads" if name == "disabled_heads" else "--" + name.replace("_", "-")] = options[name]
     given |= {"--metric": scoring.metrics, "--lowercase": scoring.lowercase, "--tokenize": scoring.tokenize}
     for name, value in given.items():

@@ -16,7 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from sparsenmt.data.dataset import Dataset
-from sparsenmt.data.vocabulary import BOS, PAD
+from sparsenmt.data.tokenizers.frame import NO_FRAMES, Frame, FramePair
+from sparsenmt.data.vocabulary import PAD
 
 _POOL_BATCHES = 100  # batches in a pool: large enough for little padding, small enough to stay random
 
@@ -43,11 +44,11 @@ class Batch:
     features: dict[str, Tensor]
     """name -> (B, S) source features, 0 at padding."""
     target_input: Tensor
-    """(B, T) ids, starting with BOS, without EOS."""
+    """(B, T) ids, starting with BOS, without EOS; or with the start and the prefix of a frame."""
     target_output: Tensor
-    """(B, T) ids, ended by EOS: the prediction targets of `target_input`."""
+    """(B, T) ids, ended by EOS: the prediction targets of `target_input`; PAD in place of a given prefix."""
     target_valid: Tensor
-    """(B, T) bool: True at tokens of `target_output`."""
+    """(B, T) bool: True at tokens of `target_output` that are predicted."""
     corpus: tuple[str, ...] | None
     """The corpus of each example."""
     indices: tuple[int, ...]
@@ -140,9 +141,17 @@ class EpochPlan:
         weights: how often each corpus is seen in an epoch; 0.5 is a new random half every epoch.
         batch_tokens: maximum of rows times longest source or target in a batch; a longer example is a batch alone.
         seed: the random seed.
+        frames: the tokens around sources and targets.
     """
 
-    def __init__(self, datasets: Sequence[Dataset], weights: Sequence[float], batch_tokens: int, seed: int) -> None:
+    def __init__(
+        self,
+        datasets: Sequence[Dataset],
+        weights: Sequence[float],
+        batch_tokens: int,
+        seed: int,
+        frames: FramePair = NO_FRAMES,
+    ) -> None:
         if len(datasets) != len(weights):
             raise ValueError(f"{len(datasets)} datasets but {len(weights)} weights")
         self._weights = list(weights)
@@ -152,8 +161,10 @@ class EpochPlan:
         self._bases = np.concatenate([[0], np.cumsum(self._sizes)]).astype(np.int64)
         # (N,) sort keys of the examples: the longer side determines the cost, the shorter side the padding.
         none = np.zeros(0, dtype=np.int32)
-        self._longer = np.concatenate([none, *(np.maximum(d.source_lengths, d.target_lengths) for d in datasets)])
-        self._shorter = np.concatenate([none, *(np.minimum(d.source_lengths, d.target_lengths) for d in datasets)])
+        more = frames.source.size, frames.target.size
+        sides = [(d.source_lengths + more[0], d.target_lengths + more[1]) for d in datasets]
+        self._longer = np.concatenate([none, *(np.maximum(*both) for both in sides)])
+        self._shorter = np.concatenate([none, *(np.minimum(*both) for both in sides)])
 
     def batches(self, epoch: int, rank: int = 0, world_size: int = 1) -> EpochBatches:
         """The batches of an epoch for one of several ranks, whose shares differ by at most one batch."""
@@ -205,18 +216,30 @@ def length_batches(lengths: ArrayLike, batch_tokens: int) -> list[list[int]]:
     return [order[start:stop].tolist() for start, stop in pairwise(boundaries)][::-1]
 
 
-def collate(datasets: Sequence[Dataset], batch: IndexBatch) -> Batch:
-    """Read the examples of a batch and pad them."""
+def collate(datasets: Sequence[Dataset], batch: IndexBatch, frames: FramePair = NO_FRAMES) -> Batch:
+    """Read the examples of a batch, put them into their frames and pad them. Given prefixes are no targets."""
     source, source_valid = _read(batch, [(d.source_ids, d.source_offsets) for d in datasets])
     target_output, target_valid = _read(batch, [(d.target_ids, d.target_offsets) for d in datasets])
     features = {
         name: _read(batch, [(d.feature_values[name], d.source_offsets) for d in datasets])[0]
         for name in datasets[0].features
     }
-    # Shifted right by BOS, a shorter row would keep its EOS: replace it by padding.
+    # Shifted right by BOS, or what the decoder begins with, a shorter row would keep its EOS: replace it by padding.
     target_input = torch.full_like(target_output, PAD)
-    target_input[:, 0] = BOS
+    target_input[:, 0] = frames.target.start
     target_input[:, 1:] = target_output[:, :-1].masked_fill(~target_valid[:, 1:], PAD)
+    if frame := frames.source:
+        lengths = source_valid.sum(1).tolist()
+        features = {
+            name: pad([framed_feature(row[:end], frame) for row, end in zip(values.numpy(), lengths, strict=True)])[0]
+            for name, values in features.items()
+        }
+        source, source_valid = pad([frame.around(row[:end]) for row, end in zip(source.tolist(), lengths, strict=True)])
+    if prefix := frames.target.prefix:
+        rows = torch.tensor(prefix).expand(len(batch), -1)
+        target_input = torch.cat([target_input[:, :1], rows, target_input[:, 1:]], 1)
+        target_output = torch.cat([torch.full_like(rows, PAD), target_output], 1)
+        target_valid = torch.cat([torch.zeros_like(rows, dtype=torch.bool), target_valid], 1)
     return Batch(
         source=source,
         source_valid=source_valid,
@@ -227,6 +250,13 @@ def collate(datasets: Sequence[Dataset], batch: IndexBatch) -> Batch:
         corpus=tuple(datasets[number].name for number in batch.dataset.tolist()),
         indices=tuple(batch.index.tolist()),
     )
+
+
+def framed_feature(values: NDArray[np.integer], frame: Frame) -> NDArray[np.integer]:
+    """The values of a feature of a source in its frame, whose tokens have that of EOS."""
+    if not frame:
+        return values
+    return np.pad(values, (len(frame.prefix), len(frame.suffix)), constant_values=values[-1])
 
 
 def _read(batch: IndexBatch, stores: Sequence[tuple[NDArray[np.integer], NDArray[np.int64]]]) -> tuple[Tensor, Tensor]:

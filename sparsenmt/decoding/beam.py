@@ -111,7 +111,7 @@ class Beam:
         numbers = torch.tensor(batch.numbers, device=device)
         self.model = model
         self.options = options
-        self._first = batch.first_tokens
+        self._first, self._prefix = batch.first_tokens, batch.prefix
         self.cache = model.new_cache(memory, exits=options.decoder_exits)
         self.state = BeamState.initial(numbers, batch.limits, options.beam_size, dtype)
 
@@ -216,7 +216,8 @@ class Beam:
 
     def _penalties(self) -> Tensor:
         """(B, 1) length penalties of hypotheses of the present length."""
-        return length_penalty(self.state.lengths.double(), self.options).to(self.state.scores.dtype)[:, None]
+        lengths = self._prefix + self.state.lengths.double()
+        return length_penalty(lengths, self.options).to(self.state.scores.dtype)[:, None]
 
     def _extended(self, parents: Tensor, tokens: Tensor) -> Tensor:
         """Hypotheses (B, K) with one more token, (B, K, T + 1)."""
@@ -261,7 +262,7 @@ class Beam:
         }
 
     def _hypothesis(self, start: int, log_probability: float, length: int, columns: list[int]) -> Hypothesis:
-        return hypothesis_of(columns[start : start + length], log_probability, self.options)
+        return hypothesis_of(columns[start : start + length], log_probability, self.options, self._prefix)
 
     def keep(self, going: Tensor, rows: Tensor) -> None:
         """Reorder the cache to ``rows``, and remove the sentences that are not in ``going`` (B) bool."""

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from sparsenmt.data.batching import length_batches, pad
 from sparsenmt.data.tokenizers.spans import Span
-from sparsenmt.data.vocabulary import BOS, UNK, UNKNOWN_SURFACE
+from sparsenmt.data.vocabulary import UNK, UNKNOWN_SURFACE
 from sparsenmt.data.word_spaces import is_unspaced
 from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, make_source
 from sparsenmt.decoding.scores import Hypothesis
@@ -64,7 +64,8 @@ def _attention(
     """(N, T, S) cross-attention of the last decoder layer, the mean over its heads; 0 at closed positions."""
     source = make_source(bundle, lines)
     (memory,) = bundle.model.encode(source, exits=options.encoder_exits).memories.values()
-    inputs, _ = pad([[BOS, *each.tokens[:-1]] for each in hypotheses])
+    frame = bundle.frames.target
+    inputs, _ = pad([frame.before(each.tokens) for each in hypotheses])
     last: dict[int, Tensor] = {}
 
     def keep(seen: AttentionSeen) -> None:
@@ -76,7 +77,7 @@ def _attention(
         bundle.model.decode(inputs.to(bundle.device), memory, exits=options.decoder_exits)
     (weights,) = last.values()
     opened = source.valid if memory.gates is None else source.valid & (memory.gates != 0)
-    return (weights.double().mean(1) * opened[:, None]).cpu()
+    return (weights[:, :, len(frame.prefix) :].double().mean(1) * opened[:, None]).cpu()
 
 
 def copied_spans(bundle: Bundle, line: SourceLine, weights: Sequence[Sequence[float]]) -> list[Span | None]:
@@ -91,10 +92,10 @@ def copied_spans(bundle: Bundle, line: SourceLine, weights: Sequence[Sequence[fl
 
 
 def _copyable(bundle: Bundle, line: SourceLine) -> list[Span | None]:
-    """Return the span that each source token stands for; None for separators of sentences, and for lone spaces."""
+    """Return the span that each source token stands for; None for separators of sentences, lone spaces, frames."""
     text, unspaced, documents = line.text, is_unspaced([line.text]), bundle.recipe.data.documents
-    found: list[Span | None] = []
-    for id_, (begin, end) in zip(line.ids[: line.kept], bundle.tokenizers.source.spans(text)[: line.kept], strict=True):
+    found: list[Span | None] = [None] * len(line.frame.prefix)
+    for id_, (begin, end) in zip(line.sentence[:-1], bundle.tokenizers.source.spans(text)[: line.kept], strict=True):
         while begin < end and text[begin].isspace():
             begin += 1
         first, last = (begin, end) if id_ == UNK or unspaced else _word(text, begin, end)

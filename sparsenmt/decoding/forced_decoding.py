@@ -16,7 +16,7 @@ from torch import Tensor
 from sparsenmt.data.batching import length_batches, pad
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.tokenizers.tokenizer import unknown_texts
-from sparsenmt.data.vocabulary import BOS, EOS, UNK
+from sparsenmt.data.vocabulary import EOS, UNK
 from sparsenmt.decoding.ahead import encode_ahead
 from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, make_source, not_finite, read_sources
 from sparsenmt.model.depth_plan import Depth
@@ -94,7 +94,7 @@ def score_pairs(
         UserError: a batch does not fit into memory, or tags are needed and there are none.
     """
     lines = read_sources(bundle, sources)
-    most = bundle.max_positions - 1
+    most = bundle.max_target_length
     encoded = bundle.tokenizers.target.encode_batch(list(targets))
     rows = [[(*ids[:most], EOS)] for ids in encoded]
     results: dict[int, PairScore] = {}
@@ -135,7 +135,7 @@ def score_alternatives(
         UserError: a batch does not fit into memory, or tags are needed and there are none.
     """
     lines = read_sources(bundle, sources)
-    most = bundle.max_positions - 1
+    most = bundle.max_target_length
     encoded = iter(bundle.tokenizers.target.encode_batch(list(chain.from_iterable(targets))))
     tokens = [[next(encoded) for _ in own] for own in targets]
     rows = [list(dict.fromkeys((*ids[:most], EOS) for ids in own)) for own in tokens]
@@ -215,9 +215,11 @@ def _score_batch(
     """Return the natural log-probabilities (T) of the tokens of each of the R targets of every sentence."""
     flat = [list(row) for own in targets for row in own]  # B * R, those of a sentence side by side
     outputs, valid = pad(flat)
-    inputs, _ = pad([[BOS, *row[:-1]] for row in flat])
+    frame = bundle.frames.target
+    inputs, _ = pad([frame.before(row) for row in flat])
     outputs, valid, inputs = (x.to(bundle.device) for x in (outputs, valid, inputs))
     (hidden,) = bundle.model.decode(inputs, memory, exits=exits).values()  # (B * R, T, D)
+    hidden = hidden[:, len(frame.prefix) :]  # what is given has no log-probability
     values = token_log_probabilities(bundle.model, hidden[valid], outputs[valid])  # (N,)
     parts, count = values.split(valid.sum(1).tolist()), len(targets[0])
     return [parts[first : first + count] for first in range(0, len(parts), count)]

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-from sparsenmt.data.batching import pad
+from sparsenmt.data.batching import framed_feature, pad
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.tagging.tagged_text import TaggedSentence
 from sparsenmt.data.text import bounded_batches
+from sparsenmt.data.tokenizers.frame import Frame
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, unknown_texts
 from sparsenmt.data.vocabulary import EOS, UNK
 from sparsenmt.data.word_spaces import character_count
@@ -31,9 +32,10 @@ class SourceLine:
 
     Args:
         number: the line's number in its text, from 0.
-        ids: tokens and `</s>`; `</s>` alone for a line of nothing but spaces.
+        ids: tokens and `</s>`, in their frame; `</s>` alone for a line of nothing but spaces.
         cut: number of tokens beyond `Bundle.max_source_length`, which are left out.
         tags: the part-of-speech tags given for the line.
+        frame: the tokens around the sentence.
     """
 
     number: int
@@ -41,16 +43,28 @@ class SourceLine:
     ids: list[int]
     cut: int = 0
     tags: TaggedSentence | None = None
+    frame: Frame = field(default_factory=Frame)
+
+    @property
+    def sentence(self) -> list[int]:
+        """Tokens and `</s>` without their frame."""
+        return self.ids[len(self.frame.prefix) : len(self.ids) - len(self.frame.suffix)]
+
+    @property
+    def plain_ids(self) -> list[int]:
+        """The tokens, with `</s>` in place of those of the frame, which belong to the sentence as little."""
+        frame = self.frame
+        return [*[EOS] * len(frame.prefix), *self.sentence, *[EOS] * len(frame.suffix)] if frame else self.ids
 
     @property
     def empty(self) -> bool:
         """True for a line of nothing but spaces."""
-        return len(self.ids) == 1
+        return self.kept == 0
 
     @property
     def kept(self) -> int:
-        """Number of tokens that are read, `</s>` not counted."""
-        return len(self.ids) - 1
+        """Number of tokens that are read, `</s>` and the frame not counted."""
+        return len(self.ids) - 1 - self.frame.size
 
     def token_names(self, tokenizer: Tokenizer) -> list[str]:
         """Return the tokens as strings, `</s>` included; an unknown one is its text."""
@@ -144,22 +158,26 @@ def warn_of_sources(bundle: Bundle, lines: Sequence[SourceLine], text: str, done
 
 def read_sources(bundle: Bundle, lines: Sequence[InputLine]) -> list[SourceLine]:
     """Tokenize lines; tokens beyond the model's length are cut and counted, and a blank line has none."""
-    most = bundle.max_source_length
+    most, frame = bundle.max_source_length, bundle.frames.source
     result = []
     # In parts: all tokens of long lines, before most are cut off, would need much memory.
     for part in bounded_batches(lines, lambda line: len(line.text)):
         for line, ids in zip(part, bundle.tokenizers.source.encode_batch([line.text for line in part]), strict=True):
             if not line.text.strip(" "):  # some tokenizers make a token of a space
                 ids = []
-            result.append(SourceLine(line.number, line.text, [*ids[:most], EOS], max(len(ids) - most, 0), line.tags))
+            kept = frame.around([*ids[:most], EOS])
+            result.append(SourceLine(line.number, line.text, kept, max(len(ids) - most, 0), line.tags, frame))
     return result
 
 
 def make_source(bundle: Bundle, lines: Sequence[SourceLine]) -> Source:
     """Return a padded batch with its features."""
     tokens, valid = pad([line.ids for line in lines])
-    computed = [bundle.features.compute(line.ids, line.text, line.tags) for line in lines]
-    features = {name: pad([row[name] for row in computed])[0].to(bundle.device) for name in bundle.features.names}
+    features = {}
+    computed = [bundle.features.compute(line.sentence, line.text, line.tags) for line in lines]
+    for name in bundle.features.names:
+        rows = [framed_feature(row[name], line.frame) for row, line in zip(computed, lines, strict=True)]
+        features[name] = pad(rows)[0].to(bundle.device)
     return Source(tokens.to(bundle.device), valid.to(bundle.device), features)
 
 

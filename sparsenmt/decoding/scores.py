@@ -43,7 +43,7 @@ Lengths = TypeVar("Lengths", float, Tensor)
 def length_penalty(lengths: Lengths, options: Decoding) -> Lengths:
     """The divisor of log-probabilities (Wu et al. 2016, Eq. 14).
 
-    lengths: numbers of tokens, EOS included: a number or a floating tensor.
+    lengths: numbers of tokens, EOS and a given prefix included: a number or a floating tensor.
     """
     base, alpha = lengths, options.alpha if options.length_penalty != "none" else 0.0
     if options.length_penalty == "gnmt":
@@ -52,10 +52,10 @@ def length_penalty(lengths: Lengths, options: Decoding) -> Lengths:
     return penalty
 
 
-def hypothesis_of(tokens: list[int], log_probability: float, options: Decoding) -> Hypothesis:
-    """The hypothesis of generated tokens, of which the last may be EOS."""
+def hypothesis_of(tokens: list[int], log_probability: float, options: Decoding, prefix: int = 0) -> Hypothesis:
+    """The hypothesis of generated tokens, of which the last may be EOS, after a prefix of this length."""
     ended = tokens[-1] == EOS
-    score = log_probability / length_penalty(len(tokens), options)
+    score = log_probability / length_penalty(prefix + len(tokens), options)
     return Hypothesis(tokens[:-1] if ended else tokens, log_probability, score, ended)
 
 

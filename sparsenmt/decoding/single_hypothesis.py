@@ -67,7 +67,7 @@ def extend_hypotheses(model: TranslationModel, batch: EncodedBatch, options: Dec
             for row, own, total in zip(
                 rows[finished].tolist(), tokens[finished].tolist(), totals[finished].tolist(), strict=True
             ):
-                found[batch.numbers[row]] = [hypothesis_of(own, total, options)]
+                found[batch.numbers[row]] = [hypothesis_of(own, total, options, batch.prefix)]
             going = (~done).nonzero().squeeze(1)
             rows, tokens, totals, last, limits = (x[going] for x in (rows, tokens, totals, last, limits))
             cache.reorder(going)

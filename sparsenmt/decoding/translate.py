@@ -174,8 +174,11 @@ def encoded_batch(
     bundle: Bundle, memory: Memory, numbers: list[int], lines: Sequence[SourceLine], options: Decoding
 ) -> EncodedBatch:
     """Return encoded lines with their maximum lengths; ``numbers`` are those of their results."""
-    limits = [maximum_length(len(line.ids) - 1, options, bundle.max_positions) for line in lines]
-    return EncodedBatch(memory, torch.tensor(limits, device=bundle.device), numbers, [line.number for line in lines])
+    limits = [maximum_length(line.kept, options, bundle.max_target_length + 1) for line in lines]
+    places = [line.number for line in lines]
+    return EncodedBatch(
+        memory, torch.tensor(limits, device=bundle.device), numbers, places, given=bundle.frames.target.given
+    )
 
 
 def _closed(memory: Memory, batch: Sequence[SourceLine]) -> list[int | None]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 import sparsenmt
+from sparsenmt.data.tokenizers.piece_tokenizer import PieceTokenizer
 from sparsenmt.data.tokenizers.sentencepiece_tokenizer import SentencePieceTokenizer
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.export import to_ctranslate2, to_transformers
@@ -76,9 +77,9 @@ def export_model(
 
 
 def _write_sentencepiece(tokenizers: Tokenizers, directory: Path) -> bool:
-    """Write the SentencePiece models; False for tokenizers of another kind."""
-    source, target = tokenizers.source, tokenizers.target
-    if not (isinstance(source, SentencePieceTokenizer) and isinstance(target, SentencePieceTokenizer)):
+    """Write the SentencePiece models; False for tokenizers of another kind, or with tokens around sentences."""
+    source, target, kinds = tokenizers.source, tokenizers.target, (SentencePieceTokenizer, PieceTokenizer)
+    if tokenizers.frames or not (isinstance(source, kinds) and isinstance(target, kinds)):
         return False
     write_bytes(directory / "source.spm", source.model)
     write_bytes(directory / "target.spm", target.model)

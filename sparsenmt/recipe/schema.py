@@ -22,6 +22,7 @@ from pydantic import (
     model_validator,
 )
 
+from sparsenmt.recipe.auxiliary_loss import AuxiliaryLoss
 from sparsenmt.recipe.choices import (
     LARGEST_BEAM,
     DecodingDtype,
@@ -123,16 +124,42 @@ class Model(Section):
     )
     decoder_layers: PositiveInt = Field(6, le=1000, description="Number of decoder layers M.")
     norm: Literal["pre", "post"] = Field("pre", description="Layer normalisation before or after each sub-layer.")
-    activation: Literal["relu", "gelu", "silu"] = Field("relu", description="Activation of the feed-forward networks.")
+    final_norm: bool | None = Field(
+        None, description="Normalisation after the last layer of each side. Default: true with `norm: pre`."
+    )
+    norm_epsilon: PositiveFloat = Field(
+        1e-5, le=1, description="Number added to the variance in every layer normalisation."
+    )
+    decoder_feed_forward: PositiveInt | None = Field(
+        None, le=2**20, description="Inner dimension in the decoder. Default: `feed_forward`."
+    )
+    activation: Literal["relu", "gelu", "gelu_tanh", "silu"] = Field(
+        "relu", description="Activation of the feed-forward networks; `gelu_tanh` approximates `gelu`."
+    )
     positions: Literal["sinusoidal", "learned", "none"] = Field(
         "sinusoidal", description="Absolute position encodings, added to the embeddings."
     )
-    max_positions: PositiveInt = Field(1024, le=2**20, description="Longest sequence, in tokens; longer input is cut.")
-    tie_embeddings: Literal["all", "target", "none"] = Field(
-        "all",
-        description="`all`: source, target and output share one table (needs a shared vocabulary); "
-        "`target`: target and output share one; `none`: three tables.",
+    sinusoids: Literal["tensor2tensor", "paper"] = Field(
+        "tensor2tensor",
+        description="Wavelengths of sinusoidal positions. `tensor2tensor`: from 2 pi to 10000 * 2 pi inclusive, as in "
+        "Marian and fairseq; `paper`: 10000^(2i/D) * 2 pi, as in Transformers' Marian and PEGASUS.",
     )
+    first_position: NonNegativeInt = Field(
+        0, le=2**20, description="Number of the first sinusoidal position: 2 in M2M-100 and NLLB."
+    )
+    max_positions: PositiveInt = Field(1024, le=2**20, description="Longest sequence, in tokens; longer input is cut.")
+    embedding_scale: Literal["sqrt", "none"] = Field(
+        "sqrt", description="Factor of the embeddings: `sqrt`: the square root of `dimension`; `none`: 1."
+    )
+    embedding_norm: bool = Field(
+        False, description="Layer normalisation of the embeddings, after positions were added."
+    )
+    tie_embeddings: Literal["all", "inputs", "target", "none"] = Field(
+        "all",
+        description="`all`: source, target and output share one table (needs a shared vocabulary); `inputs`: source "
+        "and target share one (likewise); `target`: target and output share one; `none`: three tables.",
+    )
+    output_bias: bool = Field(False, description="A bias for every token of the output.")
     dropout: Dropout = Field(Dropout(), description="Dropout probabilities.")
     attention: Attention = Field(Attention(), description="The three attention sites.")
     memory: list[MemoryChoice] = Field([], description="Filters that select which encoder outputs are kept.")
@@ -146,47 +173,17 @@ class Model(Section):
         description="Language models: number of positions before a segment whose states every layer attends to.",
     )
 
-    younger = frozenset({"segment_memory"})
-
-
-class Ramp(Section):
-    """A value that changes linearly with the updates."""
-
-    from_: float = Field(alias="from", description="Value at the beginning.")
-    to: float = Field(description="Value at the end of the change and afterwards.")
-    steps: PositiveInt = Field(description="Number of updates over which the value changes.")
-    after: NonNegativeInt = Field(
-        0, description="Update at which the change begins; `finetune-l0` counts from its own first update."
+    younger = frozenset(
+        {
+            *("segment_memory", "final_norm", "norm_epsilon", "decoder_feed_forward", "sinusoids", "first_position"),
+            *("embedding_scale", "embedding_norm", "output_bias"),
+        }
     )
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-
-
-class AuxiliaryLoss(Section):
-    """An auxiliary loss: its weight, or a target to which a controller adjusts the weight."""
-
-    weight: NonNegativeFloat | Ramp | None = Field(
-        None, description="Weight of the loss, or `{from, to, steps}`. Default: 1, unless there is a target."
-    )
-    target: float | Ramp | None = Field(
-        None,
-        description="Instead of a weight: the share of gates to close, between 0 and 1, or `{from, to, steps}`. It is "
-        "measured with the gates of evaluation on training batches; a controller adjusts the weight, also below 0.",
-    )
-    tolerance: float = Field(
-        0.02,
-        gt=0,
-        lt=1,
-        description="With a target: largest distance from it at which a validation can be the best.",
-    )
-    proportional: NonNegativeFloat = Field(6.0, description="With a target: weight per distance from it.")
-    integral: NonNegativeFloat = Field(0.05, description="With a target: weight gained per distance and update.")
-    max_weight: PositiveFloat = Field(5.0, description="With a target: largest absolute value of the weight.")
-    release: PositiveFloat = Field(
-        4.0, description="With a target: factor by which the weight falls faster while the share is above the target."
-    )
-    damping: NonNegativeFloat = Field(20.0, description="With a target: weight lost per share closed in an update.")
-    smoothing: float = Field(0.7, ge=0, lt=1, description="With a target: smoothing of the share over updates.")
+    @property
+    def shares_vocabulary(self) -> bool:
+        """True if a table is shared by source and target, which needs one vocabulary."""
+        return self.tie_embeddings in ("all", "inputs")
 
 
 class Corpus(Section):
@@ -250,11 +247,19 @@ class TokenizerSection(Section):
     max_training_lines: PositiveInt = Field(
         2_000_000, description="Largest number of lines that the vocabulary is trained on."
     )
+    from_model: str | None = Field(
+        None,
+        description="Model directory whose tokenizers are used as they are, instead of learning some; relative to the "
+        "folder of the recipe. For further training of a model that was imported. Of the other keys only `shared` "
+        "counts.",
+    )
     user_symbols: list[str] = Field(
         [],
         description="Words that are a single token each, such as markers `<n>` between turns or sentences and `<doc>` "
         "between documents; they count in `vocabulary_size`.",
     )
+
+    younger = frozenset({"from_model"})
 
     @model_validator(mode="before")
     @classmethod
@@ -521,6 +526,12 @@ class Decoding(Section):
     decoder_layers: PositiveInt | None = Field(
         None, description="Number of decoder layers to run, from the first on. Default: the deepest trained exit."
     )
+    source_language: str | None = Field(
+        None, description="Code of the source's language, of a model of several; `sparsenmt import` names them."
+    )
+    target_language: str | None = Field(
+        None, description="Code of the language to translate to, of a model of several; also in training."
+    )
     segment_length: PositiveInt | None = Field(
         None,
         le=2**20,
@@ -532,7 +543,7 @@ class Decoding(Section):
         description="Language models: positions that are kept for the next segment. Default: `model.segment_memory`.",
     )
 
-    younger = frozenset({"segment_length", "segment_memory"})
+    younger = frozenset({"segment_length", "segment_memory", "source_language", "target_language"})
 
     def recorded(self) -> dict[str, Any]:
         """These settings as JSON values, for records of what an output depends on.

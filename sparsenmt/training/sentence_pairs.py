@@ -10,6 +10,7 @@ from torch import Tensor
 
 from sparsenmt.data.batching import EpochBatches, EpochPlan, IndexBatch, collate
 from sparsenmt.data.dataset import Dataset
+from sparsenmt.data.tokenizers.frame import NO_FRAMES, FramePair
 from sparsenmt.errors import is_out_of_memory
 from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.recipe.schema import Training
@@ -26,6 +27,7 @@ class TranslationTask:
         datasets: the training corpora.
         plan: the batches of every epoch.
         options: the recipe's ``training`` section.
+        frames: the tokens around sources and targets, of the recipe's languages.
     """
 
     def __init__(
@@ -36,9 +38,10 @@ class TranslationTask:
         options: Training,
         workers: Workers,
         device: torch.device,
+        frames: FramePair = NO_FRAMES,
     ) -> None:
         self.model, self.datasets, self.plan, self.device = model, datasets, plan, device
-        self._workers = workers
+        self._workers, self.frames = workers, frames
         self._epoch: tuple[int, EpochBatches] | None = None
         wanted = options.accumulate_tokens or options.batch_tokens
         self.batches_per_update = math.ceil(wanted / options.batch_tokens)
@@ -74,7 +77,7 @@ class PairBatches:
 
     def __init__(self, task: TranslationTask, chosen: Sequence[IndexBatch]) -> None:
         self._task, self._chosen = task, chosen
-        self._batches = [collate(task.datasets, each) for each in chosen]
+        self._batches = [collate(task.datasets, each, task.frames) for each in chosen]
         self.totals = UpdateTotals.of(self._batches)
 
     def __len__(self) -> int:

@@ -9,6 +9,7 @@ import torch
 
 from sparsenmt.data.batching import IndexBatch, collate, length_batches
 from sparsenmt.data.dataset import Dataset
+from sparsenmt.data.tokenizers.frame import NO_FRAMES, FramePair
 from sparsenmt.model.protocol import Source, TranslationModel
 from sparsenmt.training.loss import negative_log_likelihood
 
@@ -22,6 +23,7 @@ class Validator:
         dev: the validation set.
         metrics: name -> function that computes the metric with ``model``; called after the loss.
         depth: exits of the encoder and of the decoder that are evaluated; None: the deepest.
+        frames: the tokens around sources and targets, of the recipe's languages.
     """
 
     def __init__(
@@ -34,10 +36,11 @@ class Validator:
         device: torch.device,
         batch_tokens: int,
         depth: tuple[Sequence[int] | None, Sequence[int] | None] = (None, None),
+        frames: FramePair = NO_FRAMES,
     ) -> None:
         self._model, self._load, self._dev, self._metrics = model, load, dev, dict(metrics)
         self._encoder_exits, self._decoder_exits = depth
-        self._device, self._batch_tokens = device, batch_tokens
+        self._device, self._batch_tokens, self._frames = device, batch_tokens, frames
 
     def __call__(self, weights: Mapping[str, torch.Tensor]) -> Mapping[str, float]:
         """Validate these weights; returns values by name.
@@ -54,10 +57,11 @@ class Validator:
     def _losses(self) -> dict[str, float]:
         total, tokens, positions = 0.0, 0, 0
         closed: dict[str, float] = {}
-        lengths = np.maximum(self._dev.source_lengths, self._dev.target_lengths)
+        more = self._frames.source.size, self._frames.target.size
+        lengths = np.maximum(self._dev.source_lengths + more[0], self._dev.target_lengths + more[1])
         for chosen in length_batches(lengths, self._batch_tokens):
             index = IndexBatch(np.zeros(len(chosen), dtype=np.int64), np.asarray(chosen, dtype=np.int64))
-            batch = collate([self._dev], index).to(self._device)
+            batch = collate([self._dev], index, self._frames).to(self._device)
             source = Source(batch.source, batch.source_valid, batch.features)
             encoded = self._model.encode(source, exits=self._encoder_exits, compact=True)
             (memory,) = encoded.memories.values()

@@ -65,7 +65,7 @@ class CompareRequest:
         batch_sentences: lines of a batch while decoding is timed; None: as many as fit the recipe's `batch_tokens`.
         threads: CPU threads; None: all cores.
         device: as for `pick_device`.
-        beam_size, batch_tokens: in place of the recipes'; None: the recipes'.
+        beam_size, batch_tokens, source_language, target_language: in place of the recipes'; None: the recipes'.
     """
 
     models: Sequence[Path]
@@ -88,12 +88,14 @@ class CompareRequest:
     device: str = "auto"
     beam_size: int | None = None
     batch_tokens: int | None = None
+    source_language: str | None = None
+    target_language: str | None = None
     files: ReportFiles = field(default_factory=ReportFiles)
 
     @property
     def run(self) -> ModelRun:
         """The device, and changes to the models' decoding options."""
-        return ModelRun(self.device, self.beam_size, self.batch_tokens)
+        return ModelRun(self.device, self.beam_size, self.batch_tokens, self.source_language, self.target_language)
 
 
 @dataclass(frozen=True)

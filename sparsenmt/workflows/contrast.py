@@ -60,6 +60,7 @@ class ContrastRequest:
         batch_tokens: sources in a batch times the longest, or times the targets; None: the recipe's.
         encoder_layers, decoder_layers: layers that run; None: the recipe's, or all.
         disabled_heads: ``[MODEL=]SITE:N,N`` values: heads that give zeros.
+        source_language, target_language: of models of several languages; None: the recipes'.
         threads: CPU threads; None: all cores.
         device: as for `pick_device`.
         files: files for the report.
@@ -82,6 +83,8 @@ class ContrastRequest:
     encoder_layers: int | None = None
     decoder_layers: int | None = None
     disabled_heads: Sequence[str] = ()
+    source_language: str | None = None
+    target_language: str | None = None
     threads: int | None = None
     device: str = "auto"
     files: ReportFiles = field(default_factory=ReportFiles)
@@ -220,7 +223,8 @@ def _decide(
     request: ContrastRequest, suite: Suite, label: str, directory: Path, disabled: Mapping[SiteName, Collection[int]]
 ) -> ModelDecisions:
     """Score the suite with one model without its disabled heads, and decide every item."""
-    bundle = open_model(directory, device=request.device, disabled=disabled)
+    languages = request.source_language, request.target_language
+    bundle = open_model(directory, device=request.device, disabled=disabled, languages=languages)
     _warn_of_languages(suite, label, bundle)
     tags = open_tag_file(request.tags, bundle)
     given = None if tags is None else [line.tags for line in attach(suite.sources, suite.name, tags) if line.tags]

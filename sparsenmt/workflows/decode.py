@@ -66,6 +66,7 @@ class DecodeRequest:
         encoder_layers, decoder_layers: layers that run; None: the recipe's, or all.
         select_depth: let the model's depth selector choose the layers of every line.
         disabled_heads: ``SITE:N,N`` values: heads, from 1, that give zeros.
+        source_language, target_language: of a model of several languages; None: the recipe's.
         threads: CPU threads; None: all cores.
         device: as for `pick_device`.
         window: lines, or blocks of documents, that are read ahead; None: a default that fits the input.
@@ -84,6 +85,8 @@ class DecodeRequest:
     decoder_layers: int | None = None
     select_depth: bool = False
     disabled_heads: tuple[str, ...] = ()
+    source_language: str | None = None
+    target_language: str | None = None
     threads: int | None = None
     device: str = "auto"
     window: int | None = None
@@ -125,7 +128,10 @@ def decode(request: DecodeRequest, write: Callable[[str], object] = print) -> No
     use_threads(request.threads)
     device = pick_device(request.device, "--device")
     disabled = read_disabled_heads(request.model, request.disabled_heads)
-    bundle = open_model(request.model, device=device, dtype=request.dtype or "recipe", disabled=disabled, any_task=True)
+    languages, dtype = (request.source_language, request.target_language), request.dtype or "recipe"
+    bundle = open_model(
+        request.model, device=device, dtype=dtype, disabled=disabled, languages=languages, any_task=True
+    )
     for note in without_gain(bundle.recipe.model, bundle.model):
         notify(f"warning: {note}")
     translator = _Translator(request, bundle)
@@ -206,6 +212,7 @@ class _Translator:
         self.request, self.bundle = request, bundle
         if bundle.recipe.data.is_language_model:
             _check_continuation(request, bundle)
+        _ = bundle.frames  # refuses a language that is missing, before anything is read or written
         options = decoding_options(bundle.recipe.decoding, request.settings, request.n_best)
         self.options = at_depth(bundle.model.plan, options, request.encoder_layers, request.decoder_layers)
         self.selector = open_selector(request.model, bundle) if request.select_depth else None

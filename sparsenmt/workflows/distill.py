@@ -220,7 +220,8 @@ def _work(request: DistillRequest, corpora: Sequence[DistilledCorpus]) -> dict[s
         "depth": "auto" if teacher.select_depth else None,
         "disabled": list(teacher.disabled_heads) or None,
     }
-    decoding = decoding_options(read_recipe(teacher.model).decoding, teacher.settings).recorded()
+    languages = {"source_language": teacher.source_language, "target_language": teacher.target_language}
+    decoding = decoding_options(read_recipe(teacher.model).decoding, {**teacher.settings, **languages}).recorded()
     decoding |= {name: value for name, value in options.items() if value is not None}
     found = {}
     for each in corpora:

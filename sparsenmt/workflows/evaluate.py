@@ -110,27 +110,35 @@ class ModelRun:
     Args:
         device: as for `pick_device`.
         batch_tokens: kept results do not depend on it, nor on the device.
+        source_language, target_language: of models of several languages.
     """
 
     device: str = "auto"
     beam_size: int | None = None
     batch_tokens: int | None = None
+    source_language: str | None = None
+    target_language: str | None = None
 
     def options(self, recipe: Recipe) -> Decoding:
         """Return the decoding options that decide about the translations of a recipe's model."""
-        changed = recipe.decoding.model_copy(update=self.record())
-        return recipe.decoding if strategy_of(changed).width == strategy_of(recipe.decoding).width else changed
+        plain = recipe.decoding.model_copy(update=self._languages())
+        changed = plain.model_copy(update=self.record())
+        return plain if strategy_of(changed).width == strategy_of(plain).width else changed
 
     def open(self, directory: Path) -> Bundle:
         """Open a model; its recipe has the changed options."""
-        bundle = open_model(directory, device=self.device)
+        bundle = open_model(directory, device=self.device, languages=(self.source_language, self.target_language))
         batch = {} if self.batch_tokens is None else {"batch_tokens": self.batch_tokens}
         changed = self.options(bundle.recipe).model_copy(update=batch)
         return replace(bundle, recipe=bundle.recipe.model_copy(update={"decoding": changed}))
 
-    def record(self) -> dict[str, int]:
+    def record(self) -> dict[str, Any]:
         """Return the changes for a report; empty if translations are those of the recipes."""
-        return {} if self.beam_size is None else {"beam_size": self.beam_size}
+        return self._languages() | ({} if self.beam_size is None else {"beam_size": self.beam_size})
+
+    def _languages(self) -> dict[str, str]:
+        given = {"source_language": self.source_language, "target_language": self.target_language}
+        return {key: code for key, code in given.items() if code is not None}
 
 
 AS_IN_RECIPE = ModelRun()
@@ -284,5 +292,6 @@ def _read_pairs(bundle: Bundle, text: TestText) -> list[tuple[SourceLine, Target
         blocks = pack_pairs(bundle, given, references, documents)
         given, references = source_lines(blocks), [block.texts[1] for block in blocks]
     targets = bundle.tokenizers.target.encode_batch(references)
-    most = bundle.max_positions - 1
-    return [(line, TargetLine(ids[:most])) for line, ids in zip(read_sources(bundle, given), targets, strict=True)]
+    most, frame = bundle.max_target_length, bundle.frames.target
+    read = zip(read_sources(bundle, given), targets, strict=True)
+    return [(line, TargetLine(ids[:most], frame=frame)) for line, ids in read]

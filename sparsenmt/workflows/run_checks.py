@@ -9,6 +9,7 @@ from typing import Any
 
 from sparsenmt import store
 from sparsenmt.data.prepared_data import PreparedData
+from sparsenmt.data.tokenizers.frame import FramePair
 from sparsenmt.errors import UserError
 from sparsenmt.files import changed_values, describe_change
 from sparsenmt.recipe.schema import Recipe
@@ -131,12 +132,19 @@ def _is_harmless(key: str, old: Any, new: Any, recipe: Recipe, done: Progress | 
     return reached is not None and new >= reached
 
 
+def frames_of(recipe: Recipe, data: PreparedData) -> FramePair:
+    """Return the tokens around sentences in training; UserError if the languages are not those of the vocabularies."""
+    return data.tokenizers.frames.of(recipe.decoding)
+
+
 def check_lengths(recipe: Recipe, data: PreparedData) -> None:
-    """Refuse sentences that are longer than the model has learned positions."""
+    """Refuse sentences that are longer than the model has learned positions, and languages that it does not have."""
+    frames = frames_of(recipe, data)
     if recipe.model.positions != "learned":
         return
     for dataset in (*data.train, data.dev):
-        longest = max(int(dataset.source_lengths.max(initial=0)), int(dataset.target_lengths.max(initial=0)))
+        sides = (dataset.source_lengths, frames.source.size), (dataset.target_lengths, frames.target.size)
+        longest = max(int(lengths.max(initial=0)) + more for lengths, more in sides)
         if longest > recipe.model.max_positions:
             raise UserError(
                 f"the longest sentence of {dataset.name} has {longest} tokens, but there are only "

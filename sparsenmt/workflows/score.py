@@ -75,6 +75,7 @@ class ModelUse:
         device: as for `pick_device`.
         tags: part-of-speech tags beside the source.
         disabled_heads: ``SITE:N,N`` values.
+        source_language, target_language: of a model of several languages; None: the recipe's.
         encoder_layers, decoder_layers: layers that run; None: the recipe's, or all.
     """
 
@@ -85,6 +86,8 @@ class ModelUse:
     device: str = "auto"
     tags: Path | None = None
     disabled_heads: tuple[str, ...] = ()
+    source_language: str | None = None
+    target_language: str | None = None
     encoder_layers: int | None = None
     decoder_layers: int | None = None
 
@@ -101,7 +104,9 @@ class ModelUse:
         # Everything is read before the model is opened: a mistake shows at once.
         columns = _read_columns(files)
         list(attach(columns[0], files[0], documents=documents))
-        bundle = open_model(self.model, device=device, disabled=read_disabled_heads(self.model, self.disabled_heads))
+        disabled = read_disabled_heads(self.model, self.disabled_heads)
+        languages = self.source_language, self.target_language
+        bundle = open_model(self.model, device=device, disabled=disabled, languages=languages)
         decoding = at_depth(bundle.model.plan, bundle.recipe.decoding, self.encoder_layers, self.decoder_layers)
         changes = {"batch_tokens": self.batch_tokens, "beam_size": self.beam_size}
         decoding = decoding.model_copy(update={name: value for name, value in changes.items() if value is not None})

@@ -36,7 +36,7 @@ from sparsenmt.training.training_log import truncate_log
 from sparsenmt.training.validation_history import limit_reached, losses_without_target
 from sparsenmt.workflows.checkpoint_choice import choose, mean_of, mean_sizes, warn_of_damage
 from sparsenmt.workflows.prepare import open_data, warn_of_missing_words
-from sparsenmt.workflows.run_checks import check_lengths, check_start, same_vocabularies
+from sparsenmt.workflows.run_checks import check_lengths, check_start, frames_of, same_vocabularies
 from sparsenmt.workflows.text_validation import make_text_validator
 from sparsenmt.workflows.validation import check_validation, make_validator, recorded_tokenizer, validation_scoring
 
@@ -212,8 +212,9 @@ def make_trainer(
         scoring = scoring or validation_scoring(recipe, data)
         tokenizer = recorded_tokenizer(scoring)
         validator = make_validator(recipe, data, device, scoring)
-        plan = EpochPlan(data.train, data.train_weights, options.batch_tokens, options.seed)
-        task = TranslationTask(model, data.train, plan, options, workers, device)
+        frames = frames_of(recipe, data)
+        plan = EpochPlan(data.train, data.train_weights, options.batch_tokens, options.seed, frames)
+        task = TranslationTask(model, data.train, plan, options, workers, device, frames)
     else:
         validator = make_text_validator(recipe, data, device)
         task = LanguageModelTask(model, _streams(recipe, data), options, workers, device)

@@ -128,4 +128,5 @@ def make_validator(
         device=device,
         batch_tokens=recipe.training.batch_tokens,
         depth=(options.encoder_exits, options.decoder_exits),
+        frames=bundle.frames,
     )

@@ -16,6 +16,7 @@ import torch
 
 from sparsenmt.data.batching import pad
 from sparsenmt.data.features.feature_set import FeatureSet
+from sparsenmt.data.tokenizers.frame import NO_FRAMES, FramePair
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
 from sparsenmt.data.vocabulary import BOS, EOS, PAD, UNK
 from sparsenmt.model.depth_plan import DepthPlan
@@ -212,6 +213,7 @@ class TinyBundle:
     cuts_by_choice: bool = False
     separator: str | None = None
     """The word between the sentences of a block; None: single sentences are read."""
+    frames: FramePair = NO_FRAMES
 
     @property
     def recipe(self) -> Any:
@@ -224,7 +226,11 @@ class TinyBundle:
 
     @property
     def max_source_length(self) -> int:
-        return self.max_positions - 1
+        return self.max_positions - 1 - self.frames.source.size
+
+    @property
+    def max_target_length(self) -> int:
+        return self.max_positions - 1 - self.frames.target.size
 
 
 def tiny_bundle(

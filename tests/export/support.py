@@ -10,6 +10,7 @@ from sparsenmt.assemble import build_model
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
 from sparsenmt.data.vocabulary import BOS, EOS, PAD
+from sparsenmt.model.transformer import table_keys
 from sparsenmt.recipe.load import load_resolved
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.recipe.schema import TokenizerSection as TokenizerOptions
@@ -58,7 +59,7 @@ def make_bundle(
         ending: added to the logit of EOS at every step.
     """
     recipe = make_recipe(decoding=decoding, **model)
-    tokenizers = make_tokenizers(kind, shared=recipe.model.tie_embeddings == "all")
+    tokenizers = make_tokenizers(kind, shared=recipe.model.shares_vocabulary)
     sizes = {"source_size": tokenizers.source.size, "target_size": tokenizers.target.size}
     built = build_model(recipe.model, **sizes, seed=3)
     state, generator = built.state_dict(), torch.Generator().manual_seed(4)
@@ -69,7 +70,7 @@ def make_bundle(
             value *= 2.5  # more of attention and less of the piece that was read
         else:
             value += 0.1 * torch.randn(value.shape, generator=generator)  # away from zero biases and unit norms
-    table = {"all": "shared", "target": "target", "none": "output"}[recipe.model.tie_embeddings]
+    table = table_keys(recipe.model.tie_embeddings)[2]
     output, direction = state[f"embeddings.{table}"], torch.ones(recipe.model.dimension) / recipe.model.dimension**0.5
     # LayerNorm's output is orthogonal to the ones-vector: along it lies a constant that only EOS looks at.
     output *= 2.0
@@ -97,5 +98,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
             "cross": {"heads": {"disabled": [2]}},
         },
     },
+    "bart": {
+        **{"ending": 5.0, "norm": "post", "embedding_norm": True, "embedding_scale": "none", "output_bias": True},
+        **{"positions": "learned", "activation": "gelu_tanh", "decoder_feed_forward": 32},
+    },
+    "mbart": {"ending": 4.0, "embedding_norm": True, "tie_embeddings": "inputs", "output_bias": True},
+    "m2m": {"ending": 4.0, "first_position": 2, "sinusoids": "paper", "activation": "gelu"},
     "recurrent": {"ending": 2.0, "depth": {"name": "recurrent"}},
 }

@@ -93,21 +93,37 @@ def test_what_transformers_gets(variant: str, tmp_path: Path) -> None:
     tensors = load_file(tmp_path / "out/model.safetensors")
     with safe_open(tmp_path / "out/model.safetensors", framework="pt") as file:
         assert file.metadata()["format"] == "pt"
-    assert config["architectures"] == ["PegasusForConditionalGeneration" if section.norm == "pre" else "MarianMTModel"]
+    kind = {"pre": ("Pegasus", "MBart"), "post": ("MarianMT", "Bart")}[section.norm][section.embedding_norm]
+    assert config["architectures"] == [f"{kind}Model" if kind == "MarianMT" else f"{kind}ForConditionalGeneration"]
+    assert ("model.decoder.layernorm_embedding.bias" in tensors) == section.embedding_norm
     assert ("model.encoder.layer_norm.weight" in tensors) == (section.norm == "pre")
-    assert config["tie_word_embeddings"] == (section.tie_embeddings in ("all", *["target"] * (section.norm == "post")))
+    assert config["tie_word_embeddings"] == (section.tie_embeddings in ("all", *["target"] * (kind == "MarianMT")))
     tables = {
         name.split(".")[-2] for name in tensors if "embed_tokens" in name or "shared" in name or "lm_head" in name
     }
     if section.tie_embeddings == "all":
         assert tables == {"shared"}
-    assert tensors["model.decoder.embed_positions.weight"].shape == (72, 16)
+    assert tensors["model.decoder.embed_positions.weight"].shape == (74 if section.embedding_norm else 72, 16)
     names = {"encoder": ("self_attn",), "decoder": ("self_attn", "encoder_attn")}
     for side, attentions in names.items():
         for attention in attentions:
             for part in ("q_proj", "k_proj", "v_proj", "out_proj"):
                 assert tensors[f"model.{side}.layers.1.{attention}.{part}.weight"].shape == (16, 16)
     assert all(tensor.dtype == torch.float32 for tensor in tensors.values())
+
+
+@pytest.mark.parametrize(
+    ("keys", "target", "message"),
+    [
+        ({"final_norm": False}, "safetensors-hf", "normalisation before each sub-layer and none after the last layer"),
+        ({"norm": "post", "final_norm": True}, "safetensors-hf", "after each sub-layer and one after the last layer"),
+        ({"norm_epsilon": 1e-6}, "safetensors-hf", "normalises with the epsilon 1e-05, not 1e-06"),
+    ],
+)
+def test_orders_of_norms_that_are_not_there(keys: Any, target: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=message):
+        export_model(make_bundle(**keys), tmp_path / "out", target)
+    assert not (tmp_path / "out").exists()
 
 
 def test_smaller_vocabularies_are_filled_up(tmp_path: Path) -> None:

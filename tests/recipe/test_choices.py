@@ -7,12 +7,12 @@ from typing import get_args
 
 import pytest
 
+from sparsenmt.assemble import DTYPES
 from sparsenmt.errors import UserError
 from sparsenmt.metric import METRICS, TEXT_METRICS
 from sparsenmt.recipe.choices import PRESETS, DecodingDtype
 from sparsenmt.recipe.schema import Decoding, Model, Validation
 from sparsenmt.recipe.sweep import SweepFile
-from sparsenmt.store import DTYPES
 from sparsenmt.strategy import STRATEGIES
 from tests.recipe.support import load_text
 

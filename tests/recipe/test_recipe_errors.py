@@ -163,6 +163,8 @@ def test_one_wrong_override(tmp_path: Path, override: str, expected: str) -> Non
         ("training: {optimizer: {name: adagrad, weight_decay: 0.0}}\n", "optimizer.weight_decay: belongs to adam"),
         ("training: {optimizer: {initial_sum: 0.1}}\n", "training.optimizer.initial_sum: belongs to adagrad"),
         ("training: {clip: step}\n", "training.clip: clips the steps of Adagrad only"),
+        ("model: {positions: learned, first_position: 2}\n", "model.first_position: belongs to sinusoidal positions"),
+        ("model: {positions: learned, sinusoids: paper}\n", "model.sinusoids: belongs to sinusoidal positions"),
     ],
 )
 def test_keys_that_contradict_each_other(tmp_path: Path, extra: str, expected: str) -> None:
@@ -172,6 +174,9 @@ def test_keys_that_contradict_each_other(tmp_path: Path, extra: str, expected: s
 def test_contradictions_in_data(tmp_path: Path) -> None:
     tied = complaint(tmp_path, "", "data.tokenizer.shared=false")
     assert tied.startswith("override 'data.tokenizer.shared=false': ") and "needs one vocabulary" in tied
+    assert "`tie_embeddings: inputs` needs" in complaint(
+        tmp_path, "model: {tie_embeddings: inputs}\n", "data.tokenizer.shared=false"
+    )
     load_text(tmp_path, "model: {tie_embeddings: target}\n", "data.tokenizer.shared=false")
     assert "are the same file" in complaint(tmp_path, "", "data.dev.source=x", "data.dev.target=x")
     names = ("data.train.0.name=a", "data.train.1={source: b, target: c, name: a}")

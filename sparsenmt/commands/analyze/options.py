@@ -14,6 +14,7 @@ from sparsenmt.commands.options import (
     Decorator,
     batch_tokens_option,
     beam_size_option,
+    language_options,
     processor_options,
     report_options,
     stacked,
@@ -108,7 +109,7 @@ def analysis_options(
     options += (_SENTENCES,) if sentences else ()
     options += (beam_size_option,) if translates else ()
     options += (_TARGET,) if target else ()
-    options += (batch_tokens_option(), processor_options) if text else ()
+    options += (batch_tokens_option(), language_options, processor_options) if text else ()
     options.append(report_options())
 
     def decorate(function: Callable[..., None]) -> Callable[..., Any]:
@@ -124,5 +125,5 @@ def analysis_options(
 
 _SESSION = {
     *("models", "input", "tags", "segmenter", "language", "sentences", "limit"),
-    *("batch_tokens", "beam_size", "target", "threads", "device"),
+    *("batch_tokens", "beam_size", "target", "threads", "device", "source_language", "target_language"),
 }

@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 
 from sparsenmt import __version__
-from sparsenmt.assemble import build_model, load_recipe, load_resolved_recipe, required_features
+from sparsenmt.assemble import DTYPES, build_model, load_recipe, load_resolved_recipe, required_features
 from sparsenmt.devices import pick_device, use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.model.transformer import Transformer
@@ -20,7 +20,7 @@ from sparsenmt.progress import progress_bar
 from sparsenmt.recipe import schema
 from sparsenmt.recipe.task import check_translates
 from sparsenmt.report.tables import Column, Report, Table, columns
-from sparsenmt.store import DTYPES, open_model
+from sparsenmt.store import open_model
 from sparsenmt.training.precision import pick_dtype
 from sparsenmt.workflows.benchmark.flops import SQUARE, Arithmetic, product_rate, square_rate, synchronize
 from sparsenmt.workflows.benchmark.workloads import (

@@ -1,0 +1,30 @@
+"""A model of another program, converted to the parts of a model directory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from sparsenmt.data.tokenizers.tokenizer import Tokenizers
+
+
+@dataclass(frozen=True)
+class ForeignModel:
+    """A model of another program, converted: the parts of a model directory.
+
+    Args:
+        recipe: plain values of the sections ``model``, ``data`` (languages, tokenizer) and ``decoding``; the writer
+            of the directory fills in what every recipe must have.
+        weights: in fp32, by this program's names; the rows of tables in the order of this program's ids.
+        notes: what differs from the original program; printed, and written to the directory.
+        files: further files of the directory by their path in it.
+    """
+
+    recipe: dict[str, Any]
+    weights: dict[str, Tensor]
+    tokenizers: Tokenizers
+    notes: tuple[str, ...] = ()
+    files: Mapping[str, bytes] = field(default_factory=dict)

@@ -1,0 +1,25 @@
+"""Recipes of models that are used otherwise than they were trained: without heads, or in other languages."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from sparsenmt.recipe.schema import Recipe, Site
+
+
+def without_heads(recipe: Recipe, disabled: Mapping[str, Collection[int]]) -> Recipe:
+    """Return the recipe with these heads of attention sites disabled in addition."""
+    sites: dict[str, Site] = {}
+    for name, more in disabled.items():
+        site: Site = getattr(recipe.model.attention, name)
+        heads = site.heads.model_copy(update={"disabled": sorted({*site.heads.disabled, *more})})
+        sites[name] = site.model_copy(update={"heads": heads})
+    attention = recipe.model.attention.model_copy(update=sites)
+    return recipe.model_copy(update={"model": recipe.model.model_copy(update={"attention": attention})})
+
+
+def with_languages(recipe: Recipe, source: str | None, target: str | None) -> Recipe:
+    """Return the recipe with these languages, where there are any."""
+    given = {"source_language": source, "target_language": target}
+    decoding = recipe.decoding.model_copy(update={key: code for key, code in given.items() if code is not None})
+    return recipe.model_copy(update={"decoding": decoding})
