@@ -78,7 +78,7 @@ def make_bundle(
     output[EOS] += ending * direction
     output[[PAD, BOS]] -= 30.0 * direction  # forbidden pieces: other programs would take them out of the normaliser too
     block = max(built.plan.decoder)
-    last = "decoder.norm" if recipe.model.norm == "pre" else f"decoder.layers.{block}.feed_forward_norm"
+    last = "decoder.norm" if "decoder.norm.weight" in state else f"decoder.layers.{block}.feed_forward_norm"
     state[f"{last}.weight"].fill_(1.0)
     state[f"{last}.bias"].copy_(direction)
     return Bundle(recipe, tokenizers, FeatureSet({}), built.eval(), torch.device("cpu"))
@@ -99,10 +99,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
         },
     },
     "bart": {
-        **{"ending": 5.0, "norm": "post", "embedding_norm": True, "embedding_scale": "none", "output_bias": True},
+        **{"ending": 6.0, "norm": "post", "embedding_norm": True, "embedding_scale": "none", "output_bias": True},
         **{"positions": "learned", "activation": "gelu_tanh", "decoder_feed_forward": 32},
     },
-    "mbart": {"ending": 4.0, "embedding_norm": True, "tie_embeddings": "inputs", "output_bias": True},
+    "mbart": {"ending": 5.0, "embedding_norm": True, "tie_embeddings": "inputs", "output_bias": True},
     "m2m": {"ending": 4.0, "first_position": 2, "sinusoids": "paper", "activation": "gelu"},
     "recurrent": {"ending": 2.0, "depth": {"name": "recurrent"}},
 }
