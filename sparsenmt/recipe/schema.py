@@ -135,6 +135,11 @@ class Model(Section):
     )
     dropout: Dropout = Field(Dropout(), description="Dropout probabilities.")
     attention: Attention = Field(Attention(), description="The three attention sites.")
+    recurrence: MethodChoice | None = Field(
+        None,
+        description="A recurrent layer in the place of the decoder's self-attention: one state vector in place of keys "
+        "and values. `attention.decoder_self` then has no meaning. Default: none.",
+    )
     memory: list[MemoryChoice] = Field([], description="Filters that select which encoder outputs are kept.")
     depth: MethodChoice = Field(
         MethodChoice(name="plain"),
@@ -146,7 +151,7 @@ class Model(Section):
         description="Language models: number of positions before a segment whose states every layer attends to.",
     )
 
-    younger = frozenset({"segment_memory"})
+    younger = frozenset({"segment_memory", "recurrence"})
 
 
 class Ramp(Section):

@@ -23,6 +23,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "post-norm, one table": {"norm": "post", "tie_embeddings": "all"},
     "a filter": {"memory": [{"name": "toy_faint"}]},
     "a block twice": {"depth": {"name": "toy_revisit"}},
+    "a recurrent layer": {"recurrence": {"name": "ssru"}, "norm": "post"},
 }
 NOT_KNOWN: dict[str, dict[str, Any]] = {
     "gelu": {"activation": "gelu"},
