@@ -21,7 +21,7 @@ from sparsenmt.model.protocol import Source
 from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.model.sockets import ContentPattern, MemoryFilter, Recurrence, ScoreTerm, Span, Transform
 from sparsenmt.model.stacks import SiteModules
-from sparsenmt.model.transformer import PositionOptions, Transformer, Vocabulary
+from sparsenmt.model.transformer import EmbeddingOptions, PositionOptions, Transformer, Vocabulary
 from sparsenmt.progress import byte_text
 from sparsenmt.recipe import schema
 from sparsenmt.recipe.load import load, load_resolved
@@ -298,7 +298,8 @@ def check_memory(
     """
     memory = device_memory(device)
     blocks = model.encoder_layers + model.decoder_layers
-    matrices = blocks * (12 * model.dimension**2 + 3 * model.dimension * model.feed_forward)
+    wide = max(model.feed_forward, model.decoder_feed_forward or 0)
+    matrices = blocks * (12 * model.dimension**2 + 3 * model.dimension * wide)
     rough = matrices + model.dimension * (2 * source_size + 2 * target_size + 2 * model.max_positions)
     if memory is None or rough * bytes_each < memory:  # not counted exactly: the first model on "meta" takes a second
         return
@@ -338,11 +339,17 @@ def _build_transformer(model: schema.Model, *, source_size: int, target_size: in
                 residual_dropout=model.dropout.residual,
                 attention_dropout=model.dropout.attention,
                 activation_dropout=model.dropout.activation,
+                norm_epsilon=model.norm_epsilon,
+                final_norm=model.final_norm,
             ),
-            Vocabulary(source_size, target_size, model.tie_embeddings),
-            PositionOptions(model.positions, model.max_positions, model.segment_memory),
+            Vocabulary(source_size, target_size, model.tie_embeddings, model.output_bias),
+            PositionOptions(
+                model.positions, model.max_positions, model.segment_memory, model.sinusoids, model.first_position
+            ),
             plan,
             sites,
+            embedding=EmbeddingOptions(model.embedding_scale == "sqrt", model.embedding_norm),
+            decoder_feed_forward=model.decoder_feed_forward,
             output=output,
             between=between if any(between) else (),
             recurrence=None if model.recurrence is None else partial(_recurrence, model),

@@ -22,12 +22,11 @@ from sparsenmt.decoding.scores import never
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.export.plain_transformer import LayerWeights, PlainTransformer, as_fp32, attention_weights
 from sparsenmt.files import write_json
+from sparsenmt.model.protocol import NEVER
 from sparsenmt.recipe import schema
 from sparsenmt.tensors import save_tensors
 
 NAME = "Transformers"
-_NEVER = -1e9
-"""Bias of the rows that pad a table to the common size: their probability is exactly 0."""
 
 
 def write_transformers_model(
@@ -116,7 +115,7 @@ def transformers_weights(plain: PlainTransformer) -> dict[str, Tensor]:
     pegasus = is_pegasus(plain)
     rows = _rows(plain) if pegasus else plain.target.shape[0]
     bias = torch.zeros(1, rows)
-    bias[:, plain.target.shape[0] :] = _NEVER
+    bias[:, plain.target.shape[0] :] = NEVER  # rows that pad the table to the common size
     found = {"final_logits_bias": bias, **_tables(plain)}
     for side, positions, layers, norm in (
         ("encoder", plain.source_positions, plain.encoder, plain.encoder_norm),

@@ -98,8 +98,7 @@ def _read_bin(stream: BinaryIO, path: Path) -> MarianFile:
     shapes = [numbers("i", header[2]) for header in headers]
     take(numbers("Q", 1)[0])  # the padding before the data
     entries = [
-        _Entry(name, header[1], shape, header[3])
-        for name, header, shape in zip(names, headers, shapes, strict=True)
+        _Entry(name, header[1], shape, header[3]) for name, header, shape in zip(names, headers, shapes, strict=True)
     ]
     if stream.tell() + sum(entry.length for entry in entries) > size:
         raise _damaged(path, f"it ends after {size:,} bytes, where more should follow")

@@ -13,16 +13,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 PositionKind = Literal["sinusoidal", "learned", "none"]
+Wavelengths = Literal["tensor2tensor", "paper"]
 
 
-def sinusoids(length: int, dimension: int) -> Tensor:
+def sinusoids(length: int, dimension: int, wavelengths: Wavelengths = "tensor2tensor") -> Tensor:
     """(length, D) sines in the first half of the dimensions, cosines in the second (Vaswani et al. 2017, 3.5).
 
-    As in tensor2tensor, which differs from the paper: sines and cosines are not interleaved, and wavelengths rise
-    geometrically from 2 pi to 10000 * 2 pi inclusive.
+    Args:
+        wavelengths: ``tensor2tensor``: from 2 pi to 10000 * 2 pi inclusive; ``paper``: 10000^(2i/D) * 2 pi. Sines and
+            cosines are interleaved in the paper, here never.
     """
     half = (dimension + 1) // 2
-    rates = torch.exp(torch.arange(half, dtype=torch.float64) * (-math.log(10000.0) / max(half - 1, 1)))
+    steps = max(half - 1, 1) if wavelengths == "tensor2tensor" else dimension / 2
+    rates = torch.exp(torch.arange(half, dtype=torch.float64) * (-math.log(10000.0) / steps))
     angles = torch.arange(length, dtype=torch.float64)[:, None] * rates
     return torch.cat([angles.sin(), angles.cos()], dim=1)[:, :dimension]
 
@@ -32,18 +35,31 @@ class Positions(nn.Module):
 
     Args:
         kind: ``sinusoidal`` grows on demand; ``learned`` ends at ``maximum``; ``none``: zeros.
+        wavelengths, first: of sinusoids; see `sinusoids`, and the number of the first position.
     """
 
-    def __init__(self, kind: PositionKind, dimension: int, maximum: int) -> None:
+    def __init__(
+        self,
+        kind: PositionKind,
+        dimension: int,
+        maximum: int,
+        *,
+        wavelengths: Wavelengths = "tensor2tensor",
+        first: int = 0,
+    ) -> None:
         super().__init__()
         self.weight: nn.Parameter | None = None
         self._none = kind == "none"
         self._dimension = dimension
         # In float64 and no buffer: rounded at use, so that every precision has the same function.
-        self._table = sinusoids(256, dimension)
+        self._wavelengths, self._first = wavelengths, first
+        self._table = self._sinusoids(256)
         if kind == "learned":
             self.weight = nn.Parameter(torch.empty(maximum, dimension))
             nn.init.normal_(self.weight, std=dimension**-0.5)
+
+    def _sinusoids(self, length: int) -> Tensor:
+        return sinusoids(self._first + length, self._dimension, self._wavelengths)[self._first :]
 
     def forward(self, start: int | Tensor, length: int, like: Tensor) -> Tensor:
         """Encodings of positions start, start + 1, ... with the dtype and device of ``like``.
@@ -59,7 +75,7 @@ class Positions(nn.Module):
             table: Tensor = self.weight
         else:
             if end > self._table.shape[0]:
-                self._table = sinusoids(2 * end, self._dimension)
+                self._table = self._sinusoids(2 * end)
             if self._table.device != like.device:
                 self._table = self._table.to(like.device)
             table = self._table
@@ -68,11 +84,15 @@ class Positions(nn.Module):
         return table[start[:, None] + torch.arange(length, device=start.device)].to(like.dtype)
 
 
-def embed(tokens: Tensor, table: Tensor, positions: Positions, start: int | Tensor = 0) -> Tensor:
-    """tokens (B, T), table (V, D) -> (B, T, D): vectors scaled by sqrt(D), plus position encodings.
+def embed(
+    tokens: Tensor, table: Tensor, positions: Positions, start: int | Tensor = 0, *, scaled: bool = True
+) -> Tensor:
+    """tokens (B, T), table (V, D) -> (B, T, D): vectors, scaled by sqrt(D) or not, plus position encodings.
 
     start: the position of the first token, one for all rows or (B) one for each.
     """
-    vectors = F.embedding(tokens, table) * math.sqrt(table.shape[1])
+    vectors = F.embedding(tokens, table)
+    if scaled:
+        vectors = vectors * math.sqrt(table.shape[1])
     encodings: Tensor = positions(start, tokens.shape[1], vectors)
     return vectors + encodings

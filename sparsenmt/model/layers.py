@@ -31,6 +31,17 @@ class BlockOptions:
     residual_dropout: float
     attention_dropout: float
     activation_dropout: float
+    norm_epsilon: float = 1e-5
+    final_norm: bool | None = None  # a normalisation after the last layer; None: where the norms come first
+
+    def layer_norm(self) -> nn.LayerNorm:
+        """Make a layer normalisation."""
+        return nn.LayerNorm(self.dimension, self.norm_epsilon)
+
+    def last_norm(self) -> nn.Module:
+        """Make the module after the last layer, and at every exit of the model that is cut to that depth."""
+        wanted = self.norm == "pre" if self.final_norm is None else self.final_norm
+        return self.layer_norm() if wanted else nn.Identity()
 
 
 @dataclass(frozen=True)
@@ -128,13 +139,13 @@ class TransformerBlock(nn.Module):
             self.recurrence = RecurrentLayer(options.dimension, own)
         else:
             self.add_module("self", self._attention(options, own))
-        self.self_norm = nn.LayerNorm(options.dimension)
+        self.self_norm = options.layer_norm()
         self.cross: MultiHeadAttention | None = None
         if cross is not None:
             self.cross = self._attention(options, cross)
-            self.cross_norm = nn.LayerNorm(options.dimension)
+            self.cross_norm = options.layer_norm()
         self.feed_forward = FeedForward(options)
-        self.feed_forward_norm = nn.LayerNorm(options.dimension)
+        self.feed_forward_norm = options.layer_norm()
 
     @staticmethod
     def _attention(options: BlockOptions, heads: SiteHeads) -> MultiHeadAttention:

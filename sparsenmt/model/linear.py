@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -19,12 +20,16 @@ from torch import Tensor, nn
 from sparsenmt.native.kernels import MOST_IN_ORDER, kernels
 from sparsenmt.native.packing import PackedMatrix, pack
 
-Activation = Literal["none", "relu", "gelu", "silu"]
-_ONEDNN_NAMES = {"none": "none", "relu": "relu", "gelu": "gelu", "silu": "swish"}
+Activation = Literal["none", "relu", "gelu", "gelu_tanh", "silu"]
+_ONEDNN_NAMES = {
+    **{"none": ("none", ""), "relu": ("relu", ""), "silu": ("swish", "")},
+    **{"gelu": ("gelu", "none"), "gelu_tanh": ("gelu", "tanh")},
+}
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "none": lambda x: x,
     "relu": F.relu,
     "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
     "silu": F.silu,
 }
 _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2}
@@ -173,10 +178,10 @@ def _onednn_product(weight: Tensor, bias: Tensor | None, activation: Activation)
         operators = torch.ops.mkldnn
         packed = operators._reorder_linear_weight(weight.contiguous(), _TYPICAL_ROWS)
         product = operators._linear_pointwise
-        name = _ONEDNN_NAMES[activation]
+        name, algorithm = _ONEDNN_NAMES[activation]
 
         def run(x: Tensor) -> Tensor:
-            result: Tensor = product(x, packed, bias, name, [], "none" if name == "gelu" else "")
+            result: Tensor = product(x, packed, bias, name, [], algorithm)
             return result
 
         probe = torch.linspace(-1, 1, 3 * weight.shape[1], dtype=weight.dtype).view(3, -1)

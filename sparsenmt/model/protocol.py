@@ -20,6 +20,9 @@ from sparsenmt.model.segment_memory import SegmentMemory
 from sparsenmt.model.sites import SiteName
 from sparsenmt.model.sockets import ContentPattern, Gates, Keys
 
+NEVER = -1e9
+"""Output bias of a token whose probability is exactly 0."""
+
 
 @dataclass(frozen=True)
 class Source:
@@ -201,6 +204,11 @@ class TranslationModel(Protocol):
     @property
     def output_table(self) -> nn.Parameter:
         """(V, D): the unpacked matrix of `project`. Training writes its gradient itself."""
+        ...
+
+    @property
+    def output_bias(self) -> nn.Parameter | None:
+        """(V): the bias of `project`, of which training writes the gradient, too; `NEVER`: a token with probability 0."""
         ...
 
     def project(self, hidden: Tensor) -> Tensor:

@@ -178,8 +178,7 @@ class Encoder(nn.Module):
         self.plan = tuple(plan)
         self.layers = nn.ModuleList(TransformerBlock(options, site.heads) for _ in set(plan))
         self.steps = Steps({"self": ("encoder_self", site)}, plan, listeners)
-        # A pre-norm stack ends with a normalisation; so does, at every exit, the model that is cut to that depth.
-        self.norm = nn.LayerNorm(options.dimension) if options.norm == "pre" and plan else nn.Identity()
+        self.norm = options.last_norm() if plan else nn.Identity()
         self.obstacle = site.obstacle(self.steps.at(0, "self").transform) if plan else None
 
     def step(self, t: int, memory: Memory) -> Memory:
@@ -234,7 +233,7 @@ class Decoder(nn.Module):
         if cross is not None:
             sites["cross"] = ("cross", cross)
         self.steps = Steps(sites, plan, listeners)
-        self.norm = nn.LayerNorm(options.dimension) if options.norm == "pre" else nn.Identity()
+        self.norm = options.last_norm()
         self.obstacle = None if cross is None else cross.obstacle(self.steps.at(0, "cross").transform)
         self._reads_source = cross is not None
         self._recurrent = not isinstance(own, SiteModules)

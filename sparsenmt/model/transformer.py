@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from sparsenmt.model.attention import AttentionStep
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.dropout import dropout
-from sparsenmt.model.embeddings import PositionKind, Positions, embed
+from sparsenmt.model.embeddings import PositionKind, Positions, Wavelengths, embed
 from sparsenmt.model.kv_cache import BufferPool, KVCache
 from sparsenmt.model.layers import BlockOptions, FeedForward
 from sparsenmt.model.linear import (
@@ -40,25 +40,41 @@ from sparsenmt.model.sockets import WIDE, ContentPattern, MemoryFilter, Recurren
 from sparsenmt.model.stacks import Decisions, Decoder, Encoder, SiteModules, run_filters
 
 
+Tie = Literal["all", "inputs", "target", "none"]
+
+
 @dataclass(frozen=True)
 class Vocabulary:
-    """Sizes of the vocabularies, and which embeddings and projections share a table."""
+    """Sizes of the vocabularies, which embeddings and projections share a table, and if the output has a bias."""
 
     source: int
     target: int
-    tie: Literal["all", "target", "none"]
+    tie: Tie
+    output_bias: bool = False
 
 
 @dataclass(frozen=True)
 class PositionOptions:
     """Kind of position encodings, and the longest sequence.
 
-    segment_memory: positions before a segment of text that a language model attends to.
+    Args:
+        segment_memory: positions before a segment of text that a language model attends to.
+        wavelengths, first: of sinusoids, as for `Positions`.
     """
 
     kind: PositionKind
     maximum: int
     segment_memory: int = 0
+    wavelengths: Wavelengths = "tensor2tensor"
+    first: int = 0
+
+
+@dataclass(frozen=True)
+class EmbeddingOptions:
+    """The treatment of embeddings: multiplied by sqrt(D), and normalised after positions were added."""
+
+    scaled: bool = True
+    normed: bool = False
 
 
 def own_exit(exits: Sequence[int], depth: int) -> int:
@@ -116,6 +132,8 @@ class Transformer(nn.Module):
         positions: position encodings.
         plan: which blocks run at which steps, and the exits; of a language model, without encoder steps.
         sites: the attention sites ``encoder_self``, ``decoder_self``, ``cross``.
+        embedding: the treatment of embeddings.
+        decoder_feed_forward: inner dimension of the decoder's feed-forward networks; None: that of ``options``.
         output: filters after the encoder, each for all exits or by exit.
         between: filters after each step but the last; empty: none.
         recurrence: makes the cells of recurrent layers in the place of the decoder's self-attention; None: there are
@@ -130,6 +148,8 @@ class Transformer(nn.Module):
         plan: DepthPlan,
         sites: tuple[SiteModules, SiteModules, SiteModules],
         *,
+        embedding: EmbeddingOptions = EmbeddingOptions(),
+        decoder_feed_forward: int | None = None,
         output: Sequence[MemoryFilter | Mapping[int, MemoryFilter]] = (),
         between: Sequence[Sequence[MemoryFilter]] = (),
         recurrence: Callable[[], Recurrence] | None = None,
@@ -139,14 +159,20 @@ class Transformer(nn.Module):
         self._dropout = options.residual_dropout
         self._listeners: list[AttentionListener] = []
         self._gate_listeners: list[GateListener] = []
-        self._keys = _table_keys(vocabulary.tie)
+        self._keys = table_keys(vocabulary.tie)
         sizes = dict(zip(self._keys, (vocabulary.source, vocabulary.target, vocabulary.target), strict=True))
         self.embeddings = nn.ParameterDict(
             {key: nn.Parameter(torch.empty(size, options.dimension)) for key, size in sizes.items()}
         )
+        sides = ("source", "target")
+        sinusoids: dict[str, Any] = {"wavelengths": positions.wavelengths, "first": positions.first}
         self.positions = nn.ModuleDict(
-            {side: Positions(positions.kind, options.dimension, positions.maximum) for side in ("source", "target")}
+            {side: Positions(positions.kind, options.dimension, positions.maximum, **sinusoids) for side in sides}
         )
+        self._scaled = embedding.scaled
+        normed = (sides if plan.encoder else sides[1:]) if embedding.normed else ()
+        self.embedding_norm = nn.ModuleDict({side: options.layer_norm() for side in normed})
+        self.output_bias = nn.Parameter(torch.empty(vocabulary.target)) if vocabulary.output_bias else None
         own_encoder, own_decoder, cross = sites
         absent = () if plan.encoder else ("encoder_self", "cross")
         absent += () if recurrence is None else ("decoder_self",)
@@ -155,7 +181,8 @@ class Transformer(nn.Module):
         }
         self.encoder = Encoder(options, plan.encoder, own_encoder, self._listeners)
         read, memory = (cross, None) if plan.encoder else (None, positions.segment_memory)
-        self.decoder = Decoder(options, plan.decoder, recurrence or own_decoder, read, self._listeners, memory)
+        decoder = replace(options, feed_forward=decoder_feed_forward or options.feed_forward)
+        self.decoder = Decoder(decoder, plan.decoder, recurrence or own_decoder, read, self._listeners, memory)
         self.memory = MemoryFilters(output, between)
         self._packed_output: Product | None = None
         self._buffer_pool = BufferPool()
@@ -165,6 +192,8 @@ class Transformer(nn.Module):
         """Glorot-uniform matrices, zero biases, embeddings N(0, 1/D). Methods initialise their own parameters."""
         for table in self.embeddings.values():
             nn.init.normal_(table, std=table.shape[1] ** -0.5)
+        if self.output_bias is not None:
+            nn.init.zeros_(self.output_bias)
         for block in (*self.encoder.layers, *self.decoder.layers):
             for module in block.modules():
                 if isinstance(module, Linear):
@@ -210,7 +239,9 @@ class Transformer(nn.Module):
         positions = self.positions[side]
         assert isinstance(positions, Positions)
         table = self.embeddings[self._keys[0 if side == "source" else 1]]
-        embedded = embed(tokens, table, positions, start)
+        embedded = embed(tokens, table, positions, start, scaled=self._scaled)
+        if side in self.embedding_norm:
+            embedded = self.embedding_norm[side](embedded)
         return dropout(embedded, self._dropout) if self.training else embedded
 
     def encode(self, source: Source, *, exits: Sequence[int] | None = None, compact: bool = False) -> Encoded:
@@ -290,7 +321,7 @@ class Transformer(nn.Module):
     def project(self, hidden: Tensor) -> Tensor:
         if self._packed_output is not None:
             return self._packed_output(hidden)
-        return F.linear(hidden, self.embeddings[self._keys[2]])
+        return F.linear(hidden, self.embeddings[self._keys[2]], self.output_bias)
 
     def continuations(
         self, hidden: Tensor, scores: Tensor, never: Sequence[int], width: int
@@ -373,13 +404,14 @@ class Transformer(nn.Module):
         how = Packing(rounded, final)
         self.encoder.pack(how)
         self.decoder.pack(how)
-        self._packed_output = packed_product(output, None, dtype=rounded, compiled=continues(output))
+        self._packed_output = packed_product(output, self.output_bias, dtype=rounded, compiled=continues(output))
 
 
-def _table_keys(tie: Literal["all", "target", "none"]) -> tuple[str, str, str]:
+def table_keys(tie: Tie) -> tuple[str, str, str]:
     """Names of the tables that embed the source, embed the target, and project to the target vocabulary."""
     return {
         "all": ("shared", "shared", "shared"),
+        "inputs": ("shared", "shared", "output"),
         "target": ("source", "target", "target"),
         "none": ("source", "target", "output"),
     }[tie]

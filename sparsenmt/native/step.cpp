@@ -130,7 +130,7 @@ class Worker {
     const int64_t D = sizes_.dimension;
     for (int64_t n = top_; n < bottom_; n++) {
       float* row = out + (start_ + n) * D;
-      if (sizes_.pre_norm)
+      if (norm.weight)
         normalize(x_ + n * D, norm, sizes_.epsilon, D, row);
       else
         std::copy(x_ + n * D, x_ + (n + 1) * D, row);

@@ -127,6 +127,13 @@ def _model(model: Model) -> Iterator[Contradiction]:
             "Set an even `model.dimension`, or `model.positions` to learned.",
         )
         yield Contradiction(_keys("model.dimension", "model.positions"), complaint)
+    for key in ("sinusoids", "first_position") if model.positions != "sinusoidal" else ():
+        if getattr(model, key) != Model.model_fields[key].default:
+            complaint = Complaint(
+                f"belongs to sinusoidal positions, not to `positions: {model.positions}`",
+                "Leave it out, or set `model.positions` to sinusoidal.",
+            )
+            yield Contradiction(_keys(f"model.{key}", "model.positions"), complaint)
     for site in ("encoder_self", "decoder_self", "cross"):
         yield from _heads(model, site)
     for index, choice in enumerate(model.memory):
@@ -456,10 +463,10 @@ def _ends(node: YamlNode) -> Iterator[tuple[KeyPath, float]]:
 def _shared_table(recipe: YamlNode) -> Iterator[Contradiction]:
     """One embedding table for both languages needs one vocabulary."""
     model, tokenizer = _section(recipe, Model, "model"), _section(recipe, TokenizerSection, "data.tokenizer")
-    if model is None or tokenizer is None or model.tie_embeddings != "all" or tokenizer.shared:
+    if model is None or tokenizer is None or not model.shares_vocabulary or tokenizer.shared:
         return
     complaint = Complaint(
-        "`tie_embeddings: all` needs one vocabulary for both languages",
+        f"`tie_embeddings: {model.tie_embeddings}` needs one vocabulary for both languages",
         "Set `data.tokenizer.shared` to true, or `model.tie_embeddings` to target or none.",
     )
     yield Contradiction(_keys("model.tie_embeddings", "data.tokenizer.shared"), complaint)

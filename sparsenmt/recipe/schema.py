@@ -123,16 +123,42 @@ class Model(Section):
     )
     decoder_layers: PositiveInt = Field(6, le=1000, description="Number of decoder layers M.")
     norm: Literal["pre", "post"] = Field("pre", description="Layer normalisation before or after each sub-layer.")
-    activation: Literal["relu", "gelu", "silu"] = Field("relu", description="Activation of the feed-forward networks.")
+    final_norm: bool | None = Field(
+        None, description="Normalisation after the last layer of each side. Default: true with `norm: pre`."
+    )
+    norm_epsilon: PositiveFloat = Field(
+        1e-5, le=1, description="Number added to the variance in every layer normalisation."
+    )
+    decoder_feed_forward: PositiveInt | None = Field(
+        None, le=2**20, description="Inner dimension in the decoder. Default: `feed_forward`."
+    )
+    activation: Literal["relu", "gelu", "gelu_tanh", "silu"] = Field(
+        "relu", description="Activation of the feed-forward networks; `gelu_tanh` approximates `gelu`."
+    )
     positions: Literal["sinusoidal", "learned", "none"] = Field(
         "sinusoidal", description="Absolute position encodings, added to the embeddings."
     )
-    max_positions: PositiveInt = Field(1024, le=2**20, description="Longest sequence, in tokens; longer input is cut.")
-    tie_embeddings: Literal["all", "target", "none"] = Field(
-        "all",
-        description="`all`: source, target and output share one table (needs a shared vocabulary); "
-        "`target`: target and output share one; `none`: three tables.",
+    sinusoids: Literal["tensor2tensor", "paper"] = Field(
+        "tensor2tensor",
+        description="Wavelengths of sinusoidal positions. `tensor2tensor`: from 2 pi to 10000 * 2 pi inclusive, as in "
+        "Marian and fairseq; `paper`: 10000^(2i/D) * 2 pi, as in Transformers' Marian and PEGASUS.",
     )
+    first_position: NonNegativeInt = Field(
+        0, le=2**20, description="Number of the first sinusoidal position: 2 in M2M-100 and NLLB."
+    )
+    max_positions: PositiveInt = Field(1024, le=2**20, description="Longest sequence, in tokens; longer input is cut.")
+    embedding_scale: Literal["sqrt", "none"] = Field(
+        "sqrt", description="Factor of the embeddings: `sqrt`: the square root of `dimension`; `none`: 1."
+    )
+    embedding_norm: bool = Field(
+        False, description="Layer normalisation of the embeddings, after positions were added."
+    )
+    tie_embeddings: Literal["all", "inputs", "target", "none"] = Field(
+        "all",
+        description="`all`: source, target and output share one table (needs a shared vocabulary); `inputs`: source "
+        "and target share one (likewise); `target`: target and output share one; `none`: three tables.",
+    )
+    output_bias: bool = Field(False, description="A bias for every token of the output.")
     dropout: Dropout = Field(Dropout(), description="Dropout probabilities.")
     attention: Attention = Field(Attention(), description="The three attention sites.")
     recurrence: MethodChoice | None = Field(
@@ -151,7 +177,17 @@ class Model(Section):
         description="Language models: number of positions before a segment whose states every layer attends to.",
     )
 
-    younger = frozenset({"segment_memory", "recurrence"})
+    younger = frozenset(
+        {
+            *("segment_memory", "final_norm", "norm_epsilon", "decoder_feed_forward", "sinusoids", "first_position"),
+            *("embedding_scale", "embedding_norm", "output_bias", "recurrence"),
+        }
+    )
+
+    @property
+    def shares_vocabulary(self) -> bool:
+        """True if a table is shared by source and target, which needs one vocabulary."""
+        return self.tie_embeddings in ("all", "inputs")
 
 
 class Ramp(Section):

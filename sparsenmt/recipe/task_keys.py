@@ -7,6 +7,7 @@ from typing import Any
 TASK_KEYS: dict[str, tuple[str, ...]] = {
     "translation": (
         *("model.encoder_layers", "model.tie_embeddings", "model.attention.encoder_self", "model.attention.cross"),
+        "model.decoder_feed_forward",
         *("model.memory", "data.source_language", "data.tokenizer.shared", "data.filters", "data.tagger"),
         *("data.documents", "training.accumulate_tokens", "training.validation.tokenize"),
         *("training.validation.beam_size", "training.validation.max_sentences", "decoding.encoder_layers"),

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sparsenmt.model.protocol import TranslationModel
+from sparsenmt.model.protocol import NEVER, TranslationModel
 
 CHUNK_ROWS = 512
 """Rows of a chunk: enough for an efficient matrix product, small compared with the other activations."""
@@ -38,28 +38,40 @@ def backward_through_projection(
     The gradient is written out because the logits dominate the memory traffic of training. For a row h with weight w
     and p = softmax(W h):
     dL/dh = w (W^T (p - (1 - eps) e_target) - eps W^T 1 / V), dL/dW = (p - (1 - eps) e_target - eps 1 / V) w h^T.
-    Only p has the size of the logits; weights and the uniform part are applied to vectors of size D.
+    Only p has the size of the logits; weights and the uniform part are applied to vectors of size D. An output bias b
+    has the gradient of W without h^T; tokens that it excludes have no part in V and 1.
     """
     table, wide = model.output_table, torch.promote_types(hidden.dtype, torch.float32)
-    uniform = smoothing / table.shape[0]
+    bias, never = model.output_bias, _excluded(model.output_bias)
+    size = table.shape[0] - len(never)
+    uniform = smoothing / size
     columns = table.sum(0, dtype=wide)  # (D) W^T 1
-    if table.grad is None:
-        table.grad = torch.zeros_like(table)
+    for each in (table,) if bias is None else (table, bias):
+        if each.grad is None:
+            each.grad = torch.zeros_like(each)
+    mean_bias = 0.0
+    if bias is not None:
+        columns -= table[never].sum(0, dtype=wide)
+        mean_bias = float(bias.index_fill(0, never, 0.0).sum(dtype=wide)) / size
     buffer = hidden.new_empty(min(CHUNK_ROWS, len(hidden)), table.shape[0])
     gradients, losses, nlls = [], [], []
     total = torch.zeros_like(columns)  # (D) sum of w h
     chunks = zip(hidden.split(CHUNK_ROWS), target.split(CHUNK_ROWS), weights.split(CHUNK_ROWS), strict=True)
     for rows, wanted, weight in chunks:
         logits = torch.mm(rows, table.t(), out=buffer[: len(rows)])  # (n, V)
+        if bias is not None:
+            logits += bias
         top, own = logits.amax(-1).to(wide), logits.gather(1, wanted[:, None]).squeeze(1).to(wide)
         p = _probabilities(logits, wide)
         # The log of the normalizer from the most likely token, whose p is exact: no second pass of exponentials.
         log_sum = top - p.amax(-1).log()
         nll = log_sum - own
-        mean = rows.to(wide) @ columns / table.shape[0]  # (n) mean of the logits
+        mean = rows.to(wide) @ columns / size + mean_bias  # (n) mean of the logits
         losses.append((1 - smoothing) * nll + smoothing * (log_sum - mean))
         nlls.append(nll)
         p.scatter_add_(1, wanted[:, None], torch.full_like(nll, smoothing - 1)[:, None])
+        if bias is not None and bias.grad is not None:
+            bias.grad += (weight @ p).to(bias.dtype)
         p = p.to(rows.dtype)
         weighted = rows.to(wide) * weight[:, None]  # (n, D)
         total += weighted.sum(0)
@@ -68,7 +80,16 @@ def backward_through_projection(
         gradients.append(gradient.to(rows.dtype))
     if smoothing:
         table.grad -= (uniform * total).to(table.dtype)
+        if bias is not None and bias.grad is not None:
+            table.grad[never] += (uniform * total).to(table.dtype)
+            bias.grad -= (uniform * weights.sum()).to(bias.dtype)
+            bias.grad[never] += (uniform * weights.sum()).to(bias.dtype)
     return torch.cat(gradients), RowLosses(torch.cat(losses), torch.cat(nlls))
+
+
+def _excluded(bias: Tensor | None) -> Tensor:
+    """The tokens that an output bias excludes."""
+    return torch.empty(0, dtype=torch.long) if bias is None else (bias <= NEVER / 2).nonzero().flatten()
 
 
 def _probabilities(logits: Tensor, dtype: torch.dtype) -> Tensor:
