@@ -39,7 +39,6 @@ from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.model.sockets import WIDE, ContentPattern, MemoryFilter, Recurrence, Span
 from sparsenmt.model.stacks import Decisions, Decoder, Encoder, SiteModules, run_filters
 
-
 Tie = Literal["all", "inputs", "target", "none"]
 
 
