@@ -48,6 +48,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "depth-table": CommandEntry("depth_table", "Measure quality and time at every depth."),
     "slice": CommandEntry("slice", "Cut a model to fewer layers."),
     "average": CommandEntry("average", "Average checkpoints into one model."),
+    "import": CommandEntry("import_model", "Make a model directory of a Hugging Face or Marian model."),
     "export": CommandEntry("export", "Write a model for CTranslate2 or Transformers."),
     "benchmark": CommandEntry("benchmark", "Measure decoding and training speed."),
     "demo": CommandEntry("demo", "Prepare, train, decode and score on the built-in demo corpus."),

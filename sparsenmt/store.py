@@ -203,11 +203,13 @@ def initialise(
     fingerprint: str,
     *,
     started_from: Mapping[str, str] | None = None,
+    imported_from: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a model directory except for the weights. The manifest is written last: without it, the rest is invalid.
 
     Args:
         started_from: path and hash of the weights that training starts from; None: random ones.
+        imported_from: of a model of another program, its path, the hashes of its weights, and notes.
     """
     make_directory(directory)
     (directory / METRICS_FILE).unlink(missing_ok=True)
@@ -221,6 +223,7 @@ def initialise(
         "format": FORMAT,
         "data_fingerprint": fingerprint,
         "started_from": dict(started_from) if started_from else None,
+        **({"imported_from": dict(imported_from)} if imported_from else {}),
         "files": {f"{part}/{name}": entry for part in _PARTS for name, entry in file_entries(directory / part).items()},
         "provenance": {
             "sparsenmt": sparsenmt.__version__,

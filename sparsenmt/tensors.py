@@ -116,6 +116,16 @@ def load_tensors(path: Path, *, hint: str, shapes: Shapes | None = None) -> dict
     return tensors
 
 
+def load_foreign_tensors(path: Path, *, hint: str) -> dict[str, Tensor]:
+    """Read a safetensors file of another program, which has no hash of its contents.
+
+    Raises:
+        DamagedFileError: the file is missing, truncated or not one of safetensors.
+    """
+    with _open_file(path, hint, sealed=False) as (stream, header):
+        return {name: _read_tensor(stream, entry) for name, entry in header.entries.items()}
+
+
 def read_header(path: Path, *, hint: str) -> tuple[str, dict[str, str]]:
     """The recorded hash and the notes of the file, without reading its tensors; only `load_tensors` verifies them.
 
@@ -174,7 +184,7 @@ class _Header:
 
 
 @contextmanager
-def _open_file(path: Path, hint: str) -> Iterator[tuple[BufferedReader, _Header]]:
+def _open_file(path: Path, hint: str, *, sealed: bool = True) -> Iterator[tuple[BufferedReader, _Header]]:
     """Open a file of tensors and read its header.
 
     The safetensors library maps files into memory: a file that another program overwrites or truncates meanwhile would
@@ -182,7 +192,7 @@ def _open_file(path: Path, hint: str) -> Iterator[tuple[BufferedReader, _Header]
     """
     try:
         with open(path, "rb", opener=regular_file) as stream:
-            yield stream, _parse_header(stream)
+            yield stream, _parse_header(stream, sealed=sealed)
     except FileNotFoundError:
         raise DamagedFileError("no such file", where=str(path), hint=hint) from None
     except _InvalidFileError as error:
@@ -195,8 +205,11 @@ class _InvalidFileError(Exception):
     """A file does not have the format."""
 
 
-def _parse_header(stream: BufferedReader) -> _Header:
-    """Read and check the header: every tensor's bytes must lie in the file, without gap or overlap."""
+def _parse_header(stream: BufferedReader, *, sealed: bool) -> _Header:
+    """Read and check the header: every tensor's bytes must lie in the file, without gap or overlap.
+
+    sealed: it has a hash of the contents.
+    """
     rest = os.fstat(stream.fileno()).st_size - _LENGTH
     length = int.from_bytes(stream.read(_LENGTH), "little")
     if not 0 < length <= min(rest, _MOST_HEADER):
@@ -209,7 +222,7 @@ def _parse_header(stream: BufferedReader) -> _Header:
         entries = {str(name): _entry(value, _LENGTH + length) for name, value in values.items()}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise _InvalidFileError(f"the header cannot be read: {error}") from None
-    if len(notes) != len(entry) or _KEY not in notes:
+    if sealed and (len(notes) != len(entry) or _KEY not in notes):
         raise _InvalidFileError("it was not written by this version of the program")
     end = _LENGTH + length
     for each in sorted(entries.values(), key=lambda entry: (entry.start, entry.size)):
@@ -218,7 +231,7 @@ def _parse_header(stream: BufferedReader) -> _Header:
         end += each.size
     if end != _LENGTH + rest:
         raise _InvalidFileError("the file has another size than its header says")
-    return _Header(notes.pop(_KEY), notes, entries)
+    return _Header(notes.pop(_KEY, ""), notes, entries)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -18,7 +18,9 @@ from torch import Tensor
 
 from sparsenmt.assemble import chosen_methods
 from sparsenmt.errors import UserError
+from sparsenmt.model.linear import Activation
 from sparsenmt.model.sites import SITES, SiteName
+from sparsenmt.model.transformer import Tie, table_keys
 from sparsenmt.recipe import schema
 from sparsenmt.store import Bundle
 
@@ -34,26 +36,40 @@ class PlainTransformer:
 
     dimension: int
     feed_forward: int
+    decoder_feed_forward: int
     encoder_heads: int
     decoder_heads: int
     norm: Literal["pre", "post"]
-    activation: Literal["relu", "gelu", "silu"]
-    tie: Literal["all", "target", "none"]
-    source: Tensor  # (V, D), scaled by sqrt(D) where it is used
-    target: Tensor  # (V, D), the same
+    norm_epsilon: float
+    activation: Activation
+    tie: Tie
+    scaled: bool  # embeddings are multiplied by sqrt(D)
+    source: Tensor  # (V, D)
+    target: Tensor  # (V, D)
     output: Tensor  # (V, D)
+    output_bias: Tensor | None  # (V)
     source_positions: Tensor  # (P, D)
     target_positions: Tensor  # (P, D)
     encoder: Sequence[LayerWeights]
     decoder: Sequence[LayerWeights]
-    encoder_norm: (
-        LayerWeights | None
-    )  # weight and bias of the normalisation after the last layer; None with norm `post`
+    encoder_norm: LayerWeights | None  # weight and bias of the normalisation after the last layer, if there is one
     decoder_norm: LayerWeights | None
+    source_norm: LayerWeights | None  # of the embeddings, after positions were added
+    target_norm: LayerWeights | None
 
     @property
     def max_positions(self) -> int:
         return int(self.source_positions.shape[0])
+
+    @property
+    def final_norm(self) -> bool:
+        """True if a normalisation follows the last layer of each side."""
+        return self.encoder_norm is not None
+
+    @property
+    def embedding_norm(self) -> bool:
+        """True if embeddings are normalised."""
+        return self.source_norm is not None
 
 
 def plain_model(bundle: Bundle, target: str, depth: tuple[int, int] | None = None) -> PlainTransformer:
@@ -78,26 +94,31 @@ def plain_model(bundle: Bundle, target: str, depth: tuple[int, int] | None = Non
         )
     encoder_steps, decoder_steps = depth or model.plan.deepest
     weights = model.state_dict()
-    keys = {"all": ("shared",) * 3, "target": ("source", "target", "target"), "none": ("source", "target", "output")}
-    tables = [weights[f"embeddings.{key}"] for key in keys[section.tie_embeddings]]
+    tables = [weights[f"embeddings.{key}"] for key in table_keys(section.tie_embeddings)]
     positions = [_positions(bundle, side, tables[0]) for side in ("source", "target")]
     return PlainTransformer(
         dimension=section.dimension,
         feed_forward=section.feed_forward,
+        decoder_feed_forward=section.decoder_feed_forward or section.feed_forward,
         encoder_heads=heads["encoder_self"],
         decoder_heads=heads["cross"],
         norm=section.norm,
+        norm_epsilon=section.norm_epsilon,
         activation=section.activation,
         tie=section.tie_embeddings,
+        scaled=section.embedding_scale == "sqrt",
         source=tables[0],
         target=tables[1],
         output=tables[2],
+        output_bias=weights.get("output_bias"),
         source_positions=positions[0],
         target_positions=positions[1],
         encoder=_layers(section, weights, "encoder", model.plan.encoder[:encoder_steps]),
         decoder=_layers(section, weights, "decoder", model.plan.decoder[:decoder_steps]),
         encoder_norm=_inside(weights, "encoder.norm.") or None,
         decoder_norm=_inside(weights, "decoder.norm.") or None,
+        source_norm=_inside(weights, "embedding_norm.source.") or None,
+        target_norm=_inside(weights, "embedding_norm.target.") or None,
     )
 
 
@@ -155,7 +176,9 @@ def parameter_count(plain: PlainTransformer) -> int:
     """The number of parameters; those that steps or tables share count once."""
     tensors = [plain.source, plain.target, plain.output]
     tensors += [tensor for layer in (*plain.encoder, *plain.decoder) for tensor in layer.values()]
-    tensors += [tensor for norm in (plain.encoder_norm, plain.decoder_norm) for tensor in (norm or {}).values()]
+    norms = (plain.encoder_norm, plain.decoder_norm, plain.source_norm, plain.target_norm)
+    tensors += [tensor for norm in norms for tensor in (norm or {}).values()]
+    tensors += [] if plain.output_bias is None else [plain.output_bias]
     storages = {tensor.data_ptr(): tensor.numel() for tensor in tensors}
     return sum(storages.values())
 

@@ -6,7 +6,7 @@ from sparsenmt.data.vocabulary import SPECIAL_TOKENS
 from sparsenmt.decoding.scores import never
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.export.plain_transformer import PlainTransformer, parameter_count
-from sparsenmt.export.to_transformers import is_pegasus, length_penalty
+from sparsenmt.export.to_transformers import architecture, length_penalty
 from sparsenmt.store import Bundle
 
 _CTRANSLATE2 = """\
@@ -53,7 +53,7 @@ def readme(bundle: Bundle, plain: PlainTransformer, target: str, *, sentencepiec
         (_for_ctranslate2 if target == "ctranslate2" else _for_transformers)(bundle, plain, sentencepiece).rstrip(),
         "```",
         "",
-        *(f"- {note}" for note in _notes(bundle, target, sentencepiece)),
+        *(f"- {note}" for note in _notes(bundle, plain, target, sentencepiece)),
     ]
     return "\n".join([f"# {recipe.name}", "", *facts, ""])
 
@@ -89,10 +89,10 @@ def _for_ctranslate2(bundle: Bundle, plain: PlainTransformer, sentencepiece: boo
 
 
 def _for_transformers(bundle: Bundle, plain: PlainTransformer, sentencepiece: bool) -> str:
-    architecture = "PegasusForConditionalGeneration" if is_pegasus(plain) else "MarianMTModel"
+    name = architecture(plain).class_name
     if sentencepiece:
         own = {
-            "imports": f"from transformers import {', '.join(sorted(('MarianTokenizer', architecture)))}",
+            "imports": f"from transformers import {', '.join(sorted(('MarianTokenizer', name)))}",
             "tokenizer": 'tokenizer = MarianTokenizer.from_pretrained(".")',
             "encode": 'tokenizer(lines, return_tensors="pt", padding=True)',
             "decode": "tokenizer.decode(ids, skip_special_tokens=True)",
@@ -101,21 +101,21 @@ def _for_transformers(bundle: Bundle, plain: PlainTransformer, sentencepiece: bo
         own = {
             "imports": "from pathlib import Path\n\nfrom sparsenmt.data.batching import pad\n"
             "from sparsenmt.data.tokenizers.tokenizer import Tokenizers\nfrom sparsenmt.data.vocabulary import EOS\n"
-            f"from transformers import {architecture}",
+            f"from transformers import {name}",
             "tokenizer": 'tokenizers = Tokenizers.load(Path("tokenizers"))',
             "encode": 'dict(zip(("input_ids", "attention_mask"), pad([[*tokenizers.source.encode(line), EOS] '
             "for line in lines])))",
             "decode": "tokenizers.target.decode(ids.tolist())",
         }
-    return _TRANSFORMERS.format(architecture=architecture, **own)
+    return _TRANSFORMERS.format(architecture=name, **own)
 
 
-def _notes(bundle: Bundle, target: str, sentencepiece: bool) -> list[str]:
+def _notes(bundle: Bundle, plain: PlainTransformer, target: str, sentencepiece: bool) -> list[str]:
     recipe = bundle.recipe
     decoding, data = recipe.decoding, recipe.data
     notes = []
-    if target == "safetensors-hf" and recipe.model.norm == "pre" and recipe.model.tie_embeddings != "all":
-        notes.append("Transformers 5 or later: earlier ones give both sides of a Pegasus model one table, silently.")
+    if target == "safetensors-hf" and plain.tie != "all" and not architecture(plain).has_two_vocabularies:
+        notes.append("Transformers 5 or later: earlier ones give both sides of such a model one table, silently.")
     if sentencepiece and data.tokenizer.lowercase:
         notes.append("The model was trained on lowercased text: lowercase the lines first.")
     if strategy_of(decoding).penalizes_length and decoding.length_penalty == "gnmt" and decoding.alpha:

@@ -19,7 +19,8 @@ from sparsenmt.errors import UserError
 from sparsenmt.export.plain_transformer import LayerWeights, PlainTransformer, as_fp32, attention_weights
 
 NAME = "CTranslate2"
-_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH"}
+_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH"}
+_EPSILON = 1e-5  # of normalisations, unless the configuration has another one
 
 Array = NDArray[np.float32]
 
@@ -38,12 +39,20 @@ def write_ctranslate2_model(plain: PlainTransformer, tokenizers: Tokenizers, dir
     """Write ``model.bin``, ``config.json`` and the vocabularies into a directory.
 
     Raises:
-        UserError: two tokens of a vocabulary have the same name.
+        UserError: two tokens of a vocabulary have the same name, or the order of normalisations is unknown there.
     """
+    if plain.norm == "post" and plain.final_norm:
+        raise UserError(
+            f"{NAME} has no normalisation after the last layer where each sub-layer ends with one",
+            where="model.final_norm",
+            hint="Run the model with `sparsenmt decode`.",
+        )
     from ctranslate2.specs import common_spec, transformer_spec
 
     common: dict[str, Any] = {
         "pre_norm": plain.norm == "pre",
+        "no_final_norm": not plain.final_norm,
+        "layernorm_embedding": plain.embedding_norm,
         "activation": getattr(common_spec.Activation, _ACTIVATIONS[plain.activation]),
     }
     spec = transformer_spec.TransformerSpec(
@@ -55,11 +64,15 @@ def write_ctranslate2_model(plain: PlainTransformer, tokenizers: Tokenizers, dir
     spec.decoder.projection.weight = _array(plain.output)
     spec.encoder.position_encodings.encodings = _array(plain.source_positions)
     spec.decoder.position_encodings.encodings = _array(plain.target_positions)
-    for stack, layers, norm in (
-        (spec.encoder, plain.encoder, plain.encoder_norm),
-        (spec.decoder, plain.decoder, plain.decoder_norm),
+    if plain.output_bias is not None:
+        spec.decoder.projection.bias = _array(plain.output_bias)
+    for stack, layers, norm, embedding_norm in (
+        (spec.encoder, plain.encoder, plain.encoder_norm, plain.source_norm),
+        (spec.decoder, plain.decoder, plain.decoder_norm, plain.target_norm),
     ):
-        stack.scale_embeddings = True
+        stack.scale_embeddings = plain.scaled
+        if embedding_norm is not None:
+            _layer_norm(stack.layernorm_embedding, embedding_norm["weight"], embedding_norm["bias"])
         if norm is not None:
             _layer_norm(stack.layer_norm, norm["weight"], norm["bias"])
         for part, layer in zip(stack.layer, layers, strict=True):
@@ -69,6 +82,8 @@ def write_ctranslate2_model(plain: PlainTransformer, tokenizers: Tokenizers, dir
     spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = (SPECIAL_TOKENS[i] for i in (UNK, BOS, EOS))
     spec.config.decoder_start_token = SPECIAL_TOKENS[BOS]
     spec.config.add_source_eos = True
+    if plain.norm_epsilon != _EPSILON:
+        spec.config.layer_norm_epsilon = plain.norm_epsilon
     spec.validate()
     spec.optimize()  # without quantization; merges equal weights
     spec.save(str(directory))

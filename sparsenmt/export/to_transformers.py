@@ -1,15 +1,17 @@
 """A plain Transformer as a model directory of Hugging Face Transformers, written without that package.
 
-Two of its architectures compute exactly the same as this program: ``MarianMTModel`` with normalisation after each
-sub-layer, ``PegasusForConditionalGeneration`` with normalisation before it and after the stack. Both scale embeddings
-by sqrt(D), add a table of positions (which is written out: their own sinusoids have other wavelengths) and project
-without a bias. Pegasus has one size of vocabulary for both sides, and separate tables from version 5 on.
+Four of its architectures compute exactly the same as this program: with normalisation after each sub-layer Marian,
+and BART if embeddings are normalised, too; with normalisation before each sub-layer and after the stack Pegasus, and
+mBART if embeddings are normalised, too. All add a table of positions, which is written out: sinusoids may have other
+wavelengths there. Marian has a vocabulary for each side; the others have one size, and separate tables from version 5
+on.
 
 Shapes: D model dimension, V vocabulary.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +22,16 @@ from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers
 from sparsenmt.data.vocabulary import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
 from sparsenmt.decoding.scores import never
 from sparsenmt.decoding.strategies import strategy_of
-from sparsenmt.export.plain_transformer import LayerWeights, PlainTransformer, as_fp32, attention_weights
+from sparsenmt.errors import UserError
+from sparsenmt.export.plain_transformer import LayerWeights, PlainTransformer, as_fp32
 from sparsenmt.files import write_json
 from sparsenmt.model.protocol import NEVER
 from sparsenmt.recipe import schema
 from sparsenmt.tensors import save_tensors
+from sparsenmt.transformers_names import LAYER_NAMES
 
 NAME = "Transformers"
+_ACTIVATIONS = {"gelu_tanh": "gelu_pytorch_tanh"}
 
 
 def write_transformers_model(
@@ -41,22 +46,67 @@ def write_transformers_model(
         write_json(directory / "target_vocab.json", _ids(tokenizers.target))
 
 
-def is_pegasus(plain: PlainTransformer) -> bool:
-    """True for a Pegasus model, False for a Marian model."""
-    return plain.norm == "pre"
+@dataclass(frozen=True)
+class Architecture:
+    """An architecture of Transformers.
+
+    Args:
+        offset: rows of a table of positions before the first one that is used.
+    """
+
+    model_type: str
+    class_name: str
+    offset: int = 0
+
+    @property
+    def has_two_vocabularies(self) -> bool:
+        """True if the sizes of both vocabularies may differ."""
+        return self.model_type == "marian"
+
+
+_ARCHITECTURES = {  # norm, normalisation of embeddings
+    ("post", False): Architecture("marian", "MarianMTModel"),
+    ("post", True): Architecture("bart", "BartForConditionalGeneration", 2),
+    ("pre", False): Architecture("pegasus", "PegasusForConditionalGeneration"),
+    ("pre", True): Architecture("mbart", "MBartForConditionalGeneration", 2),
+}
+_EPSILON = 1e-5  # of all their normalisations
+
+
+def architecture(plain: PlainTransformer) -> Architecture:
+    """The architecture that computes the same.
+
+    Raises:
+        UserError: there is none.
+    """
+    hint = "Run the model with `sparsenmt decode`."
+    if plain.final_norm != (plain.norm == "pre"):
+        order = "before each sub-layer and none" if plain.norm == "pre" else "after each sub-layer and one"
+        raise UserError(
+            f"{NAME} has no model with normalisation {order} after the last layer", where="model.final_norm", hint=hint
+        )
+    if plain.norm_epsilon != _EPSILON:
+        raise UserError(
+            f"{NAME} normalises with the epsilon {_EPSILON:g}, not {plain.norm_epsilon:g}",
+            where="model.norm_epsilon",
+            hint=hint,
+        )
+    return _ARCHITECTURES[plain.norm, plain.embedding_norm]
 
 
 def model_config(plain: PlainTransformer, dropout: schema.Dropout) -> dict[str, Any]:
     """The contents of ``config.json``. Dropout matters only for further training."""
-    pegasus, tied = is_pegasus(plain), plain.tie == "all"
-    sizes = {"vocab_size": _rows(plain)} if pegasus else {
-        "vocab_size": plain.source.shape[0],
-        "decoder_vocab_size": plain.target.shape[0],
-        "share_encoder_decoder_embeddings": tied,
-    }  # fmt: skip
+    theirs, tied = architecture(plain), plain.tie == "all"
+    sizes = {"vocab_size": _rows(plain)}
+    if theirs.has_two_vocabularies:
+        sizes = {
+            "vocab_size": plain.source.shape[0],
+            "decoder_vocab_size": plain.target.shape[0],
+            "share_encoder_decoder_embeddings": tied,
+        }
     return {
-        "architectures": ["PegasusForConditionalGeneration" if pegasus else "MarianMTModel"],
-        "model_type": "pegasus" if pegasus else "marian",
+        "architectures": [theirs.class_name],
+        "model_type": theirs.model_type,
         **sizes,
         "d_model": plain.dimension,
         "encoder_layers": len(plain.encoder),
@@ -64,11 +114,11 @@ def model_config(plain: PlainTransformer, dropout: schema.Dropout) -> dict[str, 
         "encoder_attention_heads": plain.encoder_heads,
         "decoder_attention_heads": plain.decoder_heads,
         "encoder_ffn_dim": plain.feed_forward,
-        "decoder_ffn_dim": plain.feed_forward,
-        "activation_function": plain.activation,
+        "decoder_ffn_dim": plain.decoder_feed_forward,
+        "activation_function": _ACTIVATIONS.get(plain.activation, plain.activation),
         "max_position_embeddings": plain.max_positions,
-        "scale_embedding": True,
-        "tie_word_embeddings": tied if pegasus else plain.tie != "none",
+        "scale_embedding": plain.scaled,
+        "tie_word_embeddings": tied or (theirs.has_two_vocabularies and plain.tie == "target"),
         "dropout": dropout.residual,
         "attention_dropout": dropout.attention,
         "activation_dropout": dropout.activation,
@@ -106,22 +156,27 @@ def _special() -> dict[str, int]:
 
 
 def _rows(plain: PlainTransformer) -> int:
-    """The number of rows of every embedding table of a Pegasus model."""
+    """The number of rows of every embedding table of a model with one size of vocabulary."""
     return max(plain.source.shape[0], plain.target.shape[0])
 
 
 def transformers_weights(plain: PlainTransformer) -> dict[str, Tensor]:
     """All tensors by their names in Transformers; only the first of tied tables."""
-    pegasus = is_pegasus(plain)
-    rows = _rows(plain) if pegasus else plain.target.shape[0]
+    theirs = architecture(plain)
+    rows = plain.target.shape[0] if theirs.has_two_vocabularies else _rows(plain)
     bias = torch.zeros(1, rows)
+    if plain.output_bias is not None:
+        bias[0, : plain.target.shape[0]] = plain.output_bias
     bias[:, plain.target.shape[0] :] = NEVER  # rows that pad the table to the common size
     found = {"final_logits_bias": bias, **_tables(plain)}
-    for side, positions, layers, norm in (
-        ("encoder", plain.source_positions, plain.encoder, plain.encoder_norm),
-        ("decoder", plain.target_positions, plain.decoder, plain.decoder_norm),
+    for side, positions, layers, norm, embedding_norm in (
+        ("encoder", plain.source_positions, plain.encoder, plain.encoder_norm, plain.source_norm),
+        ("decoder", plain.target_positions, plain.decoder, plain.decoder_norm, plain.target_norm),
     ):
-        found[f"model.{side}.embed_positions.weight"] = positions
+        unused = positions.new_zeros(theirs.offset, positions.shape[1])
+        found[f"model.{side}.embed_positions.weight"] = torch.cat([unused, positions])
+        for name, tensor in (embedding_norm or {}).items():
+            found[f"model.{side}.layernorm_embedding.{name}"] = tensor
         for number, layer in enumerate(layers):
             found |= {f"model.{side}.layers.{number}.{name}": tensor for name, tensor in _layer(layer).items()}
         if norm is not None:
@@ -133,9 +188,9 @@ def _tables(plain: PlainTransformer) -> dict[str, Tensor]:
     if plain.tie == "all":
         return {"model.shared.weight": plain.source}
     tables = {"model.encoder.embed_tokens.weight": plain.source, "model.decoder.embed_tokens.weight": plain.target}
-    if not is_pegasus(plain):
+    if architecture(plain).has_two_vocabularies:
         return tables if plain.tie == "target" else {**tables, "lm_head.weight": plain.output}
-    # `model.shared` is not used, but must exist.
+    # `model.shared` is not used, but must exist in a Pegasus model.
     tables |= {"lm_head.weight": plain.output, "model.shared.weight": plain.target}
     return {name: _filled(table, _rows(plain)) for name, table in tables.items()}
 
@@ -146,25 +201,8 @@ def _filled(table: Tensor, rows: int) -> Tensor:
 
 
 def _layer(layer: LayerWeights) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = {}
-    for site, theirs in (("self", "self_attn"), ("cross", "encoder_attn")):
-        if f"{site}.q.weight" not in layer:
-            continue
-        for part, (weight, bias) in attention_weights(layer, site).items():
-            name = f"{theirs}.{'out' if part == 'o' else part}_proj"
-            found |= {f"{name}.weight": weight, f"{name}.bias": bias}
-    names = {
-        "self_norm": "self_attn_layer_norm",
-        "cross_norm": "encoder_attn_layer_norm",
-        "feed_forward.inner": "fc1",
-        "feed_forward.outer": "fc2",
-        "feed_forward_norm": "final_layer_norm",
-    }
-    for ours, theirs in names.items():
-        for kind in ("weight", "bias"):
-            if f"{ours}.{kind}" in layer:
-                found[f"{theirs}.{kind}"] = layer[f"{ours}.{kind}"]
-    return found
+    named = {name.rpartition("."): tensor for name, tensor in layer.items()}
+    return {f"{LAYER_NAMES[module]}.{kind}": tensor for (module, _, kind), tensor in named.items()}
 
 
 def write_tokenizer_config(tokenizers: Tokenizers, data: schema.Data, longest: int, directory: Path) -> None:

@@ -208,7 +208,7 @@ class TranslationModel(Protocol):
 
     @property
     def output_bias(self) -> nn.Parameter | None:
-        """(V): the bias of `project`, of which training writes the gradient, too; `NEVER`: a token with probability 0."""
+        """(V): the bias of `project`, whose gradient training writes, too; `NEVER`: a token with probability 0."""
         ...
 
     def project(self, hidden: Tensor) -> Tensor:

@@ -270,9 +270,9 @@ def _usable(path: str) -> str | Complaint:
 
 
 def resolve_paths(recipe: YamlNode) -> tuple[YamlNode, list[Problem]]:
-    """Replace the variables in a recipe's paths and make its corpus paths absolute.
+    """Replace the variables in a recipe's paths and make those of corpora and tokenizers absolute.
 
-    A corpus path is relative to the folder of the recipe file that names it, or to the working directory if it was
+    Such a path is relative to the folder of the recipe file that names it, or to the working directory if it was
     given on the command line. The two directories stay relative to the working directory.
     """
     problems: list[Problem] = []
@@ -284,7 +284,7 @@ def resolve_paths(recipe: YamlNode) -> tuple[YamlNode, list[Problem]]:
         text: str | Complaint = Complaint("must not be empty", "Write a path.")
         if node.value:
             text = expand_variables(node.value)
-        if isinstance(text, str) and path[-1] in _FILES and node.origin.folder is not None:
+        if isinstance(text, str) and path[-1] in (*_FILES, "from_model") and node.origin.folder is not None:
             text = _usable(os.path.abspath(node.origin.folder / text))
         if isinstance(text, Complaint):
             problems.append(Problem(node.origin, path, text))
@@ -296,6 +296,7 @@ def resolve_paths(recipe: YamlNode) -> tuple[YamlNode, list[Problem]]:
 def _path_keys(recipe: YamlNode) -> Iterator[KeyPath]:
     yield ("directory",)
     yield ("data", "directory")
+    yield ("data", "tokenizer", "from_model")
     count = len(items(find(recipe, ("data", "train"))))
     corpora: list[KeyPath] = [("data", "train", index) for index in range(count)]
     for corpus in [*corpora, ("data", "dev"), ("data", "test")]:

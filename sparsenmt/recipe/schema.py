@@ -291,11 +291,19 @@ class TokenizerSection(Section):
     max_training_lines: PositiveInt = Field(
         2_000_000, description="Largest number of lines that the vocabulary is trained on."
     )
+    from_model: str | None = Field(
+        None,
+        description="Model directory whose tokenizers are used as they are, instead of learning some; relative to the "
+        "folder of the recipe. For further training of a model that was imported. Of the other keys only `shared` "
+        "counts.",
+    )
     user_symbols: list[str] = Field(
         [],
         description="Words that are a single token each, such as markers `<n>` between turns or sentences and `<doc>` "
         "between documents; they count in `vocabulary_size`.",
     )
+
+    younger = frozenset({"from_model"})
 
     @model_validator(mode="before")
     @classmethod

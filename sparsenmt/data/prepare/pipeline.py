@@ -50,6 +50,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.files import describe_changes, has_leftovers, publish_directory
 from sparsenmt.progress import notify, progress_bar, progress_over
 from sparsenmt.recipe import schema
+from sparsenmt.records import file_entries
 
 T = TypeVar("T")
 __all__ = ["PreparedData", "PreparedReport", "check_prepared_data", "prepare"]
@@ -108,6 +109,8 @@ def preparation_settings(data: schema.Data, features: Collection[str]) -> dict[s
     tokenizer = tokenizer_settings(data).model_dump()
     if not tokenizer["user_symbols"]:  # data that were prepared before the key existed stay valid
         del tokenizer["user_symbols"]
+    if data.tokenizer.from_model is not None:
+        tokenizer["from_model"] = {name: each["sha256"] for name, each in file_entries(_given_folder(data)).items()}
     train = [{"name": name, "weight": corpus.weight} for name, corpus in zip(names, data.train, strict=True)]
     if data.is_language_model:
         return {"task": data.task, "tokenizer": tokenizer, "train": train}
@@ -122,6 +125,22 @@ def preparation_settings(data: schema.Data, features: Collection[str]) -> dict[s
         "train": train,
         "features": sorted(features),
     }
+
+
+def _given_folder(data: schema.Data) -> Path:
+    """The tokenizers of the model that the recipe names.
+
+    Raises:
+        UserError: there are none.
+    """
+    folder = Path(data.tokenizer.from_model or "") / "tokenizers"
+    if not folder.is_dir():
+        raise UserError(
+            "there are no tokenizers of a model",
+            where=f"data.tokenizer.from_model: {folder}",
+            hint="Name a model directory.",
+        )
+    return folder
 
 
 def check_prepared_data(data: schema.Data, features: Collection[str], *, progress: bool = True) -> str:
@@ -177,7 +196,7 @@ class _Preparation:
         }
         stages = Stages(self._staging, task, self._progress)
         stage_names = [directory.name for directory in self._directories]
-        stages.run("vocabularies", self._train_tokenizers)
+        stages.run("vocabularies", self._make_tokenizers)
         tokenizers = Tokenizers.load(self._staging / "tokenizers")
         reports = [stages.run(name, partial(self._write, n, tokenizers)) for n, name in enumerate(stage_names)]
         self._complete(stages, stage_names, tokenizers)
@@ -199,6 +218,21 @@ class _Preparation:
         Raises:
             UserError: it is missing or does not fit the texts.
         """
+
+    def _make_tokenizers(self) -> None:
+        """Save the tokenizers: those of a model, or new ones."""
+        if self._data.tokenizer.from_model is None:
+            self._train_tokenizers()
+            return
+        folder = _given_folder(self._data)
+        given, shared = Tokenizers.load(folder), self._data.is_language_model or self._data.tokenizer.shared
+        if given.shared != shared:
+            raise UserError(
+                f"the tokenizers {'are one' if given.shared else 'are two'} for both languages",
+                where=f"data.tokenizer.shared; {folder}",
+                hint=f"Set it to {str(given.shared).lower()}.",
+            )
+        shutil.copytree(folder, self._staging / "tokenizers", dirs_exist_ok=True)
 
     def _train_tokenizers(self) -> None:
         """Train the tokenizers on all training corpora, each once, whatever its weight, and save them."""

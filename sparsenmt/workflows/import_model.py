@@ -1,0 +1,110 @@
+"""Make a model directory of a model of another program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sparsenmt import store
+from sparsenmt.assemble import build_model, load_resolved_recipe
+from sparsenmt.data.features.feature_set import FeatureSet
+from sparsenmt.errors import UserError
+from sparsenmt.files import check_absent, new_directory, sha256_file, write_bytes, write_text
+from sparsenmt.importers import huggingface
+from sparsenmt.importers.foreign_model import ForeignModel
+from sparsenmt.progress import notify
+from sparsenmt.recipe.schema import Recipe
+
+README = "README.md"
+_KNOWN = "a folder of Hugging Face Transformers with config.json: " + ", ".join(
+    f.title for f in huggingface.FAMILIES.values()
+)
+_DATA = ("train", "dev")
+
+
+@dataclass(frozen=True)
+class ImportRequest:
+    """The arguments of `import_model`.
+
+    Args:
+        source: the model of another program.
+        output: the model directory that is written.
+        name: of the model; None: that of the source.
+        languages: codes of source and target; None: those that the model names.
+    """
+
+    source: Path
+    output: Path
+    name: str | None = None
+    languages: tuple[str | None, str | None] = (None, None)
+
+
+def import_model(request: ImportRequest) -> None:
+    """Write a model directory, complete or not at all.
+
+    Raises:
+        UserError: the source cannot be imported, or ``output`` exists.
+    """
+    check_absent(request.output)
+    found, files = _read(request.source)
+    recipe = _recipe(request, found)
+    sizes = {"source_size": found.tokenizers.source.size, "target_size": found.tokenizers.target.size}
+    with torch.device("meta"):
+        store.load_weights(build_model(recipe.model, **sizes, seed=0), found.weights, str(request.source))
+    hashes = {path.name: sha256_file(path) for path in files}
+    origin = {"path": str(request.source.resolve()), "weights": hashes, "notes": list(found.notes)}
+    with new_directory(request.output.resolve(), request.source) as partial:
+        store.initialise(partial, recipe, found.tokenizers, FeatureSet({}), "imported", imported_from=origin)
+        store.write_weights(partial, found.weights, after=0, made_of=[])
+        for name, content in found.files.items():
+            write_bytes(partial / name, content)
+        write_text(partial / README, _readme(request, found))
+    _tell(request, recipe, found)
+
+
+def _read(source: Path) -> tuple[ForeignModel, list[Path]]:
+    """Read a model, and name the files of its weights."""
+    if not source.exists():
+        raise UserError("there is no such file or folder", where=str(source), hint=f"Name {_KNOWN}.", missing=source)
+    if (source / huggingface.CONFIG).is_file():
+        return huggingface.read(source), huggingface.weight_files(source)
+    raise UserError("is no model that can be imported", where=str(source), hint=f"Name {_KNOWN}.")
+
+
+def _recipe(request: ImportRequest, found: ForeignModel) -> Recipe:
+    """The recipe of the model. It has no training data: its paths are those where a user will put them."""
+    output = request.output.resolve()
+    data: dict[str, Any] = dict(found.recipe.get("data", {}))
+    sides = zip(("source_language", "target_language"), request.languages, ("source", "target"), strict=True)
+    data |= {key: given or data.get(key, usual) for key, given, usual in sides}
+    languages = data["source_language"], data["target_language"]
+    places = [dict(zip(("source", "target"), (f"{part}.{code}" for code in languages), strict=True)) for part in _DATA]
+    if languages[0] == languages[1]:  # as of summaries
+        places = [{"source": f"{part}.source", "target": f"{part}.target"} for part in _DATA]
+    data |= {"directory": f"{output}-data", "train": places[:1], "dev": places[1]}
+    data["tokenizer"] = {**data.get("tokenizer", {}), "from_model": str(output)}
+    name = request.name or request.source.resolve().name
+    return load_resolved_recipe(
+        {**found.recipe, "name": name, "directory": str(output), "data": data}, origin=str(request.source)
+    )
+
+
+def _readme(request: ImportRequest, found: ForeignModel) -> str:
+    lines = [f"# {request.output.name}", "", f"Imported from {request.source} by sparsenmt."]
+    return "\n".join([*lines, "", *(f"- {note}" for note in found.notes), ""])
+
+
+def _tell(request: ImportRequest, recipe: Recipe, found: ForeignModel) -> None:
+    model, sizes = recipe.model, [found.tokenizers.source.size, found.tokenizers.target.size]
+    count = sum(tensor.numel() for tensor in found.weights.values())
+    layers = f"{model.encoder_layers} encoder and {model.decoder_layers} decoder layers of dimension {model.dimension}"
+    vocabularies = (
+        f"a vocabulary of {sizes[0]:,}" if found.tokenizers.shared else f"vocabularies of {sizes[0]:,} and {sizes[1]:,}"
+    )
+    notify(f"{request.output}: {layers}, {count:,} weights, {vocabularies} tokens")
+    for note in found.notes:
+        notify(note)
+    notify(f"translate with it: sparsenmt decode {request.output}")

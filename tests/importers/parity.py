@@ -1,0 +1,140 @@
+"""An imported model against what Transformers computes with the original.
+
+``golden/`` holds small models with random weights, their inputs and outputs, made by
+``benchmarks/peers/transformers_models.py make``; ``benchmarks/import_parity.py`` makes them anew.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from sparsenmt.assemble import build_model
+from sparsenmt.data.tokenizers.tokenizer import Tokenizers
+from sparsenmt.data.vocabulary import BOS, EOS, PAD, UNK
+from sparsenmt.decoding.strategies import EncodedBatch, strategy_of
+from sparsenmt.importers.foreign_model import ForeignModel
+from sparsenmt.importers.huggingface import Config, convert, read_weights
+from sparsenmt.model.protocol import NEVER, Source
+from sparsenmt.model.transformer import Transformer
+from sparsenmt.recipe import schema
+from sparsenmt.tensors import load_foreign_tensors
+from tests.decoding.support import everything_named
+
+GOLDEN = Path(__file__).with_name("golden")
+VARIANTS = sorted(path.name for path in GOLDEN.iterdir()) if GOLDEN.exists() else []
+SINGLE, DOUBLE = 1e-4, 1e-9
+
+
+@dataclass(frozen=True)
+class Words:
+    """A tokenizer of which only the number of tokens is known."""
+
+    size: int
+
+
+def their_ids(config: Config, unknown: int, rows: int) -> Tensor:
+    """Their id of each of this program's: the special tokens, BOS being the one that their decoder begins with."""
+    pad, start, end = (int(config.values[f"{name}_token_id"]) for name in ("pad", "decoder_start", "eos"))
+    return torch.tensor([pad, unknown, start, end, *(i for i in range(rows) if i not in (pad, unknown, end))])
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A model that was converted, and the ids of both sides."""
+
+    folder: Path
+    found: ForeignModel
+    source_ids: Tensor
+    target_ids: Tensor
+
+    @staticmethod
+    def of(folder: Path) -> Imported:
+        """Import the weights of a folder, without a tokenizer."""
+        config = Config.read(folder)
+        unknown, rows = json.loads((folder / "unknown.json").read_text()), config.number("vocab_size")
+        target_rows = int(config.values.get("decoder_vocab_size") or rows)
+        source, target = (their_ids(config, unknown, count) for count in (rows, target_rows))
+        words = (Words(len(source)), Words(len(target)))
+        both = cast("Any", words[0] if rows == target_rows else words[1])
+        tokenizers = Tokenizers(cast("Any", words[0]), both, rows == target_rows)
+        return Imported(folder, convert(config, read_weights(folder), tokenizers, source, target), source, target)
+
+    def model(self, dtype: torch.dtype = torch.float32) -> Transformer:
+        """The model with the weights of the import."""
+        section = schema.Model.model_validate(self.found.recipe["model"])
+        built = build_model(section, source_size=len(self.source_ids), target_size=len(self.target_ids), seed=0)
+        built.load_state_dict(self.found.weights)
+        return built.to(dtype).eval()
+
+    def tensors(self, name: str) -> dict[str, Tensor]:
+        """The golden inputs or outputs."""
+        return load_foreign_tensors(self.folder / f"{name}.safetensors", hint="Make it anew.")
+
+    def source(self) -> Source:
+        """The sentences, in the ids of this program."""
+        given = self.tensors("inputs")
+        return Source(our_ids(given["source"], self.source_ids, PAD), given["valid"])
+
+    @torch.no_grad()
+    def logits(self, dtype: torch.dtype) -> Tensor:
+        """(B, T, W) of the target that is given."""
+        model, target = self.model(dtype), our_ids(self.tensors("inputs")["target"], self.target_ids, BOS)
+        target[:, 0] = BOS
+        memory = model.encode(self.source()).memories[model.plan.deepest[0]]
+        return model.project(model.decode(target, memory)[model.plan.deepest[1]])
+
+    def difference(self, dtype: torch.dtype) -> float:
+        """The largest difference of a logit from theirs."""
+        theirs = self.tensors("outputs")["logits64" if dtype == torch.float64 else "logits"]
+        ours, expected = self.logits(dtype), theirs[..., self.target_ids]
+        bias = self.found.weights.get("output_bias", torch.zeros(len(self.target_ids)))
+        real = bias > NEVER / 2
+        assert int((~real).sum()) <= 1, "only the BOS that repeats another token may never come"
+        return float((ours - expected)[..., real].abs().max())
+
+    @torch.no_grad()
+    def outputs(self, beam: int, dtype: torch.dtype | None = None) -> list[list[int]]:
+        """The best outputs in their ids, with the first token and the end.
+
+        dtype: of packed weights; None: unpacked.
+        """
+        model, source = self.model(), self.source()
+        if dtype is not None:
+            model.pack(dtype)
+        options = schema.Decoding.model_validate({**self.found.recipe["decoding"], "beam_size": beam})
+        memory = model.encode(source).memories[model.plan.deepest[0]]
+        count, limit = len(source.tokens), int(options.max_length_offset)
+        numbers = list(range(count))
+        batch = EncodedBatch(memory, torch.full((count,), limit), numbers, numbers)
+        best: dict[int, list[int]] = {}
+        for results in strategy_of(options).search(model, [batch], everything_named):
+            for number, hypotheses in results.items():
+                tokens = [BOS, *hypotheses[0].tokens, *([EOS] if hypotheses[0].ended else [])]
+                best[number] = self.target_ids[tokens].tolist()
+        return [best[number] for number in numbers]
+
+    def their_outputs(self, beam: int) -> list[list[int]]:
+        """The outputs of Transformers, without padding."""
+        rows = self.tensors("outputs")["greedy" if beam == 1 else "beam"].tolist()
+        end = int(self.target_ids[EOS])
+        found = []
+        for row in rows:
+            last = row.index(end, 1) + 1 if end in row[1:] else len(row)
+            found.append(row[:last])
+        return found
+
+
+def our_ids(theirs: Tensor, ids: Tensor, default: int) -> Tensor:
+    """Tokens in the ids of this program; the last of equal ones, which is not BOS."""
+    table = torch.full((int(ids.max()) + 1,), default)
+    for ours, their in enumerate(ids.tolist()):
+        if ours != BOS:
+            table[their] = ours
+    assert UNK < len(table)
+    return table[theirs]
