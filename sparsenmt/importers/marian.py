@@ -41,6 +41,7 @@ _DEFAULTS: dict[str, tuple[Any, ...]] = {
     "ulr": (False,),
 }
 """The values that can be imported of keys of the configuration, the default first."""
+_YAML = (".yml", ".yaml")
 _GELU = 1.702  # Marian's gelu(x) is x sigmoid(1.702 x), which is silu(1.702 x) / 1.702
 _NORMS = {("n", "a"): "pre", ("", "an"): "post"}
 """The place of the norms by `transformer-preprocess` and `transformer-postprocess`, dropout aside."""
@@ -55,9 +56,14 @@ class MarianFiles:
     settings: Mapping[str, Any]
 
 
-def read_marian(
-    source: Path, *, vocabularies: Sequence[Path] = (), source_language: str = "", target_language: str = ""
-) -> ForeignModel:
+def is_marian(source: Path) -> bool:
+    """Return True if this is a model file, a file of decoding settings, or a directory with one."""
+    if source.is_dir():
+        return any("models" in _mapping(path) for path in _yaml_files(source))
+    return source.suffix in (".bin", ".npz", *_YAML)
+
+
+def read_marian(source: Path, vocabularies: Sequence[Path] = ()) -> ForeignModel:
     """Read a model.
 
     Args:
@@ -89,8 +95,6 @@ def read_marian(
         recipe={
             "model": weights.section(),
             "data": {
-                "source_language": source_language,
-                "target_language": target_language,
                 "tokenizer": {
                     "kind": pair[0].kind,
                     "shared": shared,
@@ -111,7 +115,7 @@ def marian_files(source: Path, vocabularies: Sequence[Path] = ()) -> MarianFiles
     Raises:
         UserError: one is missing.
     """
-    if source.is_dir() or source.suffix in (".yml", ".yaml"):
+    if source.is_dir() or source.suffix in _YAML:
         path, settings = _settings(source)
         models, named = settings.get("models") or [], settings.get("vocabs") or []
         if len(models) != 1 or len(named) != 2:
@@ -137,8 +141,7 @@ def marian_files(source: Path, vocabularies: Sequence[Path] = ()) -> MarianFiles
 
 def _settings(source: Path) -> tuple[Path, dict[str, Any]]:
     """The decoding settings of a directory, or in a file."""
-    paths = [source] if source.is_file() else sorted([*source.glob("*.yml"), *source.glob("*.yaml")])
-    found = [(path, value) for path in paths if "models" in (value := _mapping(path))]
+    found = [(path, value) for path in _yaml_files(source) if "models" in (value := _mapping(path))]
     found.sort(key=lambda each: each[0].name != "decoder.yml")
     if not found:
         raise UserError(
@@ -147,6 +150,10 @@ def _settings(source: Path) -> tuple[Path, dict[str, Any]]:
             hint="Name the model file (.npz or .bin) itself, with --vocabulary.",
         )
     return found[0]
+
+
+def _yaml_files(source: Path) -> list[Path]:
+    return [source] if source.is_file() else sorted(path for path in source.iterdir() if path.suffix in _YAML)
 
 
 def _mapping(path: Path) -> dict[str, Any]:
