@@ -215,7 +215,6 @@ def initialise(
     (directory / METRICS_FILE).unlink(missing_ok=True)
     tokenizers.save(directory / "tokenizers")
     features.save(directory / "features")
-    text = dump(recipe)
     for part in _PARTS:
         sync_tree(directory / part)
     write_recipe(directory, recipe)
@@ -228,7 +227,7 @@ def initialise(
         "provenance": {
             "sparsenmt": sparsenmt.__version__,
             "git_revision": git_revision(),
-            "recipe_sha256": hashlib.sha256(text.encode()).hexdigest(),
+            "recipe_sha256": hashlib.sha256(dump(recipe).encode()).hexdigest(),
             "seed": recipe.training.seed,
             "torch": torch.__version__,
             "python": platform.python_version(),

@@ -92,6 +92,7 @@ def read_into(path: Path, targets: Mapping[str, Tensor], *, hint: str) -> str:
         DamagedFileError: the file is missing or has changed; ``targets`` are then invalid.
         ValueError: it contains other names or shapes than ``targets``; the message names them.
     """
+
     shapes = {name: tuple(tensor.shape) for name, tensor in targets.items()}
 
     def copy(name: str, tensor: Tensor) -> None:

@@ -7,7 +7,6 @@ FOLDER...`` computes ``outputs.safetensors`` of folders that have a model and ``
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from pathlib import Path
@@ -76,7 +75,7 @@ def make(folder: Path) -> None:
         model.save_pretrained(place)
         rows = keys.get("decoder_vocab_size", SIZES["vocab_size"])
         save_file(inputs(keys, rows), place / "inputs.safetensors")
-        (place / "unknown.json").write_text(json.dumps(UNKNOWN[kind]) + "\n")
+        (place / "unknown.json").write_bytes(f"{UNKNOWN[kind]}\n".encode())
         run(place)
 
 

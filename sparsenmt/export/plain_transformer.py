@@ -20,7 +20,7 @@ from sparsenmt.assemble import chosen_methods
 from sparsenmt.errors import UserError
 from sparsenmt.model.linear import Activation
 from sparsenmt.model.sites import SITES, SiteName
-from sparsenmt.model.transformer import Tie, table_keys
+from sparsenmt.model.transformer import Tie, Transformer, table_keys
 from sparsenmt.recipe import schema
 from sparsenmt.store import Bundle
 
@@ -82,8 +82,14 @@ def plain_model(bundle: Bundle, target: str, depth: tuple[int, int] | None = Non
     Raises:
         UserError: the model is not a plain Transformer.
     """
-    section, model = bundle.recipe.model, bundle.model
-    _check_methods(section, target)
+    _check_methods(bundle.recipe.model, target)
+    return plain_transformer(bundle.recipe.model, bundle.model, target, depth)
+
+
+def plain_transformer(
+    section: schema.Model, model: Transformer, target: str = "", depth: tuple[int, int] | None = None
+) -> PlainTransformer:
+    """Convert a model without sparsity methods; as `plain_model`."""
     heads = {site: _count(section, site) for site in SITES}
     if heads["decoder_self"] != heads["cross"]:
         raise UserError(
@@ -95,7 +101,7 @@ def plain_model(bundle: Bundle, target: str, depth: tuple[int, int] | None = Non
     encoder_steps, decoder_steps = depth or model.plan.deepest
     weights = model.state_dict()
     tables = [weights[f"embeddings.{key}"] for key in table_keys(section.tie_embeddings)]
-    positions = [_positions(bundle, side, tables[0]) for side in ("source", "target")]
+    positions = [_positions(model, side, section.max_positions) for side in ("source", "target")]
     return PlainTransformer(
         dimension=section.dimension,
         feed_forward=section.feed_forward,
@@ -135,9 +141,9 @@ def _count(section: schema.Model, site: SiteName) -> int:
     return chosen.heads.count or section.heads
 
 
-def _positions(bundle: Bundle, side: str, like: Tensor) -> Tensor:
+def _positions(model: Transformer, side: str, count: int) -> Tensor:
     """(P, D): the encodings of all positions."""
-    encodings: Tensor = bundle.model.positions[side](0, bundle.max_positions, like)
+    encodings: Tensor = model.positions[side](0, count, model.output_table)
     return encodings.detach().clone()
 
 

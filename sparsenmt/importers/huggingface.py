@@ -7,7 +7,7 @@ Shapes: D model dimension, P positions, V their vocabulary, W this program's.
 
 from __future__ import annotations
 
-import pickle
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,8 +83,11 @@ def read(directory: Path) -> ForeignModel:
         UserError: the architecture is not among `FAMILIES`, or a file is missing or does not fit.
     """
     config = Config.read(directory)
-    tokenizers, source_ids, target_ids = HuggingFaceTokenizers.read(directory, config.values)
-    return convert(config, read_weights(directory), tokenizers, source_ids, target_ids)
+    tokens = HuggingFaceTokenizers.read(directory, config.values)
+    found = convert(config, read_weights(directory), tokens.tokenizers, tokens.source_ids, tokens.target_ids)
+    sides = zip(("source_language", "target_language"), tokens.languages, strict=True)
+    found.recipe["data"] |= {key: code for key, code in sides if code is not None}
+    return found
 
 
 @dataclass(frozen=True)
@@ -208,17 +211,19 @@ def _tensors_of(path: Path) -> dict[str, Tensor]:
     if path.suffix == ".safetensors":
         return load_foreign_tensors(path, hint=_INCOMPLETE)
     try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # old pickle protocols
+            loaded = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         problem = error.strerror or "cannot be read"
-    except pickle.UnpicklingError:
+    except (RuntimeError, EOFError, ValueError, KeyError):
+        problem = "is truncated or damaged"
+    except Exception:  # of the reader of pickles
         raise UserError(
-            "holds other objects than tensors, which are never loaded: they could run any program",
+            "is damaged, or holds other objects than tensors, which are never loaded: they could run any program",
             where=str(path),
             hint="Name a directory with model.safetensors, or save the weights with `torch.save(model.state_dict())`.",
         ) from None
-    except (RuntimeError, EOFError, ValueError, KeyError):
-        problem = "is truncated or damaged"
     else:
         if isinstance(loaded, dict) and all(isinstance(each, Tensor) for each in loaded.values()):
             return loaded

@@ -1,38 +1,402 @@
-"""Tokenizers of Hugging Face directories."""
+"""Tokenizers of Hugging Face directories, and the places of their ids in tables.
+
+Vocabularies of this program begin with PAD, UNK, BOS and EOS; all other tokens follow in their own order. BOS is the
+row with which their decoder begins, which is often that of another token: of EOS, or of padding.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import sentencepiece
 import torch
 from torch import Tensor
 
-from sparsenmt.data.tokenizers.sentencepiece_tokenizer import SentencePieceTokenizer
+from sparsenmt.data.tokenizers.frame import Frames
+from sparsenmt.data.tokenizers.piece_tokenizer import PieceTokenizer
+from sparsenmt.data.tokenizers.pipeline_tokenizer import PipelineTokenizer, byte_pair_description
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers
-from sparsenmt.data.vocabulary import SPECIAL_TOKENS
-from sparsenmt.files import invalid_file, read_json
+from sparsenmt.data.vocabulary import BOS, SPECIAL_TOKENS, UNK
+from sparsenmt.errors import UserError
+
+SENTENCEPIECE_FILES = ("sentencepiece.bpe.model", "spiece.model")
+_TAKE_ALL = "Copy the whole directory as the original program wrote it."
+_MBART = (
+    "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP nl_XX "
+    "ro_RO ru_RU si_LK tr_TR vi_VN zh_CN"
+)
+_MBART_50 = (
+    "af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN "
+    "te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI"
+)
+_M2M = (
+    "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi hr ht hu hy "
+    "id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no ns oc or pa pl ps pt ro ru "
+    "sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo xh yi yo zh zu"
+)
+_WMT_21 = "en ha is ja cs ru zh de"
+_PEGASUS_OFFSET = 103
 
 
+@dataclass(frozen=True)
+class _Files:
+    """The files of a directory."""
+
+    directory: Path
+    config: Mapping[str, Any]
+
+    def path(self, *names: str) -> Path | None:
+        """The first of these files that exists."""
+        return next((path for name in names if (path := self.directory / name).is_file()), None)
+
+    def required(self, *names: str) -> Path:
+        """The first of these files that exists; UserError if none does."""
+        if (path := self.path(*names)) is None:
+            raise UserError(
+                f"a file of the model's tokenizer is missing: {' or '.join(names)}",
+                where=str(self.directory),
+                hint=_TAKE_ALL,
+            )
+        return path
+
+    def json(self, *names: str) -> Any:
+        """The contents of the first of these files that exists; None without one."""
+        path = self.path(*names)
+        return None if path is None else _json(path)
+
+    def vocabulary(self, path: Path) -> list[str]:
+        """The tokens of a ``vocab.json`` in the order of their ids; UserError unless the ids are 0 to V - 1."""
+        values = _json(path)
+        ids = values.values() if isinstance(values, dict) else ()
+        if not ids or not all(isinstance(id_, int) for id_ in ids) or sorted(ids) != list(range(len(ids))):
+            raise UserError("not a vocabulary: its ids are not 0 to V - 1", where=str(path), hint=_TAKE_ALL)
+        return sorted(values, key=values.__getitem__)
+
+    def added(self) -> dict[int, str]:
+        """The tokens that are added to those of the model, by id, and their names."""
+        settings, described = self.json("tokenizer_config.json"), self.json("tokenizer.json")
+        found: dict[int, str] = {}
+        for token in (described or {}).get("added_tokens", ()):
+            found[int(token["id"])] = str(token["content"])
+        for name, id_ in (self.json("added_tokens.json") or {}).items():
+            found[int(id_)] = str(name)
+        for id_, token in ((settings or {}).get("added_tokens_decoder") or {}).items():
+            found[int(id_)] = str(token["content"])
+        return found
+
+    def special(self) -> list[str]:
+        """The additional special tokens in their order."""
+        for name in ("special_tokens_map.json", "tokenizer_config.json"):
+            values = self.json(name) or {}
+            for key in ("additional_special_tokens", "extra_special_tokens"):
+                if tokens := values.get(key):
+                    return [str(token["content"] if isinstance(token, dict) else token) for token in tokens]
+        return []
+
+
+def _json(path: Path) -> Any:
+    """The contents of a JSON file; UserError if it is damaged."""
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        raise UserError("the file is damaged: no JSON", where=str(path), hint=_TAKE_ALL) from None
+
+
+@dataclass(frozen=True)
 class HuggingFaceTokenizers:
-    """The reader of tokenizers; a stand-in that knows directories whose ids are those of their SentencePiece models."""
+    """Tokenizers, and the id there of each id here: rows of their tables in this program's order; -1: no such token.
 
-    @staticmethod
-    def read(directory: Path, config: Mapping[str, Any]) -> tuple[Tokenizers, Tensor, Tensor]:
-        """The tokenizers, and their id of each of this program's: (V) of the source and of the target."""
+    Args:
+        languages: codes of source and target that the directory names; None: none.
+    """
 
-        def one(stem: str, table: str) -> Tokenizer:
-            path = directory / f"{stem}.spm"
-            if not path.is_file():
-                raise invalid_file(path, "is missing: the tokenizer needs it")
-            found = SentencePieceTokenizer(path.read_bytes(), lowercase=False)
-            ids = read_json(directory / table)
-            if [ids.get(name) for name in SPECIAL_TOKENS] != [0, 1, 2, 3] or len(ids) != found.size:
-                raise invalid_file(directory / table, "the ids are not those of the SentencePiece model")
-            return found
+    tokenizers: Tokenizers
+    source_ids: Tensor
+    target_ids: Tensor
+    languages: tuple[str | None, str | None] = (None, None)
 
-        source = one("source", "vocab.json")
-        shared = not (directory / "target_vocab.json").exists()
-        target = source if shared else one("target", "target_vocab.json")
-        return Tokenizers(source, target, shared), torch.arange(source.size), torch.arange(target.size)
+    @classmethod
+    def read(cls, directory: Path, config: Mapping[str, Any]) -> HuggingFaceTokenizers:
+        """Read the tokenizers of a directory.
+
+        Args:
+            config: of the model: its ``config.json``, with what ``generation_config.json`` says beside it.
+
+        Raises:
+            UserError: a file is missing, damaged, or does not fit the others.
+        """
+        files = _Files(directory, config)
+        if config["model_type"] == "marian" or files.path("source.spm"):  # also what `export` writes
+            return _read_marian(files)
+        tokens = _read_tokens(files)
+        order = _Order.of(tokens.names, files, rows=config["vocab_size"])
+        tokenizer = tokens.tokenizer(order)
+        frames = _frames(tokens, order, files)
+        ids = torch.tensor(order.theirs)
+        return cls(Tokenizers(tokenizer, tokenizer, True, frames), ids, ids, _default_languages(tokens, files))
+
+
+@dataclass(frozen=True)
+class _Tokens:
+    """The tokens of a model.
+
+    Args:
+        names: by their ids.
+        markers: their ids of tokens that are no text.
+        languages: code -> its id.
+        sentencepiece: the bytes of the model that divides text; or
+        description: of a tokenizer of the `tokenizers` package.
+    """
+
+    names: list[str]
+    markers: frozenset[int]
+    languages: dict[str, int] = field(default_factory=dict)
+    sentencepiece: bytes = b""
+    description: bytes = b""
+
+    def tokenizer(self, order: _Order) -> Tokenizer:
+        """The tokenizer with the ids of this program."""
+        first = len(SPECIAL_TOKENS)
+        markers = [
+            id_ for id_, their in enumerate(order.theirs) if id_ >= first and their in self.markers | order.unused
+        ]
+        if self.sentencepiece:
+            return PieceTokenizer(self.sentencepiece, order.names, markers)
+        return PipelineTokenizer(self.description, order.theirs[first:], order.names, markers)
+
+
+@dataclass(frozen=True)
+class _Order:
+    """The tokens in the order of this program.
+
+    Args:
+        theirs: the id there of each id here; -1: no such token.
+        names: of the tokens after the special ones.
+        places: the id here of each id there; BOS only of a token that has no other.
+        unused: their ids of rows without a token.
+    """
+
+    theirs: list[int]
+    names: list[str]
+    places: dict[int, int]
+    unused: frozenset[int]
+
+    @classmethod
+    def of(cls, names: Sequence[str], files: _Files, rows: int) -> _Order:
+        """Put the special tokens first. ``names`` by their ids; ``rows`` of the table."""
+        if len(names) > rows:
+            message = f"the tokenizer has {len(names):,} tokens, and the model's tables have {rows:,} rows"
+            raise UserError(message, where=str(files.directory), hint=_TAKE_ALL)
+        places = {name: id_ for id_, name in reversed(list(enumerate(names)))}
+        chosen = [files.config.get(f"{key}_token_id") for key in ("pad", "eos", "decoder_start")]
+        pad, eos, start = (id_ if isinstance(id_, int) and 0 <= id_ < rows else -1 for id_ in chosen)
+        pad = places.get("<pad>", -1) if pad < 0 else pad
+        eos = places.get("</s>", -1) if eos < 0 else eos
+        unknown = places.get("<unk>", -1)
+        if start not in (pad, eos) and start != places.get("<s>"):  # none, or the token of a language
+            start = eos
+        others = [id_ for id_ in range(rows) if id_ not in {pad, unknown, start, eos}]
+        unused = range(len(names), rows)
+        all_names = [*names, *(f"<unused_{id_}>" for id_ in unused)]
+        theirs = [pad, unknown, start, eos, *others]
+        ours = {start: BOS} | {their: id_ for id_, their in enumerate(theirs) if id_ != BOS}
+        return cls(theirs, _unique([all_names[id_] for id_ in others]), ours, frozenset(unused))
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """The names of the tokens after the special ones; a number distinguishes equal ones."""
+    seen = set(SPECIAL_TOKENS)
+    found = []
+    for name in names:
+        while name in seen:
+            name += "_"
+        seen.add(name)
+        found.append(name)
+    return found
+
+
+def _read_tokens(files: _Files) -> _Tokens:
+    """The tokens of a model with one vocabulary."""
+    kind = files.config["model_type"]
+    if kind == "bart":
+        return _read_pipeline(files) if files.path("tokenizer.json") else _read_byte_pairs(files)
+    if kind not in _SENTENCEPIECE:
+        raise UserError(f"tokenizers of {kind!r} models are not known", where=str(files.directory))
+    if files.path(*SENTENCEPIECE_FILES) or not files.path("tokenizer.json"):
+        return _SENTENCEPIECE[kind](files)
+    return _read_pipeline(files)
+
+
+def _sentencepiece_pieces(files: _Files, *names: str) -> tuple[bytes, list[str]]:
+    """A SentencePiece model, and its pieces.
+
+    Raises:
+        UserError: it is missing or damaged.
+    """
+    path = files.required(*names)
+    model = path.read_bytes()
+    try:
+        if not model:
+            raise RuntimeError("an empty file")
+        processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
+        return model, [str(processor.id_to_piece(id_)) for id_ in range(processor.get_piece_size())]
+    except (RuntimeError, ValueError):
+        message = "not a SentencePiece model, or a damaged one"
+        raise UserError(message, where=str(path), hint=_TAKE_ALL) from None
+
+
+def _check_pieces(files: _Files, pieces: Sequence[str], first: Sequence[str]) -> None:
+    """Raise UserError unless a SentencePiece model begins with these pieces, as those of its family do."""
+    if list(pieces[: len(first)]) != list(first):
+        path = files.required(*SENTENCEPIECE_FILES)
+        raise UserError(f"the model's pieces do not begin with {', '.join(first)}", where=str(path), hint=_TAKE_ALL)
+
+
+def _read_fairseq(files: _Files) -> _Tokens:
+    """The tokens of mBART and NLLB: the pieces moved by one, then languages, then the mask."""
+    model, pieces = _sentencepiece_pieces(files, *SENTENCEPIECE_FILES)
+    _check_pieces(files, pieces, ("<unk>", "<s>", "</s>"))
+    names = ["<s>", "<pad>", "</s>", "<unk>", *pieces[3:]]
+    markers, first = {0}, len(names)
+    added = {id_: name for id_, name in files.added().items() if id_ >= first}
+    if not any(map(_language_of, added.values())):
+        listed = [token for token in files.special() if _language_of(token)]
+        if not listed and files.config["model_type"] == "mbart":
+            many = files.config["vocab_size"] > first + len(_MBART.split()) + 1
+            listed = [*_MBART.split(), *(_MBART_50.split() if many else ())]
+        added = dict(enumerate([*listed, "<mask>"], first))
+    for id_ in range(first, max(added) + 1):
+        names.append(added.get(id_, f"<unused_{id_}>"))
+        markers.add(id_)
+    return _Tokens(names, frozenset(markers), _languages(names, markers), sentencepiece=model)
+
+
+def _read_m2m(files: _Files) -> _Tokens:
+    """The tokens of M2M-100: a vocabulary of pieces, then languages. NLLB, of the same type, has no vocabulary."""
+    if files.path("vocab.json") is None:
+        return _read_fairseq(files)
+    model, _ = _sentencepiece_pieces(files, *SENTENCEPIECE_FILES)
+    names = files.vocabulary(files.required("vocab.json"))
+    settings = files.json("tokenizer_config.json") or {}
+    codes = _WMT_21 if settings.get("language_codes") == "wmt21" else _M2M
+    markers = {id_ for id_, name in enumerate(names) if name == "<s>"}
+    markers |= set(range(len(names), len(names) + len(codes.split())))
+    names += [f"__{code}__" for code in codes.split()]
+    return _Tokens(names, frozenset(markers), _languages(names, markers), sentencepiece=model)
+
+
+def _read_pegasus(files: _Files) -> _Tokens:
+    """The tokens of PEGASUS: padding, EOS, two masks and ``<unk_N>`` of pre-training, then the pieces from <unk> on."""
+    model, pieces = _sentencepiece_pieces(files, *SENTENCEPIECE_FILES)
+    _check_pieces(files, pieces, ("<pad>", "</s>", "<unk>"))
+    offset = int((files.json("tokenizer_config.json") or {}).get("offset", _PEGASUS_OFFSET))
+    own = ["<mask_1>", "<mask_2>", *(f"<unk_{number}>" for number in range(2, offset))] if offset else []
+    return _Tokens(["<pad>", "</s>", *own, *pieces[2:]], frozenset(range(2, 2 + len(own))), sentencepiece=model)
+
+
+_SENTENCEPIECE: dict[str, Callable[[_Files], _Tokens]] = {
+    "mbart": _read_fairseq,
+    "m2m_100": _read_m2m,
+    "pegasus": _read_pegasus,
+}
+
+
+def _read_byte_pairs(files: _Files) -> _Tokens:
+    """The tokens of byte-level BPE: ``vocab.json`` and ``merges.txt``."""
+    names = files.vocabulary(files.required("vocab.json"))
+    lines = files.required("merges.txt").read_text(encoding="utf-8").splitlines()
+    pairs = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
+    settings = files.json("tokenizer_config.json") or {}
+    description = byte_pair_description(
+        {name: id_ for id_, name in enumerate(names)}, pairs, prefix_space=bool(settings.get("add_prefix_space"))
+    )
+    markers = frozenset(id_ for id_, name in enumerate(names) if name in ("<s>", "<mask>"))
+    return _Tokens(names, markers, description=description)
+
+
+def _read_pipeline(files: _Files) -> _Tokens:
+    """The tokens of ``tokenizer.json``."""
+    path = files.required("tokenizer.json")
+    described = _json(path)
+    try:
+        vocabulary = described["model"]["vocab"]
+        found = enumerate(name for name, _ in vocabulary) if isinstance(vocabulary, list) else _by_id(vocabulary)
+        by_id = {**dict(found), **files.added()}
+        special = {int(token["id"]) for token in described["added_tokens"] if token["special"]}
+    except (KeyError, TypeError, ValueError):
+        raise UserError("not a tokenizer", where=str(path), hint=_TAKE_ALL) from None
+    names = [str(by_id.get(id_, f"<unused_{id_}>")) for id_ in range(max(by_id, default=-1) + 1)]
+    return _Tokens(names, frozenset(special), _languages(names, special), description=path.read_bytes())
+
+
+def _by_id(vocabulary: Mapping[str, int]) -> Iterator[tuple[int, str]]:
+    return ((id_, name) for name, id_ in vocabulary.items())
+
+
+def _language_of(name: str) -> str:
+    """The code of a language's token: of ``en_XX``, ``eng_Latn``, ``__en__`` or ``>>en<<``; "" of any other token."""
+    found = re.fullmatch(r"([a-z]{2,3}_[A-Z][A-Za-z]{1,3})|__([a-z]{2,3})__|>>([\w-]+)<<", name)
+    return next(filter(None, found.groups()), "") if found else ""
+
+
+def _languages(names: Sequence[str], among: Iterable[int]) -> dict[str, int]:
+    return {code: id_ for id_ in sorted(among) if (code := _language_of(names[id_]))}
+
+
+def _frames(tokens: _Tokens, order: _Order, files: _Files) -> Frames:
+    """The frames of a family."""
+    languages = {code: order.places[id_] for code, id_ in tokens.languages.items()}
+    settings = files.json("tokenizer_config.json") or {}
+    if not languages:
+        forced = files.config.get("forced_bos_token_id")
+        begin = [order.places[tokens.names.index("<s>")]] if files.config["model_type"] == "bart" else []
+        return Frames(source_prefix=[*begin], target_prefix=[order.places[forced]] if isinstance(forced, int) else [])
+    if settings.get("legacy_behaviour"):
+        return Frames(languages, source_suffix=["source"], target_prefix=["target"])
+    if files.config["model_type"] == "mbart" and not _is_mbart_50(settings, languages):
+        return Frames(languages, source_suffix=["source"], target_start="target")
+    return Frames(languages, source_prefix=["source"], target_prefix=["target"])
+
+
+def _is_mbart_50(settings: Mapping[str, Any], languages: Sequence[str] | Mapping[str, int]) -> bool:
+    name = settings.get("tokenizer_class")
+    return "MBart50" in name if isinstance(name, str) and "MBart" in name else len(languages) > len(_MBART.split())
+
+
+def _default_languages(tokens: _Tokens, files: _Files) -> tuple[str | None, str | None]:
+    """The languages of source and target that a directory names."""
+    settings = files.json("tokenizer_config.json") or {}
+    codes = {id_: code for code, id_ in tokens.languages.items()}
+    forced = [codes.get(files.config.get(f"{key}_token_id", -1)) for key in ("forced_bos", "decoder_start")]
+    named = [settings.get(key) if settings.get(key) in tokens.languages else None for key in ("src_lang", "tgt_lang")]
+    return named[0], next((code for code in (*forced, named[1]) if code), None)
+
+
+def _read_marian(files: _Files) -> HuggingFaceTokenizers:
+    """Read an OPUS-MT model: a SentencePiece model for each side, and one vocabulary, or two."""
+    separate = bool((files.json("tokenizer_config.json") or {}).get("separate_vocabs", files.path("target_vocab.json")))
+    path = files.required("vocab.json")
+    paths = [path, files.required("target_vocab.json") if separate else path]
+    rows = [files.config["vocab_size"], files.config.get("decoder_vocab_size") or files.config["vocab_size"]]
+    sides = []
+    for name, vocabulary, size in zip(("source.spm", "target.spm"), paths, rows, strict=True):
+        model, _ = _sentencepiece_pieces(files, name)
+        names = files.vocabulary(vocabulary)
+        markers = {id_ for id_, each in enumerate(names) if each.startswith(">>") and _language_of(each)}
+        tokens = _Tokens(names, frozenset(markers), _languages(names, markers), sentencepiece=model)
+        order = _Order.of(names, files, size)
+        if order.theirs[UNK] < 0:
+            raise UserError("the vocabulary has no <unk>", where=str(vocabulary), hint=_TAKE_ALL)
+        sides.append((tokens, order, tokens.tokenizer(order)))
+    (tokens, order, source), (_, target_order, target) = sides
+    if not separate and files.required("source.spm").read_bytes() == files.required("target.spm").read_bytes():
+        target = source
+    languages = {code: order.places[id_] for code, id_ in tokens.languages.items()}
+    frames = Frames(languages, source_prefix=["target"] if languages else [])
+    ids = torch.tensor(order.theirs), torch.tensor(target_order.theirs)
+    return HuggingFaceTokenizers(Tokenizers(source, target, not separate, frames), *ids)

@@ -14,7 +14,8 @@ import torch
 from sparsenmt.errors import UserError
 from sparsenmt.interrupts import Interrupted, Signals, listening
 from sparsenmt.model.protocol import TranslationModel
-from sparsenmt.recipe.schema import AuxiliaryLoss, Training
+from sparsenmt.recipe.auxiliary_loss import AuxiliaryLoss
+from sparsenmt.recipe.schema import Training
 from sparsenmt.training.allocator import HeapTrimmer
 from sparsenmt.training.checkpoints import Checkpoint, prune_checkpoints, write_checkpoint
 from sparsenmt.training.distribution import Workers

@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from sparsenmt.recipe.schema import AuxiliaryLoss, Ramp, Training
+from sparsenmt.recipe.auxiliary_loss import AuxiliaryLoss, Ramp
+from sparsenmt.recipe.schema import Training
 from sparsenmt.training.gradients import BatchResult, UpdateTotals
 from sparsenmt.training.state import Multiplier, Progress
 

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from sparsenmt.metric import lower_is_better
-from sparsenmt.recipe.schema import AuxiliaryLoss, Training
+from sparsenmt.recipe.auxiliary_loss import AuxiliaryLoss
+from sparsenmt.recipe.schema import Training
 from sparsenmt.training.schedules import final_value
 from sparsenmt.training.state import Progress, ValidationResult
 

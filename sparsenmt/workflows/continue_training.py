@@ -12,7 +12,8 @@ from sparsenmt.devices import pick_device
 from sparsenmt.errors import UserError
 from sparsenmt.files import check_absent, new_directory
 from sparsenmt.progress import notify
-from sparsenmt.recipe.schema import Ramp, Recipe
+from sparsenmt.recipe.auxiliary_loss import Ramp
+from sparsenmt.recipe.schema import Recipe
 from sparsenmt.training.checkpoints import find_checkpoints
 from sparsenmt.training.distribution import Workers
 from sparsenmt.training.state import Progress

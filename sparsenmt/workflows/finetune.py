@@ -17,7 +17,8 @@ from sparsenmt.evaluation.tokenizer_choice import fit_to_text
 from sparsenmt.interrupts import resumable
 from sparsenmt.metric import METRICS
 from sparsenmt.progress import notify
-from sparsenmt.recipe.schema import AuxiliaryLoss, MemoryChoice, Ramp, Recipe
+from sparsenmt.recipe.auxiliary_loss import AuxiliaryLoss, Ramp
+from sparsenmt.recipe.schema import MemoryChoice, Recipe
 from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.plots import Panel, curves, describe
 from sparsenmt.report.tables import Column, Report, Table, Value, columns

@@ -57,7 +57,7 @@ def import_model(request: ImportRequest) -> None:
     recipe = _recipe(request, found)
     sizes = {"source_size": found.tokenizers.source.size, "target_size": found.tokenizers.target.size}
     with torch.device("meta"):
-        store.load_weights(build_model(recipe.model, **sizes, seed=0), found.weights, str(request.source))
+        build_model(recipe.model, **sizes, seed=0).load_state_dict(found.weights, assign=True)  # names and shapes
     hashes = {path.name: sha256_file(path) for path in files}
     origin = {"path": str(request.source.resolve()), "weights": hashes, "notes": list(found.notes)}
     with new_directory(request.output.resolve(), request.source) as partial:

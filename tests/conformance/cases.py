@@ -48,6 +48,15 @@ DEFAULTS = {
     "depth": schema.Model().depth.name,
 }
 
+# Keys of the engine that no method brings, as imported models have them; the final norm is the unusual one.
+ENGINE_KEYS: dict[str, dict[str, Any]] = {
+    "bart": {
+        **{"embedding_norm": True, "embedding_scale": "none", "output_bias": True, "positions": "learned"},
+        **{"activation": "gelu_tanh", "decoder_feed_forward": 40},
+    },
+    "m2m": {"tie_embeddings": "inputs", "sinusoids": "paper", "first_position": 2, "norm_epsilon": 0.01},
+}
+
 FAST_PAIRS = 250  # pairs beyond these are marked slow
 MIXES = 24
 HYPOTHESES = 2
@@ -85,9 +94,10 @@ class Case:
 
     plugs: tuple[Plug, ...]
     norm: Norm
+    keys: str = ""  # of `ENGINE_KEYS`
 
     def __str__(self) -> str:
-        return f"{self.norm}-" + ("+".join(map(str, self.plugs)) or "plain")
+        return f"{self.norm}-" + ("+".join(map(str, self.plugs)) or self.keys or "plain")
 
     @property
     def seed(self) -> int:
@@ -152,7 +162,9 @@ def accepted(chosen: list[Plug]) -> list[Plug]:
 
 
 def alone() -> list[Case]:
-    return [Case(chosen, norm) for chosen in ((), *((plug,) for plug in plugs())) for norm in NORMS]
+    chosen = ((), *((plug,) for plug in plugs()))
+    engine = [Case((), norm, keys) for keys in ENGINE_KEYS for norm in NORMS]
+    return [*(Case(each, norm) for each in chosen for norm in NORMS), *engine]
 
 
 def replaced(chosen: tuple[Plug, ...]) -> bool:
@@ -202,6 +214,8 @@ def recipe_section(case: Case) -> schema.Model:
         "attention": {site: {} for site in SITES},
         "memory": [],
     }
+    if case.keys:
+        section |= {**ENGINE_KEYS[case.keys], "final_norm": case.norm == "post"}
     for plug in case.plugs:
         choice = {"name": plug.method.name, **plug.options}
         match plug.place.split("."):

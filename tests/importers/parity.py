@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -24,7 +25,6 @@ from sparsenmt.model.protocol import NEVER, Source
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe import schema
 from sparsenmt.tensors import load_foreign_tensors
-from tests.decoding.support import everything_named
 
 GOLDEN = Path(__file__).with_name("golden")
 VARIANTS = sorted(path.name for path in GOLDEN.iterdir()) if GOLDEN.exists() else []
@@ -99,25 +99,24 @@ class Imported:
         return float((ours - expected)[..., real].abs().max())
 
     @torch.no_grad()
-    def outputs(self, beam: int, dtype: torch.dtype | None = None) -> list[list[int]]:
-        """The best outputs in their ids, with the first token and the end.
+    def outputs(self, beam: int) -> dict[int, list[int]]:
+        """The best outputs in their ids, with the first token and the end, by the number of the sentence.
 
-        dtype: of packed weights; None: unpacked.
+        With a beam, only of searches that ended by themselves: what counts at the longest output is each program's own.
         """
         model, source = self.model(), self.source()
-        if dtype is not None:
-            model.pack(dtype)
         options = schema.Decoding.model_validate({**self.found.recipe["decoding"], "beam_size": beam})
         memory = model.encode(source).memories[model.plan.deepest[0]]
         count, limit = len(source.tokens), int(options.max_length_offset)
         numbers = list(range(count))
         batch = EncodedBatch(memory, torch.full((count,), limit), numbers, numbers)
         best: dict[int, list[int]] = {}
-        for results in strategy_of(options).search(model, [batch], everything_named):
+        for results in strategy_of(options).search(model, [batch], lambda chosen: nullcontext()):
             for number, hypotheses in results.items():
                 tokens = [BOS, *hypotheses[0].tokens, *([EOS] if hypotheses[0].ended else [])]
-                best[number] = self.target_ids[tokens].tolist()
-        return [best[number] for number in numbers]
+                if beam == 1 or all(each.ended and len(each.tokens) < limit - 1 for each in hypotheses):
+                    best[number] = self.target_ids[tokens].tolist()
+        return best
 
     def their_outputs(self, beam: int) -> list[list[int]]:
         """The outputs of Transformers, without padding."""
@@ -136,5 +135,5 @@ def our_ids(theirs: Tensor, ids: Tensor, default: int) -> Tensor:
     for ours, their in enumerate(ids.tolist()):
         if ours != BOS:
             table[their] = ours
-    assert UNK < len(table)
+    assert len(table) > UNK
     return table[theirs]

@@ -26,7 +26,7 @@ def fresh_model(seed: int = 1, **keys: Any) -> Transformer:
     """As assembly leaves it."""
     with registered():
         model = section(**keys)
-        sizes = (TARGET_SIZE, TARGET_SIZE) if model.tie_embeddings == "all" else (SOURCE_SIZE, TARGET_SIZE)
+        sizes = (TARGET_SIZE, TARGET_SIZE) if model.shares_vocabulary else (SOURCE_SIZE, TARGET_SIZE)
         return build_model(model, source_size=sizes[0], target_size=sizes[1], seed=seed)
 
 

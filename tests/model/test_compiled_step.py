@@ -21,6 +21,8 @@ SIZES = {"dimension": 64, "feed_forward": 96, "heads": 4, "decoder_layers": 3}
 MODELS: dict[str, dict[str, Any]] = {
     "plain": {},
     "post-norm, one table": {"norm": "post", "tie_embeddings": "all"},
+    "pre-norm without a last one, output bias": {"final_norm": False, "output_bias": True, "embedding_norm": True},
+    "post-norm and a last one": {"norm": "post", "final_norm": True, "norm_epsilon": 0.1, "decoder_feed_forward": 64},
     "a filter": {"memory": [{"name": "toy_faint"}]},
     "a block twice": {"depth": {"name": "toy_revisit"}},
     "a recurrent layer": {"recurrence": {"name": "ssru"}, "norm": "post"},

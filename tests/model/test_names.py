@@ -51,6 +51,10 @@ MODELS: dict[str, dict[str, Any]] = {
         "memory": [{"name": "l0drop"}, {"name": "l0drop", "per": "exit"}],
         "depth": {"name": "tied_multi"},
     },
+    "normalised embeddings, an output bias, source and target in one table": {
+        **{"tie_embeddings": "inputs", "embedding_norm": True, "output_bias": True, "decoder_feed_forward": 32},
+        **{"norm": "post", "final_norm": True, "positions": "learned"},
+    },
     "nothing learned at a site": {
         "encoder_layers": 1,
         "decoder_layers": 1,

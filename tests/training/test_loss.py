@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from sparsenmt.model.protocol import NEVER
 from sparsenmt.training import loss
 from sparsenmt.training.loss import backward_through_projection, negative_log_likelihood
 from tests.training.support import PIECES, small_model
@@ -29,6 +30,27 @@ def test_equals_pytorch_in_chunks(rows: int, smoothing: float, monkeypatch: pyte
     torch.testing.assert_close(nll, F.cross_entropy(model.project(hidden), target, reduction="none").detach())
     torch.testing.assert_close(rows_losses.nll, nll)
     assert not nll.requires_grad
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_an_output_bias_and_tokens_that_it_excludes(smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Smoothing spreads over the tokens that may come: the same as a model without the rows of the others."""
+    monkeypatch.setattr(loss, "CHUNK_ROWS", 4)
+    model, excluded = small_model(), [1, 3]
+    kept = torch.tensor([i for i in range(PIECES) if i not in excluded])
+    bias = torch.nn.Parameter(torch.randn(PIECES, dtype=torch.float64))
+    bias.data[excluded] = NEVER
+    model.output_bias = bias
+    hidden = (5 * torch.randn(10, 16, dtype=torch.float64)).requires_grad_()
+    target, weights = kept[torch.randint(len(kept), (10,))], torch.rand(10, dtype=torch.float64)
+    logits, place = model.project(hidden)[:, kept], (kept == target[:, None]).int().argmax(1)
+    expected = F.cross_entropy(logits, place, reduction="none", label_smoothing=smoothing)
+    leaves = [hidden, model.embeddings["shared"], bias]
+    wanted = torch.autograd.grad((expected * weights).sum(), leaves)
+    gradient, rows_losses = backward_through_projection(model, hidden, target, weights, smoothing)
+    for found, correct in zip((gradient, model.output_table.grad, bias.grad), wanted, strict=True):
+        torch.testing.assert_close(found, correct)
+    torch.testing.assert_close(rows_losses.loss, expected.detach())
 
 
 def test_gradients_of_the_table_add_up() -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sparsenmt.data.tokenizers.frame import Frames
+from sparsenmt.data.tokenizers.piece_tokenizer import PieceTokenizer
+from sparsenmt.data.tokenizers.pipeline_tokenizer import PipelineTokenizer
 from sparsenmt.data.tokenizers.sentencepiece_tokenizer import SentencePieceTokenizer
 from sparsenmt.data.tokenizers.spans import Span
 from sparsenmt.data.tokenizers.symbol_tokenizers import ByteTokenizer, CharTokenizer, WordTokenizer
@@ -55,6 +58,14 @@ class Tokenizer(Protocol):
         unknown: as for `decode`; without texts, an unknown token is ``<unk>``.
         """
 
+    @classmethod
+    def load(cls, directory: Path, stem: str) -> Tokenizer:
+        """Read what `save` wrote.
+
+        Raises:
+            UserError: a file is missing or is not a tokenizer.
+        """
+
     def save(self, directory: Path, stem: str) -> None:
         """Write ``{stem}.json`` and any other files of the tokenizer, named after ``stem``."""
 
@@ -78,6 +89,13 @@ _SYMBOL_TOKENIZERS: dict[str, type[CharTokenizer | WordTokenizer | ByteTokenizer
     "byte": ByteTokenizer,
 }
 
+_TOKENIZERS: dict[str, type[Tokenizer]] = {
+    **_SYMBOL_TOKENIZERS,
+    "sentencepiece": SentencePieceTokenizer,
+    PieceTokenizer.kind: PieceTokenizer,
+    PipelineTokenizer.kind: PipelineTokenizer,
+}
+
 
 def train_tokenizer(options: schema.TokenizerSection, lines: Iterable[str]) -> Tokenizer:
     """Train a tokenizer as the recipe asks. The same lines give the same bytes.
@@ -98,30 +116,36 @@ def load_tokenizer(directory: Path, stem: str) -> Tokenizer:
     path = directory / f"{stem}.json"
     settings = read_json(path)
     kind = settings.get("kind") if isinstance(settings, dict) else None
-    if kind == "sentencepiece":
-        return SentencePieceTokenizer.load(directory, stem)
-    if isinstance(kind, str) and kind in _SYMBOL_TOKENIZERS:
-        return _SYMBOL_TOKENIZERS[kind].load(directory, stem)
+    if isinstance(kind, str) and kind in _TOKENIZERS:
+        return _TOKENIZERS[kind].load(directory, stem)
     raise invalid_file(path, f"not a tokenizer of this version (kind {kind!r})")
 
 
 @dataclass(frozen=True)
 class Tokenizers:
-    """The tokenizers of both languages: the same object if the vocabulary is shared."""
+    """The tokenizers of both languages.
+
+    Args:
+        shared: True if both have one vocabulary: the same tokenizer, or two that divide text each in its own way.
+        frames: the tokens around sentences.
+    """
 
     source: Tokenizer
     target: Tokenizer
     shared: bool
+    frames: Frames = field(default_factory=Frames)
 
     def save(self, directory: Path) -> None:
         """Write both into a directory, which is created if it is missing."""
         directory.mkdir(parents=True, exist_ok=True)
-        if self.shared:
+        one = self.shared and self.source is self.target
+        if one:
             self.source.save(directory, "shared")
         else:
             self.source.save(directory, "source")
             self.target.save(directory, "target")
-        write_json(directory / "tokenizers.json", {"shared": self.shared})
+        self.frames.save(directory / "frames.json")
+        write_json(directory / "tokenizers.json", {"shared": self.shared} | ({"files": 2} if self.shared > one else {}))
 
     @classmethod
     def load(cls, directory: Path) -> Tokenizers:
@@ -134,10 +158,13 @@ class Tokenizers:
         settings = read_json(path)
         if not isinstance(settings, dict) or not isinstance(settings.get("shared"), bool):
             raise invalid_file(path, "not a pair of tokenizers")
-        if settings["shared"]:
-            both = load_tokenizer(directory, "shared")
-            return cls(both, both, True)
-        return cls(load_tokenizer(directory, "source"), load_tokenizer(directory, "target"), False)
+        shared = settings["shared"]
+        one = shared and settings.get("files") != 2
+        source = load_tokenizer(directory, "shared" if one else "source")
+        target = source if one else load_tokenizer(directory, "target")
+        if shared and source.size != target.size:
+            raise invalid_file(path, "the tokenizers do not have one vocabulary")
+        return cls(source, target, shared, Frames.read(directory / "frames.json", source.size, target.size))
 
 
 def _nonblank(lines: Iterable[str]) -> Iterator[str]:

@@ -1,0 +1,108 @@
+"""The pieces of a SentencePiece model with ids of their own, as the models of other programs number them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sentencepiece
+from numpy.typing import NDArray
+
+from sparsenmt.data.tokenizers.spans import Span, fill_unknown
+from sparsenmt.data.vocabulary import BOS, EOS, SKIPPED_IDS, SPACE, SPECIAL_TOKENS, UNK, UNKNOWN_SURFACE
+from sparsenmt.files import invalid_file, read_json, write_bytes, write_json
+from sparsenmt.records import typed
+
+
+@dataclass(frozen=True)
+class _PieceSettings:
+    """The contents of a tokenizer's file."""
+
+    pieces: list[str]
+    markers: list[int]
+
+
+class PieceTokenizer:
+    """A SentencePiece model divides the text; a table numbers the pieces, and may have others, which decode to text.
+
+    Args:
+        model: the bytes of SentencePiece's own model file.
+        pieces: the names of the tokens after the special ones, in the order of their ids.
+        markers: ids that are not text, such as those of languages: no text is encoded to them, and decoding skips them.
+
+    Raises:
+        ValueError: the model is none.
+    """
+
+    kind = "pieces"
+
+    def __init__(self, model: bytes, pieces: Sequence[str], markers: Sequence[int] = ()) -> None:
+        self.model = model
+        self.markers = frozenset(markers)
+        self._pieces = [*SPECIAL_TOKENS, *pieces]
+        self.size = len(self._pieces)
+        if not model or not all(len(SPECIAL_TOKENS) <= id_ < self.size for id_ in self.markers):
+            raise ValueError("no SentencePiece model, or markers beyond the pieces")
+        try:
+            self._processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
+            own = [self._processor.id_to_piece(id_) for id_ in range(self._processor.get_piece_size())]
+        except RuntimeError:
+            raise ValueError("no SentencePiece model") from None
+        first = len(SPECIAL_TOKENS)
+        self._ids = {name: id_ for id_, name in enumerate(pieces, first) if id_ not in self.markers}
+        self._unknown = int(self._processor.unk_id())
+        self._table = [self._ids.get(name, UNK) for name in own]  # by SentencePiece's ids
+        self._skipped = SKIPPED_IDS | self.markers
+        self.word_starts: NDArray[np.bool_] = np.array([name.startswith(SPACE) for name in self._pieces])
+        self.keeps_word_boundaries = bool(self.word_starts.any())
+        self.word_starts[[BOS, EOS, *self.markers]] = True
+
+    @classmethod
+    def load(cls, directory: Path, stem: str) -> PieceTokenizer:
+        """Read what `save` wrote."""
+        settings_path, path = directory / f"{stem}.json", directory / f"{stem}.model"
+        settings = typed(read_json(settings_path), _PieceSettings, settings_path, hint="Restore it from a copy.")
+        try:
+            return cls(path.read_bytes(), settings.pieces, settings.markers)
+        except OSError as error:
+            raise invalid_file(path, f"cannot be read: {error.strerror}") from None
+        except ValueError:
+            raise invalid_file(path, "not a SentencePiece model, or a damaged one") from None
+
+    def save(self, directory: Path, stem: str) -> None:
+        settings = {"kind": self.kind, "markers": sorted(self.markers), "pieces": self._pieces[len(SPECIAL_TOKENS) :]}
+        write_json(directory / f"{stem}.json", settings)
+        write_bytes(directory / f"{stem}.model", self.model)
+
+    def encode(self, line: str) -> list[int]:
+        return self._numbered(line, self._processor.encode(line))
+
+    def encode_batch(self, lines: Sequence[str]) -> list[list[int]]:
+        if not lines:
+            return []
+        return [self._numbered(line, own) for line, own in zip(lines, self._processor.encode(list(lines)), strict=True)]
+
+    def _numbered(self, line: str, own: Sequence[int]) -> list[int]:
+        """The ids of a line from SentencePiece's."""
+        table = self._table
+        if self._unknown not in own:
+            return [table[id_] for id_ in own]
+        # What the model does not know may be a piece all the same: of the other language of a joint vocabulary.
+        return [self._ids.get(name, UNK) for name in self._processor.encode(line, out_type=str)]
+
+    def spans(self, line: str) -> list[Span]:
+        found = self._processor.encode(line, return_type="offset_mapping")
+        return [(int(begin), int(end)) for begin, end in found["offsets"]]
+
+    def decode(self, ids: Sequence[int], unknown: Sequence[str] = ()) -> str:
+        kept = [int(id_) for id_ in ids if id_ not in self._skipped]
+        names = [UNKNOWN_SURFACE if id_ == UNK else self._pieces[id_] for id_ in kept]
+        # A piece that the model does not have is decoded to itself, with a visible space.
+        text = str(self._processor.decode(list(fill_unknown(kept, names, unknown))))
+        return text.replace(SPACE, " ").strip(" ")
+
+    def pieces(self, ids: Sequence[int], unknown: Sequence[str] = ()) -> list[str]:
+        return list(fill_unknown(ids, [self._pieces[int(id_)] for id_ in ids], unknown))

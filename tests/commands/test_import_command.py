@@ -1,0 +1,137 @@
+"""``sparsenmt import``: a model of Transformers as a model directory. What it computes, tests/importers compares."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from sparsenmt.store import open_model, read_manifest, read_recipe
+from sparsenmt.tensors import load_foreign_tensors, save_tensors
+from tests.commands.support import Run
+
+HINT = "Test."
+
+
+@pytest.fixture
+def exported(command: Run, workspace: Path) -> Path:
+    """The trained model in the format of Transformers."""
+    assert command("export", "model", "--to", "safetensors-hf", "hf").code == 0
+    return Path("hf")
+
+
+def test_an_exported_model_comes_back(command: Run, exported: Path) -> None:
+    result = command("import", exported, "back", "--source-language", "en", "--target-language", "de")
+    assert result.code == 0 and result.out == b"", result.err
+    assert "1 encoder and 1 decoder layers of dimension 32" in result.err and "sparsenmt decode back" in result.err
+    ours, again = (open_model(Path(name), dtype=None).model.state_dict() for name in ("model", "back"))
+    assert ours.keys() == again.keys() and all(torch.equal(ours[name], again[name]) for name in ours)
+    arguments = ("--length-penalty", "gnmt", "--max-length-factor", "0.5", "--max-length-offset", "5")
+    text = Path("corpus/test.en").read_bytes()
+    translations = [command("decode", name, *arguments, stdin=text).out for name in ("model", "back")]
+    assert translations[0] == translations[1] and translations[0].strip()
+    assert list(read_manifest(Path("back"))["imported_from"]["weights"]) == ["model.safetensors"]
+    assert command("export", "back", "--to", "safetensors-hf", "hf2").code == 0
+    first, second = (load_foreign_tensors(Path(name, "model.safetensors"), hint=HINT) for name in ("hf", "hf2"))
+    assert first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_training_goes_on_with_its_own_vocabularies(command: Run, exported: Path) -> None:
+    assert command("import", exported, "back").code == 0
+    recipe = read_recipe(Path("back"))
+    assert recipe.data.tokenizer.from_model == str(Path("back").resolve())
+    changes = ("data.tokenizer={from_model: back, shared: true}", "data.directory=again")
+    assert command("prepare", "small.yaml", *changes).code == 0
+    gates = ("model.memory=[{name: l0drop}]", "losses={l0: {weight: 0.1}}", "training.warmup_updates=0")
+    options = ("--restart", "--updates", "2", "--output", "tuned")
+    tuned = command("finetune-l0", "back", "small.yaml", *options, *changes, *gates)
+    assert tuned.code == 0, tuned.err
+    assert command("decode", "tuned", stdin=b"a house\n").code == 0
+
+
+def test_other_weights_of_the_same_model(command: Run, exported: Path) -> None:
+    weights = load_foreign_tensors(exported / "model.safetensors", hint=HINT)
+    for name, files in {"pickle": 1, "shards": 2}.items():
+        folder = Path(shutil.copytree(exported, name))
+        (folder / "model.safetensors").unlink()
+        if files == 1:
+            torch.save(weights, folder / "pytorch_model.bin")
+        else:
+            parts = [sorted(weights)[::2], sorted(weights)[1::2]]
+            for number, part in enumerate(parts):
+                save_tensors(folder / f"part-{number}.safetensors", {each: weights[each] for each in part})
+            table = {each: f"part-{number}.safetensors" for number, part in enumerate(parts) for each in part}
+            (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": table}))
+        assert command("import", folder, f"of-{name}").code == 0
+    states = [open_model(Path(f"of-{name}"), dtype=None).model.state_dict() for name in ("pickle", "shards")]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+class _Other:
+    pass
+
+
+def _without(folder: Path, name: str) -> None:
+    weights = load_foreign_tensors(folder / "model.safetensors", hint=HINT)
+    del weights[name]
+    save_tensors(folder / "model.safetensors", weights)
+
+
+def _with(folder: Path, name: str, tensor: torch.Tensor) -> None:
+    weights = load_foreign_tensors(folder / "model.safetensors", hint=HINT)
+    save_tensors(folder / "model.safetensors", {**weights, name: tensor})
+
+
+def _pickled(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"weight": _Other()}))
+
+
+def _configured(folder: Path, **keys: object) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **keys}))
+
+
+LAYER = "model.encoder.layers.0."
+MISTAKES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "an unknown architecture": (lambda at: _configured(at, model_type="t5"), "models of the type 't5' cannot be"),
+    "an unknown activation": (lambda at: _configured(at, activation_function="mish"), "the activation 'mish'"),
+    "no size": (lambda at: _configured(at, d_model=None), "the size d_model is missing"),
+    "no configuration": (lambda at: (at / "config.json").unlink(), "is no model that can be imported"),
+    "no weights": (lambda at: (at / "model.safetensors").unlink(), "there are no weights: neither model.safetensors"),
+    "a tensor too few": (lambda at: _without(at, f"{LAYER}fc1.bias"), f"{LAYER}fc1.bias is missing; expected: a"),
+    "a tensor too many": (lambda at: _with(at, "classifier.weight", torch.zeros(2)), "classifier.weight belong to no"),
+    "another shape": (
+        lambda at: _with(at, f"{LAYER}fc1.bias", torch.zeros(5)),
+        f"{LAYER}fc1.bias has the shape 5; expected: 64",
+    ),
+    "a pickle of other objects": (_pickled, "holds other objects than tensors"),
+    "a truncated file": (
+        lambda at: (at / "model.safetensors").write_bytes((at / "model.safetensors").read_bytes()[:-9]),
+        "the file has another size than its header says",
+    ),
+    "no tokenizer": (lambda at: (at / "source.spm").unlink(), "source.spm"),
+}
+
+
+@pytest.fixture
+def damaged(exported: Path) -> Callable[[str], Path]:
+    def make(mistake: str) -> Path:
+        folder = Path(shutil.copytree(exported, mistake.replace(" ", "-")))
+        MISTAKES[mistake][0](folder)
+        return folder
+
+    return make
+
+
+def test_what_is_refused(damaged: Callable[[str], Path], refused: Callable[..., str]) -> None:
+    for mistake, (_, message) in MISTAKES.items():
+        folder = damaged(mistake)
+        assert message in refused("import", folder, "out"), mistake
+    assert "the directory exists" in refused("import", "hf", "model")
+    assert "there is no such file or folder" in refused("import", "nowhere", "out")
