@@ -8,6 +8,7 @@ Shapes: D model dimension, F inner dimension, V and U tokens of a vocabulary in 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +18,10 @@ import torch
 import yaml
 from torch import Tensor
 
+from sparsenmt.data.tokenizers.frame import Frames
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.errors import UserError
+from sparsenmt.files import regular_file
 from sparsenmt.importers.foreign_model import ForeignModel
 from sparsenmt.importers.marian_files import read_marian_file
 from sparsenmt.importers.marian_vocabularies import Vocabulary, read_vocabulary
@@ -77,8 +80,10 @@ def read_marian(source: Path, vocabularies: Sequence[Path] = ()) -> ForeignModel
     found = read_marian_file(files.model)
     config = {key: values[0] for key, values in _DEFAULTS.items()} | found.configuration
     _check_architecture(config, files.model)
-    tokenizers = [read_vocabulary(path) for path in dict.fromkeys(files.vocabularies)]
-    pair = (tokenizers[0], tokenizers[-1])
+    shared = files.vocabularies[0] == files.vocabularies[1]
+    source = read_vocabulary(files.vocabularies[0], "source")
+    target = read_vocabulary(files.vocabularies[1], "target")
+    pair = (source, source if shared and source.same_as(target) else target)
     weights = _Weights(found.tensors, config, files.model, pair)
     converted = weights.convert()
     notes = [] if not found.quantized else ["The weights were dequantised from 8 bits; inputs of products are not."]
@@ -90,23 +95,21 @@ def read_marian(source: Path, vocabularies: Sequence[Path] = ()) -> ForeignModel
         notes.append("The shortlist is not used: all tokens of the vocabulary may come out.")
     if files.settings.get("word-penalty"):
         notes.append("`word-penalty` is left out.")
-    shared = len(tokenizers) == 1
     return ForeignModel(
         recipe={
             "model": weights.section(),
-            "data": {
-                "tokenizer": {
-                    "kind": pair[0].kind,
-                    "shared": shared,
-                    "vocabulary_size": max(each.tokenizer.size for each in pair),
-                },
-            },
+            "data": {"tokenizer": {"shared": shared}},
             "decoding": _decoding(files.settings),
         },
         weights=converted,
-        tokenizers=Tokenizers(pair[0].tokenizer, pair[1].tokenizer, shared),
+        tokenizers=Tokenizers(pair[0].tokenizer, pair[1].tokenizer, shared, _frames(pair[0])),
         notes=tuple(notes),
     )
+
+
+def _frames(source: Vocabulary) -> Frames:
+    """The tag of the target's language in front of a source, in a model of several targets."""
+    return Frames(source.languages, source_prefix=["target"] if source.languages else [])
 
 
 def marian_files(source: Path, vocabularies: Sequence[Path] = ()) -> MarianFiles:
@@ -158,8 +161,9 @@ def _yaml_files(source: Path) -> list[Path]:
 
 def _mapping(path: Path) -> dict[str, Any]:
     try:
-        with open(path, "rb") as stream:
-            value = yaml.safe_load(stream.read(1 << 22))
+        with open(path, "rb", opener=regular_file) as stream:
+            text = stream.read(1 << 22)
+        value = yaml.safe_load(text) if re.search(rb"^models:", text, re.MULTILINE) else None  # no long vocabulary
     except (OSError, yaml.YAMLError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}

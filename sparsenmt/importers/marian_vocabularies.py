@@ -1,35 +1,33 @@
-"""Marian's vocabularies: SentencePiece models (`.spm`), and words with their numbers (`.yml`).
+"""Marian's vocabularies: SentencePiece models (`.spm`), and words or pieces with their numbers (`.yml`).
 
-Marian's ids are those of the file, with `</s>` and `<unk>` anywhere. This program's begin with its four special tokens:
-a SentencePiece model is written anew with its pieces in this order, which changes no segmentation.
+Marian's ids are those of the file, with `</s>` and `<unk>` anywhere; this program's begin with its four special tokens.
 Shapes: V tokens of this program, U of Marian.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import sentencepiece
 import torch
 import yaml
 from torch import Tensor
 
-from sparsenmt.data.tokenizers.sentencepiece_tokenizer import SentencePieceTokenizer
+from sparsenmt.data.tokenizers.piece_tokenizer import PieceTokenizer
 from sparsenmt.data.tokenizers.symbol_tokenizers import WordTokenizer
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
-from sparsenmt.data.tokenizers.wire_format import bytes_field, number_field, values
-from sparsenmt.data.vocabulary import BOS, EOS, PAD, SPACE, SPECIAL_TOKENS, UNK, UNKNOWN_SURFACE
+from sparsenmt.data.vocabulary import EOS, SPACE, SPECIAL_TOKENS, UNK
 from sparsenmt.errors import UserError
 from sparsenmt.files import regular_file
 
 _MOST_BYTES = 1 << 28
 _AGAIN = "Copy the vocabulary again from where the model comes from."
-# Fields and numbers of SentencePiece's ModelProto.
-_PIECES, _TRAINER_SPEC, _PIECE, _TYPE, _MODEL_TYPE = 1, 2, 1, 3, 3
-_UNKNOWN_TYPE, _CONTROL_TYPE = 2, 3
-_UNK_ID, _BOS_ID, _EOS_ID, _PAD_ID, _UNK_SURFACE, _BOS_PIECE, _PAD_PIECE = 40, 41, 42, 43, 44, 46, 48
-_KINDS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
+_FIRST = len(SPECIAL_TOKENS)
+_TAG = re.compile(r">>(\w+)<<")
 
 
 @dataclass(frozen=True)
@@ -37,10 +35,17 @@ class Vocabulary:
     """A vocabulary in this program's order."""
 
     path: Path
-    kind: str  # as in the recipe
     tokenizer: Tokenizer
     ids: tuple[int, ...]  # (V) Marian's id of each token; -1: it has no such token
     size: int  # U
+    languages: Mapping[str, int]  # code -> id of the tag `>>code<<`, in this program
+
+    def same_as(self, other: Vocabulary) -> bool:
+        """Return True if both divide a text into the same tokens."""
+        mine, theirs = self.tokenizer, other.tokenizer
+        if isinstance(mine, PieceTokenizer) and isinstance(theirs, PieceTokenizer) and mine.model != theirs.model:
+            return False
+        return mine.pieces(range(mine.size)) == theirs.pieces(range(theirs.size))
 
     def rows(self, table: Tensor, *, missing: float = 0.0) -> Tensor:
         """Put the rows (U, ...) of a table into this program's order; what Marian does not have is ``missing``."""
@@ -50,8 +55,11 @@ class Vocabulary:
         return found
 
 
-def read_vocabulary(path: Path) -> Vocabulary:
+def read_vocabulary(path: Path, side: str) -> Vocabulary:
     """Read a vocabulary.
+
+    Args:
+        side: ``source`` or ``target``: a `.yml` of pieces belongs to the file ``SIDE.spm`` beside it.
 
     Raises:
         UserError: it is of another kind, damaged, or has no end of a sentence or no unknown token.
@@ -62,87 +70,63 @@ def read_vocabulary(path: Path) -> Vocabulary:
             where=str(path),
             hint="Vocabularies are SentencePiece models (.spm) or words with numbers (.yml); factors are not read.",
         )
+    data = _content(path)
     try:
-        with open(path, "rb", opener=regular_file) as stream:
-            data = stream.read(_MOST_BYTES + 1)
-        if not data or len(data) > _MOST_BYTES:
-            raise ValueError(f"{len(data):,} bytes")
-        return _sentencepiece(path, data) if path.suffix in (".spm", ".model") else _words(path, data)
-    except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror}", where=str(path), hint="Check its path.") from None
-    except (ValueError, RuntimeError, IndexError, yaml.YAMLError, RecursionError) as error:
+        if path.suffix in (".spm", ".model"):
+            return _pieces(path, data)
+        names = _names(data)
+        if sum(name.startswith(SPACE) for name in names) > len(names) // 20:
+            return _pieces(path, _content(path.with_name(f"{side}.spm")), names)
+        ids = _order(names)
+        words = WordTokenizer([names[id_] for id_ in ids[_FIRST:]], lowercase=False)
+        return Vocabulary(path, words, ids, len(names), {})
+    except (ValueError, RuntimeError, yaml.YAMLError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise UserError(
             f"not a vocabulary of Marian, or a damaged one: {reason}", where=str(path), hint=_AGAIN
         ) from None
 
 
-def _order(end: int, unknown: int, size: int, others: tuple[int, int] = (-1, -1)) -> tuple[int, ...]:
-    """Marian's ids in this program's order; ``others``: those of padding and of the beginning, if they exist."""
-    special = {PAD: others[0], UNK: unknown, BOS: others[1], EOS: end}
-    if end == unknown or min(end, unknown) < 0:
-        raise ValueError("it has no </s> or no <unk>")
-    return (*(special[id_] for id_ in sorted(special)), *(id_ for id_ in range(size) if id_ not in special.values()))
-
-
-def _sentencepiece(path: Path, data: bytes) -> Vocabulary:
-    """A SentencePiece model whose special tokens have the ids of this program."""
-    pieces, rest, kind = [], [], 1
-    for number, value in values(data):
-        if number == _PIECES:
-            pieces.append(value)
-            continue
-        rest.append(bytes_field(number, value))
-        if number == _TRAINER_SPEC:
-            kind = next((value[0] for field, value in values(value) if field == _MODEL_TYPE), kind)
-    names, types = [], []
-    for piece in pieces:
-        parts = dict(values(piece))
-        names.append(parts.get(_PIECE, b"").decode())
-        types.append(parts.get(_TYPE, b"\1")[0])
-    control = {name: id_ for id_, (name, type_) in enumerate(zip(names, types, strict=True)) if type_ == _CONTROL_TYPE}
-    unknown = types.index(_UNKNOWN_TYPE) if _UNKNOWN_TYPE in types else -1
-    begin = (control.get(SPECIAL_TOKENS[PAD], -1), control.get(SPECIAL_TOKENS[BOS], -1))
-    ids = _order(control.get(SPECIAL_TOKENS[EOS], -1), unknown, len(pieces), begin)
-    written = [bytes_field(_PIECES, pieces[id_] if id_ >= 0 else _control(ours)) for ours, id_ in enumerate(ids)]
-    settings = b"".join(
-        [
-            *(
-                number_field(field, id_)
-                for field, id_ in ((_UNK_ID, UNK), (_BOS_ID, BOS), (_EOS_ID, EOS), (_PAD_ID, PAD))
-            ),
-            bytes_field(_UNK_SURFACE, UNKNOWN_SURFACE.encode()),
-            *(
-                bytes_field(field, SPECIAL_TOKENS[id_].encode())
-                for field, id_ in ((_BOS_PIECE, BOS), (_PAD_PIECE, PAD))
-            ),
-        ]
-    )
-    model = b"".join([*written, *rest, bytes_field(_TRAINER_SPEC, settings)])  # what comes last counts
-    tokenizer = SentencePieceTokenizer(model, lowercase=False)
-    never = tuple(-1 if ours in (PAD, BOS) else id_ for ours, id_ in enumerate(ids))  # Marian begins with a zero vector
-    return Vocabulary(path, _KINDS.get(kind, "unigram"), tokenizer, never, len(pieces))
-
-
-def _control(id_: int) -> bytes:
-    """A piece of SentencePiece for a special token that the model does not have."""
-    return bytes_field(_PIECE, SPECIAL_TOKENS[id_].encode()) + number_field(_TYPE, _CONTROL_TYPE)
-
-
-def _words(path: Path, data: bytes) -> Vocabulary:
-    """Words with their ids."""
-    found = yaml.load(data.decode(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    if not isinstance(found, dict) or sorted(map(repr, found.values())) != sorted(map(repr, range(len(found)))):
-        raise ValueError("its words do not have the numbers from 0 on")
-    words: Sequence[str] = sorted(map(str, found), key={str(word): id_ for word, id_ in found.items()}.__getitem__)
-    if sum(word.startswith(SPACE) for word in words) > len(words) // 20:
+def _content(path: Path) -> bytes:
+    try:
+        with open(path, "rb", opener=regular_file) as stream:
+            data = stream.read(_MOST_BYTES + 1)
+    except OSError as error:
         raise UserError(
-            "its words are pieces of SentencePiece",
-            where=str(path),
-            hint="Name the SentencePiece model of the same pieces: a .spm file that Marian read itself.",
-        )
-    ids = _order(
-        *(words.index(name) if name in words else -1 for name in (SPECIAL_TOKENS[EOS], SPECIAL_TOKENS[UNK])), len(words)
-    )
-    tokenizer = WordTokenizer([words[id_] for id_ in ids[len(SPECIAL_TOKENS) :]], lowercase=False)
-    return Vocabulary(path, WordTokenizer.kind, tokenizer, ids, len(words))
+            f"cannot be read: {error.strerror}", where=str(path), hint="Copy the whole directory."
+        ) from None
+    if not data or len(data) > _MOST_BYTES:
+        raise UserError(f"not a vocabulary of Marian: {len(data):,} bytes", where=str(path), hint=_AGAIN)
+    return data
+
+
+def _order(names: Sequence[str]) -> tuple[int, ...]:
+    """Marian's ids in this program's order. Marian has no padding, and begins a target with a vector of zeros."""
+    end, unknown = (names.index(SPECIAL_TOKENS[id_]) if SPECIAL_TOKENS[id_] in names else -1 for id_ in (EOS, UNK))
+    if min(end, unknown) < 0:
+        raise ValueError("it has no </s> or no <unk>")
+    return (-1, unknown, -1, end, *(id_ for id_ in range(len(names)) if id_ not in (end, unknown)))
+
+
+def _pieces(path: Path, model: bytes, names: Sequence[str] = ()) -> Vocabulary:
+    """The pieces of a SentencePiece model, with ids of their own if there are ``names``."""
+    processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
+    own = range(processor.get_piece_size())
+    control = {processor.id_to_piece(id_) for id_ in own if processor.is_control(id_)}
+    names = names or [processor.id_to_piece(id_) for id_ in own]
+    ids = _order(names)
+    named = [names[id_] for id_ in ids[_FIRST:]]
+    tags = {found[1]: id_ for id_, name in enumerate(named, _FIRST) if (found := _TAG.fullmatch(name))}
+    markers = [id_ for id_, name in enumerate(named, _FIRST) if name in control or id_ in tags.values()]
+    named = [f"{name}_" if name in SPECIAL_TOKENS else name for name in named]
+    return Vocabulary(path, PieceTokenizer(model, named, markers), ids, len(names), tags)
+
+
+def _names(data: bytes) -> list[str]:
+    """The words of a `.yml` in the order of their numbers."""
+    found = yaml.load(data.decode(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    if not isinstance(found, dict) or not all(isinstance(id_, int) for id_ in found.values()):
+        raise ValueError("not words with their numbers")
+    if sorted(found.values()) != list(range(len(found))):
+        raise ValueError("its words do not have the numbers from 0 on")
+    return [str(word) for word in sorted(found, key=found.__getitem__)]

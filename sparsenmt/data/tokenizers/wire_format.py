@@ -1,4 +1,4 @@
-"""The wire format of Protocol Buffers: reads and writes the fields of a message such as a SentencePiece model.
+"""The wire format of Protocol Buffers: removes a field from a message such as a SentencePiece model.
 
 A message is a sequence of fields: field number and type in one varint, then the value, whose length the type defines.
 """
@@ -24,28 +24,10 @@ def without_field(message: bytes, path: Sequence[int]) -> bytes:
         if number != path[0]:
             kept.append(message[start:end])
         elif len(path) > 1:
-            kept.append(bytes_field(path[0], without_field(message[value:end], path[1:])))
+            inner = without_field(message[value:end], path[1:])
+            key_and_length = _varint(path[0] << 3 | _BYTES) + _varint(len(inner))
+            kept.append(key_and_length + inner)
     return b"".join(kept)
-
-
-def values(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the number and the value of every field, as it is written; of bytes without their length.
-
-    Raises:
-        ValueError: it is not a message.
-    """
-    for number, _, value, end in _fields(message):
-        yield number, message[value:end]
-
-
-def bytes_field(number: int, value: bytes) -> bytes:
-    """Write a field of bytes, which may be a message."""
-    return _varint(number << 3 | _BYTES) + _varint(len(value)) + value
-
-
-def number_field(number: int, value: int) -> bytes:
-    """Write a field with a number from 0 on."""
-    return _varint(number << 3 | _VARINT) + _varint(value)
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int, int, int]]:
