@@ -8,12 +8,17 @@ import pytest
 import torch
 from torch import Tensor
 
+from sparsenmt.analysis.density import measure_density
+from sparsenmt.analysis.session import AnalysisSession
 from sparsenmt.assemble import chosen_methods, load_recipe, load_resolved_recipe
+from sparsenmt.decoding.disabled_heads import read_disabled_heads
 from sparsenmt.errors import UserError
 from sparsenmt.sparsity.registry import Options
 from sparsenmt.sparsity.ssru import SSRU, build
+from sparsenmt.workflows.analyze import analyze
 from tests.model.support import assert_same_function, random_model, random_source, random_target, section
 from tests.recipe.support import MINIMAL, write
+from tests.test_store import make_recipe, write_model
 
 
 def naive(candidate: Tensor, forget: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -74,3 +79,12 @@ def test_keys_of_the_self_attention_are_refused_beside_it(tmp_path: Path) -> Non
     assert load_resolved_recipe(recipe.model_dump(mode="json", by_alias=True)) == recipe
     with pytest.raises(UserError, match="in the place of the decoder's self-attention"):
         load_recipe(write(tmp_path, MINIMAL + recurrence % ", attention: {decoder_self: {transform: {name: topk}}}"))
+
+
+def test_heads_that_are_not_there_cannot_be_disabled(tmp_path: Path) -> None:
+    write_model(tmp_path / "model", make_recipe(recurrence={"name": "ssru"}))
+    with pytest.raises(UserError, match="the decoder has no self-attention"):
+        read_disabled_heads(tmp_path / "model", ["decoder_self:1"])
+    session = AnalysisSession([tmp_path / "model"], sentences=["a b"])
+    with pytest.raises(UserError, match="no attention at decoder_self"):
+        analyze(session, measure_density, sites=["decoder_self"])
