@@ -24,7 +24,9 @@ import numpy as np
 import sacrebleu
 import sentencepiece
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
+from torch import Tensor
 
 from common import Worker, command_line, parse, verdict
 from sparsenmt.data.input_line import input_lines
@@ -64,24 +66,28 @@ class Shortlist:
 
 
 def with_shortlist(bundle: Bundle, lines: list[str], folder: Path) -> Iterator[str]:
-    """Translate line by line, with the output bias that excludes the tokens beyond the line's shortlist."""
+    """Translate line by line, with an output that reads the rows of the line's shortlist only."""
     shortlist = Shortlist.read(next(folder.glob("lex.*.bin")))
     theirs: Any = sentencepiece.SentencePieceProcessor(model_file=str(next(folder.glob("*.spm"))))
     target = bundle.tokenizers.target
     ours = {piece: id_ for id_, piece in enumerate(target.pieces(range(target.size)))}
     places = [ours[theirs.id_to_piece(id_)] for id_ in range(theirs.get_piece_size())]
-    bias = bundle.model.output_bias
+    table, bias = bundle.model.output_table.detach(), bundle.model.output_bias
     assert bias is not None
-    usual = bias.detach().clone()
+    usual = bundle.model._packed_output
     for line in lines:
-        allowed = [places[id_] for id_ in shortlist.of(theirs.encode(line)) if id_ < len(places)]
-        with torch.no_grad():
-            bias.fill_(NEVER)
-            bias[allowed] = usual[allowed]
+        rows = torch.tensor(sorted(places[id_] for id_ in shortlist.of(theirs.encode(line)) if id_ < len(places)))
+        product = (table[rows], bias.detach()[rows])
+
+        def project(hidden: Tensor, rows: Tensor = rows, product: tuple[Tensor, Tensor] = product) -> Tensor:
+            return hidden.new_full((*hidden.shape[:-1], len(table)), NEVER).index_copy_(
+                -1, rows, F.linear(hidden, *product)
+            )
+
+        bundle.model._packed_output = project
         (found,) = translate_lines(bundle, input_lines([line]), bundle.recipe.decoding)
         yield found.text or ""
-    with torch.no_grad():
-        bias.copy_(usual)
+    bundle.model._packed_output = usual
 
 
 def main() -> int:
@@ -95,6 +101,7 @@ def main() -> int:
             theirs = json.loads(Path(work["peer_output"]).read_bytes())
         torch.set_num_threads(work["threads"])
         bundle = open_model(work["model"], device=pick_device("cpu"), dtype=None)
+        bundle.model.pack(torch.float32)
         found = translate_lines(bundle, input_lines(lines), bundle.recipe.decoding)
         ours = {"without": [each.text or "" for each in found], "with": list(with_shortlist(bundle, lines, package))}
         ratios = {}

@@ -44,7 +44,7 @@ TESTS = {"multi30k/test_2016_flickr.en.gz": 1000, "newstest/newstest2015.en.gz":
 
 WORK: dict[str, Any] = {
     "direction": "en-pt",
-    "every": 5,  # one in so many of the lines
+    "every": 5,  # of how many lines one is translated
     "beam_size": 1,
     "longest": 256,
     "batch_tokens": 1024,

@@ -24,7 +24,7 @@ from sparsenmt.errors import UserError
 from sparsenmt.files import regular_file
 from sparsenmt.importers.foreign_model import ForeignModel
 from sparsenmt.importers.marian_files import read_marian_file
-from sparsenmt.importers.marian_vocabularies import Vocabulary, read_vocabulary
+from sparsenmt.importers.marian_vocabularies import MarianVocabulary, read_vocabulary
 from sparsenmt.model.protocol import NEVER
 
 _HINT = (
@@ -107,7 +107,7 @@ def read_marian(source: Path, vocabularies: Sequence[Path] = ()) -> ForeignModel
     )
 
 
-def _frames(source: Vocabulary) -> Frames:
+def _frames(source: MarianVocabulary) -> Frames:
     """The tag of the target's language in front of a source, in a model of several targets."""
     return Frames(source.languages, source_prefix=["target"] if source.languages else [])
 
@@ -219,7 +219,7 @@ class _Weights:
         tensors: dict[str, Tensor],
         config: Mapping[str, Any],
         path: Path,
-        vocabularies: tuple[Vocabulary, Vocabulary],
+        vocabularies: tuple[MarianVocabulary, MarianVocabulary],
     ) -> None:
         self._tensors, self._config, self._path, self._vocabularies = tensors, config, path, vocabularies
         self._left = set(tensors)

@@ -49,7 +49,7 @@ class MarianFile:
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _StoredTensor:
     name: str
     type: int
     shape: tuple[int, ...]
@@ -98,7 +98,8 @@ def _read_bin(stream: BinaryIO, path: Path) -> MarianFile:
     shapes = [numbers("i", header[2]) for header in headers]
     take(numbers("Q", 1)[0])  # the padding before the data
     entries = [
-        _Entry(name, header[1], shape, header[3]) for name, header, shape in zip(names, headers, shapes, strict=True)
+        _StoredTensor(name, header[1], shape, header[3])
+        for name, header, shape in zip(names, headers, shapes, strict=True)
     ]
     if stream.tell() + sum(entry.length for entry in entries) > size:
         raise _damaged(path, f"it ends after {size:,} bytes, where more should follow")
@@ -113,7 +114,7 @@ def _read_bin(stream: BinaryIO, path: Path) -> MarianFile:
     return _whole(tensors, configuration, path, quantized=any(entry.type == _INTGEMM8 for entry in entries))
 
 
-def _array(entry: _Entry, data: bytes, path: Path) -> NDArray[np.float32]:
+def _array(entry: _StoredTensor, data: bytes, path: Path) -> NDArray[np.float32]:
     """The values of a tensor as fp32."""
     if any(axis < 0 for axis in entry.shape):
         raise _damaged(path, f"{entry.name} has the shape {entry.shape}")

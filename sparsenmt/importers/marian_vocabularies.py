@@ -1,4 +1,4 @@
-"""Marian's vocabularies: SentencePiece models (`.spm`), and words or pieces with their numbers (`.yml`).
+"""Marian's vocabularies: SentencePiece models (`.spm`), and words or its tokens with their numbers (`.yml`).
 
 Marian's ids are those of the file, with `</s>` and `<unk>` anywhere; this program's begin with its four special tokens.
 Shapes: V tokens of this program, U of Marian.
@@ -31,7 +31,7 @@ _TAG = re.compile(r">>(\w+)<<")
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class MarianVocabulary:
     """A vocabulary in this program's order."""
 
     path: Path
@@ -40,7 +40,7 @@ class Vocabulary:
     size: int  # U
     languages: Mapping[str, int]  # code -> id of the tag `>>code<<`, in this program
 
-    def same_as(self, other: Vocabulary) -> bool:
+    def same_as(self, other: MarianVocabulary) -> bool:
         """Return True if both divide a text into the same tokens."""
         mine, theirs = self.tokenizer, other.tokenizer
         if isinstance(mine, PieceTokenizer) and isinstance(theirs, PieceTokenizer) and mine.model != theirs.model:
@@ -55,11 +55,11 @@ class Vocabulary:
         return found
 
 
-def read_vocabulary(path: Path, side: str) -> Vocabulary:
+def read_vocabulary(path: Path, side: str) -> MarianVocabulary:
     """Read a vocabulary.
 
     Args:
-        side: ``source`` or ``target``: a `.yml` of pieces belongs to the file ``SIDE.spm`` beside it.
+        side: ``source`` or ``target``: a `.yml` of SentencePiece's tokens belongs to the file ``SIDE.spm`` beside it.
 
     Raises:
         UserError: it is of another kind, damaged, or has no end of a sentence or no unknown token.
@@ -79,7 +79,7 @@ def read_vocabulary(path: Path, side: str) -> Vocabulary:
             return _pieces(path, _content(path.with_name(f"{side}.spm")), names)
         ids = _order(names)
         words = WordTokenizer([names[id_] for id_ in ids[_FIRST:]], lowercase=False)
-        return Vocabulary(path, words, ids, len(names), {})
+        return MarianVocabulary(path, words, ids, len(names), {})
     except (ValueError, RuntimeError, yaml.YAMLError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise UserError(
@@ -108,8 +108,8 @@ def _order(names: Sequence[str]) -> tuple[int, ...]:
     return (-1, unknown, -1, end, *(id_ for id_ in range(len(names)) if id_ not in (end, unknown)))
 
 
-def _pieces(path: Path, model: bytes, names: Sequence[str] = ()) -> Vocabulary:
-    """The pieces of a SentencePiece model, with ids of their own if there are ``names``."""
+def _pieces(path: Path, model: bytes, names: Sequence[str] = ()) -> MarianVocabulary:
+    """The tokens of a SentencePiece model, with ids of their own if there are ``names``."""
     processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
     own = range(processor.get_piece_size())
     control = {processor.id_to_piece(id_) for id_ in own if processor.is_control(id_)}
@@ -119,7 +119,7 @@ def _pieces(path: Path, model: bytes, names: Sequence[str] = ()) -> Vocabulary:
     tags = {found[1]: id_ for id_, name in enumerate(named, _FIRST) if (found := _TAG.fullmatch(name))}
     markers = [id_ for id_, name in enumerate(named, _FIRST) if name in control or id_ in tags.values()]
     named = [f"{name}_" if name in SPECIAL_TOKENS else name for name in named]
-    return Vocabulary(path, PieceTokenizer(model, named, markers), ids, len(names), tags)
+    return MarianVocabulary(path, PieceTokenizer(model, named, markers), ids, len(names), tags)
 
 
 def _names(data: bytes) -> list[str]:
