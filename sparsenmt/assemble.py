@@ -19,7 +19,7 @@ from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.layers import BlockOptions, SiteHeads
 from sparsenmt.model.protocol import Source
 from sparsenmt.model.sites import SITES, SiteName
-from sparsenmt.model.sockets import ContentPattern, MemoryFilter, ScoreTerm, Span, Transform
+from sparsenmt.model.sockets import ContentPattern, MemoryFilter, Recurrence, ScoreTerm, Span, Transform
 from sparsenmt.model.stacks import SiteModules
 from sparsenmt.model.transformer import EmbeddingOptions, PositionOptions, Transformer, Vocabulary
 from sparsenmt.progress import byte_text
@@ -49,10 +49,15 @@ def load_resolved_recipe(mapping: Mapping[str, Any], *, origin: str = "recipe") 
     return load_resolved(mapping, registry.methods(), origin=origin)
 
 
+def attention_sites(model: schema.Model) -> tuple[SiteName, ...]:
+    """The sites that a recipe's model has, if it has an encoder: a recurrent layer replaces the decoder's own."""
+    return tuple(name for name in SITES if name != "decoder_self" or model.recurrence is None)
+
+
 def chosen_methods(model: schema.Model) -> list[tuple[str, Method, schema.MethodChoice]]:
     """All methods that a recipe plugs in, each with its key and its options."""
     choices: list[tuple[str, Socket, schema.MethodChoice]] = []
-    for name in SITES:
+    for name in attention_sites(model):
         site: schema.Site = getattr(model.attention, name)
         key = f"model.attention.{name}"
         choices += [(f"{key}.pattern", "pattern", site.pattern), (f"{key}.transform", "transform", site.transform)]
@@ -62,6 +67,8 @@ def chosen_methods(model: schema.Model) -> list[tuple[str, Method, schema.Method
             (f"{key}.heads.given", "heads", site.heads.given),
         ]
         choices += [(where, socket, choice) for where, socket, choice in optional if choice is not None]
+    if model.recurrence is not None:
+        choices.append(("model.recurrence", "recurrence", model.recurrence))
     choices += [(f"model.memory.{i}", "memory", choice) for i, choice in enumerate(model.memory)]
     choices.append(("model.depth", "depth", model.depth))
     return [(key, registry.get(socket, choice.name), choice) for key, socket, choice in choices]
@@ -225,6 +232,12 @@ def _check_some_learned(site: schema.Site, key: str, *, learned: int) -> None:
             )
 
 
+def _recurrence(model: schema.Model) -> Recurrence:
+    assert model.recurrence is not None
+    built: Recurrence = _build("recurrence", model.recurrence, "model.recurrence", dimension=model.dimension)
+    return built
+
+
 def _filter(model: schema.Model, index: int) -> MemoryFilter:
     where = f"model.memory.{index}"
     built: MemoryFilter = _build("memory", model.memory[index], where, dimension=model.dimension)
@@ -339,6 +352,7 @@ def _build_transformer(model: schema.Model, *, source_size: int, target_size: in
             decoder_feed_forward=model.decoder_feed_forward,
             output=output,
             between=between if any(between) else (),
+            recurrence=None if model.recurrence is None else partial(_recurrence, model),
         )
 
 
@@ -361,7 +375,7 @@ def filters_without_gain(section: schema.Model, model: Transformer) -> list[str]
 def patterns_without_gain(section: schema.Model, model: Transformer) -> list[str]:
     """Notes on patterns that save no time because the engine cannot gather bands for them."""
     notes = []
-    for name in SITES:
+    for name in attention_sites(section):
         stack = model.encoder if name == "encoder_self" else model.decoder
         if not stack.steps or (name == "cross" and not section.encoder_layers):
             continue
@@ -392,8 +406,10 @@ def check_recipe(recipe: schema.Recipe) -> None:
         _check_depth(recipe.decoding, depth_plan(model))
         for i in range(len(model.memory)):
             _filter(model, i)
+        if model.recurrence is not None:
+            _recurrence(model)
         shared: dict[Hashable, Any] = {}
-        for name in SITES:
+        for name in attention_sites(model):
             heads = _site(model, name, shared).heads
             learned = heads.count - (heads.fixed.heads if heads.fixed is not None else 0)
             _transform(model, name, shared, learned, 0, 0)

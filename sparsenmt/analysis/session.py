@@ -361,6 +361,7 @@ class AnalyzedModel:
 
     def check_heads(self, site: SiteName, heads: Sequence[int]) -> dict[int, str]:
         """Return the number and name of every head of a site; raise UserError if one of ``heads`` does not exist."""
+        self.present([site])
         names = dict(enumerate(self.bundle.model.head_names(site), start=1))
         if heads and max(heads) > len(names):
             raise UserError(
@@ -369,6 +370,17 @@ class AnalyzedModel:
                 hint="Heads are numbered from 1; fixed heads come first, then learned ones.",
             )
         return names
+
+    def present(self, sites: Collection[SiteName]) -> list[SiteName]:
+        """Return the sites that the model has, with a note on the others; UserError if it has none of them."""
+        found = [site for site in sites if self.bundle.model.head_names(site)]
+        for site in sites:
+            reason = f"{self.label} has no attention at {site}: a recurrent layer is in its place"
+            if not found:
+                raise UserError(reason, where="--site", hint="Name another site.")
+            if site not in found:
+                notify(reason)
+        return found
 
     def gates(self) -> list[GatedLine]:
         """Compute the gates of the sources."""
@@ -436,6 +448,7 @@ class AnalyzedModel:
         """
         if self.bundle.recipe.data.is_language_model:
             return self._attend_to_text(observer)
+        sites = self.present(sites)
         if targets is None and any(site != "encoder_self" for site in sites):
             targets = self.targets
         with self.batches("attention") as text:

@@ -15,14 +15,28 @@ from sparsenmt.commands.options import PATH
 @click.option("--name", metavar="NAME", help="Name of the model.  [default: that of SOURCE]")
 @click.option("--source-language", metavar="CODE", help="Language of the source.  [default: as SOURCE says]")
 @click.option("--target-language", metavar="CODE", help="Language of the target.  [default: as SOURCE says]")
+@click.option(
+    "--vocabulary",
+    "vocabularies",
+    metavar="FILE",
+    type=PATH,
+    multiple=True,
+    help="Vocabulary (.spm, .yml) of a single .npz or .bin file of Marian; twice: of source and target.",
+)
 def command(
-    source: Path, output: Path, name: str | None, source_language: str | None, target_language: str | None
+    source: Path,
+    output: Path,
+    name: str | None,
+    source_language: str | None,
+    target_language: str | None,
+    vocabularies: tuple[Path, ...],
 ) -> None:
     """Write the model SOURCE of another program as the model directory OUT.
 
     SOURCE is a folder of Hugging Face Transformers with config.json, model.safetensors (or pytorch_model.bin) and the
-    files of its tokenizer: Marian (OPUS-MT), BART, mBART, PEGASUS, M2M-100 or NLLB. Nothing is downloaded, and no
-    pickle is loaded that holds more than tensors.
+    files of its tokenizer: Marian (OPUS-MT), BART, mBART, PEGASUS, M2M-100 or NLLB. Or it is a model of Marian itself:
+    a folder with decoder.yml (or config.yml), or its .npz or .bin file. Nothing is downloaded, and no pickle is loaded
+    that holds more than tensors.
 
     OUT is a model directory like any other, for `decode`, `score`, `finetune-l0`, `train --from` and the others. Its
     recipe takes the vocabularies from OUT itself (`data.tokenizer.from_model`); name your text in it, or in a recipe
@@ -30,4 +44,4 @@ def command(
     """
     from sparsenmt.workflows.import_model import ImportRequest, import_model
 
-    import_model(ImportRequest(source, output, name, (source_language, target_language)))
+    import_model(ImportRequest(source, output, name, (source_language, target_language), vocabularies))

@@ -58,6 +58,12 @@ def read_disabled_heads(directory: Path, values: Sequence[str]) -> Mapping[SiteN
                 where=where,
                 hint=f"Write it as {SITES[0]}:2,4 ({', '.join(SITES)}).",
             )
+        if known == "decoder_self" and model.recurrence is not None:
+            raise UserError(
+                "the decoder has no self-attention: a recurrent layer is in its place",
+                where=where,
+                hint="Name heads of encoder_self or cross.",
+            )
         heads = {int(number) for number in numbers.split(",")}
         count = getattr(model.attention, known).heads.count or model.heads
         if max(heads) > count:

@@ -1,8 +1,8 @@
 """A decoding step in one call of a compiled kernel.
 
 The kernel covers the usual step: one new position of fp32 rows on a CPU, learned heads whose weights are a
-`SoftmaxKernel` over everything before, no listener. All else goes layer by layer through `stacks.Decoder`, which
-computes the same.
+`SoftmaxKernel` over everything before, or a recurrent cell that it knows, no listener. All else goes layer by layer
+through `stacks.Decoder`, which computes the same.
 
 Shapes: N rows, T positions, D dimension.
 """
@@ -24,7 +24,7 @@ from sparsenmt.model.sockets import Keys, SoftmaxKernel
 from sparsenmt.native.kernels import kernels, threads
 from sparsenmt.native.steps import HEAD_SIZES, LayerCache, LayerStack, NormWeights, PackedLayer
 
-StepSockets = tuple[AttentionStep, AttentionStep]  # self-attention, cross-attention
+StepSockets = tuple[AttentionStep | None, AttentionStep]  # self-attention (None: a recurrent layer), cross-attention
 
 
 class CompiledDecoder:
@@ -52,11 +52,12 @@ class CompiledDecoder:
     def is_chosen(blocks: Sequence[TransformerBlock], sockets: Sequence[StepSockets], dtype: torch.dtype) -> bool:
         """Return True if the kernel covers these blocks, with products in ``dtype``, and is faster than the layers."""
         found, inner = kernels(), blocks[0].feed_forward.inner.weight
-        simple = all(step.softmax_kernel is not None for both in sockets for step in both)
+        simple = all(step is None or step.softmax_kernel is not None for both in sockets for step in both)
         if found is None or dtype not in compiled_dtypes(inner) or not simple or not all(map(_covered, blocks)):
             return False
         wide, size = inner.shape
-        return found.faster("decoder step", dtype, size, wide, blocks[0].own.learned_heads)
+        kind = "decoder step" if blocks[0].recurrence is None else "recurrent decoder step"
+        return found.faster(kind, dtype, size, wide, _heads(blocks[0]))
 
     @staticmethod
     def of(
@@ -73,7 +74,7 @@ class CompiledDecoder:
         stack = LayerStack(
             found.step,
             [_with_kernels(known[number], *both) for number, both in zip(plan, sockets, strict=True)],
-            heads=blocks[0].own.learned_heads,
+            heads=_heads(blocks[0]),
             last=_norm(last) if isinstance(last, nn.LayerNorm) else None,
             pre_norm=blocks[0].norm == "pre",
             epsilon=norm.eps,
@@ -90,7 +91,7 @@ class CompiledDecoder:
     def _modified(self) -> bool:
         """True while attention has listeners or disabled heads, which all steps of a site have in common."""
         own, cross = self._sockets[0]
-        return own.observed or bool(own.disabled or cross.disabled)
+        return cross.observed or bool(cross.disabled or (own is not None and own.disabled))
 
     def read_depth(self, cache: KVCache, depth: int, keys: Callable[[], Keys]) -> int:
         """Return ``depth`` if the kernel can read the memory of a new cache in that many layers, otherwise 0.
@@ -107,7 +108,7 @@ class CompiledDecoder:
     def _reads(self, cache: KVCache, t: int, keys: Keys) -> bool:
         """Return True if the kernel can read the memory at step ``t``."""
         own, cross = self._sockets[t]
-        if _adds(own, _one_key()):
+        if own is not None and _adds(own, _one_key()):
             return False
         if keys.counts is not None and cross.softmax_kernel is not None and cross.softmax_kernel.largest is not None:
             return False  # a key may count several times among the largest
@@ -125,13 +126,18 @@ class CompiledDecoder:
     def run(self, x: Tensor, cache: KVCache, depth: int) -> Tensor:
         """x (N, 1, D), embedded tokens at the position that ``cache`` has just advanced to -> (N, 1, D)."""
         rows, _, size = x.shape
-        like = x.view(1, rows, self._blocks[0].own.learned_heads, -1)
+        like = x.view(1, rows, _heads(self._blocks[0]), -1)
         caches = []
         for t in range(depth):
             (kv, memory_rows), mask = cache.stored_memory_keys_values(self._plan[t]), cache.memory_mask(t, _made)
             assert kv.keys is not None
             bias = None if mask is None else mask.scores
-            caches.append(LayerCache(*cache.extend(t, like), kv.keys, kv.values, memory_rows, bias))
+            state = None
+            if self._blocks[self._plan[t]].recurrence is not None:
+                state = cache.states.get(t)
+                state = cache.states[t] = x.new_zeros(rows, size) if state is None else state.contiguous()
+            own = (None, None) if state is not None else cache.extend(t, like)
+            caches.append(LayerCache(*own, kv.keys, kv.values, memory_rows, bias, state))
         flat, cores = x.reshape(rows, size).clone(), threads(rows * self._weights)
         out = self._stack.run(flat, caches, cache.slots, cores, cache.starts)
         return out.view(rows, 1, size)
@@ -158,30 +164,38 @@ def _plain(x: Tensor) -> bool:
 
 def _covered(block: TransformerBlock) -> bool:
     """Return True if the kernel computes such blocks."""
-    own, cross = block.own, block.cross
-    if cross is None or not _simple(own) or not _simple(cross) or block.feed_forward.activation != "relu":
+    cross = block.cross
+    if cross is None or not _simple(cross) or block.feed_forward.activation != "relu":
         return False
-    return cross.learned_heads == own.learned_heads
+    if block.recurrence is not None:
+        return block.recurrence.cell.compiled
+    return _simple(block.own) and cross.learned_heads == block.own.learned_heads
 
 
 def _layer(block: TransformerBlock) -> PackedLayer:
     """The weights of a packed block as the kernel takes them."""
-    own, cross, feed_forward = block.own, block.cross, block.feed_forward
+    recurrence, cross, feed_forward = block.recurrence, block.cross, block.feed_forward
     assert cross is not None
+    own = (block.own.packed_qkv, block.own.o.packed) if recurrence is None else (recurrence.packed,)
     products = (
-        *(own.packed_qkv, own.o.packed, cross.q.packed, cross.o.packed),
+        *(*own, cross.q.packed, cross.o.packed),
         *(feed_forward.packed_inner, feed_forward.outer.packed),
     )
     matrices = [product.packed for product in products if isinstance(product, CompiledProduct)]
     assert len(matrices) == len(products)
     norms = (block.self_norm, block.cross_norm, block.feed_forward_norm)
-    return PackedLayer(tuple(matrices), tuple(_norm(norm) for norm in norms))
+    return PackedLayer(tuple(matrices), tuple(_norm(norm) for norm in norms), recurrent=recurrence is not None)
 
 
-def _with_kernels(layer: PackedLayer, own: AttentionStep, cross: AttentionStep) -> PackedLayer:
-    both = [step.softmax_kernel or SoftmaxKernel() for step in (own, cross)]
+def _with_kernels(layer: PackedLayer, own: AttentionStep | None, cross: AttentionStep) -> PackedLayer:
+    both = [(step and step.softmax_kernel) or SoftmaxKernel() for step in (own, cross)]
     largest, tolerances = [kernel.largest or 0 for kernel in both], [kernel.tolerance for kernel in both]
     return replace(layer, largest=(largest[0], largest[1]), tolerances=(tolerances[0], tolerances[1]))
+
+
+def _heads(block: TransformerBlock) -> int:
+    assert block.cross is not None
+    return block.cross.learned_heads
 
 
 def _simple(attention: MultiHeadAttention) -> bool:

@@ -1,7 +1,7 @@
 """The KV cache of step-by-step decoding, its buffers, and how it is reordered and merged (design rule 5).
 
 Self-attention keys and values belong to an execution step. Cross-attention keys and values belong to (block, memory)
-and are projected once a sentence, never per hypothesis.
+and are projected once a sentence, never per hypothesis. A recurrent layer in the place of self-attention has a state.
 Shapes: B sentences, R hypotheses a sentence, N = B * R rows, T positions, K of them kept, S slots, H heads, E head
 size.
 """
@@ -254,6 +254,8 @@ class KVCache:
         self._memory_kv = projected or {}
         self._memory_rows: Tensor | None = None  # (B) rows of ``_memory_kv`` that are still searched; None: all
         self._memory_masks: dict[int, AttentionMask | None] = {}
+        self.states: dict[int, Tensor] = {}
+        """(N, D) by step: the states of recurrent layers."""
         self.length = 0
         self.starts: Tensor | None = None
         """(B) int64: the column at which each sentence begins, its position 0; None: 0 for all."""
@@ -341,6 +343,7 @@ class KVCache:
 
     def reorder(self, hypotheses: Tensor) -> None:
         self._slots.select(hypotheses)
+        self.states = {step: state.index_select(0, hypotheses) for step, state in self.states.items()}
 
     def keep_sentences(self, sentences: Tensor) -> None:
         self._memory = self._memory.select(sentences)
@@ -385,4 +388,5 @@ class KVCache:
         for step in self._steps:
             parts = [cache._steps[step] for cache in caches]
             merged._steps[step] = _StepCache.merge(parts, slots, merged.length, self._buffers)
+        merged.states = {step: torch.cat([cache.states[step] for cache in caches]) for step in self.states}
         return merged

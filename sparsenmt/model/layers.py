@@ -8,13 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from sparsenmt.model.attend import AttentionMask
 from sparsenmt.model.attention import AttentionStep, KeysValues, MultiHeadAttention, SlottedKeysValues
 from sparsenmt.model.dropout import dropout
 from sparsenmt.model.linear import ACTIVATIONS, Activation, Linear, Packing, Product, release_weights
-from sparsenmt.model.sockets import FixedHeads, Keys
+from sparsenmt.model.sockets import FixedHeads, Keys, Recurrence
 
 Norm = Literal["pre", "post"]
 
@@ -87,17 +88,57 @@ class FeedForward(nn.Module):
         self.outer.pack(how)
 
 
+class RecurrentLayer(nn.Module):
+    """The projections of a recurrent cell, by their names, and the cell."""
+
+    def __init__(self, dimension: int, cell: Recurrence) -> None:
+        super().__init__()
+        self.cell = cell
+        for name, biased in cell.projections.items():
+            self.add_module(name, Linear(dimension, dimension, bias=biased))
+        self.packed: Product | None = None
+
+    @property
+    def linears(self) -> list[Linear]:
+        """The projections, in the order of the cell."""
+        return [module for module in self.children() if isinstance(module, Linear)]
+
+    def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
+        """x (N, T, D), state (N, D) as in `Recurrence.forward` -> outputs (N, T, D), the next state (N, D)."""
+        if self.packed is not None:
+            projected = self.packed(x).chunk(len(self.cell.projections), -1)
+        else:
+            projected = tuple(linear(x) for linear in self.linears)
+        found: tuple[Tensor, Tensor] = self.cell(projected, state)
+        return found
+
+    def pack(self, how: Packing) -> None:
+        """Pack the projections into one product, as `Linear.pack`."""
+        parts = self.linears
+        biases = [part.weight.new_zeros(part.out_features) if part.bias is None else part.bias for part in parts]
+        self.packed = how.product(torch.cat([part.weight for part in parts]), torch.cat(biases))
+        if how.final:
+            release_weights(*parts)
+
+
 class TransformerBlock(nn.Module):
     """Self-attention, optionally cross-attention, and a feed-forward network.
 
     A decoder block without ``cross`` is the block of a decoder-only model.
+
+    Args:
+        own: the heads of self-attention; or the cell of a recurrent layer in its place.
     """
 
-    def __init__(self, options: BlockOptions, own: SiteHeads, cross: SiteHeads | None = None) -> None:
+    def __init__(self, options: BlockOptions, own: SiteHeads | Recurrence, cross: SiteHeads | None = None) -> None:
         super().__init__()
         self.norm: Norm = options.norm
         self.dropout = options.residual_dropout
-        self.add_module("self", self._attention(options, own))
+        self.recurrence: RecurrentLayer | None = None
+        if isinstance(own, Recurrence):
+            self.recurrence = RecurrentLayer(options.dimension, own)
+        else:
+            self.add_module("self", self._attention(options, own))
         self.self_norm = options.layer_norm()
         self.cross: MultiHeadAttention | None = None
         if cross is not None:
@@ -128,7 +169,7 @@ class TransformerBlock(nn.Module):
         return added if self.norm == "pre" else norm(added)
 
     def self_input(self, x: Tensor) -> Tensor:
-        """The input of the self-attention's projections. (B, T, D) -> (B, T, D)."""
+        """The input of the projections of self-attention, or of the recurrence. (B, T, D) -> (B, T, D)."""
         return self._before(x, self.self_norm)
 
     def add_self(
@@ -136,6 +177,12 @@ class TransformerBlock(nn.Module):
     ) -> Tensor:
         """x (B, T, D) plus self-attention."""
         return self._after(x, self.own(q, kv, keys, step), self.self_norm)
+
+    def add_recurrence(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
+        """x (N, T, D) plus the recurrent layer, and its next state (N, D)."""
+        assert self.recurrence is not None
+        update, after = self.recurrence(self.self_input(x), state)
+        return self._after(x, update, self.self_norm), after
 
     def add_cross(
         self, x: Tensor, kv: KeysValues, keys: Keys, step: AttentionStep, mask: AttentionMask | None = None
@@ -153,7 +200,10 @@ class TransformerBlock(nn.Module):
 
     def pack(self, how: Packing) -> None:
         """Pack all layers, as `Linear.pack`."""
-        self.own.pack(how, self_attention=True)
+        if self.recurrence is not None:
+            self.recurrence.pack(how)
+        else:
+            self.own.pack(how, self_attention=True)
         if self.cross is not None:
             self.cross.pack(how, self_attention=False)
         self.feed_forward.pack(how)

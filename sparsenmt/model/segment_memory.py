@@ -14,13 +14,16 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class SegmentMemory:
-    """The inputs of every execution step at the last positions before a segment, without gradient."""
+    """The inputs of every execution step at the last positions before a segment, without gradient.
+
+    Of a recurrent layer it is the state, as if it were one position.
+    """
 
     states: tuple[Tensor, ...]  # of each step: (B, M, D); M differs between steps
     length: int = 0  # positions of the text so far: the next segment begins there
 
-    def after(self, inputs: Sequence[Tensor], keep: Sequence[int | None]) -> SegmentMemory:
-        """The memory after a segment.
+    def after(self, inputs: Sequence[Tensor], keep: Sequence[int | None], count: int) -> SegmentMemory:
+        """The memory after a segment of ``count`` positions.
 
         Args:
             inputs: of each step, (B, T, D).
@@ -33,7 +36,7 @@ class SegmentMemory:
             joined = new if enough else torch.cat([before, new], 1)
             first = 0 if most is None else max(joined.shape[1] - most, 0)
             states.append(joined[:, first:].clone())  # a view would keep all of it alive
-        return SegmentMemory(tuple(states), self.length + inputs[0].shape[1])
+        return SegmentMemory(tuple(states), self.length + count)
 
     def select(self, rows: slice) -> SegmentMemory:
         """Return the memory of some rows."""

@@ -219,6 +219,31 @@ class FixedHeads(Protocol):
         ...
 
 
+class Recurrence(nn.Module):
+    """The cell of a recurrent layer in the place of the decoder's self-attention: a state in place of keys and values.
+
+    The engine computes linear projections of the input, which the cell combines with its state.
+    """
+
+    projections: ClassVar[Mapping[str, bool]] = {}
+    """The names of the projections (D to D), in the order of `forward`; True: it has a bias."""
+    compiled: ClassVar[bool] = False
+    """True if the compiled decoding step computes the cell: of two projections z and g the state
+    f c + (1 - f) z with f = sigmoid(g), whose ReLU is the output."""
+
+    def forward(self, projected: Sequence[Tensor], state: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Outputs of all positions, and the state after the last.
+
+        Args:
+            projected: (N, T, D) each.
+            state: (N, D), in fp32 at least, after the positions before; None: the target begins here.
+
+        Returns:
+            (N, T, D) in the dtype of ``projected``, and (N, D), in fp32 at least.
+        """
+        raise NotImplementedError
+
+
 class MemoryFilter(nn.Module):
     """A gate for each encoder output. The filter decides, the engine drops."""
 
@@ -236,7 +261,7 @@ class MemoryFilter(nn.Module):
         raise NotImplementedError
 
 
-WIDE = (Transform, Span, ContentPattern, MemoryFilter)
+WIDE = (Transform, Span, ContentPattern, Recurrence, MemoryFilter)
 """Modules of methods that compute in fp32 at least: their parameters are never rounded."""
 _METHODS = (*WIDE, ScoreTerm)
 

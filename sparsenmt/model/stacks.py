@@ -24,7 +24,17 @@ from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import AttentionListener, Decided, GateListener, GateShares, GatesSeen
 from sparsenmt.model.segment_memory import SegmentMemory
 from sparsenmt.model.sites import SiteName
-from sparsenmt.model.sockets import ContentPattern, Gates, Keys, MemoryFilter, Pattern, ScoreTerm, Span, Transform
+from sparsenmt.model.sockets import (
+    ContentPattern,
+    Gates,
+    Keys,
+    MemoryFilter,
+    Pattern,
+    Recurrence,
+    ScoreTerm,
+    Span,
+    Transform,
+)
 
 
 @dataclass(frozen=True)
@@ -197,6 +207,7 @@ class Decoder(nn.Module):
     """A stack of causal self-attention and cross-attention blocks.
 
     Args:
+        own: self-attention; or a maker of the cells of recurrent layers in its place, one for each block.
         cross: None: a language model, whose blocks have self-attention only.
         segment_memory: most positions before a segment that a language model attends to; None: all.
     """
@@ -205,7 +216,7 @@ class Decoder(nn.Module):
         self,
         options: BlockOptions,
         plan: Sequence[int],
-        own: SiteModules,
+        own: SiteModules | Callable[[], Recurrence],
         cross: SiteModules | None,
         listeners: list[AttentionListener],
         segment_memory: int | None = None,
@@ -213,15 +224,22 @@ class Decoder(nn.Module):
         super().__init__()
         self.plan = tuple(plan)
         read = None if cross is None else cross.heads
-        self.layers = nn.ModuleList(TransformerBlock(options, own.heads, read) for _ in set(plan))
-        sites: dict[str, tuple[SiteName, SiteModules]] = {"self": ("decoder_self", own)}
+        self.layers = nn.ModuleList(
+            TransformerBlock(options, own.heads if isinstance(own, SiteModules) else own(), read) for _ in set(plan)
+        )
+        sites: dict[str, tuple[SiteName, SiteModules]] = {}
+        if isinstance(own, SiteModules):
+            sites["self"] = ("decoder_self", own)
         if cross is not None:
             sites["cross"] = ("cross", cross)
         self.steps = Steps(sites, plan, listeners)
         self.norm = options.last_norm()
         self.obstacle = None if cross is None else cross.obstacle(self.steps.at(0, "cross").transform)
         self._reads_source = cross is not None
-        self._all_heads_reach = own.heads.fixed is None  # fixed heads may see everything
+        self._recurrent = not isinstance(own, SiteModules)
+        self._all_heads_reach = (
+            isinstance(own, SiteModules) and own.heads.fixed is None
+        )  # fixed ones may see everything
         self._segment_memory = segment_memory
         self.compiled: CompiledDecoder | None = None  # after `pack`, if possible
 
@@ -268,8 +286,15 @@ class Decoder(nn.Module):
         for t in range(max(exits)):
             block = self.layers[self.plan[t]]
             assert isinstance(block, TransformerBlock)
-            inputs.append(x)
             memory, most = before.states[t], keep[t]
+            if block.recurrence is not None:
+                x, state = block.add_recurrence(x, memory[:, -1] if memory.shape[1] else None)
+                x = block.add_feed_forward(x)
+                inputs.append(state[:, None])
+                if t + 1 in exits:
+                    result[t + 1] = self.norm(x)
+                continue
+            inputs.append(x)
             if most is not None:
                 memory = memory[:, max(memory.shape[1] - most, 0) :]
             seen = block.self_input(torch.cat([memory, x], 1) if memory.shape[1] else x)
@@ -280,7 +305,7 @@ class Decoder(nn.Module):
             if t + 1 in exits:
                 result[t + 1] = self.norm(x)
         inputs += [x[:, :0]] * (len(self.plan) - len(inputs))
-        return result, before.after(inputs, keep)
+        return result, before.after(inputs, keep, length)
 
     def empty_segment_memory(self, like: Tensor) -> SegmentMemory:
         """The memory before a text; ``like`` (B, T, D)."""
@@ -288,6 +313,8 @@ class Decoder(nn.Module):
 
     def _kept_before(self, t: int, segment_memory: int | None) -> int | None:
         """Positions before new ones that step ``t`` can still attend to; None: all."""
+        if self._recurrent:
+            return segment_memory if segment_memory is None else min(segment_memory, 1)
         reach = self.steps.at(t, "self").reach if self._all_heads_reach else None
         return min((most for most in (reach, segment_memory) if most is not None), default=None)
 
@@ -318,8 +345,9 @@ class Decoder(nn.Module):
             for block in blocks:
                 block.pack(how)
             return
-        sockets = [(self.steps.at(t, "self"), self.steps.at(t, "cross")) for t in range(len(self.plan))]
-        chosen = CompiledDecoder.is_chosen(blocks, sockets, how.dtype or blocks[0].own.o.weight.dtype)
+        own = [None if self._recurrent else self.steps.at(t, "self") for t in range(len(self.plan))]
+        sockets = [(own[t], self.steps.at(t, "cross")) for t in range(len(self.plan))]
+        chosen = CompiledDecoder.is_chosen(blocks, sockets, how.dtype or blocks[0].feed_forward.inner.weight.dtype)
         for block in blocks:
             block.pack(replace(how, compiled=chosen))
         self.compiled = CompiledDecoder.of(self.plan, blocks, sockets, self.norm) if chosen else None
@@ -333,7 +361,15 @@ class Decoder(nn.Module):
         cache: KVCache | None,
         known: dict[int, Keys],
     ) -> Tensor:
-        """x (N, T, D) plus self-attention of step ``t``. ``known``: the `Keys` of this pass, by the number of keys."""
+        """x (N, T, D) plus self-attention, or the recurrence, of step ``t``.
+
+        known: the `Keys` of this pass, by the number of keys.
+        """
+        if block.recurrence is not None:
+            x, state = block.add_recurrence(x, None if cache is None else cache.states.get(t))
+            if cache is not None:
+                cache.states[t] = state
+            return x
         q, new = block.own.project_all(block.self_input(x))
         kv: KeysValues | SlottedKeysValues = new
         first, count = 0, x.shape[1]

@@ -7,7 +7,7 @@ Shapes: B sentences, R hypotheses a sentence, S source positions, T target posit
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -36,7 +36,7 @@ from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import AttentionListener, DecoderCache, Encoded, GateListener, Source
 from sparsenmt.model.segment_memory import SegmentMemory
 from sparsenmt.model.sites import SITES, SiteName
-from sparsenmt.model.sockets import WIDE, ContentPattern, MemoryFilter, Span
+from sparsenmt.model.sockets import WIDE, ContentPattern, MemoryFilter, Recurrence, Span
 from sparsenmt.model.stacks import Decisions, Decoder, Encoder, SiteModules, run_filters
 
 Tie = Literal["all", "inputs", "target", "none"]
@@ -135,6 +135,8 @@ class Transformer(nn.Module):
         decoder_feed_forward: inner dimension of the decoder's feed-forward networks; None: that of ``options``.
         output: filters after the encoder, each for all exits or by exit.
         between: filters after each step but the last; empty: none.
+        recurrence: makes the cells of recurrent layers in the place of the decoder's self-attention; None: there are
+            none.
     """
 
     def __init__(
@@ -149,6 +151,7 @@ class Transformer(nn.Module):
         decoder_feed_forward: int | None = None,
         output: Sequence[MemoryFilter | Mapping[int, MemoryFilter]] = (),
         between: Sequence[Sequence[MemoryFilter]] = (),
+        recurrence: Callable[[], Recurrence] | None = None,
     ) -> None:
         super().__init__()
         self.plan = plan
@@ -170,14 +173,15 @@ class Transformer(nn.Module):
         self.embedding_norm = nn.ModuleDict({side: options.layer_norm() for side in normed})
         self.output_bias = nn.Parameter(torch.empty(vocabulary.target)) if vocabulary.output_bias else None
         own_encoder, own_decoder, cross = sites
+        absent = () if plan.encoder else ("encoder_self", "cross")
+        absent += () if recurrence is None else ("decoder_self",)
         self._head_names = {
-            name: site.heads.names if plan.encoder or name == "decoder_self" else ()
-            for name, site in zip(SITES, sites, strict=True)
+            name: () if name in absent else site.heads.names for name, site in zip(SITES, sites, strict=True)
         }
         self.encoder = Encoder(options, plan.encoder, own_encoder, self._listeners)
         read, memory = (cross, None) if plan.encoder else (None, positions.segment_memory)
         decoder = replace(options, feed_forward=decoder_feed_forward or options.feed_forward)
-        self.decoder = Decoder(decoder, plan.decoder, own_decoder, read, self._listeners, memory)
+        self.decoder = Decoder(decoder, plan.decoder, recurrence or own_decoder, read, self._listeners, memory)
         self.memory = MemoryFilters(output, between)
         self._packed_output: Product | None = None
         self._buffer_pool = BufferPool()
@@ -193,7 +197,8 @@ class Transformer(nn.Module):
             for module in block.modules():
                 if isinstance(module, Linear):
                     nn.init.xavier_uniform_(module.weight)
-                    nn.init.zeros_(module.bias)
+                    if module.bias is not None:
+                        nn.init.zeros_(module.bias)
 
     def obstacle(self, place: Literal["output", "between"]) -> str | None:
         """The reason why positions dropped at a place are zeroed, which saves no time; None: they are compacted.

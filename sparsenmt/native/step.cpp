@@ -29,13 +29,15 @@ struct Norm {
 struct Layer {
   Matrix own, own_out, query, cross_out, inner, outer;  // own: queries, keys and values at once
   Norm own_norm, cross_norm, feed_forward_norm;
-  int64_t own_largest, cross_largest;      // see Head
+  int64_t own_largest, cross_largest;  // see Head
+  int64_t recurrent;                   // own: both projections of a recurrent cell; there is no own_out
   float own_tolerance, cross_tolerance;
 };
 
 // The keys and values that a layer reads; the same as in steps.py.
 struct LayerCache {
   float *keys, *values;                      // (T, S, H, E): position T - 1 is written here
+  float* state;                              // (N, D): of a recurrent layer; it is overwritten
   const float *memory_keys, *memory_values;  // (..., H, K, E)
   const int64_t* memory_rows;                // (B) the row of each sentence, or null: all, in order
   const float* memory_bias;                  // (B, K), or null
@@ -108,8 +110,12 @@ class Worker {
 
   void pass(const Layer& layer, const LayerCache& cache) {
     project(layer.own, before(layer.own_norm), nullptr, false, wide_);
-    attend_own(cache, layer.own_largest, layer.own_tolerance);
-    project(layer.own_out, context_, x_, false, x_);
+    if (layer.recurrent) {
+      advance(cache.state);
+    } else {
+      attend_own(cache, layer.own_largest, layer.own_tolerance);
+      project(layer.own_out, context_, x_, false, x_);
+    }
     after(layer.own_norm);
     project(layer.query, before(layer.cross_norm), nullptr, false, wide_);
     attend_memory(cache, layer.cross_largest, layer.cross_tolerance);
@@ -162,6 +168,21 @@ class Worker {
     else
       product.run({0, rows_, 0, count});
     barrier();
+  }
+
+  // The recurrent cell of the thread's own rows: c = z + f (c - z) with f = sigmoid(g), and x gets its ReLU added.
+  void advance(float* states) const {
+    const int64_t D = sizes_.dimension;
+    for (int64_t n = top_; n < bottom_; n++) {
+      const float *candidate = wide_ + n * 2 * D, *forget = candidate + D;
+      float *state = states + (start_ + n) * D, *x = x_ + n * D;
+      for (int64_t i = 0; i < D; i += kLanes) {
+        const Floats z = load(candidate + i), factor = 1.0f / (1.0f + exponential(-larger(all(-88.0f), load(forget + i))));
+        const Floats c = z + factor * (load(state + i) - z);
+        store(state + i, c);
+        store(x + i, load(x + i) + larger(Floats{}, c));
+      }
+    }
   }
 
   // A range of heads of rows or sentences: with few rows a part of all, otherwise all of the thread's own.

@@ -54,14 +54,14 @@ class _Layer(ctypes.Structure):
     _fields_ = (
         *fields(PackedMatrixStruct, *MATRICES),
         *fields(_Norm, "own_norm", "cross_norm", "feed_forward_norm"),
-        *fields(_SIZE, "own_largest", "cross_largest"),
+        *fields(_SIZE, "own_largest", "cross_largest", "recurrent"),
         *fields(ctypes.c_float, "own_tolerance", "cross_tolerance"),
     )
 
 
 class _LayerCache(ctypes.Structure):
     _fields_ = (
-        *fields(_POINTER, "keys", "values", "memory_keys", "memory_values", "memory_rows", "memory_bias"),
+        *fields(_POINTER, "keys", "values", "state", "memory_keys", "memory_values", "memory_rows", "memory_bias"),
         ("slots", _SIZE),
     )
 
@@ -93,16 +93,20 @@ class PackedLayer:
 
     Args:
         matrices: self-attention's queries, keys and values in one; self-attention's output; cross-attention's queries;
-            cross-attention's output; the two of the feed-forward network, with a ReLU after the first.
+            cross-attention's output; the two of the feed-forward network, with a ReLU after the first. With
+            ``recurrent``, both projections of the cell in one in the place of the first two.
         norms: of self-attention, cross-attention and the feed-forward network.
         largest: of self- and cross-attention: the number of largest scores that the softmax is over; 0: all.
         tolerances: of both: scores from t - tolerance * (1 + |t|) on, t the last of the largest, take part, too.
+        recurrent: in the place of self-attention, the state c becomes f c + (1 - f) z of the projections z and g, with
+            f = sigmoid(g), and its ReLU is the output.
     """
 
     matrices: tuple[PackedMatrix, ...]
     norms: tuple[NormWeights, ...]
     largest: tuple[int, int] = (0, 0)
     tolerances: tuple[float, float] = (0.0, 0.0)
+    recurrent: bool = False
 
     @property
     def weights(self) -> int:
@@ -111,34 +115,48 @@ class PackedLayer:
 
     def structure(self, size: int, wide: int) -> _Layer:
         """The C struct, D = ``size`` and F = ``wide``."""
-        expected = [(3 * size, size), *[(size, size)] * 3, (wide, size), (size, wide)]
+        own = [(2 * size, size)] if self.recurrent else [(3 * size, size), (size, size)]
+        expected = [*own, *[(size, size)] * 2, (wide, size), (size, wide)]
         check([(each.outer, each.inner) for each in self.matrices] == expected, f"matrices of the shapes {expected}")
         check(min(self.largest) >= 0, "a number of largest scores that is not negative")
-        parts = (*(each.matrix for each in self.matrices), *(each.pointers(size) for each in self.norms))
-        return _Layer(*parts, *self.largest, *self.tolerances)
+        matrices = [each.matrix for each in self.matrices]
+        if self.recurrent:
+            matrices.insert(1, PackedMatrixStruct())
+        parts = (*matrices, *(each.pointers(size) for each in self.norms))
+        return _Layer(*parts, *self.largest, self.recurrent, *self.tolerances)
 
 
 @dataclass(frozen=True)
 class LayerCache:
     """The keys and values that a layer reads, fp32; the new position of self-attention's is written."""
 
-    keys: Tensor  # (T, S, H, E)
-    values: Tensor  # (T, S, H, E)
+    keys: Tensor | None  # (T, S, H, E); None with a state
+    values: Tensor | None  # (T, S, H, E)
     memory_keys: Tensor  # (..., H, K, E), contiguous
     memory_values: Tensor  # (..., H, K, E), contiguous
     memory_rows: Tensor | None  # (B) int64: each sentence's row of these; None: all, in order
     memory_bias: Tensor | None  # (B, ..., K), contiguous: added to the scores; minus infinity hides an entry
+    state: Tensor | None = None  # (N, D), contiguous: of a recurrent layer, before the new position; it is overwritten
 
     def structure(self, sizes: _Sizes) -> _LayerCache:
         """The C struct."""
-        head, (length, slots, *_) = sizes.dimension // sizes.heads, self.keys.shape
-        check(length >= sizes.length and slots >= sizes.rows, "a slot for each row, at every position")
-        own, memory = (length, slots, sizes.heads, head), (sizes.heads, sizes.entries, head)
+        head, slots = sizes.dimension // sizes.heads, 0
+        memory = (sizes.heads, sizes.entries, head)
+        own: tuple[int | None, ...]
+        if self.keys is None or self.values is None:
+            check(self.state is not None, "a state, where there are no keys and values")
+            assert self.state is not None
+            own = (None, None, address(self.state, torch.float32, sizes.rows, sizes.dimension))
+        else:
+            length, slots, *_ = self.keys.shape
+            check(length >= sizes.length and slots >= sizes.rows, "a slot for each row, at every position")
+            shape = (length, slots, sizes.heads, head)
+            own = (*(address(each, torch.float32, *shape) for each in (self.keys, self.values)), None)
         stored = sizes.sentences if self.memory_rows is None else self.memory_keys.shape[0]
         bias = self.memory_bias
         check(bias is None or bias.numel() == sizes.sentences * sizes.entries, "a bias for each entry of the memory")
         return _LayerCache(
-            *(address(each, torch.float32, *own) for each in (self.keys, self.values)),
+            *own,
             *(address(each, torch.float32, stored, *memory) for each in (self.memory_keys, self.memory_values)),
             None if self.memory_rows is None else address(self.memory_rows, torch.int64, sizes.sentences),
             None if bias is None else address(bias, torch.float32, *bias.shape),
@@ -214,6 +232,8 @@ class LayerStack:
         given = address(x, torch.float32, rows, self._size)
         scratch = x.new_empty(self._step.scratch(ctypes.addressof(sizes)))
         out = torch.empty_like(x)
+        for layer, cache in zip(self._given, caches, strict=False):
+            check(layer.recurrent == (cache.state is not None), "a state for each recurrent layer, and no other")
         structures = (_LayerCache * len(caches))(*(cache.structure(sizes) for cache in caches))
         self._step.run(
             ctypes.addressof(self._layers),
@@ -278,14 +298,19 @@ def plain_layer(
     def after(x: Tensor) -> Tensor:
         return x if pre_norm else F.layer_norm(x, (size,))
 
-    q, k, v = product("own", before(x)).view(rows, 3, heads, -1).unbind(1)
-    last = slots.shape[1] - 1
-    cache.keys[last, :rows], cache.values[last, :rows] = k, v
-    keys, values = gather(cache.keys, slots), gather(cache.values, slots)
-    before_start = torch.arange(last + 1) < starts.repeat_interleave(rows // sentences)[:, None]
-    hidden = torch.zeros(rows, 1, 1, last + 1).masked_fill(before_start[:, None, None], -math.inf)
-    context = _attend(q[:, :, None], keys, values, hidden, largest[0])
-    x = after(x + product("own_out", context.reshape(rows, size)))
+    if cache.keys is None or cache.values is None:
+        assert cache.state is not None
+        candidate, forget = product("own", before(x)).chunk(2, -1)
+        x = after(x + cache.state.lerp_(candidate, torch.sigmoid(-forget)).relu())
+    else:
+        q, k, v = product("own", before(x)).view(rows, 3, heads, -1).unbind(1)
+        last = slots.shape[1] - 1
+        cache.keys[last, :rows], cache.values[last, :rows] = k, v
+        keys, values = gather(cache.keys, slots), gather(cache.values, slots)
+        before_start = torch.arange(last + 1) < starts.repeat_interleave(rows // sentences)[:, None]
+        hidden = torch.zeros(rows, 1, 1, last + 1).masked_fill(before_start[:, None, None], -math.inf)
+        context = _attend(q[:, :, None], keys, values, hidden, largest[0])
+        x = after(x + product("own_out", context.reshape(rows, size)))
     q = product("query", before(x)).view(sentences, -1, heads, size // heads).transpose(1, 2)
     seen = 0.0 if cache.memory_bias is None else cache.memory_bias.view(sentences, 1, 1, -1)
     context = _attend(q, cache.memory_keys, cache.memory_values, seen, largest[1])
@@ -296,29 +321,40 @@ def plain_layer(
 def error(step: StepFunctions, threads: int) -> float:
     """The largest deviation from PyTorch on small problems, relative to the tolerance."""
     cases = ((True, 6, (0, 0)), (True, 60, (2, 3)), (False, 6, (1, 2)), (False, 60, (0, 0)))
-    return max(_error(step, threads, *case) for case in cases) / _TOLERANCE
+    recurrent = ((True, 60, (0, 0), True), (False, 6, (0, 0), True))
+    return max(_error(step, threads, *case) for case in (*cases, *recurrent)) / _TOLERANCE
 
 
-def _error(step: StepFunctions, threads: int, pre_norm: bool, rows: int, largest: tuple[int, int]) -> float:
+def matrix_shapes(size: int, wide: int, recurrent: bool) -> dict[str, tuple[int, int]]:
+    """The shapes of a layer's matrices by name."""
+    shapes = {name: (size, size) for name in MATRICES if not (recurrent and name == "own_out")}
+    return {**shapes, "own": ((2 if recurrent else 3) * size, size), "inner": (wide, size), "outer": (size, wide)}
+
+
+def _error(
+    step: StepFunctions, threads: int, pre_norm: bool, rows: int, largest: tuple[int, int], recurrent: bool = False
+) -> float:
     size, wide, heads, length, entries, sentences = 64, 96, 2, 3, 5, 3
-    shapes = {"own": (3 * size, size), "inner": (wide, size), "outer": (size, wide)}
-    weights = {
-        name: numbers(*shapes.get(name, (size, size)), speed=1.1 + 0.2 * i) / 8 for i, name in enumerate(MATRICES)
-    }
+    shapes = matrix_shapes(size, wide, recurrent)
+    weights = {name: numbers(*shape, speed=1.1 + 0.2 * i) / 8 for i, (name, shape) in enumerate(shapes.items())}
     norm = NormWeights(torch.ones(size), torch.zeros(size))
     layer = PackedLayer(
-        tuple(pack(weights[name], None, torch.float32) for name in MATRICES), (norm, norm, norm), largest
+        tuple(pack(weight, None, torch.float32) for weight in weights.values()),
+        (norm, norm, norm),
+        largest,
+        recurrent=recurrent,
     )
     bias = numbers(sentences, entries, speed=0.9)
     bias[0, 1] = -math.inf
     shape, own = (sentences, heads, entries, size // heads), (length, rows, heads, size // heads)
     seen = (numbers(*shape, speed=0.5), numbers(*shape, speed=1.7), None, bias)
-    cache = LayerCache(numbers(*own, speed=0.7), numbers(*own, speed=0.3), *seen)
+    written = (None, None) if recurrent else (numbers(*own, speed=0.7), numbers(*own, speed=0.3))
+    cache = LayerCache(*written, *seen, numbers(rows, size, speed=0.8) if recurrent else None)
     slots = torch.arange(rows, dtype=torch.int32)[:, None].repeat(1, length)
     slots[:, 0] = slots[:, 0].flip(0)
     starts = torch.tensor([0, 1, 2])
     x = numbers(rows, size, speed=0.6)
-    unwritten = replace(cache, keys=cache.keys.clone(), values=cache.values.clone())
+    unwritten = copy.deepcopy(cache)
     expected = plain_layer(x, lambda name, x: x @ weights[name].T, unwritten, slots, starts, heads, pre_norm, largest)
     last = norm if rows < 32 else None  # with and without, whatever the place of the other norms
     stack = LayerStack(step, [layer], heads=heads, last=last, pre_norm=pre_norm, epsilon=1e-5)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -164,17 +165,21 @@ def _next(found: Kernels, dtype: torch.dtype, size: int, inner: int, sentences: 
     return lambda: found.next(x, packed, scores, _NEVER, _WIDTH), lambda: _plain_candidates(product(), scores)
 
 
-def _step(found: Kernels, dtype: torch.dtype, size: int, wide: int, heads: int, sentences: int) -> Trial:
+def _step(
+    found: Kernels, dtype: torch.dtype, size: int, wide: int, heads: int, sentences: int, *, recurrent: bool = False
+) -> Trial:
     """A layer of a decoder: in a rounded dtype, products are compiled on both sides."""
-    shapes = {"own": (3 * size, size), "inner": (wide, size), "outer": (size, wide)}
-    weights = {name: numbers(*shapes.get(name, (size, size)), speed=1.3) / size for name in steps.MATRICES}
+    shapes = steps.matrix_shapes(size, wide, recurrent)
+    weights = {name: numbers(*shape, speed=1.3) / size for name, shape in shapes.items()}
     packed = {name: pack(weight, None, dtype) for name, weight in weights.items()}
     norm = steps.NormWeights(torch.ones(size), torch.zeros(size))
-    layer = steps.PackedLayer(tuple(packed.values()), (norm, norm, norm))
+    layer = steps.PackedLayer(tuple(packed.values()), (norm, norm, norm), recurrent=recurrent)
     stack = steps.LayerStack(found.step, [layer], heads=heads, last=norm, pre_norm=True, epsilon=1e-5)
     rows, head = sentences * _HYPOTHESES, size // heads
     own, memory = numbers(_STEPS, rows, heads, head), numbers(sentences, heads, _STEPS, head)
-    cache = steps.LayerCache(own, own.clone(), memory, memory.clone(), None, torch.zeros(sentences, _STEPS))
+    written = (None, None) if recurrent else (own, own.clone())
+    state = torch.zeros(rows, size) if recurrent else None
+    cache = steps.LayerCache(*written, memory, memory.clone(), None, torch.zeros(sentences, _STEPS), state)
     slots, starts = torch.arange(rows, dtype=torch.int32).flip(0)[:, None].repeat(1, _STEPS), torch.zeros(sentences)
     slots[:, -1] = torch.arange(rows)
     x, cores = numbers(rows, size), torch.get_num_threads()
@@ -197,4 +202,5 @@ TRIALS: dict[str, Kind] = {
     "product": Kind(_product_classes, _product),
     "next tokens": Kind(_next_classes, _next),
     "decoder step": Kind(_step_classes, _step),
+    "recurrent decoder step": Kind(_step_classes, partial(_step, recurrent=True)),
 }

@@ -410,13 +410,25 @@ def _position_encodings(recipe: YamlNode) -> Iterator[Contradiction]:
     positions = find(recipe, ("model", "positions"))
     if positions is None or positions.value != "none" or _is_language_model(recipe):
         return
-    sites = [f"model.attention.{side}_self.position" for side in ("encoder", "decoder")]
+    sides = ("encoder",) if _is_written(recipe, key_path("model.recurrence")) else ("encoder", "decoder")
+    sites = [f"model.attention.{side}_self.position" for side in sides]
     if missing := [key for key in sites if not _is_written(recipe, key_path(key))]:
         complaint = Complaint(
             "without position encodings, the self-attention does not know the order of tokens",
             f"Add relative positions, `{missing[0]}: {{name: ...}}`, or write sinusoidal.",
         )
         yield Contradiction(_keys("model.positions"), complaint)
+
+
+def _recurrence(recipe: YamlNode) -> Iterator[Contradiction]:
+    """A recurrent layer stands in the place of the decoder's self-attention."""
+    key = "model.attention.decoder_self"
+    if _is_written(recipe, key_path("model.recurrence")) and _is_written(recipe, key_path(key)):
+        complaint = Complaint(
+            "a recurrent layer is in the place of the decoder's self-attention",
+            f"Remove `{key}`, or `model.recurrence`.",
+        )
+        yield Contradiction(_keys(key, "model.recurrence"), complaint)
 
 
 def _losses(recipe: YamlNode) -> Iterator[Contradiction]:
@@ -508,6 +520,7 @@ _RECIPE_CHECKS = (
     _optimizer,
     _encoder,
     _position_encodings,
+    _recurrence,
     _losses,
     _shared_table,
     _positions,

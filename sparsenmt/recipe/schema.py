@@ -162,6 +162,11 @@ class Model(Section):
     output_bias: bool = Field(False, description="A bias for every token of the output.")
     dropout: Dropout = Field(Dropout(), description="Dropout probabilities.")
     attention: Attention = Field(Attention(), description="The three attention sites.")
+    recurrence: MethodChoice | None = Field(
+        None,
+        description="A recurrent layer in the place of the decoder's self-attention: one state vector in place of keys "
+        "and values. `attention.decoder_self` then has no meaning. Default: none.",
+    )
     memory: list[MemoryChoice] = Field([], description="Filters that select which encoder outputs are kept.")
     depth: MethodChoice = Field(
         MethodChoice(name="plain"),
@@ -176,7 +181,7 @@ class Model(Section):
     younger = frozenset(
         {
             *("segment_memory", "final_norm", "norm_epsilon", "decoder_feed_forward", "sinusoids", "first_position"),
-            *("embedding_scale", "embedding_norm", "output_bias"),
+            *("embedding_scale", "embedding_norm", "output_bias", "recurrence"),
         }
     )
 

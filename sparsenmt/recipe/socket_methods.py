@@ -25,6 +25,7 @@ SOCKETS: dict[tuple[str, ...], str] = {
     ("model", "attention", "*", "position"): "position",
     ("model", "attention", "*", "span"): "span",
     ("model", "attention", "*", "heads", "given"): "heads",
+    ("model", "recurrence"): "recurrence",
     ("model", "memory", "#"): "memory",
     ("model", "depth"): "depth",
 }

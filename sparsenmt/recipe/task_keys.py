@@ -39,7 +39,12 @@ def with_task_defaults(recipe: Any) -> Any:
 
 
 def without_foreign_keys(values: dict[str, Any], task: str) -> dict[str, Any]:
-    """Plain values of a recipe, without the keys of the other task; they are changed in place."""
+    """Plain values of a recipe, without the keys of the other task; they are changed in place.
+
+    Neither has the site that a recurrent layer replaces.
+    """
+    if values.get("model", {}).get("recurrence") is not None:
+        values["model"].get("attention", {}).pop("decoder_self", None)
     for other, keys in TASK_KEYS.items():
         for key in keys if other != task else ():
             *sections, last = key.split(".")

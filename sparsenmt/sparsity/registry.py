@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict
 
 from sparsenmt.errors import UserError
 
-Socket = Literal["pattern", "transform", "position", "span", "heads", "memory", "depth"]
+Socket = Literal["pattern", "transform", "position", "span", "heads", "recurrence", "memory", "depth"]
 SOCKETS: tuple[Socket, ...] = get_args(Socket)
 
 
@@ -75,6 +75,7 @@ BUILD_CONTEXT: Mapping[Socket, str] = {
     "for each execution step; heads: number of learned heads; size: of a head; dimension: of the model",
     "span": "build(options, site: str, heads: int) -> Span, for each execution step; heads: number of learned heads",
     "heads": "build(options, site: str, heads: int) -> FixedHeads; heads: number of all heads of the site",
+    "recurrence": "build(options, dimension: int) -> Recurrence, for each block of the decoder",
     "memory": "build(options, dimension: int) -> MemoryFilter, for each place",
     "depth": "build(options, encoder_layers: int, decoder_layers: int) -> DepthPlan",
 }
@@ -83,7 +84,19 @@ _BUILT_IN = (
     *("full", "window", "block", "dilated", "global_pattern", "random_pattern", "bigbird"),
     *("softmax", "sparsemax", "entmax15", "entmax", "topk", "topk_oow"),
     *("transformer_xl", "distance_vectors", "adaptive_span", "routing_transformer"),
-    *("plain", "recurrent", "tied_multi", "l0drop", "pos", "freq", "inv_freq", "group", "fixed_token", "fixed_word"),
+    *(
+        "ssru",
+        "plain",
+        "recurrent",
+        "tied_multi",
+        "l0drop",
+        "pos",
+        "freq",
+        "inv_freq",
+        "group",
+        "fixed_token",
+        "fixed_word",
+    ),
 )
 _methods: dict[tuple[Socket, str], Method] = {}
 _loaded = False

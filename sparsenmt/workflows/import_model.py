@@ -12,14 +12,16 @@ from sparsenmt.assemble import build_model, load_resolved_recipe
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.errors import UserError
 from sparsenmt.files import check_absent, new_directory, sha256_file, write_bytes, write_text
-from sparsenmt.importers import huggingface
+from sparsenmt.importers import huggingface, marian
 from sparsenmt.importers.foreign_model import ForeignModel
 from sparsenmt.progress import notify
 from sparsenmt.recipe.schema import Recipe
 
 README = "README.md"
-_KNOWN = "a folder of Hugging Face Transformers with config.json: " + ", ".join(
-    f.title for f in huggingface.FAMILIES.values()
+_KNOWN = (
+    "a folder of Hugging Face Transformers with config.json: "
+    + ", ".join(f.title for f in huggingface.FAMILIES.values())
+    + "; or a model of Marian: a folder with decoder.yml, or a .npz or .bin file with --vocabulary"
 )
 _DATA = ("train", "dev")
 
@@ -34,12 +36,14 @@ class ImportRequest:
         name: of the model; None: that of the source.
         languages: codes of source and target; None: those that the model names. Of a model of several languages the
             ones that it translates unless others are given.
+        vocabularies: of a single file of Marian: of source and target, or one of both.
     """
 
     source: Path
     output: Path
     name: str | None = None
     languages: tuple[str | None, str | None] = (None, None)
+    vocabularies: tuple[Path, ...] = ()
 
 
 def import_model(request: ImportRequest) -> None:
@@ -49,7 +53,7 @@ def import_model(request: ImportRequest) -> None:
         UserError: the source cannot be imported, or ``output`` exists.
     """
     check_absent(request.output)
-    found, files = _read(request.source)
+    found, files = _read(request.source, request.vocabularies)
     recipe = _recipe(request, found)
     sizes = {"source_size": found.tokenizers.source.size, "target_size": found.tokenizers.target.size}
     with torch.device("meta"):
@@ -65,12 +69,14 @@ def import_model(request: ImportRequest) -> None:
     _tell(request, recipe, found)
 
 
-def _read(source: Path) -> tuple[ForeignModel, list[Path]]:
+def _read(source: Path, vocabularies: tuple[Path, ...]) -> tuple[ForeignModel, list[Path]]:
     """Read a model, and name the files of its weights."""
     if not source.exists():
         raise UserError("there is no such file or folder", where=str(source), hint=f"Name {_KNOWN}.", missing=source)
     if (source / huggingface.CONFIG).is_file():
         return huggingface.read(source), huggingface.weight_files(source)
+    if marian.is_marian(source):
+        return marian.read_marian(source, vocabularies), [marian.marian_files(source, vocabularies).model]
     raise UserError("is no model that can be imported", where=str(source), hint=f"Name {_KNOWN}.")
 
 

@@ -37,6 +37,7 @@ PLACES = {
         socket: tuple(f"{site}.{socket}" for site in SITES)
         for socket in ("pattern", "transform", "position", "span", "heads")
     },
+    "recurrence": ("recurrence",),
     "memory": ("memory.output", "memory.between"),
     "depth": ("depth",),
 }
@@ -166,12 +167,18 @@ def alone() -> list[Case]:
     return [*(Case(each, norm) for each in chosen for norm in NORMS), *engine]
 
 
+def replaced(chosen: tuple[Plug, ...]) -> bool:
+    """Whether a method is at the decoder's self-attention, which a recurrent layer replaces."""
+    places = {plug.place for plug in chosen}
+    return "recurrence" in places and any(place.startswith("decoder_self.") for place in places)
+
+
 def pairs() -> list[Case]:
     """Two methods at two places, or two filters; in an order that does not change when a method is added."""
     chosen = [
         (a, b)
         for a, b in itertools.combinations_with_replacement(accepted(plugs(examples=1)), 2)
-        if a.place != b.place or a.method.socket == "memory"
+        if (a.place != b.place or a.method.socket == "memory") and not replaced((a, b))
     ]
     cases = [Case(pair, NORMS[zlib.crc32(f"{pair[0]}+{pair[1]}".encode()) % 2]) for pair in chosen]
     return sorted(cases, key=lambda case: case.seed)
@@ -182,6 +189,7 @@ def mixes() -> list[Case]:
     by_place: dict[str, list[Plug]] = {}
     for plug in accepted(plugs()):
         by_place.setdefault(plug.place, []).append(plug)
+    recurrences = by_place.pop("recurrence")
     rng = random.Random(1)
 
     def mix() -> Iterator[Plug]:
@@ -189,7 +197,11 @@ def mixes() -> list[Case]:
             if rng.random() < 0.45:
                 yield rng.choice(chosen)
 
-    return [Case(tuple(mix()), rng.choice(NORMS)) for _ in range(MIXES)]
+    cases = [Case(tuple(mix()), rng.choice(NORMS)) for _ in range(MIXES)]
+    for i in range(0, MIXES, 5):  # drawn afterwards: the others stay as they were
+        others = (plug for plug in cases[i].plugs if not plug.place.startswith("decoder_self."))
+        cases[i] = Case((*others, rng.choice(recurrences)), cases[i].norm)
+    return cases
 
 
 def recipe_section(case: Case) -> schema.Model:
@@ -209,8 +221,8 @@ def recipe_section(case: Case) -> schema.Model:
         match plug.place.split("."):
             case ["memory", place]:
                 section["memory"].append({**choice, "at": place})
-            case ["depth"]:
-                section["depth"] = choice
+            case [("depth" | "recurrence") as key]:
+                section[key] = choice
             case [site, "heads"]:
                 section["attention"][site]["heads"] = {"given": choice}
             case [site, socket]:

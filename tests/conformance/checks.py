@@ -114,7 +114,8 @@ def check_keys_read(bench: Bench) -> None:
 def learned_steps(bench: Bench, wanted: Callable[[Any], bool]) -> set[bool]:
     """For the self-attention steps with learned heads that ``wanted`` accepts: whether they are causal."""
     sites = {"encoder_self": bench.model.encoder, "decoder_self": bench.model.decoder}
-    learned = {site: stack.layers[0].own.learned_heads > 0 for site, stack in sites.items()}
+    blocks = {site: stack.layers[0] for site, stack in sites.items()}
+    learned = {site: block.recurrence is None and block.own.learned_heads > 0 for site, block in blocks.items()}
     return {site == "decoder_self" for site, step in attention_steps(bench.model) if learned.get(site) and wanted(step)}
 
 

@@ -32,11 +32,13 @@ def run(bench: Bench, *checks: Callable[[Bench], None]) -> None:
 
 def language_model_section(case: Case) -> schema.Model:
     """The ``model`` section of a language model with the plugs of ``case`` at its self-attention."""
-    site = {plug.place.split(".")[1]: {"name": plug.method.name, **plug.options} for plug in case.plugs}
+    choices = {plug.place.split(".")[-1]: {"name": plug.method.name, **plug.options} for plug in case.plugs}
+    recurrence = choices.pop("recurrence", None)
     return schema.Model.model_validate(
         {
             **{"dimension": 16, "feed_forward": 24, "heads": 4, "encoder_layers": 0, "decoder_layers": 2},
             **{"norm": case.norm, "positions": "none", "segment_memory": 64, "dropout": {"residual": 0.0}},
-            "attention": {"decoder_self": site},
+            "attention": {"decoder_self": choices},
+            "recurrence": recurrence,
         }
     )

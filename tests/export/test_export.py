@@ -30,6 +30,8 @@ def at_socket(socket: str, choice: dict[str, Any]) -> tuple[str, dict[str, Any]]
     """The key where a method stands, and a model section that has it there."""
     if socket == "memory":
         return "model.memory.0", {"memory": [choice]}
+    if socket == "recurrence":
+        return "model.recurrence", {"recurrence": choice}
     site: dict[str, Any] = {"heads": {"given": choice, "count": 8}} if socket == "heads" else {socket: choice}
     key = f"model.attention.encoder_self.{'heads.given' if socket == 'heads' else socket}"
     return key, {"attention": {"encoder_self": site}}

@@ -25,6 +25,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "fixed heads": {"attention": {"decoder_self": {"heads": {"given": {"name": "toy_left"}}}}},
     "nothing learned": {"attention": {"decoder_self": {"heads": {"count": 2, "given": {"name": "toy_left"}}}}},
     "a block twice": {"depth": {"name": "toy_revisit"}},
+    "a recurrent layer": {"recurrence": {"name": "ssru"}, "norm": "post"},
 }
 each_model = pytest.mark.parametrize("keys", MODELS.values(), ids=MODELS)
 

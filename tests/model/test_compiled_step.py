@@ -25,6 +25,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "post-norm and a last one": {"norm": "post", "final_norm": True, "norm_epsilon": 0.1, "decoder_feed_forward": 64},
     "a filter": {"memory": [{"name": "toy_faint"}]},
     "a block twice": {"depth": {"name": "toy_revisit"}},
+    "a recurrent layer": {"recurrence": {"name": "ssru"}, "norm": "post"},
 }
 NOT_KNOWN: dict[str, dict[str, Any]] = {
     "gelu": {"activation": "gelu"},

@@ -27,6 +27,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "a filter": {"memory": [{"name": "toy_faint"}]},
     "a block twice": {"depth": {"name": "toy_revisit"}},
     "the best two": {"attention": {"decoder_self": {"transform": {"name": "topk", "k": 2}}}},
+    "a recurrent layer": {"recurrence": {"name": "ssru"}, "norm": "post"},
 }
 LAYER_BY_LAYER: dict[str, dict[str, Any]] = {
     "a window": {"attention": {"decoder_self": {"pattern": {"name": "toy_lookback", "left": 2}}}},

@@ -60,6 +60,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "decoder_layers": 1,
         "attention": {"encoder_self": {"heads": {"count": 2, "given": {"name": "toy_left"}}}},
     },
+    "a recurrent layer": {"recurrence": {"name": "ssru"}, "encoder_layers": 1, "decoder_layers": 1},
 }
 
 

@@ -15,7 +15,7 @@ from sparsenmt.sparsity.registry import Method
 
 _FILES = (
     *("tag_filter", "faint_filter", "temperature", "recency", "lookback", "scattered", "left_heads", "revisit"),
-    *("slope", "fading_span"),
+    *("slope", "fading_span", "moving_average"),
 )
 
 

@@ -1,0 +1,427 @@
+"""Models of Marian: transformer encoders with transformer decoders, of self-attention or of SSRU (production students).
+
+The configuration inside the model file decides what is computed; a file of decoding settings (`decoder.yml`,
+`config.yml`) only names the files and the search. Every tensor must have the expected shape, and none may be left.
+Shapes: D model dimension, F inner dimension, V and U tokens of a vocabulary in this program and in Marian.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from torch import Tensor
+
+from sparsenmt.data.tokenizers.frame import Frames
+from sparsenmt.data.tokenizers.tokenizer import Tokenizers
+from sparsenmt.errors import UserError
+from sparsenmt.files import regular_file
+from sparsenmt.importers.foreign_model import ForeignModel
+from sparsenmt.importers.marian_files import read_marian_file
+from sparsenmt.importers.marian_vocabularies import MarianVocabulary, read_vocabulary
+from sparsenmt.model.protocol import NEVER
+
+_HINT = (
+    "Imported are transformer encoders with transformer decoders, with self-attention or with `dec-cell: ssru`: "
+    "export another kind with Marian's own tools, or distil it."
+)
+_DEFAULTS: dict[str, tuple[Any, ...]] = {
+    "type": ("transformer",),
+    "transformer-decoder-autoreg": ("self-attention", "rnn"),
+    "transformer-pool": (False,),
+    "transformer-rnn-projection": (False,),
+    "transformer-ffn-depth": (2,),
+    "transformer-decoder-ffn-depth": (0, 2),
+    "lemma-dim-emb": (0,),
+    "input-types": ([], ["sequence", "sequence"]),
+    "right-left": (False,),
+    "ulr": (False,),
+}
+"""The values that can be imported of keys of the configuration, the default first."""
+_YAML = (".yml", ".yaml")
+_GELU = 1.702  # Marian's gelu(x) is x sigmoid(1.702 x), which is silu(1.702 x) / 1.702
+_NORMS = {("n", "a"): "pre", ("", "an"): "post"}
+"""The place of the norms by `transformer-preprocess` and `transformer-postprocess`, dropout aside."""
+
+
+@dataclass(frozen=True)
+class MarianFiles:
+    """The files of a model, and the settings of its search."""
+
+    model: Path
+    vocabularies: tuple[Path, Path]
+    settings: Mapping[str, Any]
+
+
+def is_marian(source: Path) -> bool:
+    """Return True if this is a model file, a file of decoding settings, or a directory with one."""
+    if source.is_dir():
+        return any("models" in _mapping(path) for path in _yaml_files(source))
+    return source.suffix in (".bin", ".npz", *_YAML)
+
+
+def read_marian(source: Path, vocabularies: Sequence[Path] = ()) -> ForeignModel:
+    """Read a model.
+
+    Args:
+        source: a directory with decoding settings, such a file, or a model file.
+        vocabularies: those of a model file: of source and target, or one of both.
+
+    Raises:
+        UserError: something is missing, damaged, or not computed by this program.
+    """
+    files = marian_files(source, vocabularies)
+    found = read_marian_file(files.model)
+    config = {key: values[0] for key, values in _DEFAULTS.items()} | found.configuration
+    _check_architecture(config, files.model)
+    shared = files.vocabularies[0] == files.vocabularies[1]
+    source = read_vocabulary(files.vocabularies[0], "source")
+    target = read_vocabulary(files.vocabularies[1], "target")
+    pair = (source, source if shared and source.same_as(target) else target)
+    weights = _Weights(found.tensors, config, files.model, pair)
+    converted = weights.convert()
+    notes = [] if not found.quantized else ["The weights were dequantised from 8 bits; inputs of products are not."]
+    if found.configuration.get("transformer-tied-layers"):
+        notes.append("Decoder layers that share their weights (`transformer-tied-layers`) were copied.")
+    if weights.norm == "pre":
+        notes.append("Marian before 1.12 normalised only the queries of self-attention: those models differ.")
+    if files.settings.get("shortlist"):
+        notes.append("The shortlist is not used: all tokens of the vocabulary may come out.")
+    if files.settings.get("word-penalty"):
+        notes.append("`word-penalty` is left out.")
+    return ForeignModel(
+        recipe={
+            "model": weights.section(),
+            "data": {"tokenizer": {"shared": shared}},
+            "decoding": _decoding(files.settings),
+        },
+        weights=converted,
+        tokenizers=Tokenizers(pair[0].tokenizer, pair[1].tokenizer, shared, _frames(pair[0])),
+        notes=tuple(notes),
+    )
+
+
+def _frames(source: MarianVocabulary) -> Frames:
+    """The tag of the target's language in front of a source, in a model of several targets."""
+    return Frames(source.languages, source_prefix=["target"] if source.languages else [])
+
+
+def marian_files(source: Path, vocabularies: Sequence[Path] = ()) -> MarianFiles:
+    """Find the files of a model; arguments as for `read_marian`.
+
+    Raises:
+        UserError: one is missing.
+    """
+    if source.is_dir() or source.suffix in _YAML:
+        path, settings = _settings(source)
+        models, named = settings.get("models") or [], settings.get("vocabs") or []
+        if len(models) != 1 or len(named) != 2:
+            raise UserError(
+                f"it names {len(models)} models and {len(named)} vocabularies, and one model with two is imported",
+                where=str(path),
+                hint="Import one model of an ensemble by its file, with --vocabulary.",
+            )
+        model, *found = (_beside(path, str(name)) for name in (*models, *named))
+    else:
+        model, found, settings = source, list(vocabularies), {}
+        if not 1 <= len(found) <= 2:
+            raise UserError(
+                "a model file says nothing about its vocabularies",
+                where=str(source),
+                hint="Add --vocabulary FILE (once, or for source and target), or name the folder of its decoder.yml.",
+            )
+    for each in (model, *found):
+        if not each.is_file():
+            raise UserError("there is no such file", where=str(each), hint="Copy the whole model directory.")
+    return MarianFiles(model, (found[0], found[-1]), settings)
+
+
+def _settings(source: Path) -> tuple[Path, dict[str, Any]]:
+    """The decoding settings of a directory, or in a file."""
+    found = [(path, value) for path in _yaml_files(source) if "models" in (value := _mapping(path))]
+    found.sort(key=lambda each: each[0].name != "decoder.yml")
+    if not found:
+        raise UserError(
+            "there is no file of decoding settings (`models:` and `vocabs:`) in it",
+            where=str(source),
+            hint="Name the model file (.npz or .bin) itself, with --vocabulary.",
+        )
+    return found[0]
+
+
+def _yaml_files(source: Path) -> list[Path]:
+    return [source] if source.is_file() else sorted(path for path in source.iterdir() if path.suffix in _YAML)
+
+
+def _mapping(path: Path) -> dict[str, Any]:
+    try:
+        with open(path, "rb", opener=regular_file) as stream:
+            text = stream.read(1 << 22)
+        value = yaml.safe_load(text) if re.search(rb"^models:", text, re.MULTILINE) else None  # no long vocabulary
+    except (OSError, yaml.YAMLError, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _beside(settings: Path, name: str) -> Path:
+    """A file that settings name: beside them, or where they say."""
+    return next(
+        (path for path in (settings.parent / name, Path(name)) if path.is_file()), settings.parent / Path(name).name
+    )
+
+
+def _check_architecture(config: Mapping[str, Any], path: Path) -> None:
+    """Refuse what this program does not compute, by its key."""
+    for key, allowed in _DEFAULTS.items():
+        if config[key] not in allowed:
+            raise _refused(key, config[key], path)
+    if config["transformer-decoder-autoreg"] == "rnn":
+        for key, wanted in (("dec-cell", "ssru"), ("layer-normalization", False)):
+            if config.get(key, wanted) != wanted:
+                raise _refused(key, config[key], path)
+
+
+def _refused(key: str, value: Any, path: Path) -> UserError:
+    return UserError(f"a model with `{key}: {value}` cannot be imported", where=str(path), hint=_HINT)
+
+
+def _decoding(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The section of decoding; Marian never generates unknown tokens unless it is told to."""
+    factor, alpha = float(settings.get("max-length-factor", 3)), float(settings.get("normalize", 0))
+    return {
+        "beam_size": int(settings.get("beam-size", 12)),
+        "length_penalty": "average" if alpha else "none",
+        "alpha": alpha,
+        "max_length_factor": factor,
+        "max_length_offset": math.ceil(factor),  # for </s>
+        "unknown": "allow" if settings.get("allow-unk") else "forbid",
+    }
+
+
+class _Weights:
+    """The tensors of a model, converted one by one.
+
+    Args:
+        tensors: by Marian's names.
+        config: the configuration inside the model file.
+        path: the model file, for messages.
+        vocabularies: of source and target.
+    """
+
+    def __init__(
+        self,
+        tensors: dict[str, Tensor],
+        config: Mapping[str, Any],
+        path: Path,
+        vocabularies: tuple[MarianVocabulary, MarianVocabulary],
+    ) -> None:
+        self._tensors, self._config, self._path, self._vocabularies = tensors, config, path, vocabularies
+        self._left = set(tensors)
+        self._found: dict[str, Tensor] = {}
+        self._dimension = self._number("dim-emb")
+        self.norm = self._norm()
+        self._recurrent = config["transformer-decoder-autoreg"] == "rnn"
+        self._top = self._operations("transformer-postprocess-top", ("", "n")) == "n"
+        self._emb = self._operations("transformer-postprocess-emb", ("", "n")) == "n"
+        activation = config.get("transformer-ffn-activation", "relu")
+        if activation not in ("relu", "swish", "gelu"):
+            raise _refused("transformer-ffn-activation", activation, path)
+        self._activation = str(activation)
+        wide = self._number("transformer-dim-ffn")
+        self._wide = {"encoder": wide, "decoder": int(config.get("transformer-decoder-dim-ffn") or 0) or wide}
+
+    def _number(self, key: str) -> int:
+        value = self._config.get(key)
+        if not isinstance(value, int) or not 0 < value < 1 << 20:
+            raise _refused(key, value, self._path)
+        return value
+
+    def _operations(self, key: str, allowed: Sequence[str]) -> str:
+        """The operations at a place; dropout is a matter of training."""
+        value = str(self._config.get(key) or "")
+        if value.replace("d", "") not in allowed:
+            raise _refused(key, value, self._path)
+        return value.replace("d", "")
+
+    def _norm(self) -> str:
+        given = [str(self._config.get(f"transformer-{key}process") or "") for key in ("pre", "post")]
+        place = _NORMS.get((given[0].replace("d", ""), given[1].replace("d", "")))
+        if place is None:
+            raise _refused("transformer-preprocess", f"{given[0]}, transformer-postprocess: {given[1]}", self._path)
+        return place
+
+    def section(self) -> dict[str, Any]:
+        """The section `model` of the recipe."""
+        found: dict[str, Any] = {
+            "dimension": self._dimension,
+            "feed_forward": self._wide["encoder"],
+            "heads": self._number("transformer-heads"),
+            "encoder_layers": self._number("enc-depth"),
+            "decoder_layers": self._number("dec-depth"),
+            "norm": self.norm,
+            "norm_epsilon": 1e-6,
+            "activation": "relu" if self._activation == "relu" else "silu",
+            "tie_embeddings": self._tie,
+            "output_bias": True,
+        }
+        if self._top != (self.norm == "pre"):
+            found["final_norm"] = self._top
+        if self._wide["decoder"] != self._wide["encoder"]:
+            found["decoder_feed_forward"] = self._wide["decoder"]
+        if self._recurrent:
+            found["recurrence"] = {"name": "ssru"}
+        if self._emb:
+            found["embedding_norm"] = True
+        if "Wpos" in self._tensors:  # with learned positions, Marian does not scale the embeddings
+            positions = self._tensors["Wpos"].shape[0]
+            found |= {"positions": "learned", "embedding_scale": "none", "max_positions": positions}
+        return found
+
+    def convert(self) -> dict[str, Tensor]:
+        """Convert all weights.
+
+        Raises:
+            UserError: a tensor is missing, has another shape, or has no place here.
+        """
+        self._tables()
+        for number in range(self._number("enc-depth")):
+            theirs, ours = f"encoder_l{number + 1}", f"encoder.layers.{number}"
+            self._attention(f"{theirs}_self", f"{ours}.self")
+            self._feed_forward(f"{theirs}_ffn", f"{ours}.feed_forward", self._wide["encoder"])
+        for number, block in enumerate(self._decoder_blocks()):
+            theirs, ours = f"decoder_l{block}", f"decoder.layers.{number}"
+            if self._recurrent:
+                self._recurrence(f"{theirs}_rnn", ours)
+            else:
+                self._attention(f"{theirs}_self", f"{ours}.self")
+            self._attention(f"{theirs}_context", f"{ours}.cross")
+            self._feed_forward(f"{theirs}_ffn", f"{ours}.feed_forward", self._wide["decoder"])
+        for side, name in (("encoder", "source"), ("decoder", "target")):
+            if self._top:
+                self._add_norm(f"{side}_top", f"{side}.norm")
+            if self._emb:
+                self._add_norm(f"{side}_emb", f"embedding_norm.{name}", "_pre")
+        if self._left:
+            names = sorted(self._left)
+            raise UserError(
+                f"{len(names)} tensors have no place in this architecture: {', '.join(names[:5])}"
+                + (", ..." if len(names) > 5 else ""),
+                where=str(self._path),
+                hint=_HINT,
+            )
+        return self._found
+
+    def _decoder_blocks(self) -> list[int]:
+        """The number of the block of every decoder layer, from 1."""
+        depth, tied = self._number("dec-depth"), self._config.get("transformer-tied-layers") or []
+        if not tied:
+            return list(range(1, depth + 1))
+        if len(tied) != depth or not all(isinstance(each, int) for each in tied):
+            raise _refused("transformer-tied-layers", tied, self._path)
+        return list(tied)
+
+    def _take(self, name: str, *shape: int) -> Tensor:
+        expected = " x ".join(map(str, shape))
+        if name not in self._tensors:
+            raise UserError(
+                f"there is no tensor {name} ({expected})", where=str(self._path), hint="Import the complete model file."
+            )
+        found = self._tensors[name]
+        if tuple(found.shape) != shape:
+            given = " x ".join(map(str, found.shape)) or "a number"
+            raise UserError(
+                f"the tensor {name} is {given} instead of {expected}",
+                where=str(self._path),
+                hint="Its configuration belongs to another model: import the file as Marian wrote it.",
+            )
+        self._left.discard(name)
+        return found
+
+    def _vector(self, name: str, size: int) -> Tensor:
+        return self._take(name, 1, size)[0].clone()
+
+    def _matrix(self, name: str, inner: int, outer: int) -> Tensor:
+        """(outer, inner): Marian's matrices are multiplied from the right."""
+        return self._take(name, inner, outer).t().contiguous()
+
+    def _add_norm(self, theirs: str, ours: str, suffix: str = "") -> None:
+        for part, name in (("scale", "weight"), ("bias", "bias")):
+            self._found[f"{ours}.{name}"] = self._vector(f"{theirs}_ln_{part}{suffix}", self._dimension)
+
+    def _block_norm(self, theirs: str, ours: str, before: str | None = None) -> None:
+        """The norm of a sub-layer; ``before``: its prefix where the norm comes first, if it is another one."""
+        if self.norm == "pre":
+            self._add_norm(theirs if before is None else before, ours, "_pre")
+        else:
+            self._add_norm(theirs, ours)
+
+    def _attention(self, theirs: str, ours: str) -> None:
+        size = self._dimension
+        for part in "qkvo":
+            if part == "o" and self._config.get("transformer-no-projection"):
+                self._found[f"{ours}.o.weight"], self._found[f"{ours}.o.bias"] = torch.eye(size), torch.zeros(size)
+                continue
+            self._found[f"{ours}.{part}.weight"] = self._matrix(f"{theirs}_W{part}", size, size)
+            self._found[f"{ours}.{part}.bias"] = self._vector(f"{theirs}_b{part}", size)
+        self._block_norm(f"{theirs}_Wo", f"{ours}_norm")
+
+    def _recurrence(self, theirs: str, ours: str) -> None:
+        size = self._dimension
+        self._found[f"{ours}.recurrence.candidate.weight"] = self._matrix(f"{theirs}_W", size, size)
+        self._found[f"{ours}.recurrence.forget.weight"] = self._matrix(f"{theirs}_Wf", size, size)
+        self._found[f"{ours}.recurrence.forget.bias"] = self._vector(f"{theirs}_bf", size)
+        self._block_norm(f"{theirs}_ffn", f"{ours}.self_norm", before=theirs)
+
+    def _feed_forward(self, theirs: str, ours: str, wide: int) -> None:
+        size, factor = self._dimension, _GELU if self._activation == "gelu" else 1.0
+        self._found[f"{ours}.inner.weight"] = self._matrix(f"{theirs}_W1", size, wide) * factor
+        self._found[f"{ours}.inner.bias"] = self._vector(f"{theirs}_b1", wide) * factor
+        self._found[f"{ours}.outer.weight"] = self._matrix(f"{theirs}_W2", wide, size) / factor
+        self._found[f"{ours}.outer.bias"] = self._vector(f"{theirs}_b2", size)
+        self._block_norm(f"{theirs}_ffn", f"{ours}_norm")
+
+    @property
+    def _tie(self) -> str:
+        """The tables that are one, as in the recipe."""
+        inputs, output = (bool(self._config.get(f"tied-embeddings{part}")) for part in ("-src", ""))
+        if self._config.get("tied-embeddings-all") or (inputs and output):
+            return "all"
+        return "inputs" if inputs else "target" if output else "none"
+
+    def _tables(self) -> None:
+        tie, size = self._tie, self._dimension
+        if tie in ("all", "inputs"):
+            self._found["embeddings.shared"] = self._table("Wemb", 0)
+        else:
+            self._found["embeddings.source"] = self._table("encoder_Wemb", 0)
+            self._found["embeddings.target"] = self._table("decoder_Wemb", 1)
+        target = self._vocabularies[1]
+        if tie in ("inputs", "none"):
+            old = "decoder_ff_logit_out_W"  # (D, U), in models of old versions
+            table = self._matrix(old, size, target.size) if old in self._tensors else None
+            table = self._take("decoder_ff_logit_out_Wt", target.size, size) if table is None else table
+            self._found["embeddings.output"] = target.rows(table)
+        bias = torch.zeros(target.size)
+        if not self._config.get("output-omit-bias"):
+            bias = self._vector("decoder_ff_logit_out_b", target.size)
+        self._found["output_bias"] = target.rows(bias, missing=NEVER)
+        if "Wpos" in self._tensors:
+            positions = self._take("Wpos", self._tensors["Wpos"].shape[0], size)
+            self._found |= {f"positions.{side}.weight": positions.clone() for side in ("source", "target")}
+
+    def _table(self, name: str, side: int) -> Tensor:
+        vocabulary = self._vocabularies[side]
+        sizes = self._config.get("dim-vocabs") or []
+        if len(sizes) != 2 or sizes[side] != vocabulary.size:
+            raise UserError(
+                f"it has {vocabulary.size:,} tokens; the model was trained with {sizes}",
+                where=str(vocabulary.path),
+                hint="Name the vocabulary that belongs to the model.",
+            )
+        return vocabulary.rows(self._take(name, vocabulary.size, self._dimension))
