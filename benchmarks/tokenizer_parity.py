@@ -21,7 +21,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -79,7 +79,7 @@ class Family:
 
     kind: str
     config: dict[str, Any]
-    files: dict[str, bytes | dict[str, Any]]
+    files: Mapping[str, Any]  # name -> bytes, or a value for JSON
     languages: tuple[str | None, str | None] = (None, None)
     before: str = ""
 
@@ -102,7 +102,12 @@ class Vocabularies:
     def train(self, lines: list[str], **options: Any) -> bytes:
         """A SentencePiece model of these lines."""
         model = io.BytesIO()
-        settings = {"vocab_size": self.size, "model_type": "unigram", "character_coverage": 0.9995, "minloglevel": 3}
+        settings: dict[str, Any] = {
+            "vocab_size": self.size,
+            "model_type": "unigram",
+            "character_coverage": 0.9995,
+            "minloglevel": 3,
+        }
         settings |= {"hard_vocab_limit": False} if options.get("model_type") is None else {}
         settings |= {"normalization_rule_name": self.normalization, **options}
         sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_writer=model, **settings)
@@ -198,7 +203,12 @@ def bart(lines: list[str], size: int) -> Family:
     learned = tokenizers.Tokenizer(tokenizers.models.BPE())
     learned.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     special, alphabet = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"], tokenizers.pre_tokenizers.ByteLevel.alphabet()
-    options = {"vocab_size": size, "special_tokens": special, "initial_alphabet": alphabet, "show_progress": False}
+    options: dict[str, Any] = {
+        "vocab_size": size,
+        "special_tokens": special,
+        "initial_alphabet": alphabet,
+        "show_progress": False,
+    }
     learned.train_from_iterator(lines, tokenizers.trainers.BpeTrainer(**options))
     model = json.loads(learned.to_str())["model"]
     merges = "#version: 0.2\n" + "".join(" ".join(pair) + "\n" for pair in model["merges"])

@@ -9,7 +9,6 @@ import torch
 
 from sparsenmt.data.input_line import InputLine
 from sparsenmt.data.text import text_windows
-from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, not_finite, read_sources
 from sparsenmt.decoding.scores import maximum_length
 from sparsenmt.decoding.strategies import EncodedBatch, strategy_of
@@ -69,7 +68,6 @@ def _continue_batch(bundle: Bundle, chosen: Sequence[SourceLine], options: Decod
         limits=torch.full((len(chosen),), limit, device=bundle.device),
         numbers=numbers,
         line_numbers=[prompt.number for prompt in chosen],
-        given=(EOS,),  # a text begins after the end of a line
         prompts=torch.tensor(tokens, dtype=torch.long, device=bundle.device).view(len(chosen), count),
     )
     strategy, target = strategy_of(options), bundle.tokenizers.target

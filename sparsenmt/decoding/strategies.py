@@ -15,7 +15,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from sparsenmt.data.vocabulary import BOS
+from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.decoding.scores import Hypothesis
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import TranslationModel
@@ -37,13 +37,14 @@ class EncodedBatch:
     limits: Tensor  # (B) maximum lengths, </s> included
     numbers: list[int]  # of the sentences in the results
     line_numbers: list[int]  # of the sentences in the input
-    given: tuple[int, ...] = (BOS,)  # what the decoder reads before every output: its start, and a prefix
     prompts: Tensor | None = None  # (B, P) tokens that a language model continues; None: a translation
+    given: tuple[int, ...] = (BOS,)  # what the decoder reads before every output: its start, and a prefix
 
     @property
     def first_tokens(self) -> Tensor:
         """(B, P) what the decoder reads first."""
-        first = torch.tensor(self.given, device=self.limits.device).expand(len(self.limits), -1)
+        begin = self.given if self.prompts is None else (EOS,)  # a text begins after the end of a line
+        first = torch.tensor(begin, device=self.limits.device).expand(len(self.limits), -1)
         return first if self.prompts is None else torch.cat([first, self.prompts], 1)
 
     @property

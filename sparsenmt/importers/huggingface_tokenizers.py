@@ -197,8 +197,9 @@ class _Order:
         def special(key: str, name: str) -> int:
             """The id that the configuration names, unless it is that of another vocabulary."""
             id_ = files.config.get(f"{key}_token_id")
-            known = isinstance(id_, int) and 0 <= id_ < rows
-            return id_ if known and (name not in places or names[id_ : id_ + 1] == [name]) else places.get(name, -1)
+            if not isinstance(id_, int) or not 0 <= id_ < rows or (name in places and names[id_ : id_ + 1] != [name]):
+                return places.get(name, -1)
+            return id_
 
         pad, eos, unknown = special("pad", "<pad>"), special("eos", "</s>"), places.get("<unk>", -1)
         start = files.config.get("decoder_start_token_id")
@@ -230,7 +231,9 @@ def _read_tokens(files: _Files) -> _Tokens:
     if kind == "bart":
         return _read_pipeline(files) if files.path("tokenizer.json") else _read_byte_pairs(files)
     if kind not in _SENTENCEPIECE:
-        raise UserError(f"tokenizers of {kind!r} models are not known", where=str(files.directory))
+        known = ", ".join(["marian", "bart", *_SENTENCEPIECE])
+        message = f"tokenizers of {kind!r} models are not known"
+        raise UserError(message, where=str(files.directory), hint=f"Import a model of one of the types: {known}.")
     if files.path(*SENTENCEPIECE_FILES) or not files.path("tokenizer.json"):
         return _SENTENCEPIECE[kind](files)
     return _read_pipeline(files)
@@ -314,7 +317,8 @@ def _read_byte_pairs(files: _Files) -> _Tokens:
     """The tokens of byte-level BPE: ``vocab.json`` and ``merges.txt``."""
     names = files.vocabulary(files.required("vocab.json"))
     lines = files.required("merges.txt").read_bytes().decode("utf-8", errors="replace").split("\n")
-    pairs = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
+    rows = [line.split(" ") for line in lines if line and not line.startswith("#version")]
+    pairs = [(row[0], row[-1]) for row in rows]
     settings = files.json("tokenizer_config.json") or {}
     description = byte_pair_description(
         {name: id_ for id_, name in enumerate(names)}, pairs, prefix_space=bool(settings.get("add_prefix_space"))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from sparsenmt.recipe.schema import Recipe, Site
 
 
-def without_heads(recipe: Recipe, disabled: Mapping[str, Collection[int]]) -> Recipe:
+def without_heads(recipe: Recipe, disabled: Mapping[Any, Collection[int]]) -> Recipe:
     """Return the recipe with these heads of attention sites disabled in addition."""
     sites: dict[str, Site] = {}
     for name, more in disabled.items():

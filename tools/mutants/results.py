@@ -13,8 +13,8 @@ RESULTS = (
         ("the length penalty times alpha", "penalty: Lengths = base**alpha", "penalty: Lengths = base * alpha"),
         (
             "a length without the end of the sentence",
-            "length_penalty(len(tokens), options)",
-            "length_penalty(len(tokens) - ended, options)",
+            "length_penalty(prefix + len(tokens), options)",
+            "length_penalty(prefix + len(tokens) - ended, options)",
         ),
         (
             "an n-gram that may come twice",
@@ -186,8 +186,8 @@ RESULTS = (
         "tests/analysis/test_last_token.py",
         (
             "the mass on the last token but one",
-            "len(each.line.ids) - 1 for each",
-            "max(len(each.line.ids) - 2, 0) for each",
+            "len(each.line.frame.prefix) + each.line.kept for each",
+            "max(each.line.kept - 1, 0) for each",
         ),
     ),
     *mutants_of(

@@ -186,7 +186,7 @@ def byte_pair_description(
         **{"end_of_word_suffix": "", "fuse_unk": False, "byte_fallback": False, "ignore_merges": False},
         **{"vocab": vocabulary, "merges": [list(pair) for pair in merges]},
     }
-    values = {
+    values: dict[str, Any] = {
         **{"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None},
         **{"pre_tokenizer": byte_level, "post_processor": None, "decoder": byte_level, "model": model},
     }
