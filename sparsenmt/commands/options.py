@@ -16,7 +16,14 @@ import click
 from sparsenmt.errors import UserError
 from sparsenmt.metric import METRICS, TEXT_METRICS
 from sparsenmt.model.sites import SITES
-from sparsenmt.recipe.choices import LARGEST_BEAM, DecodingDtype, SignificanceMethod, UnknownTokens, is_device_name
+from sparsenmt.recipe.choices import (
+    LARGEST_BEAM,
+    OWN_SHORTLIST,
+    DecodingDtype,
+    SignificanceMethod,
+    UnknownTokens,
+    is_device_name,
+)
 from sparsenmt.strategy import STRATEGIES
 
 if TYPE_CHECKING:
@@ -177,6 +184,14 @@ decoding_options = stacked(
         type=click.Choice(get_args(UnknownTokens)),
         help="Unknown tokens of the output: allow (written as U+2047), forbid, or copy the source text that the model "
         "attends to.",
+    ),
+    click.option(
+        "--shortlist",
+        metavar="[FILE]",
+        is_flag=False,
+        flag_value=OWN_SHORTLIST,
+        help="Use only the tokens that each sentence's shortlist has: that of the model, or a file of `sparsenmt "
+        "shortlist`. none: use all.",
     ),
     click.option("--temperature", type=click.FloatRange(0, min_open=True), help="Sampling temperature."),
     click.option("--top-k", type=click.IntRange(0), help="Sample from the k most probable tokens; 0: from all."),

@@ -51,7 +51,7 @@ _MOST_LETTERS = 1000
 _NAMES = r"(train-\d+|dev|tokenizers|features)/.+|dev\.\w+\.txt"
 _LAYOUT = re.compile(
     r"manifest\.json|dev\.(source|target|tags|documents)\.txt|(train-\d+|dev)/(meta\.json|[\w.]+\.bin)"
-    r"|tokenizers/(tokenizers|frames|shared|source|target)\.(json|model)|features/\w+\.(json|bin)"
+    r"|tokenizers/((tokenizers|frames|shared|source|target)\.(json|model)|shortlist\.safetensors)|features/\w+\.(json|bin)"
 )
 
 

@@ -31,6 +31,7 @@ from sparsenmt.decoding.scores import (
     never,
     unrestricted,
 )
+from sparsenmt.decoding.search_output import SearchOutput
 from sparsenmt.decoding.strategies import EncodedBatch, ErrorContext, Results, Strategy
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import TranslationModel
@@ -112,6 +113,7 @@ class Beam:
         self.model = model
         self.options = options
         self._first, self._prefix = batch.first_tokens, batch.prefix
+        self.output = SearchOutput.of(model, batch.allowed, dtype)
         self.cache = model.new_cache(memory, exits=options.decoder_exits)
         self.state = BeamState.initial(numbers, batch.limits, options.beam_size, dtype)
 
@@ -162,28 +164,29 @@ class Beam:
         """Merge with searches of the same model and options; with none, free the memory of finished sentences."""
         merged = copy(self)
         merged.cache = self.cache.merge([other.cache for other in others])
+        merged.output = self.output.merge([other.output for other in others])
         merged.state = BeamState.concatenate([self.state, *(other.state for other in others)])
         return merged
 
     def candidates(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """states (B * J, D) -> the 2K best continuations: log-probabilities, parents in 0..J-1, tokens; (B, 2K)."""
-        state, width = self.state, 2 * self.options.beam_size
+        state, output, width = self.state, self.output, 2 * self.options.beam_size
         sentences, opened = state.scores.shape
         if unrestricted(self.options):
-            fused = self.model.continuations(states, state.scores, never(self.options), width)
+            fused = output.continuations(states, state.scores, never(self.options), width)
             if fused is not None:
-                return fused
+                best, parents, tokens = fused
+                return best, parents, output.token_ids(tokens)
         parts = -(-states.shape[0] // _ROWS) if states.device.type == "cpu" else 1
         each = -(-sentences // parts)
-        flat, found = state.tokens.view(states.shape[0], -1), []
+        flat, found = output.places(state.tokens.view(states.shape[0], -1)), []
         for first in range(0, sentences, each):
             rows = slice(first * opened, (first + each) * opened)
-            logits = self.model.project(states[rows])
-            wide = logits if logits.dtype == torch.float64 else logits.float()
-            scores = state.scores[first : first + each]
-            found.append(candidates(wide, flat[rows], scores, width, self.options))
+            chosen = slice(first, first + each)
+            logits = output.project(states[rows], chosen)
+            found.append(candidates(logits, flat[rows], state.scores[chosen], width, self.options))
         best, parents, tokens = (torch.cat(part) for part in zip(*found, strict=True))
-        return best, parents, tokens
+        return best, parents, output.token_ids(tokens)
 
     def advance(self, best: Tensor, parents: Tensor, tokens: Tensor) -> Tensor:
         """Take a step; return the cache's rows (B * K), out of B * J, of the hypotheses that continue, in order."""
@@ -273,7 +276,7 @@ class Beam:
         k = self.options.beam_size
         self.cache.reorder(rows.view(-1, k)[chosen].view(-1))
         self.cache.keep_sentences(chosen)
-        self.state = self.state.select(chosen)
+        self.state, self.output = self.state.select(chosen), self.output.select(chosen)
 
 
 def beam_search(model: TranslationModel, memory: Memory, limits: Tensor, options: Decoding) -> list[list[Hypothesis]]:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.scores import forbid, hypothesis_of, log_normalizer
+from sparsenmt.decoding.search_output import SearchOutput
 from sparsenmt.decoding.strategies import EncodedBatch, ErrorContext, Results, Strategy
 from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.recipe.schema import Decoding
@@ -47,18 +48,18 @@ def extend_hypotheses(model: TranslationModel, batch: EncodedBatch, options: Dec
     tokens = torch.empty(count, 0, dtype=torch.long, device=device)
     wide = torch.float64 if memory.states.dtype == torch.float64 else torch.float32
     totals = torch.zeros(count, dtype=wide, device=device)
-    last = batch.first_tokens
+    last, output = batch.first_tokens, SearchOutput.of(model, batch.allowed, wide)
     found: Results = {}
     while len(rows):
         (states,) = model.decode(last, cache.memory, cache=cache, exits=options.decoder_exits).values()
-        logits = model.project(states[:, -1])
-        logits = logits if logits.dtype == torch.float64 else logits.float()
+        logits = output.project(states[:, -1])
         normalizer = log_normalizer(logits)
         if not bool(normalizer.isfinite().all()):
             return {number: [] for number in batch.numbers}
-        logits = forbid(logits, tokens, options)
+        logits = forbid(logits, output.places(tokens), options)
         picked = pick(logits, rows, tokens.shape[1])
         totals = totals + (logits.gather(1, picked[:, None]) - normalizer).squeeze(1)
+        picked = output.token_ids(picked)
         tokens = torch.cat([tokens, picked[:, None]], 1)
         done = (picked == EOS) | (limits <= tokens.shape[1])
         last = picked[:, None]
@@ -70,6 +71,7 @@ def extend_hypotheses(model: TranslationModel, batch: EncodedBatch, options: Dec
                 found[batch.numbers[row]] = [hypothesis_of(own, total, options, batch.prefix)]
             going = (~done).nonzero().squeeze(1)
             rows, tokens, totals, last, limits = (x[going] for x in (rows, tokens, totals, last, limits))
+            output = output.select(going)
             cache.reorder(going)
             cache.keep_sentences(going)
     return found

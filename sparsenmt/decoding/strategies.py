@@ -38,6 +38,7 @@ class EncodedBatch:
     numbers: list[int]  # of the sentences in the results
     line_numbers: list[int]  # of the sentences in the input
     prompts: Tensor | None = None  # (B, P) tokens that a language model continues; None: a translation
+    allowed: Tensor | None = None  # (B, V) bool: the tokens of each sentence's shortlist; None: all
     given: tuple[int, ...] = (BOS,)  # what the decoder reads before every output: its start, and a prefix
 
     @property

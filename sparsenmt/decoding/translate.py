@@ -176,8 +176,14 @@ def encoded_batch(
     """Return encoded lines with their maximum lengths; ``numbers`` are those of their results."""
     limits = [maximum_length(line.kept, options, bundle.max_target_length + 1) for line in lines]
     places = [line.number for line in lines]
+    shortlist = bundle.shortlist(options)
     return EncodedBatch(
-        memory, torch.tensor(limits, device=bundle.device), numbers, places, given=bundle.frames.target.given
+        memory,
+        torch.tensor(limits, device=bundle.device),
+        numbers,
+        places,
+        allowed=None if shortlist is None else shortlist.allowed([line.ids for line in lines]).to(bundle.device),
+        given=bundle.frames.target.given,
     )
 
 

@@ -24,8 +24,10 @@ from sparsenmt.errors import UserError
 from sparsenmt.files import regular_file
 from sparsenmt.importers.foreign_model import ForeignModel
 from sparsenmt.importers.marian_files import read_marian_file
+from sparsenmt.importers.marian_shortlist import read_marian_shortlist
 from sparsenmt.importers.marian_vocabularies import MarianVocabulary, read_vocabulary
 from sparsenmt.model.protocol import NEVER
+from sparsenmt.recipe.choices import OWN_SHORTLIST
 
 _HINT = (
     "Imported are transformer encoders with transformer decoders, with self-attention or with `dec-cell: ssru`: "
@@ -57,6 +59,7 @@ class MarianFiles:
     model: Path
     vocabularies: tuple[Path, Path]
     settings: Mapping[str, Any]
+    shortlist: Path | None = None
 
 
 def is_marian(source: Path) -> bool:
@@ -91,18 +94,21 @@ def read_marian(source: Path, vocabularies: Sequence[Path] = ()) -> ForeignModel
         notes.append("Decoder layers that share their weights (`transformer-tied-layers`) were copied.")
     if weights.norm == "pre":
         notes.append("Marian before 1.12 normalised only the queries of self-attention: those models differ.")
-    if files.settings.get("shortlist"):
-        notes.append("The shortlist is not used: all tokens of the vocabulary may come out.")
+    decoding, shortlist = _decoding(files.settings), None
+    if files.shortlist is not None:
+        shortlist = read_marian_shortlist(files.shortlist, files.settings["shortlist"][1:], pair)
+        decoding["shortlist"] = OWN_SHORTLIST
+        notes.append("Each sentence uses its shortlist, as Marian does; `decode --shortlist none` uses all tokens.")
     if files.settings.get("word-penalty"):
         notes.append("`word-penalty` is left out.")
     return ForeignModel(
         recipe={
             "model": weights.section(),
             "data": {"tokenizer": {"shared": shared}},
-            "decoding": _decoding(files.settings),
+            "decoding": decoding,
         },
         weights=converted,
-        tokenizers=Tokenizers(pair[0].tokenizer, pair[1].tokenizer, shared, _frames(pair[0])),
+        tokenizers=Tokenizers(pair[0].tokenizer, pair[1].tokenizer, shared, _frames(pair[0]), shortlist),
         notes=tuple(notes),
     )
 
@@ -129,7 +135,7 @@ def marian_files(source: Path, vocabularies: Sequence[Path] = ()) -> MarianFiles
             )
         model, *found = (_beside(path, str(name)) for name in (*models, *named))
     else:
-        model, found, settings = source, list(vocabularies), {}
+        path, model, found, settings = source, source, list(vocabularies), {}
         if not 1 <= len(found) <= 2:
             raise UserError(
                 "a model file says nothing about its vocabularies",
@@ -139,7 +145,10 @@ def marian_files(source: Path, vocabularies: Sequence[Path] = ()) -> MarianFiles
     for each in (model, *found):
         if not each.is_file():
             raise UserError("there is no such file", where=str(each), hint="Copy the whole model directory.")
-    return MarianFiles(model, (found[0], found[-1]), settings)
+    named = settings.get("shortlist")
+    if named and not (isinstance(named, list) and isinstance(named[0], str)):
+        raise UserError("`shortlist:` is not the name of a file", where=str(path), hint="Copy the whole directory.")
+    return MarianFiles(model, (found[0], found[-1]), settings, _beside(path, named[0]) if named else None)
 
 
 def _settings(source: Path) -> tuple[Path, dict[str, Any]]:

@@ -154,7 +154,7 @@ class CompiledProduct:
         return ACTIVATIONS[self.activation](self._kernels.product(x, self.packed))
 
     def continuations(
-        self, x: Tensor, scores: Tensor, never: Sequence[int], width: int
+        self, x: Tensor, scores: Tensor, never: Sequence[int], width: int, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor] | None:
         """Implement `protocol.TranslationModel.continuations`, where this is the product with the output table."""
         if x.dtype != torch.float32 or width > min(self.packed.outer, MOST_IN_ORDER):
@@ -163,7 +163,8 @@ class CompiledProduct:
             return None
         if not self._kernels.faster("next tokens", self.packed.dtype, self.packed.outer, self.packed.inner):
             return None
-        return self._kernels.next(x.contiguous(), self.packed, scores.contiguous(), never, width)
+        mask = None if mask is None else mask.contiguous()
+        return self._kernels.next(x.contiguous(), self.packed, scores.contiguous(), never, width, mask)
 
 
 def _plain_product(weight: Tensor, bias: Tensor | None, activation: Activation) -> Product:

@@ -140,7 +140,24 @@ class DecoderCache(Protocol):
         ...
 
 
-class TranslationModel(Protocol):
+class OutputProduct(Protocol):
+    """A product with rows of the output table: the whole vocabulary V, or some of its tokens."""
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """(..., D) -> logits (..., V)."""
+        ...
+
+    def continuations(
+        self, hidden: Tensor, scores: Tensor, never: Sequence[int], width: int, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        """`decoding.scores.candidates` of hidden (B * J, D), without materialising all logits.
+
+        None: not available here; use `project`.
+        """
+        ...
+
+
+class TranslationModel(OutputProduct, Protocol):
     """A model as training, decoding and analysis see it."""
 
     plan: DepthPlan
@@ -211,17 +228,8 @@ class TranslationModel(Protocol):
         """(V): the bias of `project`, whose gradient training writes, too; `NEVER`: a token with probability 0."""
         ...
 
-    def project(self, hidden: Tensor) -> Tensor:
-        """(..., D) -> logits (..., V)."""
-        ...
-
-    def continuations(
-        self, hidden: Tensor, scores: Tensor, never: Sequence[int], width: int
-    ) -> tuple[Tensor, Tensor, Tensor] | None:
-        """`decoding.scores.candidates` of hidden (B * J, D), without materialising all logits.
-
-        None: not available here; use `project`.
-        """
+    def output_of(self, tokens: Tensor) -> OutputProduct:
+        """Gather the output's rows of some tokens for a search; in its results, tokens have the numbers 0, 1, 2 ..."""
         ...
 
     def new_cache(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -184,6 +185,7 @@ class Transformer(nn.Module):
         self.decoder = Decoder(decoder, plan.decoder, recurrence or own_decoder, read, self._listeners, memory)
         self.memory = MemoryFilters(output, between)
         self._packed_output: Product | None = None
+        self._rounded: torch.dtype | None = None  # of the packed output
         self._buffer_pool = BufferPool()
         self.reset_parameters()
 
@@ -323,12 +325,16 @@ class Transformer(nn.Module):
         return F.linear(hidden, self.embeddings[self._keys[2]], self.output_bias)
 
     def continuations(
-        self, hidden: Tensor, scores: Tensor, never: Sequence[int], width: int
+        self, hidden: Tensor, scores: Tensor, never: Sequence[int], width: int, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor] | None:
-        product = self._packed_output
-        if not isinstance(product, CompiledProduct) or scores.dtype != torch.float32:
-            return None
-        return product.continuations(hidden, scores, never, width)
+        return _continuations(self._packed_output, hidden, scores, never, width, mask)
+
+    def output_of(self, tokens: Tensor) -> OutputRows:
+        weight = self.output_table.detach()[tokens]
+        bias = None if self.output_bias is None else self.output_bias.detach()[tokens]
+        if self._packed_output is not None and (self._rounded is not None or continues(weight)):
+            return OutputRows(packed_product(weight, bias, dtype=self._rounded, compiled=True))
+        return OutputRows(partial(F.linear, weight=weight, bias=bias))  # reordering it would take longer
 
     def new_cache(
         self, memory: Memory, *, exits: Sequence[int] | None = None, segment_memory: int | None = None
@@ -400,10 +406,40 @@ class Transformer(nn.Module):
         for parameter in self.parameters():
             if id(parameter) not in keep:  # methods compute in fp32: their parameters stay
                 parameter.data = parameter.data.to(torch.float32 if rounded else dtype)
-        how = Packing(rounded, final)
+        how, self._rounded = Packing(rounded, final), rounded
         self.encoder.pack(how)
         self.decoder.pack(how)
         self._packed_output = packed_product(output, self.output_bias, dtype=rounded, compiled=continues(output))
+
+
+class OutputRows:
+    """The product with some rows of the output table; implements `protocol.OutputProduct`."""
+
+    def __init__(self, product: Product) -> None:
+        self._product = product
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """(..., D) -> logits (..., U)."""
+        return self._product(hidden)
+
+    def continuations(
+        self, hidden: Tensor, scores: Tensor, never: Sequence[int], width: int, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Implement `protocol.OutputProduct`."""
+        return _continuations(self._product, hidden, scores, never, width, mask)
+
+
+def _continuations(
+    product: Product | None,
+    hidden: Tensor,
+    scores: Tensor,
+    never: Sequence[int],
+    width: int,
+    mask: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    if not isinstance(product, CompiledProduct) or scores.dtype != torch.float32:
+        return None
+    return product.continuations(hidden, scores, never, width, mask)
 
 
 def table_keys(tie: Tie) -> tuple[str, str, str]:

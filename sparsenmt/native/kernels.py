@@ -52,7 +52,7 @@ class _Continuations(ctypes.Structure):
 
     _fields_ = (
         *fields(_SIZE, "sentences", "hypotheses", "size", "width", "count"),
-        *fields(_POINTER, "never", "scores", "values", "indices", "totals", "parents", "tokens"),
+        *fields(_POINTER, "never", "scores", "mask", "values", "indices", "totals", "parents", "tokens"),
     )
 
 
@@ -63,9 +63,12 @@ class _ContinuationBuffers:
         scores: (B, J), contiguous.
         size: V.
         never: forbidden tokens.
+        mask: (B, V), added to the logits of a sentence's hypotheses; contiguous.
     """
 
-    def __init__(self, scores: Tensor, size: int, never: Sequence[int], width: int) -> None:
+    def __init__(
+        self, scores: Tensor, size: int, never: Sequence[int], width: int, mask: Tensor | None = None
+    ) -> None:
         sentences, opened = scores.shape
         check(len(set(never)) == len(never) <= _MOST_FORBIDDEN, f"at most {_MOST_FORBIDDEN} different forbidden tokens")
         check(all(0 <= token < size for token in never), "forbidden tokens that are in the vocabulary")
@@ -76,9 +79,10 @@ class _ContinuationBuffers:
         parents, tokens = found.unbind()
         self.found = totals, parents, tokens
         numbers = (_SIZE * len(never))(*never)
-        self._held = numbers, scores, values, indices  # keeps alive what the pointers point to
+        self._held = numbers, scores, mask, values, indices  # keeps alive what the pointers point to
         mine = address(scores, torch.float32, sentences, opened)
-        pointers = (mine, *(x.data_ptr() for x in (values, indices, *self.found)))
+        added = None if mask is None else address(mask, torch.float32, sentences, size)
+        pointers = (mine, added, *(x.data_ptr() for x in (values, indices, *self.found)))
         shape = sentences, opened, size, width, len(never)
         self._structure = _Continuations(*shape, ctypes.addressof(numbers), *pointers)
         self.pointer = ctypes.addressof(self._structure)
@@ -207,7 +211,7 @@ class Kernels:
         return values, indices
 
     def candidates(
-        self, logits: Tensor, scores: Tensor, never: Sequence[int], width: int
+        self, logits: Tensor, scores: Tensor, never: Sequence[int], width: int, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The best continuations of sentences: log-probabilities, numbers of hypotheses, tokens; (B, width).
 
@@ -217,17 +221,24 @@ class Kernels:
             logits: (B * J, V); forbidden tokens are set to minus infinity.
             scores: (B, J), contiguous.
             never: forbidden tokens, eight at most.
+            mask: (B, V), added to the logits of a sentence's hypotheses; contiguous.
         """
-        buffers = _ContinuationBuffers(scores, logits.shape[1], never, width)
+        buffers = _ContinuationBuffers(scores, logits.shape[1], never, width, mask)
         given = address(logits, torch.float32, scores.numel(), logits.shape[1], free=1), logits.stride(0)
         self._library.sparsenmt_candidates(buffers.pointer, *given, self._threads(logits.numel()))
         return buffers.found
 
     def next(
-        self, x: Tensor, weight: PackedMatrix, scores: Tensor, never: Sequence[int], width: int
+        self,
+        x: Tensor,
+        weight: PackedMatrix,
+        scores: Tensor,
+        never: Sequence[int],
+        width: int,
+        mask: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """`candidates` of x weight' + bias, without materialising all logits; x (B * J, D), contiguous."""
-        buffers, rows = _ContinuationBuffers(scores, weight.outer, never, width), x.shape[0]
+        buffers, rows = _ContinuationBuffers(scores, weight.outer, never, width, mask), x.shape[0]
         check(rows == scores.numel(), "as many scores as rows")
         cores = self._threads(rows * weight.outer * weight.inner)
         block = _BLOCK if rows >= cores * _BLOCK else 0

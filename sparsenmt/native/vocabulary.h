@@ -38,6 +38,7 @@ struct Continuations {
   int64_t sentences, hypotheses, size, width, count;
   const int64_t* never;
   const float* scores;                       // (B, H)
+  const float* mask;                         // (B, V) added to logits; null: none
   float* values;                             // (B H, width)
   int64_t* indices;                          // (B H, width)
   float* totals;                             // (B, width)
@@ -46,6 +47,8 @@ struct Continuations {
   // Process row n while its logits are in the cache. Afterwards, forbidden tokens have minus infinity.
   void row(int64_t n, float* logits) const {
     float kept[kForbidden], peak = kNever, *found = values + n * width;
+    if (mask)
+      for (int64_t i = 0; i < size; i++) logits[i] += mask[n / hypotheses * size + i];
     for (int64_t i = 0; i < count; i++) {
       kept[i] = logits[never[i]];
       peak = kept[i] > peak ? kept[i] : peak;

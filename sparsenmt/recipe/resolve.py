@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparsenmt.errors import UserError
-from sparsenmt.recipe.choices import PRESETS
+from sparsenmt.recipe.choices import NO_SHORTLIST, OWN_SHORTLIST, PRESETS
 from sparsenmt.recipe.errors import Complaint, Problem, ProblemError, YamlOrigin, dotted, show
 from sparsenmt.recipe.key_paths import KeyPath, key_path
 from sparsenmt.recipe.schema import OPTIMIZER_KEYS
@@ -33,6 +33,7 @@ _MOST_FILES = 100  # that a recipe includes
 _MOST_BYTES = 2_000_000  # of all its files: a file that is included twice is read twice
 _MOST_PARTS = 50  # of an override's key
 _FILES = ("source", "target", "text", "tags", "documents")  # of a corpus
+_RELATIVE = (*_FILES, "from_model", "shortlist")  # to the folder of the recipe file
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]*))?\}")
 
 
@@ -284,7 +285,8 @@ def resolve_paths(recipe: YamlNode) -> tuple[YamlNode, list[Problem]]:
         text: str | Complaint = Complaint("must not be empty", "Write a path.")
         if node.value:
             text = expand_variables(node.value)
-        if isinstance(text, str) and path[-1] in (*_FILES, "from_model") and node.origin.folder is not None:
+        named = path[-1] == "shortlist" and text in (NO_SHORTLIST, OWN_SHORTLIST)
+        if isinstance(text, str) and path[-1] in _RELATIVE and not named and node.origin.folder is not None:
             text = _usable(os.path.abspath(node.origin.folder / text))
         if isinstance(text, Complaint):
             problems.append(Problem(node.origin, path, text))
@@ -297,6 +299,7 @@ def _path_keys(recipe: YamlNode) -> Iterator[KeyPath]:
     yield ("directory",)
     yield ("data", "directory")
     yield ("data", "tokenizer", "from_model")
+    yield ("decoding", "shortlist")
     count = len(items(find(recipe, ("data", "train"))))
     corpora: list[KeyPath] = [("data", "train", index) for index in range(count)]
     for corpus in [*corpora, ("data", "dev"), ("data", "test")]:

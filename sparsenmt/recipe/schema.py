@@ -6,6 +6,7 @@ methods, and `recipe.load` receives them as a mapping from names to types.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -22,8 +23,11 @@ from pydantic import (
     model_validator,
 )
 
+from sparsenmt.files import sha256_file
 from sparsenmt.recipe.auxiliary_loss import AuxiliaryLoss
 from sparsenmt.recipe.choices import (
+    NO_SHORTLIST,
+    OWN_SHORTLIST,
     LARGEST_BEAM,
     DecodingDtype,
     DecodingMethod,
@@ -548,14 +552,26 @@ class Decoding(Section):
         description="Language models: positions that are kept for the next segment. Default: `model.segment_memory`.",
     )
 
-    younger = frozenset({"segment_length", "segment_memory", "source_language", "target_language"})
+    shortlist: str | None = Field(
+        None,
+        description="Tokens that may come out of a sentence: `model`: the shortlist that the model was imported with; a "
+        "file that `sparsenmt shortlist` wrote; `none` or by default: all. Scores of given translations use all.",
+    )
+
+    younger = frozenset({"segment_length", "segment_memory", "source_language", "target_language", "shortlist"})
 
     def recorded(self) -> dict[str, Any]:
         """These settings as JSON values, for records of what an output depends on.
 
-        A key that is younger than records on disk is in it only where it changes the output.
+        A key that is younger than records on disk is in it only where it changes the output. Of a file that is named,
+        the contents count.
         """
-        return self.model_dump(mode="json", exclude={"unknown"} if self.unknown == "allow" else set())
+        found: dict[str, Any] = self.model_dump(mode="json", exclude={"unknown"} if self.unknown == "allow" else set())
+        if self.shortlist == NO_SHORTLIST:
+            del found["shortlist"]
+        elif self.shortlist not in (None, OWN_SHORTLIST) and Path(self.shortlist).is_file():
+            found["shortlist"] = sha256_file(Path(self.shortlist))
+        return found
 
     @property
     def encoder_exits(self) -> tuple[int, ...] | None:

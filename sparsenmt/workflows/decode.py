@@ -191,6 +191,7 @@ def _check_continuation(request: DecodeRequest, bundle: Bundle) -> None:
     options = {
         **{"--tags": request.tags, "--documents": request.documents, "--encoder-layers": request.encoder_layers},
         **{"--depth": request.select_depth, "--unknown copy": request.settings.get("unknown") == "copy"},
+        "--shortlist": request.settings.get("shortlist"),
     }
     for name, value in options.items():
         if value:
@@ -215,6 +216,7 @@ class _Translator:
         _ = bundle.frames  # refuses a language that is missing, before anything is read or written
         options = decoding_options(bundle.recipe.decoding, request.settings, request.n_best)
         self.options = at_depth(bundle.model.plan, options, request.encoder_layers, request.decoder_layers)
+        _ = bundle.shortlist(options)  # refuses one that cannot be used
         self.selector = open_selector(request.model, bundle) if request.select_depth else None
         self.packing = packing_of(bundle, request.documents)
         # A person at a terminal waits for each answer; a file or a pipe is better sorted into large batches.

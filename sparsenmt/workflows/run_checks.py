@@ -10,6 +10,7 @@ from typing import Any
 from sparsenmt import store
 from sparsenmt.data.prepared_data import PreparedData
 from sparsenmt.data.tokenizers.frame import FramePair
+from sparsenmt.data.tokenizers.tokenizer import SHORTLIST
 from sparsenmt.errors import UserError
 from sparsenmt.files import changed_values, describe_change
 from sparsenmt.recipe.schema import Recipe
@@ -157,8 +158,8 @@ def check_lengths(recipe: Recipe, data: PreparedData) -> None:
 def same_vocabularies(prepared: Path, model: Path) -> bool:
     """Return True if the tokenizer files of prepared data and of a model are identical."""
     old, new = model / "tokenizers", prepared / "tokenizers"
-    names = sorted(path.name for path in new.glob("*"))
-    if names != sorted(path.name for path in old.glob("*")):
+    names, others = (sorted({path.name for path in folder.glob("*")} - {SHORTLIST}) for folder in (new, old))
+    if names != others:
         return False
     _, different, unreadable = filecmp.cmpfiles(old, new, names, shallow=False)
     return not different and not unreadable

@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sparsenmt.data.shortlist import Shortlist
 from sparsenmt.data.tokenizers.frame import Frames
 from sparsenmt.data.tokenizers.piece_tokenizer import PieceTokenizer
 from sparsenmt.data.tokenizers.pipeline_tokenizer import PipelineTokenizer
@@ -20,6 +21,9 @@ from sparsenmt.data.vocabulary import SPACE, UNK
 from sparsenmt.errors import UserError
 from sparsenmt.files import invalid_file, read_json, write_json
 from sparsenmt.recipe import schema
+
+
+SHORTLIST = "shortlist.safetensors"
 
 
 class Tokenizer(Protocol):
@@ -128,12 +132,14 @@ class Tokenizers:
     Args:
         shared: True if both have one vocabulary: the same tokenizer, or two that divide text each in its own way.
         frames: the tokens around sentences.
+        shortlist: the target tokens that may come out of each source token, if the model came with one.
     """
 
     source: Tokenizer
     target: Tokenizer
     shared: bool
     frames: Frames = field(default_factory=Frames)
+    shortlist: Shortlist | None = None
 
     def save(self, directory: Path) -> None:
         """Write both into a directory, which is created if it is missing."""
@@ -145,6 +151,8 @@ class Tokenizers:
             self.source.save(directory, "source")
             self.target.save(directory, "target")
         self.frames.save(directory / "frames.json")
+        if self.shortlist is not None:
+            self.shortlist.save(directory / SHORTLIST)
         write_json(directory / "tokenizers.json", {"shared": self.shared} | ({"files": 2} if self.shared > one else {}))
 
     @classmethod
@@ -164,7 +172,8 @@ class Tokenizers:
         target = source if one else load_tokenizer(directory, "target")
         if shared and source.size != target.size:
             raise invalid_file(path, "the tokenizers do not have one vocabulary")
-        return cls(source, target, shared, Frames.read(directory / "frames.json", source.size, target.size))
+        frames, path = Frames.read(directory / "frames.json", source.size, target.size), directory / SHORTLIST
+        return cls(source, target, shared, frames, Shortlist.read(path, source, target) if path.exists() else None)
 
 
 def _nonblank(lines: Iterable[str]) -> Iterator[str]:

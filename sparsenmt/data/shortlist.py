@@ -1,0 +1,126 @@
+"""Vocabulary shortlists: the tokens that may come out, by the tokens of the source.
+
+Each sentence may use the special tokens, the most frequent ones, and the translations of each of its source tokens
+(Jean et al. 2015; Marian's lexical shortlists). A file of this program belongs to its two vocabularies.
+Shapes: B sentences, V and W tokens of the source and the target vocabulary, N translations of all source tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sparsenmt.data.vocabulary import SPECIAL_TOKENS
+from sparsenmt.errors import UserError
+from sparsenmt.files import sha256_text
+from sparsenmt.tensors import load_tensors, read_header, save_tensors
+
+if TYPE_CHECKING:  # that module imports this one
+    from sparsenmt.data.tokenizers.tokenizer import Tokenizer
+
+_SHAPES = ("always", "ends", "tokens")
+_HINT = "Make it again with `sparsenmt shortlist`, or copy it again."
+
+
+def vocabulary_hashes(source: Tokenizer, target: Tokenizer) -> tuple[str, str]:
+    """Return the hashes of the tokens of two vocabularies, in order."""
+    found = [sha256_text("\n".join(each.pieces(range(each.size)))) for each in (source, target)]
+    return found[0], found[1]
+
+
+@dataclass(frozen=True)
+class Shortlist:
+    """A shortlist by this program's ids.
+
+    Args:
+        always: tokens that always may come out, sorted; the special ones are added.
+        ends: (V) for each source token, the number of translations of it and of all before it.
+        tokens: (N) translations of each source token.
+        target_size: W.
+        vocabularies: hashes of the vocabularies, as `vocabulary_hashes`.
+    """
+
+    always: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    tokens: NDArray[np.int32]
+    target_size: int
+    vocabularies: tuple[str, str]
+
+    @staticmethod
+    def of(
+        always: Iterable[int],
+        translations: Sequence[Iterable[int]],
+        source: Tokenizer,
+        target: Tokenizer,
+    ) -> Shortlist:
+        """Make one from the translations of each source token."""
+        lists = [np.fromiter(sorted(set(each)), np.int32) for each in translations]
+        ends = np.cumsum([len(each) for each in lists], dtype=np.int64)
+        everywhere = np.array(sorted({*always, *range(len(SPECIAL_TOKENS))}), np.int64)
+        tokens = np.concatenate([*lists, np.empty(0, np.int32)])
+        return Shortlist(everywhere, ends, tokens, target.size, vocabulary_hashes(source, target))
+
+    def allowed(self, sources: Sequence[Sequence[int]]) -> Tensor:
+        """Return (B, W) bool: the tokens that may come out of each source, given as ids with `</s>` and its frame."""
+        ids = np.concatenate([np.asarray(each, np.int64) for each in sources])
+        sentences = np.repeat(np.arange(len(sources)), [len(each) for each in sources])
+        ends = self.ends[ids]
+        counts = ends - np.where(ids > 0, self.ends[ids - 1], 0)
+        last = np.cumsum(counts)
+        places = np.arange(last[-1]) + np.repeat(ends - last, counts)
+        found = torch.zeros(len(sources), self.target_size, dtype=torch.bool)
+        found[torch.from_numpy(np.repeat(sentences, counts)), torch.from_numpy(self.tokens[places].astype(np.int64))] = True
+        found[:, torch.from_numpy(self.always)] = True
+        return found
+
+    def save(self, path: Path) -> None:
+        """Write the shortlist, atomically."""
+        tensors = {name: torch.from_numpy(getattr(self, name)) for name in _SHAPES}
+        source, target = self.vocabularies
+        notes = {"target_size": str(self.target_size), "source_vocabulary": source, "target_vocabulary": target}
+        save_tensors(path, tensors, notes={"kind": "shortlist", **notes})
+
+    @staticmethod
+    def read(path: Path, source: Tokenizer, target: Tokenizer) -> Shortlist:
+        """Read what `save` wrote, for a model with these vocabularies.
+
+        Raises:
+            UserError: it is missing, damaged, no shortlist, or belongs to other vocabularies.
+        """
+        if not path.is_file():
+            raise UserError("there is no such shortlist", where=str(path), hint="Make one with `sparsenmt shortlist`.")
+        notes = read_header(path, hint=_HINT)[1]
+        if notes.get("kind") != "shortlist":
+            raise UserError("this is not a shortlist", where=str(path), hint="Make one with `sparsenmt shortlist`.")
+        found = load_tensors(path, hint=_HINT)
+        own = vocabulary_hashes(source, target)
+        given = notes.get("source_vocabulary"), notes.get("target_vocabulary")
+        if own != given:
+            sides = [side for side, mine, its in zip(("source", "target"), own, given, strict=True) if mine != its]
+            raise UserError(
+                f"the shortlist belongs to another {' and another '.join(sides)} vocabulary than the model's",
+                where=str(path),
+                hint="Make one for this model with `sparsenmt shortlist`.",
+            )
+        if found.keys() != set(_SHAPES) or not _sound(*(found[name] for name in _SHAPES), source.size, target.size):
+            raise UserError("the shortlist has tokens that the vocabularies do not have", where=str(path), hint=_HINT)
+        always, ends, tokens = (found[name].numpy() for name in _SHAPES)
+        return Shortlist(always, ends, tokens, target.size, own)
+
+
+def _sound(always: Tensor, ends: Tensor, tokens: Tensor, source_size: int, target_size: int) -> bool:
+    """Return True if these are the arrays of a shortlist for vocabularies of these sizes."""
+    types = always.dtype, ends.dtype, tokens.dtype
+    if types != (torch.int64, torch.int64, torch.int32) or ends.shape != (source_size,):
+        return False
+    if any(each.dim() != 1 or bool(((each < 0) | (each >= target_size)).any()) for each in (always, tokens)):
+        return False
+    rising = int(ends[0]) >= 0 and bool((ends.diff() >= 0).all())
+    return rising and int(ends[-1]) == len(tokens) and set(range(len(SPECIAL_TOKENS))) <= set(always.tolist())

@@ -1,0 +1,141 @@
+"""Marian's lexical shortlists: `lex.*.bin`, and text with lines of a target word, a source word and a probability.
+
+A binary file has six numbers of 64 bits (magic, checksum, number of the most frequent tokens that always may come out,
+most translations of a token, source tokens and one more, translations of all), where the translations of each source
+token begin (64 bits), and the translations (32 bits). Ids are Marian's, which are ordered by frequency.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sparsenmt.data.shortlist import Shortlist
+from sparsenmt.data.vocabulary import UNK
+from sparsenmt.errors import UserError
+from sparsenmt.files import regular_file
+from sparsenmt.importers.marian_vocabularies import MarianVocabulary
+
+_MAGIC = 0xF11A48D5013417F5
+_HEADER = 48
+_MOST_BYTES = 1 << 30
+_USUAL = (100, 100, 0.0)  # first, best and least probability, where the settings do not say
+_NONE = ("NULL", "<eps>")
+Vocabularies = tuple[MarianVocabulary, MarianVocabulary]
+
+
+def read_marian_shortlist(path: Path, settings: Sequence[Any], vocabularies: Vocabularies) -> Shortlist:
+    """Read a shortlist.
+
+    Args:
+        settings: what follows the name of the file in Marian's settings: of text, the numbers `first` and `best`, and
+            the least probability.
+        vocabularies: of source and target.
+
+    Raises:
+        UserError: it is missing, truncated, damaged, or belongs to other vocabularies.
+    """
+    if not path.is_file():
+        raise UserError(
+            "there is no such shortlist",
+            where=str(path),
+            hint="Copy the whole model directory, or remove `shortlist:` from its settings.",
+        )
+    with open(path, "rb", opener=regular_file) as stream:
+        data = stream.read(_MOST_BYTES)
+    try:
+        if len(data) >= 8 and int.from_bytes(data[:8], "little") == _MAGIC:
+            first, translations = _binary(data, vocabularies)
+        else:
+            first, translations = _text(data, settings, vocabularies)
+    except (ValueError, struct.error) as error:
+        raise UserError(
+            f"not a shortlist of Marian for this model, or a damaged one: {error}",
+            where=str(path),
+            hint="Copy the shortlist again from where the model comes from.",
+        ) from None
+    source, target = vocabularies
+    ours = _places(target)
+    found = [ours[translations[id_]].tolist() if id_ >= 0 else [] for id_ in source.ids]
+    return Shortlist.of(ours[:first].tolist(), found, source.tokenizer, target.tokenizer)
+
+
+def _places(vocabulary: MarianVocabulary) -> NDArray[np.int64]:
+    """This program's id of each of Marian's."""
+    found = np.zeros(vocabulary.size, np.int64)
+    for ours, theirs in enumerate(vocabulary.ids):
+        if theirs >= 0:
+            found[theirs] = ours
+    return found
+
+
+def _binary(data: bytes, vocabularies: Vocabularies) -> tuple[int, list[NDArray[np.int64]]]:
+    """The number of tokens that always may come out, and the translations of each source token."""
+    _, checksum, first, _, words, count = struct.unpack("<6Q", data[:_HEADER])
+    if words >= 1 << 32 or count >= 1 << 32 or len(data) != _HEADER + 8 * words + 4 * count:
+        raise ValueError(f"{len(data):,} bytes are not as many as it says")
+    if _checksum(data[16:]) != checksum:
+        raise ValueError("its checksum is another one")
+    source, target = vocabularies
+    begins = np.frombuffer(data, "<u8", words, _HEADER).astype(np.int64)
+    tokens = np.frombuffer(data, "<u4", count, _HEADER + 8 * words).astype(np.int64)
+    if words != source.size + 1:
+        raise ValueError(f"it is of {words - 1:,} source tokens, and the vocabulary has {source.size:,}")
+    if first > target.size or (count and int(tokens.max()) >= target.size):
+        raise ValueError(f"it has tokens beyond the vocabulary of {target.size:,}")
+    if int(begins[0]) != 0 or int(begins[-1]) != count or bool((np.diff(begins) < 0).any()):
+        raise ValueError("its lists are not in order")
+    return first, np.split(tokens, begins[1:-1])
+
+
+def _checksum(data: bytes) -> int:
+    """Marian's hash of numbers of 64 bits."""
+    found, most = 0, (1 << 64) - 1
+    for (number,) in struct.iter_unpack("<Q", data[: len(data) // 8 * 8]):
+        found ^= (number + 0x9E3779B9 + (found << 6) + (found >> 2)) & most
+    return found
+
+
+def _text(
+    data: bytes, settings: Sequence[Any], vocabularies: Vocabularies
+) -> tuple[int, list[NDArray[np.int64]]]:
+    """As `_binary`; of each source token, the translations with the largest probabilities."""
+    given = [each for each in settings if isinstance(each, (int, float, str)) and not isinstance(each, bool)]
+    first, best, least = (float(value) for value in (*given, *_USUAL[len(given) :])[:3])
+    if not (0 <= first < 1 << 32 and 0 <= best < 1 << 32):
+        raise ValueError(f"the settings say {settings}")
+    source, target = vocabularies
+    names = [_names(each) for each in (target, source)]
+    found: dict[int, dict[int, float]] = {}
+    for number, line in enumerate(data.decode("utf-8").split("\n"), 1):
+        parts = line.split()
+        if not parts:
+            continue
+        if len(parts) != 3:
+            raise ValueError(f"line {number} is not a target word, a source word and a probability")
+        if parts[0] in _NONE or parts[1] in _NONE:
+            continue
+        to, of = (own.get(word, each.ids[UNK]) for own, word, each in zip(names, parts, (target, source)))
+        probability = float(parts[2])
+        if probability >= least:
+            own = found.setdefault(of, {})
+            own[to] = max(probability, own.get(to, 0.0))
+    if not found:
+        raise ValueError("it has no translations")
+    translations = []
+    for id_ in range(source.size):
+        own = found.get(id_, {})
+        ordered = sorted(own, key=lambda to: (-own[to], to))[: int(best)]
+        translations.append(np.array(ordered, np.int64))
+    return min(int(first), target.size), translations
+
+
+def _names(vocabulary: MarianVocabulary) -> dict[str, int]:
+    """Marian's id of each token by its name."""
+    names = vocabulary.tokenizer.pieces(range(vocabulary.tokenizer.size))
+    return {name: id_ for name, id_ in zip(names, vocabulary.ids, strict=True) if id_ >= 0}
