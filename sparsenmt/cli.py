@@ -47,6 +47,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "distill": CommandEntry("distill", "Train a student on a teacher's translations."),
     "depth-table": CommandEntry("depth_table", "Measure quality and time at every depth."),
     "slice": CommandEntry("slice", "Cut a model to fewer layers."),
+    "shortlist": CommandEntry("shortlist", "Make a vocabulary shortlist for faster decoding."),
     "average": CommandEntry("average", "Average checkpoints into one model."),
     "import": CommandEntry("import_model", "Make a model directory of a Hugging Face or Marian model."),
     "export": CommandEntry("export", "Write a model for CTranslate2 or Transformers."),

@@ -76,7 +76,9 @@ class Shortlist:
         last = np.cumsum(counts)
         places = np.arange(last[-1]) + np.repeat(ends - last, counts)
         found = torch.zeros(len(sources), self.target_size, dtype=torch.bool)
-        found[torch.from_numpy(np.repeat(sentences, counts)), torch.from_numpy(self.tokens[places].astype(np.int64))] = True
+        found[
+            torch.from_numpy(np.repeat(sentences, counts)), torch.from_numpy(self.tokens[places].astype(np.int64))
+        ] = True
         found[:, torch.from_numpy(self.always)] = True
         return found
 

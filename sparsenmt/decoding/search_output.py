@@ -1,7 +1,7 @@
 """The output of a search: logits of the tokens that may come next, of the whole vocabulary or of a shortlist.
 
-With a shortlist, each sentence has its own tokens, so that a translation does not depend on its batch. The product reads
-the rows of all sentences of the batch, gathered once; a sentence's mask hides those of the others.
+With a shortlist, each sentence has its own tokens, so that a translation does not depend on its batch. The product
+reads the rows of all sentences of the batch, gathered once; a sentence's mask hides those of the others.
 Shapes: B unfinished sentences, J hypotheses each, V vocabulary, U tokens of any sentence (all V without a shortlist).
 """
 

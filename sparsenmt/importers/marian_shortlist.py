@@ -101,9 +101,7 @@ def _checksum(data: bytes) -> int:
     return found
 
 
-def _text(
-    data: bytes, settings: Sequence[Any], vocabularies: Vocabularies
-) -> tuple[int, list[NDArray[np.int64]]]:
+def _text(data: bytes, settings: Sequence[Any], vocabularies: Vocabularies) -> tuple[int, list[NDArray[np.int64]]]:
     """As `_binary`; of each source token, the translations with the largest probabilities."""
     given = [each for each in settings if isinstance(each, (int, float, str)) and not isinstance(each, bool)]
     first, best, least = (float(value) for value in (*given, *_USUAL[len(given) :])[:3])
@@ -120,7 +118,9 @@ def _text(
             raise ValueError(f"line {number} is not a target word, a source word and a probability")
         if parts[0] in _NONE or parts[1] in _NONE:
             continue
-        to, of = (own.get(word, each.ids[UNK]) for own, word, each in zip(names, parts, (target, source)))
+        to, of = (
+            own.get(word, each.ids[UNK]) for own, word, each in zip(names, parts[:2], (target, source), strict=True)
+        )
         probability = float(parts[2])
         if probability >= least:
             own = found.setdefault(of, {})

@@ -66,9 +66,7 @@ class _ContinuationBuffers:
         mask: (B, V), added to the logits of a sentence's hypotheses; contiguous.
     """
 
-    def __init__(
-        self, scores: Tensor, size: int, never: Sequence[int], width: int, mask: Tensor | None = None
-    ) -> None:
+    def __init__(self, scores: Tensor, size: int, never: Sequence[int], width: int, mask: Tensor | None = None) -> None:
         sentences, opened = scores.shape
         check(len(set(never)) == len(never) <= _MOST_FORBIDDEN, f"at most {_MOST_FORBIDDEN} different forbidden tokens")
         check(all(0 <= token < size for token in never), "forbidden tokens that are in the vocabulary")
@@ -375,4 +373,8 @@ def _next_error(found: Kernels, sentences: int) -> float:
     expected = found.candidates(found.product(x, packed), scores, (0, 70), 5)
     totals, parents, tokens = found.next(x, packed, scores, (0, 70), 5)
     right = torch.equal(parents, expected[1]) and torch.equal(tokens, expected[2])
+    mask = torch.zeros(sentences, 75).masked_fill_(_numbers(sentences, 75) > 0, -math.inf)
+    logits = found.product(x, packed) + mask.repeat_interleave(2, 0)
+    masked = found.next(x, packed, scores, (0, 70), 5, mask), found.candidates(logits, scores, (0, 70), 5)
+    right &= all(torch.equal(*each) for each in zip(*masked, strict=True))
     return steps.distance(totals, expected[0]) / _TOLERANCE if right else math.inf

@@ -26,9 +26,9 @@ from pydantic import (
 from sparsenmt.files import sha256_file
 from sparsenmt.recipe.auxiliary_loss import AuxiliaryLoss
 from sparsenmt.recipe.choices import (
+    LARGEST_BEAM,
     NO_SHORTLIST,
     OWN_SHORTLIST,
-    LARGEST_BEAM,
     DecodingDtype,
     DecodingMethod,
     LengthPenalty,
@@ -554,8 +554,8 @@ class Decoding(Section):
 
     shortlist: str | None = Field(
         None,
-        description="Tokens that may come out of a sentence: `model`: the shortlist that the model was imported with; a "
-        "file that `sparsenmt shortlist` wrote; `none` or by default: all. Scores of given translations use all.",
+        description="Tokens that may come out of a sentence. `model`: the shortlist that the model was imported with; "
+        "a file of `sparsenmt shortlist`; `none`, and by default: all. Scores of given translations use all.",
     )
 
     younger = frozenset({"segment_length", "segment_memory", "source_language", "target_language", "shortlist"})

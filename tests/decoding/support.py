@@ -16,6 +16,7 @@ import torch
 
 from sparsenmt.data.batching import pad
 from sparsenmt.data.features.feature_set import FeatureSet
+from sparsenmt.data.shortlist import Shortlist
 from sparsenmt.data.tokenizers.frame import NO_FRAMES, FramePair
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
 from sparsenmt.data.vocabulary import BOS, EOS, PAD, UNK
@@ -214,6 +215,10 @@ class TinyBundle:
     separator: str | None = None
     """The word between the sentences of a block; None: single sentences are read."""
     frames: FramePair = NO_FRAMES
+    given_shortlist: Shortlist | None = None
+
+    def shortlist(self, options: Decoding) -> Shortlist | None:
+        return self.given_shortlist
 
     @property
     def recipe(self) -> Any:

@@ -22,7 +22,6 @@ from sparsenmt.errors import UserError
 from sparsenmt.files import invalid_file, read_json, write_json
 from sparsenmt.recipe import schema
 
-
 SHORTLIST = "shortlist.safetensors"
 
 
