@@ -144,6 +144,11 @@ def test_candidates_without_all_logits(
     expected = multiplying.candidates(multiplying.product(x, packed), scores, (0, 299), 7)
     for ours, theirs in zip(multiplying.next(x, packed, scores, (0, 299), 7), expected, strict=True):
         assert torch.equal(ours, theirs)
+    mask = torch.zeros(sentences, 301).masked_fill_(torch.rand(sentences, 301) < 0.9, -math.inf)  # of shortlists
+    logits = multiplying.product(x, packed) + mask.repeat_interleave(opened, 0)
+    expected = multiplying.candidates(logits, scores, (0, 299), 7)
+    for ours, theirs in zip(multiplying.next(x, packed, scores, (0, 299), 7, mask), expected, strict=True):
+        assert torch.equal(ours, theirs)
     x[0, 3] = math.nan
     totals, _, _ = multiplying.next(x, packed, scores, (0, 299), 7)
     assert bool(totals[0].isnan().all()) and not bool(totals[1:].isnan().any())

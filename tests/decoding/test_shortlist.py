@@ -1,0 +1,102 @@
+"""Decoding with shortlists: each sentence uses its own tokens, whatever company it has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from sparsenmt.data.input_line import input_lines
+from sparsenmt.data.shortlist import Shortlist
+from sparsenmt.data.vocabulary import SPECIAL_TOKENS
+from sparsenmt.decoding.translate import Translation, translate_lines
+from sparsenmt.model.transformer import Transformer
+from sparsenmt.recipe.schema import Decoding
+from tests.decoding.support import TinyBundle, invented_lines, tiny_bundle
+
+METHODS: list[dict[str, Any]] = [
+    {"method": "beam", "beam_size": 3},
+    {"method": "beam", "beam_size": 1},
+    {"method": "beam", "beam_size": 2, "no_repeat_ngram": 2, "min_length": 3},
+    {"method": "beam", "beam_size": 2, "unknown": "forbid"},
+    {"method": "greedy", "no_repeat_ngram": 1},
+    {"method": "sample", "seed": 5, "top_p": 0.9},
+]
+LINES = invented_lines(12, 3)
+
+
+def translate(bundle: TinyBundle, lines: list[str], method: dict[str, Any], **values: object) -> list[Translation]:
+    options = Decoding.model_validate({"max_length_factor": 0.5, "max_length_offset": 3, **method, **values})
+    return list(translate_lines(bundle, input_lines(lines), options))  # type: ignore[arg-type]
+
+
+def with_shortlist(bundle: TinyBundle, *, whole: bool = False) -> TinyBundle:
+    """Give every source token three tokens by its number, or all of them."""
+    tokenizer = bundle.tokenizers.source
+    size = tokenizer.size
+    lists = [range(size) if whole else {4 + (7 * id_ + k) % (size - 4) for k in range(3)} for id_ in range(size)]
+    return replace(bundle, given_shortlist=Shortlist.of([5], lists, tokenizer, tokenizer))
+
+
+@pytest.mark.parametrize(
+    ("method", "dtype"),
+    [*((method, torch.float64) for method in METHODS), (METHODS[0], torch.float32), (METHODS[1], torch.int8)],
+    ids=str,
+)
+def test_a_shortlist_of_all_tokens_changes_nothing(method: dict[str, Any], dtype: torch.dtype) -> None:
+    bundle = tiny_bundle(2, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
+    if not bundle.model.packs(dtype):
+        pytest.skip("this machine has no such products")
+    bundle.model.pack(dtype)
+    expected = translate(bundle, LINES, method, batch_tokens=60)
+    found = translate(with_shortlist(bundle, whole=True), LINES, method, batch_tokens=60)
+    for mine, theirs in zip(found, expected, strict=True):
+        assert [each.tokens for each in mine.hypotheses] == [each.tokens for each in theirs.hypotheses]
+        for ours, others in zip(mine.hypotheses, theirs.hypotheses, strict=True):
+            assert ours.score == pytest.approx(others.score, abs=1e-9 if dtype == torch.float64 else 1e-4)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_a_sentence_uses_its_own_tokens_in_any_company(method: dict[str, Any]) -> None:
+    bundle = with_shortlist(tiny_bundle(2))
+    shortlist = bundle.given_shortlist
+    assert shortlist is not None
+    together = translate(bundle, LINES, method)
+    allowed = shortlist.allowed([each.source.ids for each in together])
+    for own, row in zip(together, allowed, strict=True):
+        assert all(bool(row[token]) for each in own.hypotheses for token in each.tokens)
+    parts = translate(bundle, LINES, method, batch_tokens=24)
+    assert [[h.tokens for h in each.hypotheses] for each in parts] == [
+        [h.tokens for h in each.hypotheses] for each in together
+    ]
+    if method["method"] != "sample":  # where the number of a line counts
+        for line, expected in list(zip(LINES, together, strict=True))[:3]:
+            (alone,) = translate(bundle, [line], method)
+            assert [h.tokens for h in alone.hypotheses] == [h.tokens for h in expected.hypotheses]
+            for ours, theirs in zip(alone.hypotheses, expected.hypotheses, strict=True):
+                assert ours.score == pytest.approx(theirs.score, abs=1e-9)
+    assert [each.text for each in together] != [each.text for each in translate(tiny_bundle(2), LINES, method)]
+
+
+def test_the_kernel_reads_the_rows_of_the_batch_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiled step, the operators and int8 find the same as float64; rows are gathered once a batch."""
+    monkeypatch.setenv("SPARSENMT_NATIVE", "always")
+    method = METHODS[0]
+    expected = [each.text for each in translate(with_shortlist(tiny_bundle(2)), LINES, method)]
+    gathered: list[int] = []
+    gather = Transformer.output_of
+
+    def noting(model: Transformer, tokens: torch.Tensor) -> Any:
+        gathered.append(len(tokens))
+        return gather(model, tokens)
+
+    monkeypatch.setattr(Transformer, "output_of", noting)
+    bundle = with_shortlist(tiny_bundle(2, dtype=torch.float32))
+    bundle.model.pack(torch.float32)
+    assert [each.text for each in translate(bundle, LINES, method)] == expected
+    size = bundle.tokenizers.target.size
+    assert 1 <= len(gathered) <= 3 and all(len(SPECIAL_TOKENS) < each <= size for each in gathered)
+    translate(bundle, ["nie"], method)
+    assert gathered[-1] < size
