@@ -7,7 +7,7 @@ Shapes: B sentences, V and W tokens of the source and the target vocabulary, N t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ from sparsenmt.tensors import load_tensors, read_header, save_tensors
 if TYPE_CHECKING:  # that module imports this one
     from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 
-_SHAPES = ("always", "ends", "tokens")
+_ARRAYS = ("always", "ends", "tokens")
 _HINT = "Make it again with `sparsenmt shortlist`, or copy it again."
 
 
@@ -84,7 +84,7 @@ class Shortlist:
 
     def save(self, path: Path) -> None:
         """Write the shortlist, atomically."""
-        tensors = {name: torch.from_numpy(getattr(self, name)) for name in _SHAPES}
+        tensors = {name: torch.from_numpy(getattr(self, name)) for name in _ARRAYS}
         source, target = self.vocabularies
         notes = {"target_size": str(self.target_size), "source_vocabulary": source, "target_vocabulary": target}
         save_tensors(path, tensors, notes={"kind": "shortlist", **notes})
@@ -111,14 +111,15 @@ class Shortlist:
                 where=str(path),
                 hint="Make one for this model with `sparsenmt shortlist`.",
             )
-        if found.keys() != set(_SHAPES) or not _sound(*(found[name] for name in _SHAPES), source.size, target.size):
+        if found.keys() != set(_ARRAYS) or not _sound(found, source.size, target.size):
             raise UserError("the shortlist has tokens that the vocabularies do not have", where=str(path), hint=_HINT)
-        always, ends, tokens = (found[name].numpy() for name in _SHAPES)
+        always, ends, tokens = (found[name].numpy() for name in _ARRAYS)
         return Shortlist(always, ends, tokens, target.size, own)
 
 
-def _sound(always: Tensor, ends: Tensor, tokens: Tensor, source_size: int, target_size: int) -> bool:
+def _sound(found: Mapping[str, Tensor], source_size: int, target_size: int) -> bool:
     """Return True if these are the arrays of a shortlist for vocabularies of these sizes."""
+    always, ends, tokens = (found[name] for name in _ARRAYS)
     types = always.dtype, ends.dtype, tokens.dtype
     if types != (torch.int64, torch.int64, torch.int32) or ends.shape != (source_size,):
         return False

@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sparsenmt.data.input_line import numbered_lines
 from sparsenmt.data.shortlist import Shortlist
 from sparsenmt.data.translation_table import translation_table
+from sparsenmt.decoding.translate import translate_lines
 from sparsenmt.store import open_model
 from tests.commands.support import Run
 
@@ -47,15 +49,18 @@ def test_a_shortlist_is_made_and_used(command: Run, workspace: Path) -> None:
         assert part in result.err
     assert command("shortlist", "model", *CORPUS, "-o", "b.shortlist", *options[:4]).code == 0
     assert Path("a.shortlist").read_bytes() == Path("b.shortlist").read_bytes()
-    tokenizers = open_model(Path("model")).tokenizers
-    shortlist = Shortlist.read(Path("a.shortlist"), tokenizers.source, tokenizers.target)
+    bundle = open_model(Path("model"))
     used = command("decode", "model", "--shortlist", "a.shortlist", "-i", "few.en", "-o", "with.txt")
     assert used.code == 0, used.err
     plain = command("decode", "model", "-i", "few.en")
     assert command("decode", "model", "-i", "few.en", "--shortlist", "none").out == plain.out
-    sources = [[*ids, 3] for ids in tokenizers.source.encode_batch(Path("few.en").read_text().splitlines())]
-    for line, row in zip(Path("with.txt").read_text().splitlines(), shortlist.allowed(sources), strict=True):
-        assert bool(row[tokenizers.target.encode(line)].float().mean() > 0.5)  # other divisions of the text aside
+    options = bundle.recipe.decoding.model_copy(update={"shortlist": "a.shortlist"})
+    shortlist = bundle.shortlist(options)
+    assert shortlist is not None and shortlist is bundle.shortlist(options)
+    found = list(translate_lines(bundle, numbered_lines(Path("few.en").read_text().splitlines()), options))
+    assert [each.text for each in found] == Path("with.txt").read_text().splitlines() != plain.lines
+    for each, row in zip(found, shortlist.allowed([each.source.ids for each in found]), strict=True):
+        assert bool(row[each.hypotheses[0].tokens].all())
 
 
 def test_alignments_are_counted(command: Run, workspace: Path) -> None:
