@@ -15,7 +15,10 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Meaning:
-    """One variant: the recipe, without `.yaml`, the values of the keys that differ from it, and its beginning."""
+    """One variant: the recipe, without `.yaml`, the values of the keys that differ from it, and its beginning.
+
+    A value of None: the key is not there.
+    """
 
     recipe: str
     changes: dict[str, Any] = field(default_factory=dict)
@@ -217,11 +220,38 @@ def l0drop_table2(labels: Labels) -> Meaning:
     return Meaning(recipe, changes, start)
 
 
+BOOKS: dict[str, dict[str, Any]] = {
+    "block": {
+        "model.positions": "sinusoidal",
+        "model.segment_memory": None,  # 0, which is not written
+        "model.attention.decoder_self.position": None,
+        "training.streams": 4,
+        "training.segment_length": 256,
+    },
+    "Transformer-XL": {},
+    "adaptive span": {
+        "model.segment_memory": 256,
+        **at(("decoder_self",), "position", name="distance_vectors", maximum=256, tie="site"),
+        **at(("decoder_self",), "span", name="adaptive_span", maximum=256, ramp=32),
+        "losses": {"span": {"weight": 3.0e-6}},
+    },
+    "routing": at(("decoder_self",), "pattern", name="routing", clusters=8, local=2, window=64),
+}
+"""Label of a model -> its changes to the recipe, a Transformer-XL."""
+
+
+def books(labels: Labels) -> Meaning:
+    method = labels["transform"]
+    chosen = {"name": "softmax"} if method == "softmax" else {"name": "topk", "k": int(method.removeprefix("top-"))}
+    return Meaning("books-language-model", BOOKS[labels["model"]] | at(("decoder_self",), "transform", **chosen))
+
+
 def depths(recipe: str) -> Callable[[Labels], Meaning]:
     return lambda labels: Meaning(recipe, layers(f"{labels['encoder']}+{labels['decoder']}"))
 
 
 MEANINGS: dict[str, Callable[[Labels], Meaning]] = {
+    "books-language-models": books,
     "entmax-table1": lambda labels: Meaning(CORPORA["entmax-table1"][labels["data"]], transform(labels["activation"])),
     "europarl-doc": europarl_doc,
     "fixed-heads-low-resource": lambda labels: Meaning(
