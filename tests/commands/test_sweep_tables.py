@@ -257,12 +257,20 @@ def test_diagrams_are_curves_over_numbers_and_bars_over_names() -> None:
     assert panels(Layout(rows="k", columns="method"), [observed(None, method="a", k="1")]) == []
 
 
+def test_bits_are_drawn_without_perplexities() -> None:
+    found = [observed(value, metric=name, system="a") for name, value in (("bpc", 1.7), ("word_perplexity", 900.0))]
+    (panel,) = panels(Layout(rows="system", columns="metric"), found)
+    assert panel.series == {"a": [(0.0, 1.7)]} and [label for _, label in panel.ticks or []] == ["BPC"]
+
+
 def test_the_rows_of_csv_and_json() -> None:
     found = [observed(20.0, 0.01, system="a"), observed(None, system="b")]
     (table,) = report("s", "Title", found, ["system"]).tables
     (row,) = table.records()
     assert row == {
         **{"variant": "a", "system": "a", "set": "test", "metric": "bleu", "sentences": 3003, "quality": 20.0},
-        **{"difference": -1.0, "p_value": 0.01, "sacrebleu_p": None, "parameters": 7_582_000.0, "sparsity": None},
-        **{"attended": 8.04, "density": None, "training_speed": None, "training_seconds": None, "signature": None},
+        **{"difference": -1.0, "low": None, "high": None, "p_value": 0.01, "sacrebleu_p": None},
+        **{"parameters": 7_582_000.0, "sparsity": None, "attended": 8.04, "fewer_attended": None, "density": None},
+        **{"mean_span": None, "longest_span": None, "training_speed": None, "training_seconds": None},
+        **{"updates": None, "signature": None},
     }
