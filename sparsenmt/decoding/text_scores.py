@@ -55,7 +55,7 @@ class TextReading:
         return cls(length, memory, max(training.batch_tokens // length, 1), None if layers is None else (layers,))
 
     def record(self) -> dict[str, Any]:
-        """The settings that the likelihoods depend on: not the number of segments that are computed at once."""
+        """All that the likelihoods depend on; the number of segments that are computed at once is not."""
         exits = None if self.exits is None else list(self.exits)
         return {"segment_length": self.segment_length, "segment_memory": self.segment_memory, "exits": exits}
 

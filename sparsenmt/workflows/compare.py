@@ -294,18 +294,20 @@ def _models(
         seen = tuple(own.overall(name) if attention else None for name in ("attended", "density"))
         ratio = None if model.speed is None or base.speed is None else model.speed / base.speed
         training = (training_speed(model.directory), training_time(model.directory))
-        spans = (own.mean_span, own.longest_span) if isinstance(own, TextEvaluation) else (None, None)
+        spans = (own.mean_span, own.longest_span) if isinstance(own, TextEvaluation) else ()
         measured = (own.parameters, own.sparsity, *seen, *spans, *training, model.speed, ratio)
         values.append((model.label, *scores, test.get("difference"), test.get("p_value"), *measured))
     filtered, timed = any(model.found.sparsity is not None for model in models), base.speed is not None
-    spanned = any(isinstance(model.found, TextEvaluation) and model.found.spans for model in models)
+    of_texts = [model.found for model in models if isinstance(model.found, TextEvaluation)]
+    spanned = any(found.spans for found in of_texts)
+    kinds = [Column("mean_span", "number", spanned), Column("longest_span", "number", spanned)]
+    span_columns = kinds if of_texts else []
     kind = _kind(scoring)
     heads = (
         *(Column("model"), *(Column(name, kind) for name in (*scoring.metrics, "difference"))),
         *(Column("p_value", "number"), Column("parameters", "count")),
         *(Column("sparsity", "share", filtered), Column("attended", "number", attention)),
-        Column("density", "share", attention),
-        *(Column("mean_span", "number", spanned), Column("longest_span", "number", spanned)),
+        *(Column("density", "share", attention), *span_columns),
         *(Column("training", "rate"), Column("training_seconds", "rate")),
         *(Column("decoding", "rate", timed), Column("decoding_ratio", "score", timed)),
     )

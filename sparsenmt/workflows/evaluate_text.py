@@ -30,7 +30,7 @@ from sparsenmt.store import (
     parameter_count,
     read_recipe,
 )
-from sparsenmt.workflows.evaluate import Evaluation, ModelRun
+from sparsenmt.workflows.evaluate import Evaluation
 from sparsenmt.workflows.evaluation_file import (
     KeptEvaluation,
     SiteAttention,
@@ -45,24 +45,34 @@ ATTENTION_TOKENS = 32_768
 """Tokens at the beginning of a text whose attention is measured: all weights are formed for it, which takes time."""
 
 
+@dataclass(frozen=True)
+class TextBlock:
+    """A block of lines: its negative log-likelihood in nats, and its sizes."""
+
+    nats: float
+    tokens: int
+    characters: int
+    words: int
+
+
 @dataclass(kw_only=True)
 class TextEvaluation(KeptEvaluation):
     """One language model on one text.
 
     Args:
-        blocks: nats, tokens, characters and words of each block of lines (`text_quality.block_qualities`).
+        blocks: those of `text_quality.block_qualities`.
         spans: of every head by layer; empty without learned spans.
         reading: the segments in which the text was read, in words.
     """
 
-    blocks: list[list[float]]
+    blocks: list[TextBlock]
     spans: list[list[float]] = field(default_factory=list)
     reading: str = ""
 
     @property
     def qualities(self) -> list[TextQuality]:
         """The quality of every block."""
-        return [TextQuality(nats, TextCounts(*(round(each) for each in sizes))) for nats, *sizes in self.blocks]
+        return [TextQuality(each.nats, TextCounts(each.tokens, each.characters, each.words)) for each in self.blocks]
 
     @property
     def quality(self) -> TextQuality:
@@ -149,7 +159,7 @@ def evaluate_text(directory: Path, text: PlainText, *, attention: bool = True, d
     if found is None:
         nats = token_nats(bundle.model, encoded.ids, reading, bundle.device, label=label)
         blocks = [
-            [each.nats, each.counts.tokens, each.counts.characters, each.counts.words]
+            TextBlock(each.nats, each.counts.tokens, each.counts.characters, each.counts.words)
             for each in block_qualities(nats, encoded.ids, encoded.lines)
         ]
         path, key = _path_and_key(directory, text)
@@ -193,21 +203,6 @@ def are_comparable(own: Evaluation | TextEvaluation, other: Evaluation | TextEva
         return True
     ours, theirs = (ModelIdentity("", each.key["files"], {}, 0).vocabularies for each in (own, other))
     return ours == theirs
-
-
-def check_text_run(run: ModelRun) -> None:
-    """Refuse options of a search.
-
-    Raises:
-        UserError: one is given.
-    """
-    for option, given in (("--beam-size", run.beam_size), ("--batch-tokens", run.batch_tokens)):
-        if given is not None:
-            raise UserError(
-                "has no meaning for a language model: it reads the text, and searches no translation",
-                where=option,
-                hint="Leave it out; `decoding.segment_length` of the recipe says how the text is read.",
-            )
 
 
 def check_text_metrics(scoring: ScoringOptions) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -62,7 +63,7 @@ def site_attention(measured: DensityResult) -> dict[str, SiteAttention]:
 
 
 @dataclass(kw_only=True)
-class KeptEvaluation:
+class KeptEvaluation(ABC):
     """One model on one text, and the file that keeps the results.
 
     Args:
@@ -120,9 +121,9 @@ class KeptEvaluation:
                 raise
             notify(f"warning: {self.path}: the results cannot be saved ({error.strerror})")
 
+    @abstractmethod
     def is_same(self, kept: Self) -> bool:
         """Return True if the results of another evaluation belong to the same outputs of the model."""
-        raise NotImplementedError
 
     def add(self, kept: Self) -> None:
         """Add the results of another evaluation of the same outputs."""

@@ -43,7 +43,6 @@ from sparsenmt.workflows.evaluate_text import (
     TextEvaluation,
     are_comparable,
     check_text_metrics,
-    check_text_run,
     difference,
     evaluate_text,
     kept_text_evaluation,
@@ -272,7 +271,6 @@ class SweepPlan:
             first.setdefault(scoring.metrics, run)
             if run.recipe.data.is_language_model:
                 check_text_metrics(scoring)
-                check_text_run(self.model_run)
                 continue
             for text in filter(None, (recipe_text(run.recipe, kind) for kind in self.sweep.sets)):
                 if (scoring, text.documents is None) not in checked:
@@ -441,6 +439,10 @@ def plan_sweep(
                 where=f"variant {run.name}: data.task",
                 hint="Write a sweep file for each task.",
             )
+        for option in ("beam_size", "batch_tokens") if run.recipe.data.is_language_model else ():
+            if getattr(model_run, option) is not None:
+                where = "--" + option.replace("_", "-")
+                raise UserError("language models are not searched", where=where, hint="Leave it out.")
     for run in runs:
         if "test" in sweep.sets and run.recipe.data.test is None:
             raise UserError(

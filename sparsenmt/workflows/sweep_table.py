@@ -401,17 +401,18 @@ def report(name: str, title: str, observations: Sequence[Observation], axes: Seq
     kind: Kind = "number" if texts else "score"
     measured = (
         *(Column("sentences", "count", False), Column("quality", kind)),
-        *(Column("difference", kind, tested), Column("low", kind, texts and tested)),
-        *(Column("high", kind, texts and tested), Column("p_value", "number", tested)),
+        Column("difference", kind, tested),
+        *([Column("low", kind, tested), Column("high", kind, tested)] if texts else []),
+        Column("p_value", "number", tested),
         *columns("hidden number sacrebleu_p"),
         *(Column("parameters", "count"), Column("sparsity", "share", filtered), Column("attended", "number")),
         *(
-            Column("fewer_attended", "number", texts and tested),
+            *([Column("fewer_attended", "number", tested)] if texts else []),
             Column("density", "share"),
-            *(Column("mean_span", "number", spanned), Column("longest_span", "number", spanned)),
+            *([Column("mean_span", "number", spanned), Column("longest_span", "number", spanned)] if texts else []),
             Column("training_speed", "rate", timed),
             Column("training_seconds", "rate"),
-            Column("updates", "count", texts),
+            *([Column("updates", "count")] if texts else []),
             Column("signature", shown=False),
         ),
     )

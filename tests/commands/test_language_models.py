@@ -170,8 +170,7 @@ def test_checkpoints_are_averaged_by_bits_per_character(texts: Run) -> None:
         (("compare", "lm", "--text", "texts/dev.en", "--rounds", "1"), "--rounds: has no meaning"),
         (("compare", "lm", "--text", "texts/dev.en", "--sacrebleu-p"), "--sacrebleu-p: has no meaning"),
         (("compare", "model", *PAIR, "-m", "bpc"), "--metric: bpc is a metric of language models"),
-        (("sweep", "alone.yaml", "--beam-size", "2"), "--beam-size: has no meaning"),
-        (("sweep", "alone.yaml", "--lowercase"), "--lowercase: has no meaning"),
+        (("sweep", "text-sweep.yaml", "--lowercase"), "--lowercase: has no meaning"),
         (("sweep", "judged.yaml"), "judged.yaml: metrics: bleu compares translations"),
         (("compare", "lm"), "no `data.test`"),
         (("compare", "model", "--text", "texts/dev.en"), "--text: the models translate"),
@@ -179,6 +178,8 @@ def test_checkpoints_are_averaged_by_bits_per_character(texts: Run) -> None:
         (("analyze", "density", "lm", "--input", "texts/dev.en", "--beam-size", "2"), "--beam-size: has no meaning"),
         (("analyze", "attention-mass", "lm", "--input", "texts/dev.en"), "a language model"),
         (("sweep", "mixed.yaml"), "different tasks"),
+        (("sweep", "text-sweep.yaml", "--beam-size", "2"), "--beam-size: language models are not searched"),
+        (("sweep", "text-sweep.yaml", "-m", "bleu"), "--metric: bleu compares translations"),
         (("export", "lm", "out", "--to", "safetensors-hf"), "a language model"),
         (("benchmark", "lm"), "a language model"),
         (("depth-table", "lm"), "a language model"),
@@ -188,11 +189,11 @@ def test_checkpoints_are_averaged_by_bits_per_character(texts: Run) -> None:
     ],
 )
 def test_what_has_no_meaning_is_refused(texts: Run, arguments: tuple[str, ...], message: str) -> None:
-    variants = "variants: [{name: a}, {name: b, recipe: model/recipe.yaml}]\n"
-    Path("mixed.yaml").write_bytes(f"name: mixed\ndirectory: other\nrecipe: text.yaml\n{variants}".encode())
-    alone = "name: alone\ndirectory: other\nrecipe: text.yaml\nsets: [dev]\nvariants: [{name: a}]\n"
-    Path("alone.yaml").write_bytes(alone.encode())
-    Path("judged.yaml").write_bytes(f"{alone}metrics: [bleu]\n".encode())
+    variants = "[{name: a}, {name: b, recipe: model/recipe.yaml}]"
+    mixed = f"name: mixed\ndirectory: other\nrecipe: text.yaml\nsets: [dev]\nvariants: {variants}\n"
+    Path("mixed.yaml").write_bytes(mixed.encode())
+    Path("text-sweep.yaml").write_bytes(mixed.replace(variants, "[{name: a}]").encode())
+    Path("judged.yaml").write_bytes(mixed.replace(variants, "[{name: a}]\nmetrics: [bleu]").encode())
     found = texts(*arguments)
     assert found.code == 2 and message in found.err and "Traceback" not in found.err
     assert not Path("other").exists() and not Path("out").exists()
