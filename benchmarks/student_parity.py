@@ -104,7 +104,7 @@ def main() -> int:
         bundle.model.pack(torch.float32)
         found = translate_lines(bundle, input_lines(lines), bundle.recipe.decoding)
         ours = {"without": [each.text or "" for each in found], "with": list(with_shortlist(bundle, lines, package))}
-        ratios = {}
+        ratios: dict[str, float] = {}
         for way, texts in ours.items():
             equal = [a.strip() == b.strip() for a, b in zip(texts, theirs, strict=True)]
             places = [i for i, same in enumerate(equal) if not same]

@@ -349,7 +349,7 @@ def _error(
     shape, own = (sentences, heads, entries, size // heads), (length, rows, heads, size // heads)
     seen = (numbers(*shape, speed=0.5), numbers(*shape, speed=1.7), None, bias)
     written = (None, None) if recurrent else (numbers(*own, speed=0.7), numbers(*own, speed=0.3))
-    cache = LayerCache(*written, *seen, numbers(rows, size, speed=0.8) if recurrent else None)
+    cache = LayerCache(written[0], written[1], *seen, numbers(rows, size, speed=0.8) if recurrent else None)
     slots = torch.arange(rows, dtype=torch.int32)[:, None].repeat(1, length)
     slots[:, 0] = slots[:, 0].flip(0)
     starts = torch.tensor([0, 1, 2])

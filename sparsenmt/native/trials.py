@@ -179,7 +179,8 @@ def _step(
     own, memory = numbers(_STEPS, rows, heads, head), numbers(sentences, heads, _STEPS, head)
     written = (None, None) if recurrent else (own, own.clone())
     state = torch.zeros(rows, size) if recurrent else None
-    cache = steps.LayerCache(*written, memory, memory.clone(), None, torch.zeros(sentences, _STEPS), state)
+    remembered = (memory, memory.clone(), None, torch.zeros(sentences, _STEPS))
+    cache = steps.LayerCache(written[0], written[1], *remembered, state)
     slots, starts = torch.arange(rows, dtype=torch.int32).flip(0)[:, None].repeat(1, _STEPS), torch.zeros(sentences)
     slots[:, -1] = torch.arange(rows)
     x, cores = numbers(rows, size), torch.get_num_threads()
