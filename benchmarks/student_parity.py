@@ -46,7 +46,7 @@ def main() -> int:
         for way, shortlist in (("without", "none"), ("with", "model")):
             options = bundle.recipe.decoding.model_copy(update={"shortlist": shortlist})
             ours[way] = [each.text for each in translate_lines(bundle, input_lines(lines), options)]
-        ratios = {}
+        ratios: dict[str, float] = {}
         for way, texts in ours.items():
             equal = [a.strip() == b.strip() for a, b in zip(texts, theirs, strict=True)]
             places = [i for i, same in enumerate(equal) if not same]

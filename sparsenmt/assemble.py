@@ -25,6 +25,7 @@ from sparsenmt.model.transformer import EmbeddingOptions, PositionOptions, Trans
 from sparsenmt.progress import byte_text
 from sparsenmt.recipe import schema
 from sparsenmt.recipe.load import load, load_resolved
+from sparsenmt.recipe.method_choice import MethodChoice, Site
 from sparsenmt.recipe.resolve import Setting
 from sparsenmt.sparsity import registry
 from sparsenmt.sparsity.registry import Method, MethodPlace, Socket
@@ -54,14 +55,14 @@ def attention_sites(model: schema.Model) -> tuple[SiteName, ...]:
     return tuple(name for name in SITES if name != "decoder_self" or model.recurrence is None)
 
 
-def chosen_methods(model: schema.Model) -> list[tuple[str, Method, schema.MethodChoice]]:
+def chosen_methods(model: schema.Model) -> list[tuple[str, Method, MethodChoice]]:
     """All methods that a recipe plugs in, each with its key and its options."""
-    choices: list[tuple[str, Socket, schema.MethodChoice]] = []
+    choices: list[tuple[str, Socket, MethodChoice]] = []
     for name in attention_sites(model):
-        site: schema.Site = getattr(model.attention, name)
+        site: Site = getattr(model.attention, name)
         key = f"model.attention.{name}"
         choices += [(f"{key}.pattern", "pattern", site.pattern), (f"{key}.transform", "transform", site.transform)]
-        optional: list[tuple[str, Socket, schema.MethodChoice | None]] = [
+        optional: list[tuple[str, Socket, MethodChoice | None]] = [
             (f"{key}.position", "position", site.position),
             (f"{key}.span", "span", site.span),
             (f"{key}.heads.given", "heads", site.heads.given),
@@ -88,7 +89,7 @@ def methods_of_words(recipe: schema.Recipe) -> list[str]:
     return [f"{key} ({method.name})" for key, method, options in chosen if options.reads_words]
 
 
-def _build(socket: Socket, choice: schema.MethodChoice, where: str, **context: Any) -> Any:
+def _build(socket: Socket, choice: MethodChoice, where: str, **context: Any) -> Any:
     """Build a method with its options; its ValueError becomes a `UserError` at the method's key."""
     method = registry.get(socket, choice.name)
     options = method.options.model_validate(choice.options)
@@ -124,7 +125,7 @@ def depth_plan(model: schema.Model) -> DepthPlan:
 def _transform(
     model: schema.Model, name: SiteName, shared: dict[Hashable, Any], heads: int, step: int, block: int
 ) -> Transform:
-    site: schema.Site = getattr(model.attention, name)
+    site: Site = getattr(model.attention, name)
     key = f"model.attention.{name}.transform"
     shares = registry.get("transform", site.transform.name).shares
     context = {"place": MethodPlace(step, block, shared)} if shares else {}
@@ -144,7 +145,7 @@ def _step_context(
 def _score_term(
     model: schema.Model, name: SiteName, shared: dict[Hashable, Any], heads: int, step: int, block: int
 ) -> ScoreTerm:
-    site: schema.Site = getattr(model.attention, name)
+    site: Site = getattr(model.attention, name)
     assert site.position is not None
     context = _step_context(model, name, shared, heads, step, block)
     term: ScoreTerm = _build("position", site.position, f"model.attention.{name}.position", **context)
@@ -154,7 +155,7 @@ def _score_term(
 def _content(
     model: schema.Model, name: SiteName, shared: dict[Hashable, Any], heads: int, step: int, block: int
 ) -> ContentPattern:
-    site: schema.Site = getattr(model.attention, name)
+    site: Site = getattr(model.attention, name)
     context = _step_context(model, name, shared, heads, step, block)
     content: ContentPattern = _build("pattern", site.pattern, f"model.attention.{name}.pattern", **context)
     if content.grouped:
@@ -171,14 +172,14 @@ def _content(
 
 
 def _span(model: schema.Model, name: SiteName, heads: int, step: int, block: int) -> Span:
-    site: schema.Site = getattr(model.attention, name)
+    site: Site = getattr(model.attention, name)
     assert site.span is not None
     span: Span = _build("span", site.span, f"model.attention.{name}.span", site=name, heads=heads)
     return span
 
 
 def _site(model: schema.Model, name: SiteName, shared: dict[Hashable, Any]) -> SiteModules:
-    site: schema.Site = getattr(model.attention, name)
+    site: Site = getattr(model.attention, name)
     key = f"model.attention.{name}"
     count = site.heads.count or model.heads
     if model.dimension % count:
@@ -215,9 +216,9 @@ def _site(model: schema.Model, name: SiteName, shared: dict[Hashable, Any]) -> S
     )
 
 
-def _check_some_learned(site: schema.Site, key: str, *, learned: int) -> None:
+def _check_some_learned(site: Site, key: str, *, learned: int) -> None:
     """Refuse methods for scores and weights if the site has no learned heads that would use them."""
-    usual = schema.Site()
+    usual = Site()
     for part, chosen, default, reason in (
         ("transform", site.transform, usual.transform, "none has scores"),
         ("pattern", site.pattern, usual.pattern, "their weights do not depend on a pattern"),

@@ -42,8 +42,8 @@ ORDINARY_WORDS = {
 
 # (file under sparsenmt/, string): places where a string means something else than the method.
 ALLOWED_STRINGS = {
-    ("recipe/schema.py", "full"): "default of `pattern`",
-    ("recipe/schema.py", "softmax"): "default of `transform`",
+    ("recipe/method_choice.py", "full"): "default of `pattern`",
+    ("recipe/method_choice.py", "softmax"): "default of `transform`",
     ("recipe/schema.py", "plain"): "default of `depth`",
     ("data/features.py", "pos"): "the source feature: part-of-speech tags",
     ("training/checkpoints.py", "random"): "the states of random generators",

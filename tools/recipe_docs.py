@@ -18,7 +18,8 @@ from pydantic_core import PydanticUndefined
 
 from sparsenmt.recipe.choices import PRESETS
 from sparsenmt.recipe.key_paths import alternatives, fields_by_key, section_type, type_inside
-from sparsenmt.recipe.schema import MethodChoice, Recipe
+from sparsenmt.recipe.method_choice import MethodChoice
+from sparsenmt.recipe.schema import Recipe
 from sparsenmt.recipe.socket_methods import SOCKETS, Methods
 from sparsenmt.sparsity.registry import methods
 

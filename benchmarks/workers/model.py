@@ -7,6 +7,7 @@ from typing import Any
 from sparsenmt.assemble import build_model
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe import schema
+from sparsenmt.recipe.method_choice import Attention, MemoryChoice, MethodChoice
 
 SIZES = ("dimension", "feed_forward", "heads", "encoder_layers", "decoder_layers", "max_positions")
 
@@ -14,9 +15,9 @@ SIZES = ("dimension", "feed_forward", "heads", "encoder_layers", "decoder_layers
 def random_model(work: dict[str, Any]) -> Transformer:
     """A Transformer of the work's sizes, attention methods and filters, one table for source, target and output."""
     dropout = schema.Dropout(residual=work.get("dropout", 0.0))
-    memory = [schema.MemoryChoice(**each) for each in work.get("memory", ())]
-    attention = schema.Attention.model_validate(work.get("attention", {}))
-    depth = schema.MethodChoice.model_validate(work.get("depth", {"name": "plain"}))
+    memory = [MemoryChoice(**each) for each in work.get("memory", ())]
+    attention = Attention.model_validate(work.get("attention", {}))
+    depth = MethodChoice.model_validate(work.get("depth", {"name": "plain"}))
     sizes = {key: work[key] for key in SIZES}
     section = schema.Model(
         **sizes, dropout=dropout, tie_embeddings="all", attention=attention, memory=memory, depth=depth

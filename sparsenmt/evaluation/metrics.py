@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.rouge import words
 from sparsenmt.evaluation.scorer import Scorer, ScoringOptions, ScoringSettings
-from sparsenmt.metric import METRICS
+from sparsenmt.metric import METRICS, TEXT_METRICS
 
 _NAME_DOCUMENTS = "Name a file with the document id of every line with --documents."
 _MOST_PAIRS = 10_000_000
@@ -195,6 +195,12 @@ def _check_metrics(
     metrics: Sequence[str], *, documents: bool, where: str = "--metric", hint: str = _NAME_DOCUMENTS
 ) -> None:
     for name in metrics:
+        if name in TEXT_METRICS:
+            raise UserError(
+                f"{name} is a metric of language models: these are translations",
+                where="--metric",
+                hint=f"Choose from {', '.join(METRICS)}.",
+            )
         if name not in METRICS:
             close = difflib.get_close_matches(name, METRICS, n=1)
             meant = f"Did you mean '{close[0]}'? " if close else ""

@@ -22,6 +22,7 @@ from sparsenmt.model.linear import Activation
 from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.model.transformer import Tie, Transformer, table_keys
 from sparsenmt.recipe import schema
+from sparsenmt.recipe.method_choice import Site
 from sparsenmt.store import Bundle
 
 LayerWeights = Mapping[str, Tensor]
@@ -130,14 +131,14 @@ def plain_transformer(
 
 def _check_methods(section: schema.Model, target: str) -> None:
     """UserError for the first method that other programs do not have, depth methods excepted."""
-    plain = {"pattern": schema.Site().pattern.name, "transform": schema.Site().transform.name}
+    plain = {"pattern": Site().pattern.name, "transform": Site().transform.name}
     for key, method, choice in chosen_methods(section):
         if method.socket != "depth" and choice.name != plain.get(method.socket):
             raise UserError(f"{target} does not compute the {method.socket} {choice.name}", where=key, hint=_HINT)
 
 
 def _count(section: schema.Model, site: SiteName) -> int:
-    chosen: schema.Site = getattr(section.attention, site)
+    chosen: Site = getattr(section.attention, site)
     return chosen.heads.count or section.heads
 
 

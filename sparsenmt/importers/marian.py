@@ -84,16 +84,15 @@ def read_marian(source: Path, vocabularies: Sequence[Path] = ()) -> ForeignModel
     config = {key: values[0] for key, values in _DEFAULTS.items()} | found.configuration
     _check_architecture(config, files.model)
     shared = files.vocabularies[0] == files.vocabularies[1]
-    source = read_vocabulary(files.vocabularies[0], "source")
-    target = read_vocabulary(files.vocabularies[1], "target")
-    pair = (source, source if shared and source.same_as(target) else target)
+    reading, written = (read_vocabulary(files.vocabularies[i], side) for i, side in enumerate(("source", "target")))
+    pair = (reading, reading if shared and reading.same_as(written) else written)
     weights = _Weights(found.tensors, config, files.model, pair)
     converted = weights.convert()
     notes = [] if not found.quantized else ["The weights were dequantised from 8 bits; inputs of products are not."]
     if found.configuration.get("transformer-tied-layers"):
         notes.append("Decoder layers that share their weights (`transformer-tied-layers`) were copied.")
     if weights.norm == "pre":
-        notes.append("Marian before 1.12 normalised only the queries of self-attention: those models differ.")
+        notes.append("Older versions of Marian normalised only the queries of self-attention: such models differ here.")
     decoding, shortlist = _decoding(files.settings), None
     if files.shortlist is not None:
         shortlist = read_marian_shortlist(files.shortlist, files.settings["shortlist"][1:], pair)
@@ -115,7 +114,7 @@ def read_marian(source: Path, vocabularies: Sequence[Path] = ()) -> ForeignModel
 
 def _frames(source: MarianVocabulary) -> Frames:
     """The tag of the target's language in front of a source, in a model of several targets."""
-    return Frames(source.languages, source_prefix=["target"] if source.languages else [])
+    return Frames(dict(source.languages), source_prefix=["target"] if source.languages else [])
 
 
 def marian_files(source: Path, vocabularies: Sequence[Path] = ()) -> MarianFiles:

@@ -136,8 +136,8 @@ class CompiledDecoder:
             if self._blocks[self._plan[t]].recurrence is not None:
                 state = cache.states.get(t)
                 state = cache.states[t] = x.new_zeros(rows, size) if state is None else state.contiguous()
-            own = (None, None) if state is not None else cache.extend(t, like)
-            caches.append(LayerCache(*own, kv.keys, kv.values, memory_rows, bias, state))
+            keys, values = (None, None) if state is not None else cache.extend(t, like)
+            caches.append(LayerCache(keys, values, kv.keys, kv.values, memory_rows, bias, state))
         flat, cores = x.reshape(rows, size).clone(), threads(rows * self._weights)
         out = self._stack.run(flat, caches, cache.slots, cores, cache.starts)
         return out.view(rows, 1, size)

@@ -115,8 +115,11 @@ class RecurrentLayer(nn.Module):
     def pack(self, how: Packing) -> None:
         """Pack the projections into one product, as `Linear.pack`."""
         parts = self.linears
-        biases = [part.weight.new_zeros(part.out_features) if part.bias is None else part.bias for part in parts]
-        self.packed = how.product(torch.cat([part.weight for part in parts]), torch.cat(biases))
+        biases: list[Tensor | None] = [part.bias for part in parts]  # None: without one, which torch's types do not say
+        full = [
+            each.weight.new_zeros(each.out_features) if b is None else b for each, b in zip(parts, biases, strict=True)
+        ]
+        self.packed = how.product(torch.cat([part.weight for part in parts]), torch.cat(full))
         if how.final:
             release_weights(*parts)
 

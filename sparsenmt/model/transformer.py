@@ -174,7 +174,7 @@ class Transformer(nn.Module):
         self.embedding_norm = nn.ModuleDict({side: options.layer_norm() for side in normed})
         self.output_bias = nn.Parameter(torch.empty(vocabulary.target)) if vocabulary.output_bias else None
         own_encoder, own_decoder, cross = sites
-        absent = () if plan.encoder else ("encoder_self", "cross")
+        absent: tuple[str, ...] = () if plan.encoder else ("encoder_self", "cross")
         absent += () if recurrence is None else ("decoder_self",)
         self._head_names = {
             name: () if name in absent else site.heads.names for name, site in zip(SITES, sites, strict=True)

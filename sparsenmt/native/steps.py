@@ -11,6 +11,7 @@ import ctypes
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -145,8 +146,8 @@ class LayerCache:
         own: tuple[int | None, ...]
         if self.keys is None or self.values is None:
             check(self.state is not None, "a state, where there are no keys and values")
-            assert self.state is not None
-            own = (None, None, address(self.state, torch.float32, sizes.rows, sizes.dimension))
+            state = cast(Tensor, self.state)
+            own = (None, None, address(state, torch.float32, sizes.rows, sizes.dimension))
         else:
             length, slots, *_ = self.keys.shape
             check(length >= sizes.length and slots >= sizes.rows, "a slot for each row, at every position")
@@ -299,9 +300,9 @@ def plain_layer(
         return x if pre_norm else F.layer_norm(x, (size,))
 
     if cache.keys is None or cache.values is None:
-        assert cache.state is not None
+        state = cast(Tensor, cache.state)
         candidate, forget = product("own", before(x)).chunk(2, -1)
-        x = after(x + cache.state.lerp_(candidate, torch.sigmoid(-forget)).relu())
+        x = after(x + state.lerp_(candidate, torch.sigmoid(-forget)).relu())
     else:
         q, k, v = product("own", before(x)).view(rows, 3, heads, -1).unbind(1)
         last = slots.shape[1] - 1
@@ -349,7 +350,7 @@ def _error(
     shape, own = (sentences, heads, entries, size // heads), (length, rows, heads, size // heads)
     seen = (numbers(*shape, speed=0.5), numbers(*shape, speed=1.7), None, bias)
     written = (None, None) if recurrent else (numbers(*own, speed=0.7), numbers(*own, speed=0.3))
-    cache = LayerCache(*written, *seen, numbers(rows, size, speed=0.8) if recurrent else None)
+    cache = LayerCache(written[0], written[1], *seen, numbers(rows, size, speed=0.8) if recurrent else None)
     slots = torch.arange(rows, dtype=torch.int32)[:, None].repeat(1, length)
     slots[:, 0] = slots[:, 0].flip(0)
     starts = torch.tensor([0, 1, 2])

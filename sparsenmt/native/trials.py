@@ -178,8 +178,9 @@ def _step(
     rows, head = sentences * _HYPOTHESES, size // heads
     own, memory = numbers(_STEPS, rows, heads, head), numbers(sentences, heads, _STEPS, head)
     written = (None, None) if recurrent else (own, own.clone())
-    state = torch.zeros(rows, size) if recurrent else None
-    cache = steps.LayerCache(*written, memory, memory.clone(), None, torch.zeros(sentences, _STEPS), state)
+    states = [torch.zeros(rows, size) if recurrent else None for _ in range(2)]  # each side overwrites its own
+    remembered = (memory, memory.clone(), None, torch.zeros(sentences, _STEPS))
+    cache, theirs = (steps.LayerCache(written[0], written[1], *remembered, state) for state in states)
     slots, starts = torch.arange(rows, dtype=torch.int32).flip(0)[:, None].repeat(1, _STEPS), torch.zeros(sentences)
     slots[:, -1] = torch.arange(rows)
     x, cores = numbers(rows, size), torch.get_num_threads()
@@ -188,7 +189,7 @@ def _step(
         return F.linear(rows, weights[name]) if dtype == torch.float32 else found.product(rows, packed[name])
 
     def plain() -> Tensor:
-        return steps.plain_layer(x, product, cache, slots, starts, heads, True, (0, 0))
+        return steps.plain_layer(x, product, theirs, slots, starts, heads, True, (0, 0))
 
     return lambda: stack.run(x.clone(), [cache], slots, cores), plain
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from sparsenmt.recipe.schema import Recipe, Site
+from sparsenmt.recipe.method_choice import Site
+from sparsenmt.recipe.schema import Recipe
 
 
 def without_heads(recipe: Recipe, disabled: Mapping[Any, Collection[int]]) -> Recipe:

@@ -67,7 +67,7 @@ class SSRU(Recurrence):
             terms = torch.cat([first, terms[:, 1:]], 1) if terms.shape[1] > 1 else first
         states = terms
         if terms.shape[1] > 1:
-            states = _LinearRecurrence.apply(factors, terms)
+            states = _LinearRecurrence.apply(factors, terms)  # type: ignore[no-untyped-call]
         return states.relu().to(candidate.dtype), states[:, -1]
 
 

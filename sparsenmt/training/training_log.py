@@ -98,6 +98,12 @@ def training_time(directory: Path) -> float | None:
     return float(median(seconds / updates for updates, seconds in pairs) * (lines[-1][0] - lines[0][0] + every))
 
 
+def training_updates(directory: Path) -> int | None:
+    """Return the number of the last update in the log of a run; None without a log."""
+    found = [update for kind in ("train", "validation") for (update,) in logged_values(directory, kind, "update")]
+    return max((int(update) for update in found if _is_number(update)), default=None)
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 

@@ -46,6 +46,13 @@ if TYPE_CHECKING:  # matplotlib is an optional package
     from matplotlib.figure import Figure
 
 
+_OF_TRANSLATIONS = (
+    *("source", "reference", "documents", "tags", "beam_size", "batch_tokens", "batch_sentences"),
+    *("speed_lines", "rounds", "sacrebleu_p"),
+)
+"""Fields of `CompareRequest`, named as their options, that have no meaning for language models."""
+
+
 @dataclass(frozen=True)
 class CompareRequest:
     """The arguments of `compare_models`.
@@ -171,8 +178,8 @@ def _text_and_scoring(
         )
     asked = request.scoring
     if all(tasks.values()):
-        for option in ("source", "reference", "documents", "tags", "batch_sentences", "beam_size"):
-            if getattr(request, option) is not None:
+        for option in _OF_TRANSLATIONS:
+            if getattr(request, option) != getattr(CompareRequest, option):
                 raise UserError(
                     "has no meaning for language models, which read one text",
                     where="--" + option.replace("_", "-"),
@@ -271,7 +278,7 @@ def _report(
         "batch_sentences": request.batch_sentences,
         **request.run.record(),
     }
-    return Report("compare", tables, tuple(_notes(base, scoring, request)), settings)
+    return Report("compare", tables, tuple(_notes(models, base, scoring, request)), settings)
 
 
 def _models(
@@ -341,11 +348,19 @@ def _sites(models: Sequence[ComparedModel]) -> Table:
     return Table("attention", "attended positions per query", heads, values, across="site", shown="attended")
 
 
-def _notes(base: ComparedModel, scoring: ScoringOptions, request: CompareRequest) -> Iterator[str]:
+def _notes(
+    models: Sequence[ComparedModel], base: ComparedModel, scoring: ScoringOptions, request: CompareRequest
+) -> Iterator[str]:
     """Explain the columns."""
     first = metric_label(scoring.metrics[0])
     yield f"difference: {first} less that of {base.label}; p-value: {request.test}"
-    yield from (f"{metric_label(name)}: {base.found.signatures[scoring.key(name)]}" for name in scoring.metrics)
+    for name in scoring.metrics:
+        signed: dict[str, list[str]] = {}
+        for model in models:
+            signed.setdefault(model.found.signatures[scoring.key(name)], []).append(model.label)
+        for signature, labels in signed.items():
+            of_models = f" of {', '.join(labels)}" if len(signed) > 1 else ""
+            yield f"{metric_label(name)}{of_models}: {signature}"
     if request.beam_size is not None:
         yield f"beam search: beam size {request.beam_size} in place of the recipes'"
     yield "training: target tokens/s by the training's own log, which other work on the machine slows down"

@@ -21,7 +21,15 @@ from sparsenmt.evaluation.text_quality import TextQuality, block_qualities, text
 from sparsenmt.metric import TEXT_METRICS, TextCounts
 from sparsenmt.progress import progress_bar
 from sparsenmt.recipe.schema import Recipe
-from sparsenmt.store import Bundle, check_identity, model_identity, open_model, parameter_count, read_recipe
+from sparsenmt.store import (
+    Bundle,
+    ModelIdentity,
+    check_identity,
+    model_identity,
+    open_model,
+    parameter_count,
+    read_recipe,
+)
 from sparsenmt.workflows.evaluate import Evaluation
 from sparsenmt.workflows.evaluation_file import (
     KeptEvaluation,
@@ -80,7 +88,8 @@ class TextEvaluation(KeptEvaluation):
     @property
     def signatures(self) -> dict[str, str]:
         """Metric -> how the text was read."""
-        return dict.fromkeys(TEXT_METRICS, self.reading)
+        tokens = "; per token: not tested between models with different vocabularies"
+        return {name: self.reading + tokens * (each.per == "token") for name, each in TEXT_METRICS.items()}
 
     @property
     def sentences(self) -> None:
@@ -180,12 +189,20 @@ def difference(
     scoring: ScoringOptions,
     test: PairedTest,
 ) -> dict[str, float] | None:
-    """Test the difference of two models of one task; arguments as of `Evaluation.against`. None: of two tasks."""
+    """Test the difference of two models; arguments as of `Evaluation.against`. None: they cannot be compared by it."""
     if isinstance(own, TextEvaluation) and isinstance(other, TextEvaluation) and isinstance(text, PlainText):
-        return own.against(other, metric, test)
+        return own.against(other, metric, test) if are_comparable(own, other, metric) else None
     if isinstance(own, Evaluation) and isinstance(other, Evaluation) and isinstance(text, TestText):
         return own.against(other, metric, text, language, scoring, test)
     return None
+
+
+def are_comparable(own: Evaluation | TextEvaluation, other: Evaluation | TextEvaluation, metric: str) -> bool:
+    """Return False for a metric by token of models with different vocabularies, whose tokens are not the same."""
+    if metric not in TEXT_METRICS or TEXT_METRICS[metric].per != "token":
+        return True
+    ours, theirs = (ModelIdentity("", each.key["files"], {}, 0).vocabularies for each in (own, other))
+    return ours == theirs
 
 
 def check_text_metrics(scoring: ScoringOptions) -> None:
@@ -201,10 +218,13 @@ def check_text_metrics(scoring: ScoringOptions) -> None:
                 where="--metric",
                 hint=f"Choose from {', '.join(TEXT_METRICS)}.",
             )
-    for option, given in (("--lowercase", scoring.lowercase), ("--tokenize", scoring.tokenize is not None)):
+    settings = {"lowercase": scoring.lowercase, "tokenize": scoring.tokenize, "language": scoring.language}
+    for option, given in settings.items():
         if given:
             raise UserError(
-                "has no meaning for a language model: it predicts the text as it is", where=option, hint="Leave it out."
+                "has no meaning for a language model: it predicts the text as it is",
+                where=f"--{option}",
+                hint="Leave it out.",
             )
 
 

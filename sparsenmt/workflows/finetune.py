@@ -18,7 +18,8 @@ from sparsenmt.interrupts import resumable
 from sparsenmt.metric import METRICS
 from sparsenmt.progress import notify
 from sparsenmt.recipe.auxiliary_loss import AuxiliaryLoss, Ramp
-from sparsenmt.recipe.schema import MemoryChoice, Recipe
+from sparsenmt.recipe.method_choice import MemoryChoice
+from sparsenmt.recipe.schema import Recipe
 from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.plots import Panel, curves, describe
 from sparsenmt.report.tables import Column, Report, Table, Value, columns

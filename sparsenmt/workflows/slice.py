@@ -19,7 +19,8 @@ from sparsenmt.assemble import build_model, loss_names
 from sparsenmt.files import check_absent
 from sparsenmt.model.depth_plan import Depth, DepthPlan
 from sparsenmt.model.transformer import own_exit
-from sparsenmt.recipe.schema import MethodChoice, Recipe
+from sparsenmt.recipe.method_choice import MethodChoice
+from sparsenmt.recipe.schema import Recipe
 from sparsenmt.workflows.depth_choice import check_layers, warn_untrained
 
 

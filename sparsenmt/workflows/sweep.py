@@ -28,7 +28,7 @@ from sparsenmt.report.plots import curves, describe
 from sparsenmt.report.tables import render
 from sparsenmt.runtime import is_distributed, is_main_process
 from sparsenmt.training.checkpoints import find_checkpoints
-from sparsenmt.training.training_log import training_speed, training_time
+from sparsenmt.training.training_log import training_speed, training_time, training_updates
 from sparsenmt.workflows.continue_training import check_vocabularies, counted_on, make_untrained, starting_point
 from sparsenmt.workflows.evaluate import (
     AS_IN_RECIPE,
@@ -41,6 +41,7 @@ from sparsenmt.workflows.evaluate import (
 )
 from sparsenmt.workflows.evaluate_text import (
     TextEvaluation,
+    are_comparable,
     check_text_metrics,
     difference,
     evaluate_text,
@@ -55,6 +56,8 @@ from sparsenmt.workflows.train import train
 
 RECORD = "sweep.json"
 """File of a model directory: the variant that it is; written when the variant is finished."""
+_KEYS = {"--metric": "metrics", "--lowercase": "lowercase", "--tokenize": "tokenize"}
+"""Option of the command -> key of the file in whose place it stands."""
 
 
 @dataclass(frozen=True)
@@ -336,7 +339,8 @@ class SweepPlan:
         measured = {} if own is None else _measured(run, own, other)
         for metric in scoring.metrics:
             labels = {**run.variant.labels, "set": kind, "metric": metric}
-            observed = Observation(run.name, labels, {}, group=run.variant.group, baseline=against)
+            judged = against if own is None or other is None or are_comparable(own, other, metric) else None
+            observed = Observation(run.name, labels, {}, group=run.variant.group, baseline=judged)
             if own is None:
                 result.append(observed)
                 continue
@@ -435,8 +439,11 @@ def plan_sweep(
                 where=f"variant {run.name}: data.task",
                 hint="Write a sweep file for each task.",
             )
-        if run.recipe.data.is_language_model and model_run.beam_size is not None:
-            raise UserError("language models are not searched", where="--beam-size", hint="Leave it out.")
+        for option in ("beam_size", "batch_tokens") if run.recipe.data.is_language_model else ():
+            if getattr(model_run, option) is not None:
+                where = "--" + option.replace("_", "-")
+                raise UserError("language models are not searched", where=where, hint="Leave it out.")
+    for run in runs:
         if "test" in sweep.sets and run.recipe.data.test is None:
             raise UserError(
                 f"the recipe of variant {run.name} has no `data.test`",
@@ -448,11 +455,12 @@ def plan_sweep(
     metrics, tokenize = asked.metrics or sweep.metrics, asked.tokenize or sweep.tokenize
     scored = ScoringOptions(metrics, asked.lowercase or sweep.lowercase, tokenize, asked.language)
     plan = SweepPlan(sweep, runs, folder, scored, model_run)
+    of_file = {"--metric": not asked.metrics, "--lowercase": not asked.lowercase, "--tokenize": asked.tokenize is None}
     try:
         plan.check_scoring()
     except UserError as error:
-        if error.where == "--tokenize" and asked.tokenize is None:
-            error.where = f"{sweep.path}: tokenize"
+        if of_file.get(error.where or ""):
+            error.where = f"{sweep.path}: {_KEYS[error.where or '']}"
         raise
     return plan
 
@@ -475,6 +483,7 @@ def _measured(
         "density": found.overall("density"),
         "training_speed": training_speed(run.directory),
         "training_seconds": training_time(run.directory),
+        "updates": training_updates(run.directory),
     }
 
 

@@ -345,6 +345,9 @@ def _seed_notes(layout: Layout | None, observations: Sequence[Observation]) -> l
 
 def panels(layout: Layout, observations: Sequence[Observation]) -> list[Panel]:
     """Return a diagram for each section, a series for each row: curves if the columns are numbers, otherwise bars."""
+    first = _order(observations, ("metric",))[:1]
+    if any(name in TEXT_METRICS for (name,) in first):  # bits and perplexities have no axis in common
+        observations = [each for each in observations if (each.labels["metric"],) in first]
     cells = _Placement(layout, observations, layout.cells[0])
     found = []
     for section in cells.sections:
@@ -398,7 +401,9 @@ def report(name: str, title: str, observations: Sequence[Observation], axes: Seq
     kind: Kind = "number" if texts else "score"
     measured = (
         *(Column("sentences", "count", False), Column("quality", kind)),
-        *(Column("difference", kind, tested), Column("p_value", "number", tested)),
+        Column("difference", kind, tested),
+        *([Column("low", kind, tested), Column("high", kind, tested)] if texts else []),
+        Column("p_value", "number", tested),
         *columns("hidden number sacrebleu_p"),
         *(Column("parameters", "count"), Column("sparsity", "share", filtered), Column("attended", "number")),
         *(
@@ -407,6 +412,7 @@ def report(name: str, title: str, observations: Sequence[Observation], axes: Seq
             *([Column("mean_span", "number", spanned), Column("longest_span", "number", spanned)] if texts else []),
             Column("training_speed", "rate", timed),
             Column("training_seconds", "rate"),
+            *([Column("updates", "count")] if texts else []),
             Column("signature", shown=False),
         ),
     )

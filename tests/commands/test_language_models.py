@@ -17,6 +17,7 @@ from sparsenmt.data.text_dataset import encode_lines
 from sparsenmt.data.vocabulary import EOS
 from tests.commands.support import Run
 
+PAIR = ("--source", "texts/dev.en", "--reference", "texts/dev.de")
 RECIPE = """\
 name: text
 directory: lm
@@ -155,15 +156,22 @@ def test_checkpoints_are_averaged_by_bits_per_character(texts: Run) -> None:
         (("decode", "lm", "--documents", "texts/dev.en", "-i", "texts/dev.en"), "--documents: has no meaning"),
         (("decode", "lm", "--encoder-layers", "1"), "--encoder-layers: has no meaning"),
         (("decode", "lm", "--unknown", "copy"), "--unknown copy: has no meaning"),
-        (("score", "--model", "lm", "--source", "texts/dev.en", "--reference", "texts/dev.de"), "a language model"),
+        (("score", "--model", "lm", *PAIR), "a language model"),
         (("score", "--model", "model", "--text", "texts/dev.en"), "model: the model translates"),
         (("score", "--text", "texts/dev.en"), "--text: needs --model"),
         (("score", "--model", "lm", "--text", "texts/dev.en", "--metric", "bleu"), "--metric: has no meaning"),
         (("score", "--model", "lm", "--segment-length", "4"), "--segment-length: needs --text"),
         (("compare", "lm", "model"), "different tasks"),
-        (("compare", "lm", "--source", "texts/dev.en", "--reference", "texts/dev.de"), "--source: has no meaning"),
+        (("compare", "lm", *PAIR), "--source: has no meaning"),
         (("compare", "lm", "--text", "texts/dev.en", "-m", "bleu"), "--metric: bleu compares translations"),
         (("compare", "lm", "--text", "texts/dev.en", "--lowercase"), "--lowercase: has no meaning"),
+        (("compare", "lm", "--text", "texts/dev.en", "--language", "de"), "--language: has no meaning"),
+        (("compare", "lm", "--text", "texts/dev.en", "--batch-tokens", "64"), "--batch-tokens: has no meaning"),
+        (("compare", "lm", "--text", "texts/dev.en", "--rounds", "1"), "--rounds: has no meaning"),
+        (("compare", "lm", "--text", "texts/dev.en", "--sacrebleu-p"), "--sacrebleu-p: has no meaning"),
+        (("compare", "model", *PAIR, "-m", "bpc"), "--metric: bpc is a metric of language models"),
+        (("sweep", "text-sweep.yaml", "--lowercase"), "--lowercase: has no meaning"),
+        (("sweep", "judged.yaml"), "judged.yaml: metrics: bleu compares translations"),
         (("compare", "lm"), "no `data.test`"),
         (("compare", "model", "--text", "texts/dev.en"), "--text: the models translate"),
         (("analyze", "spans", "model"), "no span is learned"),
@@ -185,6 +193,7 @@ def test_what_has_no_meaning_is_refused(texts: Run, arguments: tuple[str, ...], 
     mixed = f"name: mixed\ndirectory: other\nrecipe: text.yaml\nsets: [dev]\nvariants: {variants}\n"
     Path("mixed.yaml").write_bytes(mixed.encode())
     Path("text-sweep.yaml").write_bytes(mixed.replace(variants, "[{name: a}]").encode())
+    Path("judged.yaml").write_bytes(mixed.replace(variants, "[{name: a}]\nmetrics: [bleu]").encode())
     found = texts(*arguments)
     assert found.code == 2 and message in found.err and "Traceback" not in found.err
     assert not Path("other").exists() and not Path("out").exists()
@@ -219,6 +228,21 @@ def test_models_are_compared_on_blocks_of_lines(texts: Run) -> None:
     assert again.out == found.out and Path("lm/evaluation").stat().st_mtime_ns == kept
 
 
+def test_tokens_of_different_vocabularies_are_not_compared(texts: Run) -> None:
+    changes = ("directory=chars", "data.directory=prepared-chars", "data.tokenizer.kind=char", "training.max_updates=6")
+    for command in ("prepare", "train"):
+        assert texts(command, "text.yaml", *changes, "model.segment_memory=0").code == 0
+    metrics = [option for name in ("bpc", "perplexity", "word_perplexity") for option in ("-m", name)]
+    found = texts("compare", "lm", "chars", "--text", "texts/dev.en", *metrics, "--json", "compared.json")
+    assert found.code == 0, found.err
+    tables = json.loads(Path("compared.json").read_text(encoding="utf-8"))["tables"]
+    assert [row["metric"] for row in tables["significance"]] == ["BPC", "word perplexity"]
+    assert all(row["perplexity"] > 1 for row in tables["models"])
+    out = found.out.decode()
+    assert "BPC of lm: segments of 16 tokens with a memory of 32 positions" in out, "models that read differently"
+    assert "BPC of chars: segments of 16 tokens\n" in out and "not tested between models with different" in out
+
+
 def test_a_sweep_tabulates_language_models(texts: Run) -> None:
     changed = RECIPE.replace("  dev: {", "  test: {text: texts/test.en}\n  dev: {")
     Path("tested.yaml").write_bytes(changed.encode())
@@ -246,6 +270,8 @@ table: {rows: transform, baseline: {transform: softmax}, cell: [quality, attende
     assert 2.9 < sparse["attended"] <= 3 < dense["attended"]
     assert sparse["fewer_attended"] == pytest.approx(dense["attended"] / sparse["attended"])
     assert sparse["difference"] == pytest.approx(sparse["quality"] - dense["quality"])
+    assert sparse["low"] <= sparse["difference"] <= sparse["high"] and 0 < sparse["p_value"] <= 1
+    assert dense["low"] is None and dense["updates"] == sparse["updates"] == 6
     assert "segments of 16 tokens with a memory of 32 positions" in found.out.decode()
     again = texts("sweep", "sweep.yaml")
     assert again.code == 0 and again.err.count("finished") == 2 and again.out == found.out

@@ -29,6 +29,7 @@ GIVEN = {
     "slice": ["model", "out"],
     "average": ["model", "-o", "out"],
     "export": ["model", "out"],
+    "import": ["model", "out"],
     "benchmark": ["model"],
     "demo": ["training.max_updates=1"],
     "analyze ablate-heads": ["model", "-i", SOURCE, "-r", REFERENCE],

@@ -144,8 +144,8 @@ class FakeModel:
         self.cut = 0
         self.sparsity: float | None = None
 
-    def open_model(self, directory: str, *, disabled: object, device: object = None) -> Any:
-        assert directory == Path("model") and not disabled
+    def open_model(self, directory: str, *, disabled: object, device: object = None, languages: object) -> Any:
+        assert directory == Path("model") and not disabled and languages == (None, None)
         return self.bundle
 
     def line(self, number: int) -> SourceLine:

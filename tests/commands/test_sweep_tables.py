@@ -257,6 +257,12 @@ def test_diagrams_are_curves_over_numbers_and_bars_over_names() -> None:
     assert panels(Layout(rows="k", columns="method"), [observed(None, method="a", k="1")]) == []
 
 
+def test_bits_are_drawn_without_perplexities() -> None:
+    found = [observed(value, metric=name, system="a") for name, value in (("bpc", 1.7), ("word_perplexity", 900.0))]
+    (panel,) = panels(Layout(rows="system", columns="metric"), found)
+    assert panel.series == {"a": [(0.0, 1.7)]} and [label for _, label in panel.ticks or []] == ["BPC"]
+
+
 def test_the_rows_of_csv_and_json() -> None:
     found = [observed(20.0, 0.01, system="a"), observed(None, system="b")]
     (table,) = report("s", "Title", found, ["system"]).tables

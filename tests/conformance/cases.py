@@ -26,6 +26,7 @@ from sparsenmt.model.sites import SITES
 from sparsenmt.model.sockets import Keys
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe import schema
+from sparsenmt.recipe.method_choice import Site
 from sparsenmt.sparsity import registry
 from sparsenmt.sparsity.registry import Method
 from tests.toys import TOYS, registered
@@ -43,8 +44,8 @@ PLACES = {
 }
 # What stands at a place without a method: it is in every case, and no plug of its own.
 DEFAULTS = {
-    "pattern": schema.Site().pattern.name,
-    "transform": schema.Site().transform.name,
+    "pattern": Site().pattern.name,
+    "transform": Site().transform.name,
     "depth": schema.Model().depth.name,
 }
 

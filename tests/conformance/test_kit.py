@@ -15,7 +15,20 @@ from sparsenmt.model.sites import SITES
 from sparsenmt.model.sockets import FixedHeads, Gates, Keys
 from sparsenmt.sparsity import registry
 from tests.conformance import checks
-from tests.conformance.cases import DEFAULTS, NORMS, Bench, Case, Plug, alone, build, mixes, pairs, plugs, refused
+from tests.conformance.cases import (
+    DEFAULTS,
+    ENGINE_KEYS,
+    NORMS,
+    Bench,
+    Case,
+    Plug,
+    alone,
+    build,
+    mixes,
+    pairs,
+    plugs,
+    refused,
+)
 from tests.conformance.support import bench_or_skip, run
 from tests.toys import TOYS
 from tests.toys.faint_filter import FaintFilter
@@ -129,7 +142,7 @@ def test_every_registered_method_is_tried() -> None:
     places = {plug.place for plug in plugs()}
     assert places >= {f"{site}.{socket}" for site in SITES for socket in ("pattern", "transform", "heads")}
     assert {"memory.output", "memory.between", "depth"} <= places
-    assert len(alone()) == len(NORMS) * (len(plugs()) + 1)
+    assert len(alone()) == len(NORMS) * (len(plugs()) + 1 + len(ENGINE_KEYS))
 
 
 def test_pairs_stay_as_they_are_when_a_method_is_added() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from sparsenmt.recipe.schema import AuxiliaryLoss, Ramp
+from sparsenmt.recipe.auxiliary_loss import AuxiliaryLoss, Ramp
 from sparsenmt.training.gradients import BatchResult, UpdateTotals
 from sparsenmt.training.schedules import closed_shares, loss_weights, next_multiplier, update_multipliers
 from sparsenmt.training.state import Multiplier, Progress

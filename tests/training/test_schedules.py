@@ -7,7 +7,8 @@ from typing import Literal
 import pytest
 import torch
 
-from sparsenmt.recipe.schema import Ramp, Training
+from sparsenmt.recipe.auxiliary_loss import Ramp
+from sparsenmt.recipe.schema import Training
 from sparsenmt.training import schedules
 from sparsenmt.training.schedules import final_value, value_at
 

@@ -17,8 +17,8 @@ FORMULAS = (
         "tests/training/test_loss.py",
         (
             "label smoothing over all tokens but the target",
-            "smoothing / table.shape[0]",
-            "smoothing / (table.shape[0] - 1)",
+            "uniform = smoothing / size",
+            "uniform = smoothing / (size - 1)",
         ),
         (
             "label smoothing in the loss but not in its gradient",
