@@ -55,7 +55,7 @@ from sparsenmt.model.depth_plan import Depth
 from sparsenmt.model.sites import SiteName
 from sparsenmt.model.sockets import method_weights
 from sparsenmt.model.transformer import Transformer
-from sparsenmt.recipe.choices import NO_SHORTLIST, OWN_SHORTLIST, DecodingDtype
+from sparsenmt.recipe.choices import DecodingDtype
 from sparsenmt.recipe.load import dump
 from sparsenmt.recipe.model_use import with_languages, without_heads
 from sparsenmt.recipe.schema import Decoding, Recipe
@@ -134,28 +134,10 @@ class Bundle:
     weights_digest: str = ""
     files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     dtype: torch.dtype | None = None
-    _shortlists: dict[str, Shortlist] = field(default_factory=dict, repr=False, compare=False)  # that were read
 
     def shortlist(self, options: Decoding) -> Shortlist | None:
-        """Return the shortlist that decoding options name; None: all tokens may come out.
-
-        Raises:
-            UserError: there is none, or it is damaged or belongs to other vocabularies.
-        """
-        name, mine = options.shortlist, self.tokenizers.shortlist
-        if name is None or name == NO_SHORTLIST:
-            return None
-        if name == OWN_SHORTLIST:
-            if mine is None:
-                raise UserError(
-                    "the model has no shortlist of its own",
-                    where="decoding.shortlist",
-                    hint="Name a file that `sparsenmt shortlist` wrote.",
-                )
-            return mine
-        if name not in self._shortlists:
-            self._shortlists[name] = Shortlist.read(Path(name), self.tokenizers.source, self.tokenizers.target)
-        return self._shortlists[name]
+        """Return the shortlist of decoding options; arguments and errors as for `Tokenizers.named_shortlist`."""
+        return self.tokenizers.named_shortlist(options.shortlist)
 
     @property
     def dtype_name(self) -> str:

@@ -54,7 +54,7 @@ REASONS = {
     "sparsenmt.export.readme": "text that users read: no weights in it",
     "sparsenmt.export.to_ctranslate2": "one target program a file; imports an optional package",
     "sparsenmt.importers.marian_files": "a file format: no model in it, tested alone",
-    "sparsenmt.importers.marian_vocabularies": "a file format: no model in it",
+    "sparsenmt.importers.marian_shortlist": "the formats of shortlists: no tensor or architecture in it",
     "sparsenmt.model.compaction": "one function that drops, counts and merges positions (design rule 3), tested alone",
     "sparsenmt.model.content_attention": "attention by clusters of keys: no projection in it, tested alone",
     "sparsenmt.model.compiled_step": "the compiled step of a decoder: an alternative to layer by layer",

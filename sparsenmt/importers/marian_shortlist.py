@@ -102,7 +102,7 @@ def _checksum(data: bytes) -> int:
 
 
 def _text(data: bytes, settings: Sequence[Any], vocabularies: Vocabularies) -> tuple[int, list[NDArray[np.int64]]]:
-    """As `_binary`; of each source token, the translations with the largest probabilities."""
+    """The same of a text: of each source token, the translations with the largest probabilities."""
     given = [each for each in settings if isinstance(each, (int, float, str)) and not isinstance(each, bool)]
     first, best, least = (float(value) for value in (*given, *_USUAL[len(given) :])[:3])
     if not (0 <= first < 1 << 32 and 0 <= best < 1 << 32):

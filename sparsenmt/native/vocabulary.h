@@ -47,8 +47,10 @@ struct Continuations {
   // Process row n while its logits are in the cache. Afterwards, forbidden tokens have minus infinity.
   void row(int64_t n, float* logits) const {
     float kept[kForbidden], peak = kNever, *found = values + n * width;
-    if (mask)
-      for (int64_t i = 0; i < size; i++) logits[i] += mask[n / hypotheses * size + i];
+    if (mask) {
+      const float* own = mask + n / hypotheses * size;
+      for (int64_t i = 0; i < size; i++) logits[i] += own[i];
+    }
     for (int64_t i = 0; i < count; i++) {
       kept[i] = logits[never[i]];
       peak = kept[i] > peak ? kept[i] : peak;

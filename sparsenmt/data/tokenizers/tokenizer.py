@@ -21,6 +21,7 @@ from sparsenmt.data.vocabulary import SPACE, UNK
 from sparsenmt.errors import UserError
 from sparsenmt.files import invalid_file, read_json, write_json
 from sparsenmt.recipe import schema
+from sparsenmt.recipe.choices import NO_SHORTLIST, OWN_SHORTLIST
 
 SHORTLIST = "shortlist.safetensors"
 
@@ -139,6 +140,27 @@ class Tokenizers:
     shared: bool
     frames: Frames = field(default_factory=Frames)
     shortlist: Shortlist | None = None
+    _shortlists: dict[str, Shortlist] = field(default_factory=dict, repr=False, compare=False)  # files that were read
+
+    def named_shortlist(self, name: str | None) -> Shortlist | None:
+        """Return the shortlist that `decoding.shortlist` names; None: all tokens may come out.
+
+        Raises:
+            UserError: there is none, or it is damaged or belongs to other vocabularies.
+        """
+        if name is None or name == NO_SHORTLIST:
+            return None
+        if name == OWN_SHORTLIST:
+            if self.shortlist is None:
+                raise UserError(
+                    "the model has no shortlist of its own",
+                    where="decoding.shortlist",
+                    hint="Name a file that `sparsenmt shortlist` wrote.",
+                )
+            return self.shortlist
+        if name not in self._shortlists:
+            self._shortlists[name] = Shortlist.read(Path(name), self.source, self.target)
+        return self._shortlists[name]
 
     def save(self, directory: Path) -> None:
         """Write both into a directory, which is created if it is missing."""
