@@ -137,7 +137,7 @@ class Bundle:
 
     def shortlist(self, options: Decoding) -> Shortlist | None:
         """Return the shortlist of decoding options; arguments and errors as for `Tokenizers.named_shortlist`."""
-        return self.tokenizers.named_shortlist(options.shortlist)
+        return self.tokenizers.named_shortlist(options)
 
     @property
     def dtype_name(self) -> str:

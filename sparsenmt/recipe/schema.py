@@ -504,9 +504,21 @@ class Decoding(Section):
         found: dict[str, Any] = self.model_dump(mode="json", exclude={"unknown"} if self.unknown == "allow" else set())
         if self.shortlist == NO_SHORTLIST:
             del found["shortlist"]
-        elif self.shortlist not in (None, OWN_SHORTLIST) and Path(self.shortlist).is_file():
-            found["shortlist"] = sha256_file(Path(self.shortlist))
+        elif (path := self.shortlist_file) is not None and path.is_file():
+            found["shortlist"] = sha256_file(path)
         return found
+
+    @property
+    def own_shortlist(self) -> bool:
+        """True if the shortlist is the model's own."""
+        return self.shortlist == OWN_SHORTLIST
+
+    @property
+    def shortlist_file(self) -> Path | None:
+        """The file of the shortlist; None: it is the model's own, or there is none."""
+        return (
+            None if self.shortlist is None or self.shortlist in (NO_SHORTLIST, OWN_SHORTLIST) else Path(self.shortlist)
+        )
 
     @property
     def encoder_exits(self) -> tuple[int, ...] | None:

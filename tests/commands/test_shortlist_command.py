@@ -54,10 +54,10 @@ def test_a_shortlist_is_made_and_used(command: Run, workspace: Path) -> None:
     assert used.code == 0, used.err
     plain = command("decode", "model", "-i", "few.en")
     assert command("decode", "model", "-i", "few.en", "--shortlist", "none").out == plain.out
-    options = bundle.recipe.decoding.model_copy(update={"shortlist": "a.shortlist"})
-    shortlist = bundle.shortlist(options)
-    assert shortlist is not None and shortlist is bundle.shortlist(options)
-    found = list(translate_lines(bundle, numbered_lines(Path("few.en").read_text().splitlines()), options))
+    chosen = bundle.recipe.decoding.model_copy(update={"shortlist": "a.shortlist"})
+    shortlist = bundle.shortlist(chosen)
+    assert shortlist is not None and shortlist is bundle.shortlist(chosen)
+    found = list(translate_lines(bundle, numbered_lines(Path("few.en").read_text().splitlines()), chosen))
     assert [each.text for each in found] == Path("with.txt").read_text().splitlines()
     for each, row in zip(found, shortlist.allowed([each.source.ids for each in found]), strict=True):
         assert bool(row[each.hypotheses[0].tokens].all())

@@ -21,7 +21,6 @@ from sparsenmt.data.vocabulary import SPACE, UNK
 from sparsenmt.errors import UserError
 from sparsenmt.files import invalid_file, read_json, write_json
 from sparsenmt.recipe import schema
-from sparsenmt.recipe.choices import NO_SHORTLIST, OWN_SHORTLIST
 
 SHORTLIST = "shortlist.safetensors"
 
@@ -140,17 +139,15 @@ class Tokenizers:
     shared: bool
     frames: Frames = field(default_factory=Frames)
     shortlist: Shortlist | None = None
-    _shortlists: dict[str, Shortlist] = field(default_factory=dict, repr=False, compare=False)  # files that were read
+    _shortlists: dict[Path, Shortlist] = field(default_factory=dict, repr=False, compare=False)  # files that were read
 
-    def named_shortlist(self, name: str | None) -> Shortlist | None:
-        """Return the shortlist that `decoding.shortlist` names; None: all tokens may come out.
+    def named_shortlist(self, options: schema.Decoding) -> Shortlist | None:
+        """Return the shortlist that decoding options name; None: all tokens may come out.
 
         Raises:
             UserError: there is none, or it is damaged or belongs to other vocabularies.
         """
-        if name is None or name == NO_SHORTLIST:
-            return None
-        if name == OWN_SHORTLIST:
+        if options.own_shortlist:
             if self.shortlist is None:
                 raise UserError(
                     "the model has no shortlist of its own",
@@ -158,9 +155,10 @@ class Tokenizers:
                     hint="Name a file that `sparsenmt shortlist` wrote.",
                 )
             return self.shortlist
-        if name not in self._shortlists:
-            self._shortlists[name] = Shortlist.read(Path(name), self.source, self.target)
-        return self._shortlists[name]
+        path = options.shortlist_file
+        if path is not None and path not in self._shortlists:
+            self._shortlists[path] = Shortlist.read(path, self.source, self.target)
+        return None if path is None else self._shortlists[path]
 
     def save(self, directory: Path) -> None:
         """Write both into a directory, which is created if it is missing."""
