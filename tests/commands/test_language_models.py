@@ -118,6 +118,7 @@ def test_validation_is_the_score_of_the_validation_text(texts: Run) -> None:
     assert last["update"] == 12 and last["bpc"] == pytest.approx(found["bpc"], rel=1e-5)
     train = [line for line in lines if line["kind"] == "train"][-1]
     assert len(train["heads"]["span"]["decoder_self"]) == 2 and train["span"] > 0
+    assert last["heads"] == train["heads"]  # of the same update
     first, second = (line["bpc"] for line in lines if line["kind"] == "validation")
     assert second < first
 
