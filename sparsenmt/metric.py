@@ -114,3 +114,8 @@ TEXT_METRICS: dict[str, TextMetric] = {
 def lower_is_better(name: str) -> bool:
     """Return True for error rates, the loss, and the metrics of language models."""
     return name == "loss" or name in TEXT_METRICS or METRICS[name].lower_is_better
+
+
+def metric_label(name: str) -> str:
+    """Return the name of a metric in tables, of translations or of language models."""
+    return (METRICS[name] if name in METRICS else TEXT_METRICS[name]).label

@@ -34,9 +34,11 @@ from sparsenmt.training.state import Progress
 from sparsenmt.workflows.decode import DecodeRequest
 from sparsenmt.workflows.distill import DistilledCorpus, DistillRequest
 from sparsenmt.workflows.evaluate import AS_IN_RECIPE, Evaluation, SiteAttention, _path_and_key, kept_evaluation
+from sparsenmt.workflows.evaluate_text import TextBlock, TextEvaluation, kept_text_evaluation
+from sparsenmt.workflows.evaluate_text import _path_and_key as text_path_and_key
 from sparsenmt.workflows.prepare import open_prepared, prepare
 from sparsenmt.workflows.run_checks import check_start
-from sparsenmt.workflows.test_sets import TestText
+from sparsenmt.workflows.test_sets import PlainText, TestText
 from tests.faults import pairs
 
 OTHERS: tuple[Any, ...] = (None, [], "x", 1, -1, {}, [None], {"x": None})
@@ -257,7 +259,9 @@ def test_kept_evaluation(place: Path) -> None:
     path, key = _path_and_key(model, text, store.model_identity(model), AS_IN_RECIPE)
     attention = {"cross": SiteAttention(1.0, 2.0, None, 3)}
     tests = {"bleu x": {"difference": 0.1}}
-    Evaluation(path, key, ["a", "b"], 7, 0.5, {"bleu": 1.0}, {"bleu": "x"}, attention, tests).save()
+    common = {"path": path, "key": key, "parameters": 7, "attention": attention, "tests": tests}
+    scores = {"scores": {"bleu": 1.0}, "signatures": {"bleu": "x"}}
+    Evaluation(**common, **scores, lines=["a", "b"], sparsity=0.5).save()
     assert kept_evaluation(model, text, ScoringOptions(("bleu",))) is not None
 
     def read() -> None:
@@ -265,6 +269,22 @@ def test_kept_evaluation(place: Path) -> None:
         if found is not None:
             found.overall("density")
             assert found.scores["bleu"] < 100 and all(isinstance(line, str) for line in found.lines)
+
+    try_all(path, [read])
+
+
+def test_kept_evaluation_of_a_language_model(place: Path) -> None:
+    model, text = place / "model", PlainText("test", place / "text.en")
+    path, key = text_path_and_key(model, text)
+    blocks = [TextBlock(1.5, 2, 3, 1), TextBlock(2.5, 1, 2, 1)]
+    TextEvaluation(path=path, key=key, parameters=7, blocks=blocks, spans=[[1.0, 2.0]], reading="segments").save()
+    assert kept_text_evaluation(model, text) is not None
+
+    def read() -> None:
+        found = kept_text_evaluation(model, text)
+        if found is not None:
+            assert all(isinstance(value, float) for value in found.scores.values())
+            assert found.size and (found.mean_span is None) is (found.longest_span is None)
 
     try_all(path, [read])
 

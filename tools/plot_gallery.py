@@ -20,6 +20,7 @@ import click
 from sparsenmt.cli import run
 from sparsenmt.commands.analyze.group import REPORTS
 from sparsenmt.data.text import read_lines, write_lines
+from sparsenmt.data.word_spaces import is_unspaced
 from sparsenmt.report.plots import check_plot, save
 from sparsenmt.store import read_recipe
 from sparsenmt.workflows.test_sets import recipe_text
@@ -71,7 +72,7 @@ class Gallery:
             yield f"depth-table-{number}", ["depth-table", str(each), "--output", str(output), "--beam-size", "1"]
 
     def _contrastive(self) -> list[str]:
-        """Write a wrong translation of every line, with two neighbouring words exchanged; returns the arguments."""
+        """Write a wrong translation of every line (`_exchanged`); returns the arguments."""
         pairs = zip(read_lines(self.source), read_lines(self.reference), strict=True)
         lines = [(source, right, _exchanged(right)) for source, right in pairs]
         chosen = [line for line in lines if line[1] != line[2]][:_LINES]
@@ -95,9 +96,10 @@ class Gallery:
 
 
 def _exchanged(line: str) -> str:
-    words = line.split()
-    middle = len(words) // 2
-    return " ".join([*words[: middle - 1], *reversed(words[middle - 1 : middle + 1]), *words[middle + 1 :]])
+    """The line with two neighbouring words exchanged, or two characters where there are no spaces between words."""
+    parts, space = (list(line), "") if is_unspaced([line]) else (line.split(), " ")
+    middle = len(parts) // 2
+    return space.join([*parts[: middle - 1], *reversed(parts[middle - 1 : middle + 1]), *parts[middle + 1 :]])
 
 
 def sheet(pictures: Sequence[Path]) -> Figure:

@@ -12,7 +12,7 @@ import torch
 import sparsenmt
 from protocol import language_batches, serve, work_from_arguments
 from sparsenmt.assemble import build_model
-from sparsenmt.decoding.text_scores import score_text
+from sparsenmt.decoding.text_scores import TextReading, score_text
 from sparsenmt.devices import pick_device
 from sparsenmt.model.segment_memory import SegmentMemory
 from sparsenmt.model.transformer import Transformer
@@ -64,8 +64,8 @@ def main() -> None:
         text = torch.cat([torch.from_numpy(targets).flatten() for _, targets in batches]).numpy()
 
         def score() -> None:
-            reading = {"segment_length": work["segment_length"], "segment_memory": work["segment_memory"], "rows": 1}
-            for _ in score_text(model, text, **reading, device=torch.device("cpu")):
+            reading = TextReading(work["segment_length"], work["segment_memory"], 1, None)
+            for _ in score_text(model, text, reading, torch.device("cpu")):
                 pass
 
         serve(what=what, units=len(text), repeat=score)

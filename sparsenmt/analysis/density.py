@@ -35,7 +35,7 @@ def measure_density(session: AnalysisSession, *, sites: Sequence[SiteName] = SIT
     """Make the report ``density``."""
     found = [
         model.attend(DensityCounter(), sites).result(model.label, learned_alphas(model.bundle.model))
-        for model in session.opened()
+        for model in session.opened(any_task=True)
     ]
     settings = session.attention_settings(sites)
     return session.result(report(found), lambda: panel_grid(panels(found), share_y=True), settings=settings)

@@ -25,7 +25,7 @@ from sparsenmt.report.tables import Report, Table, columns
 
 def measure_diversity(session: AnalysisSession, *, sites: Sequence[SiteName] = SITES) -> AnalysisResult:
     """Make the report ``diversity``."""
-    found = {model.label: model.attend(DiversityCounter(), sites).layers() for model in session.opened()}
+    found = {model.label: model.attend(DiversityCounter(), sites).layers() for model in session.opened(any_task=True)}
     settings = session.attention_settings(sites)
     return session.result(report(found), lambda: curves(panels(found)), settings=settings)
 

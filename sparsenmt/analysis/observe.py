@@ -12,13 +12,16 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from sparsenmt.analysis.gates import HINT_SPLIT, LineBatches
 from sparsenmt.data.batching import pad
 from sparsenmt.data.vocabulary import BOS, EOS
 from sparsenmt.decoding.inputs import SourceLine, describe_out_of_memory, not_finite
+from sparsenmt.decoding.text_scores import TextReading, score_text
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import AttentionSeen
 from sparsenmt.model.sites import SITES, SiteName
@@ -97,10 +100,15 @@ class _AttentionRelay:
         sound = seen.weights.isfinite().all(-1).all(1)  # (B, Q)
         if bool((real & ~sound).any()):
             raise not_finite(self._lines[self._places[int((real & ~sound).any(1).int().argmax())]])
-        used = (seen.weights != 0).any(1, keepdim=True)  # a fixed head may look where the others' pattern does not
-        visible = seen.keys.visible().expand(len(self._places), -1, *used.shape[2:]) | used
-        for observer in self._observers:
-            observer(Attended(seen.site, seen.step + 1, seen.weights, visible, real, self._places))
+        _tell(self._observers, seen, real, self._places)
+
+
+def _tell(observers: Sequence[Observer], seen: AttentionSeen, real: Tensor, places: list[int]) -> None:
+    """Pass the attention of a step to the observers, with the keys that its queries may see; ``real`` (B, Q)."""
+    used = (seen.weights != 0).any(1, keepdim=True)  # a fixed head may look where the others' pattern does not
+    visible = seen.keys.visible().expand(len(places), -1, *used.shape[2:]) | used
+    for observer in observers:
+        observer(Attended(seen.site, seen.step + 1, seen.weights, visible, real, places))
 
 
 @torch.inference_mode()
@@ -141,3 +149,31 @@ def _decode(
     relay.targets = (torch.arange(inputs.shape[1]) < lengths[:, None]).to(bundle.device)
     with nullcontext() if listening else bundle.model.listen(relay):
         bundle.model.decode(inputs.to(bundle.device), memory, exits=bundle.depth[1:])
+
+
+def observe_text(
+    bundle: Bundle,
+    ids: NDArray[np.integer],
+    reading: TextReading,
+    observers: Sequence[Observer],
+    advance: Callable[[int], object] | None = None,
+) -> None:
+    """Read a text with a language model while observers are told the attention; each segment counts as a sentence.
+
+    Args:
+        ids: (N) the tokens of the text.
+        advance: is told the number of tokens of each segment.
+
+    Raises:
+        UserError: a probability is not finite.
+    """
+    read = 0
+
+    def relay(seen: AttentionSeen) -> None:
+        rows, queries = seen.weights.shape[0], seen.weights.shape[2]
+        real = torch.ones(rows, queries, dtype=torch.bool, device=seen.weights.device)
+        _tell(observers, seen, real, list(range(read, read + rows)))
+
+    with bundle.model.listen(relay):
+        for _ in score_text(bundle.model, ids, reading, bundle.device, advance=advance):
+            read += 1

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparsenmt.analysis.gates import NO_FILTER, GatedLine, LineBatches, gated_lines
-from sparsenmt.analysis.observe import Observer, TargetLine, observe
+from sparsenmt.analysis.observe import Observer, TargetLine, observe, observe_text
 from sparsenmt.analysis.text_words import TextWords, find_words
 from sparsenmt.data.documents import check_id_count, read_document_ids
 from sparsenmt.data.input_line import InputLine, input_lines
@@ -28,6 +28,7 @@ from sparsenmt.data.text import check_readable, read_lines
 from sparsenmt.data.tokenizers.tokenizer import unknown_texts
 from sparsenmt.decoding.documents import translate_aligned
 from sparsenmt.decoding.inputs import SourceLine, cut_warning, read_sources, warn_of_sources, warn_of_unknown_lines
+from sparsenmt.decoding.text_scores import TextReading, encode_text
 from sparsenmt.decoding.translate import Translation, translate_lines
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import check_scoring
@@ -238,16 +239,22 @@ class AnalysisSession:
             )
         return [f"{label}: {NO_FILTER}" for label in dense]
 
-    def opened(self) -> Iterator[AnalyzedModel]:
-        """Open the models, one after the other."""
+    def opened(self, *, any_task: bool = False) -> Iterator[AnalyzedModel]:
+        """Open the models, one after the other; ``any_task``: language models, too, which otherwise are refused."""
         for label, directory in self.labels.items():
-            yield self.open(label, directory)
+            yield self.open(label, directory, any_task=any_task)
 
     def open(
-        self, label: str, directory: Path, disabled: Mapping[SiteName, Collection[int]] | None = None
+        self,
+        label: str,
+        directory: Path,
+        disabled: Mapping[SiteName, Collection[int]] | None = None,
+        *,
+        any_task: bool = False,
     ) -> AnalyzedModel:
         """Open one model, which need not be one of the session's, without the ``disabled`` heads of its sites."""
-        return AnalyzedModel(self, label, open_model(directory, device=self.device, disabled=disabled))
+        bundle = open_model(directory, device=self.device, disabled=disabled, any_task=any_task)
+        return AnalyzedModel(self, label, bundle)
 
     def scoring_settings(
         self,
@@ -417,11 +424,34 @@ class AnalyzedModel:
         Args:
             targets: None: those of the model, if a site of the decoder is asked for.
 
+        A language model reads the lines as one text, and has no other site than the decoder's self-attention.
+
         Returns:
             the observer.
         """
+        if self.bundle.recipe.data.is_language_model:
+            return self._attend_to_text(observer)
         if targets is None and any(site != "encoder_self" for site in sites):
             targets = self.targets
         with self.batches("attention") as text:
             observe(text, targets, [observer], sites=sites)
+        return observer
+
+    def _attend_to_text(self, observer: AnyObserver) -> AnyObserver:
+        session = self.session
+        for option, given in (
+            ("--target", session.target),
+            ("--tags", session.tags),
+            ("--beam-size", session.beam_size),
+        ):
+            if given is not None:
+                raise UserError(
+                    f"has no meaning for {self.label}, a language model, which reads --input as one text",
+                    where=option,
+                    hint="Leave it out.",
+                )
+        lines, name = [line.text for line in session.lines], session.text_name
+        ids = encode_text(self.bundle.tokenizers.target, lines, name).ids
+        with progress_bar(f"{self.label}: attention", len(ids), unit="token") as advance:
+            observe_text(self.bundle, ids, TextReading.of(self.bundle.recipe), [observer], advance)
         return observer

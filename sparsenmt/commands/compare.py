@@ -25,9 +25,10 @@ from sparsenmt.commands.options import (
 @source_options
 @click.option("--documents", type=PATH, help="File with the document id of every line of --source.")
 @click.option("--tags", type=PATH, help="Part-of-speech tags of --source, for models that read them.")
+@click.option("--text", type=PATH, help="Text that language models read.  [default: that of the recipes]")
 @set_option
 @click.option("--baseline", type=PATH, help="Model that the others are tested against.  [default: the first]")
-@scoring_options("the first recipe's; with BLEU, chrF too")
+@scoring_options("the first recipe's; with BLEU, chrF too", texts=True)
 @significance_options
 @sacrebleu_p_option
 @click.option("--attention/--no-attention", default=True, show_default=True, help="Count attended positions.")
@@ -52,6 +53,9 @@ def command(**options: Any) -> None:
     training         target tokens/s, median of the training's own log; comparable
                      between runs on one machine only; and the seconds of all updates
     decoding         target tokens/s, measured here, the models taking turns
+
+    Language models read one text (--text): bits per character, mean and longest learned span; differences are tested
+    on blocks of lines.
 
     Translations and scores are kept in the model directories (evaluation/) as long as model and text stay the same:
     another model can be added without translating again with the others. Speed is always measured anew.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from sparsenmt.errors import UserError
-from sparsenmt.metric import METRICS
+from sparsenmt.metric import METRICS, TEXT_METRICS
 from sparsenmt.model.sites import SITES
 from sparsenmt.recipe.choices import LARGEST_BEAM, DecodingDtype, SignificanceMethod, UnknownTokens, is_device_name
 from sparsenmt.strategy import STRATEGIES
@@ -207,17 +207,18 @@ def decode_request(model: Path, **options: Any) -> DecodeRequest:
     return DecodeRequest(model, settings=settings, **own)
 
 
-def scoring_options(default: str) -> Decorator:
+def scoring_options(default: str, *, texts: bool = False) -> Decorator:
     """``--metric``, ``--lowercase``, ``--tokenize`` and ``--language``, passed on as ``scoring``, a `ScoringOptions`.
 
     Args:
         default: the metrics that are taken if none is named, for the help.
+        texts: True if the command takes language models, too.
     """
     options = [
         click.option(
             *("--metric", "-m", "metrics"),
             multiple=True,
-            type=click.Choice(list(METRICS)),
+            type=click.Choice([*METRICS, *(TEXT_METRICS if texts else ())]),
             help=f"Metric, the most important first; repeatable.  [default: {default}]",
         ),
         click.option("--lowercase", "-l", is_flag=True, help="Ignore case in BLEU and chrF (TER and ROUGE always do)."),

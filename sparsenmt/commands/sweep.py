@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("--list", "lists", is_flag=True, help="List the variants and their progress, and exit.")
 @click.option("--table", is_flag=True, help="Print the table of the finished variants; train and evaluate nothing.")
 @click.option("--output", "-o", type=PATH, help="Folder of the variants.  [default: the sweep's directory]")
-@scoring_options("the sweep's")
+@scoring_options("the sweep's", texts=True)
 @evaluation_options
 @training_processor_options
 def command(

@@ -5,53 +5,132 @@ Shapes: N tokens of the text, B segments that are read together, T tokens of a s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sparsenmt.data.vocabulary import EOS
+from sparsenmt.data.text import bounded_batches
+from sparsenmt.data.text_dataset import encode_lines
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer
+from sparsenmt.data.vocabulary import EOS, UNK
 from sparsenmt.decoding.forced_decoding import token_log_probabilities
 from sparsenmt.errors import UserError
+from sparsenmt.metric import TextCounts
 from sparsenmt.model.protocol import TranslationModel
+from sparsenmt.progress import notify
+from sparsenmt.recipe.schema import Recipe
+
+_MOST_UNKNOWN = 0.01
+"""A larger share of unknown tokens is worth a warning."""
+
+
+@dataclass(frozen=True)
+class TextReading:
+    """The numbers with which a text is read."""
+
+    segment_length: int
+    segment_memory: int
+    rows: int
+    exits: tuple[int, ...] | None
+
+    @classmethod
+    def of(
+        cls,
+        recipe: Recipe,
+        segment_length: int | None = None,
+        segment_memory: int | None = None,
+        decoder_layers: int | None = None,
+    ) -> TextReading:
+        """Those of a recipe, unless they are given; ``decoder_layers``: layers that run, by default all."""
+        decoding, training = recipe.decoding, recipe.training
+        length = segment_length or decoding.segment_length or training.segment_length
+        memories = (segment_memory, decoding.segment_memory, recipe.model.segment_memory)
+        memory = next(each for each in memories if each is not None)
+        layers = decoder_layers or decoding.decoder_layers
+        return cls(length, memory, max(training.batch_tokens // length, 1), None if layers is None else (layers,))
+
+    def record(self) -> dict[str, Any]:
+        """All that the likelihoods depend on; the number of segments that are computed at once is not."""
+        exits = None if self.exits is None else list(self.exits)
+        return {"segment_length": self.segment_length, "segment_memory": self.segment_memory, "exits": exits}
+
+    @property
+    def words(self) -> str:
+        """The segments in words."""
+        memory = f" with a memory of {self.segment_memory:,} positions" if self.segment_memory else ""
+        return f"segments of {self.segment_length:,} tokens{memory}"
+
+
+@dataclass(frozen=True)
+class EncodedText:
+    """A text as a model's tokens.
+
+    Args:
+        ids: (N) the tokens, with `EOS` at the end of each line.
+    """
+
+    lines: list[str]
+    ids: NDArray[np.int64]
+    counts: TextCounts
+
+
+def encode_text(tokenizer: Tokenizer, lines: list[str], name: str) -> EncodedText:
+    """Turn lines into the tokens of a language model; warn of unknown ones.
+
+    Args:
+        name: of the text, for messages.
+
+    Raises:
+        UserError: there are no lines.
+    """
+    if not lines:
+        raise UserError("the file has no lines", where=name, hint="Name the file that was meant.")
+    parts = [encode_lines(tokenizer, part) for part in bounded_batches(lines, len)]
+    ids, counts = np.concatenate([part for part, _ in parts]), sum((own for _, own in parts), TextCounts())
+    unknown = int((ids == UNK).sum()) / len(ids)
+    if unknown > _MOST_UNKNOWN:
+        notify(
+            f"warning: {name}: {unknown:.1%} of the tokens are unknown to the model's vocabulary, and count as one "
+            "token each: another language or script than that of the training text?"
+        )
+    return EncodedText(lines, ids, counts)
 
 
 @torch.inference_mode()
 def score_text(
     model: TranslationModel,
     tokens: NDArray[np.integer],
-    *,
-    segment_length: int,
-    segment_memory: int,
-    rows: int,
+    reading: TextReading,
     device: torch.device,
-    exits: Sequence[int] | None = None,
+    *,
     advance: Callable[[int], object] | None = None,
 ) -> Iterator[Tensor]:
     """Yield the natural log-probabilities of all tokens of a text, in order, segment by segment: no token is skipped.
 
     With a segment memory the text is one stream, and every layer keeps the keys and values of the positions before a
-    segment. Without one, a segment is read alone, and ``rows`` segments at once.
+    segment. Without one, a segment is read alone, and several at once.
 
     Args:
         tokens: (N).
-        segment_length: tokens of a segment; the last one may be shorter.
-        segment_memory: positions before a segment to which it attends.
-        exits: as for `TranslationModel.decode`.
+        reading: the segments; the last one may be shorter.
         advance: is told the number of tokens of each segment.
 
     Raises:
         UserError: a log-probability is not finite.
     """
-    cache = model.new_cache(model.no_source(1), exits=exits, segment_memory=segment_memory) if segment_memory else None
+    length, exits, keep = reading.segment_length, reading.exits, reading.segment_memory
+    cache = model.new_cache(model.no_source(1), exits=exits, segment_memory=keep) if keep else None
     previous, first = EOS, 0  # a text begins after the end of a line
     while first < len(tokens):
-        count = segment_length if cache is not None else _whole(len(tokens) - first, segment_length, rows)
+        count = length if cache is not None else _whole(len(tokens) - first, length, reading.rows)
         wanted = torch.from_numpy(tokens[first : first + count].astype(np.int64)).to(device)
         inputs = torch.cat([wanted.new_tensor([previous]), wanted[:-1]])
-        shape = (-1, min(segment_length, len(wanted)))
+        shape = (-1, min(length, len(wanted)))
         memory = model.no_source(inputs.view(shape).shape[0]) if cache is None else cache.memory
         (hidden,) = model.decode(inputs.view(shape), memory, cache=cache, exits=exits).values()
         values = token_log_probabilities(model, hidden.flatten(0, 1), wanted)

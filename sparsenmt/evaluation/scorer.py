@@ -77,6 +77,8 @@ class ScoringOptions:
 
     def key(self, metric: str) -> str:
         """Return the name of a metric with the settings that change its value: the metric alone for the defaults."""
+        if metric not in METRICS:  # of a language model: nothing changes its value
+            return metric
         record, tokenize, parts = METRICS[metric], self.tokenize or DEFAULT_TOKENIZER, [metric]
         parts += ["lowercase"] if self.lowercase else []
         tokenized = record.uses_tokenizer(bool(self.unspaced))

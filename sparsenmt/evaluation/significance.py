@@ -197,8 +197,8 @@ def _comparison(
     else:
         extreme = distances >= observed - _ROUNDING
         sacrebleus = distances > observed + _ROUNDING
-    metric = METRICS[system.name]
-    tested_there = metric.validates and metric.scorer.startswith("sacrebleu_scorer:")
+    metric = METRICS.get(system.name)  # None: a metric of language models
+    tested_there = metric is not None and metric.validates and metric.scorer.startswith("sacrebleu_scorer:")
     return Comparison(
         name=system.name,
         system=_estimate(value, ours),

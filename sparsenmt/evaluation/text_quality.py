@@ -3,6 +3,8 @@
 Bits per character are the negative log-likelihood of all tokens, in bits, over the number of characters, line feeds
 included: models with different vocabularies can be compared by it, and by the perplexity of words, but not by that of
 tokens.
+
+Shapes: N tokens, L lines, M blocks of lines.
 """
 
 from __future__ import annotations
@@ -10,22 +12,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
+from sparsenmt.data.vocabulary import EOS
+from sparsenmt.evaluation.metrics import Statistics
 from sparsenmt.metric import TEXT_METRICS, TextCounts
+
+BLOCK_CHARACTERS = 1000
+"""Smallest size of a block of lines."""
 
 
 @dataclass(frozen=True)
 class TextQuality:
-    """The negative log-likelihood of a text.
-
-    Args:
-        nats: of all tokens.
-        counts: sizes of the text.
-        segments: nats and number of tokens of each segment, in order.
-    """
+    """The negative log-likelihood of a text, or of a part of it, in nats, and its sizes."""
 
     nats: float
     counts: TextCounts
-    segments: Sequence[tuple[float, int]] = ()
 
     def value(self, metric: str) -> float:
         """The value of one of `metric.TEXT_METRICS`, or of ``loss``, the mean over tokens in nats."""
@@ -36,3 +39,37 @@ class TextQuality:
     def values(self) -> dict[str, float]:
         """The loss and all metrics, by name."""
         return {name: self.value(name) for name in ("loss", *TEXT_METRICS)}
+
+
+def block_qualities(nats: NDArray[np.floating], ids: NDArray[np.integer], lines: Sequence[str]) -> list[TextQuality]:
+    """Divide a text into blocks of whole lines, which are the segments of paired tests.
+
+    The blocks depend on the text alone, so that models with other vocabularies and other segments have the same ones,
+    and are long enough to be nearly independent of each other.
+
+    Args:
+        nats: (N) the negative log-likelihoods of the tokens.
+        ids: (N) the tokens, with `EOS` at the end of each line.
+        lines: the L lines, without their line feeds.
+    """
+    ends = np.flatnonzero(ids == EOS) + 1  # (L)
+    found: list[TextQuality] = []
+    first, counts = 0, TextCounts()
+    for end, line in zip(ends.tolist(), lines, strict=True):
+        counts += TextCounts(0, len(line) + 1, len(line.split()) + 1)
+        if counts.characters >= BLOCK_CHARACTERS or end == len(ids):
+            sized = TextCounts(end - first, counts.characters, counts.words)
+            found.append(TextQuality(float(nats[first:end].sum(dtype=np.float64)), sized))
+            first, counts = end, TextCounts()
+    return found
+
+
+def text_statistics(blocks: Sequence[TextQuality], metric: str) -> Statistics:
+    """The statistics of a metric for every block, for resampling."""
+
+    def score(sums: NDArray[np.float64]) -> float:
+        tokens, characters, words = (round(value) for value in sums[1:])
+        return TextQuality(float(sums[0]), TextCounts(tokens, characters, words)).value(metric)
+
+    rows = [(each.nats, each.counts.tokens, each.counts.characters, each.counts.words) for each in blocks]
+    return Statistics(metric, np.array(rows, dtype=np.float64), score)

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 else:
     Preset = Literal[tuple(PRESETS)]
     DecodingMethod = Literal[tuple(STRATEGIES)]
-    MetricName = Literal[tuple(METRICS)]
+    MetricName = Literal[(*METRICS, *TEXT_METRICS)]
     ValidationMetric = Literal[("loss", *(name for name, each in METRICS.items() if each.validates), *TEXT_METRICS)]
 
 

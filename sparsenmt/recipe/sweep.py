@@ -18,7 +18,18 @@ from sparsenmt.recipe.validation_errors import misread_booleans, validation_prob
 from sparsenmt.recipe.variants import OWN_AXES, SEED, Variant, expand_variants
 from sparsenmt.recipe.yaml_tree import YamlNode, mapping, nearest_origin, plain, read
 
-CellValue = Literal["quality", "parameters", "sparsity", "attended", "density", "training_speed", "training_seconds"]
+CellValue = Literal[
+    "quality",
+    "parameters",
+    "sparsity",
+    "attended",
+    "fewer_attended",
+    "density",
+    "mean_span",
+    "longest_span",
+    "training_speed",
+    "training_seconds",
+]
 
 
 class Layout(Section):

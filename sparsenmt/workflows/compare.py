@@ -15,12 +15,13 @@ from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import PairedTest
 from sparsenmt.evaluation.tokenizer_choice import fit_to_text
-from sparsenmt.metric import METRICS
+from sparsenmt.metric import TEXT_METRICS, metric_label
 from sparsenmt.progress import progress_bar
+from sparsenmt.recipe.schema import Recipe
 from sparsenmt.report.model_labels import check_models, model_labels
 from sparsenmt.report.output_files import ReportFiles
 from sparsenmt.report.plots import Panel, curves, describe
-from sparsenmt.report.tables import Column, Report, Table, Value, columns
+from sparsenmt.report.tables import Column, Kind, Report, Table, Value, columns
 from sparsenmt.store import read_recipe
 from sparsenmt.training.training_log import training_speed, training_time
 from sparsenmt.workflows.evaluate import (
@@ -32,7 +33,14 @@ from sparsenmt.workflows.evaluate import (
     translate_in_batches,
     translate_text,
 )
-from sparsenmt.workflows.test_sets import TestText, given_text, shared_text
+from sparsenmt.workflows.evaluate_text import (
+    TextEvaluation,
+    check_text_metrics,
+    difference,
+    evaluate_text,
+    text_metric_of,
+)
+from sparsenmt.workflows.test_sets import PlainText, TestText, given_text, shared_plain_text, shared_text
 
 if TYPE_CHECKING:  # matplotlib is an optional package
     from matplotlib.figure import Figure
@@ -44,6 +52,7 @@ class CompareRequest:
 
     Args:
         source: text to translate; None: the ``kind`` text of the recipes, which must be the same for all.
+        text: text that language models read; None: as for ``source``.
         reference: its reference; given with ``source`` only.
         documents: document ids of the source's lines.
         tags: part-of-speech tags of the source.
@@ -64,6 +73,7 @@ class CompareRequest:
     reference: Path | None = None
     documents: Path | None = None
     tags: Path | None = None
+    text: Path | None = None
     kind: Literal["test", "dev"] = "test"
     baseline: Path | None = None
     scoring: ScoringOptions = field(default_factory=ScoringOptions)
@@ -97,7 +107,7 @@ class ComparedModel:
 
     label: str
     directory: Path
-    found: Evaluation
+    found: Evaluation | TextEvaluation
     speed: float | None
     tests: Mapping[str, Mapping[str, float]]
 
@@ -108,42 +118,86 @@ def compare_models(request: CompareRequest) -> Report:
     Raises:
         UserError: an option, a file or a model is not what it must be.
     """
-    given = given_text(request.source, request.reference, request.documents, request.tags)
     everybody, wanted = list(request.models), request.baseline
     if wanted is not None and all(model.resolve() != wanted.resolve() for model in everybody):
         everybody.insert(0, wanted)
     check_models(everybody)
-    request.files.check([request.source, request.reference, request.documents, request.tags])
+    request.files.check([request.source, request.reference, request.documents, request.tags, request.text])
     use_threads(request.threads)
     pick_device(request.device, "--device")
     labels = model_labels(everybody)
-    text = given or shared_text(labels, request.kind)
-    _check_batches(everybody, text, request.batch_sentences)
-    scoring = request.scoring.with_default(_default_metrics(everybody[0]))
-    check_metrics_fit(text, scoring)
     recipes = {label: read_recipe(path) for label, path in labels.items()}
-    languages = {label: recipe.data.target_language for label, recipe in recipes.items()}
-    scoring.language_of(languages)
-    scoring = fit_to_text(scoring, text.read()[1], recipes)
-    found = {
-        label: evaluate(path, text, scoring, attention=request.attention, run=request.run)
-        for label, path in labels.items()
-    }
+    text, scoring = _text_and_scoring(request, labels, recipes)
+    found = {label: _evaluated(path, text, scoring, request) for label, path in labels.items()}
     first = (wanted or request.models[0]).resolve()
     baseline = next(label for label, path in labels.items() if path.resolve() == first)
     tests = {
         label: {
-            metric: own.against(found[baseline], metric, text, languages[label], scoring, request.test)
+            metric: tested
             for metric in scoring.metrics
             if label != baseline
+            and (
+                tested := difference(
+                    own, found[baseline], metric, text, recipes[label].data.target_language, scoring, request.test
+                )
+            )
         }
         for label, own in found.items()
     }
-    speeds = _decoding_speeds(labels, text, request) if request.speed else {}
+    speeds = _decoding_speeds(labels, text, request) if request.speed and isinstance(text, TestText) else {}
     models = [ComparedModel(label, labels[label], own, speeds.get(label), tests[label]) for label, own in found.items()]
     made = _report(models, baseline, request, text, scoring)
     request.files.write(made, lambda: _drawn(made))
     return made
+
+
+def _text_and_scoring(
+    request: CompareRequest, labels: Mapping[str, Path], recipes: Mapping[str, Recipe]
+) -> tuple[TestText | PlainText, ScoringOptions]:
+    """Return the text that the models are compared on, and the settings of its scores.
+
+    Raises:
+        UserError: the models have different tasks, or an option has no meaning for theirs.
+    """
+    tasks = {label: recipe.data.is_language_model for label, recipe in recipes.items()}
+    if len(set(tasks.values())) > 1:
+        other = next(label for label, own in tasks.items() if own is not next(iter(tasks.values())))
+        raise UserError(
+            f"{next(iter(tasks))} and this model have different tasks, translation and language modelling",
+            where=str(labels[other]),
+            hint="Compare models of one task.",
+        )
+    asked = request.scoring
+    if all(tasks.values()):
+        for option in ("source", "reference", "documents", "tags", "batch_sentences", "beam_size"):
+            if getattr(request, option) is not None:
+                raise UserError(
+                    "has no meaning for language models, which read one text",
+                    where="--" + option.replace("_", "-"),
+                    hint="Leave it out, or name the text with --text.",
+                )
+        scoring = asked.with_default((text_metric_of(next(iter(recipes.values()))),))
+        check_text_metrics(scoring)
+        if request.text is not None:
+            return PlainText(request.text.name.split(".")[0] or "text", request.text), scoring
+        return shared_plain_text(labels, request.kind), scoring
+    if request.text is not None:
+        raise UserError("the models translate", where="--text", hint="Name a text with --source and --reference.")
+    given = given_text(request.source, request.reference, request.documents, request.tags)
+    text = given or shared_text(labels, request.kind)
+    _check_batches(list(labels.values()), text, request.batch_sentences)
+    scoring = asked.with_default(_default_metrics(next(iter(labels.values()))))
+    check_metrics_fit(text, scoring)
+    scoring.language_of({label: recipe.data.target_language for label, recipe in recipes.items()})
+    return text, fit_to_text(scoring, text.read()[1], recipes)
+
+
+def _evaluated(
+    model: Path, text: TestText | PlainText, scoring: ScoringOptions, request: CompareRequest
+) -> Evaluation | TextEvaluation:
+    if isinstance(text, PlainText):
+        return evaluate_text(model, text, attention=request.attention, device=request.device)
+    return evaluate(model, text, scoring, attention=request.attention, run=request.run)
 
 
 def _default_metrics(model: Path) -> tuple[str, ...]:
@@ -193,7 +247,11 @@ def _tokens(found: Sequence[Translation]) -> int:
 
 
 def _report(
-    models: Sequence[ComparedModel], baseline: str, request: CompareRequest, text: TestText, scoring: ScoringOptions
+    models: Sequence[ComparedModel],
+    baseline: str,
+    request: CompareRequest,
+    text: TestText | PlainText,
+    scoring: ScoringOptions,
 ) -> Report:
     """Make the tables: the models, the tests against the baseline by each metric, the attention of each site."""
     base = next(model for model in models if model.label == baseline)
@@ -215,7 +273,12 @@ def _report(
 
 
 def _models(
-    models: Sequence[ComparedModel], base: ComparedModel, text: TestText, scoring: ScoringOptions, *, attention: bool
+    models: Sequence[ComparedModel],
+    base: ComparedModel,
+    text: TestText | PlainText,
+    scoring: ScoringOptions,
+    *,
+    attention: bool,
 ) -> Table:
     values: list[tuple[Value, ...]] = []
     for model in models:
@@ -224,17 +287,24 @@ def _models(
         seen = tuple(own.overall(name) if attention else None for name in ("attended", "density"))
         ratio = None if model.speed is None or base.speed is None else model.speed / base.speed
         training = (training_speed(model.directory), training_time(model.directory))
-        measured = (own.parameters, own.sparsity, *seen, *training, model.speed, ratio)
+        spans = (own.mean_span, own.longest_span) if isinstance(own, TextEvaluation) else ()
+        measured = (own.parameters, own.sparsity, *seen, *spans, *training, model.speed, ratio)
         values.append((model.label, *scores, test.get("difference"), test.get("p_value"), *measured))
     filtered, timed = any(model.found.sparsity is not None for model in models), base.speed is not None
+    of_texts = [model.found for model in models if isinstance(model.found, TextEvaluation)]
+    spanned = any(found.spans for found in of_texts)
+    kinds = [Column("mean_span", "number", spanned), Column("longest_span", "number", spanned)]
+    span_columns = kinds if of_texts else []
+    kind = _kind(scoring)
     heads = (
-        *(Column("model"), *(Column(name, "score") for name in (*scoring.metrics, "difference"))),
+        *(Column("model"), *(Column(name, kind) for name in (*scoring.metrics, "difference"))),
         *(Column("p_value", "number"), Column("parameters", "count")),
         *(Column("sparsity", "share", filtered), Column("attended", "number", attention)),
-        *(Column("density", "share", attention), Column("training", "rate"), Column("training_seconds", "rate")),
+        *(Column("density", "share", attention), *span_columns),
+        *(Column("training", "rate"), Column("training_seconds", "rate")),
         *(Column("decoding", "rate", timed), Column("decoding_ratio", "score", timed)),
     )
-    return Table("models", f"{text.name}: {base.found.sentences:,} sentences", heads, tuple(values))
+    return Table("models", f"{text.name}: {base.found.size}", heads, tuple(values))
 
 
 def _significance(
@@ -242,14 +312,19 @@ def _significance(
 ) -> Table:
     names = ("difference", "low", "high", "p_value", "sacrebleu_p")
     values: tuple[tuple[Value, ...], ...] = tuple(
-        (model.label, METRICS[metric].label, model.found.scores[scoring.key(metric)], *map(test.get, names))
+        (model.label, metric_label(metric), model.found.scores[scoring.key(metric)], *map(test.get, names))
         for model in models
         for metric, test in model.tests.items()
     )
-    scores = columns("score score difference low high")
+    scores = columns(f"{_kind(scoring)} score difference low high")
     tested = (Column("p_value", "number"), Column("sacrebleu_p", "number", sacrebleu_p))
     heads = (*columns("text model metric"), *scores, *tested)
     return Table("significance", f"against {base.label}, with 95% intervals", heads, values)
+
+
+def _kind(scoring: ScoringOptions) -> Kind:
+    """The kind of columns of scores: bits per character differ in the third decimal."""
+    return "number" if scoring.metrics[0] in TEXT_METRICS else "score"
 
 
 def _sites(models: Sequence[ComparedModel]) -> Table:
@@ -266,9 +341,9 @@ def _sites(models: Sequence[ComparedModel]) -> Table:
 
 def _notes(base: ComparedModel, scoring: ScoringOptions, request: CompareRequest) -> Iterator[str]:
     """Explain the columns."""
-    first = METRICS[scoring.metrics[0]].label
+    first = metric_label(scoring.metrics[0])
     yield f"difference: {first} less that of {base.label}; p-value: {request.test}"
-    yield from (f"{METRICS[name].label}: {base.found.signatures[scoring.key(name)]}" for name in scoring.metrics)
+    yield from (f"{metric_label(name)}: {base.found.signatures[scoring.key(name)]}" for name in scoring.metrics)
     if request.beam_size is not None:
         yield f"beam search: beam size {request.beam_size} in place of the recipes'"
     yield "training: target tokens/s by the training's own log, which other work on the machine slows down"
@@ -280,9 +355,10 @@ def _notes(base: ComparedModel, scoring: ScoringOptions, request: CompareRequest
 
 def _drawn(found: Report) -> Figure:
     """Draw quality against speed, with title and caption."""
-    baseline, metric = found.settings["baseline"], METRICS[found.settings["metrics"][0]].label
+    baseline, metric = found.settings["baseline"], metric_label(found.settings["metrics"][0])
     models = ", ".join(found.settings["models"])
-    title = f"{metric} against speed\n{models}; text: {found.settings['text']}"
+    against = "attended positions and speed" if found.settings["metrics"][0] in TEXT_METRICS else "speed"
+    title = f"{metric} against {against}\n{models}; text: {found.settings['text']}"
     caption = f"dashed: {baseline}; vertical lines: 95% interval of the difference from it, added to its {metric}"
     drawn = curves(_panels(found), share_y=True)
     return describe(drawn, title, caption=caption if len(found.settings["models"]) > 1 else "")
@@ -295,7 +371,7 @@ def _panels(found: Report) -> list[Panel]:
         UserError: no speed is known.
     """
     metric, baseline, diagrams = found.settings["metrics"][0], found.settings["baseline"], []
-    label, models = METRICS[metric].label, found.tables[0].records()
+    label, models = metric_label(metric), found.tables[0].records()
     base = next(float(each[metric]) for each in models if each["model"] == baseline)  # type: ignore[arg-type]
     ends = {
         str(each["model"]): (base + float(each["low"]), base + float(each["high"]))  # type: ignore[arg-type]
@@ -303,7 +379,8 @@ def _panels(found: Report) -> list[Panel]:
         if each["metric"] == label and each["low"] is not None
     }
     level = (f"{label} of {baseline}", base) if ends else None
-    for name in ("decoding", "training"):
+    of_texts = metric in TEXT_METRICS
+    for name in ("attended", "training") if of_texts else ("decoding", "training"):
         series: dict[str, list[tuple[float, float | None]]] = {}
         for record in models:
             speed, quality = record[name], record[metric]
@@ -311,7 +388,7 @@ def _panels(found: Report) -> list[Panel]:
                 series[str(record["model"])] = [(speed, quality)]
         if series:
             intervals = {model: [ends.get(model)] for model in series}
-            words = f"speed of {name} (target tokens a second)"
+            words = "attended positions a query" if name == "attended" else f"speed of {name} (target tokens a second)"
             text = f"{label} on {found.settings['text']}"
             diagrams.append(Panel(words, text, series, style="points", intervals=intervals, level=level))
     if not diagrams:

@@ -1,18 +1,12 @@
-"""The evaluation of a trained model on a text: translations, scores, attention. Results are kept beside the model.
-
-A model directory holds a sealed file for each text below ``evaluation/``. It is valid as long as the model, the text
-and the decoding options are those that it was made with.
-"""
+"""The evaluation of a translation model on a text: translations, scores, attention. Results are kept beside it."""
 
 from __future__ import annotations
 
-import errno
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from sparsenmt.analysis.density import DensityCounter
 from sparsenmt.analysis.gates import LineBatches
@@ -22,16 +16,12 @@ from sparsenmt.decoding.documents import pack_pairs, source_lines, translate_ali
 from sparsenmt.decoding.inputs import SourceLine, read_sources, warn_of_unknown_sources
 from sparsenmt.decoding.strategies import strategy_of
 from sparsenmt.decoding.translate import Translation, sparsity_rate, translate_lines
-from sparsenmt.errors import UserError
 from sparsenmt.evaluation.metrics import check_scoring, corpus_scores
 from sparsenmt.evaluation.scorer import ScoringOptions
-from sparsenmt.evaluation.significance import PairedTest, compare
+from sparsenmt.evaluation.significance import Comparison, PairedTest, compare
 from sparsenmt.evaluation.tokenizer_choice import fit_to_text
-from sparsenmt.files import directory_lock, make_directories, read_sealed, sha256_text, write_sealed
-from sparsenmt.model.sites import SITES
-from sparsenmt.progress import notify, progress_bar
+from sparsenmt.progress import progress_bar
 from sparsenmt.recipe.schema import Decoding, Recipe
-from sparsenmt.records import typed
 from sparsenmt.store import (
     Bundle,
     ModelIdentity,
@@ -41,70 +31,44 @@ from sparsenmt.store import (
     parameter_count,
     read_recipe,
 )
+from sparsenmt.workflows.evaluation_file import (
+    KeptEvaluation,
+    SiteAttention,
+    evaluation_key,
+    evaluation_path,
+    site_attention,
+)
 from sparsenmt.workflows.input_text import attach, open_tag_file
 from sparsenmt.workflows.test_sets import TestText
 
-FOLDER = "evaluation"
-_FORMAT = 1
-_OLDEST_KEY = {"format", "weights", "model", "decoding", "text"}
-"""The entries of the key in files of the first version, which did not look at vocabularies and the source length."""
-_AGAIN = "It is measured again."
 _DEFAULTS = ScoringOptions()
-_READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
-@dataclass(frozen=True)
-class SiteAttention:
-    """Means over the heads of one attention site; None if no query saw any position.
-
-    Args:
-        attended: positions with weight, per query.
-        visible: positions that the pattern allows, per query.
-        density: share of the visible positions that have weight.
-        queries: of all heads together.
-    """
-
-    attended: float | None
-    visible: float | None
-    density: float | None
-    queries: int
-
-
-@dataclass
-class Evaluation:
-    """One model on one text, and the file that keeps the results.
+@dataclass(kw_only=True)
+class Evaluation(KeptEvaluation):
+    """One translation model on one text.
 
     Args:
-        key: everything that the results depend on.
         lines: the translations.
         sparsity: share of source positions that filters drop; None without a filter.
         scores: `ScoringOptions.key` -> value; the key is the name of the metric where settings are the default ones.
         signatures: the same, and signatures.
-        attention: by site; None: not measured.
-        tests: differences to other translations, by `ScoringOptions.key`, hash of those, and `PairedTest.identity`.
     """
 
-    path: Path
-    key: Mapping[str, Any]
     lines: list[str]
-    parameters: int
     sparsity: float | None
     scores: dict[str, float] = field(default_factory=dict)
     signatures: dict[str, str] = field(default_factory=dict)
-    attention: dict[str, SiteAttention] | None = None
-    tests: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
     def sentences(self) -> int:
         """Number of lines."""
         return len(self.lines)
 
-    def overall(self, name: str) -> float | None:
-        """Return the mean of an attribute of `SiteAttention` over all heads of the model, weighted by queries."""
-        sites = [] if self.attention is None else list(self.attention.values())
-        pairs = [(getattr(each, name), each.queries) for each in sites]
-        total = sum(queries for value, queries in pairs if value is not None)
-        return sum(value * queries for value, queries in pairs if value is not None) / total if total else None
+    @property
+    def size(self) -> str:
+        """The size of the text in words."""
+        return f"{self.sentences:,} sentences"
 
     def against(
         self,
@@ -115,47 +79,28 @@ class Evaluation:
         scoring: ScoringOptions = _DEFAULTS,
         test: PairedTest | None = None,
     ) -> dict[str, float]:
-        """Return ``difference`` to another model, ``low`` and ``high`` (95%), ``p_value`` and, if any, ``sacrebleu_p``.
+        """Test the difference to another model; returns what `keep_test` does.
 
         Args:
             test: None: the bootstrap.
         """
         test = test or PairedTest()
-        key = f"{scoring.key(metric)} {sha256_text(chr(10).join(other.lines))[:16]} {test.identity}"
-        if key not in self.tests:
+
+        def make() -> Comparison:
             sources, references = text.read()
             settings = scoring.settings(language=language, documents=text.ids(sources), only=[metric])
             (found,) = compare(self.lines, other.lines, [references], settings, test)
-            difference = found.difference
-            bounds = {"low": difference.low, "high": difference.high}
-            self.tests[key] = {"difference": difference.value, **bounds, "p_value": found.p_value}
-            if found.sacrebleu_p is not None:
-                self.tests[key]["sacrebleu_p"] = found.sacrebleu_p
-            self.save()
-        return self.tests[key]
+            return found
 
-    def save(self) -> None:
-        """Write the file beside the model, merged with that of another process; warn if the directory is read-only."""
-        try:
-            make_directories(self.path.parent)
-            with directory_lock(self.path.parent, "writes results here", wait=True):
-                self._add(_read(self.path, self.key))
-                content = asdict(self)
-                del content["path"]
-                write_sealed(self.path, content)
-        except OSError as error:
-            if error.errno not in _READ_ONLY:
-                raise
-            notify(f"warning: {self.path}: the results cannot be saved ({error.strerror})")
+        return self.keep_test(scoring.key(metric), "\n".join(other.lines), test, make)
 
-    def _add(self, kept: Evaluation | None) -> None:
-        """Add the results of another evaluation, if they belong to the same translations."""
-        if kept is None or kept.lines != self.lines:
-            return
+    def is_same(self, kept: Self) -> bool:
+        return kept.lines == self.lines
+
+    def add(self, kept: Self) -> None:
+        super().add(kept)
         self.scores = kept.scores | self.scores
         self.signatures = kept.signatures | self.signatures
-        self.tests = kept.tests | self.tests
-        self.attention = self.attention or kept.attention
 
 
 @dataclass(frozen=True)
@@ -274,34 +219,14 @@ def _path_and_key(
     """Return the file of an evaluation, and everything that it depends on."""
     digests, recipe = text.digests(), read_recipe(directory)
     decoding = run.options(recipe)
-    key = {
-        "format": _FORMAT,
-        **asdict(identity),
-        "decoding": decoding.recorded(),
-        "text": digests,
-    }
-    name = f"{text.name}-{sha256_text(json.dumps(digests, sort_keys=True))[:8]}"
-    name += f"-beam{decoding.beam_size}" if decoding != recipe.decoding else ""
-    return directory / FOLDER / f"{name}.json", key
+    suffix = f"-beam{decoding.beam_size}" if decoding != recipe.decoding else ""
+    key = evaluation_key(identity, decoding.recorded(), digests)
+    return evaluation_path(directory, text.name, digests, suffix), key
 
 
 def _kept(directory: Path, text: TestText, identity: ModelIdentity, run: ModelRun) -> Evaluation | None:
     """Read the kept evaluation of this model and text; None if there is none, or it is damaged or out of date."""
-    return _read(*_path_and_key(directory, text, identity, run))
-
-
-def _read(path: Path, key: Mapping[str, Any]) -> Evaluation | None:
-    """Read an evaluation; None if there is no file, or it is damaged or of another key."""
-    if not path.exists():
-        return None
-    try:
-        record = read_sealed(path, hint=_AGAIN)
-        found = typed({**record, "path": str(path)}, Evaluation, path, hint=_AGAIN)
-    except UserError:
-        return None
-    if not found.key.keys() >= _OLDEST_KEY or any(key.get(name) != value for name, value in found.key.items()):
-        return None
-    return replace(found, path=path, key=key)
+    return Evaluation.read(*_path_and_key(directory, text, identity, run))
 
 
 def translate_text(
@@ -336,7 +261,8 @@ def _new_evaluation(bundle: Bundle, directory: Path, text: TestText, run: ModelR
     with progress_bar(f"{directory.name}: {text.name}", len(sources)) as advance:
         lines, found = translate_text(bundle, text, sources, advance)
     warn_of_unknown_sources(bundle, (each.source for each in found), f"{directory.name}: {text.source}")
-    return Evaluation(path, key, lines, parameter_count(directory), sparsity_rate(found))
+    parameters, rate = parameter_count(directory), sparsity_rate(found)
+    return Evaluation(path=path, key=key, lines=lines, parameters=parameters, sparsity=rate)
 
 
 def _measure_attention(bundle: Bundle, label: str, text: TestText) -> dict[str, SiteAttention]:
@@ -347,17 +273,7 @@ def _measure_attention(bundle: Bundle, label: str, text: TestText) -> dict[str, 
         batch_tokens = bundle.recipe.decoding.batch_tokens
         batches = LineBatches(bundle, [source for source, _ in pairs], batch_tokens, advance)
         observe(batches, [output for _, output in pairs], [counter])
-    measured = counter.result(label)
-    return {
-        site: SiteAttention(
-            attended=measured.site_mean(site, "attended"),
-            visible=measured.site_mean(site, "visible"),
-            density=measured.site_mean(site, "density"),
-            queries=sum(head.queries for head in heads.values()),
-        )
-        for site in SITES
-        if (heads := measured.at(site))
-    }
+    return site_attention(counter.result(label))
 
 
 def _read_pairs(bundle: Bundle, text: TestText) -> list[tuple[SourceLine, TargetLine]]:

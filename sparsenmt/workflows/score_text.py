@@ -9,22 +9,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sparsenmt.data.text import bounded_batches, read_lines
-from sparsenmt.data.text_dataset import encode_lines
-from sparsenmt.data.vocabulary import UNK
-from sparsenmt.decoding.text_scores import score_text
+from sparsenmt.data.text import read_lines
+from sparsenmt.decoding.text_scores import TextReading, encode_text, score_text
 from sparsenmt.devices import pick_device, use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.text_quality import TextQuality
-from sparsenmt.metric import TextCounts
 from sparsenmt.model.protocol import TranslationModel
-from sparsenmt.progress import notify, progress_bar
-from sparsenmt.recipe.schema import Recipe
+from sparsenmt.progress import progress_bar
 from sparsenmt.recipe.task import check_language_model
 from sparsenmt.store import Bundle, open_model
-
-_MOST_UNKNOWN = 0.01
-"""A larger share of unknown tokens is worth a warning."""
 
 
 @dataclass(frozen=True)
@@ -44,58 +37,33 @@ class TextUse:
     device: str = "auto"
 
 
-@dataclass(frozen=True)
-class TextReading:
-    """The numbers with which a text is read."""
-
-    segment_length: int
-    segment_memory: int
-    rows: int
-    exits: tuple[int, ...] | None
-
-    @classmethod
-    def of(cls, recipe: Recipe, use: TextUse | None = None) -> TextReading:
-        """Those of a recipe, with the changes of ``use``."""
-        decoding, training = recipe.decoding, recipe.training
-        length = decoding.segment_length or training.segment_length
-        memory = recipe.model.segment_memory if decoding.segment_memory is None else decoding.segment_memory
-        layers = decoding.decoder_layers
-        if use is not None:
-            length = use.segment_length or length
-            memory = memory if use.segment_memory is None else use.segment_memory
-            layers = use.decoder_layers or layers
-        return cls(length, memory, max(training.batch_tokens // length, 1), None if layers is None else (layers,))
-
-
-def measure(
+def token_nats(
     model: TranslationModel,
     ids: NDArray[np.integer],
-    counts: TextCounts,
     reading: TextReading,
     device: torch.device,
     *,
     shown: bool = True,
-) -> TextQuality:
-    """Measure the likelihood of a text.
+    label: str = "score",
+) -> NDArray[np.float64]:
+    """Compute the negative log-likelihood of every token of a text, (N,).
 
     Args:
-        ids: its tokens, with `EOS` at the end of each line.
+        ids: (N) the tokens, with `EOS` at the end of each line.
         shown: show the progress.
+        label: of the progress.
     """
-    segments = []
-    with progress_bar("score", len(ids), unit="token", shown=shown) as advance:
+    found = []
+    with progress_bar(label, len(ids), unit="token", shown=shown) as advance:
         for values in score_text(
             model,
             ids,
-            segment_length=reading.segment_length,
-            segment_memory=reading.segment_memory,
-            rows=reading.rows,
-            device=device,
-            exits=reading.exits,
+            reading,
+            device,
             advance=advance,
         ):
-            segments += [(-float(part.double().sum()), len(part)) for part in values.split(reading.segment_length)]
-    return TextQuality(sum(nats for nats, _ in segments), counts, segments)
+            found.append(-values.double().cpu().numpy())
+    return np.concatenate(found)
 
 
 def score_text_file(use: TextUse, text: Path) -> tuple[TextQuality, TextReading]:
@@ -106,23 +74,13 @@ def score_text_file(use: TextUse, text: Path) -> tuple[TextQuality, TextReading]
     """
     use_threads(use.threads)
     device = pick_device(use.device, "--device")
-    lines = list(read_lines(text))
-    if not lines:
-        raise UserError("the file has no lines", where=str(text), hint="Name the file that was meant.")
     bundle = open_model(use.model, device=device, any_task=True)
     check_language_model(bundle.recipe, use.model)
-    reading = TextReading.of(bundle.recipe, use)
+    reading = TextReading.of(bundle.recipe, use.segment_length, use.segment_memory, use.decoder_layers)
     _check_reading(bundle, reading, use)
-    tokenizer = bundle.tokenizers.target
-    parts = [encode_lines(tokenizer, part) for part in bounded_batches(lines, len)]
-    ids, counts = np.concatenate([part for part, _ in parts]), sum((own for _, own in parts), TextCounts())
-    unknown = int((ids == UNK).sum()) / len(ids)
-    if unknown > _MOST_UNKNOWN:
-        notify(
-            f"warning: {text}: {unknown:.1%} of the tokens are unknown to the model's vocabulary, and count as one "
-            "token each: another language or script than that of the training text?"
-        )
-    return measure(bundle.model, ids, counts, reading, device), reading
+    encoded = encode_text(bundle.tokenizers.target, list(read_lines(text)), str(text))
+    nats = token_nats(bundle.model, encoded.ids, reading, device)
+    return TextQuality(float(nats.sum()), encoded.counts), reading
 
 
 def _check_reading(bundle: Bundle, reading: TextReading, use: TextUse) -> None:

@@ -39,10 +39,18 @@ from sparsenmt.workflows.evaluate import (
     kept_evaluation,
     metric_of,
 )
+from sparsenmt.workflows.evaluate_text import (
+    TextEvaluation,
+    check_text_metrics,
+    difference,
+    evaluate_text,
+    kept_text_evaluation,
+    text_metric_of,
+)
 from sparsenmt.workflows.prepare import prepare
 from sparsenmt.workflows.run_checks import is_same_run
 from sparsenmt.workflows.sweep_table import Observation, grids, notes, panels, report
-from sparsenmt.workflows.test_sets import TestText, recipe_text
+from sparsenmt.workflows.test_sets import PlainText, TestText, evaluation_text, recipe_text
 from sparsenmt.workflows.train import train
 
 RECORD = "sweep.json"
@@ -182,8 +190,10 @@ class SweepPlan:
                     else:
                         notify(f"{head}: {each.directory}")
                         self._train(each)
-                    for text in (recipe_text(each.recipe, kind) for kind in self.sweep.sets):
-                        if text is not None and is_main_process():
+                    for text in (evaluation_text(each.recipe, kind) for kind in self.sweep.sets):
+                        if isinstance(text, PlainText) and is_main_process():
+                            evaluate_text(each.directory, text, device=self.model_run.device)
+                        elif isinstance(text, TestText) and is_main_process():
                             scoring = self._scoring_of(each, text)
                             evaluate(each.directory, text, scoring, run=self.model_run)
                 except UserError as error:
@@ -230,11 +240,14 @@ class SweepPlan:
                 shutil.rmtree(run.directory / "checkpoints", ignore_errors=True)
 
     def _asked_of(self, run: VariantRun) -> ScoringOptions:
-        return self.scoring.with_default((metric_of(run.recipe),))
+        own = text_metric_of(run.recipe) if run.recipe.data.is_language_model else metric_of(run.recipe)
+        return self.scoring.with_default((own,))
 
-    def _scoring_of(self, run: VariantRun, text: TestText) -> ScoringOptions:
+    def _scoring_of(self, run: VariantRun, text: TestText | PlainText) -> ScoringOptions:
         """Return the settings of a variant's scores, with the tokenizer that fits its text."""
         asked, data = self._asked_of(run), run.recipe.data
+        if isinstance(text, PlainText):
+            return asked
         key = (asked, text, data.target_language, run.recipe.training.validation.tokenize)
         if key not in self.fitted:
             self.fitted[key] = fit_to_text(asked, text.read()[1], {run.name: run.recipe})
@@ -253,6 +266,9 @@ class SweepPlan:
         for run in self.runs:
             scoring = self._asked_of(run)
             first.setdefault(scoring.metrics, run)
+            if run.recipe.data.is_language_model:
+                check_text_metrics(scoring)
+                continue
             for text in filter(None, (recipe_text(run.recipe, kind) for kind in self.sweep.sets)):
                 if (scoring, text.documents is None) not in checked:
                     check_metrics_fit(text, scoring)
@@ -288,28 +304,36 @@ class SweepPlan:
         finished = {run.name: run.is_finished() for run in self.runs}
         found: list[Observation] = []
         for kind in self.sweep.sets:
-            kept: dict[str, Evaluation] = {}
+            kept: dict[str, Evaluation | TextEvaluation] = {}
             for run in self.runs:
-                text = recipe_text(run.recipe, kind)
-                if text is not None and finished[run.name]:
-                    scoring = self._scoring_of(run, text)
-                    evaluation = kept_evaluation(run.directory, text, scoring, self.model_run)
-                    if evaluation is not None:
-                        kept[run.name] = evaluation
+                evaluation = self._kept(run, kind) if finished[run.name] else None
+                if evaluation is not None:
+                    kept[run.name] = evaluation
             for run in self.runs:
                 found += self._observed(run, kind, kept)
         return found
 
-    def _observed(self, run: VariantRun, kind: str, kept: Mapping[str, Evaluation]) -> list[Observation]:
+    def _kept(self, run: VariantRun, kind: str) -> Evaluation | TextEvaluation | None:
+        """Return the kept results of a finished variant."""
+        text = evaluation_text(run.recipe, kind)
+        if isinstance(text, PlainText):
+            return kept_text_evaluation(run.directory, text)
+        if text is None:
+            return None
+        return kept_evaluation(run.directory, text, self._scoring_of(run, text), self.model_run)
+
+    def _observed(
+        self, run: VariantRun, kind: str, kept: Mapping[str, Evaluation | TextEvaluation]
+    ) -> list[Observation]:
         """Return the results of one variant on one set, one for each metric."""
         own, baseline = kept.get(run.name), self._baseline(run)
         other = None if baseline is None else kept.get(baseline.name)
-        text = recipe_text(run.recipe, kind)
+        text = evaluation_text(run.recipe, kind)
         result = []
         scoring = self._asked_of(run) if own is None or text is None else self._scoring_of(run, text)
-        same_text = baseline is not None and recipe_text(baseline.recipe, kind) == text
+        same_text = baseline is not None and evaluation_text(baseline.recipe, kind) == text
         against = baseline.variant.group if baseline is not None and same_text else None
-        measured = {} if own is None else _measured(run, own)
+        measured = {} if own is None else _measured(run, own, other)
         for metric in scoring.metrics:
             labels = {**run.variant.labels, "set": kind, "metric": metric}
             observed = Observation(run.name, labels, {}, group=run.variant.group, baseline=against)
@@ -319,7 +343,7 @@ class SweepPlan:
             values = {"quality": own.scores[scoring.key(metric)], **measured}
             tested = None
             if other is not None and text is not None and other.key["text"] == own.key["text"]:
-                tested = own.against(other, metric, text, run.recipe.data.target_language, scoring, self.test)
+                tested = difference(own, other, metric, text, run.recipe.data.target_language, scoring, self.test)
             signature = own.signatures[scoring.key(metric)]
             result.append(replace(observed, values=values, test=tested, sentences=own.sentences, signature=signature))
         return result
@@ -405,12 +429,14 @@ def plan_sweep(
             variant = replace(variant, start=folder / str(variant.start))
         runs.append(VariantRun(variant, recipe.model_copy(update=named)))
     for run in runs:
-        if run.recipe.data.is_language_model:
+        if run.recipe.data.task != runs[0].recipe.data.task:
             raise UserError(
-                "a sweep translates and scores; language models are trained one by one for now",
+                f"{runs[0].name} and {run.name} have different tasks, whose scores cannot share a table",
                 where=f"variant {run.name}: data.task",
-                hint="Run `sparsenmt train` for each recipe, then `sparsenmt score --model DIR --text FILE`.",
+                hint="Write a sweep file for each task.",
             )
+        if run.recipe.data.is_language_model and model_run.beam_size is not None:
+            raise UserError("language models are not searched", where="--beam-size", hint="Leave it out.")
         if "test" in sweep.sets and run.recipe.data.test is None:
             raise UserError(
                 f"the recipe of variant {run.name} has no `data.test`",
@@ -431,12 +457,21 @@ def plan_sweep(
     return plan
 
 
-def _measured(run: VariantRun, found: Evaluation) -> dict[str, float | None]:
+def _measured(
+    run: VariantRun, found: Evaluation | TextEvaluation, baseline: Evaluation | TextEvaluation | None
+) -> dict[str, float | None]:
     """Return the values of a finished variant that do not depend on a metric."""
+    attended = found.overall("attended")
+    theirs = None if baseline is None else baseline.overall("attended")
+    spans = (
+        {"mean_span": found.mean_span, "longest_span": found.longest_span} if isinstance(found, TextEvaluation) else {}
+    )
     return {
+        **spans,
+        "fewer_attended": None if attended is None or theirs is None else theirs / attended,
         "parameters": found.parameters,
         "sparsity": found.sparsity,
-        "attended": found.overall("attended"),
+        "attended": attended,
         "density": found.overall("density"),
         "training_speed": training_speed(run.directory),
         "training_seconds": training_time(run.directory),

@@ -9,11 +9,11 @@ from itertools import product
 from statistics import mean, stdev
 
 from sparsenmt.evaluation.significance import PairedTest, welch_interval
-from sparsenmt.metric import METRICS
+from sparsenmt.metric import TEXT_METRICS, lower_is_better, metric_label
 from sparsenmt.recipe.sweep import CellValue, Layout, axes_of
 from sparsenmt.report.columns import aligned
 from sparsenmt.report.plots import Panel
-from sparsenmt.report.tables import Column, Report, Table, Value, columns
+from sparsenmt.report.tables import Column, Kind, Report, Table, Value, columns
 
 LEVEL = 0.05
 """Differences with a smaller p-value are marked."""
@@ -21,7 +21,8 @@ _SCATTER = "smaller than the seeds' scatter: Welch's 95% interval of the differe
 _NONE, _WAITING = "-", "..."
 _MARKS = ("*", "+", "~")
 _SHARES = ("sparsity", "density")
-_BESIDE = ("sparsity", "training_speed")
+_LENGTHS = ("attended", "fewer_attended", "mean_span", "longest_span")
+_BESIDE = ("sparsity", "mean_span", "longest_span", "training_speed")
 """Values in columns of their own, in a table whose columns the file does not name."""
 Labels = tuple[str, ...]
 """One label for each axis of the rows, of the columns or of the sections."""
@@ -29,7 +30,10 @@ _TITLES = {
     "parameters": "parameters",
     "sparsity": "sparsity rate",
     "attended": "attended positions a query",
+    "fewer_attended": "times fewer attended positions than the baseline",
     "density": "density of attention",
+    "mean_span": "mean span of the heads",
+    "longest_span": "longest span of a head",
     "training_speed": "target tokens/s in training",
     "training_seconds": "seconds of training",
 }
@@ -62,8 +66,8 @@ class Observation:
         """`*`: significantly worse; `+`: significantly better."""
         if self.test is None or self.test["p_value"] >= LEVEL or not self.test["difference"]:
             return ""
-        metric = METRICS.get(self.labels.get("metric", ""))
-        worse = (self.test["difference"] < 0) is not (metric is not None and metric.lower_is_better)
+        metric = self.labels.get("metric")
+        worse = (self.test["difference"] < 0) is not (metric is not None and lower_is_better(metric))
         return "*" if worse else "+"
 
 
@@ -152,6 +156,8 @@ class _Placement:
         self.fixed = {axis: label for axis, label in fixed.items() if axis not in used}
         self.seeds, self.means = 1 if "seed" in used else _seeds(observations), seed_means(observations)
         kept = [each for each in observations if all(each.labels[axis] == self.fixed[axis] for axis in self.fixed)]
+        # Bits per character differ in the third decimal.
+        self.digits = 3 if any(each.labels["metric"] in TEXT_METRICS for each in kept) else 2
         self.sections = _order(kept, self.section_axes)
         self._rows, self._columns = _order(kept, self.row_axes), _order(kept, self.column_axes)
         self._found: dict[tuple[Labels, ...], list[Observation]] = {}
@@ -260,9 +266,9 @@ def _cell(cells: _Placement, section: Labels, row: Labels, column: Labels) -> st
         return _NONE
     if not numbers:
         return _NONE if any(each.values for each in there) else _WAITING
-    text, cell, first = _number(mean(numbers), cells.cell), cells.cell, there[0]
+    text, cell, first = _number(mean(numbers), cells.cell, cells.digits), cells.cell, there[0]
     if len(numbers) > 1:
-        text += f"±{_number(stdev(numbers), cell)}"
+        text += f"±{_number(stdev(numbers), cell, cells.digits)}"
     if 1 < cells.seeds != len(numbers):
         text += f" ({len(numbers)})"
     if cell != "quality":
@@ -274,15 +280,16 @@ def _cell(cells: _Placement, section: Labels, row: Labels, column: Labels) -> st
 
 def _average(cells: _Placement, section: Labels, row: Labels) -> str:
     means = [mean(found) for column in cells.columns_of(section) if (found := cells.numbers(section, row, column))]
-    return _number(mean(means), cells.cell) if len(means) > 1 else _NONE
+    return _number(mean(means), cells.cell, cells.digits) if len(means) > 1 else _NONE
 
 
-def _number(value: float, cell: str) -> str:
+def _number(value: float, cell: str, digits: int = 2) -> str:
+    """Return a value as text; ``digits``: decimals of the quality."""
     if cell in _SHARES:
         return f"{value:.1%}"
     if cell in ("parameters", "training_speed", "training_seconds"):
         return f"{value:,.0f}"
-    return f"{value:.1f}" if cell == "attended" else f"{value:.2f}"
+    return f"{value:.1f}" if cell in _LENGTHS else f"{value:.{digits}f}"
 
 
 def _order(observations: Sequence[Observation], axes: Sequence[str]) -> list[Labels]:
@@ -297,7 +304,7 @@ def _labels(observation: Observation, axes: Sequence[str]) -> Labels:
 def _shown(axes: Sequence[str], labels: Sequence[str]) -> list[str]:
     """Return labels as tables show them: metrics have names of their own."""
     pairs = zip(axes, labels, strict=True)
-    return [METRICS[label].label if axis == "metric" and label in METRICS else label for axis, label in pairs]
+    return [metric_label(label) if axis == "metric" else label for axis, label in pairs]
 
 
 def notes(layout: Layout | None, observations: Sequence[Observation], test: PairedTest) -> list[str]:
@@ -318,7 +325,7 @@ def notes(layout: Layout | None, observations: Sequence[Observation], test: Pair
             found.append(f"~ difference from {against} {_SCATTER}")
     found += _seed_notes(layout, observations)
     signed = dict.fromkeys((each.labels["metric"], each.signature) for each in observations if each.signature)
-    found += [f"{METRICS[metric].label}: {signature}" for metric, signature in signed]
+    found += [f"{metric_label(metric)}: {signature}" for metric, signature in signed]
     waiting = {each.variant for each in observations if not each.values}
     if waiting:
         found.append(f"{_WAITING} {len(waiting)} variant{'' if len(waiting) == 1 else 's'} to come")
@@ -358,7 +365,7 @@ def panels(layout: Layout, observations: Sequence[Observation]) -> list[Panel]:
             Panel(
                 ", ".join(layout.column_axes),
                 cells.cell_title
-                + (f"\naxis from {_number(zoom[0], cells.cell)}, not from 0" if zoom and zoom[0] else ""),
+                + (f"\naxis from {_number(zoom[0], cells.cell, cells.digits)}, not from 0" if zoom and zoom[0] else ""),
                 series,
                 title=", ".join(_shown(cells.section_axes, section)),
                 percent="y" if cells.cell in _SHARES else "",
@@ -386,13 +393,18 @@ def report(name: str, title: str, observations: Sequence[Observation], axes: Seq
     filtered = any(each.values.get("sparsity") is not None for each in observations)
     tested = any(each.test is not None for each in observations)
     timed = any(each.values.get("training_speed") is not None for each in observations)
+    spanned = any(each.values.get("mean_span") is not None for each in observations)
+    texts = any(each.labels.get("metric") in TEXT_METRICS for each in observations)
+    kind: Kind = "number" if texts else "score"
     measured = (
-        *(Column("sentences", "count", False), Column("quality", "score")),
-        *(Column("difference", "score", tested), Column("p_value", "number", tested)),
+        *(Column("sentences", "count", False), Column("quality", kind)),
+        *(Column("difference", kind, tested), Column("p_value", "number", tested)),
         *columns("hidden number sacrebleu_p"),
         *(Column("parameters", "count"), Column("sparsity", "share", filtered), Column("attended", "number")),
         *(
+            *([Column("fewer_attended", "number", tested)] if texts else []),
             Column("density", "share"),
+            *([Column("mean_span", "number", spanned), Column("longest_span", "number", spanned)] if texts else []),
             Column("training_speed", "rate", timed),
             Column("training_seconds", "rate"),
             Column("signature", shown=False),

@@ -1,11 +1,15 @@
-"""Source texts with references that models are evaluated on: those of a recipe, or files named by options."""
+"""Texts that models are evaluated on: those of a recipe, or files named by options.
+
+Of a translation model a source with its reference, of a language model one text.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 from sparsenmt.data.documents import read_document_ids
 from sparsenmt.data.text import check_readable, read_parallel
@@ -14,6 +18,8 @@ from sparsenmt.files import sha256_file
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.recipe.task import check_translates
 from sparsenmt.store import read_recipe
+
+AnyText = TypeVar("AnyText")
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,35 @@ class TestText:
         return None if self.documents is None else list(islice(read_document_ids(self.documents), len(lines)))
 
 
+@dataclass(frozen=True)
+class PlainText:
+    """A text that language models are evaluated on.
+
+    Args:
+        name: the name in files and tables.
+    """
+
+    name: str
+    path: Path
+
+    def digests(self) -> dict[str, str]:
+        """Return the hash of the file, by role.
+
+        Raises:
+            UserError: it cannot be read.
+        """
+        check_readable(self.path)
+        return {"text": sha256_file(self.path)}
+
+
+def evaluation_text(recipe: Recipe, kind: str) -> TestText | PlainText | None:
+    """Return the recipe's ``dev`` or ``test`` text, if it has one, whatever its task."""
+    corpus = recipe.data.dev if kind == "dev" else recipe.data.test
+    if corpus is not None and recipe.data.is_language_model:
+        return PlainText(kind, Path(corpus.text))
+    return recipe_text(recipe, kind)
+
+
 def recipe_text(recipe: Recipe, kind: str) -> TestText | None:
     """Return the recipe's ``dev`` or ``test`` text, if it has one."""
     corpus = recipe.data.dev if kind == "dev" else recipe.data.test
@@ -104,25 +139,64 @@ def shared_text(models: Mapping[str, Path], kind: str) -> TestText:
     Raises:
         UserError: a recipe names none, or they name different ones.
     """
-    found: dict[str, TestText] = {}
     hint = "Name a text with --source and --reference."
+    for directory in models.values():
+        check_translates(read_recipe(directory), directory)
+    found = _texts_of(models, kind, recipe_text, hint)
+    first = next(iter(found.values()))
+    _check_same(models, found, kind, ("source", "reference"), hint)
+    documents = next((text.documents for text in found.values() if text.documents is not None), None)
+    tags = next((text.tags for text in found.values() if text.tags is not None), None)
+    return replace(first, documents=documents, tags=tags)
+
+
+def shared_plain_text(models: Mapping[str, Path], kind: str) -> PlainText:
+    """Return the ``dev`` or ``test`` text that the recipes of all language models name.
+
+    Args:
+        models: label -> directory.
+
+    Raises:
+        UserError: a recipe names none, or they name different ones.
+    """
+
+    def text_of(recipe: Recipe, kind: str) -> PlainText | None:
+        text = evaluation_text(recipe, kind)
+        return text if isinstance(text, PlainText) else None
+
+    hint = "Name a text with --text."
+    found = _texts_of(models, kind, text_of, hint)
+    _check_same(models, found, kind, ("text",), hint)
+    return next(iter(found.values()))
+
+
+def _texts_of(
+    models: Mapping[str, Path], kind: str, text_of: Callable[[Recipe, str], AnyText | None], hint: str
+) -> dict[str, AnyText]:
+    """Return the text of every model by its label.
+
+    Raises:
+        UserError: a recipe names none.
+    """
+    found: dict[str, AnyText] = {}
     for label, directory in models.items():
-        recipe = read_recipe(directory)
-        check_translates(recipe, directory)
-        text = recipe_text(recipe, kind)
+        text = text_of(read_recipe(directory), kind)
         if text is None:
             raise UserError(f"the model's recipe has no `data.{kind}`", where=str(directory), hint=hint)
         found[label] = text
-    first = next(iter(found.values()))
-    expected = first.digests()
+    return found
+
+
+def _check_same(
+    models: Mapping[str, Path], found: Mapping[str, TestText | PlainText], kind: str, roles: Sequence[str], hint: str
+) -> None:
+    """Raise UserError if the texts of two models differ."""
+    expected: Mapping[str, str | None] = next(iter(found.values())).digests()
     for label, text in found.items():
-        digests = text.digests()
-        if any(digests[role] != expected[role] for role in ("source", "reference")):
+        digests: Mapping[str, str | None] = text.digests()
+        if any(digests[role] != expected[role] for role in roles):
             raise UserError(
                 f"`data.{kind}` of its recipe differs from that of {next(iter(found))}",
                 where=str(models[label]),
                 hint=hint,
             )
-    documents = next((text.documents for text in found.values() if text.documents is not None), None)
-    tags = next((text.tags for text in found.values() if text.tags is not None), None)
-    return replace(first, documents=documents, tags=tags)

@@ -9,8 +9,10 @@ import torch
 from sparsenmt import store
 from sparsenmt.assemble import build_model
 from sparsenmt.data.prepared_data import PreparedText
+from sparsenmt.decoding.text_scores import TextReading
+from sparsenmt.evaluation.text_quality import TextQuality
 from sparsenmt.recipe.schema import Recipe
-from sparsenmt.workflows.score_text import TextReading, measure
+from sparsenmt.workflows.score_text import token_nats
 
 
 def make_text_validator(
@@ -24,7 +26,8 @@ def make_text_validator(
     def validate(weights: Mapping[str, torch.Tensor]) -> dict[str, float]:
         store.load_weights(model, weights, "validation")
         model.pack(torch.float32)
-        quality = measure(model, data.dev.ids, data.dev.counts, reading, device, shown=False)
+        nats = token_nats(model, data.dev.ids, reading, device, shown=False)
+        quality = TextQuality(float(nats.sum()), data.dev.counts)
         return {name: quality.value(name) for name in dict.fromkeys(("loss", metric))}
 
     return validate

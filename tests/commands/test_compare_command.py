@@ -202,7 +202,7 @@ from sparsenmt.files import make_directories
 from sparsenmt.workflows.evaluate import Evaluation
 
 name = sys.argv[1]
-found = Evaluation(Path("evaluation/test.json"), KEY, ["a"], 1, None)
+found = Evaluation(path=Path("evaluation/test.json"), key=KEY, lines=["a"], parameters=1, sparsity=None)
 for i in range(40):
     found.scores = {f"{name}{i}": 1.0}
     found.save()
@@ -226,8 +226,9 @@ def test_kept_tests_are_those_of_one_formula_and_method(tmp_path: Path) -> None:
     lines = ["a b c d e", "f g h i j", "k l m n o"] * 4
     (tmp_path / "text").write_text("\n".join(lines) + "\n")
     text = TestText("test", tmp_path / "text", tmp_path / "text")
-    other = Evaluation(tmp_path / "other.json", key, [line[:5] for line in lines[:9]] + lines[9:], 1, None)
-    own = Evaluation(tmp_path / "own.json", key, lines, 1, None)
+    worse = [line[:5] for line in lines[:9]] + lines[9:]
+    other = Evaluation(path=tmp_path / "other.json", key=key, lines=worse, parameters=1, sparsity=None)
+    own = Evaluation(path=tmp_path / "own.json", key=key, lines=lines, parameters=1, sparsity=None)
     old = {f"chrf {sha256_text(chr(10).join(other.lines))[:16]}": {"difference": 0.0, "p_value": 0.0}}
     own.tests = dict(old)
     bootstrap = own.against(other, "chrf", text, "en")
@@ -258,7 +259,8 @@ def test_results_of_another_process_are_kept(tmp_path: Path) -> None:
     """Two processes read the same file, and each adds something; other translations replace all of it."""
     key = dict.fromkeys(("format", "weights", "model", "decoding", "text"), 1)
     path = tmp_path / "evaluation/test.json"
-    first, second = (Evaluation(path, key, ["a"], 1, None, {"bleu": 1.0}) for _ in range(2))
+    common = {"path": path, "key": key, "parameters": 1, "sparsity": None}
+    first, second = (Evaluation(**common, lines=["a"], scores={"bleu": 1.0}) for _ in range(2))
     first.attention = {"cross": SiteAttention(1.0, 2.0, 0.5, 3)}
     first.tests = {"bleu 1": {"p_value": 0.1}}
     first.save()
@@ -268,5 +270,5 @@ def test_results_of_another_process_are_kept(tmp_path: Path) -> None:
     assert kept["scores"] == {"bleu": 1.0, "chrf": 2.0} and kept["signatures"] == {"chrf": "x"}
     assert kept["tests"] == first.tests and kept["attention"]["cross"]["queries"] == 3
     assert second.scores == kept["scores"]
-    Evaluation(path, key, ["b"], 1, None, {"ter": 3.0}).save()
+    Evaluation(**common, lines=["b"], scores={"ter": 3.0}).save()
     assert read_sealed(path)["scores"] == {"ter": 3.0}

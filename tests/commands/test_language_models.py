@@ -161,10 +161,20 @@ def test_checkpoints_are_averaged_by_bits_per_character(texts: Run) -> None:
         (("score", "--text", "texts/dev.en"), "--text: needs --model"),
         (("score", "--model", "lm", "--text", "texts/dev.en", "--metric", "bleu"), "--metric: has no meaning"),
         (("score", "--model", "lm", "--segment-length", "4"), "--segment-length: needs --text"),
-        (("compare", "lm", "model"), "a language model"),
+        (("compare", "lm", "model"), "different tasks"),
+        (("compare", "lm", "--source", "texts/dev.en", "--reference", "texts/dev.de"), "--source: has no meaning"),
+        (("compare", "lm", "--text", "texts/dev.en", "-m", "bleu"), "--metric: bleu compares translations"),
+        (("compare", "lm", "--text", "texts/dev.en", "--lowercase"), "--lowercase: has no meaning"),
+        (("compare", "lm"), "no `data.test`"),
+        (("compare", "model", "--text", "texts/dev.en"), "--text: the models translate"),
+        (("analyze", "spans", "model"), "no span is learned"),
+        (("analyze", "density", "lm", "--input", "texts/dev.en", "--beam-size", "2"), "--beam-size: has no meaning"),
+        (("analyze", "attention-mass", "lm", "--input", "texts/dev.en"), "a language model"),
+        (("sweep", "mixed.yaml"), "different tasks"),
+        (("sweep", "text-sweep.yaml", "--beam-size", "2"), "--beam-size: language models are not searched"),
+        (("sweep", "text-sweep.yaml", "-m", "bleu"), "--metric: bleu compares translations"),
         (("export", "lm", "out", "--to", "safetensors-hf"), "a language model"),
         (("benchmark", "lm"), "a language model"),
-        (("analyze", "density", "lm", "--input", "texts/dev.en"), "a language model"),
         (("depth-table", "lm"), "a language model"),
         (("slice", "lm", "out", "-n", "1", "-m", "1"), "a language model"),
         (("train", "text.yaml", "directory=other", "training.streams=1000"), "shorter than one segment"),
@@ -172,6 +182,10 @@ def test_checkpoints_are_averaged_by_bits_per_character(texts: Run) -> None:
     ],
 )
 def test_what_has_no_meaning_is_refused(texts: Run, arguments: tuple[str, ...], message: str) -> None:
+    variants = "[{name: a}, {name: b, recipe: model/recipe.yaml}]"
+    mixed = f"name: mixed\ndirectory: other\nrecipe: text.yaml\nsets: [dev]\nvariants: {variants}\n"
+    Path("mixed.yaml").write_bytes(mixed.encode())
+    Path("text-sweep.yaml").write_bytes(mixed.replace(variants, "[{name: a}]").encode())
     found = texts(*arguments)
     assert found.code == 2 and message in found.err and "Traceback" not in found.err
     assert not Path("other").exists() and not Path("out").exists()
@@ -186,3 +200,70 @@ def test_a_pattern_that_sees_later_positions_trains_and_does_not_decode(texts: R
     assert trained.code == 0, trained.err
     found = texts("decode", "leak", stdin=b"a dog\n")
     assert found.code == 2 and "later positions decide" in found.err
+
+
+def test_models_are_compared_on_blocks_of_lines(texts: Run) -> None:
+    assert texts("average", "lm", "--last", "2", "-o", "mean").code == 0
+    command = ("compare", "lm", "mean", "--text", "texts/train.en")
+    found = texts(*command, "--json", "compared.json", "--plot", "compared.png")
+    assert found.code == 0, found.err
+    tables = json.loads(Path("compared.json").read_text(encoding="utf-8"))["tables"]
+    models = {row["model"]: row for row in tables["models"]}
+    for name, row in models.items():
+        assert row["bpc"] == pytest.approx(bits(name, Path("texts/train.en")), rel=1e-4)
+        assert row["longest_span"] >= row["mean_span"] >= row["attended"] - 1
+    (test,) = tables["significance"]
+    assert test["difference"] == pytest.approx(models["mean"]["bpc"] - models["lm"]["bpc"], abs=1e-12)
+    assert test["low"] <= test["difference"] <= test["high"]
+    kept = Path("lm/evaluation").stat().st_mtime_ns
+    again = texts(*command)
+    assert again.out == found.out and Path("lm/evaluation").stat().st_mtime_ns == kept
+
+
+def test_a_sweep_tabulates_language_models(texts: Run) -> None:
+    changed = RECIPE.replace("  dev: {", "  test: {text: texts/test.en}\n  dev: {")
+    Path("tested.yaml").write_bytes(changed.encode())
+    Path("sweep.yaml").write_text(
+        """\
+name: spans
+directory: swept
+recipe: tested.yaml
+set: {training.max_updates: 6, training.validation.every: 6, data.directory: prepared-tested}
+variants:
+  - at: {transform: softmax}
+  - at: {transform: top-3}
+    set: {model.attention.decoder_self.transform: {name: topk, k: 3}}
+table: {rows: transform, baseline: {transform: softmax}, cell: [quality, attended, fewer_attended, mean_span]}
+""",
+        encoding="utf-8",
+    )
+    assert texts("prepare", "tested.yaml", "data.directory=prepared-tested").code == 0
+    found = texts("sweep", "sweep.yaml")
+    assert found.code == 0, found.err
+    rows = {row["transform"]: row for row in json.loads(Path("swept/table.json").read_text())["tables"]["variants"]}
+    for name, row in rows.items():
+        assert row["quality"] == pytest.approx(bits(f"swept/{name}", Path("texts/test.en")), rel=1e-4)
+    dense, sparse = rows["softmax"], rows["top-3"]
+    assert 2.9 < sparse["attended"] <= 3 < dense["attended"]
+    assert sparse["fewer_attended"] == pytest.approx(dense["attended"] / sparse["attended"])
+    assert sparse["difference"] == pytest.approx(sparse["quality"] - dense["quality"])
+    assert "segments of 16 tokens with a memory of 32 positions" in found.out.decode()
+    again = texts("sweep", "sweep.yaml")
+    assert again.code == 0 and again.err.count("finished") == 2 and again.out == found.out
+
+
+def test_spans_are_reported_with_the_quality_that_they_were_reached_at(texts: Run) -> None:
+    found = texts(
+        "analyze", "spans", "lm", "--level", "100", "--level", "0", "--json", "spans.json", "--plot", "spans.png"
+    )
+    assert found.code == 0, found.err
+    tables = json.loads(Path("spans.json").read_text(encoding="utf-8"))["tables"]
+    log = [json.loads(line) for line in Path("lm/metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    logged = [line["heads"]["span"]["decoder_self"] for line in log if line["kind"] == "train"]
+    qualities = [line["bpc"] for line in log if line["kind"] == "validation"]
+    assert [row["span"] for row in tables["heads"]] == pytest.approx(
+        [v for layer in logged[-1] for v in layer], abs=1e-4
+    )
+    reached, never = tables["levels"]
+    assert reached["span"] == pytest.approx(sum(map(sum, logged[0])) / 4, abs=1e-4)
+    assert reached["quality"] == qualities[0] and reached["update"] == 6 and never["span"] is None

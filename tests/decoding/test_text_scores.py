@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.strategies import EncodedBatch, strategy_of
-from sparsenmt.decoding.text_scores import score_text
+from sparsenmt.decoding.text_scores import TextReading, score_text
 from sparsenmt.errors import UserError
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.recipe.schema import Decoding
@@ -35,7 +35,7 @@ def model_of(memory: int, **site: Any) -> Transformer:
 
 
 def scores(model: Transformer, length: int, memory: int, rows: int = 4) -> Tensor:
-    parts = score_text(model, TEXT, segment_length=length, segment_memory=memory, rows=rows, device=CPU)
+    parts = score_text(model, TEXT, TextReading(length, memory, rows, None), CPU)
     return torch.cat(list(parts))
 
 
@@ -89,6 +89,6 @@ def test_prompts_are_continued(options: dict[str, Any]) -> None:
     for number, limit in ((0, 12), (1, 20)):
         for each in found[number]:
             text = np.array([*prompts[number].tolist(), *each.tokens, *([3] if each.ended else [])])
-            cut = torch.cat(list(score_text(model, text, segment_length=1, segment_memory=16, rows=1, device=CPU)))
+            cut = torch.cat(list(score_text(model, text, TextReading(1, 16, 1, None), CPU)))
             assert float(cut[7:].sum()) == pytest.approx(each.log_probability, abs=1e-9)
             assert len(each.tokens) + each.ended <= limit

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from sparsenmt.recipe.schema import AuxiliaryLoss
+
 ROOT = Path(__file__).resolve().parents[2]
 SELF = ("encoder_self", "decoder_self")
 SITES = (*SELF, "cross")
@@ -90,7 +92,7 @@ def transform(label: str, sites: tuple[str, ...] = SITES) -> dict[str, Any]:
         "adaptive": {"name": "entmax", "alpha": "learned"},
         "α-entmax": {"name": "entmax", "alpha": "learned"},
         "sparsemax": {"name": "sparsemax"},
-        "top-8": {"name": "topk", "k": 8},
+        **{f"top-{k}": {"name": "topk", "k": k} for k in (8, 16, 32, 64)},
     }
     return at(sites, "transform", **options[label])
 
@@ -221,7 +223,31 @@ def depths(recipe: str) -> Callable[[Labels], Meaning]:
     return lambda labels: Meaning(recipe, layers(f"{labels['encoder']}+{labels['decoder']}"))
 
 
+def books_language_models(labels: Labels) -> Meaning:
+    """Four language models, and the transform of the decoder's self-attention."""
+    here = "model.attention.decoder_self"
+    changes: dict[str, Any] = {
+        "block": {
+            "model.positions": "sinusoidal",
+            "model.segment_memory": 0,
+            f"{here}.position": None,
+            "training.streams": 4,
+            "training.segment_length": 256,
+        },
+        "Transformer-XL": {},
+        "adaptive span": {
+            "model.segment_memory": 256,
+            f"{here}.position": {"name": "distance_vectors", "maximum": 256, "tie": "site"},
+            f"{here}.span": {"name": "adaptive_span", "maximum": 256, "ramp": 32},
+            **{f"losses.span.{key}": value for key, value in AuxiliaryLoss(weight=3e-6).model_dump().items()},
+        },
+        "routing": {f"{here}.pattern": {"name": "routing", "clusters": 8, "local": 2, "window": 64}},
+    }[labels["model"]]
+    return Meaning("books-language-model", changes | transform(labels["transform"], ("decoder_self",)))
+
+
 MEANINGS: dict[str, Callable[[Labels], Meaning]] = {
+    "books-language-models": books_language_models,
     "entmax-table1": lambda labels: Meaning(CORPORA["entmax-table1"][labels["data"]], transform(labels["activation"])),
     "europarl-doc": europarl_doc,
     "fixed-heads-low-resource": lambda labels: Meaning(

@@ -22,7 +22,7 @@ def test_choices_are_those_of_the_tables() -> None:
     assert validation == ("loss", *(name for name, metric in METRICS.items() if metric.validates), *TEXT_METRICS)
     assert "length" not in validation
     (sweep,) = get_args(SweepFile.model_fields["metrics"].annotation)
-    assert get_args(sweep) == tuple(METRICS) and "length" in get_args(sweep)
+    assert get_args(sweep) == (*METRICS, *TEXT_METRICS) and "length" in get_args(sweep)
     assert get_args(Decoding.model_fields["method"].annotation) == tuple(STRATEGIES)
     assert get_args(get_args(Model.model_fields["preset"].annotation)[0]) == tuple(PRESETS)
     assert get_args(DecodingDtype) == ("auto", *DTYPES)

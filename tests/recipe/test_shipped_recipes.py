@@ -18,6 +18,7 @@ RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))  # sweeps: test_shipped_swee
 
 
 SHIPPED = {
+    "books-language-model",
     "cnndm",
     "cnndm-l0drop",
     "demo",

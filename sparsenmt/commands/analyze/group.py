@@ -13,6 +13,7 @@ REPORTS = {
     "entropy": CommandEntry("analyze.entropy", "Entropy of self-attention, of kept and dropped positions."),
     "maps": CommandEntry("analyze.maps", "Attention maps of sentences."),
     "alphas": CommandEntry("analyze.alphas", "Learned alphas of entmax, and their course over training."),
+    "spans": CommandEntry("analyze.spans", "Learned spans, and the quality that they were reached at."),
     "density": CommandEntry("analyze.density", "Share of visible positions that heads give weight to."),
     "diversity": CommandEntry("analyze.diversity", "Jensen-Shannon divergence between heads."),
     "roles": CommandEntry("analyze.roles", "Positional, BPE-merging and interrogation heads."),

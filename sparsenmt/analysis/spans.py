@@ -1,0 +1,239 @@
+"""The spans that heads have learned, and the quality that they were reached at.
+
+Sukhbaatar, Grave, Bojanowski and Joulin 2019, "Adaptive Attention Span in Transformers"; Zhao et al., "Extremely Sparse
+Transformer with Top-k Selective Attention", Table 4.
+
+A span method gives the span of every head to the training log (`Span.logged`), so that the course over training and the
+quality of each validation can be put side by side.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sparsenmt.analysis.labels import HEAD_COLUMNS, SITE_NAMES, Head, head_cells, number_ticks
+from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
+from sparsenmt.errors import UserError
+from sparsenmt.metric import lower_is_better, metric_label
+from sparsenmt.model.sites import SITES
+from sparsenmt.report.plots import Panel, describe, panel_grid
+from sparsenmt.report.tables import Report, Table, Value, columns
+from sparsenmt.store import open_model, read_recipe
+from sparsenmt.training.training_log import logged_values
+
+_STEP, _MOST = 0.1, 8
+"""Distance between the levels of quality that are chosen, and their largest number."""
+
+
+@dataclass(frozen=True)
+class SpanPoint:
+    """A validation, and the mean span of all heads then."""
+
+    update: int
+    quality: float
+    span: float
+
+
+@dataclass(frozen=True)
+class SpanResult:
+    """The spans of one model.
+
+    Args:
+        spans: of every head, at the end.
+        course: update -> mean span of all heads, rising.
+        points: the validations, by update.
+    """
+
+    model: str
+    spans: dict[Head, float]
+    course: list[tuple[int, float]]
+    points: list[SpanPoint]
+
+
+def measure_spans(session: AnalysisSession, *, levels: Sequence[float] = ()) -> AnalysisResult:
+    """Make the report ``spans``; it reads no text.
+
+    Args:
+        levels: qualities in validation, such as 1.4 bits per character, at which the mean span is told; empty: chosen
+            by what the models reached.
+
+    Raises:
+        UserError: no model has learned spans, or the models were validated by different metrics.
+    """
+    found, metrics, notes = [], {}, []
+    for label, directory in session.labels.items():
+        metric = read_recipe(directory).training.validation.metric
+        one = _measure(label, directory, metric)
+        if one is None:
+            notes.append(f"{label}: no span is learned")
+        else:
+            found.append(one)
+            metrics[label] = metric
+    if not found:
+        raise UserError(
+            "no span is learned in this model",
+            where=", ".join(map(str, session.models)),
+            hint="Name a model with `span: {name: adaptive_span}` at a site of self-attention.",
+        )
+    if len(set(metrics.values())) > 1:
+        first = found[0].model
+        other = next(label for label in metrics if metrics[label] != metrics[first])
+        raise UserError(
+            f"{first} was validated by {metrics[first]}, and {other} by {metrics[other]}",
+            where=str(session.labels[other]),
+            hint="Name models with the same `training.validation.metric`.",
+        )
+    metric = metrics[found[0].model]
+    chosen = list(levels) or _levels(found, metric)
+    made = report(found, metric, chosen, notes)
+    title = session.plot_title(made)
+    return AnalysisResult(made, lambda: describe(panel_grid(panels(found, metric)), title))
+
+
+def _measure(label: str, directory: Path, metric: str) -> SpanResult | None:
+    """Return the spans of one model; None if it learns none."""
+    model = open_model(directory, any_task=True).model
+    found = model.logged().get("span", {})
+    if not found:
+        return None
+    spans = {
+        (site, layer, len(model.head_names(site)) - len(values) + i): value
+        for site, layers in found.items()
+        for layer, values in enumerate(layers, start=1)
+        for i, value in enumerate(values, start=1)
+    }
+    course = _course(directory)
+    updates, points = [update for update, _ in course], []
+    for update, quality in logged_values(directory, "validation", "update", metric):
+        before = bisect_right(updates, update) - 1
+        if before >= 0 and math.isfinite(quality):
+            points.append(SpanPoint(update, quality, course[before][1]))
+    return SpanResult(label, spans, course, points)
+
+
+def _course(directory: Path) -> list[tuple[int, float]]:
+    """Return the mean span of all heads at every line of a training log."""
+    found: dict[int, float] = {}
+    for update, heads in logged_values(directory, "train", "update", "heads"):
+        try:
+            values = [value for layers in heads["span"].values() for layer in layers for value in layer]
+            mean = sum(values) / len(values)
+            if math.isfinite(mean):
+                found[int(update)] = mean
+        except (ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
+            continue
+    return sorted(found.items())
+
+
+def _levels(found: Sequence[SpanResult], metric: str) -> list[float]:
+    """Return round levels that at least one model reached after its first validation, the best one last."""
+    values = [point.quality for each in found for point in each.points]
+    if not values:
+        return []
+    step = _STEP if lower_is_better(metric) and max(values) < 20 else 1.0
+    first, last = math.floor(min(values) / step) + 1, math.ceil(max(values) / step) - 1
+    levels = [round(number * step, 6) for number in range(first, last + 1)]
+    return levels[:_MOST][::-1] if lower_is_better(metric) else levels[-_MOST:]
+
+
+def first_reaching(points: Sequence[SpanPoint], level: float, metric: str) -> SpanPoint | None:
+    """Return the first validation at a level of quality or better; None if there is none."""
+    sign = 1 if lower_is_better(metric) else -1
+    return next((point for point in points if sign * point.quality <= sign * level), None)
+
+
+def report(found: Sequence[SpanResult], metric: str, levels: Sequence[float], notes: Sequence[str] = ()) -> Report:
+    """Make four tables: layers; heads; the mean span when a quality was first reached; the course."""
+    heads: list[tuple[Value, ...]] = [
+        (each.model, SITE_NAMES[site], *head_cells(layer, number), value)
+        for each in found
+        for (site, layer, number), value in sorted(each.spans.items())
+    ]
+    course: list[tuple[Value, ...]] = [
+        (each.model, point.update, point.span, point.quality) for each in found for point in each.points
+    ]
+    head_columns = (*columns("text model site"), *HEAD_COLUMNS, *columns("number span"))
+    tables = (
+        Table(
+            "layers",
+            "learned spans by layer, in positions",
+            columns("text model site layer", "number mean longest"),
+            [row for each in found for row in _layers(each)],
+        ),
+        Table("heads", "learned span of every head (layer.head)", head_columns, heads, across="model", shown="span"),
+        Table(
+            "levels",
+            f"mean span when {_label(metric)} in validation first reached a level",
+            columns("text level model", "number span quality", "count update"),
+            [_reached(each, level, metric) for level in levels for each in found],
+            across="model",
+            shown="span",
+        ),
+        Table(
+            "course",
+            "mean span by validation",
+            columns("text model", "count update", "number span quality"),
+            course,
+            listed=False,
+        ),
+    )
+    unvalidated = [f"{each.model}: the log has no spans at validations" for each in found if not each.points]
+    settings = {"models": [each.model for each in found], "metric": metric}
+    return Report("spans", tables, (*unvalidated, *notes), settings)
+
+
+def _layers(found: SpanResult) -> Iterator[tuple[Value, ...]]:
+    """Yield mean and longest span of every layer of a site, and of all of them."""
+    for site in SITES:
+        own = {(layer, number): value for (place, layer, number), value in found.spans.items() if place == site}
+        layers = sorted({layer for layer, _ in own})
+        groups = [(str(layer), [value for key, value in own.items() if key[0] == layer]) for layer in layers]
+        groups += [("all", list(own.values()))] if len(groups) > 1 else []
+        for name, values in groups:
+            yield (found.model, SITE_NAMES[site], name, sum(values) / len(values), max(values))
+
+
+def _reached(found: SpanResult, level: float, metric: str) -> tuple[Value, ...]:
+    point = first_reaching(found.points, level, metric)
+    return (f"{level:g}", found.model, *((None,) * 3 if point is None else (point.span, point.quality, point.update)))
+
+
+def _label(metric: str) -> str:
+    return metric if metric == "loss" else metric_label(metric)
+
+
+def panels(found: Sequence[SpanResult], metric: str) -> list[list[Panel]]:
+    """Draw the spans of the heads by layer; the mean span against quality; the mean span over training."""
+    heads = {
+        each.model: [(float(layer), value) for (_, layer, _), value in sorted(each.spans.items())] for each in found
+    }
+    curve = {each.model: [(point.span, point.quality) for point in each.points] for each in found if each.points}
+    course = {each.model: [(float(update), span) for update, span in each.course] for each in found if each.course}
+    layers = [layer for each in found for _, layer, _ in each.spans]
+    line = [
+        Panel(
+            "layer",
+            "span of each head (positions)",
+            heads,
+            style="points",
+            title="at the end",
+            ticks=number_ticks(sorted(set(layers))),
+        )
+    ]
+    if curve:
+        line.append(
+            Panel(
+                "mean span (positions)",
+                f"{_label(metric)} in validation",
+                curve,
+                style="curves",
+                title="span and quality",
+            )
+        )
+    if course:
+        line.append(Panel("update", "mean span (positions)", course, style="lines", title="over training"))
+    return [line]
