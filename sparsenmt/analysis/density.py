@@ -4,7 +4,8 @@ The density of a query is the number of keys with weight over the number of keys
 is at least 2^-126, the smallest normal number of fp32 and bf16, whatever the transform, the device and the number
 format: the paper counts weights that are not 0, and of smaller ones some libraries make 0. The density of a head on a
 sentence is the mean over the sentence's queries (Fig. 4), that of a head the mean over sentences (Fig. 5). Queries that
-may see nothing do not count. Visible keys are those that causality, padding and the pattern leave: the softmax of a
+may see nothing do not count; where heads see different keys, attended and visible positions of a head are means over
+all queries for which some head sees something. Visible keys are those that causality, padding and the pattern leave: the softmax of a
 window has density 1 unless scores lie 87 apart, and its savings are in the number of attended positions.
 Shapes: B sentences, H heads, Q queries, K keys.
 """
@@ -45,16 +46,16 @@ def sentence_densities(seen: Attended) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Measure every head on every sentence.
 
     Returns:
-        four tensors (B, H), float64: density; attended and visible positions, summed over queries; queries that see
-        something. The density is 0 without such a query.
+        four tensors (B, H), float64: density, NaN if the head sees nothing; attended and visible positions, summed over
+        queries; queries for which some head sees something.
     """
     visible = seen.head_visible.sum(-1)  # (B, H, Q)
     seeing = seen.real[:, None] & (visible > 0)
     attended = (seen.weights >= LEAST).sum(-1) * seeing
     visible = visible * seeing
-    queries = seeing.sum(-1).double()
+    queries = seeing.any(1, keepdim=True).sum(-1).double().expand(seeing.shape[:2])
     shares = (attended.double() / visible.clamp_min(1)).sum(-1)  # in fp32, 7 / 20 would be below the bin of 0.35
-    return shares / queries.clamp_min(1), attended.sum(-1).double(), visible.sum(-1).double(), queries
+    return shares / seeing.sum(-1), attended.sum(-1).double(), visible.sum(-1).double(), queries
 
 
 class DensityCounter:
@@ -68,8 +69,9 @@ class DensityCounter:
     def __call__(self, seen: Attended) -> None:
         key = seen.site, seen.layer
         density, attended, visible, queries = sentence_densities(seen)
-        counted = queries > 0
-        added = torch.stack([each.sum(0) for each in (density * counted, attended, visible, queries, counted.double())])
+        counted = density.isfinite()
+        density = density.nan_to_num()
+        added = torch.stack([each.sum(0) for each in (density, attended, visible, queries, counted.double())])
         bins = (density * BINS + _ROUNDING).long().clamp_max(BINS - 1)  # (B, H)
         heads = torch.arange(density.shape[1], device=density.device).expand_as(bins)
         places = (heads * BINS + bins)[counted]
@@ -83,11 +85,10 @@ class DensityCounter:
         for (site, layer), sums in self._sums.items():
             rows = zip(sums.T.tolist(), self._histograms[site, layer].tolist(), strict=True)
             for number, ((density, attended, visible, queries, sentences), histogram) in enumerate(rows, start=1):
-                measured = sentences > 0
                 heads[site, layer, number] = HeadDensity(
-                    density=density / sentences if measured else None,
-                    attended=attended / queries if measured else None,
-                    visible=visible / queries if measured else None,
+                    density=density / sentences if sentences else None,
+                    attended=attended / queries if queries else None,
+                    visible=visible / queries if queries else None,
                     sentences=int(sentences),
                     queries=int(queries),
                     histogram=histogram,
@@ -126,7 +127,7 @@ class DensityResult:
 
     def site_mean(self, site: SiteName, name: str) -> float | None:
         """Return the mean of an attribute over the heads of a site."""
-        values = [getattr(each, name) for each in self.at(site).values() if each.density is not None]
+        values = [value for each in self.at(site).values() if (value := getattr(each, name)) is not None]
         return sum(values) / len(values) if values else None
 
     def histogram(self, site: SiteName) -> list[int]:

@@ -217,9 +217,8 @@ def text_metric_of(recipe: Recipe) -> str:
 def _path_and_key(directory: Path, text: PlainText) -> tuple[Path, dict[str, Any]]:
     """Return the file of an evaluation, and everything that it depends on."""
     digests, reading = text.digests(), TextReading.of(read_recipe(directory))
-    return evaluation_path(directory, text.name, digests), evaluation_key(
-        model_identity(directory), reading.record(), digests
-    )
+    decoding = reading.record() | {"visible": "by head"}  # older files took what some head sees as seen by all
+    return evaluation_path(directory, text.name, digests), evaluation_key(model_identity(directory), decoding, digests)
 
 
 def _measure_attention(
