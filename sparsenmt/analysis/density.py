@@ -5,8 +5,9 @@ is at least 2^-126, the smallest normal number of fp32 and bf16, whatever the tr
 format: the paper counts weights that are not 0, and of smaller ones some libraries make 0. The density of a head on a
 sentence is the mean over the sentence's queries (Fig. 4), that of a head the mean over sentences (Fig. 5). Queries that
 may see nothing do not count; where heads see different keys, attended and visible positions of a head are means over
-all queries for which some head sees something. Visible keys are those that causality, padding and the pattern leave: the softmax of a
-window has density 1 unless scores lie 87 apart, and its savings are in the number of attended positions.
+all queries for which some head sees something. Visible keys are those that causality, padding, the pattern and the
+span leave: the softmax of a window has density 1 unless scores lie 87 apart, and its savings are in the number of
+attended positions.
 Shapes: B sentences, H heads, Q queries, K keys.
 """
 
@@ -29,6 +30,7 @@ from sparsenmt.sparsity.simplex.newton import LEAST
 
 BINS = 20
 """Bins of the histogram over [0, 1]; the last one holds 1."""
+_MEASURES = ("density", "attended", "visible")
 _ROUNDING = 1e-9  # a mean of shares that is the edge of a bin but for rounding lies above it
 
 
@@ -130,22 +132,31 @@ class DensityResult:
         values = [value for each in self.at(site).values() if (value := getattr(each, name)) is not None]
         return sum(values) / len(values) if values else None
 
+    def layer(self, site: SiteName, layer: int) -> DensityResult:
+        """Return the heads of one layer of a site."""
+        return DensityResult(self.model, {key: each for key, each in self.heads.items() if key[:2] == (site, layer)})
+
     def histogram(self, site: SiteName) -> list[int]:
         """Return the number of heads on sentences in each bin."""
         return [sum(counts) for counts in zip(*(each.histogram for each in self.at(site).values()), strict=True)]
 
 
 def report(found: Sequence[DensityResult]) -> Report:
-    """Make three tables: sites; heads, by density within a layer; histograms."""
-    sites, heads, bins = [], [], []
+    """Make four tables: sites; layers; heads, by density within a layer; histograms."""
+    sites, layers, heads, bins = [], [], [], []
     for each in found:
         for site in SITES:
             own = each.at(site)
             if not own:
                 continue
             name = SITE_NAMES[site]
-            means = [each.site_mean(site, measure) for measure in ("density", "attended", "visible")]
+            means = [each.site_mean(site, measure) for measure in _MEASURES]
             sites.append((each.model, name, *means, len(own), max(one.sentences for one in own.values())))
+            for layer in sorted({layer for _, layer, _ in own}):
+                within = each.layer(site, layer)
+                layers.append(
+                    (each.model, name, str(layer), *(within.site_mean(site, measure) for measure in _MEASURES))
+                )
             ordered = sorted(own.items(), key=lambda item: (item[0][1], item[1].density or 0.0))
             for (_, layer, number), one in ordered:
                 own_cells = (one.density, one.attended, one.visible, one.alpha)
@@ -159,6 +170,14 @@ def report(found: Sequence[DensityResult]) -> Report:
     title = "share of visible positions with weight, and positions a query"
     tables = (
         Table("sites", title, (*columns("text model site"), *measures, *columns("count heads sentences")), sites),
+        Table(
+            "layers",
+            "positions with weight a query, mean over the heads of a layer",
+            (*columns("text model site layer"), *measures),
+            layers,
+            across="model",
+            shown="attended",
+        ),
         Table(
             "heads",
             "density of every head (layer.head), from the sparsest of its layer",

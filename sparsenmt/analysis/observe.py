@@ -29,6 +29,10 @@ from sparsenmt.store import Bundle
 
 K = TypeVar("K")
 
+ATTENTION_TOKENS = 32_768
+"""Tokens at the beginning of a language model's text whose attention is measured, unless another number is asked for:
+all weights are formed for it, which takes time."""
+
 
 @dataclass(frozen=True)
 class TargetLine:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsenmt.analysis.density import DensityCounter
-from sparsenmt.analysis.observe import observe_text
+from sparsenmt.analysis.observe import ATTENTION_TOKENS, observe_text
 from sparsenmt.data.text import read_lines
 from sparsenmt.decoding.text_scores import TextReading, encode_text
 from sparsenmt.devices import pick_device
@@ -32,9 +32,6 @@ from sparsenmt.workflows.evaluation_file import (
 )
 from sparsenmt.workflows.score_text import token_nats
 from sparsenmt.workflows.test_sets import PlainText, TestText
-
-ATTENTION_TOKENS = 32_768
-"""Tokens at the beginning of a text whose attention is measured: all weights are formed for it, which takes time."""
 
 
 @dataclass(frozen=True)
