@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -119,6 +120,7 @@ def test_validation_is_the_score_of_the_validation_text(texts: Run) -> None:
     assert last["update"] == 12 and last["bpc"] == pytest.approx(found["bpc"], rel=1e-5)
     train = [line for line in lines if line["kind"] == "train"][-1]
     assert len(train["heads"]["span"]["decoder_self"]) == 2 and train["span"] > 0
+    assert last["heads"] == train["heads"]  # of the same update
     first, second = (line["bpc"] for line in lines if line["kind"] == "validation")
     assert second < first
 
@@ -175,7 +177,12 @@ def test_checkpoints_are_averaged_by_bits_per_character(texts: Run) -> None:
         (("compare", "lm"), "no `data.test`"),
         (("compare", "model", "--text", "texts/dev.en"), "--text: the models translate"),
         (("analyze", "spans", "model"), "no span is learned"),
-        (("analyze", "density", "lm", "--input", "texts/dev.en", "--beam-size", "2"), "--beam-size: has no meaning"),
+        (("analyze", "density", "lm", "--text", "texts/dev.en", "--beam-size", "2"), "--beam-size: has no meaning"),
+        (("analyze", "density", "lm", "--input", "texts/dev.en"), "it reads no source sentences"),
+        (("analyze", "density", "lm"), "--text: there is no text"),
+        (("analyze", "density", "lm", "--text", "texts/dev.en", "--site", "cross"), "--site: a language model has"),
+        (("analyze", "density", "model", "--text", "texts/dev.en"), "the model translates"),
+        (("analyze", "diversity", "model", "--input", "texts/dev.en", "--tokens", "9"), "--tokens: needs --text"),
         (("analyze", "attention-mass", "lm", "--input", "texts/dev.en"), "a language model"),
         (("sweep", "mixed.yaml"), "different tasks"),
         (("sweep", "text-sweep.yaml", "--beam-size", "2"), "--beam-size: language models are not searched"),
@@ -290,5 +297,44 @@ def test_spans_are_reported_with_the_quality_that_they_were_reached_at(texts: Ru
         [v for layer in logged[-1] for v in layer], abs=1e-4
     )
     reached, never = tables["levels"]
+    assert f"lm: not reached: 0; the best BPC is {min(qualities):.3f}" in found.out.decode()
     assert reached["span"] == pytest.approx(sum(map(sum, logged[0])) / 4, abs=1e-4)
     assert reached["quality"] == qualities[0] and reached["update"] == 6 and never["span"] is None
+
+
+def test_spans_at_a_validation_are_those_of_its_line_or_in_older_logs_of_the_line_before(texts: Run) -> None:
+    log = [json.loads(line) for line in Path("lm/metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+    def report(lines: list[dict[str, Any]]) -> tuple[list[tuple[int, float]], str]:
+        Path("lm/metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+        found = texts("analyze", "spans", "lm", "--json", "spans.json")
+        assert found.code == 0, found.err
+        rows = json.loads(Path("spans.json").read_text(encoding="utf-8"))["tables"]["course"]
+        return [(row["update"], row["span"]) for row in rows], found.out.decode()
+
+    whole, shown = report(log)
+    assert [update for update, _ in whole] == [6, 12] and "older log" not in shown
+    assert report([line for line in log if line["kind"] == "validation"])[0] == whole
+    older = [{key: value for key, value in line.items() if key != "heads" or line["update"] == 6} for line in log]
+    before, shown = report(older)
+    assert before == [whole[0], (12, whole[0][1])] and "an older log" in shown
+    broken = [line if line["kind"] == "train" or line["update"] == 6 else {**line, "bpc": None} for line in log]
+    assert report(broken)[0] == whole[:1]
+    Path("lm/weights.safetensors").unlink()
+    assert "without final weights, spans of update 12" in report(log)[1]
+
+
+def test_attention_is_reported_over_the_beginning_of_a_text(texts: Run) -> None:
+    command = ("analyze", "density", "lm", "--text", "texts/train.en", "--json", "density.json")
+    found = texts(*command, "--tokens", "400", "--plot", "density.png")
+    assert found.code == 0, found.err
+    report = json.loads(Path("density.json").read_text(encoding="utf-8"))
+    assert report["settings"]["tokens"] == 400
+    tables = report["tables"]
+    (site,) = tables["sites"]
+    assert site["sentences"] == 400 / 16 and len(tables["heads"]) == 4 and len(tables["layers"]) == 2
+    for row in tables["layers"]:
+        own = [head["attended"] for head in tables["heads"] if str(head["layer"]) == row["layer"]]
+        assert row["attended"] == pytest.approx(sum(own) / len(own))
+    assert site["attended"] == pytest.approx(sum(row["attended"] for row in tables["layers"]) / 2)
+    assert texts("analyze", "diversity", "lm", "--text", "texts/dev.en", "--tokens", "100").code == 0
