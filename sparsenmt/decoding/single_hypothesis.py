@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 import torch
 from torch import Tensor
 
-from sparsenmt.data.vocabulary import EOS
-from sparsenmt.decoding.scores import forbid, hypothesis_of, log_normalizer
+from sparsenmt.decoding.scores import ending, forbid, hypothesis_of, log_normalizer
 from sparsenmt.decoding.strategies import EncodedBatch, ErrorContext, Results, Strategy
 from sparsenmt.model.protocol import TranslationModel
 from sparsenmt.recipe.schema import Decoding
@@ -59,8 +58,9 @@ def extend_hypotheses(model: TranslationModel, batch: EncodedBatch, options: Dec
         logits = forbid(logits, tokens, options)
         picked = pick(logits, rows, tokens.shape[1])
         totals = totals + (logits.gather(1, picked[:, None]) - normalizer).squeeze(1)
+        done = ending(picked, tokens, options)
         tokens = torch.cat([tokens, picked[:, None]], 1)
-        done = (picked == EOS) | (limits <= tokens.shape[1])
+        done |= limits <= tokens.shape[1]
         last = picked[:, None]
         if bool(done.any()):
             finished = done.nonzero().squeeze(1)

@@ -499,6 +499,11 @@ class Decoding(Section):
     )
     max_length_offset: NonNegativeInt = Field(50, description="See `max_length_factor`.")
     min_length: NonNegativeInt = Field(0, description="Shortest output, in tokens.")
+    max_lines: NonNegativeInt = Field(
+        1,
+        description="Language models: lines of an output, that of the prompt included; 0: as many as fit the longest "
+        "output.",
+    )
     no_repeat_ngram: NonNegativeInt = Field(0, description="Never repeat an n-gram of this length; 0 = allow all.")
     unknown: UnknownTokens = Field(
         "allow",
@@ -532,7 +537,7 @@ class Decoding(Section):
         description="Language models: positions that are kept for the next segment. Default: `model.segment_memory`.",
     )
 
-    younger = frozenset({"segment_length", "segment_memory"})
+    younger = frozenset({"segment_length", "segment_memory", "max_lines"})
 
     def recorded(self) -> dict[str, Any]:
         """These settings as JSON values, for records of what an output depends on.

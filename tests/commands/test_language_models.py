@@ -145,6 +145,23 @@ def test_lines_are_continued(texts: Run) -> None:
     assert all(each["text"].startswith("a dog") for each in line["hypotheses"])
 
 
+def test_several_lines_are_one_escaped_line_of_the_output(texts: Run) -> None:
+    Path("prompts").write_text("a dog\n\na \\n b\n", encoding="utf-8")
+    sampling = ("-i", "prompts", "--method", "sample", "--max-length-offset", "400")
+    found = texts("decode", "lm", *sampling, "--max-lines", "3", "--json").lines
+    texts_of = [json.loads(line)["hypotheses"][0]["text"] for line in found]
+    assert len(found) == 3 and max(text.count("\n") for text in texts_of) == 2
+    escaped = [text.replace("\\", "\\\\").replace("\n", "\\n") for text in texts_of]
+    assert texts("decode", "lm", *sampling, "--max-lines", "3").lines == escaped
+    one = texts("decode", "lm", *sampling)
+    assert one.out == texts("decode", "lm", *sampling, "--max-lines", "1").out
+    assert one.lines == [text.split("\n")[0] for text in texts_of]  # sampling draws the same tokens
+    assert texts("decode", "lm", *sampling, "-o", "out", "--max-lines", "3", "--window", "1").code == 0
+    assert Path("out").read_text(encoding="utf-8").splitlines() == escaped
+    greedy = ("decode", "lm", "-i", "prompts", "--max-lines", "0", "--n-best", "2", "--method", "beam")
+    assert len(texts(*greedy).lines) == 6
+
+
 def test_checkpoints_are_averaged_by_bits_per_character(texts: Run) -> None:
     found = texts("average", "lm", "--last", "1,2", "-o", "mean")
     assert found.code == 0 and "bpc" in found.out.decode()
@@ -158,6 +175,7 @@ def test_checkpoints_are_averaged_by_bits_per_character(texts: Run) -> None:
         (("decode", "lm", "--documents", "texts/dev.en", "-i", "texts/dev.en"), "--documents: has no meaning"),
         (("decode", "lm", "--encoder-layers", "1"), "--encoder-layers: has no meaning"),
         (("decode", "lm", "--unknown", "copy"), "--unknown copy: has no meaning"),
+        (("decode", "model", "--max-lines", "3"), "--max-lines: the model translates"),
         (("score", "--model", "lm", *PAIR), "a language model"),
         (("score", "--model", "model", "--text", "texts/dev.en"), "model: the model translates"),
         (("score", "--text", "texts/dev.en"), "--text: needs --model"),
@@ -188,7 +206,6 @@ def test_checkpoints_are_averaged_by_bits_per_character(texts: Run) -> None:
         (("sweep", "text-sweep.yaml", "--beam-size", "2"), "--beam-size: language models are not searched"),
         (("sweep", "text-sweep.yaml", "-m", "bleu"), "--metric: bleu compares translations"),
         (("export", "lm", "out", "--to", "safetensors-hf"), "a language model"),
-        (("benchmark", "lm"), "a language model"),
         (("depth-table", "lm"), "a language model"),
         (("slice", "lm", "out", "-n", "1", "-m", "1"), "a language model"),
         (("train", "text.yaml", "directory=other", "training.streams=1000"), "shorter than one segment"),
