@@ -107,7 +107,7 @@ def test_beam_search_finds_the_best_two_lines() -> None:
 
     wanted = sorted(map(log_probability, candidates), reverse=True)
     batch = EncodedBatch(model.no_source(1), torch.tensor([limit]), [0], [0], torch.from_numpy(prompt)[None])
-    decoding = Decoding(beam_size=TARGET_SIZE**2, length_penalty="none", max_lines=2)
-    (found,) = strategy_of(decoding).search(model, [batch], lambda numbers: NOWHERE())
+    decoding = Decoding(beam_size=TARGET_SIZE**3, length_penalty="none", max_lines=2)
+    found, *_ = strategy_of(decoding).search(model, [batch], lambda numbers: NOWHERE())
     ended = [each for each in found[0] if each.ended]
     assert [each.log_probability for each in ended] == pytest.approx(wanted, abs=1e-9)
