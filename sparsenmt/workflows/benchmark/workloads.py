@@ -121,7 +121,7 @@ class Workload(Protocol):
     """Work that is timed."""
 
     kept_bytes: int | None
-    """Bytes that a language model keeps of the positions before: keys and values, or in training the inputs of layers."""
+    """Bytes that a language model keeps of the positions before: keys and values; in training inputs of layers."""
 
     def run(self) -> None:
         """Do the work once."""
