@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -67,8 +66,8 @@ class DensityRecorder:
         self._layers: dict[tuple[SiteName, int], NDArray[np.float32]] = {}  # (N, H), NaN: nothing was seen
 
     def __call__(self, seen: Attended) -> None:
-        density, _, _, queries = sentence_densities(seen)
-        values: Tensor = torch.where(queries > 0, density, torch.nan).float()
+        density, *_ = sentence_densities(seen)
+        values: Tensor = density.float()
         key = seen.site, seen.layer
         if key not in self._layers:
             self._layers[key] = np.full((self._sentences, density.shape[1]), np.nan, dtype=np.float32)

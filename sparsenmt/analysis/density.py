@@ -4,8 +4,10 @@ The density of a query is the number of keys with weight over the number of keys
 is at least 2^-126, the smallest normal number of fp32 and bf16, whatever the transform, the device and the number
 format: the paper counts weights that are not 0, and of smaller ones some libraries make 0. The density of a head on a
 sentence is the mean over the sentence's queries (Fig. 4), that of a head the mean over sentences (Fig. 5). Queries that
-may see nothing do not count. Visible keys are those that causality, padding and the pattern leave: the softmax of a
-window has density 1 unless scores lie 87 apart, and its savings are in the number of attended positions.
+may see nothing do not count; where heads see different keys, attended and visible positions of a head are means over
+all queries for which some head sees something. Visible keys are those that causality, padding, the pattern and the
+span leave: the softmax of a window has density 1 unless scores lie 87 apart, and its savings are in the number of
+attended positions.
 Shapes: B sentences, H heads, Q queries, K keys.
 """
 
@@ -28,6 +30,7 @@ from sparsenmt.sparsity.simplex.newton import LEAST
 
 BINS = 20
 """Bins of the histogram over [0, 1]; the last one holds 1."""
+_MEASURES = ("density", "attended", "visible")
 _ROUNDING = 1e-9  # a mean of shares that is the edge of a bin but for rounding lies above it
 
 
@@ -45,16 +48,16 @@ def sentence_densities(seen: Attended) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Measure every head on every sentence.
 
     Returns:
-        four tensors (B, H), float64: density; attended and visible positions, summed over queries; queries that see
-        something. The density is 0 without such a query.
+        four tensors (B, H), float64: density, NaN if the head sees nothing; attended and visible positions, summed over
+        queries; queries for which some head sees something.
     """
     visible = seen.head_visible.sum(-1)  # (B, H, Q)
     seeing = seen.real[:, None] & (visible > 0)
     attended = (seen.weights >= LEAST).sum(-1) * seeing
     visible = visible * seeing
-    queries = seeing.sum(-1).double()
+    queries = seeing.any(1, keepdim=True).sum(-1).double().expand(seeing.shape[:2])
     shares = (attended.double() / visible.clamp_min(1)).sum(-1)  # in fp32, 7 / 20 would be below the bin of 0.35
-    return shares / queries.clamp_min(1), attended.sum(-1).double(), visible.sum(-1).double(), queries
+    return shares / seeing.sum(-1), attended.sum(-1).double(), visible.sum(-1).double(), queries
 
 
 class DensityCounter:
@@ -68,8 +71,9 @@ class DensityCounter:
     def __call__(self, seen: Attended) -> None:
         key = seen.site, seen.layer
         density, attended, visible, queries = sentence_densities(seen)
-        counted = queries > 0
-        added = torch.stack([each.sum(0) for each in (density * counted, attended, visible, queries, counted.double())])
+        counted = density.isfinite()
+        density = density.nan_to_num()
+        added = torch.stack([each.sum(0) for each in (density, attended, visible, queries, counted.double())])
         bins = (density * BINS + _ROUNDING).long().clamp_max(BINS - 1)  # (B, H)
         heads = torch.arange(density.shape[1], device=density.device).expand_as(bins)
         places = (heads * BINS + bins)[counted]
@@ -83,11 +87,10 @@ class DensityCounter:
         for (site, layer), sums in self._sums.items():
             rows = zip(sums.T.tolist(), self._histograms[site, layer].tolist(), strict=True)
             for number, ((density, attended, visible, queries, sentences), histogram) in enumerate(rows, start=1):
-                measured = sentences > 0
                 heads[site, layer, number] = HeadDensity(
-                    density=density / sentences if measured else None,
-                    attended=attended / queries if measured else None,
-                    visible=visible / queries if measured else None,
+                    density=density / sentences if sentences else None,
+                    attended=attended / queries if queries else None,
+                    visible=visible / queries if queries else None,
                     sentences=int(sentences),
                     queries=int(queries),
                     histogram=histogram,
@@ -126,8 +129,12 @@ class DensityResult:
 
     def site_mean(self, site: SiteName, name: str) -> float | None:
         """Return the mean of an attribute over the heads of a site."""
-        values = [getattr(each, name) for each in self.at(site).values() if each.density is not None]
+        values = [value for each in self.at(site).values() if (value := getattr(each, name)) is not None]
         return sum(values) / len(values) if values else None
+
+    def layer(self, site: SiteName, layer: int) -> DensityResult:
+        """Return the heads of one layer of a site."""
+        return DensityResult(self.model, {key: each for key, each in self.heads.items() if key[:2] == (site, layer)})
 
     def histogram(self, site: SiteName) -> list[int]:
         """Return the number of heads on sentences in each bin."""
@@ -135,16 +142,21 @@ class DensityResult:
 
 
 def report(found: Sequence[DensityResult]) -> Report:
-    """Make three tables: sites; heads, by density within a layer; histograms."""
-    sites, heads, bins = [], [], []
+    """Make four tables: sites; layers; heads, by density within a layer; histograms."""
+    sites, layers, heads, bins = [], [], [], []
     for each in found:
         for site in SITES:
             own = each.at(site)
             if not own:
                 continue
             name = SITE_NAMES[site]
-            means = [each.site_mean(site, measure) for measure in ("density", "attended", "visible")]
+            means = [each.site_mean(site, measure) for measure in _MEASURES]
             sites.append((each.model, name, *means, len(own), max(one.sentences for one in own.values())))
+            for layer in sorted({layer for _, layer, _ in own}):
+                within = each.layer(site, layer)
+                layers.append(
+                    (each.model, name, str(layer), *(within.site_mean(site, measure) for measure in _MEASURES))
+                )
             ordered = sorted(own.items(), key=lambda item: (item[0][1], item[1].density or 0.0))
             for (_, layer, number), one in ordered:
                 own_cells = (one.density, one.attended, one.visible, one.alpha)
@@ -158,6 +170,14 @@ def report(found: Sequence[DensityResult]) -> Report:
     title = "share of visible positions with weight, and positions a query"
     tables = (
         Table("sites", title, (*columns("text model site"), *measures, *columns("count heads sentences")), sites),
+        Table(
+            "layers",
+            "positions with weight a query, mean over the heads of a layer",
+            (*columns("text model site layer"), *measures),
+            layers,
+            across="model",
+            shown="attended",
+        ),
         Table(
             "heads",
             "density of every head (layer.head), from the sparsest of its layer",

@@ -30,6 +30,10 @@ from sparsenmt.store import Bundle
 
 K = TypeVar("K")
 
+ATTENTION_TOKENS = 32_768
+"""Tokens at the beginning of a language model's text whose attention is measured, unless another number is asked for:
+all weights are formed for it, which takes time."""
+
 
 @dataclass(frozen=True)
 class TargetLine:
@@ -108,8 +112,9 @@ class _AttentionRelay:
 
 def _tell(observers: Sequence[Observer], seen: AttentionSeen, real: Tensor, places: list[int]) -> None:
     """Pass the attention of a step to the observers, with the keys that its queries may see; ``real`` (B, Q)."""
-    used = (seen.weights != 0).any(1, keepdim=True)  # a fixed head may look where the others' pattern does not
-    visible = seen.keys.visible().expand(len(places), -1, *used.shape[2:]) | used
+    used = seen.weights != 0  # a fixed head may look where the others' pattern does not
+    visible = seen.keys.visible().expand(len(places), -1, *used.shape[2:])
+    visible = visible | (used if visible.shape[1] > 1 else used.any(1, keepdim=True))  # spans differ from head to head
     for observer in observers:
         observer(Attended(seen.site, seen.step + 1, seen.weights, visible, real, places))
 
@@ -173,10 +178,10 @@ def observe_text(
     read = 0
 
     def relay(seen: AttentionSeen) -> None:
-        rows, queries = seen.weights.shape[0], seen.weights.shape[2]
+        rows, _, queries, _ = seen.weights.shape
         real = torch.ones(rows, queries, dtype=torch.bool, device=seen.weights.device)
         _tell(observers, seen, real, list(range(read, read + rows)))
 
     with bundle.model.listen(relay):
-        for _ in score_text(bundle.model, ids, reading, bundle.device, advance=advance):
-            read += 1
+        for values in score_text(bundle.model, ids, reading, bundle.device, advance=advance):
+            read += -(-len(values) // reading.segment_length)  # several segments may be read at once

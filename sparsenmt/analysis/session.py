@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparsenmt.analysis.gates import NO_FILTER, GatedLine, LineBatches, gated_lines
-from sparsenmt.analysis.observe import Observer, TargetLine, observe, observe_text
+from sparsenmt.analysis.observe import ATTENTION_TOKENS, Observer, TargetLine, observe, observe_text
 from sparsenmt.analysis.text_words import TextWords, find_words
 from sparsenmt.data.documents import check_id_count, read_document_ids
 from sparsenmt.data.input_line import InputLine, input_lines
@@ -90,6 +90,8 @@ class AnalysisSession:
         threads: CPU threads; None: all cores.
         device: as for `pick_device`.
         for_plot: True: refuse what does not fit one picture.
+        text: the text that language models read, in place of sentences.
+        tokens: tokens of it to read; None: `ATTENTION_TOKENS`.
         segmenter: a tagger that splits the text into words; None: see `find_words`.
         language: of the text, for segmenter and tagger; None: the first model's source language.
         source_language, target_language: codes of models of several languages; None: the recipes'.
@@ -106,6 +108,8 @@ class AnalysisSession:
     threads: int | None = None
     device: str = "auto"
     for_plot: bool = False
+    text: Path | None = None
+    tokens: int | None = None
     segmenter: str | None = None
     language: str | None = None
     source_language: str | None = None
@@ -124,7 +128,7 @@ class AnalysisSession:
     @property
     def files(self) -> list[Path]:
         """The files that are read, apart from models."""
-        named = [self.input, self.tags, self.target, *self.translations.values()]
+        named = [self.input, self.text, self.tags, self.target, *self.translations.values()]
         return [path for path in named if path is not None]
 
     def check(self) -> None:
@@ -133,6 +137,7 @@ class AnalysisSession:
         if len(self.labels) < len(self.models):
             twice = [path for path in self.models if path.is_file()][-1]
             raise UserError("the file is named twice", where=str(twice), hint="Name every system once.")
+        self._check_task()
         if self.input is not None and self.sentences:
             raise UserError("is given beside --input", where="--sentence", hint=_ONE)
         if self.target is not None and self.beam_size is not None:
@@ -142,10 +147,42 @@ class AnalysisSession:
         for path in self.files:
             check_readable(path)
 
+    def _check_task(self) -> None:
+        """Refuse models that cannot read what is given, and options that have no meaning for it."""
+        if self.text is None and self.tokens is not None:
+            raise UserError("needs --text", where="--tokens", hint="--limit bounds the lines of --input.")
+        given: dict[str, object] = {"--input": self.input, "--sentence": self.sentences or None, "--limit": self.limit}
+        given |= {"--tags": self.tags, "--target": self.target}
+        given |= {"--beam-size": self.beam_size, "--batch-tokens": self.batch_tokens}
+        for option, value in given.items() if self.text is not None else ():
+            if value is not None:
+                raise UserError(
+                    "has no meaning with --text, which a language model reads as one text",
+                    where=option,
+                    hint="Leave it out; --tokens says how much is read.",
+                )
+        for directory in self.labels.values() if self.text or self.input or self.sentences else ():
+            if directory.is_file():
+                continue
+            reads_text = read_recipe(directory).data.is_language_model
+            if reads_text and self.text is None:
+                raise UserError(
+                    "this is a language model: it reads no source sentences",
+                    where=str(directory),
+                    hint="`density` and `diversity` read a text with --text; `alphas` and `spans` read none.",
+                )
+            if not reads_text and self.text is not None:
+                raise UserError(
+                    "the model translates: it reads source sentences, not a text",
+                    where=str(directory),
+                    hint="Give --input in place of --text.",
+                )
+
     @property
     def text_name(self) -> str:
         """The name of the text in messages."""
-        return "--sentence" if self.input is None else str(self.input)
+        named = self.text or self.input
+        return "--sentence" if named is None else str(named)
 
     @property
     def has_tags(self) -> bool:
@@ -308,7 +345,11 @@ class AnalysisSession:
             caption: what stands below the plot.
         """
         named = self.input is not None or bool(self.sentences)
-        common = {"models": list(self.labels), "input": self.text_name if named else None, "limit": self.limit}
+        common: dict[str, Any] = {"models": list(self.labels)}
+        if self.text is None:
+            common |= {"input": self.text_name if named else None, "limit": self.limit}
+        else:
+            common |= {"text": self.text_name, "tokens": self.tokens or ATTENTION_TOKENS}
         whole = replace(
             report, notes=(*report.notes, *notes), settings={**common, **report.settings, **(settings or {})}
         )
@@ -317,12 +358,15 @@ class AnalysisSession:
     def plot_title(self, report: Report) -> str:
         """Return the title of a plot: that of the report's first table; then its models, and the text."""
         lines = "" if self.limit is None else f", first {self.limit:,} lines"
-        text = "" if self.input is None else f"; text: {shortened(self.input.name, _LONG_NAME)}{lines}"
+        named = self.text or self.input
+        text = "" if named is None else f"; text: {shortened(named.name, _LONG_NAME)}{lines}"
         models = ", ".join(shortened(label, _LONG_NAME) for label in self.labels)
         return f"{report.tables[0].title}\n{models}{text}"
 
     def attention_settings(self, sites: Sequence[SiteName]) -> dict[str, object]:
         """Return the settings of a report on sites."""
+        if self.text is not None:
+            return {}
         return {"sites": list(sites), "target": str(self.target) if self.target else None}
 
 
@@ -441,13 +485,13 @@ class AnalyzedModel:
         Args:
             targets: None: those of the model, if a site of the decoder is asked for.
 
-        A language model reads the lines as one text, and has no other site than the decoder's self-attention.
+        A language model reads the session's text, and has no other site than the decoder's self-attention.
 
         Returns:
             the observer.
         """
         if self.bundle.recipe.data.is_language_model:
-            return self._attend_to_text(observer)
+            return self._attend_to_text(observer, sites)
         sites = self.present(sites)
         if targets is None and any(site != "encoder_self" for site in sites):
             targets = self.targets
@@ -455,21 +499,14 @@ class AnalyzedModel:
             observe(text, targets, [observer], sites=sites)
         return observer
 
-    def _attend_to_text(self, observer: AnyObserver) -> AnyObserver:
-        session = self.session
-        for option, given in (
-            ("--target", session.target),
-            ("--tags", session.tags),
-            ("--beam-size", session.beam_size),
-        ):
-            if given is not None:
-                raise UserError(
-                    f"has no meaning for {self.label}, a language model, which reads --input as one text",
-                    where=option,
-                    hint="Leave it out.",
-                )
-        lines, name = [line.text for line in session.lines], session.text_name
-        ids = encode_text(self.bundle.tokenizers.target, lines, name).ids
+    def _attend_to_text(self, observer: AnyObserver, sites: Collection[SiteName]) -> AnyObserver:
+        session, most = self.session, self.session.tokens or ATTENTION_TOKENS
+        if "decoder_self" not in sites:
+            raise UserError("a language model has decoder_self only", where="--site", hint="Leave it out.")
+        if session.text is None:
+            raise UserError("there is no text", where="--text", hint="Name the text that the language model reads.")
+        lines = list(islice(read_lines(session.text), most))  # a line has a token at least
+        ids = encode_text(self.bundle.tokenizers.target, lines, session.text_name).ids[:most]
         with progress_bar(f"{self.label}: attention", len(ids), unit="token") as advance:
             observe_text(self.bundle, ids, TextReading.of(self.bundle.recipe), [observer], advance)
         return observer

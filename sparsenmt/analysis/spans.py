@@ -3,26 +3,28 @@
 Sukhbaatar, Grave, Bojanowski and Joulin 2019, "Adaptive Attention Span in Transformers"; Zhao et al., "Extremely Sparse
 Transformer with Top-k Selective Attention", Table 4.
 
-A span method gives the span of every head to the training log (`Span.logged`), so that the course over training and the
-quality of each validation can be put side by side.
+A span method gives the span of every head to the training log (`Span.logged`), at validations too, so that the course
+over training and the quality of each validation can be put side by side. In logs of older versions validations have no
+spans: theirs are those of the last line before.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from sparsenmt.analysis.labels import HEAD_COLUMNS, SITE_NAMES, Head, head_cells, number_ticks
 from sparsenmt.analysis.session import AnalysisResult, AnalysisSession
+from sparsenmt.assemble import build_model
 from sparsenmt.errors import UserError
 from sparsenmt.metric import lower_is_better, metric_label
-from sparsenmt.model.sites import SITES
+from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.report.plots import Panel, describe, panel_grid
 from sparsenmt.report.tables import Report, Table, Value, columns
-from sparsenmt.store import open_model, read_recipe
+from sparsenmt.store import WEIGHTS, open_model, read_recipe
 from sparsenmt.training.training_log import logged_values
 
 _STEP, _MOST = 0.1, 8
@@ -46,12 +48,29 @@ class SpanResult:
         spans: of every head, at the end.
         course: update -> mean span of all heads, rising.
         points: the validations, by update.
+        unfinished: update of the spans in a run without final weights.
     """
 
     model: str
     spans: dict[Head, float]
     course: list[tuple[int, float]]
     points: list[SpanPoint]
+    unfinished: int | None = None
+
+    def notes(self, metric: str, levels: Sequence[float]) -> list[str]:
+        """Return what the tables do not say."""
+        found, updates = [], {update for update, _ in self.course}
+        if self.unfinished is not None:
+            found.append(f"{self.model}: without final weights, spans of update {self.unfinished:,}")
+        if not self.points:
+            return [*found, f"{self.model}: the log has no spans at validations"]
+        if any(point.update not in updates for point in self.points):
+            found.append(f"{self.model}: an older log, with spans of the last line before a validation")
+        missed = [f"{level:g}" for level in levels if first_reaching(self.points, level, metric) is None]
+        if missed:
+            best = (min if lower_is_better(metric) else max)(point.quality for point in self.points)
+            found.append(f"{self.model}: not reached: {', '.join(missed)}; the best {_label(metric)} is {best:.3f}")
+        return found
 
 
 def measure_spans(session: AnalysisSession, *, levels: Sequence[float] = ()) -> AnalysisResult:
@@ -96,8 +115,14 @@ def measure_spans(session: AnalysisSession, *, levels: Sequence[float] = ()) -> 
 
 def _measure(label: str, directory: Path, metric: str) -> SpanResult | None:
     """Return the spans of one model; None if it learns none."""
-    model = open_model(directory, any_task=True).model
-    found = model.logged().get("span", {})
+    logged, unfinished = _logged(directory), None
+    if logged and not (directory / WEIGHTS).exists():
+        model = build_model(read_recipe(directory).model, source_size=8, target_size=8, seed=1)
+        unfinished = max(logged)
+        found = logged[unfinished]
+    else:
+        model = open_model(directory, any_task=True).model
+        found = model.logged().get("span", {})
     if not found:
         return None
     spans = {
@@ -106,27 +131,35 @@ def _measure(label: str, directory: Path, metric: str) -> SpanResult | None:
         for layer, values in enumerate(layers, start=1)
         for i, value in enumerate(values, start=1)
     }
-    course = _course(directory)
+    course = [(update, _mean(each)) for update, each in sorted(logged.items())]
     updates, points = [update for update, _ in course], []
     for update, quality in logged_values(directory, "validation", "update", metric):
         before = bisect_right(updates, update) - 1
-        if before >= 0 and math.isfinite(quality):
+        if before >= 0 and isinstance(quality, int | float) and math.isfinite(quality):  # null: it was not finite
             points.append(SpanPoint(update, quality, course[before][1]))
-    return SpanResult(label, spans, course, points)
+    return SpanResult(label, spans, course, points, unfinished)
 
 
-def _course(directory: Path) -> list[tuple[int, float]]:
-    """Return the mean span of all heads at every line of a training log."""
-    found: dict[int, float] = {}
-    for update, heads in logged_values(directory, "train", "update", "heads"):
-        try:
-            values = [value for layers in heads["span"].values() for layer in layers for value in layer]
-            mean = sum(values) / len(values)
-            if math.isfinite(mean):
-                found[int(update)] = mean
-        except (ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
-            continue
-    return sorted(found.items())
+Spans = Mapping[SiteName, Sequence[Sequence[float]]]
+"""Site -> for each layer the spans of its learned heads."""
+
+
+def _logged(directory: Path) -> dict[int, Spans]:
+    """Return update -> spans of a training log."""
+    found: dict[int, Spans] = {}
+    for kind in ("train", "validation"):
+        for update, heads in logged_values(directory, kind, "update", "heads"):
+            try:
+                if math.isfinite(_mean(heads["span"])) and heads["span"].keys() <= set(SITES):
+                    found[int(update)] = heads["span"]
+            except (ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
+                continue
+    return found
+
+
+def _mean(spans: Spans) -> float:
+    values = [value for layers in spans.values() for layer in layers for value in layer]
+    return sum(values) / len(values)
 
 
 def _levels(found: Sequence[SpanResult], metric: str) -> list[float]:
@@ -181,9 +214,9 @@ def report(found: Sequence[SpanResult], metric: str, levels: Sequence[float], no
             listed=False,
         ),
     )
-    unvalidated = [f"{each.model}: the log has no spans at validations" for each in found if not each.points]
+    own = [note for each in found for note in each.notes(metric, levels)]
     settings = {"models": [each.model for each in found], "metric": metric}
-    return Report("spans", tables, (*unvalidated, *notes), settings)
+    return Report("spans", tables, (*own, *notes), settings)
 
 
 def _layers(found: SpanResult) -> Iterator[tuple[Value, ...]]:

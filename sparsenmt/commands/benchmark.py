@@ -1,4 +1,4 @@
-"""``sparsenmt benchmark``: the speed of decoding and training on this machine, and the machine's limit."""
+"""``sparsenmt benchmark``: the speed of decoding, scoring and training on this machine, and the machine's limit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 from sparsenmt.commands.options import PATH, count_option, processor_options, report_options
 from sparsenmt.errors import UserError
-from sparsenmt.recipe.choices import PRESETS, DecodingDtype
+from sparsenmt.recipe.choices import LARGEST_BEAM, PRESETS, DecodingDtype
 
 if TYPE_CHECKING:
     from sparsenmt.report.output_files import ReportFiles
@@ -23,19 +23,36 @@ if TYPE_CHECKING:
     type=click.IntRange(8),
     help="Vocabulary size of a preset or recipe.  [default: 32000; the recipe's]",
 )
-@click.option("--decoding/--no-decoding", default=True, help="Time beam search.  [default: --decoding]")
+@click.option(
+    "--decoding/--no-decoding",
+    default=True,
+    help="Time beam search; of a language model the continuation of prompts.  [default: --decoding]",
+)
+@click.option(
+    "--scoring/--no-scoring",
+    default=None,
+    help="Language models: time the reading of a text, segment by segment, in fp32.  [default: --scoring]",
+)
 @click.option("--training/--no-training", default=True, help="Time updates.  [default: --training]")
 @click.option(
     "--lengths",
     multiple=True,
     metavar="S:T",
-    default=("15:16",),
-    show_default=True,
-    help="Source and target tokens of a sentence, without </s>; repeatable.",
+    help="Source and target tokens of a sentence, without </s>; of a language model, of a prompt and its continuation; "
+    "repeatable.  [default: 15:16; 64:64]",
 )
-@count_option("--sentences", 32, "Decoding: sentences of a batch.")
-@count_option("--beam-size", 4, "Decoding: beam size.")
-@count_option("--batch-tokens", 4096, "Training: sentences of a batch times its longer side.")
+@click.option("--sentences", type=click.IntRange(1), help="Decoding: sentences of a batch, or prompts.  [default: 32]")
+@click.option(
+    "--beam-size",
+    type=click.IntRange(1, LARGEST_BEAM),
+    help="Decoding: beam size.  [default: 4; of a language model 1, greedy search]",
+)
+@click.option(
+    "--batch-tokens",
+    type=click.IntRange(1),
+    help="Training: sentences of a batch times its longer side, or tokens of its segments.  [default: 4096; a language "
+    "model's: the recipe's]",
+)
 @click.option(
     "--dtype",
     "dtypes",
@@ -53,6 +70,9 @@ def command(files: ReportFiles, lengths: tuple[str, ...], **settings: Any) -> No
     maximum length, and no batch has padding. The filters of a trained model drop another share of random tokens than of
     text: `compare` times real text. Nothing else should run on the machine.
 
+    A language model continues prompts (generation), reads a text as `score --text` does (scoring), and is trained on
+    segments of its recipe, both with a full segment memory.
+
     \b
     tokens per second   target tokens with </s>, in the fastest repeat
     spread              excess time of the slowest repeat over the fastest
@@ -62,6 +82,8 @@ def command(files: ReportFiles, lengths: tuple[str, ...], **settings: Any) -> No
     limit gflops        rate of the same matrix products with nothing between them
     share               gflops / limit gflops
     share of square     gflops / rate of a large square product
+    kept mb             language models: keys and values that the next tokens
+                        attend to; in training the memory of the streams
     """
     from sparsenmt.progress import notify
     from sparsenmt.report.tables import render

@@ -19,6 +19,12 @@ from sparsenmt.commands.options import PATH, decode_request, decoding_options, d
 @documents_option
 @click.option("--n-best", type=click.IntRange(1), default=1, help="Number of hypotheses to write for each line.")
 @click.option("--json", "as_json", is_flag=True, help="Write a JSON object per line: texts, scores, log-probabilities.")
+@click.option(
+    "--max-lines",
+    type=click.IntRange(0),
+    help="Language models: lines of an output, that of the prompt included; 0: as many as the longest output holds. "
+    "Other values than 1 are written with \\n for a line end, and \\\\ for a backslash.  [default: the recipe's, or 1]",
+)
 @decoding_options
 def command(model: Path, **options: Any) -> None:
     """Translate text with the model in MODEL_DIR.
@@ -33,6 +39,10 @@ def command(model: Path, **options: Any) -> None:
     each document in such blocks, and every line still gives one line. If a translation has fewer sentences than its
     block, the missing ones are empty lines; if it has more, the surplus is joined to the last line. Their numbers are
     reported.
+
+    A language model stops at the end of the line, unless --max-lines is given. An output of several lines is still
+    written as one: line ends as \\n, and backslashes as \\\\, which `printf %b` turns back. In JSON the text has its
+    line ends.
 
     With --depth auto every line is translated with the numbers of layers that the model's depth selector chooses, which
     `sparsenmt select-depth` has trained; the number of lines at each depth is reported at the end.

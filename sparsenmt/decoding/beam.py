@@ -1,9 +1,9 @@
 """Beam search.
 
 Stopping rule: a sentence is finished when ``beam_size`` of its hypotheses have ended, at its maximum length, or when no
-hypothesis can be extended. A hypothesis ends when EOS is among the ``beam_size`` best continuations of a step; the
-search continues with the best others. Hypotheses that are still open at the maximum length only fill places that no
-ended one has taken.
+hypothesis can be extended. A hypothesis ends when EOS, in several lines the last one, is among the ``beam_size`` best
+continuations of a step; the search continues with the best others. Hypotheses that are still open at the maximum length
+only fill places that no ended one has taken.
 
 Unfinished searches can be merged; their sentences then begin at different columns of the same tensors.
 
@@ -26,6 +26,7 @@ from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.scores import (
     Hypothesis,
     candidates,
+    ending,
     hypothesis_of,
     length_penalty,
     never,
@@ -193,8 +194,8 @@ class Beam:
         state, k = self.state, self.options.beam_size
         sentences, opened = state.scores.shape
         state.lengths = state.lengths + 1
-        ending = tokens == EOS
-        ends = ending.clone()
+        stops = self._ending(parents, tokens)
+        ends = stops.clone()
         ends[:, k:] = False  # only a hypothesis among the K best ends
         ends &= best > -math.inf
         if bool(ends.any()):
@@ -203,8 +204,8 @@ class Beam:
             self._collect(order, self._extended(parents[:, :k], tokens[:, :k]), best[:, :k], ranks)
             state.ended_count += ends.sum(1)
         # The K best that do not end, in order. There are as many, as each parent ends in one way only.
-        order = ending.int().argsort(dim=1, stable=True)[:, :k]
-        state.scores = best.gather(1, order).masked_fill(ending.gather(1, order), -math.inf)
+        order = stops.int().argsort(dim=1, stable=True)[:, :k]
+        state.scores = best.gather(1, order).masked_fill(stops.gather(1, order), -math.inf)
         parents = parents.gather(1, order)
         state.tokens = self._extended(parents, tokens.gather(1, order))
         rows = torch.arange(sentences, device=best.device)[:, None] * opened + parents
@@ -217,6 +218,12 @@ class Beam:
             self._collect(order, state.tokens, state.scores, ranks)
         return rows.view(-1)
 
+    def _ending(self, parents: Tensor, tokens: Tensor) -> Tensor:
+        """(B, 2K) bool: the continuations that end their hypothesis."""
+        if self.options.max_lines == 1:
+            return tokens == EOS
+        return ending(tokens.flatten(), self._history(parents).flatten(0, 1), self.options).view_as(tokens)
+
     def _penalties(self) -> Tensor:
         """(B, 1) length penalties of hypotheses of the present length."""
         lengths = self._prefix + self.state.lengths.double()
@@ -224,8 +231,11 @@ class Beam:
 
     def _extended(self, parents: Tensor, tokens: Tensor) -> Tensor:
         """Hypotheses (B, K) with one more token, (B, K, T + 1)."""
-        history = self.state.tokens.gather(1, parents[:, :, None].expand(-1, -1, self.state.tokens.shape[2]))
-        return torch.cat([history, tokens[:, :, None]], 2)
+        return torch.cat([self._history(parents), tokens[:, :, None]], 2)
+
+    def _history(self, parents: Tensor) -> Tensor:
+        """The tokens so far of parents (B, K), (B, K, T)."""
+        return self.state.tokens.gather(1, parents[:, :, None].expand(-1, -1, self.state.tokens.shape[2]))
 
     def _collect(self, order: Tensor, tokens: Tensor, log_probabilities: Tensor, ranks: Tensor) -> None:
         """Keep those at ``order`` (B, K) of the ended hypotheses and K others, each (B, K, ...)."""

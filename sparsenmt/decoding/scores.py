@@ -23,7 +23,7 @@ class Hypothesis:
     """A finished output.
 
     Args:
-        tokens: without BOS and EOS.
+        tokens: without BOS and the last EOS; in a language model's output of several lines an EOS ends each line.
         log_probability: sum over the tokens and EOS, in nats.
         score: log-probability over length penalty; hypotheses are ranked by it.
         ended: True if it ended with EOS, False if it was truncated at the maximum length.
@@ -54,7 +54,7 @@ def length_penalty(lengths: Lengths, options: Decoding) -> Lengths:
 
 def hypothesis_of(tokens: list[int], log_probability: float, options: Decoding, prefix: int = 0) -> Hypothesis:
     """The hypothesis of generated tokens, of which the last may be EOS, after a prefix of this length."""
-    ended = tokens[-1] == EOS
+    ended = tokens[-1] == EOS and (options.max_lines == 1 or tokens.count(EOS) == options.max_lines)
     score = log_probability / length_penalty(prefix + len(tokens), options)
     return Hypothesis(tokens[:-1] if ended else tokens, log_probability, score, ended)
 
@@ -73,6 +73,19 @@ def never(options: Decoding) -> tuple[int, ...]:
     return (PAD, BOS, UNK) if options.unknown == "forbid" else (PAD, BOS)
 
 
+def ending(picked: Tensor, tokens: Tensor, options: Decoding) -> Tensor:
+    """Return (N) bool: the rows whose output ends with the tokens ``picked`` (N) after ``tokens`` (N, T)."""
+    ends = picked == EOS
+    return ends if options.max_lines == 1 else ends & _in_last_line(tokens, options)
+
+
+def _in_last_line(tokens: Tensor, options: Decoding) -> Tensor:
+    """(N, T) -> (N) bool: the next end of a line is that of the output."""
+    if options.max_lines == 0:
+        return tokens.new_zeros(len(tokens), dtype=torch.bool)
+    return (tokens == EOS).sum(1) >= options.max_lines - 1
+
+
 def unrestricted(options: Decoding) -> bool:
     """Return True if all other tokens may come at any step."""
     return not (options.min_length or options.no_repeat_ngram)
@@ -82,7 +95,7 @@ def forbid(logits: Tensor, tokens: Tensor, options: Decoding) -> Tensor:
     """Set the logits of forbidden tokens to -inf, in place.
 
     Call it after `log_normalizer`, so that probabilities are the model's. A hypothesis for which all other tokens are
-    forbidden can end, even below the minimum length.
+    forbidden can end, even below the minimum length; and a line can always end where another one follows.
 
     Args:
         logits: (N, V).
@@ -104,11 +117,13 @@ def forbid(logits: Tensor, tokens: Tensor, options: Decoding) -> Tensor:
         # Tokens that are not banned write to EOS's place, whose logit is restored below.
         logits.scatter_(1, torch.where(same, windows[:, :, n - 1], EOS), -math.inf)
     if too_short:
-        logits[:, EOS] = -math.inf
+        last = None if options.max_lines == 1 else _in_last_line(tokens, options)
+        logits[:, EOS] = -math.inf if last is None else end.masked_fill(last, -math.inf)
         # Where no n-gram was forbidden, some other token is left.
         if not repeats and logits.shape[1] > len((*gone, EOS)):
             return logits
-        end = end.masked_fill(logits.amax(1) > -math.inf, -math.inf)
+        others = logits.amax(1) > -math.inf
+        end = end.masked_fill(others if last is None else others & last, -math.inf)
     logits[:, EOS] = end
     return logits
 

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 import torch
 from torch import Tensor
 
-from sparsenmt.data.vocabulary import EOS
-from sparsenmt.decoding.scores import forbid, hypothesis_of, log_normalizer
+from sparsenmt.decoding.scores import ending, forbid, hypothesis_of, log_normalizer
 from sparsenmt.decoding.search_output import SearchOutput
 from sparsenmt.decoding.strategies import EncodedBatch, ErrorContext, Results, Strategy
 from sparsenmt.model.protocol import TranslationModel
@@ -60,8 +59,9 @@ def extend_hypotheses(model: TranslationModel, batch: EncodedBatch, options: Dec
         picked = pick(logits, rows, tokens.shape[1])
         totals = totals + (logits.gather(1, picked[:, None]) - normalizer).squeeze(1)
         picked = output.token_ids(picked)
+        done = ending(picked, tokens, options)
         tokens = torch.cat([tokens, picked[:, None]], 1)
-        done = (picked == EOS) | (limits <= tokens.shape[1])
+        done |= limits <= tokens.shape[1]
         last = picked[:, None]
         if bool(done.any()):
             finished = done.nonzero().squeeze(1)

@@ -123,27 +123,47 @@ def score_text(
     Raises:
         UserError: a log-probability is not finite.
     """
-    length, exits, keep = reading.segment_length, reading.exits, reading.segment_memory
-    cache = model.new_cache(model.no_source(1), exits=exits, segment_memory=keep) if keep else None
-    previous, first = EOS, 0  # a text begins after the end of a line
+    reader, length, first = TextReader(model, reading), reading.segment_length, 0
     while first < len(tokens):
-        count = length if cache is not None else _whole(len(tokens) - first, length, reading.rows)
+        count = length if reading.segment_memory else _whole(len(tokens) - first, length, reading.rows)
         wanted = torch.from_numpy(tokens[first : first + count].astype(np.int64)).to(device)
-        inputs = torch.cat([wanted.new_tensor([previous]), wanted[:-1]])
-        shape = (-1, min(length, len(wanted)))
-        memory = model.no_source(inputs.view(shape).shape[0]) if cache is None else cache.memory
-        (hidden,) = model.decode(inputs.view(shape), memory, cache=cache, exits=exits).values()
-        values = token_log_probabilities(model, hidden.flatten(0, 1), wanted)
+        values = reader.read(wanted)
         if not bool(values.isfinite().all()):
             raise UserError(
                 f"the model's probabilities of tokens {first + 1:,} to {first + len(wanted):,} are not finite",
                 where="the text",
                 hint="The model is damaged, or its training diverged: take an earlier checkpoint.",
             )
-        previous, first = int(wanted[-1]), first + len(wanted)
+        first += len(wanted)
         if advance:
             advance(len(wanted))
         yield values
+
+
+class TextReader:
+    """A language model that reads a text, part by part.
+
+    Args:
+        reading: the segments.
+    """
+
+    def __init__(self, model: TranslationModel, reading: TextReading) -> None:
+        self._model, self._reading = model, reading
+        self._previous = EOS  # a text begins after the end of a line
+        keep, exits = reading.segment_memory, reading.exits
+        self.cache = model.new_cache(model.no_source(1), exits=exits, segment_memory=keep) if keep else None
+        """The keys and values of the segment memory; None without one."""
+
+    @torch.inference_mode()
+    def read(self, wanted: Tensor) -> Tensor:
+        """Read the next tokens (N): one segment, or without a memory several; return their log-probabilities (N)."""
+        model, cache = self._model, self.cache
+        inputs = torch.cat([wanted.new_tensor([self._previous]), wanted[:-1]])
+        rows = inputs.view(-1, min(self._reading.segment_length, len(wanted)))
+        memory = model.no_source(len(rows)) if cache is None else cache.memory
+        (hidden,) = model.decode(rows, memory, cache=cache, exits=self._reading.exits).values()
+        self._previous = int(wanted[-1])
+        return token_log_probabilities(model, hidden.flatten(0, 1), wanted)
 
 
 def _whole(left: int, length: int, rows: int) -> int:

@@ -1,6 +1,7 @@
-"""Banded attention: blocks of queries against the band of keys within a pattern's reach.
+"""Banded attention: blocks of queries against the band of keys within reach.
 
-Shapes: B rows, H heads, L positions, E head size; s a stride, n blocks of b queries, W keys of a band.
+Queries are the last of the keys: before them a language model has those of its memory.
+Shapes: B rows, H heads, L queries, K keys, E head size; s a stride, n blocks of b queries, W keys of a band.
 """
 
 from __future__ import annotations
@@ -109,10 +110,22 @@ class _Overlapping(torch.autograd.Function):
         return flat[:, :length].transpose(1, 2), None
 
 
-def overlapping(x: Tensor, layout: BandLayout) -> Tensor:
-    """x (B, H, L, E) -> its bands (B * n, H, W, E). Keys beyond the ends of a row must be masked."""
-    bands: Tensor = _Overlapping.apply(x, layout)  # type: ignore[no-untyped-call]
-    return bands
+def overlapping(x: Tensor, layout: BandLayout, queries: int | None = None) -> Tensor:
+    """x (B, H, K, E) -> its bands (B * n, H, W, E). Keys beyond the ends of a row must be masked.
+
+    queries: number of queries L; None: K.
+    """
+    length = x.shape[2] if queries is None else queries
+    if length == x.shape[2]:
+        bands: Tensor = _Overlapping.apply(x, layout)  # type: ignore[no-untyped-call]
+        return bands
+    x = F.pad(x, (0, 0, *_padding(layout, length, x.shape[2])))
+    return x.unfold(2, layout.width, layout.block).permute(0, 2, 1, 4, 3).flatten(0, 1)
+
+
+def _padding(layout: BandLayout, queries: int, keys: int) -> tuple[int, int]:
+    """The numbers of keys to add before the first and after the last; negative: keys are out of reach."""
+    return layout.left - (keys - queries), layout.right + -queries % layout.block
 
 
 def blocks(x: Tensor, layout: BandLayout) -> Tensor:
@@ -129,13 +142,14 @@ def joined(x: Tensor, rows: int, length: int) -> Tensor:
 
 
 def band_keys(keys: Keys, layout: BandLayout) -> Keys:
-    """The keys of all (B * n) bands, a row for each. ``keys`` has as many queries as keys."""
-    rows, length = keys.valid.shape
+    """The keys of all (B * n) bands, a row for each."""
+    rows, length = len(keys.valid), keys.queries.shape[1]
     tail = -length % layout.block
     n = (length + tail) // layout.block
+    padding = _padding(layout, length, keys.valid.shape[1])
 
-    def bands(x: Tensor, fill: int | bool) -> Tensor:  # (B, L) -> (B * n, W)
-        x = F.pad(x.expand(rows, -1), (layout.left, layout.right + tail), value=fill)
+    def bands(x: Tensor, fill: int | bool) -> Tensor:  # (B, K) -> (B * n, W)
+        x = F.pad(x.expand(rows, -1), padding, value=fill)
         return x.unfold(1, layout.width, layout.block).flatten(0, 1)
 
     queries = keys.queries.expand(rows, -1)

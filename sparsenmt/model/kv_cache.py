@@ -299,6 +299,18 @@ class KVCache:
         return own.keys.extend(like), own.values.extend(like)
 
     @property
+    def kept_bytes(self) -> int:
+        """Bytes of the self-attention keys and values that new positions can attend to."""
+        total = 0
+        for step, own in self._steps.items():
+            keep = None if self._keep is None else self._keep[step]
+            for buffer in (own.values, own.keys):
+                content = None if buffer is None else buffer.content
+                if content is not None:
+                    total += (content if keep is None else content[max(len(content) - keep, 0) :]).nbytes
+        return total
+
+    @property
     def slots(self) -> Tensor:
         """(N, T) int32: the slots of every row's keys and values."""
         return self._slots.last(self.length)

@@ -1,7 +1,7 @@
 """Self-attention with terms and factors that depend on the distance between query and key.
 
 Queries and keys are consecutive positions: the distance of key j from query i is ``first`` + i - j.
-Shapes: B rows, H heads, Q queries, K keys, E head size, N distances; n blocks of b queries, W keys of a block.
+Shapes: B rows, H heads, Q queries, K keys, E head size, N distances.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from sparsenmt.model.attend import at_least_single, restrict
+from sparsenmt.model.bands import BandLayout, band_keys, blocks, joined, overlapping
 from sparsenmt.model.dropout import dropout as drop_out
 from sparsenmt.model.sockets import Keys, Pattern, ScoreTerm, Span, Transform
 
 _BLOCKS = ((96, 32), (1 << 62, 128))  # (keys beyond the ends of a block, at most; block size)
 _OVERHEAD = 48  # cost of copying to blocks, in keys
-_NOWHERE = -(2**29)  # position of padding
 
 
 @dataclass(frozen=True)
@@ -179,7 +178,7 @@ def attend_by_distance(q: Tensor, k: Tensor, v: Tensor, keys: Keys, sockets: Dis
         left, right = reach
         block = next(size for most, size in _BLOCKS if left + right <= most)
         if left + block + right + _OVERHEAD < k.shape[2]:
-            return _attend_in_bands(q, k, v, keys, sockets, dropout, _Bands(left, right, block))
+            return _attend_in_bands(q, k, v, keys, sockets, dropout, BandLayout(1, left, right, block))
     return _attend(q, k, v, restrict(keys, sockets.pattern, sockets.causal), sockets, dropout)
 
 
@@ -190,40 +189,10 @@ def _attend(
     return drop_out(weights.to(v.dtype), dropout) @ v
 
 
-@dataclass(frozen=True)
-class _Bands:
-    """Blocks of queries, and the keys that they reach."""
-
-    left: int
-    right: int
-    block: int
-
-    def keys_of(self, x: Tensor, queries: int, fill: float = 0) -> Tensor:
-        """x (..., K) by keys -> (..., n, W) by blocks."""
-        padded = -(-queries // self.block) * self.block
-        before = self.left - (x.shape[-1] - queries)  # negative: keys out of reach
-        x = F.pad(x, (before, padded - queries + self.right), value=fill)
-        return x.unfold(-1, self.left + self.block + self.right, self.block)
-
-
 def _attend_in_bands(
-    q: Tensor, k: Tensor, v: Tensor, keys: Keys, sockets: DistanceSockets, dropout: float, bands: _Bands
+    q: Tensor, k: Tensor, v: Tensor, keys: Keys, sockets: DistanceSockets, dropout: float, layout: BandLayout
 ) -> Tensor:
     rows, _, queries, _ = q.shape
-    tail = -queries % bands.block
-    asked = F.pad(q, (0, 0, 0, tail)).unflatten(2, (-1, bands.block)).transpose(1, 2)  # (B, n, H, b, E)
-
-    def by_block(x: Tensor) -> Tensor:  # (B, H, K, E) -> (B * n, H, W, E)
-        return bands.keys_of(x.transpose(-1, -2), queries).permute(0, 3, 1, 4, 2).flatten(0, 1)
-
-    last = keys.queries[:, -1:].expand(-1, tail)  # repeated: it is not fully masked
-    band = Keys(
-        valid=bands.keys_of(keys.valid, queries).flatten(0, 1),
-        queries=torch.cat([keys.queries, last], 1).unflatten(1, (-1, bands.block)).flatten(0, 1),
-        positions=bands.keys_of(keys.positions, queries, _NOWHERE).flatten(0, 1),
-    )
-    restricted = restrict(band, sockets.pattern, sockets.causal)
-    parts = asked.flatten(0, 1), by_block(k), by_block(v)
-    context = _attend(*parts, restricted, sockets, dropout, first=bands.left)
-    joined: Tensor = context.unflatten(0, (rows, -1)).transpose(1, 2).flatten(2, 3)  # (B, H, n * b, E)
-    return joined[:, :, :queries]
+    band = restrict(band_keys(keys, layout), sockets.pattern, sockets.causal)
+    parts = blocks(q, layout), overlapping(k, layout, queries), overlapping(v, layout, queries)
+    return joined(_attend(*parts, band, sockets, dropout, first=layout.left), rows, queries)

@@ -38,6 +38,11 @@ class SegmentMemory:
             states.append(joined[:, first:].clone())  # a view would keep all of it alive
         return SegmentMemory(tuple(states), self.length + count)
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of the states."""
+        return sum(each.nbytes for each in self.states)
+
     def select(self, rows: slice) -> SegmentMemory:
         """Return the memory of some rows."""
         return SegmentMemory(tuple(each[rows] for each in self.states), self.length)

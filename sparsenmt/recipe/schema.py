@@ -448,6 +448,11 @@ class Decoding(Section):
     )
     max_length_offset: NonNegativeInt = Field(50, description="See `max_length_factor`.")
     min_length: NonNegativeInt = Field(0, description="Shortest output, in tokens.")
+    max_lines: NonNegativeInt = Field(
+        1,
+        description="Language models: lines of an output, that of the prompt included; 0: as many as fit the longest "
+        "output.",
+    )
     no_repeat_ngram: NonNegativeInt = Field(0, description="Never repeat an n-gram of this length; 0 = allow all.")
     unknown: UnknownTokens = Field(
         "allow",
@@ -493,7 +498,9 @@ class Decoding(Section):
         "a file of `sparsenmt shortlist`; `none`, and by default: all. Scores of given translations use all.",
     )
 
-    younger = frozenset({"segment_length", "segment_memory", "source_language", "target_language", "shortlist"})
+    younger = frozenset(
+        {"segment_length", "segment_memory", "source_language", "target_language", "shortlist", "max_lines"}
+    )
 
     def recorded(self) -> dict[str, Any]:
         """These settings as JSON values, for records of what an output depends on.

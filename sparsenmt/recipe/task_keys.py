@@ -15,7 +15,7 @@ TASK_KEYS: dict[str, tuple[str, ...]] = {
     ),
     "language_model": (
         *("model.segment_memory", "training.streams", "training.segment_length"),
-        *("decoding.segment_length", "decoding.segment_memory"),
+        *("decoding.segment_length", "decoding.segment_memory", "decoding.max_lines"),
     ),
 }
 """The keys that have a meaning for one task only; those of corpora aside."""

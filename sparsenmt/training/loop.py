@@ -336,7 +336,7 @@ class Trainer:
         values = self._measure()
         times = {"seconds": time.perf_counter() - began, "training_seconds": progress.seconds}
         by = {} if progress.tokenizer is None else {"tokenizer": progress.tokenizer}
-        self._log.record("validation", progress.update, **times, **values, **by)
+        self._log.record("validation", progress.update, **times, **values, **by, **head_values(self.model))
         metric = self.options.validation.metric
         labels = {metric: f"{metric} ({progress.tokenizer})"} if by else {}
         shown = ", ".join(f"{labels.get(name, name)} {value:.3f}" for name, value in values.items())

@@ -45,7 +45,6 @@ class LanguageModelTask:
         self._rows = max(options.batch_tokens // options.segment_length, 1)
         self._epoch: tuple[int, EpochSegments] | None = None
         self._segments(0)  # refuses streams that cannot be divided among the processes
-        self._segments(0)  # refuses streams that cannot be divided among the processes
         self.memory: tuple[SegmentMemory, ...] = ()
         """After the last update, of each batch; empty: the streams begin."""
 

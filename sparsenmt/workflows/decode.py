@@ -213,6 +213,10 @@ class _Translator:
         self.request, self.bundle = request, bundle
         if bundle.recipe.data.is_language_model:
             _check_continuation(request, bundle)
+        elif request.settings.get("max_lines") is not None:
+            raise UserError(
+                "the model translates: every line has one line of output", where="--max-lines", hint="Leave it out."
+            )
         _ = bundle.frames  # refuses a language that is missing, before anything is read or written
         options = decoding_options(bundle.recipe.decoding, request.settings, request.n_best)
         self.options = at_depth(bundle.model.plan, options, request.encoder_layers, request.decoder_layers)
@@ -252,7 +256,7 @@ class _Translator:
             translate = continue_lines
         for found in translate(self.bundle, lines, self.options, advance=advance, window=self.window):
             count_line(found)
-            yield 1, _render_line(found, self.request.n_best, self.request.as_json)
+            yield 1, _render_line(found, self.request, several_lines=self.options.max_lines != 1)
         if self.selector is not None and (counts := self.selector.counts):
             parts = [f"({n}, {m}) {counts[n, m]:,}" for n, m in fastest_first(counts)]
             notify(f"lines at (encoder, decoder) layers: {', '.join(parts)}")
@@ -392,11 +396,15 @@ def report_mismatches(mismatches: Mismatches) -> None:
         notify(warning)
 
 
-def _render_line(translation: Translation, n_best: int, as_json: bool) -> list[str]:
-    """Return the output lines of one input line."""
+def _render_line(translation: Translation, request: DecodeRequest, *, several_lines: bool) -> list[str]:
+    """Return the output lines of one input line; ``several_lines``: outputs may have, which are escaped."""
+    n_best, as_json = request.n_best, request.as_json
+    texts = translation.best_texts(n_best)
+    if several_lines and not as_json:
+        texts = [text.replace("\\", "\\\\").replace("\n", "\\n") for text in texts]
     if n_best == 1 and not as_json:
-        return [translation.text]
-    pairs = list(zip(translation.best_texts(n_best), translation.hypotheses[:n_best], strict=True))
+        return texts
+    pairs = list(zip(texts, translation.hypotheses[:n_best], strict=True))
     number = translation.source.number
     if not as_json:
         return [f"{number} ||| {text} ||| {hypothesis.score:.6f}" for text, hypothesis in pairs]

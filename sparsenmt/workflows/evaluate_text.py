@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparsenmt.analysis.density import DensityCounter
-from sparsenmt.analysis.observe import observe_text
+from sparsenmt.analysis.observe import ATTENTION_TOKENS, observe_text
 from sparsenmt.data.text import read_lines
 from sparsenmt.decoding.text_scores import TextReading, encode_text
 from sparsenmt.devices import pick_device
@@ -40,9 +40,6 @@ from sparsenmt.workflows.evaluation_file import (
 )
 from sparsenmt.workflows.score_text import token_nats
 from sparsenmt.workflows.test_sets import PlainText, TestText
-
-ATTENTION_TOKENS = 32_768
-"""Tokens at the beginning of a text whose attention is measured: all weights are formed for it, which takes time."""
 
 
 @dataclass(frozen=True)
@@ -237,9 +234,8 @@ def text_metric_of(recipe: Recipe) -> str:
 def _path_and_key(directory: Path, text: PlainText) -> tuple[Path, dict[str, Any]]:
     """Return the file of an evaluation, and everything that it depends on."""
     digests, reading = text.digests(), TextReading.of(read_recipe(directory))
-    return evaluation_path(directory, text.name, digests), evaluation_key(
-        model_identity(directory), reading.record(), digests
-    )
+    decoding = reading.record() | {"visible": "by head"}  # older files took what some head sees as seen by all
+    return evaluation_path(directory, text.name, digests), evaluation_key(model_identity(directory), decoding, digests)
 
 
 def _measure_attention(

@@ -197,7 +197,7 @@ def test_heads_do_not_depend_on_their_company() -> None:
 
 def test_the_report_sorts_heads_and_counts_all_sentences() -> None:
     found = measured("sparse")
-    sites, heads, histogram = report([found]).tables
+    sites, _, heads, histogram = report([found]).tables
     assert [row["site"] for row in sites.records()] == ["encoder self", "decoder self", "cross"]
     for site in SITES:
         own = [row for row in heads.records() if row["site"] == site.replace("_", " ")]

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -119,6 +120,7 @@ def test_validation_is_the_score_of_the_validation_text(texts: Run) -> None:
     assert last["update"] == 12 and last["bpc"] == pytest.approx(found["bpc"], rel=1e-5)
     train = [line for line in lines if line["kind"] == "train"][-1]
     assert len(train["heads"]["span"]["decoder_self"]) == 2 and train["span"] > 0
+    assert last["heads"] == train["heads"]  # of the same update
     first, second = (line["bpc"] for line in lines if line["kind"] == "validation")
     assert second < first
 
@@ -143,6 +145,22 @@ def test_lines_are_continued(texts: Run) -> None:
     assert all(each["text"].startswith("a dog") for each in line["hypotheses"])
 
 
+def test_several_lines_are_one_escaped_line_of_the_output(texts: Run) -> None:
+    Path("prompts").write_text("a dog\n\na \\n b\n", encoding="utf-8")
+    sampling = ("-i", "prompts", "--method", "sample", "--max-length-offset", "120", "--temperature", "0.3")
+    found = texts("decode", "lm", *sampling, "--max-lines", "2", "--json").lines
+    texts_of = [json.loads(line)["hypotheses"][0]["text"] for line in found]
+    assert len(found) == 3 and max(text.count("\n") for text in texts_of) == 1
+    escaped = [text.replace("\\", "\\\\").replace("\n", "\\n") for text in texts_of]
+    assert texts("decode", "lm", *sampling, "--max-lines", "2", "-o", "out").code == 0
+    assert Path("out").read_bytes().decode().split("\n") == [*escaped, ""]
+    one = texts("decode", "lm", *sampling)
+    assert one.out == texts("decode", "lm", *sampling, "--max-lines", "1").out
+    assert one.out.decode().split("\n") == [*(text.split("\n")[0] for text in texts_of), ""]  # the same draws
+    beam = ("decode", "lm", "-i", "prompts", "--max-lines", "0", "--n-best", "2", "--method", "beam")
+    assert texts(*beam).out.count(b"\n") == 6
+
+
 def test_checkpoints_are_averaged_by_bits_per_character(texts: Run) -> None:
     found = texts("average", "lm", "--last", "1,2", "-o", "mean")
     assert found.code == 0 and "bpc" in found.out.decode()
@@ -156,6 +174,7 @@ def test_checkpoints_are_averaged_by_bits_per_character(texts: Run) -> None:
         (("decode", "lm", "--documents", "texts/dev.en", "-i", "texts/dev.en"), "--documents: has no meaning"),
         (("decode", "lm", "--encoder-layers", "1"), "--encoder-layers: has no meaning"),
         (("decode", "lm", "--unknown", "copy"), "--unknown copy: has no meaning"),
+        (("decode", "model", "--max-lines", "3"), "--max-lines: the model translates"),
         (("score", "--model", "lm", *PAIR), "a language model"),
         (("score", "--model", "model", "--text", "texts/dev.en"), "model: the model translates"),
         (("score", "--text", "texts/dev.en"), "--text: needs --model"),
@@ -175,13 +194,17 @@ def test_checkpoints_are_averaged_by_bits_per_character(texts: Run) -> None:
         (("compare", "lm"), "no `data.test`"),
         (("compare", "model", "--text", "texts/dev.en"), "--text: the models translate"),
         (("analyze", "spans", "model"), "no span is learned"),
-        (("analyze", "density", "lm", "--input", "texts/dev.en", "--beam-size", "2"), "--beam-size: has no meaning"),
+        (("analyze", "density", "lm", "--text", "texts/dev.en", "--beam-size", "2"), "--beam-size: has no meaning"),
+        (("analyze", "density", "lm", "--input", "texts/dev.en"), "it reads no source sentences"),
+        (("analyze", "density", "lm"), "--text: there is no text"),
+        (("analyze", "density", "lm", "--text", "texts/dev.en", "--site", "cross"), "--site: a language model has"),
+        (("analyze", "density", "model", "--text", "texts/dev.en"), "the model translates"),
+        (("analyze", "diversity", "model", "--input", "texts/dev.en", "--tokens", "9"), "--tokens: needs --text"),
         (("analyze", "attention-mass", "lm", "--input", "texts/dev.en"), "a language model"),
         (("sweep", "mixed.yaml"), "different tasks"),
         (("sweep", "text-sweep.yaml", "--beam-size", "2"), "--beam-size: language models are not searched"),
         (("sweep", "text-sweep.yaml", "-m", "bleu"), "--metric: bleu compares translations"),
         (("export", "lm", "out", "--to", "safetensors-hf"), "a language model"),
-        (("benchmark", "lm"), "a language model"),
         (("depth-table", "lm"), "a language model"),
         (("slice", "lm", "out", "-n", "1", "-m", "1"), "a language model"),
         (("train", "text.yaml", "directory=other", "training.streams=1000"), "shorter than one segment"),
@@ -290,5 +313,44 @@ def test_spans_are_reported_with_the_quality_that_they_were_reached_at(texts: Ru
         [v for layer in logged[-1] for v in layer], abs=1e-4
     )
     reached, never = tables["levels"]
+    assert f"lm: not reached: 0; the best BPC is {min(qualities):.3f}" in found.out.decode()
     assert reached["span"] == pytest.approx(sum(map(sum, logged[0])) / 4, abs=1e-4)
     assert reached["quality"] == qualities[0] and reached["update"] == 6 and never["span"] is None
+
+
+def test_spans_at_a_validation_are_those_of_its_line_or_in_older_logs_of_the_line_before(texts: Run) -> None:
+    log = [json.loads(line) for line in Path("lm/metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+    def report(lines: list[dict[str, Any]]) -> tuple[list[tuple[int, float]], str]:
+        Path("lm/metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+        found = texts("analyze", "spans", "lm", "--json", "spans.json")
+        assert found.code == 0, found.err
+        rows = json.loads(Path("spans.json").read_text(encoding="utf-8"))["tables"]["course"]
+        return [(row["update"], row["span"]) for row in rows], found.out.decode()
+
+    whole, shown = report(log)
+    assert [update for update, _ in whole] == [6, 12] and "older log" not in shown
+    assert report([line for line in log if line["kind"] == "validation"])[0] == whole
+    older = [{key: value for key, value in line.items() if key != "heads" or line["update"] == 6} for line in log]
+    before, shown = report(older)
+    assert before == [whole[0], (12, whole[0][1])] and "an older log" in shown
+    broken = [line if line["kind"] == "train" or line["update"] == 6 else {**line, "bpc": None} for line in log]
+    assert report(broken)[0] == whole[:1]
+    Path("lm/weights.safetensors").unlink()
+    assert "without final weights, spans of update 12" in report(log)[1]
+
+
+def test_attention_is_reported_over_the_beginning_of_a_text(texts: Run) -> None:
+    command = ("analyze", "density", "lm", "--text", "texts/train.en", "--json", "density.json")
+    found = texts(*command, "--tokens", "400", "--plot", "density.png")
+    assert found.code == 0, found.err
+    report = json.loads(Path("density.json").read_text(encoding="utf-8"))
+    assert report["settings"]["tokens"] == 400
+    tables = report["tables"]
+    (site,) = tables["sites"]
+    assert site["sentences"] == 400 / 16 and len(tables["heads"]) == 4 and len(tables["layers"]) == 2
+    for row in tables["layers"]:
+        own = [head["attended"] for head in tables["heads"] if str(head["layer"]) == row["layer"]]
+        assert row["attended"] == pytest.approx(sum(own) / len(own))
+    assert site["attended"] == pytest.approx(sum(row["attended"] for row in tables["layers"]) / 2)
+    assert texts("analyze", "diversity", "lm", "--text", "texts/dev.en", "--tokens", "100").code == 0

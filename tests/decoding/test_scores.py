@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from sparsenmt.data.vocabulary import EOS
 from sparsenmt.decoding.scores import candidates, forbid, length_penalty, log_normalizer, maximum_length
 from sparsenmt.recipe.schema import Decoding
 from tests.decoding.support import banned
@@ -64,6 +65,14 @@ def test_normalizer_needs_no_softmax() -> None:
 def test_a_hypothesis_can_end_where_every_other_token_is_forbidden() -> None:
     after = forbid(torch.zeros(2, 4), torch.empty(2, 0, dtype=torch.long), options(min_length=3, unknown="forbid"))
     assert after.tolist() == [[-math.inf, -math.inf, -math.inf, 0.0]] * 2
+
+
+def test_the_shortest_output_forbids_the_end_of_the_last_line_only() -> None:
+    rows = torch.tensor([[5, EOS], [5, 6]])  # in the second line, in the first
+    for values in ({}, {"no_repeat_ngram": 2}):
+        after = forbid(torch.zeros(2, 8), rows, options(min_length=3, max_lines=2, **values))
+        assert after[:, EOS].tolist() == [-math.inf, 0.0]
+        assert forbid(torch.zeros(2, 8), rows, options(min_length=3, max_lines=0, **values))[:, EOS].tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("values", [{}, {"min_length": 4}, {"no_repeat_ngram": 2}, {"unknown": "forbid"}])

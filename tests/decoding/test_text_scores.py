@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sparsenmt.data.vocabulary import EOS
+from sparsenmt.data.vocabulary import BOS, EOS, PAD
 from sparsenmt.decoding.strategies import EncodedBatch, strategy_of
 from sparsenmt.decoding.text_scores import TextReading, score_text
 from sparsenmt.errors import UserError
@@ -76,13 +76,14 @@ def test_probabilities_that_are_not_finite_are_refused() -> None:
         scores(model, 8, 0)
 
 
+@pytest.mark.parametrize("lines", [1, 3, 0])
 @pytest.mark.parametrize("options", [{"method": "greedy"}, {"method": "beam", "beam_size": 3}, {"method": "sample"}])
-def test_prompts_are_continued(options: dict[str, Any]) -> None:
+def test_prompts_are_continued(options: dict[str, Any], lines: int) -> None:
     """The log-probability of an output is that of its tokens after the prompt."""
     model = model_of(16, position={"name": "transformer_xl"}).eval()
     prompts = torch.from_numpy(TEXT[:14]).view(2, 7)
     batch = EncodedBatch(model.no_source(2), torch.tensor([12, 20]), [0, 1], [0, 1], prompts)
-    decoding = Decoding(**options, length_penalty="none")
+    decoding = Decoding(**options, length_penalty="none", max_lines=lines)
     found = {}
     for results in strategy_of(decoding).search(model, [batch], lambda numbers: NOWHERE()):
         found.update(results)
@@ -92,3 +93,21 @@ def test_prompts_are_continued(options: dict[str, Any]) -> None:
             cut = torch.cat(list(score_text(model, text, TextReading(1, 16, 1, None), CPU)))
             assert float(cut[7:].sum()) == pytest.approx(each.log_probability, abs=1e-9)
             assert len(each.tokens) + each.ended <= limit
+            ends = each.tokens.count(EOS)
+            assert ends == lines - 1 if each.ended else ends < lines or (lines == 0 and len(each.tokens) == limit)
+
+
+def test_beam_search_finds_the_best_two_lines() -> None:
+    model, prompt, limit = model_of(16, position={"name": "transformer_xl"}).eval(), TEXT[:4], 3
+    words = [token for token in range(TARGET_SIZE) if token not in (PAD, BOS, EOS)]
+    candidates = [[EOS, EOS], *([word, EOS, EOS] for word in words), *([EOS, word, EOS] for word in words)]
+
+    def log_probability(tokens: list[int]) -> float:
+        return float(at_once(model, np.array([*prompt, *tokens]))[len(prompt) :].sum())
+
+    wanted = sorted(map(log_probability, candidates), reverse=True)
+    batch = EncodedBatch(model.no_source(1), torch.tensor([limit]), [0], [0], torch.from_numpy(prompt)[None])
+    decoding = Decoding(beam_size=TARGET_SIZE**3, length_penalty="none", max_lines=2)
+    found, *_ = strategy_of(decoding).search(model, [batch], lambda numbers: NOWHERE())
+    ended = [each for each in found[0] if each.ended]
+    assert [each.log_probability for each in ended] == pytest.approx(wanted, abs=1e-9)

@@ -11,17 +11,18 @@ from sparsenmt.model.sites import SITES, SiteName
 
 @click.command("density", short_help="Share of visible positions that heads give weight to.")
 @sites_option
-@analysis_options(translates=True, target=True)
+@analysis_options(language_models=True, translates=True, target=True)
 def command(arguments: AnalysisArguments, sites: tuple[SiteName, ...]) -> None:
     """Density of attention: the share of visible positions with weight (2^-126 or more).
 
     A head's density on a sentence is the mean over queries; the histogram counts heads on sentences. Decoders read the
-    model's own translations, or those of --target.
+    model's own translations, or those of --target. Language models read --text with their segment memory; a segment
+    counts as a sentence.
 
     \b
     density   mean over the sentences
     attended  positions with weight, mean over queries
-    visible   positions that causality, the pattern and a filter's mask leave, mean over queries
+    visible   positions that causality, pattern, span and a filter's mask leave, mean over queries
     """
     from sparsenmt.analysis.density import measure_density
 

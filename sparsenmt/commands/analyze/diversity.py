@@ -11,7 +11,7 @@ from sparsenmt.model.sites import SITES, SiteName
 
 @click.command("diversity", short_help="Jensen-Shannon divergence between heads.")
 @sites_option
-@analysis_options(translates=True, target=True)
+@analysis_options(language_models=True, translates=True, target=True)
 def command(arguments: AnalysisArguments, sites: tuple[SiteName, ...]) -> None:
     """Jensen-Shannon divergence between the heads of every layer: the higher, the more the heads differ.
 

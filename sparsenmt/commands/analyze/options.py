@@ -37,6 +37,10 @@ _INPUT = click.option(
 )
 _LIMIT = click.option("--limit", type=click.IntRange(1), help="Number of lines to read.  [default: all]")
 _SENTENCES = click.option("--sentence", "sentences", multiple=True, help="A sentence instead of --input; repeatable.")
+_READ_TEXT = (
+    click.option("--text", type=PATH, help="Text that language models read, plain or gzipped, in place of --input."),
+    click.option("--tokens", type=click.IntRange(1), help="Tokens of --text to read.  [default: 32,768]"),
+)
 _TARGET = click.option(
     "--target", type=PATH, help="Translations that the decoder reads, line by line.  [default: the model's own]"
 )
@@ -88,6 +92,7 @@ def analysis_options(
     text: bool = True,
     words: bool = False,
     sentences: bool = False,
+    language_models: bool = False,
     translates: bool = False,
     target: bool = False,
     files: bool = False,
@@ -98,6 +103,7 @@ def analysis_options(
         text: True if the models read a text.
         words: True if the report is about words of the text.
         sentences: True if sentences may stand on the command line.
+        language_models: True if language models may read a text in place of sentences.
         translates: True if the models translate.
         target: True if given translations may replace the models' own.
         files: True if files of translations may stand beside models.
@@ -107,6 +113,7 @@ def analysis_options(
     options += (_INPUT, tags_option, _LIMIT) if text else ()
     options += (_WORDS, _LANGUAGE) if words else ()
     options += (_SENTENCES,) if sentences else ()
+    options += _READ_TEXT if language_models else ()
     options += (beam_size_option,) if translates else ()
     options += (_TARGET,) if target else ()
     options += (batch_tokens_option(), language_options, processor_options) if text else ()
@@ -124,6 +131,6 @@ def analysis_options(
 
 
 _SESSION = {
-    *("models", "input", "tags", "segmenter", "language", "sentences", "limit"),
+    *("models", "input", "tags", "segmenter", "language", "sentences", "limit", "text", "tokens"),
     *("batch_tokens", "beam_size", "target", "threads", "device", "source_language", "target_language"),
 }

@@ -1,4 +1,7 @@
-"""The speed of decoding and training on this machine, as a share of what its matrix products reach alone."""
+"""The speed of decoding and training on this machine, as a share of what its matrix products reach alone.
+
+Of a language model: the generation of text, the scoring of a text, and training.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,12 @@ import torch
 
 from sparsenmt import __version__
 from sparsenmt.assemble import DTYPES, build_model, load_recipe, load_resolved_recipe, required_features
+from sparsenmt.decoding.text_scores import TextReading
 from sparsenmt.devices import pick_device, use_threads
 from sparsenmt.errors import UserError
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.progress import progress_bar
 from sparsenmt.recipe import schema
-from sparsenmt.recipe.task import check_translates
 from sparsenmt.report.tables import Column, Report, Table, columns
 from sparsenmt.store import open_model
 from sparsenmt.training.precision import pick_dtype
@@ -26,16 +29,17 @@ from sparsenmt.workflows.benchmark.flops import SQUARE, Arithmetic, product_rate
 from sparsenmt.workflows.benchmark.workloads import (
     BenchmarkModel,
     DecodingWorkload,
+    GenerationWorkload,
     Part,
+    ScoringWorkload,
+    SegmentTrainingWorkload,
     TrainingWorkload,
+    Workload,
     WorkloadSizes,
 )
 
-_KINDS: dict[Part, type[DecodingWorkload] | type[TrainingWorkload]] = {
-    "decoding": DecodingWorkload,
-    "training": TrainingWorkload,
-}
-
+_PROMPTS = (64, 64)
+"""Tokens of a prompt, and of its continuation, unless others are asked for."""
 
 DtypeName = Literal["fp32", "bf16", "int8"]
 
@@ -49,10 +53,14 @@ class BenchmarkRequest:
         overrides: changes of a recipe's keys.
         preset: sizes of a plain model; None: base.
         vocabulary: vocabulary size of a preset or recipe; None: 32,000, or the recipe's.
-        lengths: pairs of source and target tokens of a sentence, without </s>.
-        sentences: of a batch in decoding.
-        beam_size: in decoding.
-        batch_tokens: sentences of a training batch times its longer side, at most.
+        decoding: time beam search; of a language model the continuation of prompts.
+        scoring: time the reading of a text by a language model; None: if the model is one.
+        lengths: pairs of source and target tokens of a sentence, without </s>, or of tokens of a prompt and its
+            continuation; empty: 15 and 16, or 64 and 64.
+        sentences: of a batch in decoding, or prompts; None: 32.
+        beam_size: in decoding; None: 4, or of a language model 1, which is greedy search.
+        batch_tokens: sentences of a training batch times its longer side, or tokens of its segments, at most; None:
+            4,096, or those of the language model's recipe.
         dtypes: empty: fp32, and bf16 where the device computes it natively.
         repeats: timed runs of each case.
         threads: CPU threads; None: all cores.
@@ -63,11 +71,12 @@ class BenchmarkRequest:
     preset: str | None = None
     vocabulary: int | None = None
     decoding: bool = True
+    scoring: bool | None = None
     training: bool = True
-    lengths: Sequence[tuple[int, int]] = ((15, 16),)
-    sentences: int = 32
-    beam_size: int = 4
-    batch_tokens: int = 4096
+    lengths: Sequence[tuple[int, int]] = ()
+    sentences: int | None = None
+    beam_size: int | None = None
+    batch_tokens: int | None = None
     dtypes: Sequence[DtypeName] = ()
     device: str = "auto"
     repeats: int = 5
@@ -81,6 +90,7 @@ class BenchmarkCase:
     part: Part
     dtype: DtypeName
     sizes: WorkloadSizes
+    workload: Callable[[BenchmarkModel, WorkloadSizes, torch.dtype, torch.device], Workload]
 
 
 @dataclass(frozen=True)
@@ -91,6 +101,7 @@ class BenchmarkResult:
         seconds: of every repeat.
         product_rate: FLOP per second of the workload's own matrix products alone.
         square_rate: FLOP per second of a large square product.
+        kept_bytes: see `Workload`.
     """
 
     case: BenchmarkCase
@@ -98,6 +109,7 @@ class BenchmarkResult:
     work: Arithmetic
     product_rate: float
     square_rate: float
+    kept_bytes: int | None = None
 
     @property
     def best(self) -> float:
@@ -111,7 +123,7 @@ class BenchmarkResult:
 
 
 def benchmark(request: BenchmarkRequest) -> Report:
-    """Time a model's decoding and training.
+    """Time a model's decoding and training, or a language model.
 
     Raises:
         UserError: an option or the model is invalid, or nothing is left to time.
@@ -119,7 +131,17 @@ def benchmark(request: BenchmarkRequest) -> Report:
     use_threads(request.threads)
     device = pick_device(request.device, "--device")
     benchmarked = _benchmarked_model(request)
-    cases = _cases(request, device)
+    reads_text = benchmarked.recipe.data.is_language_model
+    _check_options(request, reads_text=reads_text)
+    cases = _text_cases(request, benchmarked, device) if reads_text else _cases(request, device)
+    if not cases:
+        raise UserError(
+            "nothing is left to time",
+            where="--dtype",
+            hint="Time decoding too, or name fp32: int8 is for decoding only, and a text is scored in fp32."
+            if reads_text
+            else "Time decoding too: int8 is for decoding only.",
+        )
     check_lengths(benchmarked, cases)
     steps = len(cases) * (request.repeats + 2)
     with progress_bar(benchmarked.name, steps, unit="step") as advance:
@@ -127,7 +149,7 @@ def benchmark(request: BenchmarkRequest) -> Report:
     settings: dict[str, object] = {
         "model": str(request.model or request.preset or "base"),
         "overrides": list(request.overrides),
-        "batch_tokens": request.batch_tokens,
+        "batch_tokens": request.batch_tokens or (benchmarked.recipe.training.batch_tokens if reads_text else 4096),
         "repeats": request.repeats,
         "device": device.type,
         "threads": torch.get_num_threads(),
@@ -145,7 +167,8 @@ def _benchmarked_model(request: BenchmarkRequest) -> BenchmarkModel:
         raise UserError("is given beside a model", where="--preset", hint="Leave one of the two out.")
     if model.suffix in (".yaml", ".yml") and not model.is_dir():
         recipe = load_recipe(model, request.overrides)
-        check_translates(recipe, model)
+        if vocabulary is not None and recipe.data.tokenizer.kind == "byte":
+            raise UserError("there are 256 bytes", where="--vocabulary", hint="Leave it out.")
         return recipe_model(recipe, str(model), vocabulary)
     for value, option in ((request.overrides, "OVERRIDES"), (vocabulary, "--vocabulary")):
         if value:
@@ -153,23 +176,80 @@ def _benchmarked_model(request: BenchmarkRequest) -> BenchmarkModel:
     return trained_model(model)
 
 
+def _check_options(request: BenchmarkRequest, *, reads_text: bool) -> None:
+    """Raise UserError if an option has no effect."""
+    if request.scoring is not None and not reads_text:
+        raise UserError(
+            "the model translates: it scores no text",
+            where="--scoring" if request.scoring else "--no-scoring",
+            hint="Leave it out.",
+        )
+    decoding: dict[str, object] = {"--sentences": request.sentences, "--beam-size": request.beam_size}
+    decoding |= {"--lengths": request.lengths or None} if reads_text else {}
+    parts = (
+        ("decoding", request.decoding, decoding),
+        ("training", request.training, {"--batch-tokens": request.batch_tokens}),
+    )
+    for part, timed, options in parts:
+        for option, value in options.items():
+            if value is not None and not timed:
+                raise UserError(f"has no effect with --no-{part}", where=option, hint="Leave one of the two out.")
+    if request.scoring and request.dtypes and "fp32" not in request.dtypes:
+        raise UserError("a text is scored in fp32", where="--scoring", hint="Leave it out, or add --dtype fp32.")
+
+
+def _dtypes(request: BenchmarkRequest, device: torch.device) -> Sequence[DtypeName]:
+    if request.dtypes:
+        return request.dtypes
+    return ("fp32", "bf16") if pick_dtype("auto", device) == torch.bfloat16 else ("fp32",)
+
+
 def _cases(request: BenchmarkRequest, device: torch.device) -> list[BenchmarkCase]:
     """Return a case for every part at every length in every data type."""
-    dtypes: Sequence[DtypeName] = request.dtypes
-    if not dtypes:
-        dtypes = ("fp32", "bf16") if pick_dtype("auto", device) == torch.bfloat16 else ("fp32",)
-    cases: list[BenchmarkCase] = []
-    for source, target in ((source + 1, target + 1) for source, target in request.lengths):
+    dtypes, cases = _dtypes(request, device), list[BenchmarkCase]()
+    for source, target in ((source + 1, target + 1) for source, target in request.lengths or ((15, 16),)):
         if request.decoding:
-            sizes = WorkloadSizes(source, target, request.sentences, request.beam_size)
-            cases += [BenchmarkCase("decoding", dtype, sizes) for dtype in dtypes]
+            sizes = WorkloadSizes(source, target, request.sentences or 32, request.beam_size or 4)
+            cases += [BenchmarkCase("decoding", dtype, sizes, DecodingWorkload) for dtype in dtypes]
         if request.training:
-            sizes = WorkloadSizes(source, target, max(request.batch_tokens // max(source, target), 1))
-            cases += [BenchmarkCase("training", dtype, sizes) for dtype in dtypes if dtype != "int8"]
-    if not cases:
-        raise UserError(
-            "nothing is left to time", where="--dtype", hint="Time decoding too: int8 is for decoding only."
-        )
+            sizes = WorkloadSizes(source, target, max((request.batch_tokens or 4096) // max(source, target), 1))
+            cases += [BenchmarkCase("training", dtype, sizes, TrainingWorkload) for dtype in dtypes if dtype != "int8"]
+    return cases
+
+
+def _text_cases(request: BenchmarkRequest, benchmarked: BenchmarkModel, device: torch.device) -> list[BenchmarkCase]:
+    """Return the cases of a language model."""
+    dtypes, cases = _dtypes(request, device), list[BenchmarkCase]()
+    recipe, training = benchmarked.recipe, benchmarked.recipe.training
+    if request.decoding:
+        if not all(pattern.decodes for pattern in benchmarked.build().content_patterns()):
+            raise UserError(
+                "the model cannot decode: later positions decide what a query sees",
+                where=benchmarked.name,
+                hint="Add --no-decoding.",
+            )
+        for prompt, new in request.lengths or (_PROMPTS,):
+            sizes = WorkloadSizes(prompt, new, request.sentences or 32, request.beam_size or 1)
+            cases += [BenchmarkCase("generation", dtype, sizes, GenerationWorkload) for dtype in dtypes]
+    if request.scoring is not False and "fp32" in dtypes:
+        reading = TextReading.of(recipe)
+        sizes = WorkloadSizes(0, reading.segment_length, 1 if reading.segment_memory else reading.rows)
+        cases.append(BenchmarkCase("scoring", "fp32", sizes, ScoringWorkload))
+    if request.training:
+        length = training.segment_length
+        rows = min(training.batch_tokens // length, training.streams)
+        if request.batch_tokens is not None:
+            rows = request.batch_tokens // length
+            if not rows:
+                raise UserError(
+                    f"a batch holds whole segments, of {length:,} tokens",
+                    where="--batch-tokens",
+                    hint=f"Give {length} or more.",
+                )
+        sizes = WorkloadSizes(0, length, rows)
+        cases += [
+            BenchmarkCase("training", dtype, sizes, SegmentTrainingWorkload) for dtype in dtypes if dtype != "int8"
+        ]
     return cases
 
 
@@ -190,7 +270,7 @@ def measure(
     squares: dict[str, float] = {}
     for case in cases:
         dtype = DTYPES[case.dtype]
-        workload = _KINDS[case.part](benchmarked, case.sizes, dtype, device)
+        workload = case.workload(benchmarked, case.sizes, dtype, device)
         key = (case.part, case.sizes)
         if key not in works:
             works[key] = workload.count()
@@ -204,22 +284,32 @@ def measure(
             if repeat:
                 seconds.append(time.perf_counter() - began)
                 advance(1)
+        kept = workload.kept_bytes
         del workload  # frees its weights before the next workload is made
         gc.collect()
         if case.dtype not in squares:
             squares[case.dtype] = square_rate(dtype, device)
         limit = product_rate(works[key], dtype, device)
         advance(1)
-        found.append(BenchmarkResult(case, tuple(seconds), works[key], limit, squares[case.dtype]))
+        found.append(BenchmarkResult(case, tuple(seconds), works[key], limit, squares[case.dtype], kept))
     return found
 
 
-_COLUMNS = (
-    *columns("text part dtype"),
-    *(*columns("count source target sentences"), Column("beam_size", "count", shown=False)),
+_SPEED = (
     *(Column("tokens_per_second", "rate"), Column("spread", "share"), Column("seconds", "number", shown=False)),
     *(Column("gflop_per_token", "number"), *columns("rate gflops limit_gflops"), Column("share", "share")),
     *(Column("square_gflops", "rate", shown=False), Column("share_of_square", "share")),
+)
+_COLUMNS = (
+    *columns("text part dtype"),
+    *(*columns("count source target sentences"), Column("beam_size", "count", shown=False)),
+    *_SPEED,
+)
+_TEXT_COLUMNS = (
+    *columns("text part dtype"),
+    *(*columns("count prompt tokens rows"), Column("beam_size", "count", shown=False)),
+    *_SPEED,
+    Column("kept_mb", "number"),
 )
 
 
@@ -227,6 +317,7 @@ def benchmark_report(
     benchmarked: BenchmarkModel, found: Sequence[BenchmarkResult], settings: dict[str, object], device: torch.device
 ) -> Report:
     """Return the report: rates of the fastest repeat, and the distance of the slowest one (spread)."""
+    reads_text = benchmarked.recipe.data.is_language_model
     rows = []
     for each in found:
         sizes, best = each.case.sizes, each.best
@@ -234,10 +325,10 @@ def benchmark_report(
             (
                 each.case.part,
                 each.case.dtype,
-                sizes.source_length,
+                sizes.source_length or None,
                 sizes.target_length,
                 sizes.sentences,
-                sizes.beam_size if each.case.part == "decoding" else None,
+                sizes.beam_size if each.case.part in ("decoding", "generation") else None,
                 sizes.target_tokens / best,
                 max(each.seconds) / best - 1,
                 best,
@@ -247,6 +338,7 @@ def benchmark_report(
                 each.rate / each.product_rate,
                 each.square_rate / 1e9,
                 each.rate / each.square_rate,
+                *((each.kept_bytes and each.kept_bytes / 1e6,) if reads_text else ()),
             )
         )
     size = SQUARE[device.type]
@@ -255,10 +347,31 @@ def benchmark_report(
     notes = (
         "limit: gflops of the work's own matrix products with nothing between them",
         f"square: gflops of a matrix product of {size} x {size} x {size}: {squares}",
-        "counted are the matrix products that were executed, 2 FLOP a multiplication and addition; lengths with </s>",
+        "counted are the matrix products that were executed, 2 FLOP a multiplication and addition"
+        + ("" if reads_text else "; lengths with </s>"),
+        *(_text_notes(benchmarked) if reads_text else ()),
     )
     title = f"{benchmarked.name} on {_machine(device)}"
-    return Report("benchmark", (Table("speed", title, _COLUMNS, tuple(rows)),), notes, settings)
+    return Report(
+        "benchmark", (Table("speed", title, _TEXT_COLUMNS if reads_text else _COLUMNS, tuple(rows)),), notes, settings
+    )
+
+
+def _text_notes(benchmarked: BenchmarkModel) -> list[str]:
+    """Return what the table of a language model does not say."""
+    memory = benchmarked.recipe.model.segment_memory
+    found = ["kept mb: keys and values that the next tokens attend to; in training the memory of the streams"]
+    if memory:
+        found.append(
+            f"scoring and training with a full segment memory of {memory:,} positions, or as many as heads reach"
+        )
+    spans = benchmarked.build().logged().get("span", {})
+    if spans and benchmarked.source is None:
+        longest = max(value for layers in spans.values() for layer in layers for value in layer)
+        found.append(
+            f"spans are those at the beginning of training, at most {longest:,.0f} positions: learned ones differ"
+        )
+    return found
 
 
 def _machine(device: torch.device) -> str:
@@ -270,7 +383,7 @@ def _machine(device: torch.device) -> str:
 
 def trained_model(directory: Path) -> BenchmarkModel:
     """Return a trained model with its weights."""
-    bundle = open_model(directory, device=torch.device("cpu"), dtype=None)
+    bundle = open_model(directory, device=torch.device("cpu"), dtype=None, any_task=True)
     sizes = bundle.tokenizers.source.size, bundle.tokenizers.target.size
     weights = bundle.model.state_dict()
 
@@ -317,11 +430,18 @@ def preset_model(preset: str, vocabulary: int) -> BenchmarkModel:
 
 def check_lengths(benchmarked: BenchmarkModel, cases: Sequence[BenchmarkCase]) -> None:
     """Raise UserError if the model has too few positions for a case."""
-    most = benchmarked.recipe.model.max_positions
-    longest = max(max(case.sizes.source_length, case.sizes.target_length) for case in cases)
-    if longest > most:
+    recipe = benchmarked.recipe
+    if recipe.data.is_language_model:
+        if recipe.model.positions == "none":
+            return
+        longest = max(case.sizes.source_length + case.sizes.target_length for case in cases)
+        what = "tokens of prompt and continuation"
+    else:
+        longest = max(max(case.sizes.source_length, case.sizes.target_length) for case in cases)
+        what = "tokens, </s> included"
+    if longest > recipe.model.max_positions:
         raise UserError(
-            f"the model reads at most {most:,} tokens, </s> included, not {longest:,}",
+            f"the model reads at most {recipe.model.max_positions:,} {what}, not {longest:,}",
             where="--lengths",
             hint="Shorten them, or raise `model.max_positions` of a recipe.",
         )
