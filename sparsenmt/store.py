@@ -17,7 +17,7 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -29,9 +29,9 @@ from torch import Tensor
 import sparsenmt
 from sparsenmt.assemble import DTYPES, build_model, load_resolved_recipe, named_dtype
 from sparsenmt.data.features.feature_set import FeatureSet
-from sparsenmt.data.shortlist import Shortlist
+from sparsenmt.data.shortlist import Shortlist, Shortlists
 from sparsenmt.data.tokenizers.frame import FramePair
-from sparsenmt.data.tokenizers.tokenizer import Tokenizers
+from sparsenmt.data.tokenizers.tokenizer import SHORTLIST, Tokenizers
 from sparsenmt.devices import pick_device
 from sparsenmt.errors import UserError
 from sparsenmt.files import (
@@ -134,10 +134,12 @@ class Bundle:
     weights_digest: str = ""
     files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     dtype: torch.dtype | None = None
+    own_shortlist: Shortlist | None = None
 
-    def shortlist(self, options: Decoding) -> Shortlist | None:
-        """Return the shortlist of decoding options; arguments and errors as for `Tokenizers.named_shortlist`."""
-        return self.tokenizers.named_shortlist(options)
+    @cached_property
+    def shortlist(self) -> Callable[[Decoding], Shortlist | None]:
+        """Return the shortlist of decoding options; errors as for `Shortlists.named`."""
+        return Shortlists(self.own_shortlist, self.tokenizers.source, self.tokenizers.target).named
 
     @property
     def dtype_name(self) -> str:
@@ -218,6 +220,7 @@ def initialise(
     *,
     started_from: Mapping[str, str] | None = None,
     imported_from: Mapping[str, Any] | None = None,
+    shortlist: Shortlist | None = None,
 ) -> None:
     """Write a model directory except for the weights. The manifest is written last: without it, the rest is invalid.
 
@@ -228,6 +231,8 @@ def initialise(
     make_directory(directory)
     (directory / METRICS_FILE).unlink(missing_ok=True)
     tokenizers.save(directory / "tokenizers")
+    if shortlist is not None:
+        shortlist.save(directory / "tokenizers" / SHORTLIST)
     features.save(directory / "features")
     for part in _PARTS:
         sync_tree(directory / part)
@@ -580,7 +585,9 @@ def open_model(
         sizes = {"source_size": tokenizers.source.size, "target_size": tokenizers.target.size}
         model = build_model(recipe.model, **sizes, seed=recipe.training.seed)
         digest = _read_weights(real, model, owner)
-        return Bundle(recipe, tokenizers, features, model, device, digest, manifest["files"])
+        pair, path = (tokenizers.source, tokenizers.target), real / "tokenizers" / SHORTLIST
+        own = None if tokenizers.shortlist is None else Shortlist.read(path, *pair)
+        return Bundle(recipe, tokenizers, features, model, device, digest, manifest["files"], own_shortlist=own)
 
     bundle = read_consistently(Path(directory), _READ, read)
     if any(languages):

@@ -8,22 +8,20 @@ Shapes: B sentences, V and W tokens of the source and the target vocabulary, N t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import SPECIAL_TOKENS
 from sparsenmt.errors import UserError
 from sparsenmt.files import sha256_text
+from sparsenmt.recipe.schema import Decoding
 from sparsenmt.tensors import load_tensors, read_header, save_tensors
-
-if TYPE_CHECKING:  # that module imports this one
-    from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 
 _ARRAYS = ("always", "ends", "tokens")
 _HINT = "Make it again with `sparsenmt shortlist`, or copy it again."
@@ -115,6 +113,35 @@ class Shortlist:
             raise UserError("the shortlist has tokens that the vocabularies do not have", where=str(path), hint=_HINT)
         always, ends, tokens = (found[name].numpy() for name in _ARRAYS)
         return Shortlist(always, ends, tokens, target.size, own)
+
+
+@dataclass(frozen=True)
+class Shortlists:
+    """The shortlists with which a model can be decoded: its own, and files, each of which is read once."""
+
+    own: Shortlist | None
+    source: Tokenizer
+    target: Tokenizer
+    _read: dict[Path, Shortlist] = field(default_factory=dict, repr=False, compare=False)
+
+    def named(self, options: Decoding) -> Shortlist | None:
+        """Return the shortlist that decoding options name; None: all tokens may come out.
+
+        Raises:
+            UserError: there is none, or it is damaged or belongs to other vocabularies.
+        """
+        if options.own_shortlist:
+            if self.own is None:
+                raise UserError(
+                    "the model has no shortlist of its own",
+                    where="decoding.shortlist",
+                    hint="Name a file that `sparsenmt shortlist` wrote.",
+                )
+            return self.own
+        path = options.shortlist_file
+        if path is not None and path not in self._read:
+            self._read[path] = Shortlist.read(path, self.source, self.target)
+        return None if path is None else self._read[path]
 
 
 def _sound(found: Mapping[str, Tensor], source_size: int, target_size: int) -> bool:

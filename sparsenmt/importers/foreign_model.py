@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
+from sparsenmt.data.shortlist import Shortlist
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 
 
@@ -20,11 +20,11 @@ class ForeignModel:
             of the directory fills in what every recipe must have.
         weights: in fp32, by this program's names; the rows of tables in the order of this program's ids.
         notes: what differs from the original program; printed, and written to the directory.
-        files: further files of the directory by their path in it.
+        shortlist: the target tokens that may come out of each source token, if the model has one.
     """
 
     recipe: dict[str, Any]
     weights: dict[str, Tensor]
     tokenizers: Tokenizers
     notes: tuple[str, ...] = ()
-    files: Mapping[str, bytes] = field(default_factory=dict)
+    shortlist: Shortlist | None = None

@@ -107,8 +107,9 @@ def read_marian(source: Path, vocabularies: Sequence[Path] = ()) -> ForeignModel
             "decoding": decoding,
         },
         weights=converted,
-        tokenizers=Tokenizers(pair[0].tokenizer, pair[1].tokenizer, shared, _frames(pair[0]), shortlist),
+        tokenizers=Tokenizers(pair[0].tokenizer, pair[1].tokenizer, shared, _frames(pair[0])),
         notes=tuple(notes),
+        shortlist=shortlist,
     )
 
 

@@ -11,7 +11,7 @@ from sparsenmt import store
 from sparsenmt.assemble import build_model, load_resolved_recipe
 from sparsenmt.data.features.feature_set import FeatureSet
 from sparsenmt.errors import UserError
-from sparsenmt.files import check_absent, new_directory, sha256_file, write_bytes, write_text
+from sparsenmt.files import check_absent, new_directory, sha256_file, write_text
 from sparsenmt.importers import huggingface, marian
 from sparsenmt.importers.foreign_model import ForeignModel
 from sparsenmt.progress import notify
@@ -61,10 +61,9 @@ def import_model(request: ImportRequest) -> None:
     hashes = {path.name: sha256_file(path) for path in files}
     origin = {"path": str(request.source.resolve()), "weights": hashes, "notes": list(found.notes)}
     with new_directory(request.output.resolve(), request.source) as partial:
-        store.initialise(partial, recipe, found.tokenizers, FeatureSet({}), "imported", imported_from=origin)
+        parts = partial, recipe, found.tokenizers, FeatureSet({})
+        store.initialise(*parts, "imported", imported_from=origin, shortlist=found.shortlist)
         store.write_weights(partial, found.weights, after=0, made_of=[])
-        for name, content in found.files.items():
-            write_bytes(partial / name, content)
         write_text(partial / README, _readme(request, found))
     _tell(request, recipe, found)
 

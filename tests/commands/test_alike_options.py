@@ -27,6 +27,7 @@ EXCEPTIONS = {
     "train": dict.fromkeys(MACHINE[2:], "keys of its recipe, which a resumed run must keep"),
     "average": dict.fromkeys(MACHINE[2:], "validates as its recipe does"),
     "contrast": {"--beam-size": "scores given translations"},
+    "shortlist": dict.fromkeys(MACHINE[2:], "translates its test as the recipe does"),
     **{
         f"analyze {name}": {"--beam-size": "translates nothing"}
         for name in ("pos", "position", "entropy", "roles", "layers", "annotate")

@@ -161,8 +161,8 @@ RESULTS = (
         "tests/analysis/test_density.py",
         (
             "a density of all queries together",
-            "return shares / queries.clamp_min(1),",
-            "return attended.sum(-1).double() / visible.sum(-1).clamp_min(1),",
+            "return shares / seeing.sum(-1),",
+            "return attended.sum(-1).double() / visible.sum(-1),",
         ),
         ("a density that counts weights that no normal number holds", "(seen.weights >= LEAST)", "(seen.weights != 0)"),
         ("queries that are padding", "seeing = seen.real[:, None] & (visible > 0)", "seeing = visible > 0"),

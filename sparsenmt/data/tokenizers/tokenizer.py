@@ -10,7 +10,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sparsenmt.data.shortlist import Shortlist
 from sparsenmt.data.tokenizers.frame import Frames
 from sparsenmt.data.tokenizers.piece_tokenizer import PieceTokenizer
 from sparsenmt.data.tokenizers.pipeline_tokenizer import PipelineTokenizer
@@ -19,10 +18,11 @@ from sparsenmt.data.tokenizers.spans import Span
 from sparsenmt.data.tokenizers.symbol_tokenizers import ByteTokenizer, CharTokenizer, WordTokenizer
 from sparsenmt.data.vocabulary import SPACE, UNK
 from sparsenmt.errors import UserError
-from sparsenmt.files import invalid_file, read_json, write_json
+from sparsenmt.files import invalid_file, read_json, write_bytes, write_json
 from sparsenmt.recipe import schema
 
 SHORTLIST = "shortlist.safetensors"
+"""File of the tokens that may come out of each source token; it is read with the model, not with the text."""
 
 
 class Tokenizer(Protocol):
@@ -131,34 +131,14 @@ class Tokenizers:
     Args:
         shared: True if both have one vocabulary: the same tokenizer, or two that divide text each in its own way.
         frames: the tokens around sentences.
-        shortlist: the target tokens that may come out of each source token, if the model came with one.
+        shortlist: the file of a shortlist that the model came with; `Bundle.shortlist` reads it.
     """
 
     source: Tokenizer
     target: Tokenizer
     shared: bool
     frames: Frames = field(default_factory=Frames)
-    shortlist: Shortlist | None = None
-    _shortlists: dict[Path, Shortlist] = field(default_factory=dict, repr=False, compare=False)  # files that were read
-
-    def named_shortlist(self, options: schema.Decoding) -> Shortlist | None:
-        """Return the shortlist that decoding options name; None: all tokens may come out.
-
-        Raises:
-            UserError: there is none, or it is damaged or belongs to other vocabularies.
-        """
-        if options.own_shortlist:
-            if self.shortlist is None:
-                raise UserError(
-                    "the model has no shortlist of its own",
-                    where="decoding.shortlist",
-                    hint="Name a file that `sparsenmt shortlist` wrote.",
-                )
-            return self.shortlist
-        path = options.shortlist_file
-        if path is not None and path not in self._shortlists:
-            self._shortlists[path] = Shortlist.read(path, self.source, self.target)
-        return None if path is None else self._shortlists[path]
+    shortlist: bytes | None = None
 
     def save(self, directory: Path) -> None:
         """Write both into a directory, which is created if it is missing."""
@@ -171,7 +151,7 @@ class Tokenizers:
             self.target.save(directory, "target")
         self.frames.save(directory / "frames.json")
         if self.shortlist is not None:
-            self.shortlist.save(directory / SHORTLIST)
+            write_bytes(directory / SHORTLIST, self.shortlist)
         write_json(directory / "tokenizers.json", {"shared": self.shared} | ({"files": 2} if self.shared > one else {}))
 
     @classmethod
@@ -192,7 +172,7 @@ class Tokenizers:
         if shared and source.size != target.size:
             raise invalid_file(path, "the tokenizers do not have one vocabulary")
         frames, path = Frames.read(directory / "frames.json", source.size, target.size), directory / SHORTLIST
-        return cls(source, target, shared, frames, Shortlist.read(path, source, target) if path.exists() else None)
+        return cls(source, target, shared, frames, path.read_bytes() if path.exists() else None)
 
 
 def _nonblank(lines: Iterable[str]) -> Iterator[str]:
