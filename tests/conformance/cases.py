@@ -169,7 +169,7 @@ def alone() -> list[Case]:
 
 
 def replaced(chosen: tuple[Plug, ...]) -> bool:
-    """Whether a method is at the decoder's self-attention, which a recurrent layer replaces."""
+    """Return True if a method is at the decoder's self-attention, which a recurrent layer replaces."""
     places = {plug.place for plug in chosen}
     return "recurrence" in places and any(place.startswith("decoder_self.") for place in places)
 
