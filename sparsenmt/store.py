@@ -134,12 +134,11 @@ class Bundle:
     weights_digest: str = ""
     files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     dtype: torch.dtype | None = None
-    own_shortlist: Shortlist | None = None
 
     @cached_property
     def shortlist(self) -> Callable[[Decoding], Shortlist | None]:
         """Return the shortlist of decoding options; errors as for `Shortlists.named`."""
-        return Shortlists(self.own_shortlist, self.tokenizers.source, self.tokenizers.target).named
+        return Shortlists(self.tokenizers).named
 
     @property
     def dtype_name(self) -> str:
@@ -585,9 +584,7 @@ def open_model(
         sizes = {"source_size": tokenizers.source.size, "target_size": tokenizers.target.size}
         model = build_model(recipe.model, **sizes, seed=recipe.training.seed)
         digest = _read_weights(real, model, owner)
-        pair, path = (tokenizers.source, tokenizers.target), real / "tokenizers" / SHORTLIST
-        own = None if tokenizers.shortlist is None else Shortlist.read(path, *pair)
-        return Bundle(recipe, tokenizers, features, model, device, digest, manifest["files"], own_shortlist=own)
+        return Bundle(recipe, tokenizers, features, model, device, digest, manifest["files"])
 
     bundle = read_consistently(Path(directory), _READ, read)
     if any(languages):

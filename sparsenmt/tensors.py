@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BufferedReader
+from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -101,10 +101,13 @@ def read_into(path: Path, targets: Mapping[str, Tensor], *, hint: str) -> str:
     return _read_all(path, hint, shapes, copy)
 
 
-def load_tensors(path: Path, *, hint: str, shapes: Shapes | None = None) -> dict[str, Tensor]:
+def load_tensors(
+    path: Path, *, hint: str, shapes: Shapes | None = None, content: bytes | None = None
+) -> dict[str, Tensor]:
     """Read what `save_tensors` wrote.
 
     Args:
+        content: the bytes of the file, where they were read before.
         hint: what the user can do about a damaged file.
         shapes: names and shapes that the file must have, checked before any tensor is read.
 
@@ -113,7 +116,7 @@ def load_tensors(path: Path, *, hint: str, shapes: Shapes | None = None) -> dict
         ValueError: it contains other names or shapes than ``shapes``; the message names them.
     """
     tensors: dict[str, Tensor] = {}
-    _read_all(path, hint, shapes, tensors.__setitem__)
+    _read_all(path, hint, shapes, tensors.__setitem__, content)
     return tensors
 
 
@@ -127,13 +130,15 @@ def load_foreign_tensors(path: Path, *, hint: str) -> dict[str, Tensor]:
         return {name: _read_tensor(stream, entry) for name, entry in header.entries.items()}
 
 
-def read_header(path: Path, *, hint: str) -> tuple[str, dict[str, str]]:
+def read_header(path: Path, *, hint: str, content: bytes | None = None) -> tuple[str, dict[str, str]]:
     """The recorded hash and the notes of the file, without reading its tensors; only `load_tensors` verifies them.
+
+    content: the bytes of the file, where they were read before.
 
     Raises:
         DamagedFileError: the file is missing or cannot be read.
     """
-    with _open_file(path, hint) as (_, header):
+    with _open_file(path, hint, content=content) as (_, header):
         return header.digest, header.notes
 
 
@@ -147,9 +152,11 @@ def count_elements(path: Path, *, hint: str) -> int:
         return sum(math.prod(entry.shape) for entry in header.entries.values())
 
 
-def _read_all(path: Path, hint: str, shapes: Shapes | None, use: Callable[[str, Tensor], object]) -> str:
+def _read_all(
+    path: Path, hint: str, shapes: Shapes | None, use: Callable[[str, Tensor], object], content: bytes | None = None
+) -> str:
     """Pass every tensor to a function, in the order of names; returns the hash, which is verified at the end."""
-    with _open_file(path, hint) as (stream, header):
+    with _open_file(path, hint, content=content) as (stream, header):
         found = {name: entry.shape for name, entry in header.entries.items()}
         if shapes is not None and dict(shapes) != found:
             raise ValueError(differing_shapes(shapes, found))
@@ -185,14 +192,16 @@ class _Header:
 
 
 @contextmanager
-def _open_file(path: Path, hint: str, *, sealed: bool = True) -> Iterator[tuple[BufferedReader, _Header]]:
-    """Open a file of tensors and read its header.
+def _open_file(
+    path: Path, hint: str, *, sealed: bool = True, content: bytes | None = None
+) -> Iterator[tuple[BufferedReader | BytesIO, _Header]]:
+    """Open a file of tensors, or its content, and read its header.
 
     The safetensors library maps files into memory: a file that another program overwrites or truncates meanwhile would
     end this process with SIGBUS. So it is read here.
     """
     try:
-        with open(path, "rb", opener=regular_file) as stream:
+        with BytesIO(content) if content is not None else open(path, "rb", opener=regular_file) as stream:
             yield stream, _parse_header(stream, sealed=sealed)
     except FileNotFoundError:
         raise DamagedFileError("no such file", where=str(path), hint=hint) from None
@@ -206,12 +215,13 @@ class _InvalidFileError(Exception):
     """A file does not have the format."""
 
 
-def _parse_header(stream: BufferedReader, *, sealed: bool) -> _Header:
+def _parse_header(stream: BufferedReader | BytesIO, *, sealed: bool) -> _Header:
     """Read and check the header: every tensor's bytes must lie in the file, without gap or overlap.
 
     sealed: it has a hash of the contents.
     """
-    rest = os.fstat(stream.fileno()).st_size - _LENGTH
+    rest = stream.seek(0, os.SEEK_END) - _LENGTH
+    stream.seek(0)
     length = int.from_bytes(stream.read(_LENGTH), "little")
     if not 0 < length <= min(rest, _MOST_HEADER):
         raise _InvalidFileError("the length of the header is wrong")
@@ -255,7 +265,7 @@ def _entry(value: Mapping[str, Any], offset: int) -> _Entry:
     return found
 
 
-def _read_tensor(stream: BufferedReader, entry: _Entry) -> Tensor:
+def _read_tensor(stream: BufferedReader | BytesIO, entry: _Entry) -> Tensor:
     flat = torch.empty(math.prod(entry.shape), dtype=entry.dtype)
     stream.seek(entry.start)
     left = _bytes(flat)

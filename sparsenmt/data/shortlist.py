@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sparsenmt.data.tokenizers.tokenizer import Tokenizer
+from sparsenmt.data.tokenizers.tokenizer import SHORTLIST, Tokenizer, Tokenizers
 from sparsenmt.data.vocabulary import SPECIAL_TOKENS
 from sparsenmt.errors import UserError
 from sparsenmt.files import sha256_text
@@ -88,18 +88,20 @@ class Shortlist:
         save_tensors(path, tensors, notes={"kind": "shortlist", **notes})
 
     @staticmethod
-    def read(path: Path, source: Tokenizer, target: Tokenizer) -> Shortlist:
+    def read(path: Path, source: Tokenizer, target: Tokenizer, content: bytes | None = None) -> Shortlist:
         """Read what `save` wrote, for a model with these vocabularies.
+
+        content: the bytes of the file, where they were read before.
 
         Raises:
             UserError: it is missing, damaged, no shortlist, or belongs to other vocabularies.
         """
-        if not path.is_file():
+        if content is None and not path.is_file():
             raise UserError("there is no such shortlist", where=str(path), hint="Make one with `sparsenmt shortlist`.")
-        notes = read_header(path, hint=_HINT)[1]
+        notes = read_header(path, hint=_HINT, content=content)[1]
         if notes.get("kind") != "shortlist":
             raise UserError("this is not a shortlist", where=str(path), hint="Make one with `sparsenmt shortlist`.")
-        found = load_tensors(path, hint=_HINT)
+        found = load_tensors(path, hint=_HINT, content=content)
         own = vocabulary_hashes(source, target)
         given = notes.get("source_vocabulary"), notes.get("target_vocabulary")
         if own != given:
@@ -119,10 +121,8 @@ class Shortlist:
 class Shortlists:
     """The shortlists with which a model can be decoded: its own, and files, each of which is read once."""
 
-    own: Shortlist | None
-    source: Tokenizer
-    target: Tokenizer
-    _read: dict[Path, Shortlist] = field(default_factory=dict, repr=False, compare=False)
+    tokenizers: Tokenizers
+    _read: dict[Path | None, Shortlist] = field(default_factory=dict, repr=False, compare=False)  # None: its own
 
     def named(self, options: Decoding) -> Shortlist | None:
         """Return the shortlist that decoding options name; None: all tokens may come out.
@@ -130,18 +130,21 @@ class Shortlists:
         Raises:
             UserError: there is none, or it is damaged or belongs to other vocabularies.
         """
+        path, content = options.shortlist_file, None
         if options.own_shortlist:
-            if self.own is None:
+            content = self.tokenizers.shortlist
+            if content is None:
                 raise UserError(
                     "the model has no shortlist of its own",
                     where="decoding.shortlist",
                     hint="Name a file that `sparsenmt shortlist` wrote.",
                 )
-            return self.own
-        path = options.shortlist_file
-        if path is not None and path not in self._read:
-            self._read[path] = Shortlist.read(path, self.source, self.target)
-        return None if path is None else self._read[path]
+        elif path is None:
+            return None
+        if path not in self._read:
+            pair = self.tokenizers.source, self.tokenizers.target
+            self._read[path] = Shortlist.read(path or Path(SHORTLIST), *pair, content)
+        return self._read[path]
 
 
 def _sound(found: Mapping[str, Tensor], source_size: int, target_size: int) -> bool:

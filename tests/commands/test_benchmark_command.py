@@ -95,7 +95,7 @@ def text_model(memory: int, decoder_self: dict[str, Any] | None = None) -> Bench
 
 
 def layers_flop(rows: int, own: int, projected: int = 0) -> int:
-    """Of positions that attend to ``own`` each; ``projected``: keys and values of the memory that are projected."""
+    """Operations of positions that see ``own`` each; ``projected``: keys and values of the memory to project."""
     return M * (rows * (8 * D * D + 4 * D * F + 4 * own * D) + projected * 4 * D * D)
 
 

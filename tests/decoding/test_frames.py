@@ -32,7 +32,7 @@ def framed_bundle(frames: FramePair, ending: float = 1.0) -> TinyBundle:
 
 @torch.inference_mode()
 def log_probability(model: Transformer, source: list[int], given: list[int], target: list[int]) -> float:
-    """Of a target after what the decoder is given, the whole at once."""
+    """The log-probability of a target after what the decoder is given, the whole at once."""
     memory = encode(model, [source])
     (states,) = model.decode(torch.tensor([[*given, *target[:-1]]]), memory).values()
     values = model.project(states)[0].log_softmax(-1)

@@ -9,14 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import yaml
 
+from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.data.vocabulary import SPECIAL_TOKENS
 from sparsenmt.errors import UserError
 from sparsenmt.importers.marian import read_marian
 from sparsenmt.importers.marian_shortlist import read_marian_shortlist
 from sparsenmt.importers.marian_vocabularies import read_vocabulary
-from sparsenmt.store import open_model
+from sparsenmt.store import Bundle, open_model
 from sparsenmt.workflows.import_model import ImportRequest, import_model
 from tests.importers.marian_twin import SENTENCES, Twin, vocabulary
 from tests.importers.test_marian import translated
@@ -83,6 +85,19 @@ def test_each_sentence_uses_the_tokens_that_marian_gives_it(source: Path, tmp_pa
         assert set(found.hypotheses[0].tokens) <= set(allowed)
     usual = bundle.recipe.decoding.model_copy(update={"shortlist": "none"})
     assert bundle.shortlist(usual) is None
+
+
+def test_the_shortlist_stays_with_the_tokenizers(source: Path, tmp_path: Path) -> None:
+    """A run that begins with the model has it in its validations, and in its own model directory."""
+    import_model(ImportRequest(source, tmp_path / "model", languages=("en", "pt")))
+    bundle = open_model(tmp_path / "model")
+    options, ids = bundle.recipe.decoding, [[4, 5, 3]]
+    expected = bundle.shortlist(options)
+    Tokenizers.load(tmp_path / "model/tokenizers").save(tmp_path / "copy")
+    copied = Bundle(bundle.recipe, Tokenizers.load(tmp_path / "copy"), bundle.features, bundle.model, bundle.device)
+    found = copied.shortlist(options)
+    assert expected is not None and found is not None
+    assert torch.equal(found.allowed(ids), expected.allowed(ids)) and copied.shortlist(options) is found
 
 
 def test_text(source: Path) -> None:
