@@ -78,6 +78,7 @@ LINES = {
     "language models: texts without a source, segment memory, scores by distance and content": 4_700,
     "the first hour: text without spaces, unknown tokens, fonts and named axes, plain logs, options alike": 2_900,
     "importers: foreign files and tokenizers, languages, what their models need, a recurrence, shortlists": 4_100,
+    "files of other programs: one door that bounds them and checks values before use": 250,
 }
 """The most lines of the package: what was planned for each part. New abilities get a line of their own here."""
 

@@ -7,7 +7,9 @@ Shapes: D model dimension, P positions, V their vocabulary, W this program's.
 
 from __future__ import annotations
 
+import io
 import warnings
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,21 +22,33 @@ from sparsenmt.assemble import build_model
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.data.vocabulary import BOS
 from sparsenmt.errors import UserError
-from sparsenmt.files import invalid_file, read_json
+from sparsenmt.files import invalid_file, regular_file
+from sparsenmt.importers.foreign_files import (
+    COPY_AGAIN,
+    SWITCH,
+    TEXT,
+    ValueKind,
+    check_values,
+    check_weights,
+    read_object,
+    real_number,
+    whole_number,
+)
 from sparsenmt.importers.foreign_model import ForeignModel
 from sparsenmt.importers.huggingface_tokenizers import HuggingFaceTokenizers
 from sparsenmt.model.embeddings import Wavelengths, sinusoids
 from sparsenmt.model.protocol import NEVER
 from sparsenmt.model.transformer import Tie, table_keys
 from sparsenmt.recipe import schema
+from sparsenmt.recipe.errors import show
 from sparsenmt.tensors import load_foreign_tensors
 from sparsenmt.transformers_names import LAYER_NAMES
 
 CONFIG, GENERATION_CONFIG = "config.json", "generation_config.json"
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 _INDEX = ".index.json"  # of weights in several files
-_INCOMPLETE = "Copy all files of the model again."
 _UNUSED = frozenset({"model.encoder.version", "model.decoder.version"})  # in old files
+_MOST_SHARED = 16  # times that all tensors may be as large as the file, as they may share their values
 _SAME_TABLE = 2e-3  # distance of sinusoids that were stored in half precision
 
 
@@ -74,6 +88,28 @@ _ACTIVATIONS = {
     **{"relu": "relu", "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_python": "gelu"},
     **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_pytorch_tanh"), "gelu_tanh"),
 }
+_SIZE, _LAYERS, _COUNT = whole_number(1, 1 << 16), whole_number(1, 1000), whole_number(0, 1 << 20)
+_ROWS, _POSITIONS, _RATE = whole_number(1, 1 << 22), whole_number(1, 1 << 17), real_number(0, 0.999)
+_ID = whole_number(0, 1 << 22)
+_WORDS = ValueKind(
+    "a list of tokens, or of lists of tokens",
+    lambda value: isinstance(value, list) and all(_ID.or_list().fits(each) for each in value),
+)
+_KINDS: dict[str, ValueKind] = {
+    **{"model_type": TEXT, "activation_function": TEXT, "scale_embedding": SWITCH, "tie_word_embeddings": SWITCH},
+    **dict.fromkeys(("d_model", "encoder_ffn_dim", "decoder_ffn_dim"), _SIZE),
+    **dict.fromkeys(("encoder_layers", "decoder_layers"), _LAYERS),
+    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), _LAYERS),
+    **{"vocab_size": _ROWS, "decoder_vocab_size": _ROWS, "max_position_embeddings": _POSITIONS},
+    **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), _RATE),
+    **{"pad_token_id": _ID, "unk_token_id": _ID, "decoder_start_token_id": _ID},
+    **{"eos_token_id": _ID.or_list(), "forced_bos_token_id": _ID.or_list()},
+    **dict.fromkeys(("num_beams", "max_length", "max_new_tokens", "top_k"), whole_number(1, 1 << 20)),
+    **dict.fromkeys(("min_length", "no_repeat_ngram_size"), _COUNT),
+    **{"length_penalty": real_number(-100, 100), "temperature": real_number(1e-3, 1000), "top_p": real_number(1e-3, 1)},
+    **{"do_sample": SWITCH, "bad_words_ids": _WORDS, "suppress_tokens": _WORDS},
+}
+"""The values that keys of the configuration and of the search may have."""
 
 
 def read(directory: Path) -> ForeignModel:
@@ -105,39 +141,36 @@ class Config:
         Raises:
             UserError: a file is missing or broken, or the architecture cannot be imported.
         """
-        path = directory / CONFIG
-        values, search = _mapping(path), directory / GENERATION_CONFIG
+        path, search = directory / CONFIG, directory / GENERATION_CONFIG
+        values = read_object(path)
         kind = values.get("model_type")
-        family = FAMILIES.get(str(kind))
+        family = FAMILIES.get(kind) if isinstance(kind, str) else None
         if family is None:
             names = ", ".join(f"{each.title} ({name})" for name, each in FAMILIES.items())
             raise UserError(
-                f"models of the type {kind!r} cannot be imported",
+                f"models of the type {show(kind)} cannot be imported",
                 where=f"{path}: model_type",
                 hint=f"Name a model of one of these types: {names}; or one of Marian's own files.",
             )
-        more = _mapping(search) if search.exists() else {}
+        more = read_object(search) if search.exists() else {}
+        check_values(values, _KINDS, path)
+        check_values(more, _KINDS, search)
         return cls(path, family, {**_DEFAULTS, **family.defaults, **_given(values), **_given(more)})
 
     def number(self, key: str) -> int:
-        """A size.
-
-        Raises:
-            UserError: it is missing, or not a positive number.
-        """
+        """A size; UserError if it is missing."""
         value = self.values.get(key)
-        if type(value) is not int or value < 1:
-            found = "is missing" if value is None else f"is {value!r}, not a positive number"
-            raise UserError(f"the size {key} {found}", where=str(self.path), hint=_INCOMPLETE)
-        return value
+        if value is None:
+            raise UserError(f"the size {key} is missing", where=str(self.path), hint=COPY_AGAIN)
+        return int(value)
 
     def model(self) -> dict[str, Any]:
         """The `model` section of the recipe, but for what only weights and vocabularies say."""
-        name = str(self.values["activation_function"])
+        name = self.values["activation_function"]
         if name not in _ACTIVATIONS:
             known = ", ".join(sorted(_ACTIVATIONS))
             raise UserError(
-                f"the activation {name!r} cannot be imported",
+                f"the activation {show(name)} cannot be imported",
                 where=f"{self.path}: activation_function",
                 hint=f"Name a model with one of: {known}.",
             )
@@ -162,13 +195,6 @@ class Config:
         }
 
 
-def _mapping(path: Path) -> dict[str, Any]:
-    values = read_json(path, hint=_INCOMPLETE)
-    if not isinstance(values, dict):
-        raise invalid_file(path, "not a configuration of Transformers")
-    return values
-
-
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
@@ -183,7 +209,7 @@ def weight_files(directory: Path) -> list[Path]:
         if (directory / name).exists():
             return [directory / name]
         if (index := directory / f"{name}{_INDEX}").exists():
-            found = _mapping(index).get("weight_map")
+            found = read_object(index).get("weight_map")
             names = set(found.values()) if isinstance(found, dict) else set()
             if not names or any(not isinstance(each, str) or Path(each).name != each for each in names):
                 raise invalid_file(index, "not an index of weights")
@@ -201,22 +227,34 @@ def read_weights(directory: Path) -> dict[str, Tensor]:
     Raises:
         UserError: a file is missing or truncated, or a pickle has more than tensors.
     """
-    tensors = {name: tensor for path in weight_files(directory) for name, tensor in _tensors_of(path).items()}
+    tensors: dict[str, Tensor] = {}
+    for path in weight_files(directory):
+        found = _tensors_of(path)
+        check_weights(found, path)
+        if twice := sorted(found.keys() & tensors.keys()):
+            raise UserError(f"{twice[0]} is in two files of the index", where=str(path), hint=COPY_AGAIN)
+        tensors |= {name: tensor.float() for name, tensor in found.items()}
     if not any(name.startswith("model.") for name in tensors):  # saved without the output layer
         tensors = {name if name.startswith("lm_head.") else f"model.{name}": each for name, each in tensors.items()}
-    return {name: tensor.float() for name, tensor in tensors.items()}
+    return tensors
 
 
 def _tensors_of(path: Path) -> dict[str, Tensor]:
     if path.suffix == ".safetensors":
-        return load_foreign_tensors(path, hint=_INCOMPLETE)
+        return load_foreign_tensors(path, hint=COPY_AGAIN)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), open(path, "rb", opener=regular_file) as stream:
             warnings.simplefilter("ignore")  # old pickle protocols
-            loaded = torch.load(path, map_location="cpu", weights_only=True)
+            size = stream.seek(0, io.SEEK_END)
+            if zipfile.is_zipfile(stream):  # PyTorch stores tensors as they are
+                members = zipfile.ZipFile(stream).infolist()
+                if any(each.compress_type for each in members) or sum(each.file_size for each in members) > size:
+                    raise ValueError
+            stream.seek(0)
+            loaded = torch.load(stream, map_location="cpu", weights_only=True)
     except OSError as error:
         problem = error.strerror or "cannot be read"
-    except (RuntimeError, EOFError, ValueError, KeyError):
+    except (RuntimeError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
         problem = "is truncated or damaged"
     except Exception:  # of the reader of pickles
         raise UserError(
@@ -225,10 +263,18 @@ def _tensors_of(path: Path) -> dict[str, Tensor]:
             hint="Name a directory with model.safetensors, or save the weights with `torch.save(model.state_dict())`.",
         ) from None
     else:
-        if isinstance(loaded, dict) and all(isinstance(each, Tensor) for each in loaded.values()):
-            return loaded
-        problem = "is not a dictionary of tensors"
-    raise UserError(problem, where=str(path), hint=_INCOMPLETE)
+        if _are_tensors(loaded, _MOST_SHARED * size):
+            return dict(loaded)
+        problem = "is not a dictionary of tensors by name"
+    raise UserError(problem, where=str(path), hint=COPY_AGAIN)
+
+
+def _are_tensors(loaded: Any, most: int) -> bool:
+    """Return True for tensors by name with no more bytes than ``most``; a pickle can repeat values without end."""
+    if not isinstance(loaded, dict) or not all(isinstance(name, str) for name in loaded):
+        return False
+    tensors = [each for each in loaded.values() if isinstance(each, Tensor)]
+    return len(tensors) == len(loaded) and sum(each.numel() * each.element_size() for each in tensors) <= most
 
 
 def convert(
@@ -267,7 +313,13 @@ def convert(
         weights["output_bias"] = bias
     with torch.device("meta"):
         sizes = {"source_size": len(source_ids), "target_size": len(target_ids)}
-        expected = build_model(schema.Model.model_validate(section), **sizes, seed=0).state_dict()
+        try:
+            expected = build_model(schema.Model.model_validate(section), **sizes, seed=0).state_dict()
+        except ValueError as error:
+            reason = " ".join(str(error).split())[:200]
+            raise UserError(
+                f"its sizes do not belong together: {reason}", where=str(config.path), hint=COPY_AGAIN
+            ) from None
     for name, like in expected.items():
         if name not in weights:
             weights[name] = taken.take(_their_name(name), tuple(like.shape))
@@ -302,7 +354,7 @@ class _Tensors:
             raise UserError(
                 f"{name} has the shape {_shape(found.shape)}; expected: {_shape(shape)}, as {CONFIG} says",
                 where=str(self._place),
-                hint=_INCOMPLETE,
+                hint=COPY_AGAIN,
             )
         return found
 
@@ -313,7 +365,7 @@ class _Tensors:
             raise UserError(
                 f"{name} is missing; expected: a tensor of the shape {_shape(shape)}",
                 where=str(self._place),
-                hint=_INCOMPLETE,
+                hint=COPY_AGAIN,
             )
         return found
 
@@ -345,6 +397,8 @@ def _positions(config: Config, taken: _Tensors) -> tuple[dict[str, Any], dict[st
     else:
         found = {side: taken.get(name, (length, size)) for side, name in names.items()}
         tables = {side: table for side, table in found.items() if table is not None}
+        if not tables:
+            return {"sinusoids": "paper"}, {}
         kinds: tuple[Wavelengths, ...] = ("paper", "tensor2tensor")
         for wavelengths in kinds:
             expected = sinusoids(length, size, wavelengths).float()

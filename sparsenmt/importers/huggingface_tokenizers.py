@@ -6,7 +6,6 @@ row with which their decoder begins, which is often that of another token: of EO
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,8 +22,10 @@ from sparsenmt.data.tokenizers.pipeline_tokenizer import PipelineTokenizer, byte
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, Tokenizers
 from sparsenmt.data.vocabulary import BOS, SPECIAL_TOKENS, UNK
 from sparsenmt.errors import UserError
+from sparsenmt.importers.foreign_files import check_tokens, read_content, read_object
 
 SENTENCEPIECE_FILES = ("sentencepiece.bpe.model", "spiece.model")
+_SETTINGS, _ADDED = "tokenizer_config.json", "added_tokens_decoder"
 _TAKE_ALL = "Copy the whole directory as the original program wrote it."
 _MBART = (
     "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP nl_XX "
@@ -41,6 +42,7 @@ _M2M = (
 )
 _WMT_21 = "en ha is ja cs ru zh de"
 _PEGASUS_OFFSET = 103
+_MOST_BYTES = 1 << 28  # of a tokenizer's file
 
 
 @dataclass(frozen=True)
@@ -64,47 +66,52 @@ class _Files:
             )
         return path
 
-    def json(self, *names: str) -> Any:
-        """The contents of the first of these files that exists; None without one."""
+    def object(self, *names: str) -> dict[str, Any]:
+        """The JSON object in the first of these files that exists; empty without one."""
         path = self.path(*names)
-        return None if path is None else _json(path)
+        return {} if path is None else read_object(path)
 
     def vocabulary(self, path: Path) -> list[str]:
         """The tokens of a ``vocab.json`` in the order of their ids; UserError unless the ids are 0 to V - 1."""
-        values = _json(path)
-        ids = values.values() if isinstance(values, dict) else ()
-        if not ids or not all(isinstance(id_, int) for id_ in ids) or sorted(ids) != list(range(len(ids))):
+        values = read_object(path)
+        ids = list(values.values())
+        if not ids or not all(type(id_) is int for id_ in ids) or sorted(ids) != list(range(len(ids))):
             raise UserError("not a vocabulary: its ids are not 0 to V - 1", where=str(path), hint=_TAKE_ALL)
         return sorted(values, key=values.__getitem__)
 
     def added(self) -> dict[int, str]:
         """The tokens that are added to those of the model, by id, and their names."""
-        settings, described = self.json("tokenizer_config.json"), self.json("tokenizer.json")
         found: dict[int, str] = {}
-        for token in (described or {}).get("added_tokens", ()):
-            found[int(token["id"])] = str(token["content"])
-        for name, id_ in (self.json("added_tokens.json") or {}).items():
-            found[int(id_)] = str(name)
-        for id_, token in ((settings or {}).get("added_tokens_decoder") or {}).items():
-            found[int(id_)] = str(token["content"])
+        rows = self.config["vocab_size"]
+        for file, key in (("tokenizer.json", "added_tokens"), ("added_tokens.json", ""), (_SETTINGS, _ADDED)):
+            try:
+                values = self.object(file)
+                given = (values.get(key) if key else values) or {}
+                if isinstance(given, list):
+                    pairs = [(token["id"], token["content"]) for token in given]
+                elif key:
+                    pairs = [(int(id_), token["content"]) for id_, token in given.items()]
+                else:
+                    pairs = [(id_, name) for name, id_ in given.items()]
+                if not all(type(id_) is int and 0 <= id_ < rows and isinstance(name, str) for id_, name in pairs):
+                    raise ValueError
+            except (AttributeError, KeyError, TypeError, ValueError):
+                raise UserError(
+                    f"the added tokens are no names with ids below {rows:,}, the rows of the model's tables",
+                    where=str(self.directory / file),
+                    hint=_TAKE_ALL,
+                ) from None
+            found.update(pairs)
         return found
 
     def special(self) -> list[str]:
         """The additional special tokens in their order."""
-        for name in ("special_tokens_map.json", "tokenizer_config.json"):
-            values = self.json(name) or {}
+        for name in ("special_tokens_map.json", _SETTINGS):
             for key in ("additional_special_tokens", "extra_special_tokens"):
-                if tokens := values.get(key):
-                    return [str(token["content"] if isinstance(token, dict) else token) for token in tokens]
+                tokens = self.object(name).get(key)
+                if tokens and isinstance(tokens, list):
+                    return [str(token.get("content") if isinstance(token, dict) else token) for token in tokens]
         return []
-
-
-def _json(path: Path) -> Any:
-    """The contents of a JSON file; UserError if it is damaged."""
-    try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        raise UserError("the file is damaged: no JSON", where=str(path), hint=_TAKE_ALL) from None
 
 
 @dataclass(frozen=True)
@@ -135,7 +142,7 @@ class HuggingFaceTokenizers:
             return _read_marian(files)
         tokens = _read_tokens(files)
         order = _Order.of(tokens.names, files, rows=config["vocab_size"])
-        tokenizer = tokens.tokenizer(order)
+        tokenizer = tokens.tokenizer(order, files.directory)
         frames = _frames(tokens, order, files)
         ids = torch.tensor(order.theirs)
         return cls(Tokenizers(tokenizer, tokenizer, True, frames), ids, ids, _default_languages(tokens, files))
@@ -159,15 +166,19 @@ class _Tokens:
     sentencepiece: bytes = b""
     description: bytes = b""
 
-    def tokenizer(self, order: _Order) -> Tokenizer:
-        """The tokenizer with the ids of this program."""
+    def tokenizer(self, order: _Order, place: Path) -> Tokenizer:
+        """The tokenizer with the ids of this program; ``place`` is named in messages."""
         first = len(SPECIAL_TOKENS)
         markers = [
             id_ for id_, their in enumerate(order.theirs) if id_ >= first and their in self.markers | order.unused
         ]
         if self.sentencepiece:
             return PieceTokenizer(self.sentencepiece, order.names, markers)
-        return PipelineTokenizer(self.description, order.theirs[first:], order.names, markers)
+        try:
+            return PipelineTokenizer(self.description, order.theirs[first:], order.names, markers)
+        except ValueError as error:
+            reason = " ".join(str(error).split())[:200]
+            raise UserError(f"not a tokenizer: {reason}", where=str(place), hint=_TAKE_ALL) from None
 
 
 @dataclass(frozen=True)
@@ -189,6 +200,7 @@ class _Order:
     @classmethod
     def of(cls, names: Sequence[str], files: _Files, rows: int) -> _Order:
         """Put the special tokens first. ``names`` by their ids; ``rows`` of the table."""
+        check_tokens(names, files.directory)
         if len(names) > rows:
             message = f"the tokenizer has {len(names):,} tokens, and the model's tables have {rows:,} rows"
             raise UserError(message, where=str(files.directory), hint=_TAKE_ALL)
@@ -246,10 +258,8 @@ def _sentencepiece_pieces(files: _Files, *names: str) -> tuple[bytes, list[str]]
         UserError: it is missing or damaged.
     """
     path = files.required(*names)
-    model = path.read_bytes()
+    model = read_content(path, _MOST_BYTES)
     try:
-        if not model:
-            raise RuntimeError("an empty file")
         processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
         return model, [str(processor.id_to_piece(id_)) for id_ in range(processor.get_piece_size())]
     except (RuntimeError, ValueError):
@@ -277,7 +287,7 @@ def _read_fairseq(files: _Files) -> _Tokens:
             many = files.config["vocab_size"] > first + len(_MBART.split()) + 1
             listed = [*_MBART.split(), *(_MBART_50.split() if many else ())]
         added = dict(enumerate([*listed, "<mask>"], first))
-    for id_ in range(first, max(added) + 1):
+    for id_ in range(first, max(added, default=first - 1) + 1):
         names.append(added.get(id_, f"<unused_{id_}>"))
         markers.add(id_)
     return _Tokens(names, frozenset(markers), _languages(names, markers), sentencepiece=model)
@@ -289,7 +299,7 @@ def _read_m2m(files: _Files) -> _Tokens:
         return _read_fairseq(files)
     model, _ = _sentencepiece_pieces(files, *SENTENCEPIECE_FILES)
     names = files.vocabulary(files.required("vocab.json"))
-    settings = files.json("tokenizer_config.json") or {}
+    settings = files.object(_SETTINGS)
     codes = _WMT_21 if settings.get("language_codes") == "wmt21" else _M2M
     markers = {id_ for id_, name in enumerate(names) if name == "<s>"}
     markers |= set(range(len(names), len(names) + len(codes.split())))
@@ -301,7 +311,9 @@ def _read_pegasus(files: _Files) -> _Tokens:
     """The tokens of PEGASUS: padding, EOS, masks and ``<unk_N>`` of pre-training, then SentencePiece's from <unk>."""
     model, pieces = _sentencepiece_pieces(files, *SENTENCEPIECE_FILES)
     _check_pieces(files, pieces, ("<pad>", "</s>", "<unk>"))
-    offset = int((files.json("tokenizer_config.json") or {}).get("offset", _PEGASUS_OFFSET))
+    offset = files.object(_SETTINGS).get("offset", _PEGASUS_OFFSET)
+    if type(offset) is not int or not 0 <= offset < 1 << 16:
+        raise UserError("the offset is no number of tokens", where=str(files.directory / _SETTINGS), hint=_TAKE_ALL)
     own = ["<mask_1>", "<mask_2>", *(f"<unk_{number}>" for number in range(2, offset))] if offset else []
     return _Tokens(["<pad>", "</s>", *own, *pieces[2:]], frozenset(range(2, 2 + len(own))), sentencepiece=model)
 
@@ -319,7 +331,7 @@ def _read_byte_pairs(files: _Files) -> _Tokens:
     lines = files.required("merges.txt").read_bytes().decode("utf-8", errors="replace").split("\n")
     rows = [line.split(" ") for line in lines if line and not line.startswith("#version")]
     pairs = [(row[0], row[-1]) for row in rows]
-    settings = files.json("tokenizer_config.json") or {}
+    settings = files.object(_SETTINGS)
     description = byte_pair_description(
         {name: id_ for id_, name in enumerate(names)}, pairs, prefix_space=bool(settings.get("add_prefix_space"))
     )
@@ -330,11 +342,13 @@ def _read_byte_pairs(files: _Files) -> _Tokens:
 def _read_pipeline(files: _Files) -> _Tokens:
     """The tokens of ``tokenizer.json``."""
     path = files.required("tokenizer.json")
-    described = _json(path)
+    described = read_object(path)
     try:
         vocabulary = described["model"]["vocab"]
         found = enumerate(name for name, _ in vocabulary) if isinstance(vocabulary, list) else _by_id(vocabulary)
         by_id = {**dict(found), **files.added()}
+        if not all(type(id_) is int and 0 <= id_ < files.config["vocab_size"] for id_ in by_id):
+            raise ValueError
         special = {int(token["id"]) for token in described["added_tokens"] if token["special"]}
     except (KeyError, TypeError, ValueError):
         raise UserError("not a tokenizer", where=str(path), hint=_TAKE_ALL) from None
@@ -359,11 +373,13 @@ def _languages(names: Sequence[str], among: Iterable[int]) -> dict[str, int]:
 def _frames(tokens: _Tokens, order: _Order, files: _Files) -> Frames:
     """The frames of a family."""
     languages = {code: order.places[id_] for code, id_ in tokens.languages.items()}
-    settings = files.json("tokenizer_config.json") or {}
+    settings = files.object(_SETTINGS)
     if not languages:
         forced = files.config.get("forced_bos_token_id")
-        begin = [order.places[tokens.names.index("<s>")]] if files.config["model_type"] == "bart" else []
-        return Frames(source_prefix=[*begin], target_prefix=[order.places[forced]] if isinstance(forced, int) else [])
+        bart = files.config["model_type"] == "bart" and "<s>" in tokens.names
+        begin = [order.places[tokens.names.index("<s>")]] if bart else []
+        prefix = [order.places[forced]] if isinstance(forced, int) and forced in order.places else []
+        return Frames(source_prefix=[*begin], target_prefix=[*prefix])
     if settings.get("legacy_behaviour"):
         return Frames(languages, source_suffix=["source"], target_prefix=["target"])
     if files.config["model_type"] == "mbart" and not _is_mbart_50(settings, languages):
@@ -378,16 +394,18 @@ def _is_mbart_50(settings: Mapping[str, Any], languages: Sequence[str] | Mapping
 
 def _default_languages(tokens: _Tokens, files: _Files) -> tuple[str | None, str | None]:
     """The languages of source and target that a directory names."""
-    settings = files.json("tokenizer_config.json") or {}
+    settings = files.object(_SETTINGS)
     codes = {id_: code for code, id_ in tokens.languages.items()}
-    forced = [codes.get(files.config.get(f"{key}_token_id", -1)) for key in ("forced_bos", "decoder_start")]
-    named = [settings.get(key) if settings.get(key) in tokens.languages else None for key in ("src_lang", "tgt_lang")]
+    ids = [files.config.get(f"{key}_token_id") for key in ("forced_bos", "decoder_start")]
+    forced = [codes.get(id_) if isinstance(id_, int) else None for id_ in ids]
+    given = [settings.get(key) for key in ("src_lang", "tgt_lang")]
+    named = [code if isinstance(code, str) and code in tokens.languages else None for code in given]
     return named[0], next((code for code in (*forced, named[1]) if code), None)
 
 
 def _read_marian(files: _Files) -> HuggingFaceTokenizers:
     """Read an OPUS-MT model: a SentencePiece model for each side, and one vocabulary, or two."""
-    separate = bool((files.json("tokenizer_config.json") or {}).get("separate_vocabs", files.path("target_vocab.json")))
+    separate = bool(files.object(_SETTINGS).get("separate_vocabs", files.path("target_vocab.json")))
     path = files.required("vocab.json")
     paths = [path, files.required("target_vocab.json") if separate else path]
     rows = [files.config["vocab_size"], files.config.get("decoder_vocab_size") or files.config["vocab_size"]]
@@ -400,7 +418,7 @@ def _read_marian(files: _Files) -> HuggingFaceTokenizers:
         order = _Order.of(names, files, size)
         if order.theirs[UNK] < 0:
             raise UserError("the vocabulary has no <unk>", where=str(vocabulary), hint=_TAKE_ALL)
-        sides.append((tokens, order, tokens.tokenizer(order)))
+        sides.append((tokens, order, tokens.tokenizer(order, files.directory)))
     (tokens, order, source), (_, target_order, target) = sides
     if not separate and files.required("source.spm").read_bytes() == files.required("target.spm").read_bytes():
         target = source

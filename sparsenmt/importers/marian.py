@@ -15,19 +15,27 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from torch import Tensor
 
 from sparsenmt.data.tokenizers.frame import Frames
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers
 from sparsenmt.errors import UserError
 from sparsenmt.files import regular_file
+from sparsenmt.importers.foreign_files import (
+    SWITCH,
+    ValueKind,
+    check_values,
+    read_settings,
+    real_number,
+    whole_number,
+)
 from sparsenmt.importers.foreign_model import ForeignModel
 from sparsenmt.importers.marian_files import read_marian_file
 from sparsenmt.importers.marian_shortlist import read_marian_shortlist
 from sparsenmt.importers.marian_vocabularies import MarianVocabulary, read_vocabulary
 from sparsenmt.model.protocol import NEVER
 from sparsenmt.recipe.choices import OWN_SHORTLIST
+from sparsenmt.recipe.errors import show
 
 _HINT = (
     "Imported are transformer encoders with transformer decoders, with self-attention or with `dec-cell: ssru`: "
@@ -47,6 +55,16 @@ _DEFAULTS: dict[str, tuple[Any, ...]] = {
 }
 """The values that can be imported of keys of the configuration, the default first."""
 _YAML = (".yml", ".yaml")
+_NAMES = ValueKind(
+    "a list of names of files",
+    lambda value: isinstance(value, list) and all(isinstance(each, str) and "\0" not in each for each in value),
+)
+_SETTINGS = {
+    **{"models": _NAMES, "vocabs": _NAMES, "beam-size": whole_number(1, 1 << 16), "normalize": real_number(0, 100)},
+    **{"max-length-factor": real_number(0.01, 1000), "allow-unk": SWITCH},
+}
+"""The values that keys of decoding settings may have."""
+_MOST_SIZE, _MOST_LAYERS = 1 << 16, 1000  # as in recipes
 _GELU = 1.702  # Marian's gelu(x) is x sigmoid(1.702 x), which is silu(1.702 x) / 1.702
 _NORMS = {("n", "a"): "pre", ("", "an"): "post"}
 """The place of the norms by `transformer-preprocess` and `transformer-postprocess`, dropout aside."""
@@ -146,7 +164,7 @@ def marian_files(source: Path, vocabularies: Sequence[Path] = ()) -> MarianFiles
         if not each.is_file():
             raise UserError("there is no such file", where=str(each), hint="Copy the whole model directory.")
     named = settings.get("shortlist")
-    if named and not (isinstance(named, list) and isinstance(named[0], str)):
+    if named and not (isinstance(named, list) and _NAMES.fits(named[:1])):
         raise UserError("`shortlist:` is not the name of a file", where=str(path), hint="Copy the whole directory.")
     return MarianFiles(model, (found[0], found[-1]), settings, _beside(path, named[0]) if named else None)
 
@@ -169,13 +187,17 @@ def _yaml_files(source: Path) -> list[Path]:
 
 
 def _mapping(path: Path) -> dict[str, Any]:
+    """The settings in a file; empty of another one, such as a vocabulary."""
     try:
         with open(path, "rb", opener=regular_file) as stream:
             text = stream.read(1 << 22)
-        value = yaml.safe_load(text) if re.search(rb"^models:", text, re.MULTILINE) else None  # no long vocabulary
-    except (OSError, yaml.YAMLError, ValueError, RecursionError):
+    except OSError:
         return {}
-    return value if isinstance(value, dict) else {}
+    if not re.search(rb"^models:", text, re.MULTILINE):
+        return {}
+    values = read_settings(text, path)
+    check_values(values, _SETTINGS, path)
+    return values
 
 
 def _beside(settings: Path, name: str) -> Path:
@@ -197,7 +219,8 @@ def _check_architecture(config: Mapping[str, Any], path: Path) -> None:
 
 
 def _refused(key: str, value: Any, path: Path) -> UserError:
-    return UserError(f"a model with `{key}: {value}` cannot be imported", where=str(path), hint=_HINT)
+    given = value if isinstance(value, str) and len(value) < 100 else show(value)
+    return UserError(f"a model with `{key}: {given}` cannot be imported", where=str(path), hint=_HINT)
 
 
 def _decoding(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -243,11 +266,12 @@ class _Weights:
             raise _refused("transformer-ffn-activation", activation, path)
         self._activation = str(activation)
         wide = self._number("transformer-dim-ffn")
-        self._wide = {"encoder": wide, "decoder": int(config.get("transformer-decoder-dim-ffn") or 0) or wide}
+        own = "transformer-decoder-dim-ffn"
+        self._wide = {"encoder": wide, "decoder": self._number(own) if config.get(own) else wide}
 
     def _number(self, key: str) -> int:
         value = self._config.get(key)
-        if not isinstance(value, int) or not 0 < value < 1 << 20:
+        if type(value) is not int or not 0 < value <= (_MOST_LAYERS if key.endswith("-depth") else _MOST_SIZE):
             raise _refused(key, value, self._path)
         return value
 
@@ -288,7 +312,7 @@ class _Weights:
         if self._emb:
             found["embedding_norm"] = True
         if "Wpos" in self._tensors:  # with learned positions, Marian does not scale the embeddings
-            positions = self._tensors["Wpos"].shape[0]
+            positions = self._tensors["Wpos"].shape[0]  # its shape was checked
             found |= {"positions": "learned", "embedding_scale": "none", "max_positions": positions}
         return found
 
@@ -331,7 +355,7 @@ class _Weights:
         depth, tied = self._number("dec-depth"), self._config.get("transformer-tied-layers") or []
         if not tied:
             return list(range(1, depth + 1))
-        if len(tied) != depth or not all(isinstance(each, int) for each in tied):
+        if not isinstance(tied, list) or len(tied) != depth or not all(type(each) is int for each in tied):
             raise _refused("transformer-tied-layers", tied, self._path)
         return list(tied)
 
@@ -421,15 +445,15 @@ class _Weights:
             bias = self._vector("decoder_ff_logit_out_b", target.size)
         self._found["output_bias"] = target.rows(bias, missing=NEVER)
         if "Wpos" in self._tensors:
-            positions = self._take("Wpos", self._tensors["Wpos"].shape[0], size)
+            positions = self._take("Wpos", self._tensors["Wpos"].numel() // size, size)
             self._found |= {f"positions.{side}.weight": positions.clone() for side in ("source", "target")}
 
     def _table(self, name: str, side: int) -> Tensor:
         vocabulary = self._vocabularies[side]
-        sizes = self._config.get("dim-vocabs") or []
-        if len(sizes) != 2 or sizes[side] != vocabulary.size:
+        sizes = self._config.get("dim-vocabs")
+        if not isinstance(sizes, list) or len(sizes) != 2 or sizes[side] != vocabulary.size:
             raise UserError(
-                f"it has {vocabulary.size:,} tokens; the model was trained with {sizes}",
+                f"it has {vocabulary.size:,} tokens; the model was trained with {str(sizes)[:100]}",
                 where=str(vocabulary.path),
                 hint="Name the vocabulary that belongs to the model.",
             )

@@ -22,15 +22,15 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import torch
-import yaml
 from numpy.typing import NDArray
 from torch import Tensor
 
 from sparsenmt.errors import UserError
 from sparsenmt.files import regular_file
+from sparsenmt.importers.foreign_files import check_weights, read_settings
 
 CONFIGURATION = "special:model.yml"
-_MOST_TENSORS, _MOST_NAME, _MOST_TEXT = 1 << 20, 1 << 12, 1 << 22
+_MOST_TENSORS, _MOST_NAME = 1 << 20, 1 << 12
 _MAGIC = b"PK\x03\x04"  # of an archive
 _FLOATS = {0x402: np.float16, 0x404: np.float32, 0x408: np.float64}
 _TEXT, _INTGEMM8 = 0x101, 0x4101
@@ -95,6 +95,8 @@ def _read_bin(stream: BinaryIO, path: Path) -> MarianFile:
     if any(name > _MOST_NAME or rank > 8 for name, _, rank, _ in headers):
         raise _damaged(path, "the lengths of its names or shapes are absurd")
     names = [take(header[0]).rstrip(b"\0").decode("utf-8", "replace") for header in headers]
+    if len(set(names)) != len(names):
+        raise _damaged(path, "a name occurs twice")
     shapes = [numbers("i", header[2]) for header in headers]
     take(numbers("Q", 1)[0])  # the padding before the data
     entries = [
@@ -116,7 +118,7 @@ def _read_bin(stream: BinaryIO, path: Path) -> MarianFile:
 
 def _array(entry: _StoredTensor, data: bytes, path: Path) -> NDArray[np.float32]:
     """The values of a tensor as fp32."""
-    if any(axis < 0 for axis in entry.shape):
+    if any(axis < 1 for axis in entry.shape):
         raise _damaged(path, f"{entry.name} has the shape {entry.shape}")
     count = math.prod(entry.shape)
     if entry.type != _INTGEMM8 and entry.type not in _FLOATS:
@@ -133,7 +135,9 @@ def _array(entry: _StoredTensor, data: bytes, path: Path) -> NDArray[np.float32]
         return np.frombuffer(data, _FLOATS[entry.type], count).reshape(entry.shape).astype(np.float32)
     levels = np.frombuffer(data, np.int8, count).astype(np.float32)
     multiplier = np.frombuffer(data, np.float32, 1, count)[0]
-    if not math.isfinite(multiplier) or multiplier <= 0 or len(entry.shape) != 2:
+    if len(entry.shape) != 2:
+        raise _damaged(path, f"{entry.name} of 8 bits has the shape {entry.shape}")
+    if not math.isfinite(multiplier) or multiplier < np.finfo(np.float32).tiny:
         raise _damaged(path, f"the multiplier of {entry.name} is {multiplier}")
     values: NDArray[np.float32] = levels / multiplier
     if entry.name in _STORED_AS_IT_IS:
@@ -146,18 +150,23 @@ def _read_npz(stream: BinaryIO, path: Path) -> MarianFile:
     tensors: dict[str, Tensor] = {}
     configuration: dict[str, Any] | None = None
     try:
-        with zipfile.ZipFile(stream) as archive:
+        with zipfile.ZipFile(stream) as archive, np.errstate(over="ignore"):
+            members = archive.infolist()
+            if sum(info.file_size for info in members) > size or len(members) != len(set(archive.namelist())):
+                raise _damaged(path, "its arrays overlap, or are compressed, or a name occurs twice")
             for info in archive.infolist():
-                if info.compress_type != zipfile.ZIP_STORED or info.file_size > size:
+                if info.compress_type != zipfile.ZIP_STORED:
                     raise _damaged(path, f"{info.filename} is compressed; Marian stores arrays as they are")
                 with archive.open(info) as member:
                     array = _member(member, info, path)
                 name = info.filename.removesuffix(".npy")
                 if name == CONFIGURATION:
                     configuration = _configuration(array.tobytes(), path)
+                elif array.dtype.kind != "f":
+                    raise _damaged(path, f"{name} holds {array.dtype}")
                 else:
                     tensors[name] = torch.from_numpy(array.astype(np.float32))
-    except (zipfile.BadZipFile, ValueError, EOFError, NotImplementedError) as error:
+    except (zipfile.BadZipFile, ValueError, EOFError, OverflowError, RuntimeError) as error:  # RuntimeError: encrypted
         raise _damaged(path, str(error)) from None
     return _whole(tensors, configuration, path, quantized=False)
 
@@ -183,14 +192,9 @@ def _configuration(data: bytes, path: Path) -> dict[str, Any]:
     """The configuration inside a model file."""
     text = data.split(b"\0", 1)[0]
     try:
-        if len(text) > _MOST_TEXT:
-            raise ValueError
-        value = yaml.safe_load(text.decode())
-    except (yaml.YAMLError, ValueError, RecursionError):
-        raise _damaged(path, "its configuration is not YAML") from None
-    if not isinstance(value, dict):
-        raise _damaged(path, "its configuration is not a mapping")
-    return value
+        return read_settings(text, path)
+    except UserError as error:
+        raise _damaged(path, f"its configuration is {error.message}") from None
 
 
 def _whole(
@@ -198,7 +202,5 @@ def _whole(
 ) -> MarianFile:
     if configuration is None:
         raise _damaged(path, f"it holds no configuration ({CONFIGURATION})")
-    for name, tensor in tensors.items():
-        if not bool(tensor.isfinite().all()):
-            raise _damaged(path, f"{name} has values that are not numbers")
+    check_weights(tensors, path)
     return MarianFile(tensors, configuration, quantized)

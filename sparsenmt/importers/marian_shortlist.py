@@ -7,6 +7,7 @@ token begin (64 bits), and the translations (32 bits). Ids are Marian's, which a
 
 from __future__ import annotations
 
+import io
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,12 +19,12 @@ from numpy.typing import NDArray
 from sparsenmt.data.shortlist import Shortlist
 from sparsenmt.data.vocabulary import UNK
 from sparsenmt.errors import UserError
-from sparsenmt.files import regular_file
+from sparsenmt.importers.foreign_files import read_content
 from sparsenmt.importers.marian_vocabularies import MarianVocabulary
 
 _MAGIC = 0xF11A48D5013417F5
 _HEADER = 48
-_MOST_BYTES = 1 << 30
+_MOST_BYTES = 1 << 28
 _USUAL = (100, 100, 0.0)  # first, best and least probability, where the settings do not say
 _NONE = ("NULL", "<eps>")
 Vocabularies = tuple[MarianVocabulary, MarianVocabulary]
@@ -46,8 +47,7 @@ def read_marian_shortlist(path: Path, settings: Sequence[Any], vocabularies: Voc
             where=str(path),
             hint="Copy the whole model directory, or remove `shortlist:` from its settings.",
         )
-    with open(path, "rb", opener=regular_file) as stream:
-        data = stream.read(_MOST_BYTES)
+    data = read_content(path, _MOST_BYTES)
     try:
         if len(data) >= 8 and int.from_bytes(data[:8], "little") == _MAGIC:
             first, translations = _binary(data, vocabularies)
@@ -110,8 +110,8 @@ def _text(data: bytes, settings: Sequence[Any], vocabularies: Vocabularies) -> t
     source, target = vocabularies
     names = [_names(each) for each in (target, source)]
     found: dict[int, dict[int, float]] = {}
-    for number, line in enumerate(data.decode("utf-8").split("\n"), 1):
-        parts = line.split()
+    for number, line in enumerate(io.BytesIO(data), 1):
+        parts = line.decode().split()
         if not parts:
             continue
         if len(parts) != 3:
@@ -122,6 +122,8 @@ def _text(data: bytes, settings: Sequence[Any], vocabularies: Vocabularies) -> t
             own.get(word, each.ids[UNK]) for own, word, each in zip(names, parts[:2], (target, source), strict=True)
         )
         probability = float(parts[2])
+        if not 0 <= probability <= 1.001:  # rounded
+            raise ValueError(f"the probability of line {number} is {parts[2][:20]}")
         if probability >= least:
             own = found.setdefault(of, {})
             own[to] = max(probability, own.get(to, 0.0))

@@ -22,7 +22,7 @@ from sparsenmt.data.tokenizers.symbol_tokenizers import WordTokenizer
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer
 from sparsenmt.data.vocabulary import EOS, SPACE, SPECIAL_TOKENS, UNK
 from sparsenmt.errors import UserError
-from sparsenmt.files import regular_file
+from sparsenmt.importers.foreign_files import check_tokens, read_content
 
 _MOST_BYTES = 1 << 28
 _AGAIN = "Copy the vocabulary again from where the model comes from."
@@ -70,34 +70,22 @@ def read_vocabulary(path: Path, side: str) -> MarianVocabulary:
             where=str(path),
             hint="Vocabularies are SentencePiece models (.spm) or words with numbers (.yml); factors are not read.",
         )
-    data = _content(path)
+    data = read_content(path, _MOST_BYTES)
     try:
         if path.suffix in (".spm", ".model"):
             return _pieces(path, data)
         names = _names(data)
+        check_tokens(names, path)
         if sum(name.startswith(SPACE) for name in names) > len(names) // 20:
-            return _pieces(path, _content(path.with_name(f"{side}.spm")), names)
+            return _pieces(path, read_content(path.with_name(f"{side}.spm"), _MOST_BYTES), names)
         ids = _order(names)
         words = WordTokenizer([names[id_] for id_ in ids[_FIRST:]], lowercase=False)
         return MarianVocabulary(path, words, ids, len(names), {})
     except (ValueError, RuntimeError, yaml.YAMLError, RecursionError) as error:
-        reason = " ".join(str(error).split())
+        reason = " ".join(str(error).split())[:300]
         raise UserError(
             f"not a vocabulary of Marian, or a damaged one: {reason}", where=str(path), hint=_AGAIN
         ) from None
-
-
-def _content(path: Path) -> bytes:
-    try:
-        with open(path, "rb", opener=regular_file) as stream:
-            data = stream.read(_MOST_BYTES + 1)
-    except OSError as error:
-        raise UserError(
-            f"cannot be read: {error.strerror}", where=str(path), hint="Copy the whole directory."
-        ) from None
-    if not data or len(data) > _MOST_BYTES:
-        raise UserError(f"not a vocabulary of Marian: {len(data):,} bytes", where=str(path), hint=_AGAIN)
-    return data
 
 
 def _order(names: Sequence[str]) -> tuple[int, ...]:
@@ -123,10 +111,18 @@ def _pieces(path: Path, model: bytes, names: Sequence[str] = ()) -> MarianVocabu
 
 
 def _names(data: bytes) -> list[str]:
-    """The words of a `.yml` in the order of their numbers."""
-    found = yaml.load(data.decode(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    if not isinstance(found, dict) or not all(isinstance(id_, int) for id_ in found.values()):
+    """The words of a `.yml` in the order of their numbers. All words are texts: `no`, `1.0` and `007`, too."""
+    scalars, depth = [], 0
+    for event in yaml.parse(data.decode(), getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        if isinstance(event, yaml.ScalarEvent):
+            scalars.append(event.value)
+        depth += isinstance(event, yaml.MappingStartEvent)
+        if isinstance(event, (yaml.SequenceStartEvent, yaml.AliasEvent)) or depth > 1:
+            raise ValueError("not words with their numbers")
+    words, numbers = scalars[::2], scalars[1::2]
+    if not depth or not all(number.isdecimal() and len(number) < 10 for number in numbers):
         raise ValueError("not words with their numbers")
-    if sorted(found.values()) != list(range(len(found))):
-        raise ValueError("its words do not have the numbers from 0 on")
-    return [str(word) for word in sorted(found, key=found.__getitem__)]
+    found = dict(zip(words, map(int, numbers), strict=True))
+    if len(found) != len(words) or sorted(found.values()) != list(range(len(found))):
+        raise ValueError("its words do not have the numbers from 0 on, each once")
+    return sorted(found, key=found.__getitem__)

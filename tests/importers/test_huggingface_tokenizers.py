@@ -80,11 +80,11 @@ def test_languages_and_defaults(tmp_path: Path) -> None:
     [
         ("opus-mt", "source.spm", None, "missing: source.spm"),
         ("opus-mt", "vocab.json", b'{"a": 0, "b": 7}', "its ids are not 0 to V - 1"),
-        ("opus-mt", "vocab.json", b"{", "no JSON"),
+        ("opus-mt", "vocab.json", b"{", "not valid JSON"),
         ("opus-mt", "target.spm", b"xyz", "not a SentencePiece model"),
-        ("mbart-50", "sentencepiece.bpe.model", b"", "not a SentencePiece model"),
+        ("mbart-50", "sentencepiece.bpe.model", b"", "the file is empty"),
         ("mbart-50", "sentencepiece.bpe.model", None, "missing: sentencepiece.bpe.model"),
-        ("m2m-100", "vocab.json", b"[]", "not a vocabulary"),
+        ("m2m-100", "vocab.json", b"[]", "does not hold a JSON object"),
         ("bart", "merges.txt", None, "missing: merges.txt"),
     ],
 )

@@ -141,12 +141,12 @@ def _probability(data: bytes, size: int) -> bytes:
     return b"a b c\n"
 
 
-def _empty(data: bytes, size: int) -> bytes:
-    return b""
+def _improbable(data: bytes, size: int) -> bytes:
+    return b"a b nan\n"
 
 
 @pytest.mark.parametrize(
-    "damage", [_truncated, _flipped, _absurd, _header, _text, _probability, _empty], ids=lambda each: each.__name__
+    "damage", [_truncated, _flipped, _absurd, _header, _text, _probability, _improbable], ids=lambda each: each.__name__
 )
 def test_damaged_files_are_refused(damage: Callable[[bytes, int], bytes], source: Path, tmp_path: Path) -> None:
     path = source / "lex.bin"
