@@ -155,7 +155,9 @@ class Config:
         more = read_object(search) if search.exists() else {}
         check_values(values, _KINDS, path)
         check_values(more, _KINDS, search)
-        return cls(path, family, {**_DEFAULTS, **family.defaults, **_given(values), **_given(more)})
+        found = cls(path, family, {**_DEFAULTS, **family.defaults, **_given(values), **_given(more)})
+        found.number("vocab_size")  # by which all tokens are checked
+        return found
 
     def number(self, key: str) -> int:
         """A size; UserError if it is missing."""
