@@ -16,6 +16,7 @@ import torch
 from sparsenmt.devices import device_memory
 from sparsenmt.errors import UserError
 from sparsenmt.model.depth_plan import DepthPlan
+from sparsenmt.model.freeze import freeze
 from sparsenmt.model.layers import BlockOptions, SiteHeads
 from sparsenmt.model.protocol import Source
 from sparsenmt.model.sites import SITES, SiteName
@@ -461,6 +462,8 @@ def _check_losses_of_small_model(recipe: schema.Recipe) -> None:
     except Exception:  # a method needs the real size: `train` checks the real model
         return
     _compare_losses(recipe, found, set(small.parameter_losses()))
+    freeze(small, recipe.training.freeze)
+    check_frozen_losses(recipe, small)
 
 
 def check_losses(recipe: schema.Recipe, model: Transformer) -> None:
@@ -469,6 +472,31 @@ def check_losses(recipe: schema.Recipe, model: Transformer) -> None:
     The untrained model runs on two tokens.
     """
     _compare_losses(recipe, loss_names(recipe, model), set(model.parameter_losses()))
+
+
+def check_frozen_losses(recipe: schema.Recipe, model: Transformer) -> None:
+    """Check that every auxiliary loss with a weight reaches a parameter that is trained.
+
+    Args:
+        model: its frozen parameters need no gradient.
+
+    Raises:
+        UserError: all that a loss depends on is frozen.
+    """
+    if not recipe.training.freeze:
+        return
+    found = dict(model.parameter_losses())
+    if model.plan.encoder:
+        tokens = torch.full((1, 2), 4, device=next(model.parameters()).device)
+        features = {name: torch.zeros_like(tokens) for name in required_features(recipe)}
+        found |= model.encode(Source(tokens, torch.ones_like(tokens, dtype=torch.bool), features)).losses
+    for name, value in sorted(found.items()):
+        if name in recipe.losses and recipe.losses[name].weight != 0 and not value.requires_grad:
+            raise UserError(
+                f"the loss {name!r} trains only what is frozen",
+                where="training.freeze",
+                hint=f"Remove the part from the list, or set losses.{name} to {{weight: 0}}.",
+            )
 
 
 def loss_names(recipe: schema.Recipe, model: Transformer) -> set[str]:

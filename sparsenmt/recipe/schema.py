@@ -390,6 +390,12 @@ class Training(Section):
         "`step`: the same, but only the step of Adagrad is shortened, and its sums take the gradient as it is "
         "(Sukhbaatar et al. 2019).",
     )
+    freeze: list[str] = Field(
+        [],
+        description="Parts of the model that are not trained, by the names of their weights: `encoder`, `decoder`, "
+        "`embeddings` (with the output table where they share it), `memory` (filters), `positions`; or deeper, as in "
+        "`decoder.layers.0` or `*.feed_forward`.",
+    )
     skip_nonfinite: NonNegativeInt = Field(
         0, description="Number of updates with a non-finite loss or gradient to skip before training stops."
     )
@@ -419,7 +425,7 @@ class Training(Section):
         "`average_last`.",
     )
 
-    younger = frozenset({"clip"})
+    younger = frozenset({"clip", "freeze"})
 
     @property
     def falls_to_zero(self) -> bool:

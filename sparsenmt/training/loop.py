@@ -256,7 +256,8 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         with torch.no_grad():
             for name, (low, high) in self._bounds.items():
-                self.weights.named[name].clamp_(low, high)
+                if self.weights.named[name].requires_grad:
+                    self.weights.named[name].clamp_(low, high)
         for pattern in self.model.content_patterns():
             self.workers.sum_tensors(pattern.pending())
             pattern.update()
