@@ -15,6 +15,7 @@ import torch
 
 from sparsenmt.devices import device_memory
 from sparsenmt.errors import UserError
+from sparsenmt.model.adapters import add_adapters
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.freeze import freeze
 from sparsenmt.model.layers import BlockOptions, SiteHeads
@@ -462,7 +463,7 @@ def _check_losses_of_small_model(recipe: schema.Recipe) -> None:
     except Exception:  # a method needs the real size: `train` checks the real model
         return
     _compare_losses(recipe, found, set(small.parameter_losses()))
-    freeze(small, recipe.training.freeze)
+    choose_trained(recipe, small)
     check_frozen_losses(recipe, small)
 
 
@@ -474,6 +475,15 @@ def check_losses(recipe: schema.Recipe, model: Transformer) -> None:
     _compare_losses(recipe, loss_names(recipe, model), set(model.parameter_losses()))
 
 
+def choose_trained(recipe: schema.Recipe, model: Transformer) -> None:
+    """Add the adapters of a recipe to a model, and freeze what is not trained."""
+    lora = recipe.training.lora
+    if lora is not None:
+        options = {"rank": lora.rank, "alpha": lora.alpha, "dropout": lora.dropout}
+        add_adapters(model, **options, targets=lora.targets, seed=recipe.training.seed)
+    freeze(model, recipe.training.freeze)
+
+
 def check_frozen_losses(recipe: schema.Recipe, model: Transformer) -> None:
     """Check that every auxiliary loss with a weight reaches a parameter that is trained.
 
@@ -483,7 +493,7 @@ def check_frozen_losses(recipe: schema.Recipe, model: Transformer) -> None:
     Raises:
         UserError: all that a loss depends on is frozen.
     """
-    if not recipe.training.freeze:
+    if not recipe.training.freeze and recipe.training.lora is None:
         return
     found = dict(model.parameter_losses())
     if model.plan.encoder:

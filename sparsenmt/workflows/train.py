@@ -11,7 +11,14 @@ from typing import Any
 import torch
 
 from sparsenmt import store
-from sparsenmt.assemble import build_model, check_frozen_losses, check_losses, check_training_memory, without_gain
+from sparsenmt.assemble import (
+    build_model,
+    check_frozen_losses,
+    check_losses,
+    check_training_memory,
+    choose_trained,
+    without_gain,
+)
 from sparsenmt.data.batching import EpochPlan
 from sparsenmt.data.prepared_data import PreparedData, PreparedText
 from sparsenmt.data.streams import StreamPlan
@@ -20,7 +27,6 @@ from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.files import describe_change, directory_lock
 from sparsenmt.interrupts import resumable
-from sparsenmt.model.freeze import freeze
 from sparsenmt.model.transformer import Transformer
 from sparsenmt.progress import notify
 from sparsenmt.recipe.schema import Recipe
@@ -204,7 +210,7 @@ def make_trainer(
         notify(f"warning: {note}")
     if start is not None and start.checkpoint is None:
         _load_starting_weights(recipe, model, start.directory, report=workers.is_main_process)
-    freeze(model, options.freeze)
+    choose_trained(recipe, model)
     check_frozen_losses(recipe, model)
     task: TrainingTask
     validator: Validate
