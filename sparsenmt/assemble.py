@@ -479,8 +479,8 @@ def choose_trained(recipe: schema.Recipe, model: Transformer) -> None:
     """Add the adapters of a recipe to a model, and freeze what is not trained."""
     lora = recipe.training.lora
     if lora is not None:
-        options = {"rank": lora.rank, "alpha": lora.alpha, "dropout": lora.dropout}
-        add_adapters(model, **options, targets=lora.targets, seed=recipe.training.seed)
+        seed = recipe.training.seed
+        add_adapters(model, rank=lora.rank, alpha=lora.alpha, dropout=lora.dropout, targets=lora.targets, seed=seed)
     freeze(model, recipe.training.freeze)
 
 
