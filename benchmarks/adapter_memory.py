@@ -1,8 +1,8 @@
 """Peak resident memory of training with adapters of rank 8, and of full training.
 
 Ten updates of the small model on Multi30k, one process per variant; prints the parameters that are trained, the
-bytes of the optimizer's state, and the peak of resident memory. Ends with one JSON line; the ratios are full training over
-adapters. There is no bar.
+bytes of the optimizer's state, and the peak of resident memory. Ends with one JSON line; the ratios are full
+training over adapters. There is no bar.
 """
 
 from __future__ import annotations

@@ -418,7 +418,9 @@ def check_recipe(recipe: schema.Recipe) -> None:
             _transform(model, name, shared, learned, 0, 0)
             if registry.get("pattern", getattr(model.attention, name).pattern.name).per_step:
                 _check_keys(recipe, name, _content(model, name, shared, learned, 0, 0))
-        if recipe.losses or model.memory or any(getattr(model.attention, name).span for name in SITES):
+        partly = recipe.training.freeze or recipe.training.lora is not None
+        spans = any(getattr(model.attention, name).span for name in SITES)
+        if recipe.losses or model.memory or spans or partly:
             _check_losses_of_small_model(recipe)
 
 
