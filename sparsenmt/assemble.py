@@ -15,7 +15,9 @@ import torch
 
 from sparsenmt.devices import device_memory
 from sparsenmt.errors import UserError
+from sparsenmt.model.adapters import add_adapters
 from sparsenmt.model.depth_plan import DepthPlan
+from sparsenmt.model.freeze import freeze
 from sparsenmt.model.layers import BlockOptions, SiteHeads
 from sparsenmt.model.protocol import Source
 from sparsenmt.model.sites import SITES, SiteName
@@ -416,7 +418,9 @@ def check_recipe(recipe: schema.Recipe) -> None:
             _transform(model, name, shared, learned, 0, 0)
             if registry.get("pattern", getattr(model.attention, name).pattern.name).per_step:
                 _check_keys(recipe, name, _content(model, name, shared, learned, 0, 0))
-        if recipe.losses or model.memory or any(getattr(model.attention, name).span for name in SITES):
+        partly = recipe.training.freeze or recipe.training.lora is not None
+        spans = any(getattr(model.attention, name).span for name in SITES)
+        if recipe.losses or model.memory or spans or partly:
             _check_losses_of_small_model(recipe)
 
 
@@ -461,6 +465,8 @@ def _check_losses_of_small_model(recipe: schema.Recipe) -> None:
     except Exception:  # a method needs the real size: `train` checks the real model
         return
     _compare_losses(recipe, found, set(small.parameter_losses()))
+    choose_trained(recipe, small)
+    check_frozen_losses(recipe, small)
 
 
 def check_losses(recipe: schema.Recipe, model: Transformer) -> None:
@@ -469,6 +475,40 @@ def check_losses(recipe: schema.Recipe, model: Transformer) -> None:
     The untrained model runs on two tokens.
     """
     _compare_losses(recipe, loss_names(recipe, model), set(model.parameter_losses()))
+
+
+def choose_trained(recipe: schema.Recipe, model: Transformer) -> None:
+    """Add the adapters of a recipe to a model, and freeze what is not trained."""
+    lora = recipe.training.lora
+    if lora is not None:
+        seed = recipe.training.seed
+        add_adapters(model, rank=lora.rank, alpha=lora.alpha, dropout=lora.dropout, targets=lora.targets, seed=seed)
+    freeze(model, recipe.training.freeze)
+
+
+def check_frozen_losses(recipe: schema.Recipe, model: Transformer) -> None:
+    """Check that every auxiliary loss with a weight reaches a parameter that is trained.
+
+    Args:
+        model: its frozen parameters need no gradient.
+
+    Raises:
+        UserError: all that a loss depends on is frozen.
+    """
+    if not recipe.training.freeze and recipe.training.lora is None:
+        return
+    found = dict(model.parameter_losses())
+    if model.plan.encoder:
+        tokens = torch.full((1, 2), 4, device=next(model.parameters()).device)
+        features = {name: torch.zeros_like(tokens) for name in required_features(recipe)}
+        found |= model.encode(Source(tokens, torch.ones_like(tokens, dtype=torch.bool), features)).losses
+    for name, value in sorted(found.items()):
+        if name in recipe.losses and recipe.losses[name].weight != 0 and not value.requires_grad:
+            raise UserError(
+                f"the loss {name!r} trains only what is frozen",
+                where="training.freeze",
+                hint=f"Remove the part from the list, or set losses.{name} to {{weight: 0}}.",
+            )
 
 
 def loss_names(recipe: schema.Recipe, model: Transformer) -> set[str]:

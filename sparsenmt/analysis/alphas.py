@@ -30,6 +30,7 @@ from sparsenmt.report.tables import Report, Table, columns
 from sparsenmt.store import WEIGHTS, read_recipe
 from sparsenmt.tensors import load_tensors
 from sparsenmt.training.checkpoints import find_checkpoints
+from sparsenmt.training.merge import merge_adapters
 from sparsenmt.training.training_log import logged_values
 
 LOW, HIGH, BINS = 1.0, 2.0, 20
@@ -85,7 +86,7 @@ def _measure(label: str, directory: Path) -> AlphaResult | None:
         source = "checkpoints"
         with progress_bar(f"{label}: checkpoints", len(checkpoints)) as advance:
             for each in checkpoints:
-                course[each.update] = alphas_at(model, each.weights(), str(each.path))
+                course[each.update] = alphas_at(model, merge_adapters(each.weights()), str(each.path))
                 advance(1)
     path = directory / WEIGHTS
     if not path.exists() and course:

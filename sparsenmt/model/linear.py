@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sparsenmt.model.dropout import dropout
 from sparsenmt.native.kernels import MOST_IN_ORDER, kernels
 from sparsenmt.native.packing import PackedMatrix, pack
 
@@ -58,16 +59,40 @@ class Packing:
         return packed_product(weight, bias, activation, dtype=self.dtype, compiled=self.compiled)
 
 
+class Adapter(nn.Module):
+    """``scale * up @ down`` of inputs; see `model.adapters`. down (R, in), up (out, R)."""
+
+    def __init__(self, layer: nn.Linear, rank: int, scale: float, dropout: float, generator: torch.Generator) -> None:
+        super().__init__()
+        weight = layer.weight
+        down = torch.empty(rank, layer.in_features, dtype=weight.dtype)
+        bound = layer.in_features**-0.5
+        self.down = nn.Parameter(down.uniform_(-bound, bound, generator=generator).to(weight.device))
+        self.up = nn.Parameter(weight.new_zeros(layer.out_features, rank))
+        self.scale = nn.Parameter(weight.new_tensor(scale), requires_grad=False)
+        self.dropout = dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., in) -> (..., out)."""
+        x = dropout(x, self.dropout) if self.training else x
+        return F.linear(F.linear(x, self.down), self.up) * self.scale
+
+
 class Linear(nn.Linear):
-    """``x @ weight.T + bias``; packed for decoding on request."""
+    """``x @ weight.T + bias``; packed for decoding on request. An adapter, while it is trained, adds to the output."""
 
     packed: Product | None = None
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
+        super().__init__(in_features, out_features, bias)
+        self.adapter: Adapter | None = None
 
     def forward(self, input: Tensor) -> Tensor:
         """(..., in) -> (..., out)."""
         if self.packed is not None:
             return self.packed(input)
-        return F.linear(input, self.weight, self.bias)
+        output = F.linear(input, self.weight, self.bias)
+        return output if self.adapter is None else output + self.adapter(input)
 
     def pack(self, how: Packing = Packing()) -> None:
         """Use a packed product from now on, if there is one."""

@@ -341,6 +341,20 @@ class Validation(Section):
     )
 
 
+class Adapters(Section):
+    """Low-rank adapters (LoRA, Hu et al. 2021) that are trained in place of the model's own weights."""
+
+    rank: PositiveInt = Field(8, le=4096, description="Rank of the adapters' product B A.")
+    alpha: PositiveFloat = Field(16.0, description="The product is multiplied by alpha / rank.")
+    dropout: float = Field(0.0, ge=0, lt=1, description="Dropout of the adapters' inputs.")
+    targets: list[str] = Field(
+        ["q", "v"],
+        min_length=1,
+        description="Linear layers with an adapter, by a part of the name: `q`, `k`, `v`, `o`, `feed_forward.inner`, "
+        "`feed_forward.outer`; `self`, `cross`, `cross.q`, `feed_forward`, `encoder`, `decoder.layers.0`, ...",
+    )
+
+
 class Training(Section):
     """The training run."""
 
@@ -390,6 +404,17 @@ class Training(Section):
         "`step`: the same, but only the step of Adagrad is shortened, and its sums take the gradient as it is "
         "(Sukhbaatar et al. 2019).",
     )
+    lora: Adapters | None = Field(
+        None,
+        description="Train low-rank adapters; weights of methods (gates) are trained too, all else is frozen. "
+        "Checkpoints keep adapters apart; the final weights are merged.",
+    )
+    freeze: list[str] = Field(
+        [],
+        description="Parts of the model that are not trained, by the names of their weights: `encoder`, `decoder`, "
+        "`embeddings` (with the output table where they share it), `memory` (filters), `positions`; or deeper, as in "
+        "`decoder.layers.0` or `*.feed_forward`.",
+    )
     skip_nonfinite: NonNegativeInt = Field(
         0, description="Number of updates with a non-finite loss or gradient to skip before training stops."
     )
@@ -419,7 +444,7 @@ class Training(Section):
         "`average_last`.",
     )
 
-    younger = frozenset({"clip"})
+    younger = frozenset({"clip", "freeze", "lora"})
 
     @property
     def falls_to_zero(self) -> bool:

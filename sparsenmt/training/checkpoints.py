@@ -33,6 +33,7 @@ from sparsenmt.files import (
 )
 from sparsenmt.records import check_file_entries, check_no_links, file_entries, file_entries_of, typed
 from sparsenmt.tensors import Shapes, load_tensors, save_tensors
+from sparsenmt.training.merge import merge_adapters
 from sparsenmt.training.state import Progress
 
 FORMAT = 1
@@ -70,9 +71,9 @@ class Checkpoint:
         """The weights by name; UserError if they are damaged, or have other names or shapes than ``shapes``."""
         return self._tensors("weights", shapes)
 
-    def weights_within(self, shapes: Shapes) -> dict[str, Tensor]:
+    def weights_within(self, shapes: Shapes, *, merged: bool) -> dict[str, Tensor]:
         """The weights by name, for a model that may have more; UserError if the model does not have one of them."""
-        found = self.weights()
+        found = merge_adapters(self.weights()) if merged else self.weights()
         if foreign := [name for name, each in found.items() if shapes.get(name) != tuple(each.shape)]:
             raise UserError(
                 f"not of this model: {foreign[0]}" + (f" and {len(foreign) - 1} more" if foreign[1:] else ""),
@@ -220,13 +221,15 @@ def prune_checkpoints(directory: Path, *, keep_last: int, keep: Collection[int])
 def average_weights(checkpoints: Sequence[Checkpoint]) -> dict[str, Tensor]:
     """The mean of several checkpoints' weights (Vaswani et al. 2017, 6.1), accumulated in float64.
 
+    Adapters are merged before.
+
     Raises:
         UserError: a checkpoint's weights are not those that its manifest records.
     """
     sums: dict[str, Tensor] = {}
     for checkpoint in checkpoints:
         checkpoint.check("weights.safetensors")
-        tensors = checkpoint.weights()
+        tensors = merge_adapters(checkpoint.weights())
         if sums and {k: v.shape for k, v in tensors.items()} != {k: v.shape for k, v in sums.items()}:
             raise UserError(
                 "the weights have other shapes than those of the first checkpoint",

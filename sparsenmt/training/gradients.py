@@ -98,13 +98,13 @@ def accumulate_gradients(
     likelihood = torch.zeros(2, dtype=dtype, device=batch.target_output.device)  # loss, nll
     states, gradients = [], []
     for n, memory in encoded.memories.items():
-        leaf = memory.states.detach().requires_grad_()
+        leaf = memory.states.detach().requires_grad_(memory.states.requires_grad)  # False: all before it is frozen
         own = {m: share for (other, m), share in pairs.items() if other == n}
         hidden = model.decode(batch.target_input, replace(memory, states=leaf), exits=tuple(own))
         likelihood += rows.backward(model, hidden, own, objective.smoothing)
-        assert leaf.grad is not None
-        states.append(memory.states)
-        gradients.append(leaf.grad)
+        if leaf.grad is not None:
+            states.append(memory.states)
+            gradients.append(leaf.grad)
     sentence_weights = objective.sentence_weights(batch.source_valid, totals).to(dtype)
     auxiliary = _backward_encoder(encoded, states, gradients, objective.auxiliary, sentence_weights, shares)
     closed, partial = _mean_shares(encoded, batch, totals, shares, objective)
@@ -142,7 +142,10 @@ class TargetRows:
         parts = gradient.split(len(self.index))
         roots = [self._scatter(part, states) for part, states in zip(parts, flat.values(), strict=True)]
         del gradient, parts
-        torch.autograd.backward(list(flat.values()), roots)
+        trained = [m for m, states in enumerate(flat.values()) if states.requires_grad]
+        if trained:
+            states = list(flat.values())
+            torch.autograd.backward([states[m] for m in trained], [roots[m] for m in trained])
         nll = losses.nll.view(len(flat), -1).sum(1)
         return torch.stack([losses.loss @ weights, nll @ share])
 
@@ -183,7 +186,8 @@ def _backward_encoder(
             if weights[name] and mean.requires_grad:
                 roots.append(mean)
                 root_gradients.append(torch.full_like(mean, weights[name]))
-    torch.autograd.backward(roots, root_gradients)
+    if roots:
+        torch.autograd.backward(roots, root_gradients)
     return auxiliary
 
 

@@ -29,6 +29,7 @@ from sparsenmt.training.gradients import (
     fill_missing_gradients,
     sample_exit_pairs,
 )
+from sparsenmt.training.merge import has_adapters, merge_adapters
 from sparsenmt.training.precision import MasterWeights
 from sparsenmt.training.schedules import closed_shares, learning_rate, loss_weights, update_multipliers
 from sparsenmt.training.state import (
@@ -129,7 +130,8 @@ class Trainer:
             UserError: the checkpoint is damaged, or has parameters that this model does not have.
         """
         own, before = self.weights.state(), checkpoint.progress()
-        found = checkpoint.weights_within({name: tuple(each.shape) for name, each in own.items()})
+        shapes = {name: tuple(each.shape) for name, each in own.items()}
+        found = checkpoint.weights_within(shapes, merged=not has_adapters(own))
         self.weights.load({**own, **found})
         load_optimizer_state(self.optimizer, self.weights, checkpoint.optimizer())
         self.progress = Progress(
@@ -256,7 +258,8 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         with torch.no_grad():
             for name, (low, high) in self._bounds.items():
-                self.weights.named[name].clamp_(low, high)
+                if self.weights.named[name].requires_grad:
+                    self.weights.named[name].clamp_(low, high)
         for pattern in self.model.content_patterns():
             self.workers.sum_tensors(pattern.pending())
             pattern.update()
@@ -319,7 +322,7 @@ class Trainer:
         if self.workers.is_main_process:
             try:
                 with self._signals.raising():
-                    values = self.validate(self.weights.state())
+                    values = self.validate(merge_adapters(self.weights.state()))
             except Interrupted:
                 pass  # the values are not used
         signalled = float(self._signals.number is not None and self.workers.is_main_process)

@@ -46,11 +46,12 @@ def backward_through_projection(
     size = table.shape[0] - len(never)
     uniform = smoothing / size
     columns = table.sum(0, dtype=wide)  # (D) W^T 1
-    if table.grad is None:
+    if table.grad is None and table.requires_grad:
         table.grad = torch.zeros_like(table)
     mean_bias = 0.0
     if bias is not None:
-        bias.grad = torch.zeros_like(bias) if bias.grad is None else bias.grad
+        if bias.grad is None and bias.requires_grad:
+            bias.grad = torch.zeros_like(bias)
         columns -= table[never].sum(0, dtype=wide)
         mean_bias = float(bias.index_fill(0, never, 0.0).sum(dtype=wide)) / size
     buffer = hidden.new_empty(min(CHUNK_ROWS, len(hidden)), table.shape[0])
@@ -75,15 +76,16 @@ def backward_through_projection(
         p = p.to(rows.dtype)
         weighted = rows.to(wide) * weight[:, None]  # (n, D)
         total += weighted.sum(0)
-        table.grad.addmm_(p.t(), weighted.to(rows.dtype))
+        if table.grad is not None:
+            table.grad.addmm_(p.t(), weighted.to(rows.dtype))
         gradient = (torch.mm(p, table).to(wide) - uniform * columns) * weight[:, None]
         gradients.append(gradient.to(rows.dtype))
-    if smoothing:
+    if smoothing and table.grad is not None:
         table.grad -= (uniform * total).to(table.dtype)
-        if bias is not None and bias.grad is not None:
-            table.grad[never] += (uniform * total).to(table.dtype)
-            bias.grad -= (uniform * weights.sum()).to(bias.dtype)
-            bias.grad[never] += (uniform * weights.sum()).to(bias.dtype)
+        table.grad[never] += (uniform * total).to(table.dtype)
+    if smoothing and bias is not None and bias.grad is not None:
+        bias.grad -= (uniform * weights.sum()).to(bias.dtype)
+        bias.grad[never] += (uniform * weights.sum()).to(bias.dtype)
     return torch.cat(gradients), RowLosses(torch.cat(losses), torch.cat(nlls))
 
 

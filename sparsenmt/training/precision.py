@@ -54,7 +54,7 @@ class MasterWeights:
         for parameter in model.parameters():
             master = parameter
             if dtype != torch.float32 and id(parameter) not in wide:
-                master = nn.Parameter(parameter.detach().clone())
+                master = nn.Parameter(parameter.detach().clone(), requires_grad=parameter.requires_grad)
                 parameter.data = parameter.data.to(dtype)
                 self._pairs.append((parameter, master))
             self.named[names[id(parameter)]] = master

@@ -145,7 +145,7 @@ def load_optimizer_state(
             hint="Name that one, or begin with the weights alone.",
         )
     for name, parameter in weights.named.items():
-        if f"{name}/step" in tensors:
+        if f"{name}/step" in tensors and parameter.requires_grad:
             state = {key: tensors[f"{name}/{key}"] for key in keys}
             optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in state.items()}
 

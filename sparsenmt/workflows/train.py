@@ -11,7 +11,14 @@ from typing import Any
 import torch
 
 from sparsenmt import store
-from sparsenmt.assemble import build_model, check_losses, check_training_memory, without_gain
+from sparsenmt.assemble import (
+    build_model,
+    check_frozen_losses,
+    check_losses,
+    check_training_memory,
+    choose_trained,
+    without_gain,
+)
 from sparsenmt.data.batching import EpochPlan
 from sparsenmt.data.prepared_data import PreparedData, PreparedText
 from sparsenmt.data.streams import StreamPlan
@@ -203,6 +210,8 @@ def make_trainer(
         notify(f"warning: {note}")
     if start is not None and start.checkpoint is None:
         _load_starting_weights(recipe, model, start.directory, report=workers.is_main_process)
+    choose_trained(recipe, model)
+    check_frozen_losses(recipe, model)
     task: TrainingTask
     validator: Validate
     tokenizer = None
