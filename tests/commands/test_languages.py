@@ -57,7 +57,7 @@ def test_languages_from_training_to_decoding(command: Run, refused: Refused, sev
     assert short.code == 0, short.err
     for code in ("de_DE", "fr_XX"):
         assert command(*scored, "--shortlist", "small", "--target-language", code).code == 0
-    table = ("depth-table", several, "-s", "few.en", "-r", "few.de", "--no-speed")
+    table = ("depth-table", several, "--source", "few.en", "--reference", "few.de", "--no-speed")
     for number, code in enumerate(("de_DE", "fr_XX", "de_DE")):
         result = command(*table, "--target-language", code, "-o", f"table-{number}")
         assert result.code == 0, result.err
