@@ -229,7 +229,9 @@ def initialise(
     """
     make_directory(directory)
     (directory / METRICS_FILE).unlink(missing_ok=True)
-    _save_tokenizers(directory, tokenizers, shortlist)
+    tokenizers.save(directory / "tokenizers")
+    if shortlist is not None:
+        shortlist.save(directory / "tokenizers" / SHORTLIST)
     features.save(directory / "features")
     for part in _PARTS:
         sync_tree(directory / part)
@@ -239,7 +241,7 @@ def initialise(
         "data_fingerprint": fingerprint,
         "started_from": dict(started_from) if started_from else None,
         **({"imported_from": dict(imported_from)} if imported_from else {}),
-        "files": {name: entry for part in _PARTS for name, entry in _entries(directory, part).items()},
+        "files": {f"{part}/{name}": entry for part in _PARTS for name, entry in file_entries(directory / part).items()},
         "provenance": {
             "sparsenmt": sparsenmt.__version__,
             "git_revision": git_revision(),
@@ -250,17 +252,6 @@ def initialise(
         },
     }
     write_sealed(directory / MANIFEST, manifest)
-
-
-def _save_tokenizers(directory: Path, tokenizers: Tokenizers, shortlist: Shortlist | None) -> None:
-    tokenizers.save(directory / "tokenizers")
-    if shortlist is not None:
-        shortlist.save(directory / "tokenizers" / SHORTLIST)
-
-
-def _entries(directory: Path, part: str) -> dict[str, Any]:
-    """The entries of a part's files in the manifest."""
-    return {f"{part}/{name}": entry for name, entry in file_entries(directory / part).items()}
 
 
 def make_directory(directory: Path) -> None:
@@ -333,35 +324,30 @@ def copy_slice(
     weights: Mapping[str, Tensor],
     depth: tuple[int, int],
     version: Version,
-    tokenizers: Tokenizers | None = None,
-    shortlist: Shortlist | None = None,
+    save_tokenizers: Callable[[Path], None] | None = None,
 ) -> None:
-    """Copy a model directory with the recipe and weights of some layers, without metrics and checkpoints.
-
-    The copy is atomic.
+    """Copy a model directory with the recipe and weights of some layers, atomically, without metrics and checkpoints.
 
     Args:
-        recipe, weights: of the smaller model.
-        depth: encoder and decoder layers that are kept.
+        recipe, weights, depth: of the smaller model.
         version: the `model_version` of ``source`` before it was opened.
-        tokenizers, shortlist: of the smaller model, if its vocabularies are smaller; None: they are copied.
+        save_tokenizers: write those of the smaller model into a directory; None: they are copied.
 
     Raises:
         UserError: ``target`` exists, a file of ``source`` is damaged, or ``source`` was replaced meanwhile.
     """
     check_absent(target)
     manifest = read_manifest(source)
-    _check_files(source, manifest["files"])
+    _check_files(source, files := manifest["files"])
     notes = read_header(source / WEIGHTS, hint=_WEIGHTS_HINT)[1]
     origin = {"path": str(source), "sha256": weights_digest(source), "layers": list(depth)}
     provenance = manifest["provenance"] | {"recipe_sha256": hashlib.sha256(dump(recipe).encode()).hexdigest()}
-    files: dict[str, Any] = manifest["files"]
     with new_directory(target.resolve(), source) as partial:
-        if tokenizers is not None:
+        if save_tokenizers is not None:
             files = {name: entry for name, entry in files.items() if not name.startswith("tokenizers/")}
-            _save_tokenizers(partial, tokenizers, shortlist)
-            # No data were prepared with these vocabularies.
-            manifest |= {"data_fingerprint": "cut vocabularies", "files": files | _entries(partial, "tokenizers")}
+            save_tokenizers(folder := partial / "tokenizers")
+            new = {f"tokenizers/{name}": entry for name, entry in file_entries(folder).items()}
+            manifest |= {"data_fingerprint": "cut vocabularies", "files": files | new}  # no data are prepared with them
         copy_files(source, partial, files, hint=_COPY_HINT)
         write_recipe(partial, recipe)
         write_sealed(partial / MANIFEST, manifest | {"cut_from": origin, "provenance": provenance})

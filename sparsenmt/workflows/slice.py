@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from sparsenmt.workflows.vocabulary_slice import (
     cut_tables,
     cut_vocabularies,
     recipe_of_cut,
+    save_vocabularies,
 )
 
 
@@ -95,8 +97,8 @@ def slice_model(
     sizes = tokenizers.source.size, tokenizers.target.size
     cut = build_model(recipe.model, source_size=sizes[0], target_size=sizes[1], seed=0)
     cut.load_state_dict({name: weights[_origin(name, weights, plan, depth, cut.plan)] for name in cut.state_dict()})
-    new = None if found is None else tokenizers
-    store.copy_slice(model, output, recipe, cut.state_dict(), depth, version, new, shortlist)
+    save = None if found is None else partial(save_vocabularies, found.tokenizers, shortlist)
+    store.copy_slice(model, output, recipe, cut.state_dict(), depth, version, save)
     after, before = (sum(parameter.numel() for parameter in each.parameters()) for each in (cut, bundle.model))
     sizes_before = bundle.tokenizers.source.size, bundle.tokenizers.target.size
     return SlicedModel(depth, after, before, sizes, sizes_before)

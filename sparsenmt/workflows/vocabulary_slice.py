@@ -18,7 +18,13 @@ from torch import Tensor
 from sparsenmt.data.documents import separator_id
 from sparsenmt.data.shortlist import Shortlist
 from sparsenmt.data.text import bounded_batches, check_readable, read_lines
-from sparsenmt.data.tokenizers.tokenizer import ReducedVocabularies, Tokenizer, reduce_vocabularies
+from sparsenmt.data.tokenizers.tokenizer import (
+    SHORTLIST,
+    ReducedVocabularies,
+    Tokenizer,
+    Tokenizers,
+    reduce_vocabularies,
+)
 from sparsenmt.decoding.inputs import UnknownLines
 from sparsenmt.errors import UserError
 from sparsenmt.model.transformer import table_keys
@@ -153,6 +159,13 @@ def cut_shortlist(bundle: Bundle, found: ReducedVocabularies) -> Shortlist | Non
         for each, ids in ((old.source, found.source_ids), (old.target, found.target_ids))
     )
     return shortlist.reduced(source, target, found.tokenizers)
+
+
+def save_vocabularies(tokenizers: Tokenizers, shortlist: Shortlist | None, directory: Path) -> None:
+    """Write tokenizers and their shortlist into the directory of a model's tokenizers."""
+    tokenizers.save(directory)
+    if shortlist is not None:
+        shortlist.save(directory / SHORTLIST)
 
 
 def recipe_of_cut(recipe: Recipe, output: Path) -> Recipe:

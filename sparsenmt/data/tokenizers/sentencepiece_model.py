@@ -15,7 +15,7 @@ from functools import cached_property
 from sparsenmt.data.tokenizers.byte_pairs import tokens_on_the_way
 from sparsenmt.data.tokenizers.wire_format import field_values, read_number, without_field, without_items
 
-# Fields of ModelProto, of its TrainerSpec, and of a piece.
+# Fields of ModelProto, of its TrainerSpec, and of a token.
 _PIECES, _TRAINER_SPEC, _SELF_TESTS = 1, 2, 4
 _MODEL_TYPE = 3
 _NAME, _SCORE, _KIND = 1, 2, 3
