@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,10 @@ SENTENCES = [
     *("The girl's bicycle cost 25.50 pounds.", "Das Mädchen fährt über die Straße.", "Это кошка и два сына."),
     *("Who is reading the old newspaper?", "Wer liest die alte Zeitung von 1999?", "彼女は本を読みます (two books)."),
 ]
+
+
+OTHERS = {"mbart-25": "ja_XX", "mbart-50": "uk_UA", "m2m-100": "ja", "nllb": "jpn_Jpan"}
+"""A further language of each family whose two sides have one."""
 
 
 def lines_of(patterns: Iterable[str]) -> list[str]:
@@ -305,6 +309,21 @@ def write_golden(folder: Path) -> None:
     ):
         shutil.rmtree(folder / name / "saved", ignore_errors=True)
         found[name] = {"config": family.config, "languages": family.languages, "class": family.kind, **there}
+    # Languages the other way, and from one that is neither, where both sides have some.
+    for name, family in families.items():
+        if None in family.languages:
+            continue
+        codes = (family.languages[1], family.languages[0]), (OTHERS[name], family.languages[0])
+        ways = {f"{one}-{two}": replace(family, languages=(one, two)) for one, two in codes}
+        for way in ways:
+            shutil.copytree(folder / name, folder / way)
+        ids_there = theirs(folder, ways, [folder / "lines.txt"])
+        rows = zip(ways.values(), ids_there, strict=True)
+        found[name]["ways"] = [
+            {"languages": each.languages, "source": ids["source"], "target": ids["target"]} for each, (ids,) in rows
+        ]
+        for way in ways:
+            shutil.rmtree(folder / way)
     source = f"{' '.join(PEERS['tokenizers'])}, benchmarks/tokenizer_parity.py --golden"
     text = json.dumps({"source": source, "families": found}, ensure_ascii=False)
     (folder / "ids.json").write_bytes((text.replace(', "config"', ',\n"config"') + "\n").encode())

@@ -324,27 +324,31 @@ def copy_slice(
     weights: Mapping[str, Tensor],
     depth: tuple[int, int],
     version: Version,
+    save_tokenizers: Callable[[Path], None] | None = None,
 ) -> None:
-    """Copy a model directory with the recipe and weights of some layers, without metrics and checkpoints.
-
-    The copy is atomic.
+    """Copy a model directory with the recipe and weights of some layers, atomically, without metrics and checkpoints.
 
     Args:
-        recipe, weights: of the smaller model.
-        depth: encoder and decoder layers that are kept.
+        recipe, weights, depth: of the smaller model.
         version: the `model_version` of ``source`` before it was opened.
+        save_tokenizers: write those of the smaller model into a directory; None: they are copied.
 
     Raises:
         UserError: ``target`` exists, a file of ``source`` is damaged, or ``source`` was replaced meanwhile.
     """
     check_absent(target)
     manifest = read_manifest(source)
-    _check_files(source, manifest["files"])
+    _check_files(source, files := manifest["files"])
     notes = read_header(source / WEIGHTS, hint=_WEIGHTS_HINT)[1]
     origin = {"path": str(source), "sha256": weights_digest(source), "layers": list(depth)}
     provenance = manifest["provenance"] | {"recipe_sha256": hashlib.sha256(dump(recipe).encode()).hexdigest()}
     with new_directory(target.resolve(), source) as partial:
-        copy_files(source, partial, manifest["files"], hint=_COPY_HINT)
+        if save_tokenizers is not None:
+            files = {name: entry for name, entry in files.items() if not name.startswith("tokenizers/")}
+            save_tokenizers(folder := partial / "tokenizers")
+            new = {f"tokenizers/{name}": entry for name, entry in file_entries(folder).items()}
+            manifest |= {"data_fingerprint": "cut vocabularies", "files": files | new}  # no data are prepared with them
+        copy_files(source, partial, files, hint=_COPY_HINT)
         write_recipe(partial, recipe)
         write_sealed(partial / MANIFEST, manifest | {"cut_from": origin, "provenance": provenance})
         save_tensors(partial / WEIGHTS, weights, notes=notes | {_OWNER: _owner_of(partial)})

@@ -43,8 +43,8 @@ REASONS = {
     "sparsenmt.data.features.word_frequency": "counts and ranks of words: no feature in it",
     "sparsenmt.data.prepare.stages": "what is done already in a directory: no text in it",
     "sparsenmt.data.tagging.taggers": "the tagging programs themselves, with their words and tags: no token in it",
+    "sparsenmt.data.tokenizers.pipeline_description": "a file format, beside `sentencepiece_model`: no package is read",
     "sparsenmt.data.tokenizers.unigram_seeds": "an algorithm of its own, that sentencepiece lacks",
-    "sparsenmt.data.tokenizers.wire_format": "a reader of protocol buffers",
     "sparsenmt.decoding.copies": "the replacement of unknown tokens by attention: no search in it",
     "sparsenmt.native.trials": "the table of measurements: no kernel in it",
     "sparsenmt.evaluation.contrast.groups": "how items are grouped in tables: no model in it",
@@ -79,6 +79,8 @@ LINES = {
     "the first hour: text without spaces, unknown tokens, fonts and named axes, plain logs, options alike": 2_900,
     "importers: foreign files and tokenizers, languages, what their models need, a recurrence, shortlists": 4_100,
     "files of other programs: one door that bounds them and checks values before use": 250,
+    "cut vocabularies: of each kind of tokenizer, of tables and shortlists": 700,
+    "training of a part of a model: frozen parts, low-rank adapters": 450,
 }
 """The most lines of the package: what was planned for each part. New abilities get a line of their own here."""
 

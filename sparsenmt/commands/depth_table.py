@@ -12,6 +12,7 @@ from sparsenmt.commands.options import (
     Decorator,
     batch_tokens_option,
     documents_option,
+    language_options,
     parsed,
     processor_options,
     scoring_options,
@@ -42,6 +43,7 @@ def _depths_option(option: str, name: str, metavar: str, text: str) -> Decorator
 @source_options
 @documents_option
 @set_option
+@language_options
 @scoring_options("bleu chrf")
 @_depths_option("--encoder-layers", "encoder_layers", "N,N-N", "Encoder depths.  [default: all trained]")
 @_depths_option("--decoder-layers", "decoder_layers", "M,M-M", "Decoder depths.  [default: all trained]")

@@ -12,6 +12,7 @@ from sparsenmt.commands.options import (
     Decorator,
     count_option,
     evaluation_options,
+    language_options,
     numbers,
     parsed,
     processor_options,
@@ -44,6 +45,7 @@ def _grid_option(
 )
 @click.option("--method", type=click.Choice(_METHODS), help="Decoding strategy.  [default: the recipe's]")
 @evaluation_options
+@language_options
 @_grid_option("--layers", "layers", "1,2", "Numbers of classifier layers to try.", whole_numbers)
 @_grid_option("--heads", "heads", "4", "Numbers of classifier attention heads to try.", whole_numbers)
 @_grid_option("--alpha", "alphas", "0,1", "Exponents of the weight of positive labels to try (selector alpha).")
@@ -62,7 +64,14 @@ def _grid_option(
 @click.option("--seed", type=click.IntRange(0), help="Seed of the classifier's training.  [default: the recipe's]")
 @count_option("--time-lines", 200, "Number of held-out lines to time.")
 @processor_options
-def command(method: str | None, beam_size: int | None, batch_tokens: int | None, **settings: Any) -> None:
+def command(
+    method: str | None,
+    beam_size: int | None,
+    batch_tokens: int | None,
+    source_language: str | None,
+    target_language: str | None,
+    **settings: Any,
+) -> None:
     """Train a depth selector for the model in MODEL_DIR, which must have several exits, and save it in the directory.
 
     Every pair of --source and --reference is translated at every trained depth. The labels of a sentence are all depths
@@ -83,6 +92,7 @@ def command(method: str | None, beam_size: int | None, batch_tokens: int | None,
     """
     from sparsenmt.workflows.select_depth import SelectDepthRequest, select_depth
 
-    decoding = {"method": method, "beam_size": beam_size, "batch_tokens": batch_tokens}
+    decoding: dict[str, Any] = {"method": method, "beam_size": beam_size, "batch_tokens": batch_tokens}
+    decoding |= {"source_language": source_language, "target_language": target_language}
     given = {name: value for name, value in decoding.items() if value is not None}
     show(select_depth(SelectDepthRequest(decoding=given, **settings)).removesuffix("\n"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from sparsenmt.commands.options import PATH, count_option, processor_options
+from sparsenmt.commands.options import PATH, count_option, language_options, processor_options
 from sparsenmt.errors import UserError
 
 
@@ -25,6 +25,7 @@ from sparsenmt.errors import UserError
 @count_option("--best", 100, "Most translations of each source token.")
 @click.option("--test", type=PATH, help="Text to translate with and without the shortlist.")
 @count_option("--rounds", 3, "Turns of both; the fastest counts.")
+@language_options
 @processor_options
 def command(model: Path, corpora: tuple[Path, ...], **options: Any) -> None:
     """Make a vocabulary shortlist for the model in MODEL_DIR from line-aligned texts.

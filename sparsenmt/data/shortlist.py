@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -79,6 +80,19 @@ class Shortlist:
         ] = True
         found[:, torch.from_numpy(self.always)] = True
         return found
+
+    def reduced(self, source_ids: Sequence[int], target_ids: Sequence[int], tokenizers: Tokenizers) -> Shortlist:
+        """Return the shortlist of reduced vocabularies, whose tokens have these ids here."""
+        places = np.full(self.target_size, -1, np.int64)
+        places[np.asarray(target_ids)] = np.arange(len(target_ids))
+
+        def placed(ids: NDArray[Any]) -> NDArray[np.int64]:
+            found: NDArray[np.int64] = places[ids]
+            return found[found >= 0]
+
+        begins = np.concatenate([[0], self.ends[:-1]])
+        translations = [placed(self.tokens[begins[id_] : self.ends[id_]]).tolist() for id_ in source_ids]
+        return Shortlist.of(placed(self.always).tolist(), translations, tokenizers.source, tokenizers.target)
 
     def save(self, path: Path) -> None:
         """Write the shortlist, atomically."""

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
+from torch import Tensor
 
 from sparsenmt.data.batching import length_batches
+from sparsenmt.data.documents import separator_id
 from sparsenmt.data.input_line import InputLine, numbered_lines
 from sparsenmt.data.text import text_windows
 from sparsenmt.data.tokenizers.tokenizer import Tokenizer, unknown_texts
@@ -195,15 +197,25 @@ def encoded_batch(
     """Return encoded lines with their maximum lengths; ``numbers`` are those of their results."""
     limits = [maximum_length(line.kept, options, bundle.max_target_length + 1) for line in lines]
     places = [line.number for line in lines]
-    shortlist = bundle.shortlist(options)
     return EncodedBatch(
         memory,
         torch.tensor(limits, device=bundle.device),
         numbers,
         places,
-        allowed=None if shortlist is None else shortlist.allowed([line.ids for line in lines]).to(bundle.device),
+        allowed=_allowed(bundle, lines, options),
         given=bundle.frames.target.given,
     )
+
+
+def _allowed(bundle: Bundle, lines: Sequence[SourceLine], options: Decoding) -> Tensor | None:
+    """Return (B, W) the tokens that may come out of each line; None: all. Blocks of documents need the separator."""
+    shortlist = bundle.shortlist(options)
+    if shortlist is None:
+        return None
+    allowed = shortlist.allowed([line.ids for line in lines])
+    if (documents := bundle.recipe.data.documents) is not None:
+        allowed[:, separator_id(bundle.tokenizers.target, documents.separator)] = True
+    return allowed.to(bundle.device)
 
 
 def _closed(memory: Memory, batch: Sequence[SourceLine]) -> list[int | None]:

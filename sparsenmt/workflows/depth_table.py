@@ -44,6 +44,7 @@ from sparsenmt.files import directory_lock, explain_directory_errors, make_direc
 from sparsenmt.interrupts import resumable
 from sparsenmt.model.depth_plan import Depth, DepthPlan, fastest_first
 from sparsenmt.progress import notify, progress_bar
+from sparsenmt.recipe.model_use import with_languages
 from sparsenmt.recipe.schema import Decoding
 from sparsenmt.report.model_labels import check_models, model_labels
 from sparsenmt.report.output_files import ReportFiles
@@ -80,6 +81,7 @@ class DepthTableRequest:
         source: text to translate; None: the recipes' text.
         documents: document ids of the source's lines, for d-BLEU.
         kind: the recipes' text, ``test`` or ``dev``.
+        source_language, target_language: of models of several languages; None: the recipes'.
         scoring: without metrics: BLEU and chrF.
         encoder_layers, decoder_layers: depths of the two sides; None: all trained ones.
         beam_sizes: one table each; 1 is greedy search; None: the recipes' search.
@@ -98,6 +100,8 @@ class DepthTableRequest:
     reference: Path | None = None
     documents: Path | None = None
     kind: str = "test"
+    source_language: str | None = None
+    target_language: str | None = None
     scoring: ScoringOptions = DEFAULT
     encoder_layers: Sequence[int] | None = None
     decoder_layers: Sequence[int] | None = None
@@ -108,6 +112,10 @@ class DepthTableRequest:
     plot: Path | None = None
     threads: int | None = None
     device: str = "auto"
+
+    @property
+    def languages(self) -> tuple[str | None, str | None]:
+        return self.source_language, self.target_language
 
 
 @dataclass(frozen=True)
@@ -174,7 +182,8 @@ class _DepthTable:
         separate = [directory for _, directories in places for directory in directories]
         check_models([*request.models, *separate])
         labels = model_labels(request.models)
-        self._recipes = {path: read_recipe(path) for path in (*request.models, *separate)}
+        paths = (*request.models, *separate)
+        self._recipes = {path: with_languages(read_recipe(path), *request.languages) for path in paths}
         self.systems = [self._exits_of(name, directory) for name, directory in labels.items()]
         self.systems += self._grids_of(places)
         named = {str(path): path for path in (*request.models, *separate)}
@@ -311,7 +320,7 @@ class _DepthTable:
                 lines = kept.cached(run.depth)
                 if len(lines) < len(self.sources):
                     if bundle is None:
-                        bundle = open_model(directory, device=self.request.device)
+                        bundle = open_model(directory, device=self.request.device, languages=self.request.languages)
                         check_identity(bundle, identity, directory)
                         warn_of_single_lines(bundle)
                         warn_of_unknown_sources(bundle, read_sources(bundle, input_lines(self.sources)), run.system)
@@ -353,7 +362,7 @@ class _DepthTable:
             return translate(own) if own else []
 
         for directory, group in groupby(self.runs, key=lambda run: run.directory):
-            bundle = open_model(directory, device=self.request.device)
+            bundle = open_model(directory, device=self.request.device, languages=self.request.languages)
             for run in group:
                 translate = partial(translate_texts, bundle, options=run.options)
                 yield (run, False), translate

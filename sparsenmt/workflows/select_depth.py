@@ -191,7 +191,9 @@ def select_depth(request: SelectDepthRequest) -> str:
     device = pick_device(request.device, "--device")
     pairs = _read_pairs((request.source, request.reference), request.limit)
     test, finetune = (None if files is None else _read_pairs(files, None) for files in others)
-    training = _SelectorTraining(request, open_model(request.model, device=device), pairs, test, finetune)
+    languages = request.decoding.get("source_language"), request.decoding.get("target_language")
+    bundle = open_model(request.model, device=device, languages=languages)
+    training = _SelectorTraining(request, bundle, pairs, test, finetune)
     training.check()
     folder = request.model / FOLDER
     with ExitStack() as stack:

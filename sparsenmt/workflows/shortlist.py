@@ -43,6 +43,7 @@ class ShortlistRequest:
         best: most translations of a source token.
         test: a text to translate with and without the shortlist.
         rounds: turns of both.
+        source_language, target_language: of a model of several languages, for the test; None: the recipe's.
         threads: CPU threads; None: all cores.
         device: as for `pick_device`.
     """
@@ -55,6 +56,8 @@ class ShortlistRequest:
     best: int = 100
     test: Path | None = None
     rounds: int = 3
+    source_language: str | None = None
+    target_language: str | None = None
     threads: int | None = None
     device: str = "auto"
 
@@ -76,7 +79,8 @@ def make_shortlist(request: ShortlistRequest) -> None:
     for path in (*inputs, *([request.test] if request.test else [])):
         check_readable(path)
     use_threads(request.threads)
-    bundle = open_model(request.model, device=request.device, dtype="recipe")
+    languages = request.source_language, request.target_language
+    bundle = open_model(request.model, device=request.device, dtype="recipe", languages=languages)
     tokenizers = bundle.tokenizers
     pairs, alignments = _read(request, tokenizers)
     if not any(source and target for source, target in pairs):

@@ -1,4 +1,4 @@
-"""Cut a model to a depth: write the layers that run there as a model directory of their own.
+"""Cut a model to a depth, or to the tokens of a text: write what is left as a model directory of its own.
 
 The cut model has one exit, its last layers: a recipe's `memory.*.per: exit` and its exits are dropped. Shared layers
 (`depth: recurrent`) stay shared unless they are unrolled: the file is then no larger, and cross-attention keys and
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,14 @@ from sparsenmt.model.transformer import own_exit
 from sparsenmt.recipe.method_choice import MethodChoice
 from sparsenmt.recipe.schema import Recipe
 from sparsenmt.workflows.depth_choice import check_layers, warn_untrained
+from sparsenmt.workflows.vocabulary_slice import (
+    VocabularyTexts,
+    cut_shortlist,
+    cut_tables,
+    cut_vocabularies,
+    recipe_of_cut,
+    save_vocabularies,
+)
 
 
 @dataclass(frozen=True)
@@ -30,11 +39,23 @@ class SlicedModel:
 
     Args:
         depth: encoder and decoder layers.
+        vocabularies: tokens of source and target.
+        size: of the weights in fp32, in bytes.
     """
 
     depth: Depth
     parameters: int
     parameters_before: int
+    vocabularies: tuple[int, int]
+    vocabularies_before: tuple[int, int]
+
+    @property
+    def size(self) -> int:
+        return 4 * self.parameters
+
+    @property
+    def size_before(self) -> int:
+        return 4 * self.parameters_before
 
 
 def slice_model(
@@ -44,15 +65,17 @@ def slice_model(
     encoder_layers: int | None = None,
     decoder_layers: int | None = None,
     unroll: bool = False,
+    vocabulary: VocabularyTexts | None = None,
 ) -> SlicedModel:
-    """Cut a model to its first layers, and write it to a new model directory.
+    """Cut a model to its first layers, or its vocabularies to the tokens of texts, and write it to a new directory.
 
     Args:
         encoder_layers, decoder_layers: layers to keep; None: all.
         unroll: write a layer that several steps apply as several layers.
+        vocabulary: the texts; none: all tokens stay.
 
     Raises:
-        UserError: the model has no such layer, or ``output`` exists.
+        UserError: the model has no such layer, ``output`` exists, or as `cut_vocabularies`.
     """
     check_absent(output)
     version = store.model_version(model)
@@ -62,15 +85,23 @@ def slice_model(
     check_layers(plan, "decoder", decoder_layers, f"--decoder-layers {decoder_layers}")
     depth = plan.depth(encoder_layers, decoder_layers)
     warn_untrained(plan, depth)
+    found = cut_vocabularies(bundle, vocabulary) if vocabulary else None
     recipe = cut_recipe(bundle.recipe, plan, depth, unroll=unroll)
     changed = {"name": f"{recipe.name}-{depth[0]}-{depth[1]}", "directory": str(output)}
     recipe = recipe.model_copy(update=changed)
-    sizes = {"source_size": bundle.tokenizers.source.size, "target_size": bundle.tokenizers.target.size}
-    cut, weights = build_model(recipe.model, **sizes, seed=0), bundle.model.state_dict()
+    weights, shortlist = bundle.model.state_dict(), None
+    if found is not None:
+        recipe, shortlist = recipe_of_cut(recipe, output), cut_shortlist(bundle, found)
+        weights = cut_tables(weights, recipe, found)
+    tokenizers = bundle.tokenizers if found is None else found.tokenizers
+    sizes = tokenizers.source.size, tokenizers.target.size
+    cut = build_model(recipe.model, source_size=sizes[0], target_size=sizes[1], seed=0)
     cut.load_state_dict({name: weights[_origin(name, weights, plan, depth, cut.plan)] for name in cut.state_dict()})
-    store.copy_slice(model, output, recipe, cut.state_dict(), depth, version)
-    counts = [sum(parameter.numel() for parameter in each.parameters()) for each in (cut, bundle.model)]
-    return SlicedModel(depth, *counts)
+    save = None if found is None else partial(save_vocabularies, found.tokenizers, shortlist)
+    store.copy_slice(model, output, recipe, cut.state_dict(), depth, version, save)
+    after, before = (sum(parameter.numel() for parameter in each.parameters()) for each in (cut, bundle.model))
+    sizes_before = bundle.tokenizers.source.size, bundle.tokenizers.target.size
+    return SlicedModel(depth, after, before, sizes, sizes_before)
 
 
 def cut_recipe(recipe: Recipe, plan: DepthPlan, depth: Depth, *, unroll: bool = False) -> Recipe:

@@ -52,6 +52,39 @@ def test_languages_from_training_to_decoding(command: Run, refused: Refused, sev
     assert scores[0] == scores[1] != scores[2]
     report = command("analyze", "density", several, "-i", "few.en", "--target-language", "fr_XX")
     assert report.code == 0, report.err
+    # A shortlist need not have the languages' tokens.
+    short = command("shortlist", several, "few.en", "few.de", "-o", "small", "--first", "2", "--best", "2")
+    assert short.code == 0, short.err
+    for code in ("de_DE", "fr_XX"):
+        assert command(*scored, "--shortlist", "small", "--target-language", code).code == 0
+    table = ("depth-table", several, "--source", "few.en", "--reference", "few.de", "--no-speed")
+    for number, code in enumerate(("de_DE", "fr_XX", "de_DE")):
+        result = command(*table, "--target-language", code, "-o", f"table-{number}")
+        assert result.code == 0, result.err
+    cut = command(
+        "slice",
+        several,
+        "cut",
+        "--vocabulary",
+        "few.en",
+        "--vocabulary",
+        "few.de",
+        "--keep-language",
+        "en_XX",
+        "--keep-language",
+        "de_DE",
+    )
+    assert cut.code == 0, cut.err
+    assert command("decode", "cut", "-i", "few.en").code == 0
+    assert "does not have the language 'fr_XX'" in refused(
+        "decode", "cut", "-i", "few.en", "--target-language", "fr_XX"
+    )
+    assert "and de_DE is left out" in refused(
+        "slice", several, "cut2", "--vocabulary", "few.en", "--keep-language", "en_XX"
+    )
+    assert "'xx'" in refused("depth-table", several, *table[2:], "--target-language", "xx", "-o", "table-x")
+    selected = ("select-depth", several, "-s", "few.en", "-r", "few.de", "--target-language", "xx")
+    assert "'xx'" in refused(*selected)
     assert "'xx'" in refused("decode", several, "--target-language", "xx")
     assert "Take one of: de_DE" in refused("decode", several, "--target-language", "de")
     assert "no languages to choose from" in refused("decode", "model", "--target-language", "de")

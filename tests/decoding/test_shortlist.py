@@ -8,13 +8,16 @@ from typing import Any
 import pytest
 import torch
 
+from sparsenmt.data.documents import separator_id
 from sparsenmt.data.input_line import input_lines
 from sparsenmt.data.shortlist import Shortlist
-from sparsenmt.data.vocabulary import SPECIAL_TOKENS
+from sparsenmt.data.tokenizers.frame import Frame, FramePair
+from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
+from sparsenmt.data.vocabulary import SPECIAL_TOKENS, UNK, UNKNOWN_SURFACE
 from sparsenmt.decoding.translate import Translation, translate_lines
 from sparsenmt.model.transformer import Transformer
-from sparsenmt.recipe.schema import Decoding
-from tests.decoding.support import TinyBundle, invented_lines, tiny_bundle
+from sparsenmt.recipe.schema import Decoding, TokenizerSection
+from tests.decoding.support import TinyBundle, invented_lines, tiny_bundle, tiny_model
 
 METHODS: list[dict[str, Any]] = [
     {"method": "beam", "beam_size": 3},
@@ -100,3 +103,51 @@ def test_the_kernel_reads_the_rows_of_the_batch_only(monkeypatch: pytest.MonkeyP
     assert 1 <= len(gathered) <= 3 and all(len(SPECIAL_TOKENS) < each <= size for each in gathered)
     translate(bundle, ["nie"], method)
     assert gathered[-1] < size
+
+
+@pytest.mark.parametrize("method", METHODS[:2], ids=str)
+def test_languages_that_are_given_need_not_be_in_a_shortlist(method: dict[str, Any]) -> None:
+    frames = FramePair(Frame((5, 7), (8,)), Frame((6, 9), start=10))
+    plain = replace(tiny_bundle(2), frames=frames)
+    small, whole = with_shortlist(plain), with_shortlist(plain, whole=True)
+    assert small.given_shortlist is not None
+    found, every = translate(small, LINES, method), translate(whole, LINES, method)
+    for own, line, expected in zip(found, every, translate(plain, LINES, method), strict=True):
+        assert [each.tokens for each in line.hypotheses] == [each.tokens for each in expected.hypotheses]
+        allowed = small.given_shortlist.allowed([own.source.ids])[0]
+        assert all(bool(allowed[token]) for each in own.hypotheses for token in each.tokens)
+    rows = small.given_shortlist.allowed([each.source.ids for each in found])
+    apart = rows[:, list(frames.target.given)].logical_not()
+    assert apart.any(), "the decoder is given tokens that may not come out"
+    (alone,) = translate(small, LINES[:1], method)
+    assert [each.tokens for each in alone.hypotheses] == [each.tokens for each in found[0].hypotheses]
+
+
+def test_unknown_tokens_are_copied_with_a_shortlist() -> None:
+    """The unknown token is one of the special ones, which may always come out."""
+    plain = tiny_bundle(3, kind="word", ending=0.0)
+    with torch.no_grad():  # a model that likes unknown tokens
+        norm, output = plain.model.decoder.norm, plain.model.embeddings["output"]
+        output[UNK] += 3 * norm.bias / norm.bias.norm()
+    lines = ["Жук Haus Щука", "am Дом"]
+    expected = translate(plain, lines, METHODS[1], unknown="copy")
+    found = translate(with_shortlist(plain, whole=True), lines, METHODS[1], unknown="copy")
+    assert [each.text for each in found] == [each.text for each in expected]
+    own = translate(with_shortlist(plain), lines, METHODS[1], unknown="copy")
+    assert all(UNK in each.hypotheses[0].tokens and UNKNOWN_SURFACE not in each.text for each in own)
+
+
+def test_the_separator_of_documents_may_come_out() -> None:
+    options = TokenizerSection.model_validate({"kind": "word", "vocabulary_size": 60, "user_symbols": ["<sep>"]})
+    tokenizer = train_tokenizer(options, iter(invented_lines(200, 1)))
+    model = tiny_model(1, vocabulary=tokenizer.size, ending=0.5, max_positions=64)
+    separator = separator_id(tokenizer, "<sep>")
+    with torch.no_grad():  # a model that likes the separator
+        model.embeddings["output"][separator] += torch.ones(16) / 4
+    tokenizers = Tokenizers(tokenizer, tokenizer, True)
+    bundle = replace(tiny_bundle(), model=model, tokenizers=tokenizers, separator="<sep>")
+    lists: list[list[int]] = [[4, 5]] * tokenizer.size
+    listed = Shortlist.of([6], [[id_ for id_ in each if id_ != separator] for each in lists], tokenizer, tokenizer)
+    found = translate(replace(bundle, given_shortlist=listed), LINES, METHODS[1])
+    assert any(separator in each.hypotheses[0].tokens for each in found)
+    assert {token for each in found for token in each.hypotheses[0].tokens} <= {UNK, 4, 5, 6, separator}

@@ -41,6 +41,30 @@ def test_ids_are_those_of_hugging_face(name: str, tmp_path: Path) -> None:
             assert len(tokenizers.source.spans(line)) == len(source)
 
 
+WAYS = [(name, way) for name, golden in FAMILIES.items() for way in golden.get("ways", ())]
+
+
+@pytest.mark.parametrize(("name", "way"), WAYS, ids=[f"{name} {'-'.join(way['languages'])}" for name, way in WAYS])
+def test_other_languages_on_both_sides(name: str, way: dict[str, Any]) -> None:
+    read = HuggingFaceTokenizers.read(GOLDEN / name, FAMILIES[name]["config"])
+    frames = read.tokenizers.frames.choose(*way["languages"])
+    to_source, to_target = read.source_ids.tolist(), read.target_ids.tolist()
+    for line, source, target in zip(LINES, way["source"], way["target"], strict=True):
+        ids = read.tokenizers.source.encode(line)
+        assert [to_source[id_] for id_ in frames.source.around([*ids, EOS])] == source
+        ids = read.tokenizers.target.encode(line)
+        labels = [to_target[id_] for id_ in (*frames.target.prefix, *ids, EOS)]
+        if name == "mbart-25":  # the labels end with the language, with which the decoder begins
+            language = read.tokenizers.frames.languages[way["languages"][1]]
+            assert frames.target.start == language
+            labels.append(to_target[language])
+        assert labels == target
+
+
+def test_every_family_with_languages_goes_other_ways() -> None:
+    assert {name for name, _ in WAYS} == {"mbart-25", "mbart-50", "m2m-100", "nllb"}
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_row_of_their_tables_has_a_place(name: str) -> None:
     golden = FAMILIES[name]

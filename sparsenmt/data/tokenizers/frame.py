@@ -7,7 +7,7 @@ a language before or after them, and its decoder begins with one.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -118,13 +118,13 @@ class Frames:
             Frame(tuple(map(filled, self.target_prefix)), start=filled(self.target_start)),
         )
 
-    def _token(self, side: str, code: str | None) -> int:
+    def _token(self, side: str, code: str | None, where: str | None = None) -> int:
         """The token of a side's language; EOS without one, which no place asks for.
 
         Raises:
             UserError: the model does not have the language, or has none.
         """
-        where = f"decoding.{side}_language"
+        where = where or f"decoding.{side}_language"
         if code is None:
             return EOS
         if not self.languages:
@@ -138,6 +138,36 @@ class Frames:
                 hint=f"Take one of: {self._listed(code)}.",
             )
         return self.languages[code]
+
+    def renumbered(self, source: Mapping[int, int], target: Mapping[int, int], codes: Collection[str]) -> Frames:
+        """The frames of other vocabularies, with some languages; ``source`` and ``target``: old id -> new."""
+
+        def placed(places: Sequence[int | str], ids: Mapping[int, int]) -> list[int | str]:
+            return [ids[place] if isinstance(place, int) else place for place in places]
+
+        ids = source if any(isinstance(place, str) for place in (*self.source_prefix, *self.source_suffix)) else target
+        return Frames(
+            {code: ids[token] for code, token in self.languages.items() if code in codes and token in ids},
+            placed(self.source_prefix, source),
+            placed(self.source_suffix, source),
+            placed([self.target_start], target)[0],
+            placed(self.target_prefix, target),
+        )
+
+    def tokens(self, codes: Collection[str]) -> tuple[set[int], set[int]]:
+        """The tokens that frames of these languages have on each side."""
+        sides = [*self.source_prefix, *self.source_suffix], [self.target_start, *self.target_prefix]
+        languages = {token for code, token in self.languages.items() if code in codes}
+        source, target = (
+            {place for place in places if isinstance(place, int)}
+            | (languages if any(isinstance(place, str) for place in places) else set())
+            for places in sides
+        )
+        return source, target
+
+    def check_known(self, code: str, where: str) -> None:
+        """Raise UserError unless the model has a language."""
+        self._token("source", code, where)
 
     def _listed(self, like: str = "") -> str:
         """The codes, close matches of ``like`` first, shortened."""

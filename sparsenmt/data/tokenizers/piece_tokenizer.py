@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 import sentencepiece
 from numpy.typing import NDArray
 
+from sparsenmt.data.tokenizers.sentencepiece_model import SentencePieceModel
 from sparsenmt.data.tokenizers.spans import Span, fill_unknown
 from sparsenmt.data.vocabulary import BOS, EOS, SKIPPED_IDS, SPACE, SPECIAL_TOKENS, UNK, UNKNOWN_SURFACE
 from sparsenmt.files import invalid_file, read_json, write_bytes, write_json
@@ -76,6 +77,23 @@ class PieceTokenizer:
         settings = {"kind": self.kind, "markers": sorted(self.markers), "pieces": self._pieces[len(SPECIAL_TOKENS) :]}
         write_json(directory / f"{stem}.json", settings)
         write_bytes(directory / f"{stem}.model", self.model)
+
+    def required(self, ids: Collection[int]) -> set[int]:
+        model = SentencePieceModel.read(self.model)
+        own = model.required(self._own(model, frozenset(ids)))
+        characters = {character for id_ in ids if id_ not in self.markers for character in self._pieces[id_]}
+        others = {self._ids[each] for each in characters if each in self._ids}  # of tokens that are not the model's
+        return {*ids, *others, *(self._ids[name] for id_ in own if (name := model.names[id_]) in self._ids)}
+
+    def reduced(self, ids: Sequence[int]) -> PieceTokenizer:
+        model, places = SentencePieceModel.read(self.model), {id_: place for place, id_ in enumerate(ids)}
+        markers = [places[id_] for id_ in self.markers if id_ in places]
+        names = [self._pieces[id_] for id_ in ids[len(SPECIAL_TOKENS) :]]
+        return PieceTokenizer(model.reduced(self._own(model, places.keys())), names, markers)
+
+    def _own(self, model: SentencePieceModel, ids: Collection[int]) -> set[int]:
+        """SentencePiece's ids of tokens; those without an id here divide a text, too, and always stay."""
+        return {id_ for id_, name in enumerate(model.names) if name not in self._ids or self._ids[name] in ids}
 
     def encode(self, line: str) -> list[int]:
         return self._numbered(line, self._processor.encode(line))

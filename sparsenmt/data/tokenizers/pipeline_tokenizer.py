@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sparsenmt.data.tokenizers.pipeline_description import PipelineDescription
 from sparsenmt.data.tokenizers.spans import Span, fill_unknown
 from sparsenmt.data.vocabulary import BOS, EOS, SKIPPED_IDS, SPACE, SPECIAL_TOKENS, UNK, UNKNOWN_SURFACE
 from sparsenmt.errors import UserError
@@ -71,6 +72,26 @@ class PipelineTokenizer:
             raise invalid_file(path, f"cannot be read: {error.strerror}") from None
         except ValueError:
             raise invalid_file(path, "not a tokenizer of the `tokenizers` package, or a damaged one") from None
+
+    def required(self, ids: Collection[int]) -> set[int]:
+        description = PipelineDescription.read(self.description)
+        needed = description.required(theirs for theirs, id_ in self._ids.items() if id_ in ids)
+        if self._bytes:
+            needed |= {id_ for name in self._bytes if (id_ := description.ids.get(name)) is not None}
+        return {*ids, *(self._ids[theirs] for theirs in needed if theirs in self._ids)}
+
+    def reduced(self, ids: Sequence[int]) -> PipelineTokenizer:
+        kept, first = frozenset(ids), len(SPECIAL_TOKENS)
+        dropped = {theirs for theirs, id_ in self._ids.items() if id_ not in kept}
+        description = PipelineDescription.read(self.description).without(dropped)
+        tokenizer = _read(description)[0]
+        theirs = []
+        for id_ in ids[first:]:
+            name = None if id_ in self.markers else self._tokenizer.id_to_token(self._theirs[id_ - first])
+            found = None if name is None else tokenizer.token_to_id(name)
+            theirs.append(-1 if found is None else found)
+        markers = [place for place, id_ in enumerate(ids) if id_ in self.markers]
+        return PipelineTokenizer(description, theirs, [self._names[id_ - first] for id_ in ids[first:]], markers)
 
     def save(self, directory: Path, stem: str) -> None:
         settings = {"kind": self.kind, "markers": sorted(self.markers), "ids": self._theirs, "names": self._names}

@@ -11,7 +11,7 @@ import io
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import sentencepiece
 from numpy.typing import NDArray
 
 from sparsenmt.data.text import bounded_batches
+from sparsenmt.data.tokenizers.sentencepiece_model import SentencePieceModel
 from sparsenmt.data.tokenizers.spans import Span, fill_unknown, spans_before_lowercase
 from sparsenmt.data.tokenizers.unigram_seeds import seed_tokens
 from sparsenmt.data.tokenizers.wire_format import without_field
@@ -133,6 +134,12 @@ class SentencePieceTokenizer:
 
     def pieces(self, ids: Sequence[int], unknown: Sequence[str] = ()) -> list[str]:
         return list(fill_unknown(ids, [str(self._processor.id_to_piece(int(id_))) for id_ in ids], unknown))
+
+    def required(self, ids: Collection[int]) -> set[int]:
+        return SentencePieceModel.read(self.model).required(ids)
+
+    def reduced(self, ids: Sequence[int]) -> SentencePieceTokenizer:
+        return SentencePieceTokenizer(SentencePieceModel.read(self.model).reduced(ids), lowercase=self._lowercase)
 
     def save(self, directory: Path, stem: str) -> None:
         write_json(directory / f"{stem}.json", {"kind": "sentencepiece", "lowercase": self._lowercase})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain, pairwise
 from pathlib import Path
@@ -107,6 +107,15 @@ class _SymbolTokenizer:
         if self._user_symbols:
             settings["user_symbols"] = sorted(self._user_symbols)
         write_json(directory / f"{stem}.json", {**settings, "symbols": self._pieces[len(SPECIAL_TOKENS) :]})
+
+    def required(self, ids: Collection[int]) -> set[int]:
+        symbols = {*self._user_symbols, SPACE} & self._ids.keys()
+        return {*ids, *(self._ids[symbol] for symbol in symbols)}
+
+    def reduced(self, ids: Sequence[int]) -> Self:
+        symbols = [self._pieces[id_] for id_ in ids[len(SPECIAL_TOKENS) :]]
+        own = [symbol for symbol in symbols if symbol in self._user_symbols]
+        return type(self)(symbols, lowercase=self._lowercase, user_symbols=own)
 
     def _symbols(self, line: str) -> Iterable[str]:
         raise NotImplementedError
@@ -257,6 +266,9 @@ class ByteTokenizer(_SymbolTokenizer):
         if loaded._pieces[loaded._first :] != _BYTES:
             raise invalid_file(directory / f"{stem}.json", "not a vocabulary of bytes")
         return loaded
+
+    def required(self, ids: Collection[int]) -> set[int]:
+        raise ValueError("its tokens are the bytes, all of which are needed")
 
     def encode(self, line: str) -> list[int]:
         if self._lowercase:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -16,7 +16,7 @@ from sparsenmt.data.tokenizers.pipeline_tokenizer import PipelineTokenizer
 from sparsenmt.data.tokenizers.sentencepiece_tokenizer import SentencePieceTokenizer
 from sparsenmt.data.tokenizers.spans import Span
 from sparsenmt.data.tokenizers.symbol_tokenizers import ByteTokenizer, CharTokenizer, WordTokenizer
-from sparsenmt.data.vocabulary import SPACE, UNK
+from sparsenmt.data.vocabulary import SPACE, SPECIAL_TOKENS, UNK
 from sparsenmt.errors import UserError
 from sparsenmt.files import invalid_file, read_json, write_bytes, write_json
 from sparsenmt.recipe import schema
@@ -59,6 +59,21 @@ class Tokenizer(Protocol):
         """The tokens of ids as strings, special tokens included.
 
         unknown: as for `decode`; without texts, an unknown token is ``<unk>``.
+        """
+
+    def required(self, ids: Collection[int]) -> set[int]:
+        """The ids that a vocabulary of ``ids`` needs for the same tokens of a text that has no others.
+
+        These ids, their single characters, bytes, user symbols, and the tokens on the way to them; special ones not.
+
+        Raises:
+            ValueError: the vocabulary of such a tokenizer cannot be reduced; the message says why.
+        """
+
+    def reduced(self, ids: Sequence[int]) -> Tokenizer:
+        """The tokenizer of some tokens, which `required` returned, renumbered in their order.
+
+        ids: rising, the special ones first.
         """
 
     @classmethod
@@ -173,6 +188,68 @@ class Tokenizers:
             raise invalid_file(path, "the tokenizers do not have one vocabulary")
         frames, path = Frames.read(directory / "frames.json", source.size, target.size), directory / SHORTLIST
         return cls(source, target, shared, frames, path.read_bytes() if path.exists() else None)
+
+
+@dataclass(frozen=True)
+class ReducedVocabularies:
+    """Tokenizers of some of the tokens of others, without a shortlist.
+
+    Args:
+        source_ids, target_ids: the old id of each id; None: the vocabulary is the old one.
+    """
+
+    tokenizers: Tokenizers
+    source_ids: list[int] | None
+    target_ids: list[int] | None
+
+
+def reduce_vocabularies(
+    tokenizers: Tokenizers, source: Collection[int] | None, target: Collection[int] | None, codes: Collection[str]
+) -> ReducedVocabularies:
+    """Reduce the vocabularies to the tokens of texts, and to what these need (see `Tokenizer.required`).
+
+    Args:
+        source, target: ids that texts have on each side; None: all; of a shared vocabulary both or neither.
+        codes: the languages that stay.
+
+    Raises:
+        UserError: such a vocabulary cannot be reduced.
+    """
+    framed = tokenizers.frames.tokens(codes)
+    used = [None if ids is None else {*ids, *own} for ids, own in zip((source, target), framed, strict=True)]
+    pair = (tokenizers.source, tokenizers.target)
+    if tokenizers.shared and used[0] is not None and used[1] is not None:
+        joint, before = used[0] | used[1], 0
+        while len(joint) > before:  # each of two models that divide text may need other tokens
+            before = len(joint)
+            joint |= _required(pair[0], joint) | (set() if pair[0] is pair[1] else _required(pair[1], joint))
+        used = [joint, joint]
+    rows = [
+        None if ids is None else sorted({*range(len(SPECIAL_TOKENS)), *_required(each, ids)})
+        for each, ids in zip(pair, used, strict=True)
+    ]
+    source_reduced, target_reduced = (
+        each if ids is None else each.reduced(ids) for each, ids in zip(pair, rows, strict=True)
+    )
+    if pair[0] is pair[1]:
+        target_reduced = source_reduced
+    source_places, target_places = (
+        {old: new for new, old in enumerate(range(each.size) if ids is None else ids)}
+        for each, ids in zip(pair, rows, strict=True)
+    )
+    frames = tokenizers.frames.renumbered(source_places, target_places, codes)
+    return ReducedVocabularies(Tokenizers(source_reduced, target_reduced, tokenizers.shared, frames), *rows)
+
+
+def _required(tokenizer: Tokenizer, ids: Collection[int]) -> set[int]:
+    try:
+        return tokenizer.required(ids)
+    except ValueError as error:
+        raise UserError(
+            f"the model's tokenizer cannot be cut: {error}",
+            where="--vocabulary",
+            hint="Leave its vocabulary as it is; --encoder-layers and --decoder-layers cut the layers alone.",
+        ) from None
 
 
 def _nonblank(lines: Iterable[str]) -> Iterator[str]:

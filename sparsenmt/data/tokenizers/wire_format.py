@@ -1,11 +1,11 @@
-"""The wire format of Protocol Buffers: removes a field from a message such as a SentencePiece model.
+"""The wire format of Protocol Buffers: reads and removes fields of a message such as a SentencePiece model.
 
 A message is a sequence of fields: field number and type in one varint, then the value, whose length the type defines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 _VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
 
@@ -28,6 +28,34 @@ def without_field(message: bytes, path: Sequence[int]) -> bytes:
             key_and_length = _varint(path[0] << 3 | _BYTES) + _varint(len(inner))
             kept.append(key_and_length + inner)
     return b"".join(kept)
+
+
+def without_items(message: bytes, number: int, dropped: Collection[int]) -> bytes:
+    """Remove the items of a repeated field whose places, from 0, are ``dropped``.
+
+    Raises:
+        ValueError: it is not a message.
+    """
+    kept, place = [], 0
+    for found, start, _, end in _fields(message):
+        if found != number or place not in dropped:
+            kept.append(message[start:end])
+        place += found == number
+    return b"".join(kept)
+
+
+def field_values(message: bytes, number: int) -> Iterator[bytes]:
+    """The bytes of every value of a field; those of a number are as `read_number` reads them.
+
+    Raises:
+        ValueError: it is not a message.
+    """
+    return (message[value:end] for found, _, value, end in _fields(message) if found == number)
+
+
+def read_number(value: bytes) -> int:
+    """The number of a varint."""
+    return _read_varint(value, 0)[0]
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int, int, int]]:
