@@ -88,6 +88,8 @@ class Module:
     parents: dict[ast.AST, ast.AST] = field(default_factory=dict)
     constants: dict[str, ast.expr] = field(default_factory=dict)
     imports: set[str] = field(default_factory=set)
+    imported: dict[str, str] = field(default_factory=dict)
+    """Names of the package's other files -> these files."""
 
     @classmethod
     def parse(cls, file: str, source: bytes) -> Module:
@@ -97,6 +99,9 @@ class Module:
                 module.parents[inner] = node
             if isinstance(node, ast.Import | ast.ImportFrom):
                 module.imports.update(alias.asname or alias.name for alias in node.names)
+            if isinstance(node, ast.ImportFrom) and node.module is not None:
+                path = f"{'/'.join(node.module.split('.')[1:])}.py"
+                module.imported.update({alias.name: path for alias in node.names if alias.asname is None})
         for statement in module.tree.body:
             if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
                 module.constants[statement.targets[0].id] = statement.value
@@ -132,6 +137,7 @@ class Catalogue:
 
     def __init__(self, modules: Iterable[Module]) -> None:
         self.modules = list(modules)
+        self.files = {module.file: module for module in self.modules}
         self._calls: dict[str, list[tuple[Module, ast.Call]]] = {}
         self._functions: dict[str, list[tuple[Module, ast.FunctionDef]]] = {}
         for module in self.modules:
@@ -245,7 +251,7 @@ class Catalogue:
         return _joined(found)
 
     def _named(self, module: Module, node: ast.expr, name: str, depth: int) -> list[str]:
-        """The possible texts of a variable, a constant of the module or a parameter."""
+        """The possible texts of a variable, a constant of the package or a parameter."""
         for function in module.functions(node):
             assigned = list(_assigned(function, name))
             if assigned:
@@ -253,7 +259,12 @@ class Catalogue:
             if self._parameter(module, function, name) is not None:
                 each = [self._texts(*argument, depth - 1) for argument in self._arguments(function, name)]
                 return [text for texts in each for text in texts] if all(each) else []
-        return self._texts(module, module.constants[name], depth) if name in module.constants else []
+        while name not in module.constants:
+            origin = self.files.get(module.imported.get(name, ""))
+            if origin is None:
+                return []
+            module = origin
+        return self._texts(module, module.constants[name], depth)
 
     def _bound(self, module: Module, value: ast.AST, depth: int) -> list[str]:
         """The possible texts that an assignment, or a loop over a function's results, binds to a name."""
