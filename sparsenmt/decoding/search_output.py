@@ -1,8 +1,8 @@
 """The output of a search: logits of the tokens that may come next, of the whole vocabulary or of a shortlist.
 
 With a shortlist, each sentence has its own tokens, so that a translation does not depend on its batch. Where a kernel
-covers the step, each state is multiplied with the rows of its own sentence's tokens. Otherwise the rows of all sentences
-of the batch are gathered once, and a sentence's mask hides those of the others.
+covers the step, each state is multiplied with the rows of its own sentence's tokens. Otherwise the rows of all
+sentences of the batch are gathered once, and a sentence's mask hides those of the others.
 Shapes: B unfinished sentences, J hypotheses each, V vocabulary, U tokens of any sentence (all V without a shortlist).
 """
 

@@ -24,9 +24,9 @@ from sparsenmt.model.embeddings import PositionKind, Positions, Wavelengths, emb
 from sparsenmt.model.kv_cache import BufferPool, KVCache
 from sparsenmt.model.layers import BlockOptions, FeedForward
 from sparsenmt.model.linear import (
-    ListedProduct,
     CompiledProduct,
     Linear,
+    ListedProduct,
     Packing,
     Product,
     continues,

@@ -265,7 +265,7 @@ class Kernels:
         buffers, (rows, inner) = _ContinuationBuffers(scores, table.outer, never, width), x.shape
         check(rows == scores.numel() and len(lists) == scores.shape[0], "as many scores as rows, and a list each")
         check(table.rows.dtype in self.products, "a processor with products of this dtype")
-        check(inner == table.inner, "states of the table's dimension")
+        check(inner == table.inner and lists.size == table.outer, "states and lists of the table's size")
         sentences = len(lists)
         own = _Lists(
             address(lists.tokens, torch.int32, len(lists.tokens)),
