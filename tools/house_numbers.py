@@ -77,7 +77,7 @@ LINES = {
     "measures: two-sided tests, scatter of seeds, the same scoring everywhere, chosen means, tables of papers": 1_700,
     "language models: texts without a source, segment memory, scores by distance and content": 4_700,
     "the first hour: text without spaces, unknown tokens, fonts and named axes, plain logs, options alike": 2_900,
-    "importers: foreign files and tokenizers, languages, what their models need, a recurrence, shortlists": 4_100,
+    "importers: foreign files and tokenizers, languages, what their models need, a recurrence, shortlists": 4_300,
     "files of other programs: one door that bounds them and checks values before use": 250,
     "cut vocabularies: of each kind of tokenizer, of tables and shortlists": 700,
     "training of a part of a model: frozen parts, low-rank adapters": 450,

@@ -176,8 +176,7 @@ class Beam:
         if unrestricted(self.options):
             fused = output.continuations(states, state.scores, never(self.options), width)
             if fused is not None:
-                best, parents, tokens = fused
-                return best, parents, output.token_ids(tokens)
+                return fused
         parts = -(-states.shape[0] // _ROWS) if states.device.type == "cpu" else 1
         each = -(-sentences // parts)
         flat, found = output.places(state.tokens.view(states.shape[0], -1)), []

@@ -1,36 +1,59 @@
 """The output of a search: logits of the tokens that may come next, of the whole vocabulary or of a shortlist.
 
-With a shortlist, each sentence has its own tokens, so that a translation does not depend on its batch. The product
-reads the rows of all sentences of the batch, gathered once; a sentence's mask hides those of the others.
+With a shortlist, each sentence has its own tokens, so that a translation does not depend on its batch. Where a kernel
+covers the step, each state is multiplied with the rows of its own sentence's tokens. Otherwise the rows of all
+sentences of the batch are gathered once, and a sentence's mask hides those of the others.
 Shapes: B unfinished sentences, J hypotheses each, V vocabulary, U tokens of any sentence (all V without a shortlist).
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from sparsenmt.model.protocol import OutputProduct, TranslationModel
+from sparsenmt.native.token_lists import TokenLists
 
 
 @dataclass(frozen=True)
+class _GatheredRows:
+    """The output's rows of all tokens that any sentence may have.
+
+    Args:
+        product: from states to the logits of U tokens.
+        tokens: (U) the numbers of these tokens, rising, special tokens first.
+        mask: (B, U) 0, or minus infinity for a token that is not of the sentence's shortlist.
+    """
+
+    product: OutputProduct
+    tokens: Tensor
+    mask: Tensor
+
+    @staticmethod
+    def of(model: TranslationModel, lists: TokenLists, dtype: torch.dtype) -> _GatheredRows:
+        """Gather the rows of these lists' tokens."""
+        flat = lists.flat()
+        tokens, places = flat.unique(return_inverse=True)
+        mask = torch.full((len(lists), len(tokens)), -math.inf, dtype=dtype, device=flat.device)
+        mask[lists.sentences(), places] = 0.0
+        return _GatheredRows(model.output_of(tokens), tokens, mask)
+
+
 class SearchOutput:
     """The output for the unfinished sentences.
 
     Args:
-        product: from states to the logits of U tokens.
-        tokens: (U) the numbers of these tokens, rising, special tokens first; None: all.
-        mask: (B, U) 0, or minus infinity for a token that is not of the sentence's shortlist.
+        lists: the tokens of each sentence's shortlist; None: all tokens.
+        dtype: of logits.
     """
 
-    model: TranslationModel
-    product: OutputProduct
-    tokens: Tensor | None = None
-    mask: Tensor | None = None
+    def __init__(self, model: TranslationModel, lists: TokenLists | None, dtype: torch.dtype) -> None:
+        self._model, self._lists, self._dtype = model, lists, dtype
 
     @staticmethod
     def of(model: TranslationModel, allowed: Tensor | None, dtype: torch.dtype) -> SearchOutput:
@@ -38,53 +61,65 @@ class SearchOutput:
 
         allowed: (B, V) bool; None: there is no shortlist.
         """
-        if allowed is None:
-            return SearchOutput(model, model)
-        tokens = allowed.any(0).nonzero().squeeze(1)
-        mask = torch.zeros(allowed.shape[0], len(tokens), dtype=dtype, device=allowed.device)
-        return SearchOutput(model, model.output_of(tokens), tokens, mask.masked_fill_(~allowed[:, tokens], -math.inf))
+        return SearchOutput(model, None if allowed is None else TokenLists.of(allowed), dtype)
 
     def select(self, sentences: Tensor) -> SearchOutput:
         """Keep only these sentences, in this order."""
-        return self if self.mask is None else replace(self, mask=self.mask[sentences])
+        if self._lists is None:
+            return self
+        chosen = SearchOutput(self._model, self._lists.select(sentences), self._dtype)
+        rows = self.__dict__.get("_rows")
+        if rows is not None:  # gathered already: their number is not worth a new gathering
+            chosen.__dict__["_rows"] = _GatheredRows(rows.product, rows.tokens, rows.mask[sentences])
+        return chosen
 
     def merge(self, others: Sequence[SearchOutput]) -> SearchOutput:
-        """Concatenate the sentences of several outputs of one model; gathers the rows that they still need."""
-        if self.mask is None:
+        """Concatenate the sentences of several outputs of one model."""
+        if self._lists is None:
             return self
-        parts = (self, *others)
-        size = self.model.output_table.shape[0]
-        allowed = [torch.zeros(len(part), size, dtype=torch.bool, device=self.mask.device) for part in parts]
-        for found, part in zip(allowed, parts, strict=True):
-            assert part.tokens is not None and part.mask is not None
-            found[:, part.tokens] = part.mask == 0
-        return SearchOutput.of(self.model, torch.cat(allowed), self.mask.dtype)
+        lists = [other._lists for other in others if other._lists is not None]
+        return SearchOutput(self._model, self._lists.merge(lists), self._dtype)
 
     def __len__(self) -> int:
-        """Sentences that have a mask."""
-        return 0 if self.mask is None else len(self.mask)
+        """Sentences that have a shortlist."""
+        return 0 if self._lists is None else len(self._lists)
+
+    @functools.cached_property
+    def _rows(self) -> _GatheredRows | None:
+        return None if self._lists is None else _GatheredRows.of(self._model, self._lists, self._dtype)
 
     def project(self, states: Tensor, sentences: slice = slice(None)) -> Tensor:
         """states (B * J, D) of these sentences -> logits (B * J, U), minus infinity outside of a shortlist."""
-        logits = self.product.project(states)
+        rows = self._rows
+        logits = (self._model if rows is None else rows.product).project(states)
         logits = logits if logits.dtype == torch.float64 else logits.float()
-        if self.mask is not None:
-            mask = self.mask[sentences]
+        if rows is not None:
+            mask = rows.mask[sentences]
             logits.view(len(mask), -1, logits.shape[1]).add_(mask[:, None])
         return logits
 
     def continuations(
         self, states: Tensor, scores: Tensor, never: Sequence[int], width: int
     ) -> tuple[Tensor, Tensor, Tensor] | None:
-        """`TranslationModel.continuations`, with tokens in 0..U-1."""
-        return self.product.continuations(states, scores, never, width, self.mask)
+        """`TranslationModel.continuations`, of each sentence's tokens."""
+        if self._lists is None:
+            return self._model.continuations(states, scores, never, width)
+        found = self._model.listed_continuations(states, self._lists, scores, never, width)
+        if found is not None:
+            return found
+        rows = self._rows
+        assert rows is not None
+        found = rows.product.continuations(states, scores, never, width, rows.mask)
+        return None if found is None else (*found[:2], rows.tokens[found[2]])
 
     def token_ids(self, found: Tensor) -> Tensor:
-        """Return the tokens of the vocabulary for numbers in 0..U-1."""
-        return found if self.tokens is None else self.tokens[found]
+        """Return the tokens of the vocabulary for numbers in 0..U-1 of `project`."""
+        rows = self._rows
+        return found if rows is None else rows.tokens[found]
 
     def places(self, tokens: Tensor) -> Tensor:
         """The inverse of `token_ids`; negative numbers stay."""
-        if self.tokens is None:
+        rows = self._rows
+        if rows is None:
             return tokens
-        return torch.where(tokens < 0, tokens, torch.searchsorted(self.tokens, tokens.contiguous()))
+        return torch.where(tokens < 0, tokens, torch.searchsorted(rows.tokens, tokens.contiguous()))

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from sparsenmt.model.dropout import dropout
 from sparsenmt.native.kernels import MOST_IN_ORDER, kernels
-from sparsenmt.native.packing import PackedMatrix, pack
+from sparsenmt.native.packing import PackedMatrix, RowTable, has_whole_rows, pack, row_table
+from sparsenmt.native.token_lists import TokenLists
 
 Activation = Literal["none", "relu", "gelu", "gelu_tanh", "silu"]
 _ONEDNN_NAMES = {
@@ -190,6 +191,35 @@ class CompiledProduct:
             return None
         mask = None if mask is None else mask.contiguous()
         return self._kernels.next(x.contiguous(), self.packed, scores.contiguous(), never, width, mask)
+
+
+class ListedProduct:
+    """The product with the output table where every sentence has a list of tokens.
+
+    Args:
+        table: None: no kernel computes it here.
+    """
+
+    def __init__(self, table: RowTable | None) -> None:
+        self._table = table
+
+    @staticmethod
+    def of(weight: Tensor, bias: Tensor | None, rounded: torch.dtype | None) -> ListedProduct:
+        """Make the product with a table (V, D) in its own dtype, or rounded."""
+        dtype = rounded or weight.dtype
+        suitable = dtype in compiled_dtypes(weight) and has_whole_rows(weight, dtype)
+        return ListedProduct(row_table(weight, bias, dtype) if suitable else None)
+
+    def continuations(
+        self, x: Tensor, lists: TokenLists, scores: Tensor, never: Sequence[int], width: int
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Implement `protocol.TranslationModel.listed_continuations`."""
+        found, table = kernels(), self._table
+        if found is None or table is None or x.dtype != torch.float32 or width > MOST_IN_ORDER:
+            return None
+        if not found.faster("next listed tokens", table.rows.dtype, table.inner):
+            return None
+        return found.next_listed(x.contiguous(), table, lists, scores.contiguous(), never, width)
 
 
 def _plain_product(weight: Tensor, bias: Tensor | None, activation: Activation) -> Product:

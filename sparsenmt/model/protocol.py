@@ -19,6 +19,7 @@ from sparsenmt.model.memory import Memory
 from sparsenmt.model.segment_memory import SegmentMemory
 from sparsenmt.model.sites import SiteName
 from sparsenmt.model.sockets import ContentPattern, Gates, Keys
+from sparsenmt.native.token_lists import TokenLists
 
 NEVER = -1e9
 """Output bias of a token whose probability is exactly 0."""
@@ -226,6 +227,12 @@ class TranslationModel(OutputProduct, Protocol):
     @property
     def output_bias(self) -> nn.Parameter | None:
         """(V): the bias of `project`, whose gradient training writes, too; `NEVER`: a token with probability 0."""
+        ...
+
+    def listed_continuations(
+        self, hidden: Tensor, lists: TokenLists, scores: Tensor, never: Sequence[int], width: int
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        """`continuations` among the tokens of each sentence's list. None: not available here; use `output_of`."""
         ...
 
     def output_of(self, tokens: Tensor) -> OutputProduct:

@@ -26,6 +26,7 @@ from sparsenmt.model.layers import BlockOptions, FeedForward
 from sparsenmt.model.linear import (
     CompiledProduct,
     Linear,
+    ListedProduct,
     Packing,
     Product,
     continues,
@@ -39,6 +40,7 @@ from sparsenmt.model.segment_memory import SegmentMemory
 from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.model.sockets import WIDE, ContentPattern, MemoryFilter, Recurrence, Span
 from sparsenmt.model.stacks import Decisions, Decoder, Encoder, SiteModules, run_filters
+from sparsenmt.native.token_lists import TokenLists
 
 Tie = Literal["all", "inputs", "target", "none"]
 
@@ -186,6 +188,7 @@ class Transformer(nn.Module):
         self.memory = MemoryFilters(output, between)
         self._packed_output: Product | None = None
         self._rounded: torch.dtype | None = None  # of the packed output
+        self._listed_output: ListedProduct | None = None  # made when a search has lists
         self._buffer_pool = BufferPool()
         self.reset_parameters()
 
@@ -329,6 +332,15 @@ class Transformer(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor] | None:
         return _continuations(self._packed_output, hidden, scores, never, width, mask)
 
+    def listed_continuations(
+        self, hidden: Tensor, lists: TokenLists, scores: Tensor, never: Sequence[int], width: int
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        if self._packed_output is None or scores.dtype != torch.float32:
+            return None
+        if self._listed_output is None:
+            self._listed_output = ListedProduct.of(self.output_table, self.output_bias, self._rounded)
+        return self._listed_output.continuations(hidden, lists, scores, never, width)
+
     def output_of(self, tokens: Tensor) -> OutputRows:
         weight = self.output_table.detach()[tokens]
         bias = None if self.output_bias is None else self.output_bias.detach()[tokens]
@@ -410,6 +422,7 @@ class Transformer(nn.Module):
         self.encoder.pack(how)
         self.decoder.pack(how)
         self._packed_output = packed_product(output, self.output_bias, dtype=rounded, compiled=continues(output))
+        self._listed_output = None
 
 
 class OutputRows:

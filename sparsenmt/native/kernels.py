@@ -22,7 +22,8 @@ from sparsenmt.native import steps, trials
 from sparsenmt.native.address import address, check
 from sparsenmt.native.build import Library, wanted
 from sparsenmt.native.choice import Choice, Trial
-from sparsenmt.native.packing import KINDS, PackedMatrix, fields, pack
+from sparsenmt.native.packing import KINDS, PackedMatrix, RowTable, fields, pack, row_table
+from sparsenmt.native.token_lists import TokenLists
 from sparsenmt.native.trials import FEW_QUERIES
 
 _FOLDER = Path(__file__).parent
@@ -43,6 +44,7 @@ _ARGUMENTS = {
     "sparsenmt_best": [_POINTER, *[_SIZE] * 4, _POINTER, _POINTER, _NUMBER],
     "sparsenmt_candidates": [_POINTER, _POINTER, _SIZE, _NUMBER],
     "sparsenmt_next": [*[_POINTER] * 3, _SIZE, _POINTER, _POINTER, _NUMBER],
+    "sparsenmt_next_listed": [*[_POINTER] * 4, _NUMBER],
     "sparsenmt_product": [_POINTER, _POINTER, _SIZE, _POINTER, _NUMBER, _POINTER, _POINTER, _NUMBER],
 }
 
@@ -54,6 +56,12 @@ class _Continuations(ctypes.Structure):
         *fields(_SIZE, "sentences", "hypotheses", "size", "width", "count"),
         *fields(_POINTER, "never", "scores", "mask", "values", "indices", "totals", "parents", "tokens"),
     )
+
+
+class _Lists(ctypes.Structure):
+    """The C struct."""
+
+    _fields_ = (*fields(_POINTER, "tokens", "first", "count"),)
 
 
 class _ContinuationBuffers:
@@ -247,6 +255,28 @@ class Kernels:
         self._library.sparsenmt_next(*pointers, block, logits.data_ptr(), rounded.data_ptr(), cores)
         return buffers.found
 
+    def next_listed(
+        self, x: Tensor, table: RowTable, lists: TokenLists, scores: Tensor, never: Sequence[int], width: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """`candidates` of x table' + bias among the tokens of each sentence's list; x (B * J, D), contiguous.
+
+        never: as for `candidates`; these tokens must be in every list, before all others.
+        """
+        buffers, (rows, inner) = _ContinuationBuffers(scores, table.outer, never, width), x.shape
+        check(rows == scores.numel() and len(lists) == scores.shape[0], "as many scores as rows, and a list each")
+        check(table.rows.dtype in self.products, "a processor with products of this dtype")
+        check(inner == table.inner and lists.size == table.outer, "states and lists of the table's size")
+        sentences = len(lists)
+        own = _Lists(
+            address(lists.tokens, torch.int32, len(lists.tokens)),
+            address(lists.first, torch.int64, sentences),
+            address(lists.count, torch.int64, sentences),
+        )
+        pointers = buffers.pointer, ctypes.addressof(table.structure), ctypes.addressof(own)
+        cores = self._threads(len(lists.tokens) * inner)
+        self._library.sparsenmt_next_listed(*pointers, address(x, torch.float32, rows, inner), cores)
+        return buffers.found
+
     def product(self, x: Tensor, weight: PackedMatrix, *, relu: bool = False, added: Tensor | None = None) -> Tensor:
         """x (..., D) -> relu(x weight' + bias) + added, (..., N); ``added`` of that shape, contiguous."""
         rows = x.reshape(-1, weight.inner).contiguous()
@@ -282,7 +312,7 @@ def kernels() -> Kernels | None:
 
 def library() -> Library[Kernels]:
     """The library's sources and check."""
-    names = ("few.cpp", "many.cpp", "vocabulary.cpp", "products.cpp", "step.cpp", "next.cpp")
+    names = ("few.cpp", "many.cpp", "vocabulary.cpp", "products.cpp", "step.cpp", "next.cpp", "listed.cpp")
     headers = [_FOLDER / name for name in ("vectors.h", "best.h", "few.h", "products.h", "vocabulary.h")]
     return Library("decoding", [_FOLDER / name for name in names], _checked, headers=headers)
 
@@ -314,6 +344,7 @@ def error(found: Kernels) -> float:
             if found.products:
                 errors.append(steps.error(found.step, threads=cores))
                 errors += [_next_error(found, sentences) for sentences in (2, 90)]
+                errors += [_listed_error(found, dtype) for dtype in found.products]
             worst = max(worst, *errors)
     finally:
         found.cores = before
@@ -378,3 +409,21 @@ def _next_error(found: Kernels, sentences: int) -> float:
     masked = found.next(x, packed, scores, (0, 70), 5, mask), found.candidates(logits, scores, (0, 70), 5)
     right &= all(torch.equal(*each) for each in zip(*masked, strict=True))
     return steps.distance(totals, expected[0]) / _TOLERANCE if right else math.inf
+
+
+def _listed_error(found: Kernels, dtype: torch.dtype) -> float:
+    """The deviation of `next_listed` from `candidates` of the product with a mask, for lists of many lengths."""
+    weight, bias = _numbers(299, 64, speed=1.3), _numbers(299, speed=0.9)
+    x, scores = _numbers(24, 64), -_numbers(8, 3)
+    allowed = torch.arange(299) < torch.tensor([4, 5, 15, 16, 17, 100, 298, 299])[:, None]
+    allowed[5:] &= (torch.arange(299) < 4) | (torch.arange(299) % torch.tensor([2, 3, 1])[:, None] == 0)
+    logits = found.product(x, pack(weight, bias, dtype)).view(8, 3, 299)
+    logits = logits.masked_fill(~allowed[:, None], -math.inf).view(24, 299)
+    expected = found.candidates(logits, scores, (0, 2), 6)
+    totals, parents, tokens = found.next_listed(
+        x, row_table(weight, bias, dtype), TokenLists.of(allowed), scores, (0, 2), 6
+    )
+    real = expected[0] > -math.inf
+    same = ((parents == expected[1]) & (tokens == expected[2]) | ~real).all()
+    near = steps.distance(totals[real], expected[0][real]) / _TOLERANCE
+    return near if bool(same) and torch.equal(totals > -math.inf, real) else math.inf

@@ -18,6 +18,7 @@ from sparsenmt.native.address import address
 
 _COLUMNS = 32  # of a panel of weights
 _LEVELS = 127
+_VECTOR_BYTES = 64
 KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
 """Numbers of the dtypes of packed matrices in the library."""
 
@@ -71,17 +72,87 @@ class PackedMatrix:
         return rows * (4 * self.panels.shape[1] + 8)
 
 
+class RowTableStruct(ctypes.Structure):
+    """The C struct of a table of rows."""
+
+    _fields_ = (
+        *fields(ctypes.c_void_p, "rows", "scales", "sums", "bias"),
+        *fields(ctypes.c_int64, "inner", "kind"),
+    )
+
+
+@dataclass(frozen=True)
+class RowTable:
+    """A matrix (N, D) of which a product reads single rows, `Kernels.next_listed`."""
+
+    rows: Tensor
+    bias: Tensor | None  # (N)
+    scales: Tensor | None = None  # (N), of int8
+    sums: Tensor | None = None  # (N), of int8, over the inner dimension
+
+    @property
+    def outer(self) -> int:
+        """N."""
+        return self.rows.shape[0]
+
+    @property
+    def inner(self) -> int:
+        """D."""
+        return self.rows.shape[1]
+
+    @functools.cached_property
+    def structure(self) -> RowTableStruct:
+        """The C struct; valid as long as this object."""
+        scales = None if self.scales is None else address(self.scales, torch.float32, self.outer)
+        sums = None if self.sums is None else address(self.sums, torch.int32, self.outer)
+        bias = None if self.bias is None else address(self.bias, torch.float32, self.outer)
+        rows = address(self.rows, self.rows.dtype, self.outer, self.inner)
+        return RowTableStruct(rows, scales, sums, bias, self.inner, KINDS[self.rows.dtype])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the C struct: it points to these tensors, and a copy makes its own."""
+        return {name: value for name, value in vars(self).items() if name != "structure"}
+
+
+def row_table(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> RowTable:
+    """Make the table of a matrix (N, D) with its bias (N), rounded as `pack` rounds; in fp32 it is the matrix itself.
+
+    Raises:
+        ValueError: its rows are no whole number of vectors, see `has_whole_rows`.
+    """
+    if not has_whole_rows(weight, dtype):
+        raise ValueError(f"rows of {weight.shape[1]} numbers are no whole number of vectors in {dtype}")
+    bias, weight = _plain(bias), weight.detach()
+    if dtype != torch.int8:
+        return RowTable(weight.to(dtype).contiguous(), bias)
+    levels, scales, sums = _levels(weight)
+    return RowTable(levels, bias, scales, sums)
+
+
+def has_whole_rows(weight: Tensor, dtype: torch.dtype) -> bool:
+    """Return True if a row of the matrix (N, D) is a whole number of vectors in this dtype."""
+    return weight.shape[1] * dtype.itemsize % _VECTOR_BYTES == 0
+
+
 def pack(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> PackedMatrix:
     """Pack a matrix (N, D) with its bias (N): in fp32, bf16, or int8 with a scale for each of the N rows."""
     outer, inner = weight.shape
-    bias = None if bias is None else bias.detach().float().contiguous()
-    weight = weight.detach().float()
+    bias, weight = _plain(bias), weight.detach().float()
     if dtype != torch.int8:
         return PackedMatrix(_panels(weight.to(dtype), 4 // dtype.itemsize), bias, inner, outer, dtype)
+    levels, scales, sums = _levels(weight)
+    return PackedMatrix(_panels(levels, 4), bias, inner, outer, dtype, scales, sums)
+
+
+def _plain(bias: Tensor | None) -> Tensor | None:
+    return None if bias is None else bias.detach().float().contiguous()
+
+
+def _levels(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(N, D) -> int8 levels (N, D), the scales (N) and the sums (N) of its rows."""
     scales = weight.abs().amax(1).div_(_LEVELS)
     levels = (weight / scales.clamp_min(torch.finfo(torch.float32).tiny)[:, None]).round_()
-    sums = levels.sum(1).to(torch.int32)
-    return PackedMatrix(_panels(levels.to(torch.int8), 4), bias, inner, outer, dtype, scales, sums)
+    return levels.to(torch.int8), scales, levels.sum(1).to(torch.int32)
 
 
 def _panels(weight: Tensor, group: int) -> Tensor:

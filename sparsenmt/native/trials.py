@@ -18,8 +18,9 @@ from torch import Tensor
 
 from sparsenmt.native import steps
 from sparsenmt.native.choice import Trial, usual_length
-from sparsenmt.native.packing import pack
+from sparsenmt.native.packing import pack, row_table
 from sparsenmt.native.steps import numbers
+from sparsenmt.native.token_lists import TokenLists
 
 if TYPE_CHECKING:  # that module imports this one
     from sparsenmt.native.kernels import Kernels
@@ -74,6 +75,10 @@ def _product_classes(dtype: torch.dtype, outer: int, inner: int) -> list[Sizes]:
 
 def _next_classes(dtype: torch.dtype, size: int, inner: int) -> list[Sizes]:
     return [(dtype, _vocabulary(size), inner, sentences) for sentences in _SENTENCES]
+
+
+def _listed_classes(dtype: torch.dtype, inner: int) -> list[Sizes]:
+    return [(dtype, inner, sentences) for sentences in _SENTENCES]
 
 
 def _step_classes(dtype: torch.dtype, size: int, wide: int, heads: int) -> list[Sizes]:
@@ -165,6 +170,22 @@ def _next(found: Kernels, dtype: torch.dtype, size: int, inner: int, sentences: 
     return lambda: found.next(x, packed, scores, _NEVER, _WIDTH), lambda: _plain_candidates(product(), scores)
 
 
+def _next_listed(found: Kernels, dtype: torch.dtype, inner: int, sentences: int) -> Trial:
+    """The best continuations in lists of an eleventh of a vocabulary; without the kernel, a mask hides the others."""
+    x, weight = numbers(sentences * _HYPOTHESES, inner), numbers(_VOCABULARIES[0][1], inner, speed=1.3)
+    table, packed = row_table(weight, None, dtype), pack(weight, None, dtype)
+    scores, tokens = -numbers(sentences, _HYPOTHESES).abs(), torch.arange(len(weight))
+    allowed = (tokens + torch.arange(sentences)[:, None]) % 11 == 0
+    allowed[:, :4] = True  # the special tokens
+    lists, mask = TokenLists.of(allowed), torch.zeros(allowed.shape).masked_fill_(~allowed, -math.inf)
+
+    def plain() -> tuple[Tensor, Tensor]:
+        logits = F.linear(x, weight) if dtype == torch.float32 else found.product(x, packed)
+        return _plain_candidates(logits + mask.repeat_interleave(_HYPOTHESES, 0), scores)
+
+    return lambda: found.next_listed(x, table, lists, scores, _NEVER, _WIDTH), plain
+
+
 def _step(
     found: Kernels, dtype: torch.dtype, size: int, wide: int, heads: int, sentences: int, *, recurrent: bool = False
 ) -> Trial:
@@ -202,6 +223,7 @@ TRIALS: dict[str, Kind] = {
     "candidates": Kind(_vocabulary_classes, _candidates),
     "product": Kind(_product_classes, _product),
     "next tokens": Kind(_next_classes, _next),
+    "next listed tokens": Kind(_listed_classes, _next_listed),
     "decoder step": Kind(_step_classes, _step),
     "recurrent decoder step": Kind(_step_classes, partial(_step, recurrent=True)),
 }

@@ -64,6 +64,23 @@ inline float total(Floats x) {
   return x[0];
 }
 
+// Sums over the lanes of 16 vectors: lane i of the result is that of vector i.
+template <class Vector>
+inline Vector sums(const Vector* v) {
+  Vector a[8], b[4], c[2];
+  for (int i = 0; i < 8; i++)
+    a[i] = SPARSENMT_SHUFFLE(v[2 * i], v[2 * i + 1], 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29) +
+           SPARSENMT_SHUFFLE(v[2 * i], v[2 * i + 1], 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
+  for (int i = 0; i < 4; i++)
+    b[i] = SPARSENMT_SHUFFLE(a[2 * i], a[2 * i + 1], 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29) +
+           SPARSENMT_SHUFFLE(a[2 * i], a[2 * i + 1], 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+  for (int i = 0; i < 2; i++)
+    c[i] = SPARSENMT_SHUFFLE(b[2 * i], b[2 * i + 1], 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
+           SPARSENMT_SHUFFLE(b[2 * i], b[2 * i + 1], 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+  return SPARSENMT_SHUFFLE(c[0], c[1], 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
+         SPARSENMT_SHUFFLE(c[0], c[1], 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+}
+
 // e^x for x <= 88; e^-87 below -87; NaN of NaN. Taylor to r^7, |r| <= ln(2) / 2.
 inline Floats exponential(Floats x) {
   constexpr float high = 0.693359375f;  // exact in 10 bits

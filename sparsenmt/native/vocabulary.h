@@ -45,7 +45,10 @@ struct Continuations {
   int64_t *parents, *tokens;                 // (B, width)
 
   // Process row n while its logits are in the cache. Afterwards, forbidden tokens have minus infinity.
-  void row(int64_t n, float* logits) const {
+  void row(int64_t n, float* logits) const { row(n, logits, size); }
+
+  // The same of the first `size` tokens.
+  void row(int64_t n, float* logits, int64_t size) const {
     float kept[kForbidden], peak = kNever, *found = values + n * width;
     if (mask) {
       const float* own = mask + n / hypotheses * size;

@@ -15,7 +15,9 @@ from sparsenmt.data.tokenizers.frame import Frame, FramePair
 from sparsenmt.data.tokenizers.tokenizer import Tokenizers, train_tokenizer
 from sparsenmt.data.vocabulary import SPECIAL_TOKENS, UNK, UNKNOWN_SURFACE
 from sparsenmt.decoding.translate import Translation, translate_lines
+from sparsenmt.model.linear import ListedProduct
 from sparsenmt.model.transformer import Transformer
+from sparsenmt.native.kernels import kernels
 from sparsenmt.recipe.schema import Decoding, TokenizerSection
 from tests.decoding.support import TinyBundle, invented_lines, tiny_bundle, tiny_model
 
@@ -83,8 +85,9 @@ def test_a_sentence_uses_its_own_tokens_in_any_company(method: dict[str, Any]) -
     assert [each.text for each in together] != [each.text for each in translate(tiny_bundle(2), LINES, method)]
 
 
-def test_the_kernel_reads_the_rows_of_the_batch_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The compiled step, the operators and int8 find the same as float64; rows are gathered once a batch."""
+@pytest.mark.parametrize("listed", [True, False])
+def test_kernels_read_the_rows_of_the_batch_only(listed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In fp32 the same is found as in float64, row by row or with rows that are gathered once a batch."""
     monkeypatch.setenv("SPARSENMT_NATIVE", "always")
     method = METHODS[0]
     expected = [each.text for each in translate(with_shortlist(tiny_bundle(2)), LINES, method)]
@@ -98,7 +101,14 @@ def test_the_kernel_reads_the_rows_of_the_batch_only(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Transformer, "output_of", noting)
     bundle = with_shortlist(tiny_bundle(2, dtype=torch.float32))
     bundle.model.pack(torch.float32)
+    if not listed:
+        monkeypatch.setattr(ListedProduct, "continuations", lambda *_: None)
+    elif (found := kernels()) is None or torch.float32 not in found.products:
+        pytest.skip("this machine has no such products")
     assert [each.text for each in translate(bundle, LINES, method)] == expected
+    if listed:
+        assert not gathered
+        return
     size = bundle.tokenizers.target.size
     assert 1 <= len(gathered) <= 3 and all(len(SPECIAL_TOKENS) < each <= size for each in gathered)
     translate(bundle, ["nie"], method)

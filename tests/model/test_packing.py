@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import pytest
@@ -11,9 +12,11 @@ from torch import Tensor
 
 from sparsenmt.decoding.scores import candidates, never
 from sparsenmt.model import linear
-from sparsenmt.model.linear import ACTIVATIONS, Activation, packed_product
+from sparsenmt.model.linear import ACTIVATIONS, Activation, ListedProduct, packed_product
 from sparsenmt.model.protocol import Source
 from sparsenmt.model.transformer import Transformer
+from sparsenmt.native.packing import pack
+from sparsenmt.native.token_lists import TokenLists
 from sparsenmt.recipe.schema import Decoding
 from tests.model.support import random_model, random_source, random_target
 from tests.native.libraries import decoding_kernels
@@ -142,3 +145,35 @@ def test_continuations_without_logits(dtype: torch.dtype, unknown: str, monkeypa
     monkeypatch.setattr(linear, "LAST_LEVEL_CACHE_SIZE", 0)  # then a core reads a part of the table once
     assert model.continuations(rows, scores, gone, 6) is None
     assert model.continuations(rows[:30], scores[:6], gone, 6) is not None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)
+def test_continuations_of_lists(dtype: torch.dtype) -> None:
+    """Those of a mask; rows of the table that are no whole vectors have none."""
+    found = decoding_kernels(dtype)
+    weight, bias, rows, scores = torch.randn(90, 64), torch.randn(90), torch.randn(15, 64), -torch.rand(5, 3)
+    allowed = torch.rand(5, 90) < 0.3
+    allowed[:, :4] = True
+    product = ListedProduct.of(weight, bias, None if dtype == torch.float32 else dtype)
+    lists = TokenLists.of(allowed).select(torch.tensor([4, 0, 1, 3, 2])).merge([])
+    ours = product.continuations(rows, lists, scores, (0, 2), 6)
+    mask = torch.zeros(allowed.shape).masked_fill_(~allowed, -math.inf)[[4, 0, 1, 3, 2]]
+    theirs = found.next(rows, pack(weight, bias, dtype), scores, (0, 2), 6, mask)
+    assert ours is not None
+    torch.testing.assert_close(ours[0], theirs[0], atol=1e-5, rtol=1e-5)
+    assert torch.equal(ours[1], theirs[1]) and torch.equal(ours[2], theirs[2])
+    assert product.continuations(rows.double(), lists, scores, (0, 2), 6) is None
+    assert product.continuations(rows, lists, scores, (0, 2), 65) is None
+    assert ListedProduct.of(weight[:, :50], bias, None).continuations(rows, lists, scores, (0, 2), 6) is None
+
+
+def test_lists_of_tokens_are_selected_and_merged() -> None:
+    allowed = torch.rand(6, 40) < 0.2
+    lists = TokenLists.of(allowed)
+    chosen = torch.tensor([3, 0, 5])
+    merged = lists.select(chosen).merge([lists.select(torch.tensor([1])), lists])
+    expected = torch.cat([allowed[chosen], allowed[1:2], allowed])
+    found = torch.zeros_like(expected)
+    found[merged.sentences(), merged.flat()] = True
+    assert torch.equal(found, expected) and len(merged) == 10
+    assert len(merged.tokens) == int(expected.sum())  # those of no sentence are gone

@@ -159,6 +159,7 @@ SIZES: dict[str, tuple[Any, ...]] = {
     "candidates": (8000,),
     "product": (torch.float32, 64, 32),
     "next tokens": (torch.float32, 8000, 32),
+    "next listed tokens": (torch.float32, 32),
     "decoder step": (torch.float32, 64, 96, 4),
     "recurrent decoder step": (torch.float32, 64, 96, 4),
 }
@@ -166,7 +167,10 @@ SIZES: dict[str, tuple[Any, ...]] = {
 
 @pytest.mark.parametrize("kind", SIZES)
 def test_both_sides_of_a_trial_solve_the_same_problem(found: Kernels, kind: str) -> None:
-    if kind.endswith(("product", "next tokens", "decoder step")) and torch.float32 not in found.products:
+    if (
+        kind.endswith(("product", "next tokens", "listed tokens", "decoder step"))
+        and torch.float32 not in found.products
+    ):
         pytest.skip("no such instructions")
     for sizes in trials.TRIALS[kind].classes(*SIZES[kind]):
         with torch.inference_mode():

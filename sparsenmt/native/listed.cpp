@@ -1,0 +1,174 @@
+// From a decoder's states to the best continuations of every sentence among the tokens of its own list (a vocabulary
+// shortlist), on the CPU. Built and checked by kernels.py.
+//
+// A list has a small part of the vocabulary, and every sentence another one: so each row of states is multiplied with the
+// rows of the table that its list names, where they stand, instead of all rows of states with the lists of all.
+
+#include <vector>
+
+#include "products.h"
+#include "vocabulary.h"
+
+#ifdef SPARSENMT_PRODUCTS
+namespace sparsenmt {
+namespace {
+
+// The output table, row by row; the same as in packing.py. A row has a whole number of vectors.
+struct Table {
+  const void* rows;
+  const float* scale;   // (tokens), of int8
+  const int32_t* sum;   // (tokens), of int8
+  const float* bias;    // (tokens), or null
+  int64_t inner, kind;
+
+  int64_t bytes() const { return inner * (kind == kFp32 ? 4 : kind == kBf16 ? 2 : 1); }
+  const char* row(int64_t token) const { return static_cast<const char*>(rows) + token * bytes(); }
+};
+
+// The tokens of every sentence, special tokens first.
+struct Lists {
+  const int32_t* tokens;  // of all lists
+  const int64_t *first, *count;  // (B)
+};
+
+constexpr int64_t kBytes = 64;   // of a vector
+constexpr int64_t kTogether = 4;  // rows of the table that are multiplied with a vector of states at a time
+constexpr int64_t kFetched = 16;  // rows ahead that are prefetched
+
+// A state as the table's numbers.
+struct State {
+  const char* numbers;
+  float scale;  // of int8
+  int32_t zero;
+};
+
+template <Kind kind>
+struct Sums {
+  using Vector = Floats;
+};
+template <>
+struct Sums<kInt8> {
+  using Vector = Ints;
+};
+
+// The products of 16 rows of the table with a state.
+template <Kind kind>
+typename Sums<kind>::Vector products(const Table& table, const State& state, const char* const* rows) {
+  using Vector = typename Sums<kind>::Vector;
+  const int64_t bytes = table.bytes();
+  Vector found[kLanes];
+#pragma GCC unroll 4
+  for (int64_t t = 0; t < kLanes; t += kTogether) {
+    __m512 sum[kTogether];
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < kTogether; i++) sum[i] = _mm512_setzero_ps();
+    for (int64_t at = 0; at < bytes; at += kBytes) {
+      const __m512i x = _mm512_loadu_si512(state.numbers + at);
+#pragma GCC unroll 4
+      for (int64_t i = 0; i < kTogether; i++) sum[i] = step<kind>(sum[i], x, _mm512_loadu_si512(rows[t + i] + at));
+    }
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < kTogether; i++) found[t + i] = (Vector)sum[i];
+  }
+  return sums(found);
+}
+
+// The logits of a list's tokens for the hypotheses of a sentence, `width` apart.
+template <Kind kind>
+void listed_logits(const Table& table, const int32_t* tokens, int64_t count, const State* states, int64_t hypotheses, float* logits,
+                   int64_t width) {
+  for (int64_t first = 0; first < count; first += kLanes) {
+    const char* rows[kLanes];
+    int32_t here[kLanes];
+    for (int64_t i = 0; i < kLanes; i++) {
+      here[i] = tokens[std::min(first + i, count - 1)];
+      rows[i] = table.row(here[i]);
+      if (first + i + kFetched < count)
+        for (int64_t at = 0; at < table.bytes(); at += kBytes) __builtin_prefetch(table.row(tokens[first + i + kFetched]) + at);
+    }
+    const __m512i where = _mm512_loadu_si512(here);
+    const __m512 bias = table.bias ? _mm512_i32gather_ps(where, table.bias, 4) : _mm512_setzero_ps();
+    __m512 scale = _mm512_setzero_ps();
+    __m512i row_sum = _mm512_setzero_si512();
+    if constexpr (kind == kInt8) {
+      scale = _mm512_i32gather_ps(where, table.scale, 4);
+      row_sum = _mm512_i32gather_epi32(where, table.sum, 4);
+    }
+    const int64_t left = count - first;
+    const __mmask16 mask = left >= kLanes ? 0xffff : static_cast<__mmask16>((1 << left) - 1);
+    for (int64_t j = 0; j < hypotheses; j++) {
+      const auto found = products<kind>(table, states[j], rows);
+      __m512 value;
+      if constexpr (kind == kInt8) {
+        const __m512i zero = _mm512_mullo_epi32(row_sum, _mm512_set1_epi32(states[j].zero));
+        value = _mm512_cvtepi32_ps(_mm512_sub_epi32((__m512i)found, zero));
+        value = _mm512_fmadd_ps(value, _mm512_mul_ps(scale, _mm512_set1_ps(states[j].scale)), bias);
+      } else {
+        value = _mm512_add_ps((__m512)found, bias);
+      }
+      _mm512_mask_storeu_ps(logits + j * width + first, mask, value);
+    }
+  }
+}
+
+State round_state(const Table& table, const float* x, char* scratch) {
+  State state{scratch, 0.0f, 0};
+  if (table.kind == kFp32) state.numbers = reinterpret_cast<const char*>(x);
+#ifdef SPARSENMT_BF16
+  if (table.kind == kBf16) round_bf16(x, table.inner, table.inner, reinterpret_cast<uint16_t*>(scratch));
+#endif
+#ifdef SPARSENMT_INT8
+  if (table.kind == kInt8)
+    round_int8(x, table.inner, table.inner, reinterpret_cast<uint8_t*>(scratch), &state.scale, &state.zero);
+#endif
+  return state;
+}
+
+void listed_sentence(const Continuations& found, const Table& table, const Lists& lists, const float* x, int64_t b,
+                     std::vector<char>& scratch, std::vector<float>& logits) {
+  const int64_t J = found.hypotheses, count = lists.count[b], bytes = table.bytes();
+  const int32_t* tokens = lists.tokens + lists.first[b];
+  std::vector<State> states;
+  scratch.resize(J * bytes);
+  if (static_cast<int64_t>(logits.size()) < J * count) logits.resize(J * count);
+  for (int64_t j = 0; j < J; j++)
+    states.push_back(round_state(table, x + (b * J + j) * table.inner, scratch.data() + j * bytes));
+  switch (table.kind) {
+#ifdef SPARSENMT_BF16
+    case kBf16: listed_logits<kBf16>(table, tokens, count, states.data(), J, logits.data(), count); break;
+#endif
+#ifdef SPARSENMT_INT8
+    case kInt8: listed_logits<kInt8>(table, tokens, count, states.data(), J, logits.data(), count); break;
+#endif
+    default: listed_logits<kFp32>(table, tokens, count, states.data(), J, logits.data(), count);
+  }
+  for (int64_t j = 0; j < J; j++) found.row(b * J + j, logits.data() + j * count, count);
+}
+
+}  // namespace
+}  // namespace sparsenmt
+#endif
+
+// x (B J, D), contiguous. The tokens of the results are those of the vocabulary.
+extern "C" void sparsenmt_next_listed(const void* continuations, const void* table, const void* lists, const float* x,
+                                      int threads) {
+#ifdef SPARSENMT_PRODUCTS
+  using namespace sparsenmt;
+  const Continuations& found = *static_cast<const Continuations*>(continuations);
+  const Lists& own = *static_cast<const Lists*>(lists);
+#pragma omp parallel num_threads(threads) if (threads > 1)
+  {
+    std::vector<char> scratch;
+    std::vector<float> logits;
+#pragma omp for schedule(static)
+    for (int64_t b = 0; b < found.sentences; b++)
+      listed_sentence(found, *static_cast<const Table*>(table), own, x, b, scratch, logits);
+  }
+  found.finish();
+  for (int64_t b = 0; b < found.sentences; b++)
+    for (int64_t i = b * found.width; i < (b + 1) * found.width; i++)
+      if (found.totals[i] > kNever) found.tokens[i] = own.tokens[own.first[b] + found.tokens[i]];
+#else
+  (void)continuations, (void)table, (void)lists, (void)x, (void)threads;
+#endif
+}

@@ -1,0 +1,65 @@
+"""Lists of tokens, one for each sentence of a search.
+
+Shapes: B sentences, V vocabulary, N tokens of all lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class TokenLists:
+    """The tokens that may come out of each sentence, rising, so that the special tokens come first.
+
+    Args:
+        tokens: (N) int32, list after list; lists of sentences that were removed may remain in it.
+        first: (B) int64, where the list of a sentence begins.
+        count: (B) int64, its length.
+        size: V; all tokens are below it.
+    """
+
+    tokens: Tensor
+    first: Tensor
+    count: Tensor
+    size: int
+
+    @staticmethod
+    def of(allowed: Tensor) -> TokenLists:
+        """Make the lists of a mask (B, V) bool."""
+        sentences, tokens = allowed.nonzero(as_tuple=True)
+        count = sentences.bincount(minlength=len(allowed))
+        return TokenLists(tokens.int(), count.cumsum(0) - count, count, allowed.shape[1])
+
+    def __len__(self) -> int:
+        """Sentences."""
+        return len(self.count)
+
+    def select(self, sentences: Tensor) -> TokenLists:
+        """Keep only these sentences, in this order."""
+        return replace(self, first=self.first[sentences], count=self.count[sentences])
+
+    def merge(self, others: Sequence[TokenLists]) -> TokenLists:
+        """Concatenate the sentences of several lists; frees the tokens of sentences that were removed."""
+        parts = [part._own() for part in (self, *others)]
+        count = torch.cat([part.count for part in parts])
+        return TokenLists(torch.cat([part.tokens for part in parts]), count.cumsum(0) - count, count, self.size)
+
+    def _own(self) -> TokenLists:
+        """The same without tokens of other sentences."""
+        first = self.count.cumsum(0) - self.count
+        places = torch.arange(int(self.count.sum()), device=self.tokens.device)
+        own = self.tokens[places + (self.first - first).repeat_interleave(self.count)]
+        return replace(self, tokens=own, first=first)
+
+    def sentences(self) -> Tensor:
+        """(total of ``count``) the sentence of each token of `flat`."""
+        return torch.arange(len(self), device=self.count.device).repeat_interleave(self.count)
+
+    def flat(self) -> Tensor:
+        """(total of ``count``) int64: the tokens, sentence by sentence."""
+        return self._own().tokens.long()
