@@ -82,6 +82,7 @@ SHIPPED = {
     "news-en-de-doc",
     "qmsum",
     "qmsum-l0drop",
+    "student-multi30k-l0drop",
     "tanaka-en-ja",
     "tanaka-ja-en",
     "tanaka-ja-en-l0drop",
