@@ -273,7 +273,7 @@ class Kernels:
             address(lists.count, torch.int64, sentences),
         )
         pointers = buffers.pointer, ctypes.addressof(table.structure), ctypes.addressof(own)
-        cores = self._threads(len(lists.tokens) * inner)
+        cores = min(self._threads(len(lists.tokens) * inner), max(sentences, 1))  # a thread takes whole sentences
         self._library.sparsenmt_next_listed(*pointers, address(x, torch.float32, rows, inner), cores)
         return buffers.found
 
