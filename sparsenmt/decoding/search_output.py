@@ -8,7 +8,6 @@ Shapes: B unfinished sentences, J hypotheses each, V vocabulary, U tokens of any
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,10 +49,17 @@ class SearchOutput:
     Args:
         lists: the tokens of each sentence's shortlist; None: all tokens.
         dtype: of logits.
+        gathered: the output's rows of at least these tokens; None: they are gathered when they are needed.
     """
 
-    def __init__(self, model: TranslationModel, lists: TokenLists | None, dtype: torch.dtype) -> None:
-        self._model, self._lists, self._dtype = model, lists, dtype
+    def __init__(
+        self,
+        model: TranslationModel,
+        lists: TokenLists | None,
+        dtype: torch.dtype,
+        gathered: _GatheredRows | None = None,
+    ) -> None:
+        self._model, self._lists, self._dtype, self._gathered = model, lists, dtype, gathered
 
     @staticmethod
     def of(model: TranslationModel, allowed: Tensor | None, dtype: torch.dtype) -> SearchOutput:
@@ -67,11 +73,10 @@ class SearchOutput:
         """Keep only these sentences, in this order."""
         if self._lists is None:
             return self
-        chosen = SearchOutput(self._model, self._lists.select(sentences), self._dtype)
-        rows = self.__dict__.get("_rows")
-        if rows is not None:  # gathered already: their number is not worth a new gathering
-            chosen.__dict__["_rows"] = _GatheredRows(rows.product, rows.tokens, rows.mask[sentences])
-        return chosen
+        rows = self._gathered
+        if rows is not None:  # fewer of them would not be worth a new gathering
+            rows = _GatheredRows(rows.product, rows.tokens, rows.mask[sentences])
+        return SearchOutput(self._model, self._lists.select(sentences), self._dtype, rows)
 
     def merge(self, others: Sequence[SearchOutput]) -> SearchOutput:
         """Concatenate the sentences of several outputs of one model."""
@@ -84,9 +89,11 @@ class SearchOutput:
         """Sentences that have a shortlist."""
         return 0 if self._lists is None else len(self._lists)
 
-    @functools.cached_property
+    @property
     def _rows(self) -> _GatheredRows | None:
-        return None if self._lists is None else _GatheredRows.of(self._model, self._lists, self._dtype)
+        if self._gathered is None and self._lists is not None:
+            self._gathered = _GatheredRows.of(self._model, self._lists, self._dtype)
+        return self._gathered
 
     def project(self, states: Tensor, sentences: slice = slice(None)) -> Tensor:
         """states (B * J, D) of these sentences -> logits (B * J, U), minus infinity outside of a shortlist."""
