@@ -34,7 +34,8 @@ from sparsenmt.sparsity.registry import Method, MethodPlace, Socket
 
 _CPU = torch.device("cpu")
 _WEIGHT_BYTES = 4
-_TRAINING_BYTES = 20  # of a parameter in fp32: itself, its gradient, two moments, the copy that validates
+_KEPT_BYTES = 8  # of a parameter in fp32 during training: itself, the copy that validates
+_TRAINED_BYTES = 12  # in addition, if it is trained: its gradient, two moments
 _SMALL = 4096  # largest dimension of a model that is built only to find out its losses
 
 
@@ -267,55 +268,77 @@ def build_model(model: schema.Model, *, source_size: int, target_size: int, seed
     Raises:
         UserError: the weights need more memory than this machine has.
     """
-    check_memory(model, _WEIGHT_BYTES, source_size=source_size, target_size=target_size)
+    check_memory(model, source_size=source_size, target_size=target_size)
     return _build_transformer(model, source_size=source_size, target_size=target_size, seed=seed)
 
 
-def check_training_memory(model: schema.Model, *, source_size: int, target_size: int, device: torch.device) -> None:
+def check_training_memory(recipe: schema.Recipe, *, source_size: int, target_size: int, device: torch.device) -> None:
     """Check that what training keeps of every parameter fits into the memory, before any of it is taken.
+
+    Parameters that are not trained have no gradient and no moments.
 
     Raises:
         UserError: it does not.
     """
+    memory = device_memory(device)
+    sizes = {"source_size": source_size, "target_size": target_size}
+    if memory is None or _roughly_counted(recipe.model, **sizes) * (_KEPT_BYTES + _TRAINED_BYTES) < memory:
+        return
+    built = _without_memory(recipe.model, **sizes)
+    choose_trained(recipe, built)
+    count, trained = _counted(built), _counted(built, only_trained=True)
+    needed = _KEPT_BYTES * count + _TRAINED_BYTES * trained
+    part = "" if trained == count else f", {trained:,} of them trained,"
     use = " in training (weights, gradients, Adam's moments, a copy for validation)"
-    check_memory(model, _TRAINING_BYTES, source_size=source_size, target_size=target_size, use=use, device=device)
+    lower = "Lower" if part else "Train adapters or a part alone (`training.lora`, `training.freeze`); or lower"
+    _check_fits(f"{count:,} parameters{part} take {{}} of memory{use}", needed, memory, device, lower)
 
 
-def check_memory(
-    model: schema.Model,
-    bytes_each: int,
-    *,
-    source_size: int,
-    target_size: int,
-    use: str = "",
-    device: torch.device = _CPU,
-) -> None:
-    """Check that a model's parameters fit into the memory of a device; activations come in addition.
-
-    Args:
-        bytes_each: bytes that are kept of every parameter.
-        use: end of the sentence "PARAMETERS take N GB of memory".
+def check_memory(model: schema.Model, *, source_size: int, target_size: int) -> None:
+    """Check that a model's weights fit into the memory of this machine; activations come in addition.
 
     Raises:
         UserError: they do not.
     """
-    memory = device_memory(device)
+    memory = device_memory(_CPU)
+    sizes = {"source_size": source_size, "target_size": target_size}
+    if memory is None or _roughly_counted(model, **sizes) * _WEIGHT_BYTES < memory:
+        return
+    count = _counted(_without_memory(model, **sizes))
+    _check_fits(f"{count:,} parameters take {{}} of memory", count * _WEIGHT_BYTES, memory, _CPU)
+
+
+def _roughly_counted(model: schema.Model, *, source_size: int, target_size: int) -> int:
+    """Return at least the number of a model's parameters, without building it on "meta", which takes a second."""
     blocks = model.encoder_layers + model.decoder_layers
     wide = max(model.feed_forward, model.decoder_feed_forward or 0)
     matrices = blocks * (12 * model.dimension**2 + 3 * model.dimension * wide)
-    rough = matrices + model.dimension * (2 * source_size + 2 * target_size + 2 * model.max_positions)
-    if memory is None or rough * bytes_each < memory:  # not counted exactly: the first model on "meta" takes a second
-        return
+    return matrices + model.dimension * (2 * source_size + 2 * target_size + 2 * model.max_positions)
+
+
+def _without_memory(model: schema.Model, *, source_size: int, target_size: int) -> Transformer:
+    """Build a model on "meta": its parameters have shapes and no values."""
     with torch.device("meta"):
-        built = _build_transformer(model, source_size=source_size, target_size=target_size, seed=0)
-    count = sum(parameter.numel() for parameter in built.parameters())
-    if count * bytes_each >= memory:
+        return _build_transformer(model, source_size=source_size, target_size=target_size, seed=0)
+
+
+def _counted(model: Transformer, *, only_trained: bool = False) -> int:
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad or not only_trained)
+
+
+def _check_fits(use: str, needed: int, memory: int, device: torch.device, lower: str = "Lower") -> None:
+    """Refuse what needs more bytes than there are.
+
+    Args:
+        use: the sentence, with {} for the bytes.
+        lower: first words of the hint.
+    """
+    if needed >= memory:
         owner = "GPU" if device.type == "cuda" else "machine"
-        needed, present = byte_text(count * bytes_each), byte_text(memory)
         raise UserError(
-            f"{count:,} parameters take {needed} of memory{use}; this {owner} has {present}",
+            f"{use.format(byte_text(needed))}; this {owner} has {byte_text(memory)}",
             where="model",
-            hint="Lower `dimension`, `feed_forward`, the numbers of layers or the vocabulary, or use a larger one.",
+            hint=f"{lower} `dimension`, `feed_forward`, the numbers of layers or the vocabulary, or use a larger one.",
         )
 
 

@@ -112,7 +112,7 @@ def train(recipe: Recipe, start: StartingPoint | None = None) -> None:
         else:
             _streams(recipe, data).batches(0, workers.rank, workers.size)  # refused before anything is written
         sizes = {"source_size": data.tokenizers.source.size, "target_size": data.tokenizers.target.size}
-        check_training_memory(recipe.model, **sizes, device=device)
+        check_training_memory(recipe, **sizes, device=device)
         with _open_run(recipe, data.fingerprint, start, workers) as run:
             progress = None if run.newest is None else run.newest.progress()
             tell = notify if workers.is_main_process else _keep_silent

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from sparsenmt import assemble, devices
-from sparsenmt.assemble import build_model, check_training_memory
+from sparsenmt.assemble import build_model, check_training_memory, choose_trained
 from sparsenmt.devices import device_memory
 from sparsenmt.errors import UserError
 from sparsenmt.progress import byte_text
-from sparsenmt.recipe.schema import Model
+from sparsenmt.recipe.schema import Model, Training
+from tests.test_store import make_recipe
 
 CPU = torch.device("cpu")
 SIZES = {"source_size": 100, "target_size": 100}
@@ -46,20 +47,37 @@ def test_a_model_that_does_not_fit_is_refused_before_memory_is_taken(monkeypatch
     assert caught.value.where == "model" and caught.value.hint
 
 
-def test_the_bound_is_the_number_of_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = Model(dimension=16, feed_forward=32, heads=2, encoder_layers=2, decoder_layers=1)
-    count = sum(parameter.numel() for parameter in build_model(model, **SIZES).parameters())
+@pytest.mark.parametrize(
+    ("training", "words"),
+    [
+        ({}, "{count} parameters take .* in training"),
+        ({"freeze": ["encoder", "embeddings"]}, "{count} parameters, {trained} of them trained, take .* in training"),
+        ({"lora": {"rank": 2}}, "{count} parameters, {trained} of them trained, take .* in training"),
+    ],
+)
+def test_the_bound_counts_what_is_kept(
+    training: dict[str, object], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """8 bytes of each parameter (weight, copy for validation), and 12 more if it is trained (gradient, moments)."""
+    recipe = make_recipe()
+    recipe = recipe.model_copy(update={"training": Training.model_validate(training)})
+    model = build_model(recipe.model, **SIZES)
+    choose_trained(recipe, model)
+    numbers = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
+    count, trained = sum(number for number, _ in numbers), sum(number for number, learns in numbers if learns)
+    assert (trained < count) is bool(training)
+    words = words.format(count=f"{count:,}", trained=f"{trained:,}")
     state = torch.get_rng_state()
-    for memory, fits in ((20 * count, False), (20 * count + 1, True)):
+    for memory, fits in ((8 * count + 12 * trained, False), (8 * count + 12 * trained + 1, True)):
         monkeypatch.setattr(assemble, "device_memory", lambda device, memory=memory: memory)
         if fits:
-            check_training_memory(model, **SIZES, device=CPU)
+            check_training_memory(recipe, **SIZES, device=CPU)
         else:
-            with pytest.raises(UserError, match=f"^model: {count:,} parameters take .* in training"):
-                check_training_memory(model, **SIZES, device=CPU)
+            with pytest.raises(UserError, match=f"^model: {words}"):
+                check_training_memory(recipe, **SIZES, device=CPU)
     assert torch.equal(torch.get_rng_state(), state)
     monkeypatch.setattr(assemble, "device_memory", lambda device: None)
-    check_training_memory(model, **SIZES, device=CPU)
+    check_training_memory(recipe, **SIZES, device=CPU)
 
 
 def test_training_writes_nothing(refused: Callable[..., str], workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
