@@ -29,11 +29,11 @@ def measure(work: dict[str, object], give_back: bool) -> list[int]:
     from protocol import training_batches
     from sparsenmt.recipe.schema import Optimizer
     from sparsenmt.training.allocator import trim_heap
-    from sparsenmt.training.gradients import Objective, UpdateTotals, accumulate_gradients
+    from sparsenmt.training.gradients import Objective
     from sparsenmt.training.precision import MasterWeights
     from sparsenmt.training.state import make_optimizer
     from workers.model import random_model
-    from workers.train import as_batch
+    from workers.train import as_batch, update
 
     torch.set_num_threads(2)
     model = random_model(work)
@@ -42,12 +42,7 @@ def measure(work: dict[str, object], give_back: bool) -> list[int]:
     optimizer = make_optimizer(weights, Optimizer())
     seen = []
     for step, ids in enumerate(training_batches(work), start=1):
-        batch = as_batch(*ids)
-        accumulate_gradients(model, batch, Objective(0.1, "tokens", {}), UpdateTotals.of([batch]))
-        weights.collect()
-        optimizer.step()
-        optimizer.zero_grad()
-        weights.publish()
+        update(model, weights, optimizer, as_batch(*ids), Objective(0.1, "tokens", {}))
         if step % EVERY == 0:
             if give_back:
                 trim_heap()

@@ -152,3 +152,33 @@ def test_the_choice_of_kernels_is_timed(capsys: pytest.CaptureFixture[str], monk
     last = json.loads(capsys.readouterr().out.rstrip("\n").split("\n")[-1])
     assert last["name"] == "native_choice" and list(last["ratios"]) == ["native_short_sources"] and last["bars"] == {}
     assert os.environ["SPARSENMT_NATIVE"] == "always"
+
+
+def test_memory_with_adapters_and_in_full(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tiny model and two batches, in this process."""
+    import numpy as np
+
+    import adapter_memory
+
+    if not Path("/proc/self/status").exists():
+        pytest.skip("Linux only")
+    ids = np.full((2, 5), 3)
+    np.savez(tmp_path / "ids.npz", **{f"{side}_{i}": ids for side in ("source", "target") for i in range(2)})
+    sizes = {"dimension": 32, "feed_forward": 32, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+    work = {**sizes, "max_positions": 8, "vocabulary": 50, "steps": 2, "batches": str(tmp_path / "ids.npz")}
+
+    def run(command: list[str], *, env: dict[str, str], **_: object) -> subprocess.CompletedProcess[str]:
+        assert "MALLOC_MMAP_THRESHOLD_" in env and command[1] == adapter_memory.__file__
+        return subprocess.CompletedProcess(
+            command, 0, json.dumps(adapter_memory.measure(json.loads(command[3]), command[2]))
+        )
+
+    monkeypatch.setattr(adapter_memory.subprocess, "run", run)
+    ratios = adapter_memory.compare(work)
+    attentions = 3 * 2 * 2 * adapter_memory.RANK * 32  # queries and values, up and down
+    rows = capsys.readouterr().out.splitlines()
+    assert [row.split()[0] for row in rows] == ["full", "adapters"] and f" {attentions:,} " in rows[1]
+    assert ratios["parameters"] == pytest.approx(ratios["gradient_and_optimizer_bytes"], rel=0.01)
+    assert ratios["peak_resident"] > 0

@@ -63,6 +63,18 @@ def set_up(work: dict[str, Any]) -> tuple[Transformer, MasterWeights, torch.opti
     return model, weights, optimizer
 
 
+def update(
+    model: Transformer, weights: MasterWeights, optimizer: torch.optim.Optimizer, batch: Batch, objective: Objective
+) -> None:
+    """One update of the weights by one batch."""
+    accumulate_gradients(model, batch, objective, UpdateTotals.of([batch]))
+    weights.collect()
+    fill_missing_gradients(model.plan, (each for each in weights.named.values() if each.requires_grad))
+    optimizer.step()
+    optimizer.zero_grad()
+    weights.publish()
+
+
 def main() -> None:
     work = work_from_arguments()
     model, weights, optimizer = set_up(work)
@@ -72,12 +84,7 @@ def main() -> None:
 
     def repeat() -> None:
         for objective, batch in zip(itertools.cycle(objectives), batches):
-            accumulate_gradients(model, batch, objective, UpdateTotals.of([batch]))
-            weights.collect()
-            fill_missing_gradients(model.plan, weights.named.values())
-            optimizer.step()
-            optimizer.zero_grad()
-            weights.publish()
+            update(model, weights, optimizer, batch, objective)
 
     serve(
         what=f"sparsenmt {sparsenmt.__version__} {work['our_dtype']}{work.get('named', '')}",
