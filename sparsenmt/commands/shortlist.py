@@ -21,8 +21,8 @@ from sparsenmt.errors import UserError
     multiple=True,
     help="Alignments of a corpus, line by line, of the model's tokens: 0-0 1-2.  [default: estimated by IBM Model 1]",
 )
-@count_option("--first", 100, "Most frequent target tokens, which always may come out.")
-@count_option("--best", 100, "Most translations of each source token.")
+@count_option("--first", 100, "Number of the most frequent target tokens, which may come out of every sentence.")
+@count_option("--best", 100, "Largest number of translations of each source token.")
 @click.option("--test", type=PATH, help="Text to translate with and without the shortlist.")
 @count_option("--rounds", 3, "Turns of both; the fastest counts.")
 @language_options

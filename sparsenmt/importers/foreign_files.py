@@ -16,6 +16,7 @@ from sparsenmt.recipe.errors import show
 from sparsenmt.recipe.yaml_tree import parse_plain
 
 COPY_AGAIN = "Copy all files of the model again, from where it comes from."
+BEYOND = "If the original says so, too, this program cannot import the model; otherwise copy its files again."
 _MOST_TEXT = 1 << 22  # bytes of settings
 _MOST_JSON = 1 << 28  # of a tokenizer with a million tokens, and more
 
@@ -35,8 +36,8 @@ def read_content(path: Path, most: int) -> bytes:
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror}", where=str(path), hint=COPY_AGAIN) from None
     if not data or len(data) > most:
-        size = "is empty" if not data else f"is larger than {most:,} bytes"
-        raise UserError(f"the file {size}", where=str(path), hint=COPY_AGAIN)
+        size, hint = (f"is larger than {most:,} bytes", BEYOND) if data else ("is empty", COPY_AGAIN)
+        raise UserError(f"the file {size}", where=str(path), hint=hint)
     return data
 
 
@@ -47,7 +48,7 @@ def read_object(path: Path) -> dict[str, Any]:
         UserError: the file is missing, too large, or holds something else.
     """
     if path.exists() and path.stat().st_size > _MOST_JSON:
-        raise UserError(f"the file is larger than {_MOST_JSON:,} bytes", where=str(path), hint=COPY_AGAIN)
+        raise UserError(f"the file is larger than {_MOST_JSON:,} bytes", where=str(path), hint=BEYOND)
     values = read_json(path, hint=COPY_AGAIN)
     if not isinstance(values, dict):
         raise UserError("the file does not hold a JSON object", where=str(path), hint=COPY_AGAIN)
@@ -126,9 +127,7 @@ def check_values(values: Mapping[str, Any], kinds: Mapping[str, ValueKind], path
     for key, kind in kinds.items():
         value = values.get(key)
         if value is not None and not kind.fits(value):
-            raise UserError(
-                f"{key} is {show(value)}; expected: {kind.expected}", where=f"{path}: {key}", hint=COPY_AGAIN
-            )
+            raise UserError(f"{key} is {show(value)}; expected: {kind.expected}", where=f"{path}: {key}", hint=BEYOND)
 
 
 def is_text(value: str) -> bool:

@@ -24,6 +24,7 @@ from sparsenmt.data.vocabulary import BOS
 from sparsenmt.errors import UserError
 from sparsenmt.files import invalid_file, regular_file
 from sparsenmt.importers.foreign_files import (
+    BEYOND,
     COPY_AGAIN,
     SWITCH,
     TEXT,
@@ -320,7 +321,7 @@ def convert(
         except ValueError as error:
             reason = " ".join(str(error).split())[:200]
             raise UserError(
-                f"its sizes do not belong together: {reason}", where=str(config.path), hint=COPY_AGAIN
+                f"its sizes do not belong together: {reason}", where=str(config.path), hint=BEYOND
             ) from None
     for name, like in expected.items():
         if name not in weights:

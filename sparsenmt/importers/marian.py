@@ -144,6 +144,12 @@ def marian_files(source: Path, vocabularies: Sequence[Path] = ()) -> MarianFiles
     """
     if source.is_dir() or source.suffix in _YAML:
         path, settings = _settings(source)
+        if vocabularies:
+            raise UserError(
+                f"{path.name} names the vocabularies",
+                where="--vocabulary",
+                hint="Leave it out; or name the model file (.npz or .bin) itself, whose vocabularies it gives.",
+            )
         models, named = settings.get("models") or [], settings.get("vocabs") or []
         if len(models) != 1 or len(named) != 2:
             raise UserError(

@@ -215,6 +215,10 @@ class TranslationModel(OutputProduct, Protocol):
         """Return the patterns that follow queries and keys in training."""
         ...
 
+    def start_options(self) -> list[str]:
+        """Return the names of the filters' options that give the values of untrained gates."""
+        ...
+
     def bounds(self) -> dict[str, tuple[float, float]]:
         """Return the least and largest values of bounded parameters, by name: training clamps them."""
         ...

@@ -253,6 +253,9 @@ class MemoryFilter(nn.Module):
     position_dependent: bool = False
     """True if gates depend on positions or features: positions dropped before then cannot be merged into a stand-in."""
 
+    start_option: str | None = None
+    """Option that gives the values of untrained gates, which messages name; None if they are not learned."""
+
     def forward(self, memory: Memory) -> Gates:
         """Gates for the entries of ``memory``. Deterministic unless the module is in training mode.
 

@@ -309,6 +309,10 @@ class Transformer(nn.Module):
     def content_patterns(self) -> list[ContentPattern]:
         return [module for module in self.modules() if isinstance(module, ContentPattern)]
 
+    def start_options(self) -> list[str]:
+        filters = [module for module in self.modules() if isinstance(module, MemoryFilter)]
+        return sorted({each.start_option for each in filters if each.start_option is not None})
+
     def bounds(self) -> dict[str, tuple[float, float]]:
         return {
             f"{prefix}.{name}": limits

@@ -350,8 +350,9 @@ class Adapters(Section):
     targets: list[str] = Field(
         ["q", "v"],
         min_length=1,
-        description="Linear layers with an adapter, by a part of the name: `q`, `k`, `v`, `o`, `feed_forward.inner`, "
-        "`feed_forward.outer`; `self`, `cross`, `cross.q`, `feed_forward`, `encoder`, `decoder.layers.0`, ...",
+        description="Linear layers with an adapter, by a part of the name, such as `q`, `k`, `v`, `o`, "
+        "`feed_forward.inner`, `feed_forward.outer`; `self`, `cross`, `cross.q`, `feed_forward`, `encoder`, "
+        "`decoder.layers.0`.",
     )
 
 

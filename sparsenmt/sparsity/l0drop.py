@@ -48,6 +48,8 @@ class L0Drop(MemoryFilter):
     authors' code.
     """
 
+    start_option = "init_log_alpha"
+
     def __init__(self, options: L0DropOptions, dimension: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(dimension))

@@ -33,7 +33,7 @@ from sparsenmt.files import (
 )
 from sparsenmt.records import check_file_entries, check_no_links, file_entries, file_entries_of, typed
 from sparsenmt.tensors import Shapes, load_tensors, save_tensors
-from sparsenmt.training.merge import merge_adapters
+from sparsenmt.training.merge import has_adapters, merge_adapters
 from sparsenmt.training.state import Progress
 
 FORMAT = 1
@@ -78,7 +78,9 @@ class Checkpoint:
             raise UserError(
                 f"not of this model: {foreign[0]}" + (f" and {len(foreign) - 1} more" if foreign[1:] else ""),
                 where=str(self.path),
-                hint="The recipes may differ in filters and losses only; the rest of the model must be the same.",
+                hint="The recipes may differ in filters and losses only; the rest of the model must be the same."
+                if not has_adapters({foreign[0]: found[foreign[0]]})
+                else "Give the `training.lora` of its run, or null; or begin with its final weights, which are merged.",
             )
         return found
 

@@ -71,6 +71,19 @@ def nonfinite_error(update: int, loss: float, norm: float, lines: str, tolerated
     )
 
 
+def open_gates_warning(name: str, updates: int, options: Sequence[str]) -> str:
+    """The warning about the gates of a loss with a target, which have been fully open for many updates.
+
+    Args:
+        options: of filters, which give the values of untrained gates.
+    """
+    start = f" ({', '.join(options)} of model.memory)" if options else ""
+    return (
+        f"warning: all gates of the loss {name!r} were fully open for {updates} updates, where they have no gradient; "
+        f"begin with other values{start}, and with a larger losses.{name}.proportional and losses.{name}.max_weight"
+    )
+
+
 def out_of_memory_error(batch: Batch) -> UserError:
     """The error of a batch that does not fit into memory."""
     source, target = batch.source.shape[1], batch.target_input.shape[1]

@@ -19,7 +19,7 @@ from sparsenmt.recipe.schema import Training
 from sparsenmt.training.allocator import HeapTrimmer
 from sparsenmt.training.checkpoints import Checkpoint, prune_checkpoints, write_checkpoint
 from sparsenmt.training.distribution import Workers
-from sparsenmt.training.failures import nonfinite_error
+from sparsenmt.training.failures import nonfinite_error, open_gates_warning
 from sparsenmt.training.gradients import (
     BatchResult,
     Objective,
@@ -31,7 +31,7 @@ from sparsenmt.training.gradients import (
 )
 from sparsenmt.training.merge import has_adapters, merge_adapters
 from sparsenmt.training.precision import MasterWeights
-from sparsenmt.training.schedules import closed_shares, learning_rate, loss_weights, update_multipliers
+from sparsenmt.training.schedules import OpenGates, closed_shares, learning_rate, loss_weights, update_multipliers
 from sparsenmt.training.state import (
     Progress,
     RunningSums,
@@ -84,6 +84,7 @@ class Trainer:
         self._saved: int | None = None  # update of the checkpoint that holds the current state
         self._extended = False  # the run was finished before with lower limits
         self._heap = HeapTrimmer()
+        self._open_gates = OpenGates()
         self.optimizer = make_optimizer(weights, options.optimizer)
         self._of_parameters = frozenset(model.parameter_losses())
         self._bounds = model.bounds()
@@ -274,6 +275,8 @@ class Trainer:
         recent = progress.recent
         auxiliary = {**result.auxiliary, **update_multipliers(self.losses, progress, result, totals)}
         recent.add(result.loss, result.nll, auxiliary, norm=norm, tokens=totals.target_tokens, seconds=seconds)
+        for name in self._open_gates.notice(self.losses, auxiliary, progress.update):
+            self._log.notify(open_gates_warning(name, OpenGates.PATIENCE, self.model.start_options()))
         closed = closed_shares(self.losses, recent.values(), progress.update)
         self._log.advance(recent.mean_loss(), recent.tokens_per_second(), closed)
         if progress.update % self.options.log_every == 0:

@@ -107,6 +107,37 @@ def update_multipliers(
     return values
 
 
+class OpenGates:
+    """The losses whose gates are all 1 in evaluation, update after update, although a target wants some closed.
+
+    A gate far above its threshold has no gradient: neither the penalty nor the controller reaches it.
+    """
+
+    PATIENCE = 50
+    """Updates after which a loss is named."""
+
+    def __init__(self) -> None:
+        self._updates: dict[str, int] = {}  # of each loss, one after the other
+
+    def notice(self, losses: Mapping[str, AuxiliaryLoss], values: Mapping[str, float], update: int) -> list[str]:
+        """Count an update; return the losses to be named now, each once.
+
+        Args:
+            values: as from `update_multipliers`.
+        """
+        named = []
+        for name, loss in losses.items():
+            done = self._updates.get(name, 0)
+            if loss.target is None or f"{name}_closed" not in values or done == self.PATIENCE:
+                continue
+            stuck = values[f"{name}_closed"] == 0 == values[f"{name}_partial"]
+            wanted = value_at(loss.target, update) > loss.tolerance
+            self._updates[name] = done + 1 if stuck and wanted else 0
+            if self._updates[name] == self.PATIENCE:
+                named.append(name)
+        return named
+
+
 def closed_shares(losses: Mapping[str, AuxiliaryLoss], values: Mapping[str, float], update: int) -> list[str]:
     """Return the share of closed gates of every loss of gates as text, with its present target if it has one.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from sparsenmt import store
-from sparsenmt.assemble import load_recipe
+from sparsenmt.assemble import check_recipe, load_recipe
 from sparsenmt.errors import UserError
 from sparsenmt.evaluation.scorer import ScoringOptions
 from sparsenmt.evaluation.significance import PairedTest
@@ -170,7 +170,12 @@ def _recipes(request: FinetuneRequest, recipe: Recipe, output: Path, progress: P
             values.append((f"{key}-{number:g}", {key: value, other: None}))
     runs = {}
     if request.baseline:
-        runs["dense"] = _absolute(request, recipe, {}, [], output / "dense", progress)
+        runs["dense"] = dense = _absolute(request, recipe, {}, [], output / "dense", progress)
+        try:
+            check_recipe(dense)
+        except UserError as error:
+            hint = "Leave it out: the model itself is what the gates are compared with."
+            raise UserError(f"without gates, {error.message}", where="--baseline", hint=hint) from None
     for name, change in values or [("recipe", {})]:
         directory = output / name if request.is_sweep else output
         losses = {loss: options.model_copy(update=change) for loss, options in recipe.losses.items()}

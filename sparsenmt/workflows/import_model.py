@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,7 @@ _KNOWN = (
     + "; or a model of Marian: a folder with decoder.yml, or a .npz or .bin file with --vocabulary"
 )
 _DATA = ("train", "dev")
+_LANGUAGE = re.compile(r"[A-Za-z0-9]+([-_@][A-Za-z0-9]+)*")
 
 
 @dataclass(frozen=True)
@@ -50,9 +52,15 @@ def import_model(request: ImportRequest) -> None:
     """Write a model directory, complete or not at all.
 
     Raises:
-        UserError: the source cannot be imported, or ``output`` exists.
+        UserError: the source cannot be imported, or ``output`` exists or is inside of the source.
     """
     check_absent(request.output)
+    if request.source.resolve() in request.output.resolve().parents:
+        raise UserError(
+            f"it is inside of {request.source}, which is read and not written to",
+            where=str(request.output),
+            hint="Name a directory elsewhere.",
+        )
     found, files = _read(request.source, request.vocabularies)
     recipe = _recipe(request, found)
     sizes = {"source_size": found.tokenizers.source.size, "target_size": found.tokenizers.target.size}
@@ -73,6 +81,12 @@ def _read(source: Path, vocabularies: tuple[Path, ...]) -> tuple[ForeignModel, l
     if not source.exists():
         raise UserError("there is no such file or folder", where=str(source), hint=f"Name {_KNOWN}.", missing=source)
     if (source / huggingface.CONFIG).is_file():
+        if vocabularies:
+            raise UserError(
+                f"{source} has its tokenizers beside its weights",
+                where="--vocabulary",
+                hint="Leave it out: it belongs to a single .npz or .bin file of Marian.",
+            )
         return huggingface.read(source), huggingface.weight_files(source)
     if marian.is_marian(source):
         return marian.read_marian(source, vocabularies), [marian.marian_files(source, vocabularies).model]
@@ -88,7 +102,13 @@ def _recipe(request: ImportRequest, found: ForeignModel) -> Recipe:
     for key, given, usual in sides:
         if frames.languages and given is not None:
             decoding[key] = given
-        code = given or decoding.get(key) or data.get(key, usual)
+        code = given if given is not None else decoding.get(key) or data.get(key, usual)
+        if not _LANGUAGE.fullmatch(code):  # names of files begin with it
+            raise UserError(
+                f"{code!r} is no code of a language",
+                where=f"--{key.replace('_', '-')}" if given is not None else str(request.source),
+                hint=f"Give one of letters and digits, such as de or pt_BR: --{key.replace('_', '-')} CODE.",
+            )
         data[key] = code.partition("_")[0]  # en_XX and eng_Latn are text in en and eng
     if None not in (chosen := (decoding.get("source_language"), decoding.get("target_language"))):
         frames.choose(*chosen)

@@ -17,6 +17,7 @@ from sparsenmt.assemble import (
     check_losses,
     check_training_memory,
     choose_trained,
+    notes_on_trained,
     without_gain,
 )
 from sparsenmt.data.batching import EpochPlan
@@ -176,6 +177,8 @@ def _begin_or_resume(run: _RunDirectory, recipe: Recipe, data: PreparedData | Pr
         if leads:
             parts = (data.tokenizers, data.features, data.fingerprint)
             store.initialise(run.path, recipe, *parts, started_from=run.started_from)
+            if run.started_from is None and (recipe.training.freeze or recipe.training.lora is not None):
+                notify("warning: what is frozen keeps its random initial weights: give a trained model with --from")
         return
     trainer.restore(run.newest)
     if not leads:
@@ -212,6 +215,8 @@ def make_trainer(
         _load_starting_weights(recipe, model, start.directory, report=workers.is_main_process)
     choose_trained(recipe, model)
     check_frozen_losses(recipe, model)
+    for note in notes_on_trained(recipe, model) if workers.is_main_process else ():
+        notify(note)
     task: TrainingTask
     validator: Validate
     tokenizer = None

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
+from sparsenmt.interrupts import listening
 from sparsenmt.store import open_model, read_manifest, read_recipe
 from sparsenmt.tensors import load_foreign_tensors, save_tensors
+from sparsenmt.workflows import import_model
 from tests.commands.support import Run
 
 HINT = "Test."
@@ -139,3 +142,46 @@ def test_what_is_refused(damaged: Callable[[str], Path], refused: Callable[..., 
         assert message in refused("import", folder, "out"), mistake
     assert "the directory exists" in refused("import", "hf", "model")
     assert "there is no such file or folder" in refused("import", "nowhere", "out")
+
+
+def test_arguments_without_meaning(exported: Path, refused: Callable[..., str]) -> None:
+    for code in ("../../x", "", "d e", "a/b", "-", "de_"):
+        message = refused("import", exported, "out", "--source-language", code)
+        assert f"--source-language: {code!r} is no code of a language" in message
+    message = refused("import", exported, "out", "--vocabulary", "nothing.spm")
+    assert "--vocabulary: hf has its tokenizers beside its weights" in message
+    for output in ("hf/out", "./nowhere/../hf/deep/out"):
+        assert "it is inside of hf, which is read and not written to" in refused("import", exported, output)
+    _configured(exported, d_model=10**9)
+    message = refused("import", exported, "out")
+    assert "d_model is 1000000000; expected" in message and "this program cannot import the model" in message
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_import_leaves_nothing(
+    command: Run, exported: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """The signal comes when everything is written but the last file."""
+    before = sorted(Path().iterdir())
+
+    def interrupted(path: Path, text: str) -> None:
+        signal.raise_signal(number)
+        raise AssertionError("it went on")
+
+    monkeypatch.setattr(import_model, "write_text", interrupted)
+    with listening():
+        result = command("import", exported, "out")
+    assert result.code == 128 + number and "Traceback" not in result.err
+    assert sorted(Path().iterdir()) == before
+
+
+def test_a_full_disk_leaves_nothing(command: Run, exported: Path) -> None:
+    resource = pytest.importorskip("resource", reason="Unix only")
+    before, limits = sorted(Path().iterdir()), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, limits[1]))
+    try:
+        result = command("import", exported, "out")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert result.code == 2 and "File too large" in result.err and "Traceback" not in result.err, result.err
+    assert sorted(Path().iterdir()) == before

@@ -8,8 +8,15 @@ import pytest
 import torch
 
 from sparsenmt.recipe.auxiliary_loss import AuxiliaryLoss, Ramp
+from sparsenmt.training.failures import open_gates_warning
 from sparsenmt.training.gradients import BatchResult, UpdateTotals
-from sparsenmt.training.schedules import closed_shares, loss_weights, next_multiplier, update_multipliers
+from sparsenmt.training.schedules import (
+    OpenGates,
+    closed_shares,
+    loss_weights,
+    next_multiplier,
+    update_multipliers,
+)
 from sparsenmt.training.state import Multiplier, Progress
 from tests.training.support import read_progress
 
@@ -125,3 +132,26 @@ def test_what_the_log_says() -> None:
 def test_multipliers_survive_a_checkpoint() -> None:
     progress = Progress(update=5, multipliers={"l0": Multiplier(0.1 + 0.2, 1 / 3, 0.7)})
     assert read_progress(progress.to_json()) == progress
+
+
+def test_gates_that_stay_open_are_named_once() -> None:
+    """Only where a target wants some closed, and only if all are exactly 1 all the time."""
+    losses = {
+        "a": loss_of(target=0.4),
+        "b": loss_of(weight=0.3),
+        "c": loss_of(target=Ramp(from_=0.0, to=0.5, steps=20)),
+    }
+    stuck = {f"{name}_{part}": 0.0 for name in losses for part in ("closed", "partial")}
+    gates, found = OpenGates(), {}
+    for update in range(1, 3 * OpenGates.PATIENCE):
+        moving = {"a_partial": 0.01} if update == 10 else {}
+        for name in gates.notice(losses, stuck | moving, update):
+            assert name not in found
+            found[name] = update
+    assert found == {
+        "a": 10 + OpenGates.PATIENCE,
+        "c": OpenGates.PATIENCE,
+    }  # c: from the first update with target > 0.02
+    assert gates.notice({"d": loss_of(target=0.4)}, {}, 1) == []
+    message = open_gates_warning("a", 50, ["start"])
+    assert "'a'" in message and "(start of model.memory)" in message and "losses.a.max_weight" in message
