@@ -78,7 +78,7 @@ def main() -> None:
     if len(sys.argv) == 3:  # one variant, in a process of its own
         print(json.dumps(measure(json.loads(sys.argv[2]), sys.argv[1])))
         return
-    ratios = {}
+    ratios: dict[str, float] = {}
     for name, sizes in CASES.items():
         print(f"{name}\n{'':10} {'trained':>12} {'gradients, optimizer MB':>25} {'peak MB':>9}")
         found = compare(write_batches(sizes | {"steps": STEPS}))
