@@ -509,24 +509,6 @@ def choose_trained(recipe: schema.Recipe, model: Transformer) -> None:
     freeze(model, recipe.training.freeze)
 
 
-def notes_on_trained(recipe: schema.Recipe, model: Transformer) -> list[str]:
-    """Notes on what a run trains, if that is not the whole model.
-
-    Args:
-        model: after `choose_trained`.
-    """
-    count, trained = _counted(model), _counted(model, only_trained=True)
-    if trained == count:
-        return []
-    notes = [f"{trained:,} of {count:,} parameters are trained"]
-    tie, alone = recipe.model.tie_embeddings, recipe.training.lora is None  # with adapters all tables are frozen
-    if alone and tie in ("all", "target") and not model.output_table.requires_grad:
-        notes.append(
-            f"the output shares its table with the embeddings (model.tie_embeddings: {tie}): it is frozen, too"
-        )
-    return notes
-
-
 def check_frozen_losses(recipe: schema.Recipe, model: Transformer) -> None:
     """Check that every auxiliary loss with a weight reaches a parameter that is trained.
 

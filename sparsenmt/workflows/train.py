@@ -17,7 +17,6 @@ from sparsenmt.assemble import (
     check_losses,
     check_training_memory,
     choose_trained,
-    notes_on_trained,
     without_gain,
 )
 from sparsenmt.data.batching import EpochPlan
@@ -215,7 +214,7 @@ def make_trainer(
         _load_starting_weights(recipe, model, start.directory, report=workers.is_main_process)
     choose_trained(recipe, model)
     check_frozen_losses(recipe, model)
-    for note in notes_on_trained(recipe, model) if workers.is_main_process else ():
+    for note in _notes_on_trained(recipe, model) if workers.is_main_process else ():
         notify(note)
     task: TrainingTask
     validator: Validate
@@ -248,6 +247,25 @@ def make_trainer(
         trainer.take_over(start.checkpoint)
     trainer.progress.tokenizer = tokenizer
     return trainer
+
+
+def _notes_on_trained(recipe: Recipe, model: Transformer) -> list[str]:
+    """Notes on what a run trains, if that is not the whole model.
+
+    Args:
+        model: after `choose_trained`.
+    """
+    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
+    count, trained = sum(size for size, _ in sizes), sum(size for size, learns in sizes if learns)
+    if trained == count:
+        return []
+    notes = [f"{trained:,} of {count:,} parameters are trained"]
+    tie, alone = recipe.model.tie_embeddings, recipe.training.lora is None  # with adapters all tables are frozen
+    if alone and tie in ("all", "target") and not model.output_table.requires_grad:
+        notes.append(
+            f"the output shares its table with the embeddings (model.tie_embeddings: {tie}): it is frozen, too"
+        )
+    return notes
 
 
 def _streams(recipe: Recipe, data: PreparedText) -> StreamPlan:
