@@ -21,8 +21,11 @@ from sparsenmt.model.kv_cache import KVCache
 from sparsenmt.model.layers import TransformerBlock
 from sparsenmt.model.linear import CompiledProduct, compiled_dtypes
 from sparsenmt.model.sockets import Keys, SoftmaxKernel
+from sparsenmt.native.greedy import Embedding, GreedyOutputs, TokenRules, greedy
 from sparsenmt.native.kernels import kernels, threads
+from sparsenmt.native.packing import RowTable
 from sparsenmt.native.steps import HEAD_SIZES, LayerCache, LayerStack, NormWeights, PackedLayer
+from sparsenmt.native.token_lists import TokenLists
 
 StepSockets = tuple[AttentionStep | None, AttentionStep]  # self-attention (None: a recurrent layer), cross-attention
 
@@ -123,24 +126,51 @@ class CompiledDecoder:
         rows, _, entries, _ = kv.keys.shape
         return mask.fully_masked is None and _plain(mask.scores) and mask.scores.shape == (rows, 1, 1, entries)
 
+    @property
+    def recurrent(self) -> bool:
+        """True if all layers are recurrent: a step depends on a state of one size, not on the number of the step."""
+        return all(block.recurrence is not None for block in self._blocks)
+
+    def greedy(
+        self,
+        cache: KVCache,
+        depth: int,
+        embedding: Embedding,
+        output: tuple[RowTable, TokenLists],
+        limits: Tensor,
+        rules: TokenRules,
+    ) -> GreedyOutputs | None:
+        """Search greedily with a new cache, as `native.greedy`; None: it needs single steps."""
+        if not self.recurrent or depth > cache.compiled_depth or cache.length or self._modified:
+            return None
+        cores = min(threads(len(limits) * self._weights), len(limits))
+        return greedy(self._stack, self._memory(cache, depth), embedding, output, limits, rules, cores)
+
     def run(self, x: Tensor, cache: KVCache, depth: int) -> Tensor:
         """x (N, 1, D), embedded tokens at the position that ``cache`` has just advanced to -> (N, 1, D)."""
         rows, _, size = x.shape
         like = x.view(1, rows, _heads(self._blocks[0]), -1)
         caches = []
-        for t in range(depth):
-            (kv, memory_rows), mask = cache.stored_memory_keys_values(self._plan[t]), cache.memory_mask(t, _made)
-            assert kv.keys is not None
-            bias = None if mask is None else mask.scores
+        for t, memory in enumerate(self._memory(cache, depth)):
             state = None
             if self._blocks[self._plan[t]].recurrence is not None:
                 state = cache.states.get(t)
                 state = cache.states[t] = x.new_zeros(rows, size) if state is None else state.contiguous()
             keys, values = (None, None) if state is not None else cache.extend(t, like)
-            caches.append(LayerCache(keys, values, kv.keys, kv.values, memory_rows, bias, state))
+            caches.append(replace(memory, keys=keys, values=values, state=state))
         flat, cores = x.reshape(rows, size).clone(), threads(rows * self._weights)
         out = self._stack.run(flat, caches, cache.slots, cores, cache.starts)
         return out.view(rows, 1, size)
+
+    def _memory(self, cache: KVCache, depth: int) -> list[LayerCache]:
+        """The memory as the first ``depth`` steps read it, without what they keep of the positions so far."""
+        found = []
+        for t in range(depth):
+            (kv, memory_rows), mask = cache.stored_memory_keys_values(self._plan[t]), cache.memory_mask(t, _made)
+            assert kv.keys is not None
+            bias = None if mask is None else mask.scores
+            found.append(LayerCache(None, None, kv.keys, kv.values, memory_rows, bias))
+        return found
 
 
 def _adds(step: AttentionStep, keys: Keys) -> bool:
