@@ -78,7 +78,7 @@ class CompiledDecoder:
             found.step,
             [_with_kernels(known[number], *both) for number, both in zip(plan, sockets, strict=True)],
             heads=_heads(blocks[0]),
-            last=_norm(last) if isinstance(last, nn.LayerNorm) else None,
+            last=norm_weights(last) if isinstance(last, nn.LayerNorm) else None,
             pre_norm=blocks[0].norm == "pre",
             epsilon=norm.eps,
         )
@@ -111,7 +111,7 @@ class CompiledDecoder:
     def _reads(self, cache: KVCache, t: int, keys: Keys) -> bool:
         """Return True if the kernel can read the memory at step ``t``."""
         own, cross = self._sockets[t]
-        if own is not None and _adds(own, _one_key()):
+        if own is not None and adds_to_scores(own, _one_key()):
             return False
         if keys.counts is not None and cross.softmax_kernel is not None and cross.softmax_kernel.largest is not None:
             return False  # a key may count several times among the largest
@@ -122,7 +122,7 @@ class CompiledDecoder:
             return False
         mask = cache.memory_mask(t, lambda: cross.memory_mask(keys, kv.values.dtype))
         if mask is None:  # either no key is masked, or every query needs a mask of its own
-            return keys.allowed is None and not _adds(cross, keys)
+            return keys.allowed is None and not adds_to_scores(cross, keys)
         rows, _, entries, _ = kv.keys.shape
         return mask.fully_masked is None and _plain(mask.scores) and mask.scores.shape == (rows, 1, 1, entries)
 
@@ -173,7 +173,7 @@ class CompiledDecoder:
         return found
 
 
-def _adds(step: AttentionStep, keys: Keys) -> bool:
+def adds_to_scores(step: AttentionStep, keys: Keys) -> bool:
     """Return True if the transform adds a bias to the scores."""
     return step.transform.fusable and step.transform.score_bias(keys) is not None
 
@@ -195,11 +195,11 @@ def _plain(x: Tensor) -> bool:
 def _covered(block: TransformerBlock) -> bool:
     """Return True if the kernel computes such blocks."""
     cross = block.cross
-    if cross is None or not _simple(cross) or block.feed_forward.activation != "relu":
+    if cross is None or not heads_are_compiled(cross) or block.feed_forward.activation != "relu":
         return False
     if block.recurrence is not None:
         return block.recurrence.cell.compiled
-    return _simple(block.own) and cross.learned_heads == block.own.learned_heads
+    return heads_are_compiled(block.own) and cross.learned_heads == block.own.learned_heads
 
 
 def _layer(block: TransformerBlock) -> PackedLayer:
@@ -214,7 +214,7 @@ def _layer(block: TransformerBlock) -> PackedLayer:
     matrices = [product.packed for product in products if isinstance(product, CompiledProduct)]
     assert len(matrices) == len(products)
     norms = (block.self_norm, block.cross_norm, block.feed_forward_norm)
-    return PackedLayer(tuple(matrices), tuple(_norm(norm) for norm in norms), recurrent=recurrence is not None)
+    return PackedLayer(tuple(matrices), tuple(norm_weights(norm) for norm in norms), recurrent=recurrence is not None)
 
 
 def _with_kernels(layer: PackedLayer, own: AttentionStep | None, cross: AttentionStep) -> PackedLayer:
@@ -228,11 +228,13 @@ def _heads(block: TransformerBlock) -> int:
     return block.cross.learned_heads
 
 
-def _simple(attention: MultiHeadAttention) -> bool:
+def heads_are_compiled(attention: MultiHeadAttention) -> bool:
+    """Return True if kernels compute heads like these, all of which are learned."""
     size = attention.head_size
     return attention.fixed is None and size in HEAD_SIZES and attention.o.out_features == size * attention.learned_heads
 
 
-def _norm(norm: nn.Module) -> NormWeights:
+def norm_weights(norm: nn.Module) -> NormWeights:
+    """The parameters of a layer normalisation as kernels take them."""
     assert isinstance(norm, nn.LayerNorm)
     return NormWeights(norm.weight.detach(), norm.bias.detach())

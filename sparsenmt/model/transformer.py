@@ -256,9 +256,13 @@ class Transformer(nn.Module):
         memory = Memory(states, source.valid, positions, None, source.features, source=source.valid)
         between = Decisions(source.valid, self._gate_listeners)
         memories, decided = {}, {}
+        filtered = any(self.memory.after_step(t) for t in range(max(wanted) - 1))
+        at_once = None if filtered else self.encoder.steps_at_once(min(wanted), memory)
+        memory = memory if at_once is None else at_once
         for t in range(max(wanted)):
-            memory = self.encoder.step(t, memory)
             depth = t + 1
+            if at_once is None or depth > min(wanted):
+                memory = self.encoder.step(t, memory)
             if depth in wanted:
                 exit_memory, own = replace(memory, states=self.encoder.norm(memory.states)), between.branch()
                 merge = compact and self.compacts_output

@@ -9,7 +9,6 @@ import ctypes
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -28,6 +27,7 @@ from sparsenmt.native.steps import (
     matrix_shapes,
     numbers,
     plain_layer,
+    plain_product,
 )
 from sparsenmt.native.token_lists import MOST_FORBIDDEN, TokenLists, TokenListsStruct
 
@@ -191,8 +191,9 @@ def error(step: StepFunctions, threads: int) -> float:
         while len(tokens) <= limits[b] and (len(tokens) == 1 or tokens[-1] != rules.end):
             x = table[tokens[-1:]] * scale + encodings[len(tokens) - 1 : len(tokens)]
             for t, each in enumerate(own):
-                multiply = partial(_multiply, weights[t])
-                x = plain_layer(x, multiply, each, torch.zeros(1, 1), torch.zeros(1), heads, False, (0, 0))
+                x = plain_layer(
+                    x, plain_product(weights[t]), each, torch.zeros(1, 1), torch.zeros(1), heads, False, (0, 0)
+                )
             logits = (x @ table.T).squeeze(0).masked_fill(~allowed[b], -math.inf)
             likely = logits.log_softmax(-1).index_fill(0, torch.tensor(rules.never), -math.inf)
             tokens.append(int(likely.argmax()))
@@ -202,7 +203,3 @@ def error(step: StepFunctions, threads: int) -> float:
             return math.inf
         worst = max(worst, abs(float(found.scores[b]) - score) / len(tokens))
     return worst / _TOLERANCE
-
-
-def _multiply(weights: dict[str, Tensor], name: str, x: Tensor) -> Tensor:
-    return x @ weights[name].T

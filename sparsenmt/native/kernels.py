@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sparsenmt.native import greedy, steps, trials
+from sparsenmt.native import encoder, greedy, steps, trials
 from sparsenmt.native.address import address, check
 from sparsenmt.native.build import Library, wanted
 from sparsenmt.native.choice import Choice, Trial
@@ -106,6 +106,7 @@ class Kernels:
         has.argtypes, has.restype = [_SIZE], _NUMBER
         self.products = frozenset(dtype for dtype, kind in KINDS.items() if has(kind))
         self.step = steps.StepFunctions(library, self.products)
+        self.encoder = encoder.EncoderFunctions(library, self.products)
         self.choice = Choice(path.stem)
         self._known: dict[tuple[str, trials.Sizes], tuple[str, Callable[[], Trial]]] = {}
 
@@ -302,8 +303,9 @@ def kernels() -> Kernels | None:
 def library() -> Library[Kernels]:
     """The library's sources and check."""
     names = ["few.cpp", "many.cpp", "vocabulary.cpp", "products.cpp"]
-    names += ["step.cpp", "next.cpp", "listed.cpp", "greedy.cpp"]
-    headers = [_FOLDER / name for name in ("vectors.h", "best.h", "few.h", "products.h", "vocabulary.h", "step.h")]
+    names += ["step.cpp", "next.cpp", "listed.cpp", "greedy.cpp", "encoder.cpp"]
+    includes = ("vectors.h", "best.h", "few.h", "products.h", "vocabulary.h", "norm.h", "step.h")
+    headers = [_FOLDER / name for name in includes]
     return Library("decoding", [_FOLDER / name for name in names], _checked, headers=headers)
 
 
@@ -333,6 +335,7 @@ def error(found: Kernels) -> float:
             errors += [_product_error(found, dtype) / _PRODUCT_TOLERANCE[dtype] for dtype in found.products]
             if found.products:
                 errors += [steps.error(found.step, threads=cores), greedy.error(found.step, threads=cores)]
+                errors.append(encoder.error(found.encoder, threads=cores))
                 errors += [_next_error(found, sentences) for sentences in (2, 90)]
                 errors += [_listed_error(found, dtype) for dtype in found.products]
             worst = max(worst, *errors)

@@ -38,20 +38,6 @@ struct Scratch {
   }
 };
 
-void normalize(const float* x, const Norm& norm, float epsilon, int64_t size, float* out) {
-  Floats sum = {};
-  for (int64_t i = 0; i < size; i += kLanes) sum += load(x + i);
-  const float mean = total(sum) / size;
-  Floats squares = {};
-  for (int64_t i = 0; i < size; i += kLanes) {
-    const Floats off = load(x + i) - mean;
-    squares += off * off;
-  }
-  const float scale = 1.0f / std::sqrt(total(squares) / size + epsilon);
-  for (int64_t i = 0; i < size; i += kLanes)
-    store(out + i, (load(x + i) - mean) * scale * load(norm.weight + i) + load(norm.bias + i));
-}
-
 // The work of one thread. Rows are numbered from the first of its region: with few rows, the region is all rows; with
 // many, the thread's own. Every product lays out scratch anew, so threads without barriers must not share any of it.
 class Worker {

@@ -5,15 +5,12 @@
 
 #pragma once
 
+#include "norm.h"
 #include "products.h"
 
 #ifdef SPARSENMT_PRODUCTS
 namespace sparsenmt {
 namespace {
-
-struct Norm {
-  const float *weight, *bias;  // (D)
-};
 
 // The parameters of a layer; the same as in steps.py.
 struct Layer {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import ctypes
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -291,6 +291,11 @@ def gather(stored: Tensor, slots: Tensor) -> Tensor:
     return picked.transpose(1, 2)
 
 
+def plain_product(weights: Mapping[str, Tensor]) -> Callable[[str, Tensor], Tensor]:
+    """Return the product of rows with the matrix of a name, in PyTorch."""
+    return lambda name, x: x @ weights[name].T
+
+
 def plain_layer(
     x: Tensor,
     product: Callable[[str, Tensor], Tensor],
@@ -370,7 +375,7 @@ def _error(
     starts = torch.tensor([0, 1, 2])
     x = numbers(rows, size, speed=0.6)
     unwritten = copy.deepcopy(cache)
-    expected = plain_layer(x, lambda name, x: x @ weights[name].T, unwritten, slots, starts, heads, pre_norm, largest)
+    expected = plain_layer(x, plain_product(weights), unwritten, slots, starts, heads, pre_norm, largest)
     last = norm if rows < 32 else None  # with and without, whatever the place of the other norms
     stack = LayerStack(step, [layer], heads=heads, last=last, pre_norm=pre_norm, epsilon=1e-5)
     scattered = [F.pad(each, (0,) * 7 + (2,), value=math.nan) for each in (cache.memory_keys, cache.memory_values)]
