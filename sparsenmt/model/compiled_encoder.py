@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from sparsenmt.model.attention import AttentionStep
 from sparsenmt.model.compiled_step import adds_to_scores, heads_are_compiled, norm_weights
 from sparsenmt.model.layers import TransformerBlock
-from sparsenmt.model.linear import CompiledProduct, compiled_dtypes
+from sparsenmt.model.linear import LAST_LEVEL_CACHE_SIZE, CompiledProduct, compiled_dtypes
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.sockets import Keys, SoftmaxKernel
 from sparsenmt.native.encoder import EncoderStack, PackedEncoderLayer
@@ -45,6 +45,8 @@ class CompiledEncoder:
         if found is None or dtype not in compiled_dtypes(inner) or not simple or not all(map(_covered, blocks)):
             return False
         wide, size = inner.shape
+        if (4 * size + 2 * wide) * size * dtype.itemsize > LAST_LEVEL_CACHE_SIZE:  # a thread reads a layer for few rows
+            return False
         return found.faster("encoder", dtype, size, wide, blocks[0].own.learned_heads)
 
     @staticmethod

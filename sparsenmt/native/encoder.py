@@ -43,7 +43,7 @@ class EncoderFunctions:
         return self
 
 
-class _Layer(ctypes.Structure):
+class _EncoderLayer(ctypes.Structure):
     _fields_ = (
         *fields(PackedMatrixStruct, *MATRICES),
         *fields(NormStruct, "own_norm", "feed_forward_norm"),
@@ -76,11 +76,11 @@ class PackedEncoderLayer:
         """The number of weights in the matrices."""
         return sum(each.inner * each.outer for each in self.matrices)
 
-    def structure(self, size: int, wide: int) -> _Layer:
+    def structure(self, size: int, wide: int) -> _EncoderLayer:
         """The C struct, D = ``size`` and F = ``wide``."""
         expected = list(matrix_shapes(size, wide).values())
         check([(each.outer, each.inner) for each in self.matrices] == expected, f"matrices of the shapes {expected}")
-        return _Layer(*(each.matrix for each in self.matrices), *(each.pointers(size) for each in self.norms))
+        return _EncoderLayer(*(each.matrix for each in self.matrices), *(each.pointers(size) for each in self.norms))
 
 
 class EncoderStack:
@@ -106,7 +106,7 @@ class EncoderStack:
         check(dtypes <= functions.products, "a processor with products of these dtypes")
         whole = self._size % heads == 0 and self._size // heads in HEAD_SIZES
         check(whole, "heads of a size that attention is compiled for")
-        self._layers = (_Layer * len(layers))(*(layer.structure(self._size, self._wide) for layer in layers))
+        self._layers = (_EncoderLayer * len(layers))(*(layer.structure(self._size, self._wide) for layer in layers))
         self._heads, self._pre_norm, self._epsilon = heads, pre_norm, epsilon
 
     def __deepcopy__(self, memo: dict[int, object]) -> EncoderStack:
