@@ -57,7 +57,7 @@ REASONS = {
     "sparsenmt.importers.marian_shortlist": "the formats of shortlists: no tensor or architecture in it",
     "sparsenmt.model.compaction": "one function that drops, counts and merges positions (design rule 3), tested alone",
     "sparsenmt.model.content_attention": "attention by clusters of keys: no projection in it, tested alone",
-    "sparsenmt.model.compiled_step": "the compiled step of a decoder: an alternative to layer by layer",
+    "sparsenmt.model.compiled_encoder": "an encoder in one call: an alternative to layer by layer",
     "sparsenmt.native.compiler": "the compiler and its processes: no library or cache in it",
     "sparsenmt.recipe.checks": "what keys of a recipe mean together; `load` reads them one by one",
     "sparsenmt.sparsity.fixed_maps": "the attention maps of the paper, beside the heads that use them",
@@ -82,6 +82,7 @@ LINES = {
     "cut vocabularies: of each kind of tokenizer, of tables and shortlists": 700,
     "training of a part of a model: frozen parts, low-rank adapters": 450,
     "a part of a model: what a run trains and keeps, gates that stay open; options of imports without effect": 100,
+    "production students at speed: an encoder in one call, a greedy search in one call": 650,
 }
 """The most lines of the package: what was planned for each part. New abilities get a line of their own here."""
 

@@ -33,6 +33,7 @@ from sparsenmt.decoding.scores import (
     unrestricted,
 )
 from sparsenmt.decoding.search_output import SearchOutput
+from sparsenmt.decoding.single_hypothesis import greedy_results
 from sparsenmt.decoding.strategies import EncodedBatch, ErrorContext, Results, Strategy
 from sparsenmt.model.memory import Memory
 from sparsenmt.model.protocol import TranslationModel
@@ -113,7 +114,7 @@ class Beam:
         numbers = torch.tensor(batch.numbers, device=device)
         self.model = model
         self.options = options
-        self._first, self._prefix = batch.first_tokens, batch.prefix
+        self._batch, self._first, self._prefix = batch, batch.first_tokens, batch.prefix
         self.output = SearchOutput.of(model, batch.allowed, dtype)
         self.cache = model.new_cache(memory, exits=options.decoder_exits)
         self.state = BeamState.initial(numbers, batch.limits, options.beam_size, dtype)
@@ -140,7 +141,7 @@ class Beam:
         Returns:
             up to ``beam_size`` hypotheses, best first, of each sentence that was finished.
         """
-        found: Results = {}
+        found: Results = self._greedy_results()
         while len(self) > left:
             tokens = self.state.tokens
             begun = tokens.shape[2] > 0
@@ -152,6 +153,16 @@ class Beam:
             if bool(done.any()):
                 found.update(self.results(done))
             self.keep(~done, rows)
+        return found
+
+    def _greedy_results(self) -> Results:
+        """Results of all sentences where the search is greedy, has not begun, and is possible in one call."""
+        if self.options.beam_size > 1 or self.state.tokens.shape[2] or not len(self):
+            return {}
+        found = greedy_results(self.cache, self.output, self._batch, self.options)
+        if found is None:
+            return {}
+        self.state = self.state.select(self.state.numbers[:0])
         return found
 
     @property

@@ -17,6 +17,7 @@ class GreedySearch(SingleHypothesisSearch):
     """Greedy search."""
 
     name = "greedy"
+    greedy = True
 
     def picker(self, batch: EncodedBatch) -> Pick:
         return pick_best

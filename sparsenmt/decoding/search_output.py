@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sparsenmt.model.protocol import OutputProduct, TranslationModel
+from sparsenmt.model.protocol import DecoderCache, OutputProduct, TranslationModel
+from sparsenmt.native.greedy import GreedyOutputs, TokenRules
 from sparsenmt.native.token_lists import TokenLists
 
 
@@ -118,6 +119,14 @@ class SearchOutput:
         assert rows is not None
         found = rows.product.continuations(states, scores, never, width, rows.mask)
         return None if found is None else (*found[:2], rows.tokens[found[2]])
+
+    def greedy(
+        self, cache: DecoderCache, limits: Tensor, rules: TokenRules, exits: Sequence[int] | None
+    ) -> GreedyOutputs | None:
+        """`TranslationModel.greedy_outputs`; None also where there is no shortlist."""
+        if self._lists is None:
+            return None
+        return self._model.greedy_outputs(cache, self._lists, limits, rules, exits=exits)
 
     def token_ids(self, found: Tensor) -> Tensor:
         """Return the tokens of the vocabulary for numbers in 0..U-1 of `project`."""

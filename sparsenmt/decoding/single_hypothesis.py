@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from sparsenmt.decoding.scores import ending, forbid, hypothesis_of, log_normalizer
+from sparsenmt.data.vocabulary import EOS
+from sparsenmt.decoding.scores import ending, forbid, hypothesis_of, log_normalizer, never, unrestricted
 from sparsenmt.decoding.search_output import SearchOutput
 from sparsenmt.decoding.strategies import EncodedBatch, ErrorContext, Results, Strategy
-from sparsenmt.model.protocol import TranslationModel
+from sparsenmt.model.protocol import DecoderCache, TranslationModel
+from sparsenmt.native.greedy import TokenRules
 from sparsenmt.recipe.schema import Decoding
 
 Pick = Callable[[Tensor, Tensor, int], Tensor]
@@ -23,6 +26,9 @@ Pick = Callable[[Tensor, Tensor, int], Tensor]
 
 class SingleHypothesisSearch(Strategy):
     """One hypothesis a sentence; subclasses pick the next token."""
+
+    greedy: ClassVar[bool] = False
+    """True if it is the most probable one."""
 
     @abstractmethod
     def picker(self, batch: EncodedBatch) -> Pick:
@@ -33,13 +39,38 @@ class SingleHypothesisSearch(Strategy):
     ) -> Iterator[Results]:
         for batch in batches:
             with naming(batch.numbers):
-                results = extend_hypotheses(model, batch, self.options, self.picker(batch))
+                results = extend_hypotheses(model, batch, self.options, self.picker(batch), greedy=self.greedy)
             yield results
 
 
+def greedy_results(cache: DecoderCache, output: SearchOutput, batch: EncodedBatch, options: Decoding) -> Results | None:
+    """Translate a batch greedily in one call; None: the search needs single steps.
+
+    cache: a new one.
+    """
+    first = batch.first_tokens
+    if first.shape[1] > 1 or batch.prompts is not None or not unrestricted(options) or options.max_lines != 1:
+        return None
+    rules = TokenRules(batch.given[-1], EOS, never(options))
+    found = output.greedy(cache, batch.limits, rules, options.decoder_exits)
+    if found is None:
+        return None
+    lengths, scores = found.lengths.tolist(), found.scores.tolist()
+    tokens = found.tokens[:, : max(lengths)].tolist()
+    return {
+        number: [hypothesis_of(own[:length], score, options, batch.prefix)] if length else []
+        for number, own, length, score in zip(batch.numbers, tokens, lengths, scores, strict=True)
+    }
+
+
 @torch.inference_mode()
-def extend_hypotheses(model: TranslationModel, batch: EncodedBatch, options: Decoding, pick: Pick) -> Results:
-    """Translate a batch. Finished sentences are removed from it."""
+def extend_hypotheses(
+    model: TranslationModel, batch: EncodedBatch, options: Decoding, pick: Pick, *, greedy: bool = False
+) -> Results:
+    """Translate a batch. Finished sentences are removed from it.
+
+    greedy: ``pick`` takes the most probable token, so that all steps may be taken in one call.
+    """
     memory, limits = batch.memory, batch.limits
     count, device = memory.valid.shape[0], memory.states.device
     cache = model.new_cache(memory, exits=options.decoder_exits)
@@ -48,6 +79,8 @@ def extend_hypotheses(model: TranslationModel, batch: EncodedBatch, options: Dec
     wide = torch.float64 if memory.states.dtype == torch.float64 else torch.float32
     totals = torch.zeros(count, dtype=wide, device=device)
     last, output = batch.first_tokens, SearchOutput.of(model, batch.allowed, wide)
+    if greedy and (whole := greedy_results(cache, output, batch, options)) is not None:
+        return whole
     found: Results = {}
     while len(rows):
         (states,) = model.decode(last, cache.memory, cache=cache, exits=options.decoder_exits).values()

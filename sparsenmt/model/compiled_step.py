@@ -21,8 +21,11 @@ from sparsenmt.model.kv_cache import KVCache
 from sparsenmt.model.layers import TransformerBlock
 from sparsenmt.model.linear import CompiledProduct, compiled_dtypes
 from sparsenmt.model.sockets import Keys, SoftmaxKernel
+from sparsenmt.native.greedy import Embedding, GreedyOutputs, TokenRules, greedy
 from sparsenmt.native.kernels import kernels, threads
+from sparsenmt.native.packing import RowTable
 from sparsenmt.native.steps import HEAD_SIZES, LayerCache, LayerStack, NormWeights, PackedLayer
+from sparsenmt.native.token_lists import TokenLists
 
 StepSockets = tuple[AttentionStep | None, AttentionStep]  # self-attention (None: a recurrent layer), cross-attention
 
@@ -75,7 +78,7 @@ class CompiledDecoder:
             found.step,
             [_with_kernels(known[number], *both) for number, both in zip(plan, sockets, strict=True)],
             heads=_heads(blocks[0]),
-            last=_norm(last) if isinstance(last, nn.LayerNorm) else None,
+            last=norm_weights(last) if isinstance(last, nn.LayerNorm) else None,
             pre_norm=blocks[0].norm == "pre",
             epsilon=norm.eps,
         )
@@ -108,7 +111,7 @@ class CompiledDecoder:
     def _reads(self, cache: KVCache, t: int, keys: Keys) -> bool:
         """Return True if the kernel can read the memory at step ``t``."""
         own, cross = self._sockets[t]
-        if own is not None and _adds(own, _one_key()):
+        if own is not None and adds_to_scores(own, _one_key()):
             return False
         if keys.counts is not None and cross.softmax_kernel is not None and cross.softmax_kernel.largest is not None:
             return False  # a key may count several times among the largest
@@ -119,31 +122,58 @@ class CompiledDecoder:
             return False
         mask = cache.memory_mask(t, lambda: cross.memory_mask(keys, kv.values.dtype))
         if mask is None:  # either no key is masked, or every query needs a mask of its own
-            return keys.allowed is None and not _adds(cross, keys)
+            return keys.allowed is None and not adds_to_scores(cross, keys)
         rows, _, entries, _ = kv.keys.shape
         return mask.fully_masked is None and _plain(mask.scores) and mask.scores.shape == (rows, 1, 1, entries)
+
+    @property
+    def recurrent(self) -> bool:
+        """True if all layers are recurrent: a step depends on a state of one size, not on the number of the step."""
+        return all(block.recurrence is not None for block in self._blocks)
+
+    def greedy(
+        self,
+        cache: KVCache,
+        depth: int,
+        embedding: Embedding,
+        output: tuple[RowTable, TokenLists],
+        limits: Tensor,
+        rules: TokenRules,
+    ) -> GreedyOutputs | None:
+        """Search greedily with a new cache, as `native.greedy`; None: it needs single steps."""
+        if not self.recurrent or depth > cache.compiled_depth or cache.length or self._modified:
+            return None
+        cores = min(threads(len(limits) * self._weights), len(limits))
+        return greedy(self._stack, self._memory(cache, depth), embedding, output, limits, rules, cores)
 
     def run(self, x: Tensor, cache: KVCache, depth: int) -> Tensor:
         """x (N, 1, D), embedded tokens at the position that ``cache`` has just advanced to -> (N, 1, D)."""
         rows, _, size = x.shape
         like = x.view(1, rows, _heads(self._blocks[0]), -1)
         caches = []
-        for t in range(depth):
-            (kv, memory_rows), mask = cache.stored_memory_keys_values(self._plan[t]), cache.memory_mask(t, _made)
-            assert kv.keys is not None
-            bias = None if mask is None else mask.scores
+        for t, memory in enumerate(self._memory(cache, depth)):
             state = None
             if self._blocks[self._plan[t]].recurrence is not None:
                 state = cache.states.get(t)
                 state = cache.states[t] = x.new_zeros(rows, size) if state is None else state.contiguous()
             keys, values = (None, None) if state is not None else cache.extend(t, like)
-            caches.append(LayerCache(keys, values, kv.keys, kv.values, memory_rows, bias, state))
+            caches.append(replace(memory, keys=keys, values=values, state=state))
         flat, cores = x.reshape(rows, size).clone(), threads(rows * self._weights)
         out = self._stack.run(flat, caches, cache.slots, cores, cache.starts)
         return out.view(rows, 1, size)
 
+    def _memory(self, cache: KVCache, depth: int) -> list[LayerCache]:
+        """The memory as the first ``depth`` steps read it, without what they keep of the positions so far."""
+        found = []
+        for t in range(depth):
+            (kv, memory_rows), mask = cache.stored_memory_keys_values(self._plan[t]), cache.memory_mask(t, _made)
+            assert kv.keys is not None
+            bias = None if mask is None else mask.scores
+            found.append(LayerCache(None, None, kv.keys, kv.values, memory_rows, bias))
+        return found
 
-def _adds(step: AttentionStep, keys: Keys) -> bool:
+
+def adds_to_scores(step: AttentionStep, keys: Keys) -> bool:
     """Return True if the transform adds a bias to the scores."""
     return step.transform.fusable and step.transform.score_bias(keys) is not None
 
@@ -165,11 +195,11 @@ def _plain(x: Tensor) -> bool:
 def _covered(block: TransformerBlock) -> bool:
     """Return True if the kernel computes such blocks."""
     cross = block.cross
-    if cross is None or not _simple(cross) or block.feed_forward.activation != "relu":
+    if cross is None or not heads_are_compiled(cross) or block.feed_forward.activation != "relu":
         return False
     if block.recurrence is not None:
         return block.recurrence.cell.compiled
-    return _simple(block.own) and cross.learned_heads == block.own.learned_heads
+    return heads_are_compiled(block.own) and cross.learned_heads == block.own.learned_heads
 
 
 def _layer(block: TransformerBlock) -> PackedLayer:
@@ -184,7 +214,7 @@ def _layer(block: TransformerBlock) -> PackedLayer:
     matrices = [product.packed for product in products if isinstance(product, CompiledProduct)]
     assert len(matrices) == len(products)
     norms = (block.self_norm, block.cross_norm, block.feed_forward_norm)
-    return PackedLayer(tuple(matrices), tuple(_norm(norm) for norm in norms), recurrent=recurrence is not None)
+    return PackedLayer(tuple(matrices), tuple(norm_weights(norm) for norm in norms), recurrent=recurrence is not None)
 
 
 def _with_kernels(layer: PackedLayer, own: AttentionStep | None, cross: AttentionStep) -> PackedLayer:
@@ -198,11 +228,13 @@ def _heads(block: TransformerBlock) -> int:
     return block.cross.learned_heads
 
 
-def _simple(attention: MultiHeadAttention) -> bool:
+def heads_are_compiled(attention: MultiHeadAttention) -> bool:
+    """Return True if kernels compute heads like these, all of which are learned."""
     size = attention.head_size
     return attention.fixed is None and size in HEAD_SIZES and attention.o.out_features == size * attention.learned_heads
 
 
-def _norm(norm: nn.Module) -> NormWeights:
+def norm_weights(norm: nn.Module) -> NormWeights:
+    """The parameters of a layer normalisation as kernels take them."""
     assert isinstance(norm, nn.LayerNorm)
     return NormWeights(norm.weight.detach(), norm.bias.detach())

@@ -203,6 +203,14 @@ class ListedProduct:
     def __init__(self, table: RowTable | None) -> None:
         self._table = table
 
+    @property
+    def table(self) -> RowTable | None:
+        """The table, if the kernel is faster than a product with gathered rows."""
+        found, table = kernels(), self._table
+        if found is None or table is None or not found.faster("next listed tokens", table.rows.dtype, table.inner):
+            return None
+        return table
+
     @staticmethod
     def of(weight: Tensor, bias: Tensor | None, rounded: torch.dtype | None) -> ListedProduct:
         """Make the product with a table (V, D) in its own dtype, or rounded."""
@@ -214,10 +222,8 @@ class ListedProduct:
         self, x: Tensor, lists: TokenLists, scores: Tensor, never: Sequence[int], width: int
     ) -> tuple[Tensor, Tensor, Tensor] | None:
         """Implement `protocol.TranslationModel.listed_continuations`."""
-        found, table = kernels(), self._table
+        found, table = kernels(), self.table
         if found is None or table is None or x.dtype != torch.float32 or width > MOST_IN_ORDER:
-            return None
-        if not found.faster("next listed tokens", table.rows.dtype, table.inner):
             return None
         return found.next_listed(x.contiguous(), table, lists, scores.contiguous(), never, width)
 

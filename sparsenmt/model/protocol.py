@@ -19,6 +19,7 @@ from sparsenmt.model.memory import Memory
 from sparsenmt.model.segment_memory import SegmentMemory
 from sparsenmt.model.sites import SiteName
 from sparsenmt.model.sockets import ContentPattern, Gates, Keys
+from sparsenmt.native.greedy import GreedyOutputs, TokenRules
 from sparsenmt.native.token_lists import TokenLists
 
 NEVER = -1e9
@@ -237,6 +238,25 @@ class TranslationModel(OutputProduct, Protocol):
         self, hidden: Tensor, lists: TokenLists, scores: Tensor, never: Sequence[int], width: int
     ) -> tuple[Tensor, Tensor, Tensor] | None:
         """`continuations` among the tokens of each sentence's list. None: not available here; use `output_of`."""
+        ...
+
+    def greedy_outputs(
+        self,
+        cache: DecoderCache,
+        lists: TokenLists,
+        limits: Tensor,
+        rules: TokenRules,
+        *,
+        exits: Sequence[int] | None = None,
+    ) -> GreedyOutputs | None:
+        """Search greedily among the tokens of each sentence's list, all steps in one call.
+
+        None: not available here; go step by step.
+
+        Args:
+            cache: a new one, of as many sentences as there are lists.
+            limits: (B) the most tokens of each output.
+        """
         ...
 
     def output_of(self, tokens: Tensor) -> OutputProduct:

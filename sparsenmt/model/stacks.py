@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from sparsenmt.model.attention import AttentionStep, KeysValues, SlottedKeysValues, hide_padding
 from sparsenmt.model.compaction import apply_gates
+from sparsenmt.model.compiled_encoder import CompiledEncoder
 from sparsenmt.model.compiled_step import CompiledDecoder
 from sparsenmt.model.kv_cache import BufferPool, KVCache
 from sparsenmt.model.layers import BlockOptions, SiteHeads, TransformerBlock
@@ -180,6 +181,12 @@ class Encoder(nn.Module):
         self.steps = Steps({"self": ("encoder_self", site)}, plan, listeners)
         self.norm = options.last_norm() if plan else nn.Identity()
         self.obstacle = site.obstacle(self.steps.at(0, "self").transform) if plan else None
+        self.compiled: CompiledEncoder | None = None  # after `pack`, if possible
+
+    def steps_at_once(self, depth: int, memory: Memory) -> Memory | None:
+        """Execute the first ``depth`` steps in one call; None: it needs `step`."""
+        states = None if self.compiled is None else self.compiled.run(memory, depth)
+        return None if states is None else replace(memory, states=states, gated=False)
 
     def step(self, t: int, memory: Memory) -> Memory:
         """Execute step ``t``."""
@@ -191,10 +198,14 @@ class Encoder(nn.Module):
         return replace(memory, states=block.add_feed_forward(states), gated=False)
 
     def pack(self, how: Packing) -> None:
-        """Pack all blocks, as `TransformerBlock.pack`."""
-        for block in self.layers:
-            assert isinstance(block, TransformerBlock)
-            block.pack(how)
+        """Pack all blocks, as `TransformerBlock.pack`, and compile the layers if that is faster."""
+        blocks = [block for block in self.layers if isinstance(block, TransformerBlock)]
+        sockets = [self.steps.at(t, "self") for t in range(len(self.plan))]
+        wide = [block.feed_forward.inner.weight.dtype for block in blocks]
+        chosen = CompiledEncoder.is_chosen(blocks, sockets, how.dtype or wide[0]) if blocks else False
+        for block in blocks:
+            block.pack(replace(how, compiled=chosen))
+        self.compiled = CompiledEncoder.of(self.plan, blocks, sockets) if chosen else None
 
 
 def _memory_keys(memory: Memory, positions: Tensor) -> Keys:

@@ -40,6 +40,7 @@ from sparsenmt.model.segment_memory import SegmentMemory
 from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.model.sockets import WIDE, ContentPattern, MemoryFilter, Recurrence, Span
 from sparsenmt.model.stacks import Decisions, Decoder, Encoder, SiteModules, run_filters
+from sparsenmt.native.greedy import Embedding, GreedyOutputs, TokenRules
 from sparsenmt.native.token_lists import TokenLists
 
 Tie = Literal["all", "inputs", "target", "none"]
@@ -255,9 +256,13 @@ class Transformer(nn.Module):
         memory = Memory(states, source.valid, positions, None, source.features, source=source.valid)
         between = Decisions(source.valid, self._gate_listeners)
         memories, decided = {}, {}
+        filtered = any(self.memory.after_step(t) for t in range(max(wanted) - 1))
+        at_once = None if filtered else self.encoder.steps_at_once(min(wanted), memory)
+        memory = memory if at_once is None else at_once
         for t in range(max(wanted)):
-            memory = self.encoder.step(t, memory)
             depth = t + 1
+            if at_once is None or depth > min(wanted):
+                memory = self.encoder.step(t, memory)
             if depth in wanted:
                 exit_memory, own = replace(memory, states=self.encoder.norm(memory.states)), between.branch()
                 merge = compact and self.compacts_output
@@ -341,9 +346,36 @@ class Transformer(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor] | None:
         if self._packed_output is None or scores.dtype != torch.float32:
             return None
+        return self._listed().continuations(hidden, lists, scores, never, width)
+
+    def _listed(self) -> ListedProduct:
         if self._listed_output is None:
             self._listed_output = ListedProduct.of(self.output_table, self.output_bias, self._rounded)
-        return self._listed_output.continuations(hidden, lists, scores, never, width)
+        return self._listed_output
+
+    def greedy_outputs(
+        self,
+        cache: DecoderCache,
+        lists: TokenLists,
+        limits: Tensor,
+        rules: TokenRules,
+        *,
+        exits: Sequence[int] | None = None,
+    ) -> GreedyOutputs | None:
+        assert isinstance(cache, KVCache)
+        compiled, table = self.decoder.compiled, self.embeddings[self._keys[1]]
+        suitable = self._packed_output is not None and table.dtype == torch.float32 and table.device.type == "cpu"
+        if not suitable or compiled is None or "target" in self.embedding_norm:
+            return None
+        (depth,) = exits if exits is not None else self.plan.decoder_exits[-1:]
+        output, positions = self._listed().table, self.positions["target"]
+        if output is None:
+            return None
+        assert isinstance(positions, Positions)
+        encodings = positions(0, int(limits.max()), table)
+        scale = table.shape[1] ** 0.5 if self._scaled else 1.0
+        embedding = Embedding(table.detach(), encodings if encodings.dim() else None, scale)
+        return compiled.greedy(cache, depth, embedding, (output, lists), limits, rules)
 
     def output_of(self, tokens: Tensor) -> OutputRows:
         weight = self.output_table.detach()[tokens]

@@ -18,12 +18,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sparsenmt.native import steps, trials
+from sparsenmt.native import encoder, greedy, steps, trials
 from sparsenmt.native.address import address, check
 from sparsenmt.native.build import Library, wanted
 from sparsenmt.native.choice import Choice, Trial
 from sparsenmt.native.packing import KINDS, PackedMatrix, RowTable, fields, pack, row_table
-from sparsenmt.native.token_lists import TokenLists
+from sparsenmt.native.token_lists import MOST_FORBIDDEN, TokenLists
 from sparsenmt.native.trials import FEW_QUERIES
 
 _FOLDER = Path(__file__).parent
@@ -31,7 +31,6 @@ _TOLERANCE = 1e-5
 _CHECKED_CORES = (1, 3)
 _PRODUCT_TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.int8: 4e-2}
 _THREAD_WORK = 1 << 14  # multiplications from which on one more thread pays
-_MOST_FORBIDDEN = 8  # tokens; kForbidden of the library
 MOST_IN_ORDER = 64  # the largest width of `Kernels.best`
 _BLOCK = 28  # rows whose logits a thread computes at a time: two tiles
 
@@ -58,12 +57,6 @@ class _Continuations(ctypes.Structure):
     )
 
 
-class _Lists(ctypes.Structure):
-    """The C struct."""
-
-    _fields_ = (*fields(_POINTER, "tokens", "first", "count"),)
-
-
 class _ContinuationBuffers:
     """Preallocated results of a search for the best continuations of B sentences.
 
@@ -76,7 +69,7 @@ class _ContinuationBuffers:
 
     def __init__(self, scores: Tensor, size: int, never: Sequence[int], width: int, mask: Tensor | None = None) -> None:
         sentences, opened = scores.shape
-        check(len(set(never)) == len(never) <= _MOST_FORBIDDEN, f"at most {_MOST_FORBIDDEN} different forbidden tokens")
+        check(len(set(never)) == len(never) <= MOST_FORBIDDEN, f"at most {MOST_FORBIDDEN} different forbidden tokens")
         check(all(0 <= token < size for token in never), "forbidden tokens that are in the vocabulary")
         check(width > 0, "at least one continuation")
         totals, found = scores.new_empty(sentences, width), scores.new_empty(2, sentences, width, dtype=torch.long)
@@ -113,6 +106,7 @@ class Kernels:
         has.argtypes, has.restype = [_SIZE], _NUMBER
         self.products = frozenset(dtype for dtype, kind in KINDS.items() if has(kind))
         self.step = steps.StepFunctions(library, self.products)
+        self.encoder = encoder.EncoderFunctions(library, self.products)
         self.choice = Choice(path.stem)
         self._known: dict[tuple[str, trials.Sizes], tuple[str, Callable[[], Trial]]] = {}
 
@@ -267,11 +261,7 @@ class Kernels:
         check(table.rows.dtype in self.products, "a processor with products of this dtype")
         check(inner == table.inner and lists.size == table.outer, "states and lists of the table's size")
         sentences = len(lists)
-        own = _Lists(
-            address(lists.tokens, torch.int32, len(lists.tokens)),
-            address(lists.first, torch.int64, sentences),
-            address(lists.count, torch.int64, sentences),
-        )
+        own = lists.structure()
         pointers = buffers.pointer, ctypes.addressof(table.structure), ctypes.addressof(own)
         cores = min(self._threads(len(lists.tokens) * inner), max(sentences, 1))  # a thread takes whole sentences
         self._library.sparsenmt_next_listed(*pointers, address(x, torch.float32, rows, inner), cores)
@@ -312,8 +302,10 @@ def kernels() -> Kernels | None:
 
 def library() -> Library[Kernels]:
     """The library's sources and check."""
-    names = ("few.cpp", "many.cpp", "vocabulary.cpp", "products.cpp", "step.cpp", "next.cpp", "listed.cpp")
-    headers = [_FOLDER / name for name in ("vectors.h", "best.h", "few.h", "products.h", "vocabulary.h")]
+    names = ["few.cpp", "many.cpp", "vocabulary.cpp", "products.cpp"]
+    names += ["step.cpp", "next.cpp", "listed.cpp", "greedy.cpp", "encoder.cpp"]
+    includes = ("vectors.h", "best.h", "few.h", "products.h", "vocabulary.h", "norm.h", "step.h")
+    headers = [_FOLDER / name for name in includes]
     return Library("decoding", [_FOLDER / name for name in names], _checked, headers=headers)
 
 
@@ -342,7 +334,8 @@ def error(found: Kernels) -> float:
             errors = [_attention_error(found), _vocabulary_error(found)]
             errors += [_product_error(found, dtype) / _PRODUCT_TOLERANCE[dtype] for dtype in found.products]
             if found.products:
-                errors.append(steps.error(found.step, threads=cores))
+                errors += [steps.error(found.step, threads=cores), greedy.error(found.step, threads=cores)]
+                errors.append(encoder.error(found.encoder, threads=cores))
                 errors += [_next_error(found, sentences) for sentences in (2, 90)]
                 errors += [_listed_error(found, dtype) for dtype in found.products]
             worst = max(worst, *errors)

@@ -25,12 +25,6 @@ struct Table {
   const char* row(int64_t token) const { return static_cast<const char*>(rows) + token * bytes(); }
 };
 
-// The tokens of every sentence, special tokens first.
-struct Lists {
-  const int32_t* tokens;  // of all lists
-  const int64_t *first, *count;  // (B)
-};
-
 constexpr int64_t kBytes = 64;   // of a vector
 constexpr int64_t kTogether = 4;  // rows of the table that are multiplied with a vector of states at a time
 constexpr int64_t kFetched = 16;  // rows ahead that are prefetched
@@ -124,7 +118,7 @@ State round_state(const Table& table, const float* x, char* scratch) {
   return state;
 }
 
-void listed_sentence(const Continuations& found, const Table& table, const Lists& lists, const float* x, int64_t b,
+void listed_sentence(const Continuations& found, const Table& table, const TokenLists& lists, const float* x, int64_t b,
                      std::vector<char>& scratch, std::vector<float>& logits) {
   const int64_t J = found.hypotheses, count = lists.count[b], bytes = table.bytes();
   const int32_t* tokens = lists.tokens + lists.first[b];
@@ -155,14 +149,22 @@ extern "C" void sparsenmt_next_listed(const void* continuations, const void* tab
 #ifdef SPARSENMT_PRODUCTS
   using namespace sparsenmt;
   const Continuations& found = *static_cast<const Continuations*>(continuations);
-  const Lists& own = *static_cast<const Lists*>(lists);
-#pragma omp parallel num_threads(threads) if (threads > 1)
-  {
+  const TokenLists& own = *static_cast<const TokenLists*>(lists);
+  const auto sentence = [&](int64_t b, std::vector<char>& scratch, std::vector<float>& logits) {
+    listed_sentence(found, *static_cast<const Table*>(table), own, x, b, scratch, logits);
+  };
+  if (threads <= 1) {  // also for a thread of another region
     std::vector<char> scratch;
     std::vector<float> logits;
+    for (int64_t b = 0; b < found.sentences; b++) sentence(b, scratch, logits);
+  } else {
+#pragma omp parallel num_threads(threads)
+    {
+      std::vector<char> scratch;
+      std::vector<float> logits;
 #pragma omp for schedule(static)
-    for (int64_t b = 0; b < found.sentences; b++)
-      listed_sentence(found, *static_cast<const Table*>(table), own, x, b, scratch, logits);
+      for (int64_t b = 0; b < found.sentences; b++) sentence(b, scratch, logits);
+    }
   }
   found.finish();
   for (int64_t b = 0; b < found.sentences; b++)

@@ -151,16 +151,23 @@ extern "C" void sparsenmt_attend_many(const float* queries, const int64_t* query
                                       const float* bias, const int64_t* shape, float* out, int threads) {
   using namespace sparsenmt;
   const int64_t B = shape[0], H = shape[1], Q = shape[2], K = shape[3], E = shape[4];
-#pragma omp parallel num_threads(threads) if (threads > 1)
+  const auto head = [&](int64_t i, Scratch& scratch) {
+    const int64_t b = i / H, h = i % H;
+    attend(queries + b * query_strides[0] + h * query_strides[1], query_strides[2], Q,
+           keys + b * key_strides[0] + h * key_strides[1], key_strides[2],
+           values + b * value_strides[0] + h * value_strides[1], value_strides[2], bias ? bias + b * K : nullptr, K, E,
+           out + (b * Q * H + h) * E, H * E, scratch);
+  };
+  const int64_t width = (K + kPanel - 1) / kPanel * kPanel;
+  if (threads <= 1) {  // also for a thread of another region
+    Scratch scratch(width, E);
+    for (int64_t i = 0; i < B * H; i++) head(i, scratch);
+    return;
+  }
+#pragma omp parallel num_threads(threads)
   {
-    Scratch scratch((K + kPanel - 1) / kPanel * kPanel, E);
+    Scratch scratch(width, E);
 #pragma omp for schedule(static)
-    for (int64_t i = 0; i < B * H; i++) {
-      const int64_t b = i / H, h = i % H;
-      attend(queries + b * query_strides[0] + h * query_strides[1], query_strides[2], Q,
-             keys + b * key_strides[0] + h * key_strides[1], key_strides[2],
-             values + b * value_strides[0] + h * value_strides[1], value_strides[2], bias ? bias + b * K : nullptr, K, E,
-             out + (b * Q * H + h) * E, H * E, scratch);
-    }
+    for (int64_t i = 0; i < B * H; i++) head(i, scratch);
   }
 }

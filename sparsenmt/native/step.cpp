@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "few.h"
-#include "products.h"
+#include "step.h"
 
 #ifdef SPARSENMT_PRODUCTS
 #ifdef _OPENMP  // declared here: clang's header may not be installed
@@ -20,37 +20,6 @@ extern "C" int omp_get_num_threads();
 
 namespace sparsenmt {
 namespace {
-
-struct Norm {
-  const float *weight, *bias;  // (D)
-};
-
-// The parameters of a layer; the same as in steps.py.
-struct Layer {
-  Matrix own, own_out, query, cross_out, inner, outer;  // own: queries, keys and values at once
-  Norm own_norm, cross_norm, feed_forward_norm;
-  int64_t own_largest, cross_largest;  // see Head
-  int64_t recurrent;                   // own: both projections of a recurrent cell; there is no own_out
-  float own_tolerance, cross_tolerance;
-};
-
-// The keys and values that a layer reads; the same as in steps.py.
-struct LayerCache {
-  float *keys, *values;                      // (T, S, H, E): position T - 1 is written here
-  float* state;                              // (N, D): of a recurrent layer; it is overwritten
-  const float *memory_keys, *memory_values;  // (..., H, K, E)
-  const int64_t* memory_rows;                // (B) the row of each sentence, or null: all, in order
-  const float* memory_bias;                  // (B, K), or null
-  int64_t slots;
-};
-
-// The same as in steps.py.
-struct Sizes {
-  int64_t rows, sentences, dimension, feed_forward, heads, length, entries, slot_stride;
-  int64_t pre_norm;
-  double epsilon;
-  const int64_t* starts;  // (B) the first position of each sentence, or null: all 0
-};
 
 int64_t widest(const Sizes& sizes) { return std::max(3 * sizes.dimension, sizes.feed_forward); }
 int64_t rounded_bytes(const Sizes& sizes) { return 4 * std::max(sizes.dimension, sizes.feed_forward) + 8; }
@@ -68,20 +37,6 @@ struct Scratch {
     return {storage, wide, context, reinterpret_cast<char*>(context + sizes.rows * sizes.dimension)};
   }
 };
-
-void normalize(const float* x, const Norm& norm, float epsilon, int64_t size, float* out) {
-  Floats sum = {};
-  for (int64_t i = 0; i < size; i += kLanes) sum += load(x + i);
-  const float mean = total(sum) / size;
-  Floats squares = {};
-  for (int64_t i = 0; i < size; i += kLanes) {
-    const Floats off = load(x + i) - mean;
-    squares += off * off;
-  }
-  const float scale = 1.0f / std::sqrt(total(squares) / size + epsilon);
-  for (int64_t i = 0; i < size; i += kLanes)
-    store(out + i, (load(x + i) - mean) * scale * load(norm.weight + i) + load(norm.bias + i));
-}
 
 // The work of one thread. Rows are numbered from the first of its region: with few rows, the region is all rows; with
 // many, the thread's own. Every product lays out scratch anew, so threads without barriers must not share any of it.
@@ -263,15 +218,19 @@ extern "C" void sparsenmt_step(const void* layers, const void* caches, int64_t c
   const Scratch parts = Scratch::in(scratch, given);
   const Layer* layer = static_cast<const Layer*>(layers);
   const LayerCache* cache = static_cast<const LayerCache*>(caches);
-#pragma omp parallel num_threads(threads) if (threads > 1)
-  {
-#ifdef _OPENMP
-    Worker worker(given, parts, slots, x, omp_get_thread_num(), omp_get_num_threads());
-#else
-    Worker worker(given, parts, slots, x, 0, 1);
-#endif
+  const auto run = [&](int64_t thread, int64_t team) {
+    Worker worker(given, parts, slots, x, thread, team);
     for (int64_t t = 0; t < count; t++) worker.pass(layer[t], cache[t]);
     worker.finish({norm_weight, norm_bias}, out);
+  };
+  if (threads <= 1) return run(0, 1);  // also for a thread of another region
+#pragma omp parallel num_threads(threads)
+  {
+#ifdef _OPENMP
+    run(omp_get_thread_num(), omp_get_num_threads());
+#else
+    run(0, 1);
+#endif
   }
 #else
   (void)layers, (void)caches, (void)count, (void)norm_weight, (void)norm_bias, (void)sizes, (void)slots, (void)x,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import ctypes
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -38,6 +38,9 @@ class StepFunctions:
         self.run = library.sparsenmt_step
         self.run.argtypes = [_POINTER, _POINTER, _SIZE, *[_POINTER] * 7, ctypes.c_int]
         self.run.restype = None
+        self.greedy = library.sparsenmt_greedy
+        self.greedy.argtypes = [_POINTER, ctypes.c_int]
+        self.greedy.restype = None
         self.scratch = library.sparsenmt_step_scratch
         self.scratch.argtypes = [_POINTER]
         self.scratch.restype = _SIZE
@@ -47,27 +50,33 @@ class StepFunctions:
         return self
 
 
-class _Norm(ctypes.Structure):
+class NormStruct(ctypes.Structure):
+    """The C struct of a layer normalisation."""
+
     _fields_ = fields(_POINTER, "weight", "bias")
 
 
 class _Layer(ctypes.Structure):
     _fields_ = (
         *fields(PackedMatrixStruct, *MATRICES),
-        *fields(_Norm, "own_norm", "cross_norm", "feed_forward_norm"),
+        *fields(NormStruct, "own_norm", "cross_norm", "feed_forward_norm"),
         *fields(_SIZE, "own_largest", "cross_largest", "recurrent"),
         *fields(ctypes.c_float, "own_tolerance", "cross_tolerance"),
     )
 
 
-class _LayerCache(ctypes.Structure):
+class LayerCacheStruct(ctypes.Structure):
+    """The C struct of what a layer reads."""
+
     _fields_ = (
         *fields(_POINTER, "keys", "values", "state", "memory_keys", "memory_values", "memory_rows", "memory_bias"),
         ("slots", _SIZE),
     )
 
 
-class _Sizes(ctypes.Structure):
+class SizesStruct(ctypes.Structure):
+    """The C struct of the sizes of a step."""
+
     _fields_ = (
         *fields(_SIZE, "rows", "sentences", "dimension", "feed_forward", "heads"),
         *fields(_SIZE, "length", "entries", "slot_stride", "pre_norm"),
@@ -83,9 +92,9 @@ class NormWeights:
     weight: Tensor
     bias: Tensor
 
-    def pointers(self, size: int) -> _Norm:
+    def pointers(self, size: int) -> NormStruct:
         """The C struct, D = ``size``."""
-        return _Norm(*(address(each, torch.float32, size) for each in (self.weight, self.bias)))
+        return NormStruct(*(address(each, torch.float32, size) for each in (self.weight, self.bias)))
 
 
 @dataclass(frozen=True)
@@ -139,29 +148,32 @@ class LayerCache:
     memory_bias: Tensor | None  # (B, ..., K), contiguous: added to the scores; minus infinity hides an entry
     state: Tensor | None = None  # (N, D), contiguous: of a recurrent layer, before the new position; it is overwritten
 
-    def structure(self, sizes: _Sizes) -> _LayerCache:
+    def structure(self, sizes: SizesStruct) -> LayerCacheStruct:
         """The C struct."""
-        head, slots = sizes.dimension // sizes.heads, 0
-        memory = (sizes.heads, sizes.entries, head)
-        own: tuple[int | None, ...]
         if self.keys is None or self.values is None:
             check(self.state is not None, "a state, where there are no keys and values")
             state = cast(Tensor, self.state)
-            own = (None, None, address(state, torch.float32, sizes.rows, sizes.dimension))
-        else:
-            length, slots, *_ = self.keys.shape
-            check(length >= sizes.length and slots >= sizes.rows, "a slot for each row, at every position")
-            shape = (length, slots, sizes.heads, head)
-            own = (*(address(each, torch.float32, *shape) for each in (self.keys, self.values)), None)
+            return self.memory_structure(sizes, state=address(state, torch.float32, sizes.rows, sizes.dimension))
+        length, slots, *_ = self.keys.shape
+        check(length >= sizes.length and slots >= sizes.rows, "a slot for each row, at every position")
+        shape = (length, slots, sizes.heads, sizes.dimension // sizes.heads)
+        keys, values = (address(each, torch.float32, *shape) for each in (self.keys, self.values))
+        return self.memory_structure(sizes, keys=keys, values=values, slots=slots)
+
+    def memory_structure(self, sizes: SizesStruct, **own: int) -> LayerCacheStruct:
+        """The C struct of the memory alone. ``own``: its other fields."""
+        memory, bias = (sizes.heads, sizes.entries, sizes.dimension // sizes.heads), self.memory_bias
         stored = sizes.sentences if self.memory_rows is None else self.memory_keys.shape[0]
-        bias = self.memory_bias
         check(bias is None or bias.numel() == sizes.sentences * sizes.entries, "a bias for each entry of the memory")
-        return _LayerCache(
-            *own,
-            *(address(each, torch.float32, stored, *memory) for each in (self.memory_keys, self.memory_values)),
-            None if self.memory_rows is None else address(self.memory_rows, torch.int64, sizes.sentences),
-            None if bias is None else address(bias, torch.float32, *bias.shape),
-            slots,
+        keys, values = (
+            address(each, torch.float32, stored, *memory) for each in (self.memory_keys, self.memory_values)
+        )
+        return LayerCacheStruct(
+            memory_keys=keys,
+            memory_values=values,
+            memory_rows=None if self.memory_rows is None else address(self.memory_rows, torch.int64, sizes.sentences),
+            memory_bias=None if bias is None else address(bias, torch.float32, *bias.shape),
+            **own,
         )
 
 
@@ -184,7 +196,7 @@ class LayerStack:
         pre_norm: bool,
         epsilon: float,
     ) -> None:
-        self._step = step
+        self.step = step
         self._given, self._norm = tuple(layers), last  # keeps alive what the pointers point to
         self._size, self.feed_forward = layers[0].matrices[-1].outer, layers[0].matrices[-1].inner
         dtypes = {each.dtype for layer in layers for each in layer.matrices}
@@ -194,15 +206,27 @@ class LayerStack:
             "heads of a size that attention is compiled for",
         )
         self._layers = (_Layer * len(layers))(*(layer.structure(self._size, self.feed_forward) for layer in layers))
-        self._last = _Norm(None, None) if last is None else last.pointers(self._size)
+        self.last = NormStruct(None, None) if last is None else last.pointers(self._size)
         self._heads, self._pre_norm, self._epsilon = heads, pre_norm, epsilon
 
     def __deepcopy__(self, memo: dict[int, object]) -> LayerStack:
         """Make a copy whose structs point to its own tensors."""
         layers, last = copy.deepcopy((self._given, self._norm), memo)
         return LayerStack(
-            self._step, layers, heads=self._heads, last=last, pre_norm=self._pre_norm, epsilon=self._epsilon
+            self.step, layers, heads=self._heads, last=last, pre_norm=self._pre_norm, epsilon=self._epsilon
         )
+
+    def sizes(self, rows: int, sentences: int, entries: int) -> SizesStruct:
+        """The C struct of a step without positions of self-attention."""
+        sizes = SizesStruct(rows, sentences, self._size, self.feed_forward, self._heads)
+        sizes.entries, sizes.pre_norm, sizes.epsilon = entries, self._pre_norm, self._epsilon
+        return sizes
+
+    def recurrent_layers(self, count: int) -> int:
+        """The address of the first ``count`` layers, which must all be recurrent."""
+        check(0 < count <= len(self._given), "a cache for each layer that runs")
+        check(all(layer.recurrent for layer in self._given[:count]), "layers that are recurrent")
+        return ctypes.addressof(self._layers)
 
     def run(
         self, x: Tensor, caches: Sequence[LayerCache], slots: Tensor, threads: int, starts: Tensor | None = None
@@ -217,31 +241,21 @@ class LayerStack:
         (rows, length), memory, left = slots.shape, caches[0].memory_keys, caches[0].memory_rows
         sentences = memory.shape[0] if left is None else left.shape[0]
         check(length > 0 and sentences > 0 and rows % sentences == 0, "a position, and as many rows in every sentence")
-        sizes = _Sizes(
-            rows,
-            sentences,
-            self._size,
-            self.feed_forward,
-            self._heads,
-            length,
-            memory.shape[2],
-            slots.stride(0),
-            self._pre_norm,
-            self._epsilon,
-            None if starts is None else address(starts, torch.int64, sentences),
-        )
+        sizes = self.sizes(rows, sentences, memory.shape[2])
+        sizes.length, sizes.slot_stride = length, slots.stride(0)
+        sizes.starts = None if starts is None else address(starts, torch.int64, sentences)
         given = address(x, torch.float32, rows, self._size)
-        scratch = x.new_empty(self._step.scratch(ctypes.addressof(sizes)))
+        scratch = x.new_empty(self.step.scratch(ctypes.addressof(sizes)))
         out = torch.empty_like(x)
         for layer, cache in zip(self._given, caches, strict=False):
             check(layer.recurrent == (cache.state is not None), "a state for each recurrent layer, and no other")
-        structures = (_LayerCache * len(caches))(*(cache.structure(sizes) for cache in caches))
-        self._step.run(
+        structures = (LayerCacheStruct * len(caches))(*(cache.structure(sizes) for cache in caches))
+        self.step.run(
             ctypes.addressof(self._layers),
             ctypes.addressof(structures),
             len(caches),
-            self._last.weight,
-            self._last.bias,
+            self.last.weight,
+            self.last.bias,
             ctypes.addressof(sizes),
             address(slots, torch.int32, rows, length, free=1),
             given,
@@ -275,6 +289,11 @@ def gather(stored: Tensor, slots: Tensor) -> Tensor:
     index = (slots + torch.arange(slots.shape[1]) * stored.shape[1]).flatten()
     picked: Tensor = stored.flatten(0, 1).index_select(0, index).unflatten(0, slots.shape)
     return picked.transpose(1, 2)
+
+
+def plain_product(weights: Mapping[str, Tensor]) -> Callable[[str, Tensor], Tensor]:
+    """Return the product of rows with the matrix of a name, in PyTorch."""
+    return lambda name, x: x @ weights[name].T
 
 
 def plain_layer(
@@ -356,7 +375,7 @@ def _error(
     starts = torch.tensor([0, 1, 2])
     x = numbers(rows, size, speed=0.6)
     unwritten = copy.deepcopy(cache)
-    expected = plain_layer(x, lambda name, x: x @ weights[name].T, unwritten, slots, starts, heads, pre_norm, largest)
+    expected = plain_layer(x, plain_product(weights), unwritten, slots, starts, heads, pre_norm, largest)
     last = norm if rows < 32 else None  # with and without, whatever the place of the other norms
     stack = LayerStack(step, [layer], heads=heads, last=last, pre_norm=pre_norm, epsilon=1e-5)
     scattered = [F.pad(each, (0,) * 7 + (2,), value=math.nan) for each in (cache.memory_keys, cache.memory_values)]

@@ -5,11 +5,24 @@ Shapes: B sentences, V vocabulary, N tokens of all lists.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+
+from sparsenmt.native.address import address
+from sparsenmt.native.packing import fields
+
+MOST_FORBIDDEN = 8
+"""Tokens that are never generated, at most; kForbidden of the library."""
+
+
+class TokenListsStruct(ctypes.Structure):
+    """The C struct of lists."""
+
+    _fields_ = fields(ctypes.c_void_p, "tokens", "first", "count")
 
 
 @dataclass(frozen=True)
@@ -38,6 +51,14 @@ class TokenLists:
     def __len__(self) -> int:
         """Sentences."""
         return len(self.count)
+
+    def structure(self) -> TokenListsStruct:
+        """The C struct; valid as long as this object."""
+        return TokenListsStruct(
+            address(self.tokens, torch.int32, len(self.tokens)),
+            address(self.first, torch.int64, len(self)),
+            address(self.count, torch.int64, len(self)),
+        )
 
     def select(self, sentences: Tensor) -> TokenLists:
         """Keep only these sentences, in this order."""

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sparsenmt.native import steps
+from sparsenmt.native import encoder, steps
 from sparsenmt.native.choice import Trial, usual_length
 from sparsenmt.native.packing import pack, row_table
 from sparsenmt.native.steps import numbers
@@ -215,6 +215,25 @@ def _step(
     return lambda: stack.run(x.clone(), [cache], slots, cores), plain
 
 
+def _encoder(found: Kernels, dtype: torch.dtype, size: int, wide: int, heads: int, sentences: int) -> Trial:
+    """A layer of an encoder: in a rounded dtype, products are compiled on both sides."""
+    weights = {name: numbers(*shape, speed=1.3) / size for name, shape in encoder.matrix_shapes(size, wide).items()}
+    packed = {name: pack(weight, None, dtype) for name, weight in weights.items()}
+    norm = steps.NormWeights(torch.ones(size), torch.zeros(size))
+    layer = encoder.PackedEncoderLayer(tuple(packed.values()), (norm, norm))
+    stack = encoder.EncoderStack(found.encoder, [layer], heads=heads, pre_norm=True, epsilon=1e-5)
+    x, lengths = numbers(sentences, _STEPS, size), torch.full((sentences,), _STEPS)
+    hidden, cores = torch.zeros(sentences, 1, 1, _STEPS), torch.get_num_threads()
+
+    def product(name: str, rows: Tensor) -> Tensor:
+        return F.linear(rows, weights[name]) if dtype == torch.float32 else found.product(rows, packed[name])
+
+    def plain() -> Tensor:
+        return encoder.plain_layer(x, product, hidden, heads, True)
+
+    return lambda: stack.run(x, lengths, 1, min(cores, sentences)), plain
+
+
 TRIALS: dict[str, Kind] = {
     "attention": Kind(_attention_classes, _attention),
     "attention to slots": Kind(_slots_classes, _slots),
@@ -224,6 +243,7 @@ TRIALS: dict[str, Kind] = {
     "product": Kind(_product_classes, _product),
     "next tokens": Kind(_next_classes, _next),
     "next listed tokens": Kind(_listed_classes, _next_listed),
+    "encoder": Kind(_step_classes, _encoder),
     "decoder step": Kind(_step_classes, _step),
     "recurrent decoder step": Kind(_step_classes, partial(_step, recurrent=True)),
 }

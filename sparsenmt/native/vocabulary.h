@@ -86,5 +86,14 @@ struct Continuations {
   }
 };
 
+// The tokens of every sentence, special tokens first.
+struct TokenLists {
+  const int32_t* tokens;  // of all lists
+  const int64_t *first, *count;  // (B)
+};
+
 }  // namespace
 }  // namespace sparsenmt
+
+extern "C" void sparsenmt_next_listed(const void* continuations, const void* table, const void* lists, const float* x,
+                                      int threads);

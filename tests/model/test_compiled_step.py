@@ -167,8 +167,8 @@ def test_gradients_and_several_positions_go_layer_by_layer() -> None:
     assert run.call_count == 0
 
 
-def test_packing_in_the_kernels_layout_is_for_the_decoder() -> None:
-    """The encoder's many rows are the matrix library's."""
-    model = packed()
+def test_packing_in_the_kernels_layout_is_for_what_is_compiled() -> None:
+    """An encoder that goes layer by layer multiplies with the matrix library."""
+    model = packed(attention={"encoder_self": {"pattern": {"name": "toy_lookback", "left": 2}}})
     assert type(model.decoder.layers[0].own.o.packed) is not type(model.encoder.layers[0].own.o.packed)
     assert Packing().compiled is False
