@@ -1,8 +1,10 @@
-"""The process's environment: how its CPU threads wait, and its rank under torchrun. Imports nothing heavy."""
+"""The process: how its CPU threads wait, free memory of its heap, its rank under torchrun. Imports nothing heavy."""
 
 from __future__ import annotations
 
+import ctypes
 import os
+from contextlib import suppress
 
 _SPINS = "10000"
 """Polls of an idle thread of GNU OpenMP before it sleeps; the library's default is 30 times as many.
@@ -16,6 +18,15 @@ def limit_thread_spinning() -> None:
     """Let idle OpenMP threads sleep early, unless the environment sets a policy. Call it before PyTorch is imported."""
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", _SPINS)
+
+
+def trim_heap() -> None:
+    """Return free memory of the heap to the system; with another C library than glibc, do nothing.
+
+    This takes up to a tenth of a second, and memory that is needed again must be allocated again.
+    """
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def is_distributed() -> bool:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from sparsenmt.model.attention import AttentionStep
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.dropout import dropout
-from sparsenmt.model.embeddings import PositionKind, Positions, Wavelengths, embed
+from sparsenmt.model.embeddings import PositionKind, Positions, Wavelengths, add_positions
 from sparsenmt.model.kv_cache import BufferPool, KVCache
 from sparsenmt.model.layers import BlockOptions, FeedForward
 from sparsenmt.model.linear import (
@@ -31,6 +31,7 @@ from sparsenmt.model.linear import (
     Product,
     continues,
     fastest,
+    is_as_fast,
     packed_product,
     rounds,
 )
@@ -40,7 +41,9 @@ from sparsenmt.model.segment_memory import SegmentMemory
 from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.model.sockets import WIDE, ContentPattern, MemoryFilter, Recurrence, Span
 from sparsenmt.model.stacks import Decisions, Decoder, Encoder, SiteModules, run_filters
+from sparsenmt.native.packing import PackedMatrix
 from sparsenmt.native.token_lists import TokenLists
+from sparsenmt.runtime import trim_heap
 
 Tie = Literal["all", "inputs", "target", "none"]
 
@@ -188,6 +191,7 @@ class Transformer(nn.Module):
         self.memory = MemoryFilters(output, between)
         self._packed_output: Product | None = None
         self._rounded: torch.dtype | None = None  # of the packed output
+        self._only_output: PackedMatrix | None = None  # holds the output table where the unpacked one was released
         self._listed_output: ListedProduct | None = None  # made when a search has lists
         self._buffer_pool = BufferPool()
         self.reset_parameters()
@@ -242,11 +246,17 @@ class Transformer(nn.Module):
     def _embed(self, tokens: Tensor, side: Literal["source", "target"], start: int | Tensor = 0) -> Tensor:
         positions = self.positions[side]
         assert isinstance(positions, Positions)
-        table = self.embeddings[self._keys[0 if side == "source" else 1]]
-        embedded = embed(tokens, table, positions, start, scaled=self._scaled)
+        vectors = self._rows(self._keys[0 if side == "source" else 1], tokens)
+        embedded = add_positions(vectors, positions, start, scaled=self._scaled)
         if side in self.embedding_norm:
             embedded = self.embedding_norm[side](embedded)
         return dropout(embedded, self._dropout) if self.training else embedded
+
+    def _rows(self, key: str, tokens: Tensor) -> Tensor:
+        """tokens (...) -> (..., D): rows of a table, which may lie in the packed output only."""
+        if self._only_output is not None and key == self._keys[2]:
+            return self._only_output.rows(tokens)
+        return F.embedding(tokens, self.embeddings[key])
 
     def encode(self, source: Source, *, exits: Sequence[int] | None = None, compact: bool = False) -> Encoded:
         wanted = tuple(exits) if exits is not None else self.plan.encoder_exits[-1:]
@@ -294,9 +304,9 @@ class Transformer(nn.Module):
         return found
 
     def no_source(self, rows: int) -> Memory:
-        table = self.output_table
-        nowhere = torch.empty(rows, 0, dtype=torch.long, device=table.device)
-        states = torch.empty(rows, 0, table.shape[1], dtype=table.dtype, device=table.device)
+        like = self._rows(self._keys[2], self.output_table.new_zeros(1, dtype=torch.long))
+        nowhere = torch.empty(rows, 0, dtype=torch.long, device=like.device)
+        states = like.new_empty(rows, 0, like.shape[1])
         return Memory(states, nowhere.bool(), nowhere)
 
     def parameter_losses(self) -> dict[str, Tensor]:
@@ -338,11 +348,14 @@ class Transformer(nn.Module):
         if self._packed_output is None or scores.dtype != torch.float32:
             return None
         if self._listed_output is None:
-            self._listed_output = ListedProduct.of(self.output_table, self.output_bias, self._rounded)
+            table: Tensor = self.output_table
+            if self._only_output is not None:
+                table = self._only_output.rows(torch.arange(self._only_output.outer))
+            self._listed_output = ListedProduct.of(table, self.output_bias, self._rounded)
         return self._listed_output.continuations(hidden, lists, scores, never, width)
 
     def output_of(self, tokens: Tensor) -> OutputRows:
-        weight = self.output_table.detach()[tokens]
+        weight = self._rows(self._keys[2], tokens).detach()
         bias = None if self.output_bias is None else self.output_bias.detach()[tokens]
         if self._packed_output is not None and (self._rounded is not None or continues(weight)):
             return OutputRows(packed_product(weight, bias, dtype=self._rounded, compiled=True))
@@ -421,8 +434,17 @@ class Transformer(nn.Module):
         how, self._rounded = Packing(rounded, final), rounded
         self.encoder.pack(how)
         self.decoder.pack(how)
-        self._packed_output = packed_product(output, self.output_bias, dtype=rounded, compiled=continues(output))
+        if final:
+            trim_heap()  # before the largest matrix is packed
+        one_copy = final and output.dtype == torch.float32 and rounded is None and is_as_fast(output)
+        compiled = one_copy or continues(output)
+        self._packed_output = packed_product(output, self.output_bias, dtype=rounded, compiled=compiled)
         self._listed_output = None
+        if one_copy and isinstance(self._packed_output, CompiledProduct):
+            self._only_output = self._packed_output.packed
+            output.data = output.data.new_empty(0)
+        if final:
+            trim_heap()
 
 
 class OutputRows:
