@@ -159,10 +159,14 @@ def continues(weight: Tensor) -> bool:
     return found.faster("next tokens", torch.float32, *weight.shape)
 
 
-def is_as_fast(weight: Tensor) -> bool:
-    """Return True if the compiled product of this matrix, in fp32, takes no longer than oneDNN's packed product."""
+def can_hold_table(weight: Tensor) -> bool:
+    """Return True if an output table, in fp32, had better be in memory once, in the layout of the compiled products.
+
+    It is if its product takes no longer than oneDNN's, and if it is large: looking up embeddings in it takes longer.
+    """
     found = kernels()
-    if found is None or torch.float32 not in compiled_dtypes(weight):
+    large = weight.numel() * 4 > LAST_LEVEL_CACHE_SIZE
+    if found is None or not large or weight.dtype not in compiled_dtypes(weight):
         return False
     return max(found.ratios("packed product", torch.float32, *weight.shape)) < _AS_FAST
 

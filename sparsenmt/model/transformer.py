@@ -29,9 +29,9 @@ from sparsenmt.model.linear import (
     ListedProduct,
     Packing,
     Product,
+    can_hold_table,
     continues,
     fastest,
-    is_as_fast,
     packed_product,
     rounds,
 )
@@ -436,7 +436,7 @@ class Transformer(nn.Module):
         self.decoder.pack(how)
         if final:
             trim_heap()  # before the largest matrix is packed
-        one_copy = final and output.dtype == torch.float32 and rounded is None and is_as_fast(output)
+        one_copy = final and rounded is None and can_hold_table(output)
         compiled = one_copy or continues(output)
         self._packed_output = packed_product(output, self.output_bias, dtype=rounded, compiled=compiled)
         self._listed_output = None

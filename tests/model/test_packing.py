@@ -210,7 +210,7 @@ def test_the_output_table_is_in_memory_once(tie: str, monkeypatch: pytest.Monkey
     source, target = random_source(), random_target(6, 5)
     model.pack(torch.float32)
     once = copy.deepcopy(model)
-    monkeypatch.setattr("sparsenmt.model.transformer.is_as_fast", lambda _: True)
+    monkeypatch.setattr("sparsenmt.model.transformer.can_hold_table", lambda _: True)
     model.pack(torch.float32)
     once.pack(torch.float32, final=True)
     assert model.output_table.numel() and not once.output_table.numel()
