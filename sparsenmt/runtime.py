@@ -20,6 +20,20 @@ def limit_thread_spinning() -> None:
         os.environ.setdefault("GOMP_SPINCOUNT", _SPINS)
 
 
+_CACHED = "32"
+"""Kernels of a shape that oneDNN and PyTorch's layer above it keep; their default is 1,024 each.
+
+Batches have many shapes, which hardly ever come again, and every kernel keeps memory of its own: with the default,
+training in bf16 grows by a third in 60 updates. The layers of one batch use the same kernels, so that few are enough.
+"""
+
+
+def limit_kernel_caches() -> None:
+    """Let oneDNN keep few kernels, unless the environment sets their number. Call it before PyTorch is imported."""
+    for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+        os.environ.setdefault(name, _CACHED)
+
+
 def trim_heap() -> None:
     """Return free memory of the heap to the system; with another C library than glibc, do nothing.
 
