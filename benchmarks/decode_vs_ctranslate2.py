@@ -31,7 +31,7 @@ def has_tiles() -> bool:
 
 
 def peer_settings(side: Side, workers: Sequence[int] = WORKERS) -> list[Side]:
-    """Return CTranslate2 with each backend that it can be given, with so many workers each.
+    """Return CTranslate2 with each backend that it can be given, with each of these numbers of workers.
 
     Its packages for x86-64 hold oneDNN and Intel MKL, and take MKL on Intel's processors only; MKL packs the weights
     when a model is loaded, unless `CT2_PACKED_GEMM` is 0. For other processors there is nothing to choose.

@@ -13,7 +13,8 @@ of it and its children every few seconds (/proc/PID/status; Linux only): all of 
     prepare   ``--pairs`` pairs of synthetic text (`synthetic.py`)
 
 A ratio is the median of the memory in the last twelfth of the time (of an hour: five minutes) over that in the second
-twelfth; the bar of each is 1.05. The curves are printed, written as JSON to ``--folder``, and drawn there where
+twelfth; the bar of training and of decoding is 1.05. The stages of `prepare` differ, so it has none: `scale.py` compares
+its memory for corpora of two sizes. The curves are printed, written as JSON to ``--folder``, and drawn there where
 matplotlib is installed. Ends with one JSON line.
 """
 
@@ -40,6 +41,7 @@ from synthetic import write_corpus
 BAR = 1.05
 PARTS = 12  # of the time: the first is not counted
 LINES, SENTENCES = 600_000, 6  # of the text to translate: lines, and most sentences of a line
+_SAVED = 12  # readings
 COLUMNS = 60  # width of a printed curve
 RECIPE = ROOT / "recipes" / "multi30k-en-de.yaml"
 SYNTHETIC = """\
@@ -62,6 +64,10 @@ class Curve:
     seconds: list[float] = field(default_factory=list)
     resident: list[float] = field(default_factory=list)
     anonymous: list[float] = field(default_factory=list)
+
+    def save(self, folder: Path) -> None:
+        """Write the readings as JSON."""
+        (folder / f"{self.name}.json").write_text(json.dumps(self.__dict__), encoding="utf-8", newline="\n")
 
     def part(self, values: Sequence[float], number: int) -> list[float]:
         """Return the values of one of the `PARTS` of the time, numbered from 0."""
@@ -90,7 +96,7 @@ class Curve:
                     f" {statistics.median(own):9.0f} {max(own):6.0f}  {bar}"
                 )
         print(f"  last twelfth over the second: {self.growth(self.resident):.3f}", end="")
-        print(f", anonymous {self.growth(self.anonymous):.3f}; bar {BAR}", flush=True)
+        print(f", anonymous {self.growth(self.anonymous):.3f}", flush=True)
 
 
 def memory(pid: int) -> tuple[float, float]:
@@ -109,8 +115,8 @@ def memory(pid: int) -> tuple[float, float]:
     return found["VmRSS"], found["RssAnon"]
 
 
-def watch(name: str, command: list[str], minutes: float, every: float) -> Curve:
-    """Run a command for some minutes, or until it ends; returns the curve of its memory."""
+def watch(name: str, command: list[str], minutes: float, every: float, folder: Path) -> Curve:
+    """Run a command for some minutes, or until it ends; returns the curve of its memory, which is saved meanwhile."""
     print(f"{name}: {' '.join(command)}", flush=True)
     curve, began = Curve(name), time.perf_counter()
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment())
@@ -122,6 +128,8 @@ def watch(name: str, command: list[str], minutes: float, every: float) -> Curve:
                     curve.seconds.append(time.perf_counter() - began)
                     curve.resident.append(resident)
                     curve.anonymous.append(anonymous)
+            if len(curve.seconds) % _SAVED == 0:
+                curve.save(folder)
             time.sleep(every)
         if process.poll() is None:
             process.terminate()
@@ -238,15 +246,16 @@ def main() -> int:
     curves = []
     for name in names:
         if not given.commands or name in given.commands:
-            curve = watch(name, getattr(commands, name)(), given.minutes, given.every)
+            curve = watch(name, getattr(commands, name)(), given.minutes, given.every, folder)
             curve.print()
-            (folder / f"{name}.json").write_text(json.dumps(curve.__dict__), encoding="utf-8", newline="\n")
+            curve.save(folder)
             plot([curve], folder / f"{name}.png")
             curves.append(curve)
     ratios = {each.name: round(each.growth(each.resident), 4) for each in curves}
     ratios |= {f"{each.name}_anonymous": round(each.growth(each.anonymous), 4) for each in curves}
-    ok = all(ratio <= BAR for ratio in ratios.values())
-    print(json.dumps({"name": "long_runs", "ratios": ratios, "bars": dict.fromkeys(ratios, BAR), "ok": ok}))
+    bars = {name: BAR for name in ratios if not name.startswith("prepare")}
+    ok = all(ratios[name] <= bar for name, bar in bars.items())
+    print(json.dumps({"name": "long_runs", "ratios": ratios, "bars": bars, "ok": ok}))
     return 0 if ok else 1
 
 
