@@ -13,9 +13,9 @@ of it and its children every few seconds (/proc/PID/status; Linux only): all of 
     prepare   ``--pairs`` pairs of synthetic text (`synthetic.py`)
 
 A ratio is the median of the memory in the last twelfth of the time (of an hour: five minutes) over that in the second
-twelfth; the bar of training and of decoding is 1.05. The stages of `prepare` differ, so it has none: `scale.py` compares
-its memory for corpora of two sizes. The curves are printed, written as JSON to ``--folder``, and drawn there where
-matplotlib is installed. Ends with one JSON line.
+twelfth; the bar of training and of decoding is 1.05. The stages of `prepare` differ, so it has none: `scale.py`
+compares its memory for corpora of two sizes. The curves are printed, written as JSON to ``--folder``, and drawn there
+where matplotlib is installed. Ends with one JSON line.
 """
 
 from __future__ import annotations
