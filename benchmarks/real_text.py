@@ -151,8 +151,10 @@ def prepare(model: Path, work: dict[str, Any], folder: Path) -> dict[str, Any]:
     return work | names | {"model": str(model.resolve()), "exported": str(folder / "exported"), "beam_size": beam}
 
 
-def measure(name: str, work: dict[str, Any], changes: Mapping[str, Any], repeats: int, folder: Path) -> float:
-    """Time both sides in turns; returns the ratio. Each side's translations lie in its output file afterwards."""
+def measure(
+    name: str, work: dict[str, Any], changes: Mapping[str, Any], repeats: int, folder: Path
+) -> tuple[float, str]:
+    """Time both sides in turns; returns the ratio, and the dtype of our fastest setting. Each side's translations lie in its output file afterwards."""
     print(f"\n{name}")
     ours, theirs = (fastest_sides(each, work, KEPT) for each in sides(name, changes, folder))
     with ExitStack() as stack:
@@ -161,8 +163,8 @@ def measure(name: str, work: dict[str, Any], changes: Mapping[str, Any], repeats
     print(f"{name}: {timings[0].units} sentences, beam {work['beam_size']}, start-up excluded, taking turns")
     show(timings, "sentences")
     best = max(range(len(ours)), key=lambda i: timings[i].rate)
-    (folder / f"{name}.dtype").write_text(str(ours[best].work["our_dtype"]), encoding="utf-8")
-    return timings[best].rate / max(each.rate for each in timings[len(ours) :])
+    ratio = timings[best].rate / max(each.rate for each in timings[len(ours) :])
+    return ratio, str(ours[best].work["our_dtype"])
 
 
 def read(path: Path) -> list[list[str]]:
@@ -185,8 +187,8 @@ def agreement(work: dict[str, Any], folder: Path) -> dict[str, float]:
     }
 
 
-def quality(work: dict[str, Any], folder: Path) -> float:
-    """Print the BLEU of every output; returns that of our fast dtype minus that of fp32."""
+def quality(work: dict[str, Any], folder: Path, dtype: str) -> float:
+    """Print the BLEU of every output; returns ours in this dtype minus that of fp32."""
     from sparsenmt.data.tokenizers.tokenizer import Tokenizers
     from sparsenmt.evaluation.metrics import corpus_scores
     from sparsenmt.evaluation.scorer import ScoringSettings
@@ -194,14 +196,13 @@ def quality(work: dict[str, Any], folder: Path) -> float:
     references = json.loads(Path(work["references"]).read_bytes())
     target = Tokenizers.load(Path(work["model"]) / "tokenizers").target
     ids = {piece: id_ for id_, piece in reversed(list(enumerate(target.pieces(range(target.size)))))}
-    chosen = (folder / "real_text_fast.dtype").read_text(encoding="utf-8")
     scores = {}
     for path in sorted(folder.glob("*-*.json")):
         texts = [target.decode([ids[piece] for piece in row]) for row in read(path)]
         (score,) = corpus_scores(texts, [references], ScoringSettings(("bleu",)))
         scores[path.stem] = score.value
         print(f"  BLEU {scores[path.stem]:.2f}: {path.stem}")
-    return scores[f"ours-{chosen}"] - scores["ours-fp32"]
+    return scores[f"ours-{dtype}"] - scores["ours-fp32"]
 
 
 def translate_in_fp32(work: dict[str, Any], folder: Path) -> None:
@@ -215,18 +216,19 @@ def main() -> int:
     parser.add_argument("--model", type=Path, default=ROOT / "runs" / "multi30k-en-de", help="default: %(default)s")
     arguments, changes = parse(parser, list(CASES))
     ratios: dict[str, float] = {}
+    dtype = "fp32"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         work = prepare(arguments.model, WORK | changes, folder)
         for case in CASES:
             if not arguments.cases or case in arguments.cases:
-                ratios[case] = measure(case, work, changes, arguments.repeats, folder)
+                ratios[case], dtype = measure(case, work, changes, arguments.repeats, folder)
         if "real_text" in ratios:
             ratios |= agreement(work, folder)
         if "real_text_fast" in ratios:
             if "real_text" not in ratios:
                 translate_in_fp32(work, folder)
-            ratios["bleu_fast"] = quality(work, folder)
+            ratios["bleu_fast"] = quality(work, folder, dtype)
     bars = {} if changes else {key: bar for key, bar in BARS.items() if key in ratios}
     result = verdict("real_text", ratios, bars)
     print(json.dumps(result))
