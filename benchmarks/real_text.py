@@ -154,7 +154,10 @@ def prepare(model: Path, work: dict[str, Any], folder: Path) -> dict[str, Any]:
 def measure(
     name: str, work: dict[str, Any], changes: Mapping[str, Any], repeats: int, folder: Path
 ) -> tuple[float, str]:
-    """Time both sides in turns; returns the ratio, and the dtype of our fastest setting. Each side's translations lie in its output file afterwards."""
+    """Time both sides in turns; returns the ratio, and the dtype of our fastest setting.
+
+    Each side's translations lie in its output file afterwards.
+    """
     print(f"\n{name}")
     ours, theirs = (fastest_sides(each, work, KEPT) for each in sides(name, changes, folder))
     with ExitStack() as stack:
