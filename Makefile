@@ -96,6 +96,7 @@ bench: $(STAMP)  ## Time this project beside its peers (makes the peers' environ
 	$(BIN)/python benchmarks/real_text.py
 	$(BIN)/python benchmarks/peak_memory.py
 	$(BIN)/python benchmarks/scale.py
+	$(BIN)/python benchmarks/long_runs.py
 	$(BIN)/python benchmarks/significance.py
 
 docs: $(STAMP)  ## Write the generated pages of docs/ again

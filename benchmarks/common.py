@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -23,25 +24,29 @@ Name = TypeVar("Name")
 FOLDER = Path(__file__).resolve().parent
 # Idle threads of OpenMP keep spinning for a while after their work, which would slow down the other side.
 PAUSE_SECONDS = 0.5
+TRIES, KEPT = 2, 2  # of a peer's settings: turns of each, and how many of them are timed beside ours
 
 
 @dataclass(frozen=True)
 class Side:
     """One of the two compared programs: a script, relative to ``benchmarks/``, and its Python interpreter.
 
-    ``work`` overrides the case's work, where the sides are one program with different settings.
+    ``work`` overrides the case's work, and ``environment`` adds variables, where the sides are one program with
+    different settings.
     """
 
     script: str
     python: Callable[[], str | Path] = lambda: sys.executable
     work: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Case:
     """One ratio: the work of both sides, and the bar that the ratio must reach.
 
-    ``prepare`` makes files that both sides read, and adds them to the work.
+    ``prepare`` makes files that both sides read, and adds them to the work. ``other_settings`` are the peer with other
+    settings: each is tried, the fastest ones take turns with ours, and the fastest of these counts.
     """
 
     name: str
@@ -50,6 +55,7 @@ class Case:
     work: dict[str, Any]
     bar: float | None = None
     prepare: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    other_settings: tuple[Side, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,6 +96,7 @@ class Worker:
             "OMP_NUM_THREADS": threads,
             "MKL_NUM_THREADS": threads,
             "CUDA_VISIBLE_DEVICES": "",
+            **side.environment,
         }
         self.script = side.script
         self._process = subprocess.Popen(
@@ -163,18 +170,41 @@ def take_turns(
     return {name: Timing(str(name), units, tuple(taken)) for name, taken in seconds.items()}
 
 
+def fastest_sides(sides: Sequence[Side], work: dict[str, Any], count: int) -> list[Side]:
+    """Try each side twice, one after the other, and print its rate; returns the ``count`` fastest ones."""
+    if len(sides) <= count:
+        return list(sides)
+    rates = []
+    for side in sides:
+        with Worker(side, work) as worker:
+            (timing,) = interleave([worker], TRIES)
+        print(f"  tried: {timing.what:<70} {timing.rate:>9.1f} /s", flush=True)
+        rates.append(timing.rate)
+    return [sides[i] for i in sorted(sorted(range(len(sides)), key=lambda i: -rates[i])[:count])]
+
+
+def show(timings: Sequence[Timing], unit: str) -> None:
+    """Print a line for each side."""
+    width = max(len(timing.what) for timing in timings)
+    for timing in timings:
+        every = " ".join(f"{s:.3f}" for s in timing.seconds)
+        print(f"  {timing.what:<{width}} {timing.rate:>9.1f} {unit}/s  spread {timing.spread:5.1%}  seconds: {every}")
+
+
 def compare(case: Case, repeats: int) -> float:
     """Time a case, print both sides, and return our units per second over the peer's."""
     work = case.prepare(case.work)
-    with Worker(case.ours, work) as ours, Worker(case.peer, work) as peer:
-        if ours.units != peer.units:
-            raise SystemExit(f"{case.name}: the sides do different work ({ours.units} and {peer.units} tokens)")
-        timings = interleave([ours, peer], repeats)
-    print(f"\n{case.name}: {timings[0].units} target tokens a repeat, fastest of {repeats}, taking turns")
-    for timing in timings:
-        every = " ".join(f"{s:.3f}" for s in timing.seconds)
-        print(f"  {timing.what:<40} {timing.rate:>9.1f} tokens/s  spread {timing.spread:5.1%}  seconds: {every}")
-    ratio = timings[0].rate / timings[1].rate
+    print(f"\n{case.name}")
+    peers = fastest_sides([case.peer, *case.other_settings], work, KEPT)
+    with ExitStack() as stack:
+        ours, *others = (stack.enter_context(Worker(side, work)) for side in (case.ours, *peers))
+        for peer in others:
+            if ours.units != peer.units:
+                raise SystemExit(f"{case.name}: the sides do different work ({ours.units} and {peer.units} tokens)")
+        timings = interleave([ours, *others], repeats)
+    print(f"{case.name}: {timings[0].units} target tokens a repeat, fastest of {repeats}, taking turns")
+    show(timings, "tokens")
+    ratio = timings[0].rate / max(timing.rate for timing in timings[1:])
     print(f"  ratio {ratio:.3f}" + (f", bar {case.bar}" if case.bar is not None else ""), flush=True)
     return ratio
 

@@ -47,6 +47,7 @@ def _training(**changes: Any) -> Memory:
 
 CASES = {
     "decoding_fp32": _decoding(),
+    "decoding_int8": _decoding(our_dtype="int8", peer_compute_type="int8"),
     "decoding_400_fp32": _decoding(source_length=399, target_length=60, batch_sentences=10, sentences=20),
     "training_fp32": _training(),
     "training_bf16": _training(our_dtype="bf16", peer_dtype="bf16"),

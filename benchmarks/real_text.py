@@ -1,18 +1,22 @@
 """Decoding of real text relative to CTranslate2: the same trained weights, test sets of Multi30k and search.
 
-    python benchmarks/real_text.py [--model MODEL_DIR]
+    python benchmarks/real_text.py [real_text] [real_text_fast] [--model MODEL_DIR]
 
 The model is exported with `sparsenmt export --to ctranslate2`. Both sides search with the recipe's beam, rank by the
 log-probability over the length (`length_penalty: average`, alpha 1), stop when as many hypotheses have ended as the
-beam size, or at 256 tokens, sort all lines by length and fill batches to the same number of source tokens. Both are
-timed with four batch sizes, CTranslate2 also with as many parallel translations as there are threads, one thread each
-(`inter_threads`): the ratio is that of each side's fastest setting. Start-up (loading, packing, a first pass) is
-excluded. Both sides begin and end with text: SentencePiece tokenizes and detokenizes for CTranslate2 with the same
-model file.
+beam size, or at 256 tokens, sort all lines by length and fill batches to the same number of source tokens. Each side is
+tried with four batch sizes, CTranslate2 also with each of its backends and with as many workers as there are threads,
+one thread each; the fastest settings of each side then take turns, and the ratio is that of the fastest of each.
+Start-up (loading, packing, a first pass) is excluded. Both sides begin and end with text: SentencePiece tokenizes and
+detokenizes for CTranslate2 with the same model file.
 
-Where translations differ, this program scores both by forced decoding: a near tie (scores less than 1e-3 apart) can
-round either way. The bars: 1.2 times as fast, at least 99% of translations identical, every difference a near
-tie. Ends with a JSON line.
+    real_text       fp32 on both sides; at least 1.4 times as fast. Where translations differ, this program scores both
+                    by forced decoding: a near tie (scores less than 1e-3 apart) can round either way. At least 99% of
+                    the translations are identical, and every difference is a near tie.
+    real_text_fast  bf16 or int8, tried both, against CTranslate2 in int8; at least 1.8 times as fast. `bleu_fast` is
+                    our BLEU of that dtype minus that of fp32: at least -0.2.
+
+Ends with a JSON line.
 """
 
 from __future__ import annotations
@@ -27,14 +31,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from common import Side, Worker, command_line, interleave, parse, verdict
+from common import KEPT, Side, Worker, command_line, fastest_sides, interleave, parse, show, verdict
+from decode_vs_ctranslate2 import peer_settings
 from multi30k import ROOT, corpus
 from peers.environments import python_of
 
 OURS = Side("workers/translate.py")
 CTRANSLATE2 = Side("peers/ctranslate2_translate.py", lambda: python_of("ctranslate2"))
-BARS = {"real_text": 1.2, "identical": 0.99, "near_ties": 1.0}
+BARS = {"real_text": 1.4, "identical": 0.99, "near_ties": 1.0, "real_text_fast": 1.8, "bleu_fast": -0.2}
 NEAR_TIE = 1e-3
+# Our dtypes and the peer's compute type.
+CASES = {"real_text": (("fp32",), "float32"), "real_text_fast": (("bf16", "int8"), "int8")}
 
 BATCH_TOKENS = (512, 1024, 2048, 4096)
 
@@ -44,7 +51,7 @@ WORK: dict[str, Any] = {
     "batch_tokens": 512,  # source tokens of a batch, padding included
     "longest": 256,  # longest output in tokens
     "threads": 2,
-    "side_by_side": 1,  # parallel translations, which share the threads
+    "side_by_side": 1,  # workers of the peer, which share the threads
     "our_dtype": "fp32",
     "peer_compute_type": "float32",
 }
@@ -60,19 +67,26 @@ def export(model: Path, output: Path) -> None:
     subprocess.run(command, check=True, cwd=ROOT)
 
 
-def text() -> list[str]:
-    """Return the English side of the test sets that exist."""
+def text(language: str) -> list[str]:
+    """Return one side of the test sets that exist."""
     from sparsenmt.data.text import read_lines
 
-    return [line for path in sorted(corpus().glob("test_*.en.gz")) for line in read_lines(path)]
+    return [line for path in sorted(corpus().glob(f"test_*.{language}.gz")) for line in read_lines(path)]
 
 
-def sides(changes: Mapping[str, Any]) -> tuple[list[Side], list[Side]]:
+def sides(name: str, changes: Mapping[str, Any], folder: Path) -> tuple[list[Side], list[Side]]:
     """Return our sides and the peer's, one for each setting; settings of the command line are not varied."""
+    dtypes, compute_type = CASES[name]
     sizes = [{"batch_tokens": size} for size in BATCH_TOKENS if "batch_tokens" not in changes] or [{}]
-    ways = [{"side_by_side": count} for count in (1, WORK["threads"]) if "side_by_side" not in changes] or [{}]
-    ours = [replace(OURS, work=size) for size in sizes]
-    return ours, [replace(CTRANSLATE2, work={**size, **way}) for size in sizes for way in ways]
+    workers = sorted({1, WORK["threads"]}) if "side_by_side" not in changes else [changes["side_by_side"]]
+    ours = [
+        replace(OURS, work={**size, "our_dtype": dtype, "our_output": str(folder / f"ours-{dtype}.json")})
+        for dtype in dtypes
+        for size in sizes
+    ]
+    output = {"peer_compute_type": compute_type, "peer_output": str(folder / f"peer-{compute_type}.json")}
+    theirs = [replace(CTRANSLATE2, work={**size, **output}) for size in sizes]
+    return ours, [each for side in theirs for each in peer_settings(side, workers)]
 
 
 @dataclass(frozen=True)
@@ -123,9 +137,10 @@ def prepare(model: Path, work: dict[str, Any], folder: Path) -> dict[str, Any]:
     from sparsenmt.store import read_recipe
 
     export(model, folder / "exported")
-    lines = [line for line in text() if line.strip(" ")][: work["sentences"]]
-    (folder / "lines.json").write_bytes(json.dumps(lines).encode())
-    names = {key: str(folder / f"{key}.json") for key in ("lines", "our_output", "peer_output")}
+    pairs = [pair for pair in zip(text("en"), text("de"), strict=True) if pair[0].strip(" ")][: work["sentences"]]
+    names = {key: str(folder / f"{key}.json") for key in ("lines", "references")}
+    for path, lines in zip(names.values(), zip(*pairs, strict=True), strict=True):
+        Path(path).write_bytes(json.dumps(lines).encode())
     tokenizers = Tokenizers.load(model / "tokenizers")
     for side in ("source", "target"):
         tokenizer = getattr(tokenizers, side)
@@ -136,33 +151,89 @@ def prepare(model: Path, work: dict[str, Any], folder: Path) -> dict[str, Any]:
     return work | names | {"model": str(model.resolve()), "exported": str(folder / "exported"), "beam_size": beam}
 
 
-def main() -> int:
-    parser = command_line(__doc__, 5)
-    parser.add_argument("--model", type=Path, default=ROOT / "runs" / "multi30k-en-de", help="default: %(default)s")
-    arguments, changes = parse(parser, ["real_text"])
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        work = prepare(arguments.model, WORK | changes, folder)
-        ours, theirs = sides(changes)
-        with ExitStack() as stack:
-            workers = [stack.enter_context(Worker(side, work)) for side in (*ours, *theirs)]
-            timings = interleave(workers, arguments.repeats)
-        lines, *outputs = (json.loads(Path(work[key]).read_bytes()) for key in ("lines", "our_output", "peer_output"))
-    print(f"\nreal_text: {len(lines)} sentences, beam {work['beam_size']}, start-up excluded, taking turns")
-    for timing in timings:
-        every = " ".join(f"{s:.3f}" for s in timing.seconds)
-        print(f"  {timing.what:<60} {timing.rate:>8.1f} sentences/s  spread {timing.spread:5.1%}  seconds: {every}")
-    found = differences(work["model"], lines, *outputs)
+def measure(
+    name: str, work: dict[str, Any], changes: Mapping[str, Any], repeats: int, folder: Path
+) -> tuple[float, str]:
+    """Time both sides in turns; returns the ratio, and the dtype of our fastest setting.
+
+    Each side's translations lie in its output file afterwards.
+    """
+    print(f"\n{name}")
+    ours, theirs = (fastest_sides(each, work, KEPT) for each in sides(name, changes, folder))
+    with ExitStack() as stack:
+        workers = [stack.enter_context(Worker(side, work)) for side in (*ours, *theirs)]
+        timings = interleave(workers, repeats)
+    print(f"{name}: {timings[0].units} sentences, beam {work['beam_size']}, start-up excluded, taking turns")
+    show(timings, "sentences")
+    best = max(range(len(ours)), key=lambda i: timings[i].rate)
+    ratio = timings[best].rate / max(each.rate for each in timings[len(ours) :])
+    return ratio, str(ours[best].work["our_dtype"])
+
+
+def read(path: Path) -> list[list[str]]:
+    """Return the tokens of every translation that a worker wrote."""
+    found: list[list[str]] = json.loads(path.read_bytes())
+    return found
+
+
+def agreement(work: dict[str, Any], folder: Path) -> dict[str, float]:
+    """Print the lines that both sides translate differently in fp32; returns the shares of equal lines and of ties."""
+    lines = json.loads(Path(work["lines"]).read_bytes())
+    found = differences(work["model"], lines, read(folder / "ours-fp32.json"), read(folder / "peer-float32.json"))
     for each in found:
         kind = "near tie" if each.is_near_tie else "NOT A TIE"
         print(f"  {kind}: ours {each.our_score:.6f}, theirs {each.their_score:.6f}: {each.line}")
         print(f"    ours:   {each.ours}\n    theirs: {each.theirs}")
-    ratios = {
-        "real_text": max(each.rate for each in timings[: len(ours)]) / max(each.rate for each in timings[len(ours) :]),
+    return {
         "identical": 1 - len(found) / len(lines),
         "near_ties": sum(each.is_near_tie for each in found) / len(found) if found else 1.0,
     }
-    result = verdict("real_text", ratios, {} if changes else BARS)
+
+
+def quality(work: dict[str, Any], folder: Path, dtype: str) -> float:
+    """Print the BLEU of every output; returns ours in this dtype minus that of fp32."""
+    from sparsenmt.data.tokenizers.tokenizer import Tokenizers
+    from sparsenmt.evaluation.metrics import corpus_scores
+    from sparsenmt.evaluation.scorer import ScoringSettings
+
+    references = json.loads(Path(work["references"]).read_bytes())
+    target = Tokenizers.load(Path(work["model"]) / "tokenizers").target
+    ids = {piece: id_ for id_, piece in reversed(list(enumerate(target.pieces(range(target.size)))))}
+    scores = {}
+    for path in sorted(folder.glob("*-*.json")):
+        texts = [target.decode([ids[piece] for piece in row]) for row in read(path)]
+        (score,) = corpus_scores(texts, [references], ScoringSettings(("bleu",)))
+        scores[path.stem] = score.value
+        print(f"  BLEU {scores[path.stem]:.2f}: {path.stem}")
+    return scores[f"ours-{dtype}"] - scores["ours-fp32"]
+
+
+def translate_in_fp32(work: dict[str, Any], folder: Path) -> None:
+    """Let our worker write its translations in fp32, which are compared with those of the fast dtype."""
+    with Worker(replace(OURS, work={"our_dtype": "fp32", "our_output": str(folder / "ours-fp32.json")}), work):
+        pass
+
+
+def main() -> int:
+    parser = command_line(__doc__, 5)
+    parser.add_argument("--model", type=Path, default=ROOT / "runs" / "multi30k-en-de", help="default: %(default)s")
+    arguments, changes = parse(parser, list(CASES))
+    ratios: dict[str, float] = {}
+    dtype = "fp32"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        work = prepare(arguments.model, WORK | changes, folder)
+        for case in CASES:
+            if not arguments.cases or case in arguments.cases:
+                ratios[case], dtype = measure(case, work, changes, arguments.repeats, folder)
+        if "real_text" in ratios:
+            ratios |= agreement(work, folder)
+        if "real_text_fast" in ratios:
+            if "real_text" not in ratios:
+                translate_in_fp32(work, folder)
+            ratios["bleu_fast"] = quality(work, folder, dtype)
+    bars = {} if changes else {key: bar for key, bar in BARS.items() if key in ratios}
+    result = verdict("real_text", ratios, bars)
     print(json.dumps(result))
     return 0 if result["ok"] else 1
 

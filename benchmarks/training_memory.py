@@ -28,7 +28,7 @@ def measure(work: dict[str, object], give_back: bool) -> list[int]:
 
     from protocol import training_batches
     from sparsenmt.recipe.schema import Optimizer
-    from sparsenmt.training.allocator import trim_heap
+    from sparsenmt.runtime import trim_heap
     from sparsenmt.training.gradients import Objective
     from sparsenmt.training.precision import MasterWeights
     from sparsenmt.training.state import make_optimizer

@@ -30,7 +30,7 @@ from sparsenmt.commands.lazy_group import CommandEntry, LazyGroup
 from sparsenmt.errors import UserError, is_out_of_memory, printable_lines
 from sparsenmt.interrupts import Interrupted, listening
 from sparsenmt.progress import duration, log, own_messages
-from sparsenmt.runtime import is_main_process, limit_thread_spinning
+from sparsenmt.runtime import is_main_process, limit_kernel_caches, limit_thread_spinning
 
 COMMANDS: dict[str, CommandEntry] = {
     "prepare": CommandEntry("prepare", "Train a recipe's tokenizer and write its text as binary data."),
@@ -169,6 +169,7 @@ def main() -> None:
     """Run the command line of the process, and exit with its code."""
     secure_streams()
     limit_thread_spinning()
+    limit_kernel_caches()
     try:
         with listening():
             code = run(sys.argv[1:])

@@ -110,6 +110,25 @@ def test_different_work_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         run_with(monkeypatch, cases)
 
 
+def test_the_peers_fastest_settings_take_turns_with_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = WORK | {"log": str(tmp_path / "log")}
+    slow, *others = (side(tmp_path, name, seconds=seconds) for name, seconds in (("c", 0.2), ("b", 0.1), ("a", 0.0)))
+    assert run_with(monkeypatch, [Case("case", side(tmp_path, "ours"), slow, work, other_settings=tuple(others))]) == 0
+    tried, timed = capsys.readouterr().out.split("taking turns")
+    assert all(f"tried: {name} " in tried for name in "abc")
+    assert [line.split()[0] for line in timed.split("\n")[1:4]] == ["ours", "b", "a"]
+
+
+def test_the_bars_of_decoding() -> None:
+    import decode_vs_ctranslate2
+
+    bars = {case.name: case.bar for case in decode_vs_ctranslate2.CASES}
+    assert bars.pop("base_fast") == (3.5 if decode_vs_ctranslate2.has_tiles() else 2.5)
+    assert bars == {"base_fp32": 1.6, "small_fp32": 1.3, "base_400_fp32": 2.0, "base_2048_l0drop_fp32": 2.5}
+
+
 def test_an_unknown_case_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SystemExit, match="2"):
         run_with(monkeypatch, [], "nonsense")

@@ -40,6 +40,16 @@ def test_idle_threads_sleep_soon_unless_the_environment_says_otherwise(given: di
     assert program(code, env=kept | given).stdout.split("\n")[-2] == f"{spins} False"
 
 
+def test_few_kernels_are_kept_unless_the_environment_says_otherwise() -> None:
+    names = ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY")
+    kept = {name: value for name, value in os.environ.items() if name not in names} | {names[1]: "7"}
+    code = (
+        "import os, sys; from sparsenmt import cli; sys.argv = ['sparsenmt', '--version']\n"
+        f"try: cli.main()\nfinally: print(*(os.environ.get(name) for name in {names}))"
+    )
+    assert program(code, env=kept).stdout.split("\n")[-2] == "32 7"
+
+
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Callable[[], object]], int]:
     """Runs `sparsenmt train` with a body of the test's own, in an empty folder; returns the exit code."""

@@ -43,19 +43,38 @@ def test_the_bars() -> None:
     import peak_memory
     import real_text
 
-    assert real_text.BARS == {"real_text": 1.2, "identical": 0.99, "near_ties": 1.0}
+    fast = {"real_text_fast": 1.8, "bleu_fast": -0.2}
+    assert {"real_text": 1.4, "identical": 0.99, "near_ties": 1.0, **fast} == real_text.BARS
     assert one_line.BAR_SECONDS == 3.0
-    assert {"decoding_fp32", "training_fp32", "training_bf16"} <= peak_memory.CASES.keys()
+    assert {"decoding_fp32", "decoding_int8", "training_fp32", "training_bf16"} <= peak_memory.CASES.keys()
 
 
-def test_the_peer_is_timed_in_each_of_its_ways() -> None:
+def test_the_peer_is_timed_in_each_of_its_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     import real_text
 
-    ours, theirs = real_text.sides({})
-    assert [side.work for side in ours] == [{"batch_tokens": size} for size in real_text.BATCH_TOKENS]
-    assert [side.work["side_by_side"] for side in theirs] == [1, 2] * len(ours)
-    ours, theirs = real_text.sides({"batch_tokens": 64, "side_by_side": 1})
-    assert [side.work for side in (*ours, *theirs)] == [{}, {}]
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    ours, theirs = real_text.sides("real_text", {}, Path("folder"))
+    assert [side.work["batch_tokens"] for side in ours] == list(real_text.BATCH_TOKENS)
+    assert {side.work["our_dtype"] for side in ours} == {"fp32"}
+    ways = {(side.environment.get("CT2_USE_MKL"), side.environment.get("CT2_PACKED_GEMM")) for side in theirs}
+    assert ways == {("0", None), ("1", None), ("1", "0")}
+    assert [side.work["side_by_side"] for side in theirs] == [1, 2] * len(ways) * len(ours)
+    assert {side.work["peer_compute_type"] for side in theirs} == {"float32"}
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    ours, theirs = real_text.sides("real_text_fast", {"batch_tokens": 64, "side_by_side": 1}, Path("folder"))
+    assert [side.work["our_dtype"] for side in ours] == ["bf16", "int8"] and len(theirs) == 1
+    assert theirs[0].work["side_by_side"] == 1 and not theirs[0].environment
+    assert all("batch_tokens" not in side.work for side in (*ours, *theirs))
+
+
+def test_memory_over_a_long_time() -> None:
+    from long_runs import Curve
+
+    seconds = [float(n) for n in range(121)]
+    grown = [100.0 if second < 110 else 104.0 for second in seconds]
+    curve = Curve("train", seconds, grown, [each / 2 for each in grown])
+    assert curve.growth(curve.resident) == curve.growth(curve.anonymous) == pytest.approx(1.04)
+    assert curve.part(curve.seconds, 1) == [float(n) for n in range(10, 21)]
 
 
 def test_the_loss_of_a_run_is_that_of_its_last_hundred_updates(tmp_path: Path) -> None:

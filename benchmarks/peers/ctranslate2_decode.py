@@ -12,6 +12,7 @@ import ctranslate2
 import numpy as np
 from ctranslate2.specs import common_spec, transformer_spec
 
+from peers.ctranslate2_settings import settings
 from protocol import decoding_sources, serve, work_from_arguments
 
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
@@ -83,22 +84,25 @@ def specification(work: dict[str, Any]) -> Any:
 
 def main() -> None:
     work = work_from_arguments()
+    workers = min(work["side_by_side"], work["threads"])
     with tempfile.TemporaryDirectory() as folder:
         specification(work).save(folder)
         translator = ctranslate2.Translator(
             folder,
             device="cpu",
             compute_type=work["peer_compute_type"],
-            inter_threads=1,
-            intra_threads=work["threads"],
+            inter_threads=workers,
+            intra_threads=work["threads"] // workers,
         )
+    # Every worker gets a batch.
+    rows = min(work["batch_sentences"], -(-work["sentences"] // workers))
     sources = [[str(piece) for piece in source] for source in decoding_sources(work)]
     length = work["target_length"]
 
     def repeat() -> None:
         results = translator.translate_batch(
             sources,
-            max_batch_size=work["batch_sentences"],
+            max_batch_size=rows,
             beam_size=work["beam_size"],
             length_penalty=work["length_penalty"],
             min_decoding_length=length,
@@ -108,7 +112,7 @@ def main() -> None:
         assert all(len(result.hypotheses[0]) == length for result in results)
 
     serve(
-        what=f"CTranslate2 {ctranslate2.__version__} {work['peer_compute_type']}",
+        what=f"CTranslate2 {ctranslate2.__version__} {work['peer_compute_type']}, {settings(workers)}",
         units=len(sources) * length,
         repeat=repeat,
     )

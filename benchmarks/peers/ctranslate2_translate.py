@@ -12,17 +12,19 @@ from typing import Any
 import ctranslate2
 import sentencepiece
 
+from peers.ctranslate2_settings import settings
 from protocol import serve, work_from_arguments
 
 
 def main() -> None:
     work = work_from_arguments()
+    workers = min(work["side_by_side"], work["threads"])
     translator = ctranslate2.Translator(
         work["exported"],
         device="cpu",
         compute_type=work["peer_compute_type"],
-        inter_threads=work["side_by_side"],
-        intra_threads=work["threads"] // work["side_by_side"],
+        inter_threads=workers,
+        intra_threads=work["threads"] // workers,
     )
     lines = json.loads(Path(work["lines"]).read_bytes())
     source, target = (
@@ -50,7 +52,7 @@ def main() -> None:
 
     serve(
         what=f"CTranslate2 {ctranslate2.__version__} {work['peer_compute_type']}, batches of {work['batch_tokens']}, "
-        f"{work['side_by_side']} at a time",
+        + settings(workers),
         units=len(lines),
         repeat=repeat,
         warm_up=lambda: None,

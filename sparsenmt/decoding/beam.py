@@ -27,10 +27,9 @@ from sparsenmt.decoding.scores import (
     Hypothesis,
     candidates,
     ending,
+    forbidden,
     hypothesis_of,
     length_penalty,
-    never,
-    unrestricted,
 )
 from sparsenmt.decoding.search_output import SearchOutput
 from sparsenmt.decoding.single_hypothesis import greedy_results
@@ -184,8 +183,9 @@ class Beam:
         """states (B * J, D) -> the 2K best continuations: log-probabilities, parents in 0..J-1, tokens; (B, 2K)."""
         state, output, width = self.state, self.output, 2 * self.options.beam_size
         sentences, opened = state.scores.shape
-        if unrestricted(self.options):
-            fused = output.continuations(states, state.scores, never(self.options), width)
+        gone = forbidden(self.options, state.tokens.shape[2])
+        if gone is not None:
+            fused = output.continuations(states, state.scores, gone, width)
             if fused is not None:
                 return fused
         parts = -(-states.shape[0] // _ROWS) if states.device.type == "cpu" else 1

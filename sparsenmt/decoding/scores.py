@@ -86,9 +86,13 @@ def _in_last_line(tokens: Tensor, options: Decoding) -> Tensor:
     return (tokens == EOS).sum(1) >= options.max_lines - 1
 
 
-def unrestricted(options: Decoding) -> bool:
-    """Return True if all other tokens may come at any step."""
-    return not (options.min_length or options.no_repeat_ngram)
+def forbidden(options: Decoding, length: int) -> tuple[int, ...] | None:
+    """Return the tokens that no hypothesis may have after ``length`` tokens; None: hypotheses differ in them."""
+    if options.no_repeat_ngram:
+        return None
+    if length >= options.min_length:
+        return never(options)
+    return (*never(options), EOS) if options.max_lines == 1 else None
 
 
 def forbid(logits: Tensor, tokens: Tensor, options: Decoding) -> Tensor:
@@ -164,11 +168,15 @@ def candidates(
         sentence: a logit of an open hypothesis (its score is above minus infinity) is NaN.
     """
     (sentences, opened), vocabulary = scores.shape, logits.shape[1]
-    plain = unrestricted(options)
-    plain &= scores.dtype == logits.dtype and width <= min(vocabulary, MOST_IN_ORDER)
-    found = _kernels_for(logits, "candidates") if plain else None
-    if found is not None:
-        return found.candidates(logits, scores.contiguous(), never(options), width)
+    gone = forbidden(options, tokens.shape[1])
+    if (
+        gone is not None
+        and scores.dtype == logits.dtype
+        and max(width, len(gone) + 1) <= min(vocabulary, MOST_IN_ORDER)
+    ):
+        found = _kernels_for(logits, "candidates")
+        if found is not None:
+            return found.candidates(logits, scores.contiguous(), gone, width)
     normalizer = log_normalizer(logits)
     each = min(width, vocabulary)
     values, best_of_rows = best_tokens(forbid(logits, tokens, options), each)

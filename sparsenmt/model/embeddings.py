@@ -91,8 +91,12 @@ def embed(
 
     start: the position of the first token, one for all rows or (B) one for each.
     """
-    vectors = F.embedding(tokens, table)
+    return add_positions(F.embedding(tokens, table), positions, start, scaled=scaled)
+
+
+def add_positions(vectors: Tensor, positions: Positions, start: int | Tensor = 0, *, scaled: bool = True) -> Tensor:
+    """Do as `embed` does with the vectors (B, T, D) of the tokens."""
     if scaled:
-        vectors = vectors * math.sqrt(table.shape[1])
-    encodings: Tensor = positions(start, tokens.shape[1], vectors)
+        vectors = vectors * math.sqrt(vectors.shape[2])
+    encodings: Tensor = positions(start, vectors.shape[1], vectors)
     return vectors + encodings

@@ -36,6 +36,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2}
 _CLEARLY = 1.1
+_AS_FAST = 1.05  # of the other's time: closer is noise
 _TYPICAL_ROWS = 128  # of a decoding batch; packing for fewer rows would gain nothing
 
 Product = Callable[[Tensor], Tensor]
@@ -156,6 +157,18 @@ def continues(weight: Tensor) -> bool:
     if found is None or weight.dtype not in compiled_dtypes(weight) or weight.numel() * 4 > LAST_LEVEL_CACHE_SIZE:
         return False
     return found.faster("next tokens", torch.float32, *weight.shape)
+
+
+def can_hold_table(weight: Tensor) -> bool:
+    """Return True if an output table, in fp32, had better be in memory once, in the layout of the compiled products.
+
+    It is if its product takes no longer than oneDNN's, and if it is large: looking up embeddings in it takes longer.
+    """
+    found = kernels()
+    large = weight.numel() * 4 > LAST_LEVEL_CACHE_SIZE
+    if found is None or not large or weight.dtype not in compiled_dtypes(weight):
+        return False
+    return max(found.ratios("packed product", torch.float32, *weight.shape)) < _AS_FAST
 
 
 class CompiledProduct:

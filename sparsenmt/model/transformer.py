@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from sparsenmt.model.attention import AttentionStep
 from sparsenmt.model.depth_plan import DepthPlan
 from sparsenmt.model.dropout import dropout
-from sparsenmt.model.embeddings import PositionKind, Positions, Wavelengths, embed
+from sparsenmt.model.embeddings import PositionKind, Positions, Wavelengths, add_positions
 from sparsenmt.model.kv_cache import BufferPool, KVCache
 from sparsenmt.model.layers import BlockOptions, FeedForward
 from sparsenmt.model.linear import (
@@ -29,6 +29,7 @@ from sparsenmt.model.linear import (
     ListedProduct,
     Packing,
     Product,
+    can_hold_table,
     continues,
     fastest,
     packed_product,
@@ -41,7 +42,9 @@ from sparsenmt.model.sites import SITES, SiteName
 from sparsenmt.model.sockets import WIDE, ContentPattern, MemoryFilter, Recurrence, Span
 from sparsenmt.model.stacks import Decisions, Decoder, Encoder, SiteModules, run_filters
 from sparsenmt.native.greedy import Embedding, GreedyOutputs, TokenRules
+from sparsenmt.native.packing import PackedMatrix
 from sparsenmt.native.token_lists import TokenLists
+from sparsenmt.runtime import trim_heap
 
 Tie = Literal["all", "inputs", "target", "none"]
 
@@ -189,6 +192,7 @@ class Transformer(nn.Module):
         self.memory = MemoryFilters(output, between)
         self._packed_output: Product | None = None
         self._rounded: torch.dtype | None = None  # of the packed output
+        self._only_output: PackedMatrix | None = None  # holds the output table where the unpacked one was released
         self._listed_output: ListedProduct | None = None  # made when a search has lists
         self._buffer_pool = BufferPool()
         self.reset_parameters()
@@ -243,11 +247,17 @@ class Transformer(nn.Module):
     def _embed(self, tokens: Tensor, side: Literal["source", "target"], start: int | Tensor = 0) -> Tensor:
         positions = self.positions[side]
         assert isinstance(positions, Positions)
-        table = self.embeddings[self._keys[0 if side == "source" else 1]]
-        embedded = embed(tokens, table, positions, start, scaled=self._scaled)
+        vectors = self._rows(self._keys[0 if side == "source" else 1], tokens)
+        embedded = add_positions(vectors, positions, start, scaled=self._scaled)
         if side in self.embedding_norm:
             embedded = self.embedding_norm[side](embedded)
         return dropout(embedded, self._dropout) if self.training else embedded
+
+    def _rows(self, key: str, tokens: Tensor) -> Tensor:
+        """tokens (...) -> (..., D): rows of a table, which may lie in the packed output only."""
+        if self._only_output is not None and key == self._keys[2]:
+            return self._only_output.rows(tokens)
+        return F.embedding(tokens, self.embeddings[key])
 
     def encode(self, source: Source, *, exits: Sequence[int] | None = None, compact: bool = False) -> Encoded:
         wanted = tuple(exits) if exits is not None else self.plan.encoder_exits[-1:]
@@ -299,9 +309,9 @@ class Transformer(nn.Module):
         return found
 
     def no_source(self, rows: int) -> Memory:
-        table = self.output_table
-        nowhere = torch.empty(rows, 0, dtype=torch.long, device=table.device)
-        states = torch.empty(rows, 0, table.shape[1], dtype=table.dtype, device=table.device)
+        like = self._rows(self._keys[2], self.output_table.new_zeros(1, dtype=torch.long))
+        nowhere = torch.empty(rows, 0, dtype=torch.long, device=like.device)
+        states = like.new_empty(rows, 0, like.shape[1])
         return Memory(states, nowhere.bool(), nowhere)
 
     def parameter_losses(self) -> dict[str, Tensor]:
@@ -350,7 +360,10 @@ class Transformer(nn.Module):
 
     def _listed(self) -> ListedProduct:
         if self._listed_output is None:
-            self._listed_output = ListedProduct.of(self.output_table, self.output_bias, self._rounded)
+            table: Tensor = self.output_table
+            if self._only_output is not None:
+                table = self._only_output.rows(torch.arange(self._only_output.outer))
+            self._listed_output = ListedProduct.of(table, self.output_bias, self._rounded)
         return self._listed_output
 
     def greedy_outputs(
@@ -372,13 +385,15 @@ class Transformer(nn.Module):
         if output is None:
             return None
         assert isinstance(positions, Positions)
+        if self._only_output is not None and self._keys[1] == self._keys[2]:
+            table = output.rows  # in fp32 the matrix itself
         encodings = positions(0, int(limits.max()), table)
         scale = table.shape[1] ** 0.5 if self._scaled else 1.0
         embedding = Embedding(table.detach(), encodings if encodings.dim() else None, scale)
         return compiled.greedy(cache, depth, embedding, (output, lists), limits, rules)
 
     def output_of(self, tokens: Tensor) -> OutputRows:
-        weight = self.output_table.detach()[tokens]
+        weight = self._rows(self._keys[2], tokens).detach()
         bias = None if self.output_bias is None else self.output_bias.detach()[tokens]
         if self._packed_output is not None and (self._rounded is not None or continues(weight)):
             return OutputRows(packed_product(weight, bias, dtype=self._rounded, compiled=True))
@@ -457,8 +472,17 @@ class Transformer(nn.Module):
         how, self._rounded = Packing(rounded, final), rounded
         self.encoder.pack(how)
         self.decoder.pack(how)
-        self._packed_output = packed_product(output, self.output_bias, dtype=rounded, compiled=continues(output))
+        if final:
+            trim_heap()  # before the largest matrix is packed
+        one_copy = final and rounded is None and can_hold_table(output)
+        compiled = one_copy or continues(output)
+        self._packed_output = packed_product(output, self.output_bias, dtype=rounded, compiled=compiled)
         self._listed_output = None
+        if one_copy and isinstance(self._packed_output, CompiledProduct):
+            self._only_output = self._packed_output.packed
+            output.data = output.data.new_empty(0)
+        if final:
+            trim_heap()
 
 
 class OutputRows:

@@ -18,6 +18,7 @@ from sparsenmt.native.address import address
 
 _COLUMNS = 32  # of a panel of weights
 _LEVELS = 127
+_ROWS_AT_ONCE = 2048  # that are rounded to int8: the intermediate results of a whole table would double its memory
 _VECTOR_BYTES = 64
 KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
 """Numbers of the dtypes of packed matrices in the library."""
@@ -62,6 +63,12 @@ class PackedMatrix:
         bias = None if self.bias is None else address(self.bias, torch.float32, count)
         panels = address(self.panels, self.dtype, *shape)
         return PackedMatrixStruct(panels, scales, sums, bias, self.inner, self.outer, KINDS[self.dtype])
+
+    def rows(self, numbers: Tensor) -> Tensor:
+        """Return rows of a matrix of fp32, with the bits that were packed: numbers (...) -> (..., D)."""
+        if self.dtype != torch.float32:
+            raise ValueError(f"a matrix that was rounded to {self.dtype} has lost its rows")
+        return self.panels[numbers // _COLUMNS, :, numbers % _COLUMNS, 0]
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the C struct: it points to these tensors, and a copy makes its own."""
@@ -150,13 +157,20 @@ def _plain(bias: Tensor | None) -> Tensor | None:
 
 def _levels(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """(N, D) -> int8 levels (N, D), the scales (N) and the sums (N) of its rows."""
-    scales = weight.abs().amax(1).div_(_LEVELS)
-    levels = (weight / scales.clamp_min(torch.finfo(torch.float32).tiny)[:, None]).round_()
-    return levels.to(torch.int8), scales, levels.sum(1).to(torch.int32)
+    scales, sums = weight.new_empty(weight.shape[0]), torch.empty(weight.shape[0], dtype=torch.int32)
+    levels = torch.empty(weight.shape, dtype=torch.int8)
+    for first in range(0, weight.shape[0], _ROWS_AT_ONCE):
+        part = slice(first, first + _ROWS_AT_ONCE)
+        torch.div(weight[part].abs().amax(1), _LEVELS, out=scales[part])
+        rounded = (weight[part] / scales[part].clamp_min(torch.finfo(torch.float32).tiny)[:, None]).round_()
+        levels[part] = rounded
+        sums[part] = levels[part].sum(1)
+    return levels, scales, sums
 
 
 def _panels(weight: Tensor, group: int) -> Tensor:
     """(N, D) -> (panels, groups, columns of a panel, group), padded with zeros."""
     outer, inner = weight.shape
-    filled = F.pad(weight, (0, -inner % group, 0, -outer % _COLUMNS))
+    missing = (0, -inner % group, 0, -outer % _COLUMNS)
+    filled = F.pad(weight, missing) if any(missing) else weight
     return filled.view(-1, _COLUMNS, filled.shape[1] // group, group).transpose(1, 2).contiguous()

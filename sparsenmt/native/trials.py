@@ -34,6 +34,7 @@ _HYPOTHESES, _SENTENCES = 4, (1, 16)  # of one sentence, of a batch
 _STEPS = 16  # positions of a step, and entries of its memory
 _SCORES = 1 << 14  # of attention, about
 _ROWS = 128  # of a product
+_LARGE_TABLE = 1 << 13  # rows of an output table that stand for more
 
 
 Sizes = tuple[Any, ...]
@@ -71,6 +72,10 @@ def _vocabulary_classes(size: int) -> list[Sizes]:
 
 def _product_classes(dtype: torch.dtype, outer: int, inner: int) -> list[Sizes]:
     return [(dtype, outer, inner)]
+
+
+def _packed_classes(dtype: torch.dtype, size: int, inner: int) -> list[Sizes]:
+    return [(dtype, min(size, _LARGE_TABLE), inner)]
 
 
 def _next_classes(dtype: torch.dtype, size: int, inner: int) -> list[Sizes]:
@@ -159,6 +164,19 @@ def _product(found: Kernels, dtype: torch.dtype, outer: int, inner: int) -> Tria
     return lambda: found.product(x, packed), lambda: F.linear(x, weight)
 
 
+def _packed_product(found: Kernels, dtype: torch.dtype, outer: int, inner: int) -> Trial:
+    """The same, where PyTorch packs the matrix, too, if it can (a private operator)."""
+    ours, plain = _product(found, dtype, outer, inner)
+    x, weight = numbers(_ROWS, inner), numbers(outer, inner, speed=1.3)
+    try:
+        operators = torch.ops.mkldnn
+        packed = operators._reorder_linear_weight(weight, _ROWS)
+        operators._linear_pointwise(x, packed, None, "none", [], "")
+    except (AttributeError, RuntimeError):
+        return ours, plain
+    return ours, lambda: operators._linear_pointwise(x, packed, None, "none", [], "")
+
+
 def _next(found: Kernels, dtype: torch.dtype, size: int, inner: int, sentences: int) -> Trial:
     """The best continuations from states: in a rounded dtype, the product is compiled on both sides."""
     x, weight = numbers(sentences * _HYPOTHESES, inner), numbers(size, inner, speed=1.3)
@@ -241,6 +259,7 @@ TRIALS: dict[str, Kind] = {
     "best tokens": Kind(_vocabulary_classes, _best),
     "candidates": Kind(_vocabulary_classes, _candidates),
     "product": Kind(_product_classes, _product),
+    "packed product": Kind(_packed_classes, _packed_product),
     "next tokens": Kind(_next_classes, _next),
     "next listed tokens": Kind(_listed_classes, _next_listed),
     "encoder": Kind(_step_classes, _encoder),

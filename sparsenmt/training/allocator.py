@@ -1,23 +1,14 @@
-"""Free memory that the C library's allocator keeps, and its return to the system."""
+"""The return of free memory to the system while a model is trained."""
 
 from __future__ import annotations
 
-import ctypes
 import os
-from contextlib import suppress
 from pathlib import Path
+
+from sparsenmt.runtime import trim_heap
 
 _STATM = Path("/proc/self/statm")
 _GROWTH_LIMIT = 2.0  # of the resident size, before the heap is trimmed
-
-
-def trim_heap() -> None:
-    """Return free memory of the heap to the system; with another C library than glibc, do nothing.
-
-    This takes about a tenth of a second, and memory that is needed again must be allocated again.
-    """
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def resident_bytes() -> int | None:

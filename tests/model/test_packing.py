@@ -177,3 +177,44 @@ def test_lists_of_tokens_are_selected_and_merged() -> None:
     found[merged.sentences(), merged.flat()] = True
     assert torch.equal(found, expected) and len(merged) == 10
     assert len(merged.tokens) == int(expected.sum())  # those of no sentence are gone
+
+
+@pytest.mark.parametrize("size", [32, 40])
+def test_rows_come_back_from_a_packed_matrix(size: int) -> None:
+    weight = torch.randn(size, 6)
+    numbers = torch.tensor([[0, size - 1], [31, 5]])
+    packed = pack(weight, None, torch.float32)
+    assert torch.equal(packed.rows(numbers), weight[numbers])
+    with pytest.raises(ValueError, match="int8"):
+        pack(weight, None, torch.int8).rows(numbers)
+
+
+def test_parts_of_a_matrix_are_rounded_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = torch.randn(50, 8)
+    whole = pack(weight, None, torch.int8)
+    monkeypatch.setattr("sparsenmt.native.packing._ROWS_AT_ONCE", 7)
+    parts = pack(weight, None, torch.int8)
+    assert whole.scales is not None and parts.scales is not None
+    assert whole.sums is not None and parts.sums is not None
+    assert torch.equal(whole.panels, parts.panels) and torch.equal(whole.sums, parts.sums)
+    assert torch.equal(whole.scales, parts.scales) and torch.equal(
+        whole.sums, parts.panels.int().sum((1, 3)).view(-1)[:50]
+    )
+
+
+@pytest.mark.parametrize("tie", ["all", "inputs", "target", "none"])
+def test_the_output_table_is_in_memory_once(tie: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoding_kernels(torch.float32)
+    monkeypatch.setenv("SPARSENMT_NATIVE", "always")
+    model = random_model(torch.float32, tie_embeddings=tie)
+    source, target = random_source(), random_target(6, 5)
+    model.pack(torch.float32)
+    once = copy.deepcopy(model)
+    monkeypatch.setattr("sparsenmt.model.transformer.can_hold_table", lambda _: True)
+    model.pack(torch.float32)
+    once.pack(torch.float32, final=True)
+    assert model.output_table.numel() and not once.output_table.numel()
+    assert torch.equal(logits(once, source, target), logits(model, source, target))
+    chosen, hidden = torch.tensor([4, 2, 7]), torch.randn(3, model.output_table.shape[1])
+    assert torch.equal(once.output_of(chosen).project(hidden), model.output_of(chosen).project(hidden))
+    assert torch.equal(once.no_source(2).states, model.no_source(2).states)

@@ -158,6 +158,7 @@ SIZES: dict[str, tuple[Any, ...]] = {
     "best tokens": (8000,),
     "candidates": (8000,),
     "product": (torch.float32, 64, 32),
+    "packed product": (torch.float32, 64, 32),
     "next tokens": (torch.float32, 8000, 32),
     "next listed tokens": (torch.float32, 32),
     "decoder step": (torch.float32, 64, 96, 4),

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from sparsenmt.runtime import trim_heap
 from sparsenmt.training import allocator
-from sparsenmt.training.allocator import HeapTrimmer, trim_heap
+from sparsenmt.training.allocator import HeapTrimmer
 
 
 def resident() -> int:
