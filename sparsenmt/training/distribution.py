@@ -6,7 +6,7 @@ import errno
 import os
 import socket
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,7 +22,8 @@ from sparsenmt.progress import notify
 _JOIN_SECONDS = "SPARSENMT_JOIN_SECONDS"
 _QUIET = 2.0  # seconds of waiting without a note: processes do not start at the same moment
 _POLL = 0.1  # seconds; signals are handled in between, but not while PyTorch waits
-_COLLECTIVE = timedelta(hours=6)  # the others wait while the main process validates: longer than the default
+_WAIT_SECONDS = "SPARSENMT_WAIT_SECONDS"
+_WAIT = 21600  # seconds: the others wait while the main process validates, which may take hours
 
 _LOST = ("gloo/transport", "onnection closed", "onnection reset", "roken pipe", "NCCL")
 """Words in the errors of a process whose partner has ended."""
@@ -39,6 +40,8 @@ class Launch:
     port: int
     seconds: int
     """Time limit for the others to join."""
+    wait: int
+    """Time limit in seconds for the others to take part in an exchange of values."""
 
     @staticmethod
     def read(environment: Mapping[str, str]) -> Launch | None:
@@ -57,6 +60,7 @@ class Launch:
             address=_value(environment, "MASTER_ADDR"),
             port=_number(environment, "MASTER_PORT", 1, 65535),
             seconds=_number(environment, _JOIN_SECONDS, 1, default=1800),
+            wait=_number(environment, _WAIT_SECONDS, 1, default=_WAIT),
         )
 
     @property
@@ -209,7 +213,13 @@ class Workers:
         store = _meet(launch)
         with workers._connected():
             backend = "nccl" if device.type == "cuda" else "gloo"
-            dist.init_process_group(backend, store=store, rank=launch.rank, world_size=launch.size, timeout=_COLLECTIVE)
+            dist.init_process_group(
+                backend,
+                store=store,
+                rank=launch.rank,
+                world_size=launch.size,
+                timeout=timedelta(seconds=launch.wait),
+            )
         return workers
 
     @contextmanager
@@ -234,15 +244,16 @@ class Workers:
         """True in the process that writes files and messages."""
         return self.rank == 0
 
-    def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        """Replace every gradient by its sum over all processes; a missing gradient counts as 0."""
-        if self.size == 1:
-            return
+    def start_sum(self, tensor: Tensor) -> Callable[[], None]:
+        """Start to replace a tensor by its sum over all processes; returns a function that waits for the end."""
         with self._connected():
-            for parameter in parameters:
-                if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
-                dist.all_reduce(parameter.grad)
+            work = dist.all_reduce(tensor, async_op=True)
+
+        def wait() -> None:
+            with self._connected():
+                work.wait()
+
+        return wait
 
     def sum_tensors(self, tensors: Iterable[Tensor]) -> None:
         """Replace every tensor by its sum over all processes, in place."""
@@ -270,6 +281,32 @@ class Workers:
         with self._connected():
             dist.all_gather(parts, own)
             return [part.cpu() for part in parts]
+
+    def gather_text(self, text: str, device: torch.device) -> list[str]:
+        """The texts of all processes by rank."""
+        if self.size == 1:
+            return [text]
+        data = text.encode()
+        sizes = [int(each) for each in self.gather(torch.tensor([len(data)]), device)]
+        own = torch.zeros(max(sizes), dtype=torch.uint8)
+        own[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else own[:0]
+        found = self.gather(own, device)
+        return [bytes(each[:size].tolist()).decode() for each, size in zip(found, sizes, strict=True)]
+
+    @contextmanager
+    def checked_together(self, device: torch.device) -> Iterator[None]:
+        """Run checks in every process; an error in one of them ends all, and only one process shows it."""
+        error = None
+        try:
+            yield
+        except UserError as found:
+            error = found
+        if self.size > 1:
+            failed = [bool(each) for each in self.gather(torch.tensor([error is not None]), device)]
+            if any(failed) and failed.index(True) != self.rank:
+                raise UserError("another process of the run shows what is wrong", repeated=True) from error
+        if error is not None:
+            raise error
 
     def barrier(self) -> None:
         """Wait until all processes are here."""
