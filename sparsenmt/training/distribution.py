@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ _QUIET = 2.0  # seconds of waiting without a note: processes do not start at the
 _POLL = 0.1  # seconds; signals are handled in between, but not while PyTorch waits
 _WAIT_SECONDS = "SPARSENMT_WAIT_SECONDS"
 _WAIT = 21600  # seconds: the others wait while the main process validates, which may take hours
+
+_SENT = 8  # tensors, two for each text, that may be on their way
 
 _LOST = ("gloo/transport", "onnection closed", "onnection reset", "roken pipe", "NCCL")
 """Words in the errors of a process whose partner has ended."""
@@ -183,8 +186,12 @@ class Workers:
     size: int = 1
 
     @staticmethod
-    def join(device: torch.device) -> Workers:
+    def join(device: torch.device, exchange: torch.device | None = None) -> Workers:
         """Join the process group that torchrun's environment describes; without one, a single process.
+
+        Args:
+            device: that this process computes on.
+            exchange: the type of device whose tensors are exchanged; None: that of ``device``.
 
         Raises:
             UserError: a variable is missing or invalid, or the other processes do not join.
@@ -212,7 +219,7 @@ class Workers:
             torch.cuda.set_device(launch.local_rank)
         store = _meet(launch)
         with workers._connected():
-            backend = "nccl" if device.type == "cuda" else "gloo"
+            backend = "nccl" if (exchange or device).type == "cuda" else "gloo"
             dist.init_process_group(
                 backend,
                 store=store,
@@ -292,6 +299,46 @@ class Workers:
         own[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else own[:0]
         found = self.gather(own, device)
         return [bytes(each[:size].tolist()).decode() for each, size in zip(found, sizes, strict=True)]
+
+    def receive_text(self, rank: int) -> str:
+        """Wait for the next text that a process sends to this one (gloo)."""
+        size = torch.zeros(1, dtype=torch.int64)
+        with self._connected():
+            dist.recv(size, rank)
+            data = torch.empty(int(size), dtype=torch.uint8)
+            dist.recv(data, rank)
+        return data.numpy().tobytes().decode()
+
+    @contextmanager
+    def sending_text(self) -> Iterator[Callable[[str], None]]:
+        """Send texts to the main process (gloo); this process goes on before they are received.
+
+        Yields:
+            a function that sends a text; when the block ends, all have been received.
+        """
+        sent: deque[tuple[Any, Tensor]] = deque()
+
+        def send(text: str) -> None:
+            data = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
+            with self._connected():
+                for tensor in (torch.tensor([len(data)]), data):
+                    sent.append((dist.isend(tensor, 0), tensor))
+                while len(sent) > _SENT:
+                    sent.popleft()[0].wait()
+
+        try:
+            yield send
+        except UserError as error:
+            if not error.repeated:
+                raise
+            self._await(sent)
+            raise
+        self._await(sent)
+
+    def _await(self, sent: Iterable[tuple[Any, Tensor]]) -> None:
+        with self._connected():
+            for work, _ in sent:
+                work.wait()
 
     @contextmanager
     def checked_together(self, device: torch.device) -> Iterator[None]:
