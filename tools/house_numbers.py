@@ -62,6 +62,8 @@ REASONS = {
     "sparsenmt.recipe.checks": "what keys of a recipe mean together; `load` reads them one by one",
     "sparsenmt.sparsity.fixed_maps": "the attention maps of the paper, beside the heads that use them",
     "sparsenmt.sparsity.simplex.native": "the compiled kernels of the functions",
+    "sparsenmt.data.prepare.encoder_pool": "processes and what they are sent: no stage or file in it, tested alone",
+    "sparsenmt.training.gradient_buckets": "when and how gradients are summed: knows no loss, tested alone",
     "sparsenmt.training.allocator": "how the C library gives memory back: knows no training",
     "sparsenmt.workflows.benchmark.workloads": "what is timed: measures nothing",
     "sparsenmt.workflows.sweep_table": "the layout of a sweep's table: trains and measures nothing",
@@ -81,6 +83,7 @@ LINES = {
     "files of other programs: one door that bounds them and checks values before use": 250,
     "cut vocabularies: of each kind of tokenizer, of tables and shortlists": 700,
     "training of a part of a model: frozen parts, low-rank adapters": 450,
+    "several processes: buckets of gradients, resume with another number, shared decode, score and prepare": 900,
 }
 """The most lines of the package: what was planned for each part. New abilities get a line of their own here."""
 

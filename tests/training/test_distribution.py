@@ -66,6 +66,26 @@ def test_workers_share_an_update(tmp_path: Path, size: int, plan: DepthPlan) -> 
             assert mine[key] == pytest.approx(theirs[key], rel=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_two_processes_of_one_batch_each_are_one_with_two_to_the_last_bit(tmp_path: Path, dtype: torch.dtype) -> None:
+    """The sum of two gradients has no order. Some parameters are frozen, as under adapters."""
+    dataset = write_dataset(tmp_path / "data")
+
+    def trainer(name: str, accumulate_tokens: int, workers: Workers) -> Trainer:
+        options = training_options(batch_tokens=45, accumulate_tokens=accumulate_tokens, max_updates=6)
+        model = small_model(plan=EXITS, dtype=torch.float32)
+        for parameter_name, parameter in model.named_parameters():
+            parameter.requires_grad_("encoder" not in parameter_name)
+        return make_trainer(tmp_path / name, dataset, options, model=model, workers=workers, dtype=dtype)
+
+    alone, together = trainer("alone", 90, Workers()), [trainer("two", 45, workers) for workers in Meeting.of(2)]
+    alone.run()
+    run_threads(together)
+    for other in together:
+        for name, value in alone.weights.state().items():
+            assert torch.equal(other.weights.state()[name], value), name
+
+
 @pytest.mark.parametrize(("before", "after", "accumulated"), [(2, 1, 45), (1, 2, 90), (2, 3, 135)])
 def test_another_number_of_processes_continues_with_the_same_batches(
     tmp_path: Path, before: int, after: int, accumulated: int
