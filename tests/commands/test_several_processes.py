@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from sparsenmt.workflows import score
 from tests.commands.support import Run
@@ -80,3 +82,36 @@ def test_two_processes_write_what_one_writes(command: Run, monkeypatch: pytest.M
         shown = "".join(each["err"] for each in errors)
         assert message in shown and shown.count("error: ") == 1, shown
     assert not Path("third").exists() and not Path("other").exists()
+
+
+@pytest.mark.slow
+def test_a_run_of_two_processes_goes_on_in_one_and_the_other_way_round(command: Run) -> None:
+    """Without dropout: the same weights but for rounding, wherever the number changes; `prepare` in between."""
+    common = ["small.yaml", "model.dropout.residual=0", "model.dropout.attention=0"]
+    common += ["training.save_every=4", "training.keep_last=9", "training.average_last=1", "training.threads=1"]
+    train = ["train", *common]
+    first = [*train, "training.batch_tokens=512", "training.max_updates=4"]
+    rest = [*train, "training.batch_tokens=512", "training.max_updates=8"]
+    grown = "training.accumulate_tokens=1024"
+    found, _ = together(
+        [
+            ["prepare", "small.yaml", "data.directory=again"],
+            [*rest, "directory=two"],
+            [*first, "directory=two-one"],
+            [*first, grown, "directory=four"],
+        ]
+    )
+    assert [each["code"] for each in found] == [0] * 4, found
+    for name in ("source.bin", "target.bin", "lines.bin"):
+        (one,), (other,) = (list(Path(each).rglob(f"train-0/{name}")) for each in ("prepared", "again"))
+        assert one.read_bytes() == other.read_bytes()
+    assert command(*rest, grown, "directory=one").code == 0
+    assert command(*first, grown, "directory=one-two").code == 0
+    resumed = command(*rest, "directory=two-one")
+    assert resumed.code == 0 and "it began with 2 processes and continues with 1" in resumed.err
+    found, _ = together([[*rest, grown, "directory=one-two"]])
+    assert found[0]["code"] == 0 and "it began with 1 processes and continues with 2" in found[0]["err"], found
+    weights = {each: load_file(f"{each}/weights.safetensors") for each in ("two", "one", "two-one", "one-two")}
+    for name, value in weights["two"].items():
+        for other in ("one", "two-one", "one-two"):
+            torch.testing.assert_close(weights[other][name], value, rtol=1e-3, atol=1e-5)
