@@ -199,7 +199,7 @@ def test_the_sparsity_of_a_model_with_a_filter_is_shown(
     assert run(arguments) == 0
     assert "sparsity rate 46.7%" in capsys.readouterr().out
     assert run([*arguments, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["sparsity"] == 0.4666
+    assert json.loads(capsys.readouterr().out)["sparsity"] == pytest.approx(0.4666)
 
 
 def test_cut_lines_are_named(files: Path, fake_model: FakeModel, capsys: pytest.CaptureFixture[str]) -> None:
